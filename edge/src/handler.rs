@@ -23,10 +23,11 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::{CacheStatus, FieldBlock, Fields, Method, Scheme, Status, Version};
+use crate::reason::Reason;
 use crate::sys::Address;
 
 pub use encodings::{Choice, Encoded, Encodings, Get, Identity};
-pub use fault::{Cause, Fault, Stage, Whose};
+pub use fault::Fault;
 
 /// Anything that answers a request: a cache, an upstream, files, the admin pages.
 pub trait Handler {
@@ -237,7 +238,7 @@ pub struct Response {
     /// Server, status and times of the fetch from the origin, if this request caused one.
     pub upstream: Option<Rc<UpstreamTimings>>,
     /// The cause of an error response, for the log.
-    pub fault: Option<Cause>,
+    pub fault: Option<Reason>,
 }
 
 impl Response {

@@ -16,6 +16,7 @@ pub mod gate;
 pub mod handler;
 pub mod http;
 pub mod ranges;
+pub mod reason;
 pub mod route;
 pub mod store;
 pub mod sys;

@@ -1,4 +1,4 @@
-//! The program `sluice`: one match over the commands.
+//! The program `sluice`: parses the command line and runs the command.
 
 mod commands;
 
@@ -8,7 +8,7 @@ use clap::Parser;
 
 use commands::{Cli, Command};
 
-/// Small in idle memory and quick at what workers do: see `docs/decisions/0006`.
+/// mimalloc: little memory when idle, fast for the workers. See `docs/decisions/0006`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            commands::complain(&error);
+            commands::print_error(&error);
             commands::exit_code(&error)
         }
     }

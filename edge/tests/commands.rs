@@ -102,7 +102,7 @@ fn options_are_checked_like_a_file() {
 }
 
 #[test]
-fn commands_report_that_no_edge_is_running() {
+fn commands_report_that_no_sluice_answers_at_the_admin_address() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     // Port 1 of a loopback address on which no program listens: connections are refused.
     let address = "127.99.0.1:1";
@@ -111,7 +111,7 @@ fn commands_report_that_no_edge_is_running() {
         assert_eq!(output.status.code(), Some(1));
         let said = text(&output.stderr);
         assert!(
-            said.starts_with(&format!("error: no edge answers at {address}")),
+            said.starts_with(&format!("error: no Sluice answers at {address}")),
             "{said}"
         );
     }
@@ -227,7 +227,10 @@ fn a_running_edge_reloads_reports_its_status_and_ends() {
         "{said}"
     );
     let (done, said, _) = ask(&["status", "--url", "http://a/b"]);
-    assert!(done && said == "no cache has anything of it\n", "{said}");
+    assert!(
+        done && said == "no cache has stored or is fetching this URL\n",
+        "{said}"
+    );
     let inspect = |arguments: &[&str]| {
         let admin = ["--admin", &edge.admin];
         let output = sluice(folder.path(), &[&["inspect"], arguments, &admin].concat());
@@ -237,7 +240,7 @@ fn a_running_edge_reloads_reports_its_status_and_ends() {
     let (code, out, said) = inspect(&["http://a/b"]);
     assert_eq!((code, out.as_str()), (Some(3), ""));
     assert!(
-        said.starts_with("error: no cache has anything of http://a/b\n"),
+        said.starts_with("error: no cache has stored or is fetching http://a/b\n"),
         "{said}"
     );
     let (code, out, _) = inspect(&["http://a/b", "--json"]);
@@ -496,5 +499,5 @@ fn lab_options_are_checked() {
     assert_eq!(sluice(folder.path(), &both).status.code(), Some(2));
     let output = sluice(folder.path(), &["lab", "byte-range", "--rate", "1KiB"]);
     let said = text(&output.stderr);
-    assert!(said.contains("at least 64KiB (a second)\n"), "{said}");
+    assert!(said.contains("at least 64KiB (per second)\n"), "{said}");
 }

@@ -1,5 +1,5 @@
-//! One function per parser of bytes from outside. Each takes any bytes, and panics where what came
-//! out of the parser contradicts what it promises.
+//! Fuzz targets: one function per parser of outside bytes. Each accepts any bytes and panics if the parser's result
+//! violates a guarantee of the parser.
 
 mod targets;
 
@@ -24,19 +24,19 @@ use sluice::volume::exercise;
 
 pub use targets::{TARGETS, Target};
 
-/// What is on a volume's device.
+/// The content of a volume's device.
 pub fn volume(data: &[u8]) {
     field_block(data);
     exercise::exercise(data);
 }
 
-/// Chunked bodies with their trailers: however the input is cut, the same comes out.
+/// Chunked bodies with trailers. The result does not depend on how the input is split.
 pub fn chunked_body(data: &[u8]) {
     let content = chunked::exercise(data);
     assert!(content.is_none_or(|content| content.len() < data.len()));
 }
 
-/// Range and Content-Range.
+/// Range and Content-Range headers.
 pub fn range(data: &[u8]) {
     if let Some(specs) = range::parse(data) {
         assert!((1..=range::SPECS_MAX).contains(&specs.iter().len()));
@@ -68,7 +68,7 @@ fn check_resolved(resolved: &Resolved, length: u64) {
     }
 }
 
-/// Cache-Control of both sides, Expires, Date and Age.
+/// Cache-Control of requests and responses, Expires, Date and Age.
 pub fn cache_control(data: &[u8]) {
     let response = ResponseDirectives::parse(data);
     let request = RequestDirectives::parse(data);
@@ -91,7 +91,7 @@ pub fn cache_control(data: &[u8]) {
     assert_eq!(ResponseDirectives::of(&fields), response);
 }
 
-/// The caching rules of a response: its field lines are the input.
+/// The caching rules of a response. The input is its header lines.
 pub fn judged(data: &[u8]) {
     let response = head_of(data);
     for value in [
@@ -125,18 +125,18 @@ pub fn judged(data: &[u8]) {
         };
         assert!(verdict.lifetime_s == 0 || (10..=1000).contains(&verdict.lifetime_s));
         assert!(verdict.fresh_ms <= i64::from(verdict.lifetime_s) * 1000);
-        // s-maxage is strict, too, and the same response may allow these by name.
+        // s-maxage forbids stale responses as well, but the same response may allow them explicitly.
         assert!(!verdict.no_cache || verdict.swr_s == 0 && verdict.sie_s == 0);
         let cookies = response.contains("set-cookie");
         assert!(!cookies || verdict.stripped.iter().any(|name| name == "set-cookie"));
     }
-    // Freshened by itself once or twice, it is the same.
+    // Freshening a response with itself once or twice gives the same result.
     let once = freshen(&FieldBlock::from(&response), &response);
     assert!(once.text().len() <= freshen::BYTES_MAX);
     assert_eq!(freshen(&FieldBlock::from(&once), &response), once);
 }
 
-/// A template, a query, and a field's value: a line each.
+/// A key template, a query and a header value, one per line.
 pub fn key_rules(data: &[u8]) {
     let mut lines = data.splitn(3, |&b| b == b'\n').map(std::str::from_utf8);
     let (Some(Ok(template)), Some(Ok(query))) = (lines.next(), lines.next()) else {
@@ -168,7 +168,7 @@ pub fn key_rules(data: &[u8]) {
     check(&rules);
 }
 
-/// The signature of a URL, in its canonical form.
+/// The signature of a URL in canonical form.
 pub fn signed_url(data: &[u8]) {
     let mut target = String::new();
     if let Ok(Form::Origin) = target::canonical(&Method::Get, data, &mut target) {
@@ -176,7 +176,7 @@ pub fn signed_url(data: &[u8]) {
     }
 }
 
-/// Location, relative to a target.
+/// Location, relative to a request target.
 pub fn location(data: &[u8]) {
     let base = Base {
         scheme: Scheme::Http,
@@ -218,7 +218,7 @@ fn head_of(data: &[u8]) -> Fields {
     fields
 }
 
-/// Vary, and the request fields it selects by.
+/// Vary, and the request headers that it names.
 pub fn vary(data: &[u8]) {
     let Some(fields) = all_of(&["vary", "accept-encoding", "x"], data) else {
         return;
@@ -248,12 +248,12 @@ pub fn vary(data: &[u8]) {
     }
     let mut key = Vec::new();
     vary.select(&fields, &mut key);
-    // Two names, each with its length, the field's presence and length, and never more than its value.
+    // Two names with their lengths, the presence and length of the header, and at most the length of its value.
     let framing = 2 * (4 + 1 + 4) + "x".len() + "accept-encoding".len();
     assert!(key.len() <= framing + data.len() + codings.value().len());
 }
 
-/// The fields of conditional requests.
+/// Conditional requests.
 pub fn conditional(data: &[u8]) {
     let conditions = [
         "if-match",
@@ -310,7 +310,7 @@ pub fn file_path(data: &[u8]) {
     }
 }
 
-/// Request targets and hosts.
+/// Request targets and Host headers.
 pub fn target(data: &[u8]) {
     for method in [Method::Get, Method::Options] {
         let mut once = String::new();
@@ -352,7 +352,7 @@ fn check_host(data: &[u8]) {
     }
 }
 
-/// Fields that all have this value; `None` where no field can have it.
+/// Headers that all have this value; `None` if a header can't have it.
 fn all_of(names: &[&str], value: &[u8]) -> Option<Fields> {
     if !is_field_value(value) {
         return None;

@@ -1,18 +1,18 @@
-//! Every fuzz target, with inputs to begin from.
+//! The list of all fuzz targets with their seeds.
 
 use crate::*;
 
-/// A target: its name, its function, and inputs to begin from.
+/// A fuzz target.
 pub struct Target {
-    /// As in `fuzz_targets/`.
+    /// Name of its file in `fuzz_targets/`.
     pub name: &'static str,
-    /// What is run on each input.
+    /// The function to run on each input.
     pub run: fn(&[u8]),
-    /// Inputs that reach deep.
+    /// Inputs that reach deep into the parser.
     pub seeds: &'static [&'static [u8]],
 }
 
-/// Every target. The smoke run takes each of them.
+/// All fuzz targets. The smoke test runs each of them.
 pub const TARGETS: &[Target] = &[
     Target {
         name: "proxy_protocol",

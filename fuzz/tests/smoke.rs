@@ -1,11 +1,11 @@
-//! Runs every target on mutations of its seeds: always the same ones, so that it can't fail by luck.
+//! Runs every target on mutations of its seeds. The mutations are the same each time, so the test is deterministic.
 
 use sluice_fuzz::TARGETS;
 
 const RUNS: u32 = 30_000;
 const INPUT_BYTES_MAX: usize = 4096;
 
-/// Xorshift numbers (Marsaglia, 2003) from a fixed seed.
+/// Pseudorandom numbers from a fixed seed (xorshift, Marsaglia 2003).
 struct Numbers(u64);
 
 impl Numbers {
@@ -23,8 +23,8 @@ impl Numbers {
     }
 }
 
-/// Bytes and words that parsers stumble over.
-const SPICE: &[&[u8]] = &[
+/// Bytes and strings that are special to parsers.
+const TOKENS: &[&[u8]] = &[
     b"\r\n",
     b"\n",
     b"\r",
@@ -80,7 +80,7 @@ fn mutate(numbers: &mut Numbers, input: &mut Vec<u8>, seeds: &[&[u8]]) {
             input.splice(at..at, seed[part].iter().copied());
         }
         _ => {
-            let spice = SPICE[numbers.below(SPICE.len())];
+            let spice = TOKENS[numbers.below(TOKENS.len())];
             input.splice(at..at, spice.iter().copied());
         }
     }
@@ -88,13 +88,13 @@ fn mutate(numbers: &mut Numbers, input: &mut Vec<u8>, seeds: &[&[u8]]) {
 }
 
 #[test]
-fn every_target_holds_on_mutated_seeds() {
+fn every_target_accepts_mutated_seeds() {
     for target in TARGETS {
         let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
         target.seeds.iter().for_each(|seed| (target.run)(seed));
         let mut input = Vec::new();
         for run in 0..RUNS {
-            // Now and then from a seed again, so that inputs stay near what is valid.
+            // Starts from a seed again at intervals, so that inputs stay nearly valid.
             if run % 8 == 0 {
                 input = target.seeds[numbers.below(target.seeds.len())].to_vec();
             }
@@ -107,7 +107,7 @@ fn every_target_holds_on_mutated_seeds() {
 }
 
 #[test]
-fn every_target_has_its_file_and_its_bin() {
+fn every_target_has_a_file_and_a_binary() {
     let manifest = include_str!("../Cargo.toml");
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz_targets");
     let files = std::fs::read_dir(folder).expect("the folder of targets");

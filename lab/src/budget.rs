@@ -1,5 +1,6 @@
-//! The budget experiment: one client asks for single bytes at random places of a file far too big to keep, which tempts
-//! a cache to fetch a block for each. What the origin has to send must stay within what the cache grants one client.
+//! The budget experiment: one client requests single bytes at random offsets of a file that is too large for the
+//! cache. A cache that fetches a whole block for each byte makes the origin send far more than the client receives.
+//! The setting `client_budget` must limit that.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::bench::plain;
-use crate::caches::{Cache, Room, SluiceCache};
+use crate::caches::{Cache, Capacity, SluiceCache};
 use crate::client::{Client, ReadError, Reply};
 use crate::noise::Dice;
 use crate::origin::{Origin, OriginOptions, Resource};
@@ -18,33 +19,33 @@ use crate::origin::{Origin, OriginOptions, Resource};
 /// Bytes of the file.
 pub const LENGTH: u64 = 100_000_000_000;
 
-/// How often it is looked at what the origin has sent.
+/// Number of measurements during the experiment.
 const MARKS: u32 = 6;
 
 const PATH: &str = "/huge.bin";
 
-/// Bytes that the cache may keep.
+/// Size of the cache in bytes.
 const MEMORY: u64 = 256 << 20;
 
-/// What to do.
+/// Options of the experiment.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The program `sluice`.
     pub program: PathBuf,
-    /// Sluice's way to fill.
+    /// Sluice's fill mode.
     pub fill: String,
-    /// Bytes that may be fetched and not sent for a client, where it is not left at its default; 0: no limit.
+    /// Value of `client_budget` in bytes; 0: no limit; `None`: Sluice's default.
     pub client_budget: Option<u64>,
-    /// How long.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Connections of the one client.
     pub connections: usize,
-    /// What the places are drawn from.
+    /// Seed of the random offsets.
     pub seed: u64,
 }
 
 impl Options {
-    /// A minute on four connections.
+    /// One minute on four connections.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -57,49 +58,49 @@ impl Options {
     }
 }
 
-/// How far things were at a time.
+/// A measurement during the experiment. Counters are totals since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Mark {
-    /// Since the beginning.
+    /// Seconds since the start.
     pub seconds: f64,
-    /// Requests that were answered with the right byte.
+    /// Requests answered with the right byte.
     pub right: u64,
-    /// Others.
+    /// All other requests.
     pub not_right: u64,
-    /// Requests to the origin.
+    /// Requests that the origin received.
     pub origin_requests: u64,
-    /// Bytes of bodies that the origin sent.
+    /// Body bytes that the origin sent.
     pub origin_bytes: u64,
 }
 
-/// What was found.
+/// Result of the experiment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Sluice's way to fill.
+    /// Sluice's fill mode.
     pub fill: String,
-    /// The budget that was set.
+    /// Value of `client_budget` in bytes; 0: no limit; `None`: Sluice's default.
     pub client_budget: Option<u64>,
     /// Bytes of the file.
     pub length: u64,
-    /// What the places were drawn from.
+    /// Seed of the random offsets.
     pub seed: u64,
-    /// How it went on.
+    /// Measurements in order of time.
     pub marks: Vec<Mark>,
 }
 
-/// Counters of all connections.
+/// Counters shared by all connections.
 #[derive(Default)]
 struct Count {
-    asked: AtomicU64,
+    sent: AtomicU64,
     right: AtomicU64,
     not_right: AtomicU64,
     ended: AtomicBool,
 }
 
-/// Asks, with lines of progress for `tell`.
+/// Runs the experiment and reports progress to `progress`.
 ///
 /// Errors: options out of bounds, or a server that does not start.
-pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
+pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report> {
     anyhow::ensure!(
         (0.1..=3600.0).contains(&options.seconds),
         "0.1 to 3600 seconds"
@@ -117,18 +118,18 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
         client_budget: options.client_budget,
         ..SluiceCache::new(&options.program, &options.fill)
     });
-    let room = Room {
+    let room = Capacity {
         memory: MEMORY,
         workers: thread::available_parallelism()?.get(),
     };
     let running = cache.start(origin.addr(), room)?;
-    tell(&format!("{}: {:.0} s", cache.name(), options.seconds));
+    progress(&format!("{}: {:.0} s", cache.name(), options.seconds));
     let count = Count::default();
     let marks = thread::scope(|scope| {
         for _ in 0..options.connections {
-            scope.spawn(|| ask(running.addr(), options.seed, &count));
+            scope.spawn(|| run_connection(running.addr(), options.seed, &count));
         }
-        let marks = watch(&origin, &count, options.seconds, tell);
+        let marks = measure(&origin, &count, options.seconds, progress);
         count.ended.store(true, Ordering::Relaxed);
         marks
     });
@@ -141,7 +142,7 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     })
 }
 
-fn watch(origin: &Origin, count: &Count, seconds: f64, tell: &dyn Fn(&str)) -> Vec<Mark> {
+fn measure(origin: &Origin, count: &Count, seconds: f64, progress: &dyn Fn(&str)) -> Vec<Mark> {
     let began = Instant::now();
     let mut marks = Vec::new();
     for number in 1..=MARKS {
@@ -156,7 +157,7 @@ fn watch(origin: &Origin, count: &Count, seconds: f64, tell: &dyn Fn(&str)) -> V
             origin_requests,
             origin_bytes,
         };
-        tell(&format!(
+        progress(&format!(
             "{:.1} s: {} requests, {:.1} MiB from the origin",
             mark.seconds,
             mark.right + mark.not_right,
@@ -167,16 +168,16 @@ fn watch(origin: &Origin, count: &Count, seconds: f64, tell: &dyn Fn(&str)) -> V
     marks
 }
 
-/// What is waited after a request that got no response, so that an edge that refuses is not asked in a busy loop.
+/// Pause after a request without a response, so that a server that refuses connections does not cause a busy loop.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Asks, on one connection after the other, until all is over.
-fn ask(server: SocketAddr, seed: u64, count: &Count) {
+/// Sends requests until the experiment ends, reconnecting when necessary.
+fn run_connection(server: SocketAddr, seed: u64, count: &Count) {
     let mut connection = None;
     while !count.ended.load(Ordering::Relaxed) {
-        let number = count.asked.fetch_add(1, Ordering::Relaxed);
+        let number = count.sent.fetch_add(1, Ordering::Relaxed);
         let place = Dice::new(seed, number).below(LENGTH);
-        let right = match one(&mut connection, server, place) {
+        let right = match request_byte(&mut connection, server, place) {
             Ok(reply) => reply.verify_range(place, place, LENGTH).is_ok(),
             Err(_) => {
                 connection = None;
@@ -193,7 +194,7 @@ fn ask(server: SocketAddr, seed: u64, count: &Count) {
     }
 }
 
-fn one(
+fn request_byte(
     connection: &mut Option<Client>,
     server: SocketAddr,
     place: u64,
@@ -218,29 +219,29 @@ fn mebibytes(bytes: u64) -> f64 {
 
 const TITLES: [(&str, &str); 6] = [
     ("after", "s"),
-    ("bytes got", ""),
+    ("right", ""),
     ("not right", ""),
     ("origin", "requests"),
     ("origin sent", "MiB"),
-    ("a request", "bytes"),
+    ("per request", "bytes"),
 ];
 
 const LEGEND: &str = "
-bytes got    requests that were answered with the right byte, one byte each;  not right: all others
-origin sent  bytes of bodies in all, whether the cache kept them or not
-a request    bytes that the origin sent for each request since the line above
+right        requests answered with the right byte, one byte each;  not right: all others
+origin sent  body bytes in total, whether the cache stored them or not
+per request  bytes that the origin sent per request since the previous row
 ";
 
 impl Report {
-    /// A table of how it went on, and what its columns mean.
+    /// Renders a table of the measurements and an explanation of its columns.
     pub fn render(&self) -> String {
         let budget = match self.client_budget {
-            Some(0) => "no limit to its budget".to_owned(),
+            Some(0) => "no client budget".to_owned(),
             Some(bytes) => format!("a budget of {:.1} MiB", mebibytes(bytes)),
             None => "the default budget".to_owned(),
         };
         let mut text = format!(
-            "One client, single bytes anywhere in {:.0} GB, fill = \"{}\", {budget}, seed {}\n\n",
+            "One client, single bytes at random offsets of {:.0} GB, fill = \"{}\", {budget}, seed {}\n\n",
             self.length as f64 / 1e9,
             self.fill,
             self.seed
@@ -250,9 +251,10 @@ impl Report {
             .marks
             .iter()
             .map(|mark| {
-                let asked = mark.right + mark.not_right;
-                let each = (mark.origin_bytes - before.1) as f64 / (asked - before.0).max(1) as f64;
-                before = (asked, mark.origin_bytes);
+                let requests = mark.right + mark.not_right;
+                let each =
+                    (mark.origin_bytes - before.1) as f64 / (requests - before.0).max(1) as f64;
+                before = (requests, mark.origin_bytes);
                 vec![
                     format!("{:.1}", mark.seconds),
                     mark.right.to_string(),
@@ -274,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_tells_what_came_since_the_one_above() {
+    fn each_row_shows_origin_bytes_per_request_since_the_previous_row() {
         let mark = |seconds, right, origin_bytes| Mark {
             seconds,
             right,

@@ -1,4 +1,4 @@
-//! The caches that experiments put side by side: each started in front of an origin and asked at an address.
+//! The caches that experiments compare. Each is started in front of an origin and receives requests at an address.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::bench::{Sluice, SluiceOptions};
 use crate::rivals::{Nginx, NginxMode, NginxOptions, Varnish};
 
-/// Other people's caches.
+/// A cache of another project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rival {
@@ -32,10 +32,10 @@ impl FromStr for Rival {
 }
 
 impl Rival {
-    /// All of them.
+    /// All rivals.
     pub const ALL: [Rival; 2] = [Rival::Nginx, Rival::Varnish];
 
-    /// Its name with the version that is installed, as in `nginx 1.22.1`. An error says that it is not.
+    /// Name and installed version, as in `nginx 1.22.1`. Fails if the rival is not installed.
     pub fn version(self) -> anyhow::Result<String> {
         Ok(match self {
             Rival::Nginx => format!("nginx {}", Nginx::version()?),
@@ -47,42 +47,42 @@ impl Rival {
 /// A cache that can be started.
 #[derive(Debug, Clone)]
 pub enum Cache {
-    /// None: clients ask the origin itself, which shows what the others can reach at best.
+    /// No cache: clients send their requests to the origin. Shows the best values that a cache can reach.
     Direct,
     /// Sluice.
     Sluice(SluiceCache),
-    /// nginx with a cache in this manner.
+    /// nginx in this mode.
     Nginx(NginxMode),
-    /// Varnish as it comes.
+    /// Varnish in its default configuration.
     Varnish,
 }
 
-/// How Sluice caches.
+/// How Sluice is configured.
 #[derive(Debug, Clone)]
 pub struct SluiceCache {
     /// The program `sluice`.
     pub program: PathBuf,
-    /// How it fills: `whole`, `lock`, `slice`, `auto`.
+    /// Fill mode: `whole`, `lock`, `slice` or `auto`.
     pub fill: String,
-    /// Bytes of a block; not for fills that don't fetch by block.
+    /// Size of a block in bytes; only for fill modes that fetch by block.
     pub slice: Option<u64>,
-    /// Bytes that may be fetched and not sent for one client, where it is not left at its default; 0: no limit.
+    /// Value of `client_budget` in bytes; 0: no limit; `None`: Sluice's default.
     pub client_budget: Option<u64>,
 }
 
-/// What every cache gets alike.
+/// Resources that each cache gets.
 #[derive(Debug, Clone, Copy)]
-pub struct Room {
-    /// Bytes that it may keep.
+pub struct Capacity {
+    /// Size of the cache in bytes.
     pub memory: u64,
-    /// Worker threads or processes, where they can be chosen.
+    /// Number of worker threads or processes; Varnish ignores it.
     pub workers: usize,
 }
 
-/// A started cache. Dropping it ends it.
+/// A running cache. Dropping it ends the process.
 #[derive(Debug)]
 pub enum Running {
-    /// Nothing was started.
+    /// No process; the address of the origin.
     Direct(SocketAddr),
     /// Sluice.
     Sluice(Box<Sluice>),
@@ -93,7 +93,7 @@ pub enum Running {
 }
 
 impl Running {
-    /// Where it is asked.
+    /// Address to which clients connect.
     pub fn addr(&self) -> SocketAddr {
         match self {
             Running::Direct(origin) => *origin,
@@ -105,7 +105,7 @@ impl Running {
 }
 
 impl Cache {
-    /// What its row is called.
+    /// Name of the cache in tables.
     pub fn name(&self) -> String {
         match self {
             Cache::Direct => "origin".to_owned(),
@@ -120,8 +120,8 @@ impl Cache {
         }
     }
 
-    /// Starts it, empty, in front of `origin`.
-    pub fn start(&self, origin: SocketAddr, room: Room) -> anyhow::Result<Running> {
+    /// Starts the cache, empty, in front of `origin`.
+    pub fn start(&self, origin: SocketAddr, room: Capacity) -> anyhow::Result<Running> {
         Ok(match self {
             Cache::Direct => Running::Direct(origin),
             Cache::Sluice(sluice) => {
@@ -130,7 +130,7 @@ impl Cache {
             Cache::Nginx(mode) => {
                 let mut options = NginxOptions::new(mode.clone(), Some(origin));
                 options.workers = room.workers;
-                // Bytes that wait for a full packet would make it look slower than it is.
+                // With tcp_nopush, nginx delays incomplete packets and would seem slower than it is.
                 options.nopush = false;
                 Running::Nginx(Nginx::start(&options)?)
             }
@@ -140,7 +140,7 @@ impl Cache {
 }
 
 impl SluiceCache {
-    /// The program with a way to fill, all else at its default.
+    /// This program with this fill mode and defaults for everything else.
     pub fn new(program: impl Into<PathBuf>, fill: &str) -> SluiceCache {
         SluiceCache {
             program: program.into(),
@@ -150,7 +150,7 @@ impl SluiceCache {
         }
     }
 
-    fn options(&self, origin: SocketAddr, room: Room) -> SluiceOptions {
+    fn options(&self, origin: SocketAddr, room: Capacity) -> SluiceOptions {
         let sized = |name: &str, bytes: Option<u64>| {
             bytes.map(|bytes| (name.to_owned(), bytes.to_string()))
         };
@@ -171,27 +171,27 @@ impl SluiceCache {
 /// Rivals that are installed.
 #[derive(Debug, Default)]
 pub(crate) struct Rivals {
-    /// Who they are.
-    pub(crate) there: Vec<Rival>,
+    /// The installed rivals.
+    pub(crate) installed: Vec<Rival>,
     /// Their names with versions, in the same order.
     pub(crate) versions: Vec<String>,
-    /// What has to be said about those who are not.
+    /// Notes about rivals that are not installed.
     pub(crate) notes: Vec<String>,
 }
 
-/// Those of `asked`, else those of `usual` that are installed.
+/// Returns the rivals in `required`, or the installed ones of `usual` if `required` is empty.
 ///
-/// Errors: one that was asked for is not installed.
-pub(crate) fn rivals(asked: &[Rival], usual: &[Rival]) -> anyhow::Result<Rivals> {
+/// Errors: a rival in `required` is not installed.
+pub(crate) fn rivals(required: &[Rival], usual: &[Rival]) -> anyhow::Result<Rivals> {
     let mut rivals = Rivals::default();
-    let asked_for = !asked.is_empty();
-    for rival in if asked_for { asked } else { usual } {
+    let any_required = !required.is_empty();
+    for rival in if any_required { required } else { usual } {
         match rival.version() {
             Ok(version) => {
-                rivals.there.push(*rival);
+                rivals.installed.push(*rival);
                 rivals.versions.push(version);
             }
-            Err(missing) if asked_for => return Err(missing),
+            Err(missing) if any_required => return Err(missing),
             Err(missing) => rivals.notes.push(format!("{missing:#}: left out")),
         }
     }

@@ -1,10 +1,10 @@
-//! Figures beside their goals: what experiments of many small measurements report.
+//! Figures and their goals: the report format of experiments that measure several things.
 
 use serde::Serialize;
 
 use crate::bench::plain;
 
-/// What a figure must be.
+/// The goal for a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Goal {
@@ -23,16 +23,16 @@ impl Goal {
     }
 }
 
-/// What is measured.
+/// The definition of a figure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Spec {
-    /// A short name, for programs.
+    /// Identifier in JSON.
     pub key: &'static str,
-    /// In words.
+    /// Description in the table.
     pub what: String,
-    /// What the figures count; empty for a ratio.
+    /// Unit; empty for a ratio.
     pub unit: &'static str,
-    /// What is to be reached.
+    /// The goal, if the figure has one.
     pub goal: Option<Goal>,
 }
 
@@ -47,13 +47,13 @@ impl Spec {
         }
     }
 
-    /// It must be at most this.
+    /// Sets the goal: at most this.
     pub(crate) fn most(mut self, most: f64) -> Spec {
         self.goal = Some(Goal::Most(most));
         self
     }
 
-    /// It must be at least this.
+    /// Sets the goal: at least this.
     pub(crate) fn least(mut self, least: f64) -> Spec {
         self.goal = Some(Goal::Least(least));
         self
@@ -63,41 +63,41 @@ impl Spec {
 /// One line of the table.
 #[derive(Debug, Clone, Serialize)]
 pub struct Figure {
-    /// What it is.
+    /// Definition of the figure.
     #[serde(flatten)]
     pub spec: Spec,
-    /// Sluice's figure.
+    /// Value for Sluice; `None` if it was not measured.
     pub sluice: Option<f64>,
-    /// The rival's.
+    /// Value for the rival; `None` if it was not measured.
     pub rival: Option<f64>,
-    /// Whether Sluice's reaches the goal; none: no goal, or no figure.
+    /// Whether Sluice's value reaches the goal; `None` without a goal or value.
     pub met: Option<bool>,
 }
 
-/// What one server's measurements gave.
+/// The values measured for one server.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
     values: Vec<(&'static str, f64)>,
-    /// What else is worth knowing, and what could not be measured.
+    /// Remarks, including values that could not be measured and why.
     pub(crate) notes: Vec<String>,
 }
 
 impl Measured {
-    /// The figure with this key.
+    /// Stores the value of the figure with this key.
     pub(crate) fn put(&mut self, key: &'static str, value: f64) {
         self.values.push((key, value));
     }
 
-    /// Measures a part of the whole. If that fails it is a note, and costs the other parts nothing.
+    /// Runs one part of an experiment. If the part fails, the error becomes a note and the other parts still run.
     pub(crate) fn part(
         &mut self,
         name: &str,
-        tell: &dyn Fn(&str),
+        progress: &dyn Fn(&str),
         measure: impl FnOnce(&mut Measured) -> anyhow::Result<()>,
     ) {
         if let Err(error) = measure(self) {
             let error = format!("{error:#}");
-            tell(&format!("{name}: not measured: {error}"));
+            progress(&format!("{name}: not measured: {error}"));
             let line = error.lines().next().unwrap_or_default();
             self.notes.push(format!("{name}: not measured: {line}"));
         }
@@ -109,7 +109,7 @@ impl Measured {
     }
 }
 
-/// Puts figures beside their goals.
+/// Combines definitions and measured values.
 pub(crate) fn compare(
     specs: Vec<Spec>,
     sluice: &Measured,
@@ -127,13 +127,13 @@ pub(crate) fn compare(
     specs.into_iter().map(figure).collect()
 }
 
-/// The figures whose goals are not reached, or that have a goal and were not measured.
+/// The figures whose goals are missed, including those that were not measured.
 pub fn missed(figures: &[Figure]) -> impl Iterator<Item = &Figure> {
     let missed = |figure: &&Figure| figure.spec.goal.is_some() && figure.met != Some(true);
     figures.iter().filter(missed)
 }
 
-/// The table, with a column for the rival if there is one.
+/// Renders the table, with a column for the rival if there is one.
 pub(crate) fn render(figures: &[Figure], rival: Option<&str>) -> String {
     let mut titles = vec![("", ""), ("", "unit"), ("Sluice", "")];
     titles.extend(rival.map(|rival| rival.split_once(' ').unwrap_or((rival, ""))));
@@ -164,7 +164,7 @@ fn cells(figure: &Figure, rival: bool) -> Vec<String> {
     cells
 }
 
-/// As many digits as mean something.
+/// Formats a value with as many digits as are significant.
 fn shown(value: f64) -> String {
     match value {
         whole if whole.fract() == 0.0 => format!("{whole:.0}"),
@@ -178,19 +178,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_held_against_their_goals() {
+    fn figures_are_compared_with_their_goals() {
         let specs = vec![
-            Spec::new("asked", "one object: asked", "requests").most(1.0),
+            Spec::new("requests", "one object: requests", "requests").most(1.0),
             Spec::new("ratio", "one object: ratio", "").least(0.9),
             Spec::new("time", "one object: time", "ms"),
             Spec::new("none", "one object: not measured", "ms").most(9.0),
         ];
         let mut sluice = Measured::default();
-        sluice.put("asked", 1.0);
+        sluice.put("requests", 1.0);
         sluice.put("ratio", 0.8999);
         sluice.put("time", 12.34);
         let mut nginx = Measured::default();
-        nginx.put("asked", 3.0);
+        nginx.put("requests", 3.0);
         let figures = compare(specs, &sluice, Some(&nginx));
         let met: Vec<_> = figures.iter().map(|figure| figure.met).collect();
         assert_eq!(met, [Some(true), Some(false), None, None]);

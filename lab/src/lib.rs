@@ -1,7 +1,7 @@
-//! Sluice's harness: a test origin with every fault, a client that verifies every byte, a load generator, and rival servers.
+//! The lab: a test origin that can misbehave, a client that verifies every byte, a load generator, and rival servers.
 //!
-//! Nothing here knows Sluice's own code. The lab sees a server only as its clients and its origins see it: over sockets,
-//! as a process, and through what it prints.
+//! The lab does not use Sluice's code. Experiments see a server as its clients and origins do: over sockets, as a
+//! process, and by its output.
 
 pub mod bench;
 pub mod budget;
@@ -27,8 +27,8 @@ pub mod storm;
 
 pub use roles::entry;
 
-/// Where experiments on two cores have their servers.
+/// Core of the servers in experiments on two cores.
 const SERVER_CORE: usize = 0;
 
-/// Where they have their clients and origins.
+/// Core of the clients and origins in experiments on two cores.
 const LOAD_CORE: usize = 1;

@@ -1,52 +1,52 @@
-//! Noise: bytes that are a function of file, version and place, so that a response that mixes two versions or two files
-//! can't pass for right. Cheap to make and to check, and nothing of it is ever held.
+//! Noise: bytes that are a function of file, version and offset. A response that mixes two versions or two files is
+//! therefore detected. Bytes are generated and verified on the fly, without storing them.
 //!
-//! Eight bytes at a time are a hash of (file, version, place / 8). Two bodies agree in a byte by chance once in 256, in
-//! a whole word practically never.
+//! Each word of eight bytes is a hash of (file, version, offset / 8). Single bytes of two bodies are equal by chance
+//! once in 256, whole words practically never.
 
 use crate::offset::Mismatch;
 
-/// Bytes of one word.
+/// Size of a word in bytes.
 const WORD: u64 = 8;
 
-/// The odd number next to 2^64 over the golden ratio: spreads what is counted over all 64 bits.
+/// The odd number next to 2^64 divided by the golden ratio. Multiplying by it spreads small numbers over all 64 bits.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Scrambles 64 bits, one to one: the finalizer of splitmix64.
+/// Maps 64 bits to 64 bits bijectively: the finalizer of SplitMix64.
 pub fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)
 }
 
-/// Numbers that a seed and a stream number determine.
+/// A pseudorandom generator, determined by a seed and a stream number.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// The numbers of stream `stream` under `seed`.
+    /// The generator of stream `stream` for `seed`.
     pub fn new(seed: u64, stream: u64) -> Dice {
         Dice(mix(mix(seed).wrapping_add(stream.wrapping_mul(GOLDEN))))
     }
 
-    /// The next 64 bits.
+    /// The next 64 random bits.
     pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         mix(self.0)
     }
 
-    /// A number below `bound`; 0 for a bound of 0. Slightly uneven for bounds near 2^64, which nothing here needs.
+    /// A random number below `bound`; 0 for a bound of 0. The distribution is slightly uneven for bounds near 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.roll()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number from `least` to `most`, both included.
+    /// A random number from `least` to `most`, both included.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below((most - least).saturating_add(1))
     }
 }
 
-/// Fills `buffer` with the noise of a file's version from `position` on.
+/// Fills `buffer` with the noise of this version of a file, from offset `position` on.
 pub fn fill(file: u64, version: u32, position: u64, buffer: &mut [u8]) {
     let seed = mix(mix(file) ^ (u64::from(version) << 32 | 0x5eed));
     let mut index = position / WORD;
@@ -72,7 +72,7 @@ fn word(seed: u64, index: u64) -> [u8; WORD as usize] {
     mix(seed.wrapping_add(index.wrapping_mul(GOLDEN))).to_le_bytes()
 }
 
-/// Checks that `bytes` are the noise of a file's version from `position` on.
+/// Checks that `bytes` are the noise of this version of a file, from offset `position` on.
 pub fn verify(file: u64, version: u32, position: u64, bytes: &[u8]) -> Result<(), Mismatch> {
     let mut expected = [0; 4096];
     let mut position = position;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_versions_differ_everywhere() {
+    fn noise_differs_between_files_and_versions() {
         let plain = noise(1, 0, 0, 4096);
         for other in [
             noise(1, 1, 0, 4096),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn dice_stay_within_bounds_and_reach_both() {
+    fn random_numbers_stay_within_bounds_and_reach_both() {
         let mut dice = Dice::new(7, 3);
         let seen: Vec<u64> = (0..200).map(|_| dice.between(5, 8)).collect();
         assert!(seen.iter().all(|value| (5..=8).contains(value)));
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_piece_is_what_the_whole_has_there(
+        fn any_range_equals_the_same_range_of_the_whole(
             file in 0u64..30, version in 0u32..9, position in 0u64..9000, length in 0usize..9000,
         ) {
             let whole = noise(file, version, 0, position as usize + length);
@@ -138,7 +138,7 @@ mod tests {
         }
 
         #[test]
-        fn one_wrong_byte_is_found_where_it_is(
+        fn one_wrong_byte_is_found_at_its_position(
             position in 0u64..1 << 40, length in 1usize..9000, at in any::<prop::sample::Index>(),
         ) {
             let mut piece = noise(3, 4, position, length);

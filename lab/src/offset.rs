@@ -1,36 +1,36 @@
-//! The offset body: a file of any length that holds its own offset every 10 bytes, so that any piece of it proves where
-//! (and from which version) it came.
+//! The offset body: a file of any length that holds its own offset every 10 bytes, so that any range of it shows its
+//! position and version.
 //!
-//! Line `i` is the nine decimal digits of `10 * i` and a newline; past a gigabyte the digits wrap. Version 0 is this plain
-//! text. Each further version spells the same eleven symbols with bytes of its own, so that every single byte names its
-//! version; after sixteen versions the alphabets are used again.
+//! Line `i` is the nine decimal digits of `10 * i` and a newline; after a gigabyte the digits wrap around. Version 0
+//! is this text. Each further version encodes the same eleven symbols with other bytes, so that every single byte
+//! identifies its version. After sixteen versions the alphabets repeat.
 
 use std::fmt;
 
 /// Length in bytes of one line of an offset body.
 pub const LINE: usize = 10;
 
-/// How many versions after the plain one have an alphabet of their own.
+/// Number of versions after version 0 that have an alphabet of their own.
 pub const VERSIONS: u32 = 16;
 
-/// Lines after which the nine digits repeat.
+/// Number of lines after which the nine digits repeat.
 const LINES_DISTINCT: u64 = 100_000_000;
 
 /// First byte of the alphabet of version 1, and the distance to the next version's alphabet.
 const ALPHABET_FIRST: u8 = 64;
 const ALPHABET_STEP: u8 = 12;
 
-/// Symbol number of the end of a line; 0 to 9 are the digits.
+/// Number of the symbol for the end of a line; symbols 0 to 9 are the digits.
 const END_OF_LINE: u8 = 10;
 
-/// A byte that is not the one an offset body holds at its place.
+/// A byte that differs from the expected byte of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Where in the body.
+    /// Offset in the body.
     pub position: u64,
-    /// The byte that belongs there.
+    /// The expected byte.
     pub expected: u8,
-    /// The byte that was there.
+    /// The byte that was found.
     pub found: u8,
 }
 
@@ -50,12 +50,12 @@ impl fmt::Display for Mismatch {
 
 impl std::error::Error for Mismatch {}
 
-/// The byte at `position` of the plain offset body.
+/// The byte at offset `position` of version 0.
 pub fn offset_byte(position: u64) -> u8 {
     version_byte(0, position)
 }
 
-/// The byte at `position` of the offset body of `version`.
+/// The byte at offset `position` of this version.
 pub fn version_byte(version: u32, position: u64) -> u8 {
     let line = (position / LINE as u64) % LINES_DISTINCT;
     let column = (position % LINE as u64) as u32;
@@ -67,12 +67,12 @@ pub fn version_byte(version: u32, position: u64) -> u8 {
     spell(version, symbol)
 }
 
-/// Fills `buffer` with the plain offset body from `position` on.
+/// Fills `buffer` with version 0, from offset `position` on.
 pub fn fill_offset(position: u64, buffer: &mut [u8]) {
     fill_version(0, position, buffer);
 }
 
-/// Fills `buffer` with the offset body of `version` from `position` on.
+/// Fills `buffer` with this version, from offset `position` on.
 pub fn fill_version(version: u32, position: u64, buffer: &mut [u8]) {
     let skip = (position % LINE as u64) as usize;
     let mut counter = LineCounter::new(version, position / LINE as u64);
@@ -93,31 +93,31 @@ pub fn fill_version(version: u32, position: u64, buffer: &mut [u8]) {
     last.copy_from_slice(&counter.line[..last.len()]);
 }
 
-/// `length` bytes of the plain offset body from `position` on.
+/// Returns `length` bytes of version 0, from offset `position` on.
 pub fn offset_bytes(position: u64, length: usize) -> Vec<u8> {
     version_bytes(0, position, length)
 }
 
-/// `length` bytes of the offset body of `version` from `position` on.
+/// Returns `length` bytes of this version, from offset `position` on.
 pub fn version_bytes(version: u32, position: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     fill_version(version, position, &mut bytes);
     bytes
 }
 
-/// Checks that `bytes` are the plain offset body from `position` on.
+/// Checks that `bytes` are those of version 0, from offset `position` on.
 pub fn verify_offset(position: u64, bytes: &[u8]) -> Result<(), Mismatch> {
     verify_version(0, position, bytes)
 }
 
-/// Checks that `bytes` are the offset body of `version` from `position` on.
+/// Checks that `bytes` are those of this version, from offset `position` on.
 pub fn verify_version(version: u32, position: u64, bytes: &[u8]) -> Result<(), Mismatch> {
     let mut expected = [0; 4096];
     let mut position = position;
     for piece in bytes.chunks(expected.len()) {
         let expected = &mut expected[..piece.len()];
         fill_version(version, position, expected);
-        // All at once first: comparing byte by byte is slow, and nearly always they are the same.
+        // Compares whole slices first, because comparing byte by byte is slow and they nearly always match.
         let differs = |at: &usize| piece[*at] != expected[*at];
         if piece != expected
             && let Some(at) = (0..piece.len()).find(differs)
@@ -133,7 +133,7 @@ pub fn verify_version(version: u32, position: u64, bytes: &[u8]) -> Result<(), M
     Ok(())
 }
 
-/// The version whose alphabet holds `byte`: 0, or 1 to [`VERSIONS`]; `None` if no offset body holds it.
+/// The version whose alphabet contains `byte`: 0, or 1 to [`VERSIONS`]; `None` if no version contains it.
 pub fn version_of(byte: u8) -> Option<u32> {
     match byte {
         b'0'..=b'9' | b'\n' => Some(0),
@@ -154,7 +154,7 @@ fn spell(version: u32, symbol: u8) -> u8 {
     }
 }
 
-/// One line of an offset body that can be moved on to the next without formatting a number.
+/// The digits of one line, which can be incremented without formatting a number.
 struct LineCounter {
     line: [u8; LINE],
     zero: u8,
@@ -175,7 +175,7 @@ impl LineCounter {
         }
     }
 
-    /// Adds ten to the number: the last digit stays zero, the others count.
+    /// Adds ten to the number: the last digit stays zero.
     fn advance(&mut self) {
         for digit in self.line[..8].iter_mut().rev() {
             if *digit != self.nine {
@@ -193,14 +193,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn is_the_file_of_the_article() {
+    fn each_line_is_its_own_offset() {
         let text: String = (0..500).map(|line| format!("{:09}\n", line * 10)).collect();
         assert_eq!(offset_bytes(0, 5000), text.as_bytes());
         assert_eq!(offset_bytes(5_000_000, 10), b"005000000\n");
     }
 
     #[test]
-    fn wraps_after_a_gigabyte() {
+    fn digits_wrap_after_a_gigabyte() {
         assert_eq!(
             offset_bytes(999_999_990, 30),
             b"999999990\n000000000\n000000010\n"
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_names_its_version() {
+    fn every_byte_identifies_its_version() {
         for version in 0..=VERSIONS {
             for byte in version_bytes(version, 123_456_780, 200) {
                 assert_eq!(version_of(byte), Some(version));
@@ -219,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_piece_is_the_bytes_at_its_places(
+        fn any_range_equals_the_same_range_of_the_whole(
             version in 0u32..40, position in 0u64..3_000_000_000, length in 0usize..300,
         ) {
             let piece = version_bytes(version, position, length);
@@ -230,7 +230,7 @@ mod tests {
         }
 
         #[test]
-        fn one_wrong_byte_is_found_where_it_is(
+        fn one_wrong_byte_is_found_at_its_position(
             position in 0u64..3_000_000_000, length in 1usize..9000, at in any::<prop::sample::Index>(),
         ) {
             let mut piece = offset_bytes(position, length);

@@ -1,6 +1,7 @@
-//! Roles that a program of ours plays as a separate process, pinned to its own core: load generator, floor, origin.
+//! Roles that this program runs as separate processes, each pinned to a core: load generator, floor server, origin.
 //!
-//! A program that wants to start them calls [`entry`] first thing in its `main`; it is then its own helper program.
+//! A program that starts roles calls [`entry`] first in its `main`, because roles are started as the same program
+//! with other arguments.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -22,24 +23,24 @@ const LOAD: &str = "__lab-load";
 const FLOOR: &str = "__lab-floor";
 const ORIGIN: &str = "__lab-origin";
 
-/// Longest options that fit into one argument on Linux, with room to spare.
+/// Longest options in bytes that fit into one argument on Linux, with a margin.
 const OPTIONS_MAX: usize = 120_000;
 
-/// How long a role is waited for until it says where it listens.
+/// Longest time until a role prints its address.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What an origin in a process of its own serves: offset bodies at `/offset/<bytes>`, all in the same manner.
+/// Options of an origin in its own process, which serves offset bodies at `/offset/<bytes>`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OriginPlan {
-    /// Where it listens; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free port.
     pub address: SocketAddr,
-    /// Bytes a second and connection.
+    /// Bytes per second on each connection.
     pub rate: Option<u64>,
-    /// Milliseconds before each head.
+    /// Delay in milliseconds before each response head.
     pub delay_ms: u64,
-    /// Further fields of each answer.
+    /// Additional headers of each response.
     pub headers: Vec<(String, String)>,
-    /// The core to run on.
+    /// Core to which the process is pinned.
     pub core: Option<usize>,
 }
 
@@ -55,23 +56,23 @@ impl Default for OriginPlan {
     }
 }
 
-/// A server role in a process of its own. Dropping it ends it.
+/// A server role in its own process. Dropping it ends the process.
 #[derive(Debug)]
 pub struct RoleServer {
     /// Its process.
     pub process: Process,
-    /// Where it listens.
+    /// Address on which the server listens.
     pub address: SocketAddr,
 }
 
-/// What a server role prints.
+/// The line that a server role prints when it listens.
 #[derive(Serialize, Deserialize)]
 struct Listening {
     address: SocketAddr,
 }
 
-/// Plays a role if `args` (the program's own name first) ask for one: reads its options from JSON in `args[2]`, prints
-/// JSON, and says with which code the program ends. Server roles end when their standard input does.
+/// Runs a role if `args` (beginning with the program's name) request one: reads its options as JSON from `args[2]`,
+/// prints JSON, and returns the exit code. Server roles end when their standard input is closed.
 pub fn entry(args: &[OsString]) -> Option<ExitCode> {
     let role = args.get(1)?.to_str()?;
     let options = args.get(2).and_then(|options| options.to_str());
@@ -97,7 +98,7 @@ fn play_load(options: Option<&str>) -> anyhow::Result<()> {
 
 fn play_floor(options: Option<&str>) -> anyhow::Result<()> {
     let floor = Floor::start(parse(options)?)?;
-    serve_until_left(floor.addr())
+    serve_until_stdin_closes(floor.addr())
 }
 
 fn play_origin(options: Option<&str>) -> anyhow::Result<()> {
@@ -124,12 +125,12 @@ fn play_origin(options: Option<&str>) -> anyhow::Result<()> {
             None => resource,
         }
     }));
-    serve_until_left(origin.addr())
+    serve_until_stdin_closes(origin.addr())
 }
 
 fn parse<T: DeserializeOwned>(options: Option<&str>) -> anyhow::Result<T> {
-    let options = options.context("a role needs its options")?;
-    serde_json::from_str(options).context("a role's options")
+    let options = options.context("a role needs options")?;
+    serde_json::from_str(options).context("options of a role")
 }
 
 fn print(value: &impl Serialize) -> anyhow::Result<()> {
@@ -139,26 +140,26 @@ fn print(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-fn serve_until_left(address: SocketAddr) -> anyhow::Result<()> {
+fn serve_until_stdin_closes(address: SocketAddr) -> anyhow::Result<()> {
     print(&Listening { address })?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }
 
-/// Makes a load from a process of its own and waits for its result. Output files go to `folder`.
+/// Runs a load generator in its own process and returns its result. Files with its output are in `folder`.
 pub fn run_load(plan: &LoadPlan, folder: &Path) -> anyhow::Result<LoadResult> {
     let mut process = start(LOAD, plan, plan.core, folder)?;
     let longest = plan.seconds.unwrap_or(600.0) + 4.0 * plan.timeout_seconds;
     let line = process.wait_line("{", Duration::from_secs_f64(longest))?;
-    serde_json::from_str(&line).context("the load generator's result")
+    serde_json::from_str(&line).context("result of the load generator")
 }
 
-/// Starts a floor in a process of its own.
+/// Starts a floor server in its own process.
 pub fn start_floor(options: &FloorOptions, folder: &Path) -> anyhow::Result<RoleServer> {
     listening(start(FLOOR, options, options.core, folder)?)
 }
 
-/// Starts an origin in a process of its own.
+/// Starts an origin in its own process.
 pub fn start_origin(plan: &OriginPlan, folder: &Path) -> anyhow::Result<RoleServer> {
     listening(start(ORIGIN, plan, plan.core, folder)?)
 }

@@ -1,4 +1,4 @@
-//! The experiments without Sluice: what they say of a program that does not start, and of the rivals that are installed.
+//! The experiments without a working Sluice: reports about a program that does not start, and about installed rivals.
 
 use sluice_lab::byte_range::{self, Row};
 use sluice_lab::caches::Rival;
@@ -10,7 +10,7 @@ use sluice_lab::{budget, purge, ramp, slow_clients, storm};
 
 const NO_PROGRAM: &str = "/no/such/program";
 
-/// One round at a rate at which it takes a second or two.
+/// Options for one round that takes a second or two.
 fn quick() -> byte_range::Options {
     byte_range::Options {
         fills: vec!["auto".to_owned()],
@@ -29,12 +29,12 @@ fn costs(row: &Row) -> (f64, f64) {
 }
 
 #[test]
-fn a_program_that_does_not_start_costs_only_its_row() {
+fn a_program_that_does_not_start_affects_only_its_row() {
     let report = byte_range::run(&quick(), &silent).expect("a report");
     let [origin, sluice] = &report.rows[..] else {
         panic!("{report:?}");
     };
-    // Without a cache each request reaches the origin.
+    // Without a cache, each request reaches the origin.
     assert_eq!(costs(origin), (4.0, 3.0));
     assert!(origin.ms.expect("figures").whole.total > 400.0);
     let failed: Vec<&str> = report.failures().map(|row| row.name.as_str()).collect();
@@ -90,7 +90,7 @@ fn caching_is_measured_part_by_part() {
         ..caching::Options::new(NO_PROGRAM)
     };
     let report = caching::run(&options, &silent).expect("a report");
-    // What could not be measured has not reached its goal, and says why.
+    // A figure that could not be measured misses its goal, and a note says why.
     assert!(report.figures.iter().all(|figure| figure.sluice.is_none()));
     assert_eq!(missed(&report.figures).count(), 7, "{report:?}");
     let why = |note: &&String| note.contains(NO_PROGRAM);
@@ -109,7 +109,7 @@ fn caching_is_measured_part_by_part() {
     assert!(figure("micro_max") >= figure("micro_p50"), "{report:?}");
 }
 
-/// A slow disk of which even a debug build asks too much, for a moment.
+/// Slow disks that limit even a debug build, and short runs.
 fn slow_disks() -> placement::Options {
     placement::Options {
         nginx: Rival::Nginx.version().is_ok(),
@@ -148,7 +148,7 @@ fn placement_is_measured_on_disks_of_the_lab() {
         ]
     );
     for row in &report.layouts {
-        // Without a cache clients get much more than the disks can take; with one they wait for these.
+        // Without a cache, clients receive much more than the disks can write; with one, they wait for the disks.
         assert!(row.clients < row.plain, "{row:?}");
         assert_eq!((row.hits, row.shed), (0.0, 0.0), "{row:?}");
         for disk in &row.disks {
@@ -202,7 +202,7 @@ fn experiments_with_figures_check_their_options() {
         change(&mut options);
         ramp::run(&options, &silent).is_err_and(failed)
     };
-    // What comes to the point where the program does not start has good options.
+    // Options that are accepted fail later, because the program does not start.
     assert!(!ramp(|options| options.rounds = 0));
     assert!(!ramp(|options| options.seconds = 0.0));
     assert!(!ramp(|options| options.half_seconds = f64::NAN));

@@ -1,4 +1,4 @@
-//! The lab's roles as real processes: this program is its own helper, so it brings its own `main`.
+//! The lab's roles as real processes. Roles are started as this program, so it has its own `main`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const TESTS: [Test; 3] = [
     ("bad_options_are_an_error", bad_options_are_an_error),
 ];
 
-/// Speaks as much of the test harness's language as cargo and nextest use: `--list`, `--exact`, a name to look for.
+/// Supports the arguments of a test harness that cargo and nextest use: `--list`, `--exact`, and a name filter.
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().collect();
     if let Some(code) = roles::entry(&args) {

@@ -1,7 +1,7 @@
-// Runs tests of the suite `http-cache-tests` against a cache, as the suite's own cli.mjs does, and prints JSON:
-// what there is, by section, with what came of it. Lies beside the folder node_modules that holds the suite.
+// Runs tests of the suite `http-cache-tests` against a cache, like the suite's own cli.mjs, and prints JSON: the
+// tests by section, with their results. This file must be next to the folder node_modules that contains the suite.
 //
-// node run.mjs BASE-URL [ID...]     without ids, all tests that a cache between client and origin can be asked
+// node run.mjs BASE-URL [ID...]     without ids, all tests that do not need a browser
 import fetch from 'node-fetch'
 import { getResults, runTests } from 'http-cache-tests/client/runner.mjs'
 import sections from 'http-cache-tests/tests/index.mjs'
@@ -16,16 +16,16 @@ const chosen = [...sections, surrogate]
 await runTests(chosen, fetch, false, base)
 const results = getResults()
 const failed = id => id in results && results[id] !== true
-const told = chosen.map(section => ({
+const output = chosen.map(section => ({
   name: section.name,
   tests: section.tests.map(test => ({
     id: test.id,
     name: test.name,
     kind: test.kind || 'required',
-    // Why it failed; null: it passed. A test without a result broke off.
+    // The failure message; null: the test passed. A test without a result was aborted.
     failure: results[test.id] === true ? null : (results[test.id] || ['no result']).join(': '),
-    // Tests of things without which this one says nothing, and which are not so.
+    // Failing tests that make this test meaningless.
     void: (test.depends_on || []).filter(failed)
   }))
 }))
-console.log(JSON.stringify(told))
+console.log(JSON.stringify(output))

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds the release program and measures it beside nginx.
+//! `cargo xtask bench`: builds a release of Sluice and compares it with nginx.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -6,33 +6,33 @@ use std::process::Command;
 
 use anyhow::Result;
 use clap::Args;
-use sluice_lab::bench::{BenchOptions, first_edge, names};
+use sluice_lab::bench::{BenchOptions, names, run_bench};
 
 use crate::tools;
 
-/// What to measure, and how thoroughly.
+/// Options of the bench.
 #[derive(Args)]
 pub struct BenchArguments {
-    /// Only rows whose name contains this.
+    /// Run only rows whose name contains this
     filter: Option<String>,
-    /// Runs of each server; their median counts.
+    /// Number of runs of each server, whose median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     rounds: u8,
-    /// Length of each run under load.
+    /// Duration of each run in seconds
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     seconds: u16,
-    /// The program to measure [default: a release build of the present source]
+    /// The build of Sluice to measure [default: a release build of the present source]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// An earlier build of the program, measured in the same turns: the table's notes give the ratio
+    /// An earlier build of Sluice to compare with; the table's notes show the ratio
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
 }
 
-/// Prints the table. A missed goal is printed and is no failure: times differ between machines.
+/// Prints the table. The command does not fail when a goal is missed, since times depend on the machine.
 pub fn bench(arguments: BenchArguments) -> Result<()> {
     if cfg!(debug_assertions) {
-        return Err(released(arguments.program.as_deref()));
+        return Err(run_release(arguments.program.as_deref()));
     }
     println!("rows: {}", names().collect::<Vec<_>>().join(", "));
     let program = match arguments.program {
@@ -47,21 +47,21 @@ pub fn bench(arguments: BenchArguments) -> Result<()> {
         only: arguments.filter,
         ..BenchOptions::default()
     };
-    let rows = first_edge(&options)?;
+    let rows = run_bench(&options)?;
     let missed: Vec<_> = rows
         .iter()
         .filter(|row| row.met == Some(false))
         .map(|row| row.name.as_str())
         .collect();
     if !missed.is_empty() {
-        println!("short of the goal, or not measured: {}", missed.join(", "));
+        println!("goal missed, or not measured: {}", missed.join(", "));
     }
     Ok(())
 }
 
-/// Builds `sluice`, unless another program is measured, and this program optimized, since a slow load generator measures
-/// itself, and becomes the latter. Returns only if that fails.
-fn released(measured: Option<&Path>) -> anyhow::Error {
+/// Builds this program as a release and replaces this process with it, since a slow load generator would measure
+/// itself. Also builds `sluice` unless another program is measured. Returns only an error.
+fn run_release(measured: Option<&Path>) -> anyhow::Error {
     let mut packages = vec!["--package", "xtask"];
     if measured.is_none() {
         packages.extend(["--package", "sluice"]);

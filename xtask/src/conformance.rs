@@ -1,4 +1,5 @@
-//! `cargo xtask conformance`: the public suite of HTTP caching tests against the program, and the list of what it passes.
+//! `cargo xtask conformance`: runs the public suite of HTTP caching tests against Sluice and compares the results
+//! with a list of passing tests.
 
 mod ratchet;
 mod report;
@@ -15,20 +16,20 @@ use ratchet::{Judgement, Ratchet};
 use report::Sections;
 use suite::Suite;
 
-/// More tests than these are not at odds with the list because of their timing.
+/// Maximum number of tests that are retried. If more tests deviate from the list, timing is not the cause.
 const TRIED_AGAIN_MAX: usize = 12;
 
-/// Which tests to run, and what to do about the list.
+/// The tests to run, and whether to update the list.
 #[derive(Args)]
 pub struct ConformanceArguments {
-    /// Only the test of this id, as in `cc-resp-no-store`; the list is not looked at.
+    /// Run only the test of this id, as in `cc-resp-no-store`, and ignore the list
     id: Option<String>,
-    /// Put tests that pass now on the list. Tests that fail stay on it: taking one off is an edit.
+    /// Add newly passing tests to the list. Failing tests stay on it; remove them by hand
     #[arg(long, conflicts_with = "id")]
     update: bool,
 }
 
-/// The command.
+/// Runs the command.
 pub fn conformance(arguments: &ConformanceArguments) -> Result<()> {
     if let Some(missing) = suite::missing() {
         bail!(missing);
@@ -39,7 +40,8 @@ pub fn conformance(arguments: &ConformanceArguments) -> Result<()> {
     }
 }
 
-/// The same as a step of `cargo xtask test`. Where Node is missing, that is a failure in CI and a notice elsewhere.
+/// Runs the suite as a step of `cargo xtask test`. If Node is missing, the step fails in CI and prints a note
+/// elsewhere.
 pub fn step() -> Result<()> {
     match suite::missing() {
         Some(missing) if !tools::in_ci() => println!("conformance is NOT tested: {missing}"),
@@ -73,7 +75,7 @@ fn all(update: bool) -> Result<()> {
     let mut sections = suite.run(&[])?;
     let mut ratchet = Ratchet::read(list())?;
     let judgement = ratchet.judge(&sections);
-    if (1..=TRIED_AGAIN_MAX).contains(&judgement.odd().count()) {
+    if (1..=TRIED_AGAIN_MAX).contains(&judgement.deviating().count()) {
         retry(&mut suite, &mut sections, &judgement)?;
     }
     print!("{}", sections.failures());
@@ -82,14 +84,14 @@ fn all(update: bool) -> Result<()> {
     if update {
         ratchet.add(&judgement.new)?;
     }
-    concluded(&judgement, update)
+    conclude(&judgement, update)
 }
 
-/// Lets each test that is at odds with the list run once more, alone: pauses in it are of seconds that count in whole
-/// ones, and a machine that is busy with a hundred tests at once can miss one. What it says then is its result.
+/// Runs each test that deviates from the list once more, alone. Tests wait for whole seconds, and a machine that runs
+/// a hundred tests at once may miss one. The second result counts.
 fn retry(suite: &mut Suite, sections: &mut Sections, judgement: &Judgement) -> Result<()> {
-    for id in judgement.odd() {
-        println!("{id}: once more, alone");
+    for id in judgement.deviating() {
+        println!("{id}: retried alone");
         for test in suite.run(&[id])?.tests() {
             sections.replace(test);
         }
@@ -97,12 +99,12 @@ fn retry(suite: &mut Suite, sections: &mut Sections, judgement: &Judgement) -> R
     Ok(())
 }
 
-fn concluded(judgement: &Judgement, update: bool) -> Result<()> {
+fn conclude(judgement: &Judgement, update: bool) -> Result<()> {
     for lost in &judgement.lost {
-        println!("on the list, and fails: {lost}");
+        println!("on the list, but fails: {lost}");
     }
     for id in judgement.new.iter().filter(|_| !update) {
-        println!("passes, add it: {id}");
+        println!("passes, but not on the list: {id}");
     }
     let list = list();
     let list = list.display();
@@ -118,7 +120,7 @@ fn concluded(judgement: &Judgement, update: bool) -> Result<()> {
     Ok(())
 }
 
-/// What lies in the repository for this.
+/// The folder in the repository with the suite's files.
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("conformance")
 }

@@ -1,4 +1,4 @@
-//! Licences, bans and sources of dependencies, and known vulnerabilities where the database can be had.
+//! Checks licences, bans and sources of dependencies, and known vulnerabilities if their database is reachable.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 
 use crate::tools::{run, succeeds, target_folder};
 
-/// The one version that is installed where there is none.
+/// The version that is installed if cargo-deny is missing.
 const VERSION: &str = "0.20.2";
 
-/// Runs cargo-deny by `deny.toml`, having installed it below the target folder if need be.
+/// Runs cargo-deny with `deny.toml`. Installs it below the target folder if necessary.
 pub fn check() -> Result<()> {
     let program = installed().map_or_else(install, Ok)?;
     let mut check = Command::new(&program);
@@ -30,7 +30,7 @@ fn installed() -> Option<PathBuf> {
         .find(|program| succeeds(&program.to_string_lossy(), &["--version"]))
 }
 
-/// Without optimization: that builds in about a minute on two cores, and checks no slower.
+/// Installs without optimization, which takes about a minute on two cores and does not slow the check down.
 fn install() -> Result<PathBuf> {
     println!("installing cargo-deny {VERSION}; this takes a minute or two, once");
     let root = own_root()?;

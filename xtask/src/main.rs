@@ -11,32 +11,32 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Sluice's tasks, one command each.
+/// Tasks for developing Sluice.
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask")]
 enum Task {
-    /// Everything that CI checks. The last line says how many tests passed and failed.
+    /// Run all checks of CI. The last line shows the numbers of passed and failed tests
     Test {
-        /// Only what takes a minute: formatting, lints, unit tests, architecture.
+        /// Run only formatting, lints, unit tests and architecture, which takes a minute
         #[arg(long)]
         quick: bool,
-        /// Only this step.
+        /// Run only this step
         #[arg(long, value_name = "STEP", conflicts_with = "quick")]
         only: Option<String>,
     },
-    /// Formatting, clippy, dependencies, architecture.
+    /// Check formatting, clippy, dependencies and architecture
     Lint,
-    /// The public suite of HTTP caching tests: what fails, and whether that is what it was.
+    /// Run the public suite of HTTP caching tests and compare the results with the list of passing tests
     Conformance(conformance::ConformanceArguments),
-    /// CPU per request, memory and origin traffic of Sluice and nginx, side by side.
+    /// Measure CPU time per request, memory and origin traffic of Sluice and nginx, side by side
     Bench(bench::BenchArguments),
 }
 
 fn main() -> ExitCode {
-    // The bench starts this program again as its load generator and its origins.
+    // The bench starts this program again as load generator and origin.
     let arguments: Vec<_> = std::env::args_os().collect();
-    if let Some(played) = sluice_lab::roles::entry(&arguments) {
-        return played;
+    if let Some(exit_code) = sluice_lab::roles::entry(&arguments) {
+        return exit_code;
     }
     let done = match Task::parse() {
         Task::Test { quick, only } => tasks::test(quick, only.as_deref()),
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Everything else goes to standard output, so that the order holds in a CI log.
+            // All other output goes to standard output as well, so that the order is right in a CI log.
             println!("{error:#}");
             ExitCode::FAILURE
         }

@@ -1,4 +1,4 @@
-//! Runs steps one after another, shows how long each took, and sums up what the tests said.
+//! Runs steps in sequence, prints their durations, and adds up the test results.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
@@ -9,13 +9,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::tools::target_folder;
 
-/// One thing to do, known by its name.
+/// A step of a task.
 pub struct Step {
     pub name: &'static str,
     work: Work,
-    /// Tests that must have run, else the step fails.
+    /// Minimum number of tests; if fewer run, the step fails.
     tests_min: u64,
-    /// Whether its tests count in the sum.
+    /// Whether the step's tests count in the total.
     counted: bool,
 }
 
@@ -25,13 +25,13 @@ enum Work {
 }
 
 impl Step {
-    /// `cargo` with these arguments, none of which holds a space.
+    /// A step that runs `cargo` with these space-separated arguments.
     pub fn cargo(name: &'static str, arguments: &str) -> Step {
         let arguments = arguments.split_whitespace().map(str::to_owned).collect();
         Step::new(name, Work::Cargo(arguments))
     }
 
-    /// Work of our own.
+    /// A step that runs a function of this program.
     pub fn action(name: &'static str, action: fn() -> Result<()>) -> Step {
         Step::new(name, Work::Action(action))
     }
@@ -45,20 +45,20 @@ impl Step {
         }
     }
 
-    /// This step runs tests: it fails when there are none.
+    /// Marks a step that runs tests. The step fails if no test runs.
     pub fn tests(mut self) -> Step {
         self.tests_min = 1;
         self
     }
 
-    /// Its tests run again in a later step, and count there.
+    /// Excludes the step's tests from the total, because they run again in a later step.
     pub fn uncounted(mut self) -> Step {
         self.counted = false;
         self
     }
 
-    /// What to type to have this step alone.
-    fn again(&self) -> String {
+    /// The command that runs this step alone.
+    fn command_line(&self) -> String {
         match &self.work {
             Work::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
             Work::Action(_) => format!("cargo xtask test --only {}", self.name),
@@ -70,36 +70,39 @@ impl Step {
             Work::Action(action) => return action(),
             Work::Cargo(arguments) => arguments,
         };
-        let (succeeded, told) = cargo(arguments)?;
+        let (succeeded, ran) = cargo(arguments)?;
         if self.counted {
-            totals.add(&told);
+            totals.add(&ran);
         }
         if !succeeded {
-            bail!("it reported a failure");
+            bail!("the command reported a failure");
         }
-        if told.passed < self.tests_min {
-            bail!("not one test ran");
+        if ran.passed < self.tests_min {
+            bail!("no test ran");
         }
-        if told.ignored > 0 {
-            bail!("{} tests were ignored: each runs or goes", told.ignored);
+        if ran.ignored > 0 {
+            bail!(
+                "{} tests were ignored; ignored tests are not allowed",
+                ran.ignored
+            );
         }
         Ok(())
     }
 }
 
-/// Runs the steps in order up to the first that fails.
+/// Runs the steps in order until one fails.
 pub fn run(steps: &[Step], totals: &mut Totals) -> Result<()> {
     let began = Instant::now();
     for (index, step) in steps.iter().enumerate() {
         let place = format!("[{}/{}] {}", index + 1, steps.len(), step.name);
-        println!("{place}: {}", step.again());
+        println!("{place}: {}", step.command_line());
         let step_began = Instant::now();
         let done = step.run(totals);
         let took_s = step_began.elapsed().as_secs_f64();
         if let Err(error) = done {
             bail!(
-                "{place}: failed after {took_s:.1} s: {error:#}\nthis step alone: {}",
-                step.again()
+                "{place}: failed after {took_s:.1} s: {error:#}\nto run this step alone: {}",
+                step.command_line()
             );
         }
         println!("{place}: ok, {took_s:.1} s");
@@ -108,7 +111,7 @@ pub fn run(steps: &[Step], totals: &mut Totals) -> Result<()> {
     Ok(())
 }
 
-/// Sums over runs of tests. Shown as `N passed, N failed`.
+/// Numbers of passed and failed tests. Displayed as `N passed, N failed`.
 #[derive(Debug, Default, PartialEq)]
 pub struct Totals {
     passed: u64,
@@ -123,7 +126,7 @@ impl Totals {
         self.ignored += more.ignored;
     }
 
-    /// Adds what one line of a test runner's output tells, if it is a summary:
+    /// Adds the numbers in a line of a test runner's output, if the line is a summary:
     /// `test result: ok. 5 passed; 0 failed; 1 ignored; …` (libtest, once per binary) or
     /// `Summary [   1.2s] 8 tests run: 7 passed (1 slow), 1 failed, 0 skipped` (nextest, once).
     fn read_line(&mut self, line: &str) {
@@ -151,37 +154,37 @@ fn number_before(line: &str, word: &str) -> u64 {
         .unwrap_or_default()
 }
 
-/// Runs cargo, passes its output on line by line, and reads the summaries of tests in it.
+/// Runs cargo, prints its output as it arrives, and parses test summaries in it.
 fn cargo(arguments: &[String]) -> Result<(bool, Totals)> {
     let (output, input) = std::io::pipe().context("a pipe")?;
     let mut command = Command::new("cargo");
     command.args(arguments).stdout(input.try_clone()?);
-    // One folder for all workspaces (fuzz/ is one of its own), so that they share what is built.
+    // All workspaces, including the separate one in fuzz/, use one target folder and share its artifacts.
     command.env("CARGO_TARGET_DIR", target_folder()?);
-    // nextest reports on standard error; elsewhere cargo shows its progress there.
+    // nextest reports on standard error; other cargo commands show progress there.
     if arguments.first().is_some_and(|first| first == "nextest") {
         command.stderr(input);
     } else {
         drop(input);
     }
     let mut child = command.spawn().context("cannot start cargo")?;
-    // The command holds the pipe's other end: the output ends only when that is closed.
+    // Dropping the command closes its end of the pipe; otherwise the output would never end.
     drop(command);
-    let told = pass_on(BufReader::new(output), &mut std::io::stdout().lock());
-    let status = child.wait().context("cargo is gone")?;
-    Ok((status.success(), told?))
+    let ran = pass_on(BufReader::new(output), &mut std::io::stdout().lock());
+    let status = child.wait().context("waiting for cargo")?;
+    Ok((status.success(), ran?))
 }
 
 fn pass_on(mut output: impl BufRead, out: &mut impl Write) -> Result<Totals> {
-    let mut told = Totals::default();
+    let mut ran = Totals::default();
     let mut line = Vec::new();
     while output.read_until(b'\n', &mut line)? > 0 {
         out.write_all(&line)?;
         out.flush()?;
-        told.read_line(&String::from_utf8_lossy(&line));
+        ran.read_line(&String::from_utf8_lossy(&line));
         line.clear();
     }
-    Ok(told)
+    Ok(ran)
 }
 
 #[cfg(test)]
@@ -189,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn summaries_of_both_runners_add_up() {
+    fn summaries_of_both_test_runners_are_added() {
         let output = "\
             running 2 tests\n\
             test it_says_9_passed ... ok\n\
@@ -197,19 +200,19 @@ mod tests {
             test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out\n\
             \x20    Summary [   1.204s] 8/10 tests run: 7 passed (1 slow), 1 failed, 2 skipped\n";
         let mut shown = Vec::new();
-        let told = pass_on(output.as_bytes(), &mut shown).expect("a readable output");
+        let ran = pass_on(output.as_bytes(), &mut shown).expect("a readable output");
         assert_eq!(shown, output.as_bytes());
         let expected = Totals {
             passed: 24,
             failed: 4,
             ignored: 3,
         };
-        assert_eq!(told, expected);
-        assert_eq!(told.to_string(), "24 passed, 4 failed");
+        assert_eq!(ran, expected);
+        assert_eq!(ran.to_string(), "24 passed, 4 failed");
     }
 
     #[test]
-    fn a_failing_step_says_how_to_run_it_alone() {
+    fn a_failing_step_prints_the_command_that_runs_it_alone() {
         let steps = [
             Step::action("fine", || Ok(())),
             Step::action("broken", || bail!("no luck")),

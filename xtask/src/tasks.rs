@@ -1,11 +1,11 @@
-//! Which steps `test` and `lint` consist of.
+//! The steps of `test` and `lint`.
 
 use anyhow::{Result, bail};
 
 use crate::steps::{Step, Totals, run};
 use crate::{conformance, deny, tools};
 
-/// `cargo xtask test`: the last line printed is the sum over all runs of tests.
+/// Runs `cargo xtask test`. The last line printed is the total of all tests.
 pub fn test(quick: bool, only: Option<&str>) -> Result<()> {
     let steps = match (quick, only) {
         (true, _) => quick_steps(),
@@ -21,7 +21,7 @@ pub fn test(quick: bool, only: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// `cargo xtask lint`.
+/// Runs `cargo xtask lint`.
 pub fn lint() -> Result<()> {
     run(
         &[format(), clippy(), architecture(), dependencies()],
@@ -34,13 +34,13 @@ fn all_steps() -> Vec<Step> {
         Step::action("tools", tools::ensure),
         format(),
         clippy(),
-        // First alone, for an early answer; it is counted with the rest.
+        // This step runs early for a quick result. Its tests count in the later step that runs all tests.
         architecture().uncounted(),
         dependencies(),
         tests(),
         Step::cargo("doc-tests", "test --workspace --doc"),
         Step::action("conformance", conformance::step),
-        // The store's locks under every schedule that shuttle thinks of.
+        // Runs the tests of the store's locks under many schedules, with shuttle.
         Step::cargo(
             "schedules",
             "test --package sluice --lib --features shuttle store::tests::shuttle",
@@ -79,7 +79,7 @@ fn dependencies() -> Step {
     Step::action("dependencies", deny::check)
 }
 
-/// cargo-nextest where it is installed: it runs the tests of all binaries at once, each in its own process.
+/// Uses cargo-nextest if installed: it runs the tests of all binaries in parallel, each in its own process.
 fn tests() -> Step {
     if tools::succeeds("cargo", &["nextest", "--version"]) {
         Step::cargo("tests", "nextest run --workspace --no-fail-fast").tests()
@@ -96,7 +96,7 @@ fn one_of(steps: Vec<Step>, name: &str) -> Result<Vec<Step>> {
     let names: Vec<_> = steps.iter().map(|step| step.name).collect();
     let chosen: Vec<_> = steps.into_iter().filter(|step| step.name == name).collect();
     if chosen.is_empty() {
-        bail!("no step `{name}`: there are {}", names.join(", "));
+        bail!("no step `{name}`; the steps are {}", names.join(", "));
     }
     Ok(chosen)
 }

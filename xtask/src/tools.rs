@@ -1,14 +1,14 @@
-//! The programs that tests drive Sluice with: found, installed where that is ours to do, or asked for.
+//! Programs that tests need: finds them, installs them, or reports which are missing.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// A program and the Debian package that brings it.
+/// Programs and the Debian packages that contain them.
 const PROGRAMS: &[(&str, &str)] = &[
     ("nginx", "nginx-light"),
-    // Unmounts the lab's disks when the program that mounted them is killed.
+    // Unmounts the lab's disks if the program that mounted them is killed.
     ("fusermount3", "fuse3"),
     ("fio", "fio"),
     ("curl", "curl"),
@@ -19,8 +19,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("npm", "npm"),
 ];
 
-/// Sees to it that every program is there. Root on a Debian machine installs what is missing; elsewhere
-/// it is a failure in CI, and a notice with the command to type otherwise.
+/// Checks that all programs are installed. As root on Debian, installs missing ones. Otherwise a missing program is
+/// an error in CI, and elsewhere a note with the command that installs it.
 pub fn ensure() -> Result<()> {
     let missing = missing();
     if missing.is_empty() {
@@ -30,7 +30,7 @@ pub fn ensure() -> Result<()> {
         return install(&missing);
     }
     let advice = format!(
-        "missing, so that tests with them cannot run: apt-get install --no-install-recommends {}",
+        "missing programs; their tests cannot run:  apt-get install --no-install-recommends {}",
         missing.join(" ")
     );
     if in_ci() {
@@ -40,12 +40,12 @@ pub fn ensure() -> Result<()> {
     Ok(())
 }
 
-/// Whether this is CI, where nothing may be left out.
+/// Whether this is CI, where no test may be skipped.
 pub fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }
 
-/// Whether a command can be run and reports success. Its output is not shown.
+/// Whether a command can be run and succeeds. Its output is discarded.
 pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
     Command::new(program)
         .args(arguments)
@@ -56,7 +56,7 @@ pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Runs a command, with its output shown, and fails where it does.
+/// Runs a command and shows its output. Fails if the command fails.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command
         .status()
@@ -67,13 +67,13 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Cargo's target folder: that of the profile, which this program runs from, lies in it.
+/// Cargo's target folder. This program is in the folder of a profile in it.
 pub fn target_folder() -> Result<PathBuf> {
-    let this = std::env::current_exe().context("where this program lies")?;
+    let this = std::env::current_exe().context("the path of this program")?;
     let folder = this
         .ancestors()
         .nth(2)
-        .context("a program in a target folder")?;
+        .context("this program is not in a target folder")?;
     Ok(folder.to_owned())
 }
 
@@ -85,7 +85,7 @@ fn missing() -> Vec<&'static str> {
         .collect()
 }
 
-/// A program in PATH, or where servers live, which is not in everyone's.
+/// Path of a program in PATH, or in the folders for servers, which are not in every user's PATH.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -103,7 +103,7 @@ fn install(packages: &[&str]) -> Result<()> {
     let left = missing();
     if !left.is_empty() {
         bail!(
-            "installed, but its program is not found: {}",
+            "the package is installed, but its program is missing: {}",
             left.join(" ")
         );
     }
@@ -113,7 +113,7 @@ fn install(packages: &[&str]) -> Result<()> {
 fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
     command.env("DEBIAN_FRONTEND", "noninteractive");
-    // Packaged servers must not start by themselves: tests start their own, on free ports.
+    // Prevents packaged servers from starting. Tests start their own servers on free ports.
     command.env("RUNLEVEL", "1");
     command
 }

@@ -1,19 +1,19 @@
-//! What the admin API needs from the edge.
+//! The interface between the admin API and the edge.
 
 use super::object::UrlState;
 use super::purge::{Order, Purging, Refusal};
 use super::status::Status;
 
-/// What the admin API needs from the edge. Called on the admin thread or on a thread for blocking
+/// The interface between the admin API and the edge. Called on the admin thread or on a thread for blocking
 /// work, never on a worker.
 pub trait Inspect: Send + Sync {
     /// The state of everything. Returns quickly.
     fn status(&self) -> Status;
 
-    /// What is stored and being fetched of a URL, for each cache that has something of it.
+    /// The objects of a URL, stored or being fetched, for each cache that has some.
     ///
     /// # Errors
-    /// What is wrong with the URL (400).
+    /// The URL is wrong; the text says why (400).
     fn url(&self, url: &str) -> Result<Vec<UrlState>, String>;
 
     /// Purges. The purge is in force when this returns.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What one cache has of a URL.
+/// The objects that one cache has of a URL.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UrlState {

@@ -16,10 +16,10 @@ const TAGS_MAX: usize = 256;
 /// Longest time that volumes may take to make a purge durable.
 pub(super) const LASTING_MAX: Duration = Duration::from_secs(10);
 
-/// What is to be purged, and where.
+/// The order of a purge: its rules, and the caches it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// What is to be purged; each becomes a rule.
+    /// The things to purge; each becomes a rule.
     pub what: Vec<Purge>,
     /// Whether covered responses become stale instead of being removed.
     pub soft: bool,
@@ -30,7 +30,7 @@ pub struct Order {
 /// A purge that is in force.
 #[derive(Debug)]
 pub struct Purging {
-    /// What was purged.
+    /// The rules that were made.
     pub answer: Answer,
     /// Whether the purge survives a restart; `None` if the cache keeps nothing on disk.
     pub logged: Option<PurgeLogged>,

@@ -24,7 +24,7 @@ impl Kind {
     pub const ALL: &'static [Kind] = &[Kind::RoundRobin, Kind::LeastConnections];
 }
 
-/// What is known of a request when a server is chosen for it.
+/// The facts about a request on which the choice of its server may depend.
 #[derive(Clone, Copy)]
 #[expect(dead_code, reason = "today's balancers use neither key nor attempt")]
 pub struct Ask<'a> {

@@ -17,6 +17,7 @@ use super::{Cache, TableKey, decide, launch, resource_history};
 use crate::fill::{self, Joinable, OPEN, Pace, Plan, Situation, Unsettled};
 use crate::handler::Request;
 use crate::http::vary::Codings;
+use crate::reason::Reason;
 use crate::store::{CLAIMS_MAX, Claim, Decision, Object, Phase, Reader, ResourceHistory, Seen};
 
 /// Fetches that may fail in a row, at one place, before a body is cut.
@@ -35,7 +36,7 @@ pub(super) const FLIGHTS_MAX: u64 = 256;
 pub(super) enum Asked {
     /// Something is on its way, or is to be waited for.
     Coming,
-    Forward(&'static str),
+    Forward(Reason),
     Replace,
     Cut,
 }
@@ -156,7 +157,7 @@ impl Demand {
         }
         let again = match plan {
             Plan::Fetch { again, .. } | Plan::Wait(again) => again,
-            Plan::Forward(word) => return Asked::Forward(word),
+            Plan::Forward(reason) => return Asked::Forward(reason),
             Plan::Replace(_) => return Asked::Replace,
             Plan::Cut => return Asked::Cut,
         };
@@ -172,7 +173,7 @@ impl Demand {
             // A range of it has proved to be of no use.
             Phase::Awaiting if self.is_plain() && seen.claims.is_empty() => {
                 if !self.has_budget() && want != (0..OPEN) && !self.begun {
-                    return Plan::Forward("budget");
+                    return Plan::Forward(Reason::Budget);
                 }
                 return Plan::Fetch {
                     ranges: smallvec![0..OPEN],
@@ -220,13 +221,13 @@ impl Demand {
             }
             // It would be brought more than it asks for.
             Plan::Fetch { .. } if spare == 0 && seen.is_shattered() && !self.begun => {
-                Plan::Forward("budget")
+                Plan::Forward(Reason::Budget)
             }
             Plan::Fetch { .. } if seen.is_full() => {
                 self.crowded = true;
                 match self.begun {
                     true => Plan::Wait(Some(CROWDED)),
-                    false => Plan::Forward("crowded"),
+                    false => Plan::Forward(Reason::Crowded),
                 }
             }
             plan => plan,
@@ -295,16 +296,16 @@ impl Demand {
             }
             Plan::Fetch { ranges, .. } => {
                 let why = match (self.misses > 0, self.begun, self.launched) {
-                    (true, ..) => "resume",
-                    (_, true, _) => "ahead",
-                    (.., false) => "miss",
-                    _ => "gap",
+                    (true, ..) => Reason::Resume,
+                    (_, true, _) => Reason::Ahead,
+                    (.., false) => Reason::FirstFetch,
+                    _ => Reason::Gap,
                 };
                 ("fetch", why, ranges.clone())
             }
             Plan::Forward(why) => ("forward", *why, SmallVec::new()),
             Plan::Replace(why) => ("replace", *why, SmallVec::new()),
-            Plan::Cut => ("cut", "out-of-reach", SmallVec::new()),
+            Plan::Cut => ("cut", Reason::OutOfReach, SmallVec::new()),
         };
         object.note(Decision {
             unix_ms: self.cache.0.clock.unix_ms(),

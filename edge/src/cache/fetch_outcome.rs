@@ -7,8 +7,9 @@ use std::time::Duration;
 use super::decide::reuse;
 use super::flight::{Flight, PLAIN_MS};
 use super::resource_history;
-use crate::handler::{Body, Cause, Fault, Response, Whose};
+use crate::handler::{Body, Fault, Response};
 use crate::http::Status;
+use crate::reason::{Reason, Whose};
 use crate::store::{Object, Phase};
 
 /// How long the end of a chunked body is waited for once all its bytes are there.
@@ -55,7 +56,7 @@ impl Flight {
 
     pub(super) fn fail(self, fault: Fault) {
         self.cache.0.counters.flights_failed.add(1);
-        if fault.whose == Whose::Origin {
+        if fault.reason.whose() == Whose::Origin {
             let now_ms = self.cache.0.clock.unix_ms();
             self.change_history(|history| {
                 resource_history::failed(history, self.brought >= FRUITFUL, now_ms)
@@ -73,24 +74,24 @@ impl Flight {
             .store
             .supersede(self.landing.table_key(), &object, None);
         self.landing
-            .fail(Arc::new(Fault::from(Cause::VersionChanged)));
+            .fail(Arc::new(Fault::from(Reason::VersionChanged)));
     }
 
     /// The response may not be shared. Who launched the flight may have it, if the same request
     /// would have been sent for it alone; the others part.
-    pub(super) fn refuse(self, response: Response, mut word: &'static str) {
+    pub(super) fn refuse(self, response: Response, mut reason: Reason) {
         let now_ms = self.cache.0.clock.unix_ms();
         let stored = self.landing.object().revalidated().is_some();
         let until_ms = match response.status {
             // What one client's credentials bring is nothing that others have to know.
             _ if self.has_credentials() => {
-                word = "authorization";
+                reason = Reason::Authorization;
                 0
             }
             500.. => self.failed(),
             // A full store may be better in the next moment; and what lies behind the end of one
             // version may be inside the next.
-            _ if matches!(word, "no-room" | "not-satisfiable") => 0,
+            _ if !reason.remembered() => 0,
             // It says something about this request or this moment, and nothing about what is stored.
             status if stored && !speaks_for_all(status) => {
                 // Those who are given what is stale don't ask again at once.
@@ -112,7 +113,7 @@ impl Flight {
             self.landing.object().take_revalidated();
         }
         self.leader_result.put(response);
-        self.landing.refuse(word, until_ms);
+        self.landing.refuse(reason, until_ms);
     }
 }
 

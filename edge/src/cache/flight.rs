@@ -13,10 +13,11 @@ use super::decide::storing;
 use super::leader_result::LeaderResult;
 use super::{Cache, resource_history};
 use crate::fill::{Kind, OPEN};
-use crate::handler::{Body, Cause, Fault, Frame, Piece, Request, Response};
+use crate::handler::{Body, Fault, Frame, Piece, Request, Response};
 use crate::http::Fields;
 use crate::http::freshness::Exchanged;
 use crate::http::key::KeyHash;
+use crate::reason::Reason;
 use crate::store::{
     Abandoned, Head as StoredHead, Landing, Object, Phase, Progress, ResourceHistory, TableKey,
 };
@@ -75,7 +76,7 @@ impl Flight {
         match flight.meaning(&response, exchanged) {
             Meaning::Open(head, content) => match flight.open(head, content) {
                 Ok(()) => flight.receive(std::mem::take(&mut response.body)).await,
-                Err(word) => flight.refuse(response, word),
+                Err(reason) => flight.refuse(response, reason),
             },
             Meaning::Join(head, content) => {
                 if let Some(flight) = flight.join(head, content) {
@@ -92,9 +93,9 @@ impl Flight {
                     flight.receive(std::mem::take(&mut response.body)).await;
                 }
             }
-            Meaning::Refuse(word) => flight.refuse(response, word),
+            Meaning::Refuse(reason) => flight.refuse(response, reason),
             Meaning::Retire(_) | Meaning::Plain(_) if flight.is_about_credentials() => {
-                let fault = Fault::from(Cause::UnexpectedStatus);
+                let fault = Fault::from(Reason::UnexpectedStatus);
                 flight.landing.fail(Arc::new(fault));
             }
             Meaning::Retire(_) => flight.retire(),
@@ -148,7 +149,7 @@ impl Flight {
                 fence::further(&further, content, stored, &is)
             }
             // Nobody will look it up any more; its readers may still get what is on its way.
-            _ => Meaning::Fail(Cause::FetchAbandoned),
+            _ => Meaning::Fail(Reason::FetchAbandoned),
         }
     }
 
@@ -158,20 +159,16 @@ impl Flight {
 
     /// The object's first response: files the object under its variant, makes room for it and
     /// opens it to readers. `Err`: it can't be kept, for this reason.
-    pub(super) fn open(
-        &mut self,
-        mut head: StoredHead,
-        content: Range<u64>,
-    ) -> Result<(), &'static str> {
+    pub(super) fn open(&mut self, mut head: StoredHead, content: Range<u64>) -> Result<(), Reason> {
         // Whatever it says, ranges of it were of no use.
         let plain = self.known.avoids_ranges(self.cache.0.clock.unix_ms());
         head.joinable &= self.asked.is_some() || !plain;
         let Some(charge) = self.cache.0.store.charge_head(head.memory()) else {
-            return Err("no-room");
+            return Err(Reason::NoRoom);
         };
         let now_us = self.cache.0.clock.monotonic_us();
         if self.landing.accept(content.clone(), now_us).is_err() {
-            return Err("another-range");
+            return Err(Reason::AnotherRange);
         }
         let sparse = self.room(&head, &content)?;
         self.replace();
@@ -185,7 +182,7 @@ impl Flight {
 
     /// Makes room for a first response. What is too large to be kept whole is kept by blocks, if it
     /// may be put together again from several responses. Whether it is.
-    fn room(&mut self, head: &StoredHead, content: &Range<u64>) -> Result<bool, &'static str> {
+    fn room(&mut self, head: &StoredHead, content: &Range<u64>) -> Result<bool, Reason> {
         let store = &self.cache.0.store;
         let Some(length) = head.length else {
             return Ok(false); // room is made as it comes
@@ -198,12 +195,12 @@ impl Flight {
                     self.landing.reserve_least();
                     Ok(true)
                 }
-                Err(word) => Err(word),
+                Err(reason) => Err(reason),
             };
         }
         let whole = match length <= store.object_max() {
             true => self.landing.reserve(),
-            false => Err("too-large"),
+            false => Err(Reason::TooLarge),
         };
         match whole {
             Ok(()) => Ok(false),
@@ -214,7 +211,7 @@ impl Flight {
                 }
                 Ok(true)
             }
-            Err(word) => Err(word),
+            Err(reason) => Err(reason),
         }
     }
 
@@ -257,7 +254,7 @@ impl Flight {
         }
         let now_us = self.cache.0.clock.monotonic_us();
         if self.landing.accept(content, now_us).is_err() {
-            self.fail(Cause::UnexpectedStatus.into());
+            self.fail(Reason::UnexpectedStatus.into());
             return None;
         }
         Some(self)
@@ -286,7 +283,7 @@ impl Flight {
             return None;
         };
         let old = std::mem::replace(&mut self.landing, landing);
-        old.fail(Arc::new(Fault::from(Cause::VersionChanged)));
+        old.fail(Arc::new(Fault::from(Reason::VersionChanged)));
         if self.open(head, content).is_err() {
             self.retire();
             return None;
@@ -322,7 +319,7 @@ impl Flight {
             let length = came.bytes();
             self.note_brought(length);
             if length > 0 && self.is_for_nobody() {
-                return self.fail(Cause::FetchAbandoned.into());
+                return self.fail(Reason::FetchAbandoned.into());
             }
             let progress = match came {
                 Came::Placed(_, progress) => progress,
@@ -330,13 +327,13 @@ impl Flight {
                 // Trailers are not stored (RFC 9111 3: they may be left out).
                 Came::Frame(Some(Ok(Frame::Trailers(_)))) => continue,
                 // No origin gives these.
-                Came::Frame(Some(Ok(Frame::File(_)))) => return self.fail(Cause::BadBody.into()),
+                Came::Frame(Some(Ok(Frame::File(_)))) => return self.fail(Reason::BadBody.into()),
                 Came::Frame(Some(Err(fault))) => return self.fail(fault),
                 Came::Frame(None) if self.is_all() => return self.landed(),
-                Came::Frame(None) => return self.fail(Cause::BodyCut.into()),
+                Came::Frame(None) => return self.fail(Reason::BodyCut.into()),
             };
             match progress {
-                Err(Abandoned) => return self.fail(Cause::FetchAbandoned.into()),
+                Err(Abandoned) => return self.fail(Reason::FetchAbandoned.into()),
                 Ok(Progress::Done) => return self.land(body).await,
                 Ok(Progress::More) => {}
             }

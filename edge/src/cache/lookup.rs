@@ -11,6 +11,7 @@ use crate::handler::Request;
 use crate::http::key::KeyHash;
 use crate::http::vary::Codings;
 use crate::http::{CacheStatus, Fwd};
+use crate::reason::Reason;
 use crate::store::{Head, Locked, Object, Phase, ResourceHistory, TableKey, VARIANTS_MAX};
 
 /// What looking up found.
@@ -43,9 +44,9 @@ pub(super) struct Found {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
     Fresh,
-    /// Although it is stale, for the reason that `word` names.
+    /// Stale, and served for this reason.
     Stale {
-        word: &'static str,
+        reason: Reason,
         /// It is to be validated behind that.
         revalidate: bool,
     },
@@ -68,7 +69,7 @@ impl How {
         let left_s = (head.fresh_until_ms as i64 - now_ms as i64).div_euclid(1000);
         match self {
             How::Fresh => CacheStatus::hit(left_s),
-            How::Stale { word, .. } => CacheStatus::hit(left_s).because(word),
+            How::Stale { reason, .. } => CacheStatus::hit(left_s).because(reason),
             How::Confirmed { fwd, collapsed } => {
                 let mut status = CacheStatus::fwd(fwd);
                 status.fwd_status = Some(304);
@@ -76,7 +77,7 @@ impl How {
                 status
             }
             How::OnError { fwd, collapsed } => {
-                let mut status = CacheStatus::fwd(fwd).because("stale-if-error");
+                let mut status = CacheStatus::fwd(fwd).because(Reason::StaleIfError);
                 status.collapsed = collapsed;
                 status
             }
@@ -146,16 +147,16 @@ impl Cache {
         place: TableKey,
         now_ms: u64,
     ) -> InTable {
-        let pass = |fwd, word| InTable::Met(Lookup::Pass(CacheStatus::fwd(fwd).because(word)));
+        let pass = |fwd, reason| InTable::Met(Lookup::Pass(CacheStatus::fwd(fwd).because(reason)));
         match object.phase() {
             Phase::Open(head) if admitted.authorized && !head.authorized => {
-                pass(Fwd::Bypass, "authorization")
+                pass(Fwd::Bypass, Reason::Authorization)
             }
             Phase::Open(head) => {
                 let about = || self.circumstances(&locked.history(), &object, now_ms);
                 let how = match reuse::judge(&head, admitted, now_ms, about) {
                     Reuse::Fresh => How::Fresh,
-                    Reuse::Stale { word, revalidate } => How::Stale { word, revalidate },
+                    Reuse::Stale { reason, revalidate } => How::Stale { reason, revalidate },
                     Reuse::Validate(fwd) => return InTable::Stale(object, head, fwd),
                 };
                 InTable::Met(Lookup::Stored(Found {
@@ -167,10 +168,10 @@ impl Cache {
             }
             Phase::Awaiting if object.is_recall() => InTable::Met(Lookup::Recalled(object)),
             // What is being fetched for others may not be for a request with credentials.
-            Phase::Awaiting if admitted.authorized => pass(Fwd::Bypass, "authorization"),
+            Phase::Awaiting if admitted.authorized => pass(Fwd::Bypass, Reason::Authorization),
             Phase::Awaiting => InTable::Met(Lookup::Flying(object, place, Fwd::UriMiss)),
-            Phase::Refused { word, until_ms } if self.is_refused(until_ms, now_ms) => {
-                pass(Fwd::Miss, word)
+            Phase::Refused { reason, until_ms } if self.is_refused(until_ms, now_ms) => {
+                pass(Fwd::Miss, reason)
             }
             _ => InTable::Gone(Fwd::Miss),
         }
@@ -204,7 +205,7 @@ impl Cache {
         fwd: Fwd,
     ) -> Lookup {
         if fwd == Fwd::VaryMiss && locked.variants() >= VARIANTS_MAX && !locked.drop_oldest() {
-            return Lookup::Pass(CacheStatus::fwd(fwd).because("variants"));
+            return Lookup::Pass(CacheStatus::fwd(fwd).because(Reason::Variants));
         }
         let weight = self.0.store.weight(&spare.key);
         locked.insert(place.variant, spare.clone(), weight);
@@ -229,7 +230,7 @@ impl Cache {
     pub(super) fn launch(&self, request: &Request, admitted: &Admitted, key: KeyHash) -> Lookup {
         if admitted.authorized && !decide::may_take(&request.head.fields, &self.0.rules) {
             // What comes back could hardly be shared, and would not do for this client.
-            return Lookup::Pass(CacheStatus::fwd(Fwd::Bypass).because("authorization"));
+            return Lookup::Pass(CacheStatus::fwd(Fwd::Bypass).because(Reason::Authorization));
         }
         // Making room may evict, which locks shards: before the critical section.
         match self.0.store.create(self.key_text(request).text()) {

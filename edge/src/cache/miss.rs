@@ -11,10 +11,11 @@ use super::pass::forwarded;
 use super::ride::{Met, Ride};
 use super::{Cache, decide, fault_of, flight, not_cached, read_ahead, serve};
 use crate::fill::ReadAhead;
-use crate::handler::{Answer, Cause, Choice, Fault, Pending, Request, Response};
+use crate::handler::{Answer, Choice, Fault, Pending, Request, Response};
 use crate::http::key::KeyHash;
 use crate::http::wanted::{Wanted, for_several_codings, has_condition_or_range};
 use crate::http::{CacheStatus, Fwd};
+use crate::reason::Reason;
 use crate::store::{Head, Object, Phase, Revalidated, TableKey};
 
 /// How often a request may look again because what it rode was not for it, or is no more.
@@ -130,7 +131,7 @@ impl Cache {
                 }
             };
         }
-        let parted = CacheStatus::fwd(Fwd::VaryMiss).because("parted");
+        let parted = CacheStatus::fwd(Fwd::VaryMiss).because(Reason::Parted);
         self.pass(request, parted).wait().await
     }
 
@@ -161,14 +162,14 @@ impl Cache {
             met => return self.unmet(ride, met, admitted, place, why),
         };
         let Some(demand) = ride.demand() else {
-            return Rode::Answered(Err(Cause::FetchAbandoned.into()));
+            return Rode::Answered(Err(Reason::FetchAbandoned.into()));
         };
         let request = &demand.request.head;
         let purged = matches!(why, Why::Flying(_))
             && self.0.store.is_purged(key.0, object, &head, purged_upto);
         if admitted.authorized && !head.authorized {
             // It was asked for without credentials, and says nothing about those who have some.
-            return alone(ride, Fwd::Bypass, "authorization");
+            return alone(ride, Fwd::Bypass, Reason::Authorization);
         }
         let normal = self.0.rules.normal(demand.codings);
         if purged || !decide::selects(key, &head, &request.fields, normal) {
@@ -284,7 +285,7 @@ impl Cache {
         let object = ride.object().clone();
         let launched = ride.launched();
         let Some((request, leader_result)) = ride.into_request() else {
-            return Rode::Answered(Err(Cause::FetchAbandoned.into()));
+            return Rode::Answered(Err(Reason::FetchAbandoned.into()));
         };
         let on_error = How::OnError {
             fwd: why.fwd(),
@@ -308,26 +309,26 @@ impl Cache {
                     None => Rode::Answered(Err(fault_of(&failure))),
                 }
             }
-            Met::Gone(Phase::Refused { word, .. }) => {
+            Met::Gone(Phase::Refused { reason, .. }) => {
                 if let Some(found) = self.serve_on_error(&object, admitted, place, on_error) {
                     return Rode::Stored(request, found, leader_result);
                 }
-                let status = CacheStatus::fwd(why.fwd()).because(word);
+                let status = CacheStatus::fwd(why.fwd()).because(reason);
                 match leader_result.take() {
                     Some(response) if may_have(&request, &response) => {
                         Rode::Answered(Ok(forwarded(response, status)))
                     }
                     // That was about another's credentials.
-                    _ if word == "authorization" && !admitted.authorized => Rode::Parted(request),
+                    _ if reason.credentials_only() && !admitted.authorized => Rode::Parted(request),
                     _ => Rode::Alone(request, status),
                 }
             }
-            Met::Forward(word) => {
+            Met::Forward(reason) => {
                 if matches!(why, Why::New(_)) && !launched && !object.in_flight() {
                     // Nobody flies for it: it is not to be waited for.
                     self.0.store.supersede(place, &object, None);
                 }
-                Rode::Alone(request, CacheStatus::fwd(why.fwd()).because(word))
+                Rode::Alone(request, CacheStatus::fwd(why.fwd()).because(reason))
             }
             Met::Replace => {
                 let now_ms = self.0.clock.unix_ms();
@@ -359,15 +360,15 @@ impl Cache {
 }
 
 /// A request that leaves its ride, to go on by itself.
-fn alone(ride: Ride, fwd: Fwd, word: &'static str) -> Rode {
+fn alone(ride: Ride, fwd: Fwd, reason: Reason) -> Rode {
     match ride.into_request() {
-        Some((request, _)) => Rode::Alone(request, CacheStatus::fwd(fwd).because(word)),
-        None => Rode::Answered(Err(Cause::FetchAbandoned.into())),
+        Some((request, _)) => Rode::Alone(request, CacheStatus::fwd(fwd).because(reason)),
+        None => Rode::Answered(Err(Reason::FetchAbandoned.into())),
     }
 }
 
 fn no_room() -> CacheStatus {
-    CacheStatus::fwd(Fwd::Miss).because("no-room")
+    CacheStatus::fwd(Fwd::Miss).because(Reason::NoRoom)
 }
 
 /// What a fetch was to confirm, with where it stands now.

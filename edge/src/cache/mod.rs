@@ -35,10 +35,11 @@ use bytes::Bytes;
 
 use crate::evict;
 use crate::fill::{self, ReadAhead};
-use crate::handler::{Answer, Body, Cause, Choice, Encodings, Fault, Handler, Request, Response};
+use crate::handler::{Answer, Body, Choice, Encodings, Fault, Handler, Request, Response};
 use crate::http::key::KeyHash;
 use crate::http::wanted::Wanted;
 use crate::http::{CacheStatus, Method};
+use crate::reason::Reason;
 use crate::store::{Failure, Head, Object, Store, TableKey, disk_tier};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
@@ -278,7 +279,7 @@ impl Cache {
 /// The answer to who wants none from the origin, where none is stored (RFC 9111 5.2.1.7).
 fn not_cached() -> Response {
     let mut response = Response::new(504);
-    response.cache = Some(CacheStatus::own("only-if-cached"));
+    response.cache = Some(CacheStatus::own(Reason::OnlyIfCached));
     response.fields.append("content-type", "text/plain");
     response.body = Body::Bytes(Bytes::from_static(b"504 nothing usable is stored\n"));
     response
@@ -289,5 +290,5 @@ fn fault_of(failure: &Failure) -> Fault {
     failure
         .downcast_ref::<Fault>()
         .copied()
-        .unwrap_or_else(|| Cause::FetchAbandoned.into())
+        .unwrap_or_else(|| Reason::FetchAbandoned.into())
 }

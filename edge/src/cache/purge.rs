@@ -12,6 +12,7 @@ use crate::http::purge::{self, Purge, Purged};
 use crate::http::tags;
 use crate::http::url::{Start, Url};
 use crate::http::{CacheStatus, Fields, Fwd, Scheme, Status};
+use crate::reason::Reason;
 use crate::store::disk_tier::{DurablePurge, NotDurable};
 use crate::store::{self, Full, Rule, Store};
 
@@ -287,7 +288,7 @@ impl Cache {
         let (response, enforced) = match rules.purge.iter().any(|n| n.contains(address)) {
             true => self.purge_own(&request.head, request.peer.scheme),
             false => (
-                Response::text(403, "purge-not-allowed\n"),
+                Response::text(403, format!("{}\n", Reason::PurgeNotAllowed)),
                 Enforced::default(),
             ),
         };
@@ -337,7 +338,7 @@ impl Cache {
 
 fn about_purging(mut response: Response) -> Response {
     response.fields.append("cache-control", "no-store");
-    response.cache = Some(CacheStatus::fwd(Fwd::Method).because("purge"));
+    response.cache = Some(CacheStatus::fwd(Fwd::Method).because(Reason::Purge));
     response
 }
 

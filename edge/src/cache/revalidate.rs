@@ -17,6 +17,7 @@ use super::{Cache, resource_history};
 use crate::handler::{Body, Fault, Request, Response};
 use crate::http::Method;
 use crate::http::freshness::Exchanged;
+use crate::reason::Reason;
 use crate::store::{Object, Revalidated, TableKey};
 
 impl Cache {
@@ -94,7 +95,7 @@ impl Flight {
         match validation::outcome(&stored.head, &response, serves_on_error) {
             Outcome::Confirmed => match self.freshened(&stored, &response, exchanged) {
                 Ok(fresh) => self.confirm(stored, fresh),
-                Err(word) => {
+                Err(reason) => {
                     // From now on it is not to be shared; but with credentials that may go for them.
                     if !self.has_credentials() {
                         let place = self.landing.table_key();
@@ -103,7 +104,7 @@ impl Flight {
                         store.withdraw(place, &stored.object);
                         store.forget_head(place);
                     }
-                    self.refuse(response, word);
+                    self.refuse(response, reason);
                 }
             },
             Outcome::Failure => {
@@ -126,7 +127,7 @@ impl Flight {
         stored: &Revalidated,
         response: &Response,
         exchanged: Exchanged,
-    ) -> Result<Storable, &'static str> {
+    ) -> Result<Storable, Reason> {
         let rules = &self.cache.0.rules;
         let (primary, old) = (self.primary(), &*stored.head);
         storing::freshened(primary, &self.sent, old, response, exchanged, rules)

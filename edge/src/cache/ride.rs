@@ -11,7 +11,8 @@ use bytes::Bytes;
 use super::demand::{Asked, Demand};
 use super::fault_of;
 use super::leader_result::LeaderResult;
-use crate::handler::{Cause, Fault, Request};
+use crate::handler::{Fault, Request};
+use crate::reason::Reason;
 use crate::store::{Failure, Head, Next, Object, Opening, Phase, Reader};
 
 /// One request's way through an object.
@@ -28,7 +29,7 @@ pub(super) enum Met {
     /// There is no such object any more, or never will be.
     Gone(Phase),
     /// The request is to be sent on by itself, for this reason.
-    Forward(&'static str),
+    Forward(Reason),
     /// Another object is to take this one's place, fetched whole.
     Replace,
     /// Nobody can bring it.
@@ -163,7 +164,7 @@ impl Ride {
     fn met(&self, asked: Asked) -> Option<Met> {
         Some(match asked {
             Asked::Coming => return None,
-            Asked::Forward(word) => Met::Forward(word),
+            Asked::Forward(reason) => Met::Forward(reason),
             Asked::Replace => Met::Replace,
             Asked::Cut => Met::Failed(self.fault()),
         })
@@ -201,7 +202,7 @@ impl Ride {
     /// Why its next byte does not come.
     fn fault(&self) -> Fault {
         let failure: Option<Failure> = self.object().failure();
-        failure.map_or(Cause::FetchAbandoned.into(), |failure| fault_of(&failure))
+        failure.map_or(Reason::FetchAbandoned.into(), |failure| fault_of(&failure))
     }
 
     /// The request, to be sent on by itself or to look again.

@@ -1,4 +1,4 @@
-//! `sluice check`: what is wrong with a configuration, else what would run; and with this machine.
+//! `sluice check`: reports mistakes in a configuration file, and kernel settings that limit the number of connections.
 
 use std::path::PathBuf;
 
@@ -9,18 +9,18 @@ use super::{say, system, warn};
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The configuration file [default: sluice.toml]
+    /// Configuration file [default: sluice.toml]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Say what this machine should change to serve many connections; and check a file only if one
-    /// is named
+    /// List kernel settings to change for many connections. With this option, a configuration file is
+    /// checked only if --config names one
     #[arg(long)]
     system: bool,
 }
 
 pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     if args.system {
-        say(&system::report(&system::Here))?;
+        say(&system::report(&system::ThisMachine))?;
     }
     let file = match (&args.config, args.system) {
         (Some(path), _) => path,

@@ -1,4 +1,4 @@
-//! `sluice demo`: a slow origin, an edge in front of it, and three things to try.
+//! `sluice demo`: runs a slow origin and Sluice in front of it, with three requests to try.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::thread;
@@ -14,10 +14,10 @@ use sluice_lab::origin::{Origin, OriginOptions, Resource};
 
 use super::{announce, count, log_messages, say};
 
-/// The file holds its own offset every ten bytes, so that any piece shows where it is from.
+/// The file holds its own offset every ten bytes, so that any range shows its position.
 const PATH: &str = "/offset.bin";
 const LENGTH: u64 = 10 << 20;
-/// Ten bytes in the middle, ten a bit further on, and ten near the end.
+/// Ten bytes in the middle, ten bytes 1 MB later, and ten bytes near the end.
 const RANGES: [(u64, u64); 3] = [
     (5_000_000, 5_000_009),
     (6_000_000, 6_000_009),
@@ -26,28 +26,27 @@ const RANGES: [(u64, u64); 3] = [
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Make the requests, say what each showed, and end
+    /// Make the requests, print the results, and end
     #[arg(long = "try")]
     try_it: bool,
-    /// Bytes a second that the origin sends on one connection
+    /// Bytes per second that the origin sends on each connection
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = rate)]
     rate: u64,
-    /// Where the edge listens [default: 127.0.0.1:8080, or a free port if that is taken]
+    /// Address to listen on [default: 127.0.0.1:8080, or a free port if that is in use]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Its admin address [default: 127.0.0.1:9901, or a free port if that is taken]
+    /// Admin address [default: 127.0.0.1:9901, or a free port if that is in use]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
-    /// A file to keep things in beside memory, and its size, as in /tmp/sluice.vol:128MiB; may be given
-    /// several times
+    /// Cache on disk: a file and its size, as in /tmp/sluice.vol:128MiB; may be given several times
     #[arg(long, value_name = "PATH:SIZE")]
     volume: Vec<String>,
-    /// How objects are spread over several volumes: hash, stripe or mirror [default: hash]
+    /// How objects are distributed over several volumes: hash, stripe or mirror [default: hash]
     #[arg(long, value_name = "P")]
     placement: Option<String>,
 }
 
-/// Slower than this the demonstration would take longer than its patience.
+/// The slowest rate at which the demo's requests complete within their timeout.
 const RATE_MIN: u64 = 64 << 10;
 
 fn rate(text: &str) -> Result<u64, String> {
@@ -104,7 +103,7 @@ fn edge(args: &DemoArgs, origin: &Origin) -> anyhow::Result<Running> {
     wiring::start(options.load()?.plan, None)
 }
 
-/// This port on the loopback address, or any free one if it is taken.
+/// The loopback address with this port, or with a free port if this one is in use.
 fn free(port: u16) -> String {
     let wanted = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     match TcpListener::bind(wanted) {
@@ -116,33 +115,33 @@ fn free(port: u16) -> String {
 fn invitation(edge: SocketAddr, admin: Option<SocketAddr>, origin: &Origin, rate: u64) -> String {
     let url = format!("http://{edge}{PATH}");
     let (first, last) = RANGES[0];
-    // As it was called: it need not be installed.
+    // The path with which this program was started, since it may not be installed.
     let program = std::env::args().next();
     let program = program.as_deref().unwrap_or("sluice");
     let status = admin.map_or(String::new(), |admin| {
         format!(
-            "\nWhile it fills, see which bytes are there, which are on their way, and why:\n  \
+            "\nDuring a fetch, show which bytes are stored, which are being fetched, and why:\n  \
              {program} inspect {url} --admin {admin}\n"
         )
     });
     format!(
-        "origin on http://{origin}, {rate} a second on each connection
+        "origin on http://{origin}, {rate}/s on each connection
 
-A file of {size} that holds its own offset every ten bytes is at {url}
+{url} is a file of {size} that holds its own offset every ten bytes.
 
-1. Ten bytes from the middle. Nothing of the file is stored, and the origin would need {seconds:.1} s to
-   get there: so it is asked for just these bytes first, and for the rest of their block behind.
+1. Ten bytes from the middle of the uncached file. A fetch from the beginning would reach them after
+   {seconds:.1} s, so Sluice fetches these bytes first, and the rest of their block afterwards.
   curl -w '%{{time_total}} s\\n' -r {first}-{last} {url}
 
-2. All of it. What is missing comes over several connections at once, as many as make it faster;
-   what is stored is not fetched again. Over one connection it would take {whole:.1} s.
+2. The whole file. Sluice fetches the missing bytes over several connections, as long as more of them
+   make it faster. Over one connection the file would take {whole:.1} s.
   curl -w 'first byte %{{time_starttransfer}} s, all %{{time_total}} s\\n' -o /dev/null {url}
 
-3. The first one again. Those bytes are stored: a hit in less than a millisecond, and the
-   Cache-Status field says so.
+3. The first range again. Its bytes are stored: the response is a hit (see its Cache-Status header) and
+   takes less than a millisecond.
   curl -si -w '%{{time_total}} s\\n' -r {first}-{last} {url}
 {status}
-Ctrl-C ends it.
+Press Ctrl-C to end the demo.
 ",
         origin = origin.addr(),
         rate = show_size(rate),
@@ -155,12 +154,12 @@ Ctrl-C ends it.
 fn try_all(edge: SocketAddr, origin: &Origin, rate: u64) -> anyhow::Result<()> {
     let patience = Duration::from_secs(30 + LENGTH / rate);
     say(&format!(
-        "\n1. Three ranges of a file that is not stored, at once (origin: {} a second):\n",
+        "\n1. Three ranges of an uncached file, at the same time (origin: {}/s per connection):\n",
         show_size(rate)
     ))?;
     try_cold(edge, patience)?;
 
-    say("\n2. The first of them again:\n")?;
+    say("\n2. The first range again:\n")?;
     let reply = ask(edge, Some(RANGES[0]), patience)?;
     say(&told(&reply, RANGES[0]))?;
 
@@ -168,7 +167,7 @@ fn try_all(edge: SocketAddr, origin: &Origin, rate: u64) -> anyhow::Result<()> {
     let whole = ask(edge, None, patience)?;
     whole.verify_whole(LENGTH).map_err(anyhow::Error::msg)?;
     say(&format!(
-        "   {} in {:.1} ms, every byte right; {}\n",
+        "   {} in {:.1} ms, every byte correct; {}\n",
         show_size(LENGTH),
         ms(&whole),
         cache_status(&whole)
@@ -177,15 +176,15 @@ fn try_all(edge: SocketAddr, origin: &Origin, rate: u64) -> anyhow::Result<()> {
     let seen = origin.requests();
     let sent: u64 = seen.iter().map(|s| s.sent).sum();
     say(&format!(
-        "\nFor all of this the origin got {} and sent {}.\n",
+        "\nIn total the origin received {} and sent {}.\n",
         count(seen.len() as u64, "request"),
         show_size(sent)
     ))?;
-    ensure!(sent <= LENGTH, "each byte should have been sent once");
+    ensure!(sent <= LENGTH, "the origin sent some bytes more than once");
     Ok(())
 }
 
-/// Three clients at once, while nothing is stored.
+/// Three clients request ranges at the same time while nothing is stored.
 fn try_cold(edge: SocketAddr, patience: Duration) -> anyhow::Result<()> {
     thread::scope(|scope| {
         let clients =

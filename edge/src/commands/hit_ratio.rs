@@ -1,4 +1,4 @@
-//! `sluice lab hit-ratio`: how often each way to evict has what is asked for, on made-up requests.
+//! `sluice lab hit-ratio`: simulates the hit ratio of each eviction policy on generated requests.
 
 use clap::Args;
 use serde::Serialize;
@@ -11,13 +11,13 @@ use super::say;
 
 #[derive(Debug, Args)]
 pub struct HitRatioArgs {
-    /// Objects that are asked for again and again
+    /// Number of objects that are requested repeatedly
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
     objects: u32,
-    /// Requests for each row
+    /// Number of requests for each row
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1000..=100_000_000))]
     requests: u32,
-    /// What the requests are drawn from
+    /// Seed of the random requests
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print JSON instead of a table
@@ -25,26 +25,26 @@ pub struct HitRatioArgs {
     json: bool,
 }
 
-/// How popularity falls with rank: 0.7 as of videos, 0.9 as of web pages, 1.1 as of news.
+/// Exponents of Zipf's distribution: 0.7 as for videos, 0.9 as for web pages, 1.1 as for news.
 const EXPONENTS: [f64; 3] = [0.7, 0.9, 1.1];
-/// Sizes of the cache: shares of all objects.
+/// Sizes of the cache as shares of all objects.
 const SIZES: [f64; 3] = [0.01, 0.05, 0.2];
-/// As many as a volume has unless it is set otherwise.
+/// Number of segments of the volume: the default of a volume.
 const SEGMENTS: usize = 64;
-/// The first requests, which find the cache empty, don't count: one in so many.
+/// One in this many requests, at the beginning of the trace, fills the empty cache and is not counted.
 const WARM_UP: usize = 5;
-/// A scan comes after so many requests for each object that it asks for.
+/// A scan begins after this many requests per object that it requests.
 const SCAN_EVERY: u32 = 5;
 
-/// What else is asked for.
+/// Requests mixed into those by Zipf's distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Mix {
-    /// Nothing else.
+    /// No others.
     Zipf,
-    /// Three requests in ten are for something that nobody asks for again.
+    /// 30% of the requests are for objects that are requested only once.
     OneHitWonders,
-    /// Again and again someone asks for a tenth of all objects, one after the other.
+    /// At intervals, a tenth of all objects is requested in sequence.
     Scans,
 }
 
@@ -67,17 +67,17 @@ struct Report {
     rows: Vec<Row>,
 }
 
-/// Shares of all requests, those of the beginning left out.
+/// One simulation. Shares are of the counted requests, without the warm-up.
 #[derive(Debug, PartialEq, Serialize)]
 struct Row {
     exponent: f64,
     mix: Mix,
-    /// Objects that fit.
+    /// Number of objects that fit into the cache.
     places: u32,
     s3_fifo: f64,
     lru: f64,
     volume: f64,
-    /// Records written again, over all that the volume wrote.
+    /// Records that the volume wrote again, as a share of all its writes.
     written_again: f64,
 }
 
@@ -128,21 +128,21 @@ fn row(trace: &[u32], exponent: f64, mix: Mix, places: u32) -> Row {
     }
 }
 
-/// The share of hits from this request on.
-fn hit_ratio(trace: &[u32], from: usize, mut ask: impl FnMut(u32) -> bool) -> f64 {
+/// The share of hits among the requests from index `from` on. The earlier ones warm the cache up.
+fn hit_ratio(trace: &[u32], from: usize, mut request: impl FnMut(u32) -> bool) -> f64 {
     let (before, counted) = trace.split_at(from);
     for key in before {
-        ask(*key);
+        request(*key);
     }
-    let hits = counted.iter().filter(|key| ask(**key)).count();
+    let hits = counted.iter().filter(|key| request(**key)).count();
     hits as f64 / counted.len().max(1) as f64
 }
 
-/// Requests for objects by number; those that nobody asks for again have the numbers behind them.
+/// Generates a trace of object numbers. One-hit wonders have the numbers above those of all other objects.
 fn trace(zipf: &Zipf, mix: Mix, requests: u32, seed: u64) -> Vec<u32> {
     let objects = zipf.sums.len() as u32;
     let mut random = SplitMix(seed);
-    // By popularity, objects are numbered at random: a scan goes by another order.
+    // Ranks are assigned to object numbers at random, so that a scan is not in order of popularity.
     let ranks = shuffled(objects, &mut random);
     let mut trace = Vec::with_capacity(requests as usize);
     let mut next_wonder = objects;
@@ -175,7 +175,7 @@ fn shuffled(count: u32, random: &mut SplitMix) -> Vec<u32> {
     numbers
 }
 
-/// Ranks, of which the first is the most popular: one of rank n comes n to the exponent less often.
+/// Zipf's distribution: the object of rank n is requested n^exponent times less often than the first.
 struct Zipf {
     sums: Vec<f64>,
 }
@@ -192,7 +192,7 @@ impl Zipf {
         }
     }
 
-    /// The rank for a number from 0 to 1.
+    /// The rank that corresponds to a uniform random number from 0 to 1.
     fn rank(&self, unit: f64) -> u32 {
         let at = unit * self.sums.last().copied().unwrap_or_default();
         let rank = self.sums.partition_point(|sum| *sum <= at);
@@ -200,11 +200,11 @@ impl Zipf {
     }
 }
 
-/// Numbers that depend on the seed alone.
+/// A pseudorandom generator (SplitMix64).
 struct SplitMix(u64);
 
 impl SplitMix {
-    /// From 0 to just below 1.
+    /// A number from 0 to just below 1.
     fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -253,8 +253,9 @@ impl Report {
 }
 
 const LEGEND: &str = "
-places: objects that fit. volume: 64 segments, the oldest goes, what was read in it is written again,
-within a quarter of a segment. again: records written again over all that the volume wrote.
+places: objects that fit into the cache. volume: 64 segments; the oldest one is reclaimed, and its
+records that were read are written again, up to a quarter of a segment. again: records written again,
+in percent of all writes of the volume.
 ";
 
 #[cfg(test)]
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_for_all_misses_each_object_once() {
+    fn a_cache_with_room_for_all_objects_misses_each_once() {
         for mix in [Mix::Zipf, Mix::OneHitWonders, Mix::Scans] {
             let trace = trace(&Zipf::new(2000, 0.9), mix, 20_000, 1);
             assert_eq!(trace.len(), 20_000);
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_shares_and_grow_with_the_cache() {
+    fn hit_ratios_grow_with_the_size_of_the_cache() {
         let report = measure(&args());
         assert_eq!(report.rows.len(), 27);
         for sizes in report.rows.chunks(3) {
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_alone_decides() {
+    fn results_depend_on_the_seed_alone() {
         let (one, two) = (measure(&args()), measure(&args()));
         assert_eq!(one.rows, two.rows);
         let other = measure(&HitRatioArgs { seed: 8, ..args() });
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn three_in_ten_are_one_hit_wonders_and_scans_are_in_order() {
+    fn traces_contain_one_hit_wonders_and_scans() {
         let zipf = Zipf::new(2000, 0.9);
         let wonders = trace(&zipf, Mix::OneHitWonders, 20_000, 1);
         let count = wonders.iter().filter(|key| **key >= 2000).count();

@@ -29,7 +29,7 @@ pub struct InspectArgs {
     url: String,
     #[command(flatten)]
     admin: AdminArgs,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     /// Draw with the ASCII signs # + > . in any locale
@@ -46,7 +46,7 @@ impl fmt::Display for Nothing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no cache has anything of {}\n(host, port and query must be as clients send them)",
+            "no cache has stored or is fetching {}\n(host, port and query must be those that clients send)",
             harmless(&self.0)
         )
     }
@@ -72,8 +72,8 @@ pub fn print(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow
         true => json(&answer),
         false => String::new(),
     };
-    let caches: Vec<UrlState> =
-        serde_json::from_value(answer).context("the answer of the edge is not understood")?;
+    let caches: Vec<UrlState> = serde_json::from_value(answer)
+        .context("the answer of the admin address can't be parsed")?;
     match as_json {
         true => say(&shown)?,
         false => say(&show::show(url, &caches, &style(ascii)))?,

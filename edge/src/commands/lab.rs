@@ -1,4 +1,4 @@
-//! `sluice lab`: experiments that start this very program in front of an origin of their own, and rivals beside it.
+//! `sluice lab`: runs experiments with this build of Sluice, a test origin and, for comparison, nginx and Varnish.
 
 mod values;
 
@@ -27,34 +27,34 @@ pub struct LabArgs {
 
 #[derive(Debug, Subcommand)]
 enum Experiment {
-    /// Time ranges of a cold 10 MiB file behind a slow origin, for every way to fill the cache
+    /// Time ranges of an uncached 10 MiB file behind a slow origin, for every fill mode
     ByteRange(ByteRangeArgs),
-    /// Ask for random ranges with many clients and verify every byte, while versions change
+    /// Request random ranges with many clients while files change, and verify every byte
     Storm(StormArgs),
-    /// Ask for single bytes of a 100 GB file: what the origin sends must stay within the client's budget
+    /// Request single bytes of a 100 GB file: the origin must not send more than the client's budget
     Budget(BudgetArgs),
-    /// What a crowd, a dead origin and a page that lives for a second cost the origin and the clients
+    /// Measure what crowds, failing origins and short lifetimes cost the origin and the clients
     Caching(CachingArgs),
-    /// How long a purge by tag takes among a million objects, and what rules in force cost a hit
+    /// Time a purge by tag among a million objects, and measure the cost of purge rules per hit
     Purge(PurgeArgs),
-    /// Bodies that are never asked for twice, through caches on slow disks, tmpfs and this machine's disk
+    /// Store bodies without repetition on slow disks, tmpfs and this machine's disk
     #[cfg(feature = "lab")]
     Placement(PlacementArgs),
-    /// Small files at a rate that rises until the server does not follow, one connection for each request
+    /// Raise the rate of short connections until the server falls behind
     Ramp(RampArgs),
-    /// What an ordinary client notices of thousands of slow ones, and when these are cut
+    /// Measure an ordinary client among thousands of slow ones, and the time until these are cut
     SlowClients(SlowClientsArgs),
-    /// How often each way to evict has what is asked for, on made-up requests
+    /// Simulate the hit ratio of each eviction policy
     HitRatio(HitRatioArgs),
 }
 
-/// What all experiments take.
+/// Options of all experiments that start servers.
 #[derive(Debug, Args)]
 struct Common {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// The program to test [default: this one]
+    /// The build of Sluice to test [default: this one]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
 }
@@ -63,7 +63,7 @@ impl Common {
     fn program(&self) -> anyhow::Result<PathBuf> {
         match &self.program {
             Some(program) => Ok(program.clone()),
-            None => env::current_exe().context("this program's own file"),
+            None => env::current_exe().context("the path of this program"),
         }
     }
 
@@ -79,22 +79,22 @@ const FILLS: [&str; 4] = ["whole", "lock", "slice", "auto"];
 
 #[derive(Debug, Args)]
 struct ByteRangeArgs {
-    /// Compare with this rival, and fail if it is not installed [default: those that are installed]
+    /// Compare with this rival, which must be installed [default: all installed rivals]
     #[arg(long, value_name = "nginx|varnish")]
     against: Vec<Rival>,
-    /// Compare with nobody
+    /// Do not compare with rivals
     #[arg(long, conflicts_with = "against")]
     alone: bool,
-    /// Try only this way to fill; may be given several times [default: all]
-    #[arg(long, value_name = "WAY", value_parser = FILLS)]
+    /// Test only this fill mode; may be given several times [default: all]
+    #[arg(long, value_name = "MODE", value_parser = FILLS)]
     fill: Vec<String>,
-    /// Rounds whose medians are shown; with all rivals each takes a minute and a half
+    /// Rounds whose medians are shown; with all rivals a round takes 90 seconds
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100))]
     rounds: u8,
-    /// Bytes a second that the origin sends on one connection
+    /// Bytes per second that the origin sends on each connection
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = rate)]
     rate: u64,
-    /// Bytes of a slice, 64KiB to 16MiB
+    /// Size of a slice, 64KiB to 16MiB
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = slice)]
     slice: u64,
     #[command(flatten)]
@@ -103,37 +103,37 @@ struct ByteRangeArgs {
 
 #[derive(Debug, Args)]
 struct StormArgs {
-    /// Send the same storm through this rival, too (nginx by slice, without and with its cache lock)
+    /// Repeat the storm with this rival (nginx with slices, without and with its cache lock)
     #[arg(long, value_name = "nginx|varnish")]
     against: Vec<Rival>,
-    /// How Sluice fills its cache
-    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = FILLS)]
+    /// Sluice's fill mode
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = FILLS)]
     fill: String,
-    /// Clients at once
+    /// Number of concurrent clients
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=5000))]
     clients: u16,
-    /// Requests in all
+    /// Number of requests
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     requests: u64,
-    /// Give one file, each in its turn, another version at this interval, as in 20ms
+    /// Change the version of one file at this interval, all files in turn, as in 20ms
     #[arg(long, value_name = "TIME", value_parser = interval)]
     change_every: Option<Duration>,
-    /// Seconds that responses are fresh [default: 3600; 1 with --change-every]
+    /// Lifetime of responses in seconds [default: 3600; 1 with --change-every]
     #[arg(long, value_name = "SECONDS")]
     max_age: Option<u64>,
-    /// Bytes a second that the origin sends on one connection [default: no limit]
+    /// Bytes per second that the origin sends on each connection [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     rate: Option<u64>,
-    /// Ask for whole files of any size, too, with one request in a hundred; the longest has 100 MB
+    /// Let one percent of the requests be for whole files of any size, up to 100 MB
     #[arg(long)]
     whole_of_any_size: bool,
-    /// Bytes of a slice, 64KiB to 16MiB
+    /// Size of a slice, 64KiB to 16MiB
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = slice)]
     slice: u64,
-    /// Bytes that the cache may keep; all files together have 161 MB
+    /// Size of the cache; all files together have 161 MB
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = memory)]
     memory: u64,
-    /// What the requests are drawn from
+    /// Seed of the random requests
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -142,20 +142,20 @@ struct StormArgs {
 
 #[derive(Debug, Args)]
 struct BudgetArgs {
-    /// How long to ask
+    /// Duration in seconds
     #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = seconds)]
     seconds: f64,
-    /// Bytes that may be fetched for one client and not sent to it, or 0 for no limit
-    /// [default: as configured by default]
+    /// Value of the setting client_budget: bytes fetched for one client and not sent to it; 0: no limit [default:
+    /// Sluice's default]
     #[arg(long, value_name = "SIZE", value_parser = client_budget)]
     client_budget: Option<u64>,
-    /// Connections of the one client
+    /// Number of connections of the client
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=100))]
     connections: u8,
-    /// How Sluice fills its cache
-    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = FILLS)]
+    /// Sluice's fill mode
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = FILLS)]
     fill: String,
-    /// What the places are drawn from
+    /// Seed of the random offsets
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -164,19 +164,19 @@ struct BudgetArgs {
 
 #[derive(Debug, Args)]
 struct CachingArgs {
-    /// Measure nginx, too, and fail if it is not installed
+    /// Also measure nginx, which must be installed
     #[arg(long, value_name = "nginx", value_parser = ["nginx"])]
     against: Option<String>,
-    /// Only this part: crowd, uncacheable, dead or micro; may be given several times [default: all]
+    /// Run only this part: crowd, uncacheable, dead or micro; may be given several times [default: all]
     #[arg(long, value_name = "PART")]
     only: Vec<caching::Part>,
-    /// How long the load on a dead origin's objects, and on the page that lives for a second, goes on
+    /// Duration in seconds of the loads of the parts dead and micro
     #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = seconds)]
     seconds: f64,
-    /// Clients of a crowd
+    /// Number of clients of a crowd
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(4..=5000))]
     clients: u16,
-    /// Requests a second of the loads that have a constant rate
+    /// Requests per second of the loads with a fixed rate
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
     #[command(flatten)]
@@ -185,22 +185,22 @@ struct CachingArgs {
 
 #[derive(Debug, Args)]
 struct PurgeArgs {
-    /// Objects to store
+    /// Number of objects to store
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(2..=100_000_000))]
     objects: u64,
-    /// How many of them carry the tag [default: a tenth]
+    /// Number of objects with the tag [default: a tenth]
     #[arg(long, value_name = "N")]
     tagged: Option<u64>,
-    /// Bytes that the cache may keep
+    /// Size of the cache
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = memory)]
     memory: u64,
-    /// Rules in force while the cost of a hit is measured
+    /// Purge rules in force while the cost per hit is measured
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     rules: u32,
-    /// Runs whose median is the cost of a hit; 0: it is not measured
+    /// Runs whose median is the cost per hit; 0: do not measure the cost
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=100))]
     rounds: u8,
-    /// Seconds of each of these runs
+    /// Duration of each of these runs in seconds
     #[arg(long, value_name = "N", default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
     #[command(flatten)]
@@ -210,31 +210,31 @@ struct PurgeArgs {
 #[cfg(feature = "lab")]
 #[derive(Debug, Args)]
 struct PlacementArgs {
-    /// Measure nginx, too, and fail if it is not installed
+    /// Also measure nginx, which must be installed
     #[arg(long, value_name = "nginx", value_parser = ["nginx"])]
     against: Option<String>,
-    /// Only this part: slow, tmpfs or real; may be given several times [default: all]
+    /// Run only this part: slow, tmpfs or real; may be given several times [default: all]
     #[arg(long, value_name = "PART")]
     only: Vec<placement::Part>,
-    /// Bytes a second that each slow disk moves
+    /// Bytes per second that each slow disk reads and writes
     #[arg(long, value_name = "SIZE", default_value = "40MB", value_parser = rate)]
     rate: u64,
-    /// Bytes that the cache on each slow disk, and on tmpfs, may take
+    /// Size of the cache on each slow disk and on tmpfs
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = memory)]
     size: u64,
-    /// A folder on the disk to measure [default: the one for temporary files]
+    /// Folder on the disk to measure [default: the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Bytes that the cache there may take
+    /// Size of the cache in that folder
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = memory)]
     real_size: u64,
-    /// Runs without and with a cache, whose medians count
+    /// Runs without and with a cache whose medians are shown
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100))]
     rounds: u8,
-    /// Seconds of each of these runs, over slow disks and tmpfs
+    /// Duration in seconds of each run on slow disks and tmpfs
     #[arg(long, value_name = "N", default_value_t = 8.0, value_parser = seconds)]
     seconds: f64,
-    /// The same over this machine's disk, for which the kernel may hold back writes for many seconds
+    /// Duration in seconds of each run on this machine's disk; the kernel buffers writes for many seconds
     #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = seconds)]
     real_seconds: f64,
     #[command(flatten)]
@@ -243,16 +243,16 @@ struct PlacementArgs {
 
 #[derive(Debug, Args)]
 struct RampArgs {
-    /// Measure nginx, too, and fail if it is not installed
+    /// Also measure nginx, which must be installed
     #[arg(long, value_name = "nginx", value_parser = ["nginx"])]
     against: Option<String>,
-    /// A few seconds that only show whether it works
+    /// Run for a few seconds, only to show that the experiment works
     #[arg(long)]
     quick: bool,
-    /// Ramps, and runs at half of the rate that was held, whose medians count
+    /// Ramps, and runs at half of the held rate, whose medians are shown
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100), conflicts_with = "quick")]
     rounds: u8,
-    /// Seconds of a ramp
+    /// Duration of a ramp in seconds
     #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = seconds, conflicts_with = "quick")]
     seconds: f64,
     #[command(flatten)]
@@ -261,29 +261,29 @@ struct RampArgs {
 
 #[derive(Debug, Args)]
 struct SlowClientsArgs {
-    /// Measure nginx, too, and fail if it is not installed
+    /// Also measure nginx, which must be installed
     #[arg(long, value_name = "nginx", value_parser = ["nginx"])]
     against: Option<String>,
-    /// Measure nginx with time limits of 10 s for everything, too
+    /// Also measure nginx with time limits of 10 s
     #[arg(long)]
     hardened: bool,
-    /// A few clients for a few seconds, and time limits of 1 s: only shows whether it works
+    /// Run few clients for a few seconds with time limits of 1 s, only to show that the experiment works
     #[arg(long)]
     quick: bool,
-    /// Clients of each kind
+    /// Number of clients of each kind
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=3000))]
     each: u16,
-    /// Only this kind: slowloris, half-line, body, chunked, slow-read or stalled; may be given several times
+    /// Run only this kind: slowloris, half-line, body, chunked, slow-read or stalled; may be given several times
     /// [default: all]
     #[arg(long, value_name = "KIND")]
     kind: Vec<Kind>,
-    /// One kind after the other, instead of all at once
+    /// Run one kind after the other, instead of all at once
     #[arg(long)]
     one_by_one: bool,
-    /// How long they stay
+    /// Time in seconds for which the slow clients stay
     #[arg(long, value_name = "N", default_value_t = 75.0, value_parser = seconds, conflicts_with = "quick")]
     seconds: f64,
-    /// Requests a second of the ordinary client
+    /// Requests per second of the ordinary client
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=5000))]
     rate: u16,
     #[command(flatten)]
@@ -305,8 +305,8 @@ pub fn run(args: &LabArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Progress, apart from what is printed in the end.
-fn tell(line: &str) {
+/// Prints a line of progress to standard error.
+fn progress(line: &str) {
     eprintln!("{line}");
 }
 
@@ -322,7 +322,7 @@ fn byte_range(args: &ByteRangeArgs) -> anyhow::Result<()> {
     if !args.fill.is_empty() {
         options.fills.clone_from(&args.fill);
     }
-    let report = byte_range::run(&options, &tell)?;
+    let report = byte_range::run(&options, &progress)?;
     args.common.print(&report, &report.render())?;
     let failed: Vec<&str> = report.failures().map(|row| row.name.as_str()).collect();
     ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
@@ -345,7 +345,7 @@ fn storm(args: &StormArgs) -> anyhow::Result<()> {
         memory: args.memory,
         ..storm::Options::new(args.common.program()?)
     };
-    let report = storm::run(&options, &tell)?;
+    let report = storm::run(&options, &progress)?;
     args.common.print(&report, &report.render())?;
     let (wrong, failed) = (report.wrong(), report.failed());
     ensure!(wrong == 0, "{} with wrong bytes", count(wrong, "response"));
@@ -362,11 +362,11 @@ fn budget(args: &BudgetArgs) -> anyhow::Result<()> {
         seed: args.seed,
         ..budget::Options::new(args.common.program()?)
     };
-    let report = budget::run(&options, &tell)?;
+    let report = budget::run(&options, &progress)?;
     args.common.print(&report, &report.render())
 }
 
-/// A missed goal is shown, and is no failure: times differ between machines.
+/// The command does not fail when a goal is missed, since times depend on the machine.
 fn caching(args: &CachingArgs) -> anyhow::Result<()> {
     let options = caching::Options {
         nginx: args.against.is_some(),
@@ -376,7 +376,7 @@ fn caching(args: &CachingArgs) -> anyhow::Result<()> {
         rate: args.rate.into(),
         ..caching::Options::new(args.common.program()?)
     };
-    let report = caching::run(&options, &tell)?;
+    let report = caching::run(&options, &progress)?;
     args.common.print(&report, &report.render())
 }
 
@@ -390,11 +390,11 @@ fn purge(args: &PurgeArgs) -> anyhow::Result<()> {
         seconds: args.seconds,
         ..purge::Options::new(args.common.program()?)
     };
-    let report = purge::run(&options, &tell)?;
+    let report = purge::run(&options, &progress)?;
     args.common.print(&report, &report.render())
 }
 
-/// A missed goal is shown, and is no failure.
+/// The command does not fail when a goal is missed.
 #[cfg(feature = "lab")]
 fn placement(args: &PlacementArgs) -> anyhow::Result<()> {
     let options = placement::Options {
@@ -409,11 +409,11 @@ fn placement(args: &PlacementArgs) -> anyhow::Result<()> {
         real_seconds: args.real_seconds,
         ..placement::Options::new(args.common.program()?)
     };
-    let report = placement::run(&options, &tell)?;
+    let report = placement::run(&options, &progress)?;
     args.common.print(&report, &report.render())
 }
 
-/// A missed goal is shown, and is no failure.
+/// The command does not fail when a goal is missed.
 fn ramp(args: &RampArgs) -> anyhow::Result<()> {
     let options = ramp::Options {
         nginx: args.against.is_some(),
@@ -422,11 +422,11 @@ fn ramp(args: &RampArgs) -> anyhow::Result<()> {
         ..ramp::Options::new(args.common.program()?)
     };
     let options = if args.quick { options.quick() } else { options };
-    let report = ramp::run(&options, &tell)?;
+    let report = ramp::run(&options, &progress)?;
     args.common.print(&report, &report.render())
 }
 
-/// A missed goal is shown, and is no failure.
+/// The command does not fail when a goal is missed.
 fn slow_clients(args: &SlowClientsArgs) -> anyhow::Result<()> {
     let options = slow_clients::Options {
         nginx: args.against.is_some(),
@@ -439,6 +439,6 @@ fn slow_clients(args: &SlowClientsArgs) -> anyhow::Result<()> {
         ..slow_clients::Options::new(args.common.program()?)
     };
     let options = if args.quick { options.quick() } else { options };
-    let report = slow_clients::run(&options, &tell)?;
+    let report = slow_clients::run(&options, &progress)?;
     args.common.print(&report, &report.render())
 }

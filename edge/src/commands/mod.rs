@@ -1,4 +1,4 @@
-//! The command line: its arguments, one file per command, and helpers that commands share.
+//! The command line of `sluice`: its subcommands, each in a file of its own, and helpers that they share.
 
 pub mod check;
 pub mod demo;
@@ -30,9 +30,16 @@ use sluice_lab::client::{self, Reply};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::prelude::*;
 
-/// A caching reverse proxy that hands out any byte of a file the moment it has arrived.
+/// Exit statuses of all commands; clap ends with 2.
+const EXIT_STATUS: &str = "Exit status:
+  0  Success
+  1  Error
+  2  Unknown or missing arguments
+  3  `sluice inspect` found nothing";
+
+/// A caching reverse proxy that serves any byte of a file as soon as it has arrived from the origin
 #[derive(Debug, Parser)]
-#[command(name = "sluice", version)]
+#[command(name = "sluice", version, after_help = EXIT_STATUS)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -40,33 +47,34 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the edge: with a configuration file, or with --origin and options alone
+    /// Run Sluice with a configuration file, or with --origin or --files and other options
     Serve(serve::ServeArgs),
-    /// Check a configuration file and show its mistakes, or what would run; or check this machine
+    /// Check a configuration file, show each mistake with its line and the fix, or show the resulting configuration;
+    /// with --system, check this machine's kernel settings
     Check(check::CheckArgs),
-    /// Run a slow origin and an edge in front of it, with three things to try
+    /// Run a slow origin and Sluice in front of it, with three requests to try
     Demo(demo::DemoArgs),
-    /// Compare how Sluice, nginx and Varnish fill their caches, and verify every byte
+    /// Run experiments that measure and verify Sluice, nginx and Varnish on this machine
     Lab(lab::LabArgs),
-    /// Remove stored responses of a running edge, or mark them stale
+    /// Remove stored responses from a running Sluice, or mark them stale
     Purge(purge::PurgeArgs),
-    /// Make a running edge read its configuration again
+    /// Make a running Sluice read its configuration file again
     Reload(AdminArgs),
-    /// Sign a URL, for a route that accepts only signed URLs
+    /// Sign a URL for a route that requires signed URLs
     Sign(sign::SignArgs),
-    /// Show the state of a running edge
+    /// Show the counters, caches and upstreams of a running Sluice
     Status(status::StatusArgs),
-    /// Show which bytes of a URL a running edge has, which are being fetched, and why
+    /// Draw which bytes of a URL are stored, being fetched or missing, with recent decisions and their reasons
     Inspect(inspect::InspectArgs),
 }
 
-/// The admin address of a running edge.
+/// How a command finds the running Sluice.
 #[derive(Debug, Args)]
 pub struct AdminArgs {
-    /// The edge's admin address [default: 127.0.0.1:9901]
+    /// Admin address of the running Sluice [default: 127.0.0.1:9901]
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = admin_address)]
     admin: Option<SocketAddr>,
-    /// The edge's configuration file, from which the admin address is read
+    /// Configuration file of the running Sluice, from which the admin address is read
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -83,41 +91,41 @@ impl AdminArgs {
             (None, Some(path)) => config::load(path)?
                 .plan
                 .admin
-                .context("this configuration has no admin address"),
+                .context("the configuration file sets no admin address"),
             (None, None) => Ok(config::ADMIN.parse()?),
         }
     }
 
-    /// Sends a request without a body; returns the response whatever its status.
+    /// Sends a request to the admin address and returns the reply, whatever its status.
     fn request(&self, method: &str, target: &str) -> anyhow::Result<Reply> {
         self.send(method, target, b"")
     }
 
-    /// As `request`, with a body.
+    /// Sends a request with a body to the admin address and returns the reply, whatever its status.
     fn send(&self, method: &str, target: &str, body: &[u8]) -> anyhow::Result<Reply> {
         let address = self.address()?;
         let host = address.to_string();
-        let fields = [("host", host.as_str()), ("x-sluice", "1")];
-        client::once(address, method, target, &fields, body).map_err(|error| {
+        let headers = [("host", host.as_str()), ("x-sluice", "1")];
+        client::once(address, method, target, &headers, body).map_err(|error| {
             anyhow::anyhow!(
-                "no edge answers at {address}: {error}\n(use --admin ADDRESS for another address)"
+                "no Sluice answers at {address}: {error}\n(--admin ADDRESS selects another address)"
             )
         })
     }
 }
 
-/// Whether standard error shows colours.
+/// Whether messages on standard error are coloured.
 fn in_colour() -> bool {
     colours(io::stderr().is_terminal())
 }
 
-/// Whether an output shows colours and may have them (no-color.org).
+/// Whether output is coloured: it goes to a terminal, and neither NO_COLOR (no-color.org) nor `TERM=dumb` is set.
 fn colours(terminal: bool) -> bool {
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     terminal && !set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// The exit status after an error: 3 if the only problem is that there is nothing to show.
+/// The exit status for an error: 3 if `sluice inspect` found nothing, else 1.
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     match error.is::<inspect::Nothing>() {
         true => ExitCode::from(3),
@@ -125,25 +133,25 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// Prints an error on standard error.
-pub fn complain(error: &anyhow::Error) {
+/// Prints an error to standard error.
+pub fn print_error(error: &anyhow::Error) {
     let text = match error.downcast_ref::<Report>() {
         Some(report) => report.render(in_colour()),
         None => format!("error: {error:#}\n"),
     };
-    // If standard error is closed, the error can't be reported.
+    // If standard error is closed, the message can't be delivered, and the exit status is the only sign of the error.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Writes to standard output. Unlike with `print!`, a closed pipe is an error, not a panic.
+/// Writes to standard output. In contrast to `print!`, a closed pipe is an error, not a panic.
 fn say(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
-/// Text from a server or a client, made harmless for a terminal: only letters, digits and printable
-/// ASCII are left as they are. Control characters and changes of the text's direction are escaped.
+/// Escapes text that a server or a client chose, so that it can't control a terminal: everything except letters,
+/// digits and printable ASCII is escaped, including control characters and bidirectional overrides.
 fn harmless(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -155,15 +163,15 @@ fn harmless(text: &str) -> String {
     out
 }
 
-/// JSON in ASCII, so that nothing in it can control a terminal.
+/// Formats JSON as lines of printable ASCII, so that it can't control a terminal.
 fn json(value: &Value) -> String {
     let mut out = String::new();
     for c in format!("{value:#}\n").chars() {
         let mut units = [0; 2];
         match c {
             '\n' | ' '..='~' => out.push(c),
-            // JSON has other characters only within strings (RFC 8259 7). Writing to a String
-            // can't fail, here and below.
+            // In JSON, other characters occur only within strings (RFC 8259 section 7). Writing to a String never
+            // fails.
             c => {
                 for unit in c.encode_utf16(&mut units) {
                     let _ = write!(out, "\\u{unit:04x}");
@@ -174,7 +182,7 @@ fn json(value: &Value) -> String {
     out
 }
 
-/// Percent-encodes everything except unreserved characters (RFC 3986 2.3).
+/// Percent-encodes all characters except unreserved ones (RFC 3986 section 2.3).
 fn percent_encoded(text: &str) -> String {
     let mut out = String::new();
     for b in text.bytes() {
@@ -186,7 +194,7 @@ fn percent_encoded(text: &str) -> String {
     out
 }
 
-/// A number with its noun, in the singular or plural.
+/// A number with a noun in the singular or plural, as in "2 workers".
 fn count(n: u64, thing: &str) -> String {
     match n {
         1 => format!("1 {thing}"),
@@ -194,16 +202,16 @@ fn count(n: u64, thing: &str) -> String {
     }
 }
 
-/// Prints the warnings about a configuration.
+/// Prints the warnings about a configuration to standard error.
 fn warn(warnings: &Report) {
     if !warnings.problems.is_empty() {
         let text = warnings.render(in_colour());
-        // An error is ignored: warnings are not worth stopping for.
+        // If the warnings can't be printed, the command continues.
         let _ = io::stderr().write_all(text.as_bytes());
     }
 }
 
-/// Starts the logging of messages of a level and above.
+/// Installs the logger for messages: level and target come from the configuration.
 fn log_messages(options: &LogOptions) -> anyhow::Result<()> {
     let to_stderr = options.messages == MessageTarget::Stderr;
     let colours = to_stderr && in_colour();
@@ -217,7 +225,7 @@ fn log_messages(options: &LogOptions) -> anyhow::Result<()> {
     }
 }
 
-/// Prints the addresses of a running edge, one per line, for people and programs.
+/// Prints the addresses of listeners and of the admin server, one per line. Scripts parse these lines.
 fn announce(running: &Running) -> anyhow::Result<()> {
     let listeners = running
         .listeners
@@ -235,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_percent_encoded_for_a_query() {
+    fn a_url_is_encoded_for_a_query_parameter() {
         assert_eq!(
             percent_encoded("http://a/x?y=1&z"),
             "http%3A%2F%2Fa%2Fx%3Fy%3D1%26z"
@@ -243,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn text_from_others_cannot_control_a_terminal() {
+    fn text_from_outside_cannot_control_a_terminal() {
         let hostile = "a\u{1b}[2J\u{9b}1m\r\n\u{202e}\u{7f}\u{fffd} \"é\"";
         let shown = harmless(hostile);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! `sluice purge`: makes a running edge remove stored responses, or mark them stale.
+//! `sluice purge`: removes stored responses from a running Sluice, or marks them stale.
 
 use std::fmt::Write as _;
 
@@ -11,20 +11,20 @@ use super::{AdminArgs, harmless, say};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "When the command ends, the purge is in force on all workers. It also covers responses that were being fetched when it began."
+    after_help = "When this command ends, the purge is in force on all workers. It also applies to responses of fetches that began before."
 )]
 pub struct PurgeArgs {
     #[command(flatten)]
     what: What,
-    /// Mark stale instead of removing: the responses can still be revalidated, and served while stale
+    /// Mark responses stale instead of removing them: they can be revalidated, or served stale as configured
     #[arg(long)]
     soft: bool,
-    /// Only in this cache [default: in all]
+    /// Purge only this cache [default: all caches]
     #[arg(long, value_name = "NAME")]
     cache: Option<String>,
     #[command(flatten)]
     admin: AdminArgs,
-    /// Print the edge's JSON answer
+    /// Print the JSON response of the admin address
     #[arg(long)]
     json: bool,
 }
@@ -32,15 +32,15 @@ pub struct PurgeArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct What {
-    /// All variants of this URL, as clients request it: http://cdn.example.com/video.mp4
+    /// Purge all variants of this URL, written as clients request it: http://cdn.example.com/video.mp4
     url: Option<String>,
-    /// All URLs with this prefix: http://HOST/DIR/, //HOST/DIR/ for any scheme, /DIR/ for any host
+    /// Purge all URLs with this prefix: http://HOST/DIR/, //HOST/DIR/ for any scheme, /DIR/ for any host
     #[arg(long)]
     prefix: Option<String>,
-    /// All responses with one of these tags (Surrogate-Key, Cache-Tag)
+    /// Purge all responses that have one of these tags (Surrogate-Key, Cache-Tag)
     #[arg(long = "tag", value_name = "TAG", num_args = 1..)]
     tags: Option<Vec<String>>,
-    /// Everything
+    /// Purge all responses
     #[arg(long)]
     all: bool,
 }
@@ -51,15 +51,15 @@ pub fn run(args: &PurgeArgs) -> anyhow::Result<()> {
     if reply.status != 200 {
         bail!("{}", harmless(reply.text().trim_end()));
     }
-    let answer: Answer =
-        serde_json::from_slice(&reply.body).context("the answer of the edge is not understood")?;
+    let answer: Answer = serde_json::from_slice(&reply.body)
+        .context("the answer of the admin address can't be parsed")?;
     match args.json {
         true => say(&super::json(&serde_json::from_slice(&reply.body)?)),
         false => say(&show(&answer)),
     }
 }
 
-/// The order for the admin API.
+/// The body of `POST /purge` for these arguments.
 fn order(args: &PurgeArgs) -> Value {
     let mut order = Map::new();
     let What {
@@ -85,7 +85,7 @@ fn order(args: &PurgeArgs) -> Value {
     Value::Object(order)
 }
 
-/// The part before the `*` of a URL that may have been meant as a prefix.
+/// The part before the final `*` of a URL, which may have been meant as a prefix.
 fn starred(purged: &Purged) -> Option<&str> {
     match &purged.rule {
         Purge::Url(url) => url.strip_suffix('*'),

@@ -1,4 +1,4 @@
-//! `sluice reload`: lets a running edge read its configuration again.
+//! `sluice reload`: makes a running Sluice read its configuration again.
 
 use anyhow::bail;
 
@@ -8,6 +8,9 @@ pub fn run(args: &AdminArgs) -> anyhow::Result<()> {
     let reply = args.request("POST", "/reload")?;
     match reply.status {
         200 => say(&reply.text()),
-        _ => bail!("nothing was changed\n{}", reply.text().trim_end()),
+        _ => bail!(
+            "the configuration was not changed\n{}",
+            reply.text().trim_end()
+        ),
     }
 }

@@ -1,4 +1,4 @@
-//! `sluice serve`: runs the edge until a signal ends it.
+//! `sluice serve`: runs Sluice until a signal ends it.
 
 use std::path::PathBuf;
 
@@ -15,42 +15,42 @@ const USAGE: &str = "sluice serve --config <FILE>
 
 const SIGNALS: &str = "Signals:
   SIGHUP                    Read the configuration file again
-  SIGUSR1                   Open the logs anew, after they were renamed
-  SIGTERM, SIGQUIT, SIGINT  Let running requests finish, then end; the second one ends at once";
+  SIGUSR1                   Reopen the log files, as after renaming them
+  SIGTERM, SIGQUIT, SIGINT  Finish running requests, then end; a second signal ends at once";
 
 #[derive(Debug, Args)]
 #[command(override_usage = USAGE, after_help = SIGNALS)]
 #[command(group = ArgGroup::new("source").args(["config", "origin", "files"]).required(true).multiple(true))]
 pub struct ServeArgs {
-    /// The configuration file; no other option goes with it
+    /// Configuration file; can't be combined with other options
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// An origin server such as http://127.0.0.1:9000; may be given several times
+    /// Origin server, as in http://127.0.0.1:9000; may be given several times
     #[arg(long, value_name = "URL")]
     origin: Vec<String>,
-    /// A folder whose files are served, in place of an origin
+    /// Folder whose files are served, in place of an origin
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["origin", "volume", "placement", "fill", "slice"])]
     files: Option<String>,
-    /// Where requests are taken [default: 0.0.0.0:8080]; may be given several times
+    /// Address to listen on for clients [default: 0.0.0.0:8080]; may be given several times
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
-    /// Address of the admin API, or "false" for none [default: 127.0.0.1:9901]
+    /// Admin address, for `sluice status`, `inspect`, `reload` and `purge`, or "false" for none [default: 127.0.0.1:9901]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
-    /// Size of the cache in memory [default: 256MiB], or of what is kept of files [default: 64MiB]
+    /// Size of the cache in memory [default: 256MiB]; with --files, memory for small files [default: 64MiB]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// A file, or a block device, to keep things in, and its size, as in /mnt/disk1/sluice.vol:5GiB; may be
-    /// given several times
+    /// Cache on disk: a file or block device and its size, as in /mnt/disk1/sluice.vol:5GiB; may be given
+    /// several times
     #[arg(long, value_name = "PATH:SIZE")]
     volume: Vec<String>,
-    /// How objects are spread over several volumes: hash, stripe or mirror [default: hash]
+    /// How objects are distributed over several volumes: hash, stripe or mirror [default: hash]
     #[arg(long, value_name = "P")]
     placement: Option<String>,
     /// How missing bytes are fetched: whole, lock, slice or auto [default: auto]
     #[arg(long, value_name = "MODE")]
     fill: Option<String>,
-    /// What is fetched with one request, from 64KiB to 16MiB [default: 1MiB]
+    /// Size of the blocks in which parts of a file are fetched, from 64KiB to 16MiB [default: 1MiB]
     #[arg(long, value_name = "SIZE")]
     slice: Option<String>,
     /// Worker threads [default: one per core]
@@ -90,7 +90,7 @@ fn load(args: &ServeArgs) -> anyhow::Result<(Loaded, Option<wiring::Source>)> {
     Ok((loaded, Some(source)))
 }
 
-/// The first option that has to be a key of the file, and that key.
+/// The first option that must be a key of the configuration file instead, and that key.
 fn beside_a_file(args: &ServeArgs) -> Option<(&'static str, &'static str)> {
     let options = [
         (

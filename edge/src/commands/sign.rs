@@ -1,4 +1,4 @@
-//! `sluice sign`: a URL with a signature, as a route with `[site.route.signed_urls]` takes it.
+//! `sluice sign`: signs a URL for a route with `[site.route.signed_urls]`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,24 +15,24 @@ use super::say;
 
 #[derive(Debug, Args)]
 pub struct SignArgs {
-    /// What to sign: http://cdn.example.com/videos/1/film.mp4, or the path and query alone
+    /// URL to sign, as in http://cdn.example.com/videos/1/film.mp4, or only its path and query
     url: String,
-    /// File with the key
+    /// File that contains the key
     #[arg(long, value_name = "FILE")]
     key_file: PathBuf,
-    /// How long the signature is good: 1h, 7days
+    /// Time for which the signature is valid, as in 1h or 7days
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
     expires: Duration,
-    /// Until when it is good, Unix time in seconds, in place of --expires
+    /// End of the signature's validity as Unix time in seconds, instead of --expires
     #[arg(long, value_name = "SECONDS", conflicts_with = "expires")]
     until: Option<u64>,
-    /// Sign for all paths that begin so: /videos/1/ (the route needs `prefix = true`)
+    /// Sign for all paths with this prefix, as in /videos/1/ (the route needs `prefix = true`)
     #[arg(long, value_name = "PATH")]
     prefix: Option<String>,
-    /// Sign for this client alone (the route needs `client = true`)
+    /// Sign for this client address only (the route needs `client = true`)
     #[arg(long, value_name = "ADDRESS")]
     client: Option<IpAddr>,
-    /// Names of the parameters for time, signature and prefix
+    /// Names of the query parameters for expiry, signature and prefix
     #[arg(long, value_name = "NAME", num_args = 3)]
     parameters: Option<Vec<String>>,
 }
@@ -41,7 +41,7 @@ pub fn run(args: &SignArgs) -> anyhow::Result<()> {
     let content = disk::read_text(&args.key_file, KEY_BYTES_MAX as u64 + 2)
         .with_context(|| format!("can't read {}", args.key_file.display()))?;
     let secret = Secret::from_file(content.as_bytes()).map_err(|what| anyhow!(what))?;
-    let key = Key::new(&secret).context("this is no key")?;
+    let key = Key::new(&secret).context("the file does not contain a key")?;
     let (before, target) = split(&args.url)?;
     let prefix = args.prefix.as_deref().map(|p| prefix(p, &target));
     let signed = signed::signed(
@@ -66,9 +66,9 @@ fn names(typed: Option<&[String]>) -> Names {
     }
 }
 
-/// What stands before the path, and path and query as a server sees them.
+/// Splits a URL into the part before the path, and path and query in canonical form.
 fn split(url: &str) -> anyhow::Result<(&str, String)> {
-    // What begins with a slash is a path, also if another URL stands in its query.
+    // A URL that begins with a slash is a path, even if its query contains another URL.
     let scheme = url.find("://").filter(|_| !url.starts_with('/'));
     let Some(scheme) = scheme else {
         return Ok(("", canonical(url)?));
@@ -86,8 +86,8 @@ fn canonical(path: &str) -> anyhow::Result<String> {
     let mut out = String::new();
     match target::canonical(&Method::Get, path.as_bytes(), &mut out) {
         Ok(Form::Origin) => Ok(out),
-        Ok(_) => bail!("{path:?} is no path"),
-        Err(error) => bail!("{path:?} is not what a URL may have: {}", error.word()),
+        Ok(_) => bail!("{path:?} is not a path"),
+        Err(error) => bail!("{path:?} is not a valid path and query: {}", error.reason()),
     }
 }
 
@@ -95,7 +95,7 @@ fn prefix(typed: &str, target: &str) -> anyhow::Result<String> {
     let prefix = canonical(typed)?;
     let path = target.split('?').next().unwrap_or_default();
     if !prefix.ends_with('/') || prefix.contains('?') {
-        bail!("a prefix is a path that ends in a slash, as in /videos/1/");
+        bail!("a prefix must be a path that ends in a slash, as in /videos/1/");
     }
     if !path.starts_with(&prefix) {
         bail!("{path} does not begin with {prefix}");

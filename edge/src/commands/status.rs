@@ -1,4 +1,4 @@
-//! `sluice status`: the state of a running edge, for people or as JSON.
+//! `sluice status`: prints the state of a running Sluice as text or as JSON.
 
 mod volumes;
 
@@ -19,10 +19,10 @@ use super::{AdminArgs, count, harmless, inspect, json, say};
 pub struct StatusArgs {
     #[command(flatten)]
     admin: AdminArgs,
-    /// Show what is stored of this URL; as `sluice inspect URL`, except that the exit status is 0 also if nothing is stored
+    /// Show the stored bytes of this URL, like `sluice inspect URL`, but with exit status 0 if nothing is stored
     #[arg(long)]
     url: Option<String>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -32,7 +32,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
         None => print(args),
         Some(url) => match inspect::print(&args.admin, url, args.json, false)? || args.json {
             true => Ok(()),
-            false => say("no cache has anything of it\n"),
+            false => say("no cache has stored or is fetching this URL\n"),
         },
     }
 }

@@ -1,28 +1,28 @@
-//! `sluice check --system`: which settings of this machine hold many connections back, and how to
-//! change them. docs/system.md says more of each.
+//! `sluice check --system`: lists kernel settings that limit the number or speed of connections, and commands that
+//! change them. docs/system.md explains each setting.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use sluice::sys::{disk, limits};
 
-/// Descriptors that are enough for whatever one process serves.
+/// Enough file descriptors for any number of connections that one process serves.
 const DESCRIPTORS: u64 = 524_288;
-/// Longest file that the kernel tells a setting, or its counters, in.
+/// Longest file under /proc that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where settings are read.
-pub trait Look {
-    /// What a file of the kernel's says; `None` where there is none, or it may not be read.
+/// Source of the kernel settings; tests replace it.
+pub trait Settings {
+    /// Content of a file under /proc; `None` if the file does not exist or can't be read.
     fn read(&self, path: &str) -> Option<String>;
-    /// How many descriptors this process may raise its limit to.
+    /// The hard limit of file descriptors of this process.
     fn descriptors(&self) -> u64;
 }
 
-/// This machine.
-pub struct Here;
+/// The settings of this machine.
+pub struct ThisMachine;
 
-impl Look for Here {
+impl Settings for ThisMachine {
     fn read(&self, path: &str) -> Option<String> {
         disk::read_text(Path::new(path), FILE_BYTES_MAX).ok()
     }
@@ -32,10 +32,10 @@ impl Look for Here {
     }
 }
 
-/// One setting: its name to sysctl, what would be better than a value, and why.
+/// A kernel setting: its sysctl name, a function that returns a better value, and the reason.
 struct Setting {
     name: &'static str,
-    better: fn(&dyn Look, &str) -> Option<String>,
+    better: fn(&dyn Settings, &str) -> Option<String>,
     why: &'static str,
 }
 
@@ -43,89 +43,90 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "fs.nr_open",
         better: |_, value| at_least(value, DESCRIPTORS),
-        why: "No process can have more file descriptors than this, whatever its own limit says.",
+        why: "Upper bound for the file descriptors of each process, whatever its own limit.",
     },
     Setting {
         name: "fs.file-max",
         better: |_, value| at_least(value, 2 * DESCRIPTORS),
-        why: "All processes together can't have more files and connections open than this.",
+        why: "Upper bound for the open files and connections of all processes together.",
     },
     Setting {
         name: "net.core.somaxconn",
         better: |_, value| at_least(value, 4096),
-        why: "More connections than this can't wait to be accepted: in a burst the others' first packets \
-              are dropped, and sent again after a second.",
+        why: "Longest queue of connections that wait to be accepted. In a burst of more connections, SYN packets \
+              are dropped, and clients send them again after a second.",
     },
     Setting {
         name: "net.ipv4.tcp_max_syn_backlog",
         better: |_, value| at_least(value, 4096),
-        why: "More connections than this can't be half open without SYN cookies, which lose the window \
-              scaling of clients that send no timestamps.",
+        why: "With more half-open connections, the kernel uses SYN cookies, which lose the window scaling of \
+              clients that send no timestamps.",
     },
     Setting {
         name: "net.ipv4.tcp_syncookies",
         better: |_, value| (value == "0").then(|| "1".to_owned()),
-        why: "Without SYN cookies a flood of first packets shuts everybody out.",
+        why: "Without SYN cookies, a SYN flood keeps all clients from connecting.",
     },
     Setting {
         name: "net.ipv4.ip_local_port_range",
         better: |_, value| (ports(value)? < 50_000).then(|| "10240 65535".to_owned()),
-        why: "Each connection to one address of an origin takes a port of ours, and for a minute after it \
-              has ended. Keep listeners out of the range, or name them in net.ipv4.ip_local_reserved_ports.",
+        why: "Each connection to an origin's address uses a local port, also for a minute after its end. Keep \
+              the ports of listeners outside the range, or list them in net.ipv4.ip_local_reserved_ports.",
     },
     Setting {
         name: "net.ipv4.tcp_tw_reuse",
         better: |_, value| (value != "1").then(|| "1".to_owned()),
-        why: "Ports of connections to origins that have ended can be used again after a second rather than \
-              a minute. Connections from clients are not touched by it.",
+        why: "Local ports of ended connections to origins can be used again after a second instead of a \
+              minute. Connections from clients are not affected.",
     },
     Setting {
         name: "net.ipv4.tcp_fin_timeout",
         better: |_, value| at_most(value, 60),
-        why: "Connections whose other end has gone without a word are kept for so many seconds after we \
-              have closed them.",
+        why: "Seconds for which the kernel keeps a connection that Sluice has closed and the peer has not.",
     },
     Setting {
         name: "net.ipv4.tcp_slow_start_after_idle",
         better: |_, value| (value != "0").then(|| "0".to_owned()),
-        why: "A connection that was idle for a moment begins as slowly as a new one: each file on a \
-              keepalive connection to a far client takes more round trips.",
+        why: "After a short idle time, a connection sends as slowly as a new one, so each response on a \
+              keepalive connection to a distant client takes more round trips.",
     },
     Setting {
         name: "net.ipv4.tcp_wmem",
         better: |_, value| window(value, 4 << 20),
-        why: "The last number is the most that may be on its way to one client: 4 MiB are 335 Mbit/s over \
-              100 ms.",
+        why: "The last number limits the bytes in flight to one client: 4 MiB allow 335 Mbit/s at a round-trip \
+              time of 100 ms.",
     },
     Setting {
         name: "net.ipv4.tcp_rmem",
         better: |_, value| window(value, 4 << 20),
-        why: "The last number is the most that may be on its way from one origin, or from one who uploads.",
+        why: "The last number limits the bytes in flight from one origin or one uploading client.",
     },
     Setting {
         name: "net.core.netdev_max_backlog",
-        better: |look, value| at_least(value, if dropped(look) > 0 { 16_384 } else { 1000 }),
-        why: "Packets that wait for a processor beyond this are dropped; /proc/net/softnet_stat (second \
-              column) tells whether any were.",
+        better: |settings, value| {
+            at_least(value, if dropped(settings) > 0 { 16_384 } else { 1000 })
+        },
+        why: "If more packets wait for a CPU, they are dropped. The second column of /proc/net/softnet_stat \
+              counts them.",
     },
     Setting {
         name: "net.netfilter.nf_conntrack_max",
         better: |_, value| at_least(value, DESCRIPTORS),
-        why: "The firewall follows each connection, those that have ended for a while too; when its table is \
-              full, new ones are dropped.",
+        why: "The firewall tracks each connection, also for a while after its end. When its table is full, new \
+              connections are dropped.",
     },
     Setting {
         name: "vm.max_map_count",
         better: |_, value| at_least(value, 65_530),
-        why: "Memory can't be had any more when it lies in more pieces than this.",
+        why: "A process with this many memory mappings can't allocate more memory.",
     },
 ];
 
-/// What is said of one setting.
+/// The result for one setting.
 struct Finding {
     name: String,
     value: String,
-    /// A better value, and how to set it: now, and for good.
+    /// A better value, and the commands that set it; `None` if the present value is good.
     advice: Option<Advice>,
 }
 
@@ -136,10 +137,14 @@ struct Advice {
     always: String,
 }
 
-/// What this machine should change, in words.
-pub fn report(look: &dyn Look) -> String {
-    let mut findings = vec![descriptors(look)];
-    findings.extend(SETTINGS.iter().filter_map(|setting| sysctl(setting, look)));
+/// The report for this machine, as text.
+pub fn report(settings: &dyn Settings) -> String {
+    let mut findings = vec![descriptors(settings)];
+    findings.extend(
+        SETTINGS
+            .iter()
+            .filter_map(|setting| sysctl(setting, settings)),
+    );
     let mut out = String::new();
     // Writing to a String can't fail.
     for finding in &findings {
@@ -147,7 +152,7 @@ pub fn report(look: &dyn Look) -> String {
             None => writeln!(out, "ok      {} = {}", finding.name, finding.value),
             Some(advice) => writeln!(
                 out,
-                "change  {} = {}, better {}\n        {}\n        now:     {}\n        for good: {}",
+                "change  {} = {}, better {}\n        {}\n        now:       {}\n        permanent: {}",
                 finding.name, finding.value, advice.better, advice.why, advice.now, advice.always
             ),
         };
@@ -155,18 +160,18 @@ pub fn report(look: &dyn Look) -> String {
     let changes = findings.iter().filter(|f| f.advice.is_some()).count();
     let _ = match changes {
         0 => writeln!(out, "nothing to change"),
-        1 => writeln!(out, "1 setting to change (docs/system.md says more)"),
-        n => writeln!(out, "{n} settings to change (docs/system.md says more)"),
+        1 => writeln!(out, "1 setting to change (see docs/system.md)"),
+        n => writeln!(out, "{n} settings to change (see docs/system.md)"),
     };
     out
 }
 
-fn descriptors(look: &dyn Look) -> Finding {
-    let hard = look.descriptors();
+fn descriptors(settings: &dyn Settings) -> Finding {
+    let hard = settings.descriptors();
     let advice = (hard < DESCRIPTORS).then(|| Advice {
         better: DESCRIPTORS.to_string(),
-        why: "A connection is a file descriptor, and so is each open file. The limit is raised as far as it \
-              goes at the start: this is how far.",
+        why: "Each connection and each open file uses a file descriptor. Sluice raises its limit at the start, \
+              but not above this one.",
         now: format!("ulimit -Hn {DESCRIPTORS} (as root, in the shell that starts it)"),
         always: format!("LimitNOFILE={DESCRIPTORS} in the [Service] section of its systemd unit"),
     });
@@ -177,13 +182,13 @@ fn descriptors(look: &dyn Look) -> Finding {
     }
 }
 
-/// `None` where this kernel has no such setting.
-fn sysctl(setting: &Setting, look: &dyn Look) -> Option<Finding> {
+/// `None` if this kernel does not have the setting.
+fn sysctl(setting: &Setting, settings: &dyn Settings) -> Option<Finding> {
     let path = format!("/proc/sys/{}", setting.name.replace('.', "/"));
-    let text = look.read(&path)?;
+    let text = settings.read(&path)?;
     let value: Vec<&str> = text.split_ascii_whitespace().collect();
     let value = value.join(" ");
-    let advice = (setting.better)(look, &value).map(|better| Advice {
+    let advice = (setting.better)(settings, &value).map(|better| Advice {
         now: format!("sysctl -w {}={}", setting.name, quoted(&better)),
         always: format!(
             "echo '{} = {better}' >> /etc/sysctl.d/90-sluice.conf",
@@ -216,26 +221,26 @@ fn at_most(value: &str, most: u64) -> Option<String> {
     (value > most).then(|| most.to_string())
 }
 
-/// How many ports a range has.
+/// The number of ports in a range.
 fn ports(value: &str) -> Option<u64> {
     let (first, last) = value.split_once(' ')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
     Some((last + 1).saturating_sub(first))
 }
 
-/// The last of three numbers, raised to this.
+/// The three numbers of a setting, with the last one raised to at least `least`.
 fn window(value: &str, least: u64) -> Option<String> {
     let (others, most) = value.rsplit_once(' ')?;
     let better = at_least(most, least)?;
     Some(format!("{others} {better}"))
 }
 
-/// Packets that found the queue of their processor full.
-fn dropped(look: &dyn Look) -> u64 {
-    let text = look.read("/proc/net/softnet_stat").unwrap_or_default();
+/// Packets dropped because the queue of their CPU was full.
+fn dropped(settings: &dyn Settings) -> u64 {
+    let text = settings.read("/proc/net/softnet_stat").unwrap_or_default();
     let of_line = |line: &str| {
-        let word = line.split_ascii_whitespace().nth(1)?;
-        u64::from_str_radix(word, 16).ok()
+        let dropped = line.split_ascii_whitespace().nth(1)?;
+        u64::from_str_radix(dropped, 16).ok()
     };
     text.lines().filter_map(of_line).sum()
 }
@@ -245,13 +250,13 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// A machine with these settings.
+    /// A machine with these settings, for tests.
     struct Machine {
         files: BTreeMap<&'static str, &'static str>,
         descriptors: u64,
     }
 
-    impl Look for Machine {
+    impl Settings for Machine {
         fn read(&self, path: &str) -> Option<String> {
             Some(format!("{}\n", self.files.get(path)?))
         }
@@ -261,7 +266,7 @@ mod tests {
         }
     }
 
-    /// A machine on which there is nothing to change.
+    /// A machine whose settings are all good.
     fn good() -> Machine {
         let files = [
             ("/proc/sys/fs/nr_open", "1048576"),
@@ -301,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_it_back_is_said_with_the_command() {
+    fn each_bad_setting_is_listed_with_its_command() {
         let worse = [
             ("/proc/sys/net/core/somaxconn", "128", "4096"),
             (
@@ -341,14 +346,14 @@ mod tests {
                 "{said}"
             );
             assert!(
-                said.ends_with("1 setting to change (docs/system.md says more)\n"),
+                said.ends_with("1 setting to change (see docs/system.md)\n"),
                 "{said}"
             );
         }
     }
 
     #[test]
-    fn drops_and_few_descriptors_are_seen() {
+    fn dropped_packets_and_a_low_descriptor_limit_are_listed() {
         let mut machine = good();
         machine
             .files
@@ -367,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_advice() {
+    fn settings_that_cannot_be_parsed_cause_no_advice() {
         let mut machine = good();
         for value in machine.files.values_mut() {
             *value = "what?";
@@ -380,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_is_explained() {
+    fn every_setting_is_explained_in_the_documentation() {
         let page = include_str!("../../../docs/system.md");
         for setting in SETTINGS {
             assert!(page.contains(setting.name), "{}", setting.name);

@@ -2,6 +2,7 @@
 
 use crate::handler::Response;
 use crate::http::Status;
+use crate::reason::Reason;
 
 /// The refusal of a request that is malformed, over a limit or too slow. The connection closes after the response,
 /// since the beginning of the next request is in doubt.
@@ -9,37 +10,30 @@ use crate::http::Status;
 pub struct Refusal {
     /// The status sent.
     pub status: Status,
-    /// A short reason, for the body and the log.
-    pub reason: &'static str,
+    /// The reason, for the body and the log.
+    pub reason: Reason,
 }
 
 impl Refusal {
-    /// Malformed (RFC 9110 15.5.1).
-    pub const fn bad(reason: &'static str) -> Refusal {
-        Refusal {
-            status: 400,
-            reason,
-        }
-    }
-
-    /// A refusal with this status.
-    pub const fn with(status: Status, reason: &'static str) -> Refusal {
+    /// A refusal with the reason's status; 400 if the reason has none.
+    pub const fn of(reason: Reason) -> Refusal {
+        let status = match reason.status() {
+            Some(status) => status,
+            None => 400,
+        };
         Refusal { status, reason }
     }
 
     /// The complete head did not arrive in time.
-    pub const HEADER_TIMEOUT: Refusal = Refusal::with(408, "header-timeout");
+    pub const HEADER_TIMEOUT: Refusal = Refusal::of(Reason::HeaderTimeout);
     /// The declared body is over the limit.
-    pub const BODY_TOO_LARGE: Refusal = Refusal::with(413, "request-body-too-large");
+    pub const BODY_TOO_LARGE: Refusal = Refusal::of(Reason::RequestBodyTooLarge);
 
     /// The error response.
     pub fn response(self) -> Response {
-        text(self.status, self.reason)
+        let text = self.reason.text();
+        let mut response = Response::text(self.status, format!("{} {text}\n", self.status));
+        response.fields.append("cache-control", "no-store");
+        response
     }
-}
-
-fn text(status: Status, reason: &str) -> Response {
-    let mut response = Response::text(status, format!("{status} {reason}\n"));
-    response.fields.append("cache-control", "no-store");
-    response
 }

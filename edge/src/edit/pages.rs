@@ -70,7 +70,7 @@ impl ErrorPages {
 
     /// The response to a fault, if its status has a page.
     pub(super) fn of_fault(&self, fault: Fault) -> Option<Response> {
-        let page = self.page(fault.cause.status())?;
+        let page = self.page(fault.status())?;
         let mut response = fault.response();
         page.fill(&mut response);
         Some(response)
@@ -116,13 +116,13 @@ fn is_of_origin(response: &Response) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handler::Cause;
+    use crate::reason::Reason;
 
     #[test]
     fn retry_after_is_sent_with_an_error_page() {
         let fault = Fault {
             retry_after_s: 7,
-            ..Cause::TooManyRequests.into()
+            ..Reason::TooManyRequests.into()
         };
         let value = |fault: Fault| {
             fault
@@ -132,7 +132,7 @@ mod tests {
                 .map(<[u8]>::to_vec)
         };
         assert_eq!(value(fault).as_deref(), Some(&b"7"[..]));
-        assert_eq!(value(Cause::NoRoute.into()), None);
+        assert_eq!(value(Reason::NoRoute.into()), None);
     }
 
     fn pages(intercept: bool) -> ErrorPages {
@@ -161,10 +161,10 @@ mod tests {
 
     #[test]
     fn the_page_of_a_status_takes_precedence_over_its_class() {
-        let of = |cause: Cause| pages(false).of_fault(cause.into());
-        let not_found = of(Cause::NotFound).expect("a page");
+        let of = |cause: Reason| pages(false).of_fault(cause.into());
+        let not_found = of(Reason::NotFound).expect("a page");
         assert_eq!(content(&not_found), b"own");
-        assert_eq!(not_found.fault, Some(Cause::NotFound));
+        assert_eq!(not_found.fault, Some(Reason::NotFound));
         assert_eq!(
             not_found.fields.get("cache-status"),
             Some(&b"sluice; detail=not-found"[..])
@@ -173,8 +173,8 @@ mod tests {
             not_found.fields.get("cache-control"),
             Some(&b"no-store"[..])
         );
-        assert_eq!(content(&of(Cause::FileDenied).expect("a page")), b"any");
-        assert!(of(Cause::NoServer).is_none());
+        assert_eq!(content(&of(Reason::FileDenied).expect("a page")), b"any");
+        assert!(of(Reason::NoServer).is_none());
     }
 
     #[test]

@@ -9,13 +9,12 @@ use super::body::FileBody;
 use super::load::Resolved;
 use super::table::{Content, Entry, File, Known};
 use crate::handler::representation::Representation;
-use crate::handler::{
-    Body, Cause, Choice, Encoded, Encodings, Fault, Get, Head, Identity, Response,
-};
+use crate::handler::{Body, Choice, Encoded, Encodings, Fault, Get, Head, Identity, Response};
 use crate::http::coding::Accepted;
 use crate::http::conditional::{EntityTag, Validators};
 use crate::http::wanted::{self, Wanted, has_condition_or_range};
 use crate::http::{FieldBlock, Method};
+use crate::reason::Reason;
 use crate::sys::{Random, root};
 
 /// A request, and what is needed to respond to it.
@@ -34,7 +33,7 @@ impl Responder<'_> {
             Resolved::Folder => return Ok(with_a_slash(self.request)),
         };
         let Known::File(plain) = &entry.known else {
-            return Err(Cause::NotFound.into());
+            return Err(Reason::NotFound.into());
         };
         if plain.coded.is_empty() && self.encodings.is_none() {
             return Ok(self.file(plain, &plain.head, false));

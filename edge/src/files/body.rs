@@ -12,7 +12,8 @@ use bytes::Bytes;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::handler::representation::Ranged;
-use crate::handler::{BodyStream, Cause, Fault, FileRange, Frame};
+use crate::handler::{BodyStream, Fault, FileRange, Frame};
+use crate::reason::Reason;
 use crate::sys::Clock;
 use crate::sys::root::{self, How, Opened, Stamp};
 
@@ -149,13 +150,13 @@ impl FileBody {
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Frame, Fault>> {
         let Some(reading) = &mut self.reading else {
-            return Poll::Ready(Err(Cause::FileFailed.into()));
+            return Poll::Ready(Err(Reason::FileFailed.into()));
         };
         let read = ready!(Pin::new(reading).poll(cx));
         self.reading = None;
         let unchanged = self.is_unchanged();
         Poll::Ready(match read {
-            Ok(Ok(_)) if !unchanged => Err(Cause::FileChanged.into()),
+            Ok(Ok(_)) if !unchanged => Err(Reason::FileChanged.into()),
             Ok(Ok(bytes)) if !bytes.is_empty() => {
                 let range = self.range.start..self.range.start + bytes.len() as u64;
                 // The page cache usually contains the range now, and sending it from there is
@@ -168,9 +169,9 @@ impl FileBody {
                     }
                 })
             }
-            Ok(Ok(_)) => Err(Cause::FileChanged.into()),
-            Ok(Err(_)) => Err(Cause::FileFailed.into()),
-            Err(_) => Err(Cause::Panic.into()),
+            Ok(Ok(_)) => Err(Reason::FileChanged.into()),
+            Ok(Err(_)) => Err(Reason::FileFailed.into()),
+            Err(_) => Err(Reason::Panic.into()),
         })
     }
 
@@ -196,7 +197,7 @@ impl BodyStream for FileBody {
         if self.range.is_empty() {
             // The last part is queued but can still be stopped.
             let is_whole = self.is_unchanged();
-            return Poll::Ready((!is_whole).then(|| Err(Cause::FileChanged.into())));
+            return Poll::Ready((!is_whole).then(|| Err(Reason::FileChanged.into())));
         }
         let Some(range) = self.cached() else {
             self.read();
@@ -204,7 +205,7 @@ impl BodyStream for FileBody {
         };
         Poll::Ready(Some(match self.is_unchanged() {
             true => Ok(self.give(range)),
-            false => Err(Cause::FileChanged.into()),
+            false => Err(Reason::FileChanged.into()),
         }))
     }
 

@@ -16,8 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::handler::{Answer, Cause, Encodings, Fault, Handler, Request, Response};
+use crate::handler::{Answer, Encodings, Fault, Handler, Request, Response};
 use crate::http::Method;
+use crate::reason::Reason;
 use crate::sys::root::{FindError, How, Links, Root};
 use crate::sys::{Clock, Random};
 use crate::telemetry::FilesNumbers;
@@ -186,7 +187,7 @@ impl Handler for Files {
                 );
                 return Answer::Ready(Ok(response));
             }
-            ParsedPath::Nothing => return Answer::Ready(Err(Cause::NotFound.into())),
+            ParsedPath::Nothing => return Answer::Ready(Err(Reason::NotFound.into())),
         };
         match shared.resolve(&path, How::Cached) {
             Err(FindError::NotCached) => {}
@@ -194,7 +195,7 @@ impl Handler for Files {
             Ok(resolved) => return Answer::Ready(self.answer(&request, resolved)),
         }
         let Some(slot) = LookupSlot::take(shared) else {
-            return Answer::Ready(Err(Cause::NoRoom.into()));
+            return Answer::Ready(Err(Reason::NoRoom.into()));
         };
         let (files, path) = (self.clone(), path.into_owned());
         Answer::later(async move {
@@ -209,7 +210,7 @@ impl Handler for Files {
             match lookup.await {
                 Ok(Ok(resolved)) => files.answer(&request, resolved),
                 Ok(Err(error)) => Err(fault_of(&error)),
-                Err(_) => Err(Cause::Panic.into()),
+                Err(_) => Err(Reason::Panic.into()),
             }
         })
     }
@@ -224,10 +225,10 @@ fn not_allowed() -> Response {
 
 fn fault_of(trouble: &FindError) -> Fault {
     let cause = match trouble {
-        FindError::Absent => Cause::NotFound,
-        FindError::Denied => Cause::FileDenied,
-        FindError::Exhausted => Cause::NoRoom,
-        FindError::NotCached | FindError::Failed(_) => Cause::FileFailed,
+        FindError::Absent => Reason::NotFound,
+        FindError::Denied => Reason::FileDenied,
+        FindError::Exhausted => Reason::NoRoom,
+        FindError::NotCached | FindError::Failed(_) => Reason::FileFailed,
     };
     cause.into()
 }

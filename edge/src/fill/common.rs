@@ -1,4 +1,4 @@
-//! What all kinds do alike: objects with one flight, objects that keep changing, what is not known.
+//! The decisions that all kinds share: objects with one flight, changing objects, unknown objects.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,31 +6,33 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Flight, Joinable, OPEN, Plan, Policy, Situation, Unsettled};
+use crate::reason::Reason;
 
-/// Never ask again sooner than this.
+/// Minimum time until the policy is consulted again.
 const AGAIN_MIN: Duration = Duration::from_millis(10);
 
-/// What has changed lately is filled whole only up to this many blocks.
+/// A representation that has changed lately is fetched whole only if it has at most this many
+/// blocks.
 const CHANGING_BLOCKS_MAX: u64 = 8;
 
-/// What the kinds differ in. Each is asked only where there is something to decide.
+/// The decisions in which the kinds differ.
 pub(super) trait Filling {
-    /// The unit of fetching, bytes.
+    /// Size of a block in bytes.
     fn block(&self) -> u64;
 
-    /// Nothing is known of the object, and nothing on its way: what to begin with.
+    /// The plan if nothing is known about the object and no fetch is in progress.
     fn first(&self, view: &View<'_>) -> Plan;
 
-    /// Bytes of other responses may be put beside what is there.
+    /// The plan if bytes of several responses may be combined.
     fn more(&self, view: &View<'_>) -> Plan;
 
-    /// The next missing byte is on its way in this flight, or nobody knows yet what it brings.
+    /// The plan if this flight will receive the next missing byte, or may receive it.
     fn ride(&self, _view: &View<'_>, _flight: &Flight) -> Plan {
         Plan::Wait(None)
     }
 }
 
-/// A kind behind what all of them do alike.
+/// A kind combined with the shared decisions.
 pub(super) struct Common<F>(pub(super) F);
 
 impl<F: Filling> Policy for Common<F> {
@@ -53,7 +55,7 @@ impl<F: Filling> Policy for Common<F> {
     }
 }
 
-/// An object that has one flight and never a second serves what that brings, or nothing.
+/// The plan for an object that has a single flight.
 fn alone(filling: &impl Filling, view: &View<'_>) -> Plan {
     let Some(next) = view.next else {
         return Plan::Wait(None);
@@ -64,19 +66,24 @@ fn alone(filling: &impl Filling, view: &View<'_>) -> Plan {
     }
     match flight {
         Some(flight) if view.all_coming() => filling.ride(view, flight),
-        _ if view.too_large() => Plan::Forward("too-large"),
-        _ => Plan::Replace("unjoinable"),
+        _ if view.too_large() => Plan::Forward(Reason::TooLarge),
+        _ => Plan::Replace(Reason::Unjoinable),
     }
 }
 
-/// While versions follow each other, parts would be put together in vain: one fetch of all of it,
-/// for the one who launched it; others come by themselves, unless what they want is there.
+/// The plan while the representation keeps changing, so that combining parts would fail. The
+/// request that launched a fetch gets one fetch of the whole; other requests are forwarded unless
+/// their bytes are stored.
 fn unsettled(view: &View<'_>, block: u64) -> Plan {
     let situation = view.situation;
     let changing = situation.unsettled == Unsettled::Changing;
-    let why = if changing { "changing" } else { "flapping" };
+    let why = if changing {
+        Reason::Changing
+    } else {
+        Reason::Flapping
+    };
     let length = situation.length.unwrap_or(0);
-    // Who wants all of it has it filled whole, whatever its size.
+    // For a request that wants the whole object, it is fetched whole whatever its size.
     let large = changing && length > CHANGING_BLOCKS_MAX * block && !view.wants_all();
     let Some(next) = view.next else {
         return Plan::Wait(None);
@@ -97,14 +104,15 @@ fn unsettled(view: &View<'_>, block: u64) -> Plan {
         return Plan::Forward(why);
     }
     match situation.joinable {
-        Joinable::Unknown if situation.spare == 0 => Plan::Forward("budget"),
+        Joinable::Unknown if situation.spare == 0 => Plan::Forward(Reason::Budget),
         Joinable::Unknown => begin(0..OPEN),
-        // A flight for the rest could meet another version; one for all of it meets itself.
+        // A flight for the rest could receive another version; a flight for the whole is always
+        // consistent.
         _ => Plan::Replace(why),
     }
 }
 
-/// One flight, and no need to ask again.
+/// A plan with one flight that need not be reconsidered.
 pub(super) fn begin(range: Range<u64>) -> Plan {
     Plan::Fetch {
         ranges: smallvec![range],
@@ -112,7 +120,7 @@ pub(super) fn begin(range: Range<u64>) -> Plan {
     }
 }
 
-/// These flights; where there are none, patience.
+/// A plan with these flights; without any, a plan to wait.
 pub(super) fn begin_all(ranges: SmallVec<[Range<u64>; 2]>, again: Option<Duration>) -> Plan {
     match ranges.is_empty() {
         true => Plan::Wait(again.map(at_least)),
@@ -123,24 +131,24 @@ pub(super) fn begin_all(ranges: SmallVec<[Range<u64>; 2]>, again: Option<Duratio
     }
 }
 
-/// Patience for this long at the most.
+/// A plan to wait for at most this time.
 pub(super) fn wait(time: Duration) -> Plan {
     Plan::Wait(Some(at_least(time)))
 }
 
-/// A timer that fires at once, again and again, would spin.
+/// Bounds a time from below, because a timer that fires at once repeatedly would spin.
 fn at_least(time: Duration) -> Duration {
     time.max(AGAIN_MIN)
 }
 
-/// A situation with what every kind asks of it.
+/// A situation with derived values that all kinds need.
 pub(super) struct View<'a> {
     pub situation: &'a Situation<'a>,
-    /// The want, cut at the end of the representation.
+    /// The wanted range, cut at the end of the representation.
     pub want: Range<u64>,
     /// The first wanted byte that is not stored.
     pub next: Option<u64>,
-    /// Where the representation ends, `OPEN` if that is not known.
+    /// The end of the representation; `OPEN` if it is not known.
     pub end: u64,
 }
 
@@ -160,32 +168,32 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What a flight has still to bring, as far as is known.
+    /// The range that a flight has still to receive, as far as known.
     pub fn span(&self, flight: &Flight) -> Range<u64> {
         flight.at..flight.end.min(self.end)
     }
 
-    /// The flight that will bring this byte.
+    /// The flight that will receive this byte.
     pub fn flight_over(&self, byte: u64) -> Option<&'a Flight> {
         let mut flights = self.situation.flights.iter();
         flights.find(|flight| self.span(flight).contains(&byte))
     }
 
-    /// The flight that brings the next missing byte; else, since a response may bring another part
-    /// than it was asked for, any flight.
+    /// The flight that will receive the next missing byte; otherwise any flight, since a response
+    /// may contain another range than requested.
     fn flying_for_all_we_know(&self) -> Option<&'a Flight> {
         self.next
             .and_then(|next| self.flight_over(next))
             .or(self.situation.flights.first())
     }
 
-    /// Whether every wanted byte is there or on its way.
+    /// Whether every wanted byte is stored or being fetched.
     fn all_coming(&self) -> bool {
         let mut gaps = self.situation.have.gaps(self.want.clone());
         gaps.all(|gap| self.not_flying(gap).is_empty())
     }
 
-    /// The parts of a range that no flight brings, in order.
+    /// The parts of a range that no flight will receive, in order.
     pub fn not_flying(&self, range: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
         let mut rest: SmallVec<[Range<u64>; 2]> = smallvec![range];
         for flight in self.situation.flights {
@@ -206,12 +214,12 @@ impl<'a> View<'a> {
         rest
     }
 
-    /// Whether all of it is wanted, from its beginning on.
+    /// Whether the whole representation is wanted, from its beginning.
     pub fn wants_all(&self) -> bool {
         self.want.start == 0 && self.want.end == self.end
     }
 
-    /// Whether it may not be kept whole.
+    /// Whether the representation is too large to be stored as a whole.
     pub fn too_large(&self) -> bool {
         self.end != OPEN && self.end > self.situation.whole_max
     }

@@ -1,4 +1,4 @@
-//! The laws that every fill policy keeps, and what each kind does in the situations it is made for.
+//! The laws of all fill policies, and the expected plans of each kind in typical situations.
 
 #![allow(
     clippy::single_range_in_vec_init,
@@ -15,6 +15,7 @@ use super::{
     Flight, Joinable, Kind, OPEN, Options, Plan, Policy, ReadAhead, Situation, Unsettled, build,
 };
 use crate::ranges::Ranges;
+use crate::reason::Reason;
 
 const KINDS: [Kind; 4] = [Kind::Whole, Kind::Lock, Kind::Slice, Kind::Auto];
 const KIB: u64 = 1 << 10;
@@ -23,7 +24,7 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const NEVER: Duration = Duration::MAX;
 
-/// A situation that owns what it is made of.
+/// A situation that owns its parts.
 #[derive(Clone, Debug)]
 struct Case {
     want: Range<u64>,
@@ -41,7 +42,7 @@ struct Case {
 }
 
 impl Case {
-    /// A want in an object of 10 MiB that may be put together from parts.
+    /// A want in an object of 10 MiB whose parts may be combined.
     fn of(want: Range<u64>) -> Case {
         Case {
             want,
@@ -59,7 +60,7 @@ impl Case {
         }
     }
 
-    /// The same, but nothing is known yet.
+    /// A want in an object about which nothing is known.
     fn cold(want: Range<u64>) -> Case {
         Case {
             length: None,
@@ -107,7 +108,7 @@ impl Case {
         }))
     }
 
-    /// Where the representation ends, as far as that is known.
+    /// The end of the representation, as far as known.
     fn end(&self) -> u64 {
         match self.joinable {
             Joinable::Unknown => OPEN,
@@ -133,7 +134,8 @@ impl Case {
     }
 }
 
-/// Blocks of 256 KiB, so that there is a place deep in one, and an object of some dozen.
+/// Block size of the tests: small enough for an object of some dozen blocks, large enough for
+/// positions deep inside a block.
 const BLOCK: u64 = 256 * KIB;
 /// Positions are multiples of this.
 const STEP: u64 = 16 * KIB;
@@ -151,7 +153,7 @@ enum Part {
     Flying(Option<u64>, Duration),
 }
 
-/// An object as a row of parts: what is stored, on its way and missing, and where it ends.
+/// A random object: stored, fetched and missing parts, and its end.
 fn parts() -> impl Strategy<Value = (Ranges, Vec<Flight>, u64)> {
     let part = prop_oneof![
         3 => Just(Part::Missing),
@@ -274,7 +276,7 @@ fn by_blocks(options: &Options) -> bool {
     matches!(options.kind, Kind::Slice | Kind::Auto)
 }
 
-/// The flights after this plan, if it takes over only what it may.
+/// The flights after this plan. Fails if the plan takes over a range that it may not.
 fn after(case: &Case, ranges: &[Range<u64>], options: &Options) -> Result<Ranges, TestCaseError> {
     let mut flights = case.flights.clone();
     for range in ranges {
@@ -353,7 +355,8 @@ fn ranges_keep_the_laws(
     Ok(())
 }
 
-/// Flights from the want's first block up to where this plan fetches, and those it begins.
+/// Counts the flights from the want's first block to the end of this plan's ranges, including new
+/// ones.
 fn width_is_kept(
     case: &Case,
     ranges: &[Range<u64>],
@@ -399,7 +402,7 @@ fn spare_is_kept(
     Ok(())
 }
 
-/// What no `Fetch` is: patience, or another way.
+/// Checks the plans other than `Fetch`.
 fn no_fetch_keeps_the_laws(
     case: &Case,
     plan: &Plan,
@@ -419,15 +422,15 @@ fn no_fetch_keeps_the_laws(
         Plan::Forward(why) => {
             prop_assert!(!case.begun && !missing.is_empty(), "{why}");
             let said = match *why {
-                "lock" => {
+                Reason::LockTimeout => {
                     options.kind == Kind::Lock && !case.leads && case.waited >= options.lock_timeout
                 }
-                "budget" => {
+                Reason::Budget => {
                     case.spare == 0 && (!by_blocks(options) || case.unsettled != Unsettled::No)
                 }
-                "too-large" => case.length.is_some_and(|length| length > case.whole_max),
-                "changing" => case.unsettled == Unsettled::Changing,
-                "flapping" => case.unsettled == Unsettled::Flapping,
+                Reason::TooLarge => case.length.is_some_and(|length| length > case.whole_max),
+                Reason::Changing => case.unsettled == Unsettled::Changing,
+                Reason::Flapping => case.unsettled == Unsettled::Flapping,
                 _ => false,
             };
             prop_assert!(said, "forwarded for {why}");
@@ -435,12 +438,12 @@ fn no_fetch_keeps_the_laws(
         Plan::Replace(why) => {
             prop_assert!(!case.begun && !missing.is_empty(), "{why}");
             let said = match *why {
-                "lock-age" => {
+                Reason::LockAge => {
                     options.kind == Kind::Lock
                         && case.flights.iter().any(|f| f.idle >= options.lock_age)
                 }
-                "unjoinable" => case.joinable == Joinable::No && !all_coming,
-                "changing" | "flapping" => {
+                Reason::Unjoinable => case.joinable == Joinable::No && !all_coming,
+                Reason::Changing | Reason::Flapping => {
                     case.unsettled != Unsettled::No && !unknown && !all_coming
                 }
                 _ => false,
@@ -476,7 +479,7 @@ proptest! {
     }
 
     #[test]
-    fn blocks_always_serve_what_may_be_put_together(case in cases(), options in options()) {
+    fn blocks_always_serve_objects_whose_parts_may_be_combined(case in cases(), options in options()) {
         let plan = case.plan(&*build(&options));
         let calm = case.unsettled == Unsettled::No && case.joinable == Joinable::Yes;
         if calm && by_blocks(&options) {
@@ -512,7 +515,7 @@ fn cold_ranges_begin_at_the_first_wanted_byte() {
             ..Case::cold(MIDDLE)
         };
         assert_eq!(poor.by(kind), fetch(&[MIDDLE]));
-        // Somebody was first, and what the response brings is not known yet.
+        // Another request has launched the first flight, and its response is not known yet.
         let second = Case::cold(LATE).flight(5_000_000..BLOCK_4.end, None);
         assert_eq!(second.by(kind), Plan::Wait(None));
     }
@@ -526,11 +529,11 @@ fn cold_ranges_begin_at_the_first_wanted_byte() {
 }
 
 #[test]
-fn the_rest_of_the_block_comes_behind_what_is_wanted() {
+fn the_rest_of_the_block_is_fetched_after_the_wanted_bytes() {
     let head = Case::of(MIDDLE).flight(5_000_000..BLOCK_4.end, None);
     let rest = [BLOCK_4.start..5_000_000];
     assert_eq!(head.by(Kind::Slice), fetch(&rest));
-    // The same when the wanted bytes have come together with the head.
+    // The same result if the wanted bytes arrived together with the head.
     let quick = Case::of(MIDDLE)
         .have(5_000_000..5_100_000)
         .flight(5_100_000..BLOCK_4.end, None);
@@ -542,7 +545,7 @@ fn the_rest_of_the_block_comes_behind_what_is_wanted() {
     assert_eq!(poor.by(Kind::Slice), Plan::Wait(None));
     let busy = Case { width: 1, ..head };
     assert_eq!(busy.by(Kind::Slice), Plan::Wait(None));
-    // What was wanted of a block was fetched while the budget was used up.
+    // The wanted part of a block was fetched while the budget was used up.
     let tail = Case::of(MIDDLE).have(BLOCK_4.start..5_000_010);
     assert_eq!(tail.by(Kind::Slice), fetch(&[5_000_010..BLOCK_4.end]));
 }
@@ -556,11 +559,11 @@ fn a_seek_takes_over_the_far_part_of_a_running_fetch() {
         assert_eq!(young.by(kind), Plan::Wait(Some(50 * MS)));
         let fast = Case::of(LATE).flight(0..OPEN, Some(1 << 30));
         assert_eq!(fast.by(kind), Plan::Wait(Some(100 * MS)));
-        // It stands still: nothing comes from it.
+        // The flight receives no bytes.
         let mut stuck = young;
         stuck.flights[0].idle = 2 * SECOND;
         assert_eq!(stuck.by(kind), fetch(&[9_000_000..9 * MIB]));
-        // The end of the block that is on its way already is soon there, or not.
+        // The end of a block that is already being fetched arrives soon, or not.
         let block = Case::of(LATE).flight(8 * MIB..9 * MIB, Some(10 * MIB));
         assert_eq!(block.by(kind), Plan::Wait(Some(500 * MS)));
         let block = Case::of(LATE).flight(8 * MIB..9 * MIB, Some(100 * KIB));
@@ -568,26 +571,26 @@ fn a_seek_takes_over_the_far_part_of_a_running_fetch() {
     }
     let seek = Case::of(LATE).have(0..MIB).flight(MIB..OPEN, Some(MIB));
     assert_eq!(seek.by(Kind::Whole), Plan::Wait(None));
-    assert_eq!(seek.by(Kind::Lock), Plan::Forward("lock"));
+    assert_eq!(seek.by(Kind::Lock), Plan::Forward(Reason::LockTimeout));
 }
 
 #[test]
-fn a_long_want_has_several_blocks_fetched_ahead() {
+fn several_blocks_are_fetched_ahead_for_a_long_want() {
     let again = Some(100 * MS);
     let mut case = Case::of(0..OPEN).flight(0..MIB, None);
     let three = [MIB..2 * MIB, 2 * MIB..3 * MIB, 3 * MIB..4 * MIB];
     assert_eq!(case.by(Kind::Slice), fetch_again(&three, again));
-    // Others bring some of it already: their flights count.
+    // Flights of other requests count if they fetch wanted bytes.
     case = case.flight(2 * MIB..3 * MIB, None);
     let two = [MIB..2 * MIB, 3 * MIB..4 * MIB];
     assert_eq!(case.by(Kind::Slice), fetch_again(&two, again));
-    // Far from here they don't.
+    // Flights for distant bytes do not count.
     case = case.flight(9 * MIB..10 * MIB, None);
     assert_eq!(case.by(Kind::Slice), fetch_again(&two, again));
-    // The budget does not reach so far.
+    // The budget is too small for that.
     case.spare = MIB + 5;
     assert_eq!(case.by(Kind::Slice), fetch(&two[..1]));
-    // At the end of the object there is nothing left, and nothing to ask again for.
+    // At the end of the object nothing is missing, and the policy need not be consulted again.
     let tail = Case {
         length: Some(10 * MIB - 7),
         ..Case::of(9 * MIB + 5..OPEN)
@@ -596,7 +599,7 @@ fn a_long_want_has_several_blocks_fetched_ahead() {
 }
 
 #[test]
-fn an_open_fetch_of_all_is_shared_out_once_it_proves_slow() {
+fn an_open_fetch_of_the_whole_is_split_once_it_proves_slow() {
     let young = Case::of(0..OPEN).flight(0..OPEN, None);
     assert_eq!(young.by(Kind::Auto), Plan::Wait(Some(50 * MS)));
     let slow = Case::of(50 * KIB..OPEN)
@@ -621,7 +624,7 @@ fn an_object_shorter_than_a_block_is_one_fetch() {
 }
 
 #[test]
-fn reading_ahead_goes_as_far_as_it_says_and_the_budget_allows() {
+fn reading_ahead_is_bounded_by_its_setting_and_the_budget() {
     let ahead = |read_ahead, case: &Case| {
         case.plan(&*build(&Options {
             read_ahead,
@@ -649,7 +652,7 @@ fn reading_ahead_goes_as_far_as_it_says_and_the_budget_allows() {
 }
 
 #[test]
-fn whole_fetches_everything_that_is_missing() {
+fn whole_fetches_all_missing_bytes() {
     let case = Case::of(5 * MIB..6 * MIB).have(0..MIB);
     assert_eq!(case.by(Kind::Whole), fetch(&[MIB..10 * MIB]));
     let gaps = case
@@ -660,23 +663,24 @@ fn whole_fetches_everything_that_is_missing() {
     assert_eq!(gaps.by(Kind::Whole), fetch(&all));
     let narrow = Case { width: 2, ..gaps };
     assert_eq!(narrow.by(Kind::Whole), fetch(&all[..1]));
-    // What may not be kept whole is not fetched whole, nor on behalf of who has no budget left.
+    // An object that is too large is not fetched whole, nor is one on behalf of a client without
+    // budget.
     let large = Case {
         whole_max: MIB,
         ..case.clone()
     };
-    assert_eq!(large.by(Kind::Whole), Plan::Forward("too-large"));
+    assert_eq!(large.by(Kind::Whole), Plan::Forward(Reason::TooLarge));
     let begun = Case {
         begun: true,
         ..large
     };
     assert_eq!(begun.by(Kind::Whole), fetch(&[5 * MIB..6 * MIB]));
     let poor = Case { spare: 0, ..case };
-    assert_eq!(poor.by(Kind::Whole), Plan::Forward("budget"));
+    assert_eq!(poor.by(Kind::Whole), Plan::Forward(Reason::Budget));
 }
 
 #[test]
-fn lock_lets_nobody_wait_long_for_anothers_fetch() {
+fn lock_bounds_the_wait_for_another_requests_fetch() {
     let by = |case: &Case| {
         case.plan(&*build(&Options {
             kind: Kind::Lock,
@@ -689,14 +693,14 @@ fn lock_lets_nobody_wait_long_for_anothers_fetch() {
     case.waited = 4 * SECOND;
     assert_eq!(by(&case), Plan::Wait(Some(SECOND)));
     case.waited = 5 * SECOND;
-    assert_eq!(by(&case), Plan::Forward("lock"));
+    assert_eq!(by(&case), Plan::Forward(Reason::LockTimeout));
     case.leads = true;
     assert_eq!(by(&case), Plan::Wait(Some(200 * SECOND)));
     case.flights[0].idle = 200 * SECOND;
-    assert_eq!(by(&case), Plan::Replace("lock-age"));
+    assert_eq!(by(&case), Plan::Replace(Reason::LockAge));
     case.begun = true;
     assert_eq!(by(&case), Plan::Wait(None));
-    // What has landed is read, and its rest ridden.
+    // Stored bytes are read, and the flight for the rest is ridden.
     let landed = Case::of(MIB - 5..2 * MIB)
         .have(0..MIB)
         .flight(MIB..OPEN, Some(MIB));
@@ -704,7 +708,7 @@ fn lock_lets_nobody_wait_long_for_anothers_fetch() {
 }
 
 #[test]
-fn an_object_that_can_not_be_put_together_has_one_flight() {
+fn an_object_whose_parts_cannot_be_combined_has_one_flight() {
     for kind in KINDS {
         let case = |want| Case {
             joinable: Joinable::No,
@@ -714,9 +718,9 @@ fn an_object_that_can_not_be_put_together_has_one_flight() {
         let flying = case(MIDDLE).flight(5_000_000..BLOCK_4.end, None);
         assert!(matches!(flying.by(kind), Plan::Wait(_)));
         let elsewhere = case(LATE).flight(5_000_000..BLOCK_4.end, None);
-        assert_eq!(elsewhere.by(kind), Plan::Replace("unjoinable"));
+        assert_eq!(elsewhere.by(kind), Plan::Replace(Reason::Unjoinable));
         let beyond = case(5_000_000..OPEN).flight(5_000_000..BLOCK_4.end, None);
-        assert_eq!(beyond.by(kind), Plan::Replace("unjoinable"));
+        assert_eq!(beyond.by(kind), Plan::Replace(Reason::Unjoinable));
         let begun = Case {
             begun: true,
             ..elsewhere.clone()
@@ -726,12 +730,12 @@ fn an_object_that_can_not_be_put_together_has_one_flight() {
             whole_max: MIB,
             ..elsewhere
         };
-        assert_eq!(large.by(kind), Plan::Forward("too-large"));
+        assert_eq!(large.by(kind), Plan::Forward(Reason::TooLarge));
     }
 }
 
 #[test]
-fn what_keeps_changing_is_filled_whole_and_for_one() {
+fn a_changing_object_is_fetched_whole_for_one_request() {
     for kind in KINDS {
         let case = |unsettled, case: Case| Case { unsettled, ..case }.by(kind);
         let first = Case::cold(MIDDLE);
@@ -739,36 +743,39 @@ fn what_keeps_changing_is_filled_whole_and_for_one() {
         let second = first.clone().flight(0..OPEN, None);
         assert_eq!(
             case(Unsettled::Changing, second.clone()),
-            Plan::Forward("changing")
+            Plan::Forward(Reason::Changing)
         );
         assert_eq!(
             case(Unsettled::Flapping, second.clone()),
-            Plan::Forward("flapping")
+            Plan::Forward(Reason::Flapping)
         );
         let leads = Case {
             leads: true,
             ..second
         };
         assert_eq!(case(Unsettled::Flapping, leads), Plan::Wait(None));
-        // More than eight blocks: known from the version before.
+        // More than eight blocks, as known from the previous version.
         let large = Case {
             length: Some(10 * MIB),
             ..first
         };
         assert_eq!(
             case(Unsettled::Changing, large.clone()),
-            Plan::Forward("changing")
+            Plan::Forward(Reason::Changing)
         );
         assert_eq!(case(Unsettled::Flapping, large), fetch(&[0..OPEN]));
         let there = Case::of(MIDDLE).have(BLOCK_4);
         assert_eq!(case(Unsettled::Changing, there), Plan::Wait(None));
         let part = Case::of(MIDDLE).have(0..MIB);
-        assert_eq!(case(Unsettled::Flapping, part), Plan::Replace("flapping"));
+        assert_eq!(
+            case(Unsettled::Flapping, part),
+            Plan::Replace(Reason::Flapping)
+        );
     }
 }
 
 #[test]
-fn odd_situations_have_a_plan() {
+fn unusual_situations_have_a_plan() {
     let wants = [0..1, OPEN - 2..OPEN, 0..OPEN, OPEN - 2..OPEN - 1];
     for (kind, want) in KINDS
         .into_iter()

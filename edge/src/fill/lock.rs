@@ -1,10 +1,11 @@
-//! Lock: as whole, but nobody waits long for another's fetch.
+//! `lock`: like `whole`, but no request waits long for another request's fetch.
 
 use std::time::Duration;
 
 use super::common::{Filling, View, wait};
 use super::whole::Whole;
 use super::{Flight, Options, Plan};
+use crate::reason::Reason;
 
 pub(super) struct Lock {
     whole: Whole,
@@ -44,14 +45,14 @@ impl Filling for Lock {
             return Plan::Wait(None);
         }
         if flight.idle >= self.age {
-            return Plan::Replace("lock-age");
+            return Plan::Replace(Reason::LockAge);
         }
         let until_old = self.age - flight.idle;
         if situation.leads {
             return wait(until_old);
         }
         match self.timeout.checked_sub(situation.waited) {
-            None | Some(Duration::ZERO) => Plan::Forward("lock"),
+            None | Some(Duration::ZERO) => Plan::Forward(Reason::LockTimeout),
             Some(rest) => wait(rest.min(until_old)),
         }
     }

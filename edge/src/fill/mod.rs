@@ -7,6 +7,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use crate::ranges::Ranges;
+use crate::reason::Reason;
 use common::Common;
 
 mod auto;
@@ -22,33 +23,35 @@ mod whole;
 
 pub use pace::Pace;
 
-/// The end of a range that goes on to wherever the representation ends.
+/// The end of a range that extends to the end of the representation.
 pub const OPEN: u64 = u64::MAX;
 
 /// `fill = "…"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// One fetch of everything missing, which everyone rides.
+    /// One fetch of all missing bytes, which all requests ride.
     Whole,
-    /// The same, but who would wait longer than `lock_timeout` is passed on by itself.
+    /// Like `Whole`, but a request that would wait longer than `lock_timeout` is forwarded by
+    /// itself.
     Lock,
-    /// Only the blocks that are wanted, several at once.
+    /// Fetches of the blocks that contain requested bytes, several at once.
     Slice,
-    /// A plain fetch where all is wanted; blocks once the origin is known to honour ranges.
+    /// A fetch without Range if the whole is wanted; blocks once the origin is known to honour
+    /// ranges.
     #[default]
     Auto,
 }
 
-/// `read_ahead = "…"`: what is fetched beyond what is wanted.
+/// `read_ahead = "…"`: which bytes are fetched beyond the wanted ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadAhead {
-    /// Nothing but the rest of the blocks that are wanted.
+    /// Only the rest of the blocks that contain wanted bytes.
     #[default]
     None,
-    /// This many bytes behind the end of what is wanted.
+    /// This many bytes after the end of the wanted range.
     Window(u64),
-    /// Everything, as far as an object may be kept whole.
+    /// The whole object, if its size may be stored.
     Whole,
 }
 
@@ -57,15 +60,15 @@ pub enum ReadAhead {
 pub struct Options {
     /// The policy.
     pub kind: Kind,
-    /// What is fetched with one request, bytes: a multiple of 64 KiB from 64 KiB to 16 MiB.
+    /// Size of a block in bytes, the unit of fetching: a multiple of 64 KiB from 64 KiB to 16 MiB.
     pub block: u64,
-    /// Flights at once for one request, at most; from 1 on.
+    /// Maximum number of concurrent flights for one request, at least 1.
     pub parallel: usize,
-    /// How long a request waits for another's fetch, with `Kind::Lock`.
+    /// With `Kind::Lock`, how long a request waits for another request's fetch.
     pub lock_timeout: Duration,
-    /// How long a flight may bring nothing until another may take its place, with `Kind::Lock`.
+    /// With `Kind::Lock`, how long a flight may receive no bytes before another one may replace it.
     pub lock_age: Duration,
-    /// What is fetched beyond what is wanted.
+    /// Which bytes are fetched beyond the wanted ones.
     pub read_ahead: ReadAhead,
 }
 
@@ -85,28 +88,28 @@ impl Default for Options {
 /// A fetch in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flight {
-    /// The next byte that it brings.
+    /// Position of the next byte that the flight will receive.
     pub at: u64,
-    /// Where it ends; `OPEN` if it goes on to wherever the representation ends.
+    /// End of the flight's range; `OPEN` if it extends to the end of the representation.
     pub end: u64,
-    /// Bytes a second; `None` while it is too young to tell.
+    /// Bytes per second; `None` while the flight is too young for a measurement.
     pub rate: Option<u64>,
-    /// Since its last byte, or since it began.
+    /// Time since the last byte was received, or since the flight began.
     pub idle: Duration,
 }
 
-/// Whether bytes of another response may be put beside those of an object.
+/// Whether bytes of several responses may be combined in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joinable {
-    /// No response was seen yet.
+    /// No response has been received yet.
     Unknown,
-    /// It has a strong validator and a complete length, and its origin honours ranges.
+    /// Yes: the object has a strong validator and a complete length, and its origin honours ranges.
     Yes,
-    /// It has one flight, and never a second.
+    /// No: the object has a single flight.
     No,
 }
 
-/// How often the representation changed lately.
+/// How often the representation has changed lately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unsettled {
     /// At most once.
@@ -114,70 +117,72 @@ pub enum Unsettled {
     No,
     /// More than once.
     Changing,
-    /// Back and forth between the same validators, as servers that disagree make it.
+    /// Several times, among the same validators, as when servers of an origin disagree.
     Flapping,
 }
 
-/// One object and one want, as they are now.
+/// The present state of one object and one want.
 #[derive(Clone, Debug)]
 pub struct Situation<'a> {
-    /// The bytes that a request has still to read, `OPEN` at the end where it wants all there is.
-    /// Not empty.
+    /// The bytes that a request has still to read. The end is `OPEN` if the request wants all
+    /// bytes. Not empty.
     pub want: Range<u64>,
-    /// The complete length, once known. While `joinable` is `Unknown` it is at most a guess: that
-    /// of the version before.
+    /// The complete length, if known. While `joinable` is `Unknown`, it is only a guess: the length
+    /// of the previous version.
     pub length: Option<u64>,
     /// The bytes that are stored.
     pub have: &'a Ranges,
-    /// The fetches in progress, whoever launched them. They share no byte.
+    /// The fetches in progress, including those of other requests. Their ranges are disjoint.
     pub flights: &'a [Flight],
-    /// Whether further flights may bring bytes of it.
+    /// Whether further flights may add bytes to the object.
     pub joinable: Joinable,
     /// Whether the representation keeps changing.
     pub unsettled: Unsettled,
-    /// Whether this request launched a flight of this object.
+    /// Whether this request has launched a flight of this object.
     pub leads: bool,
-    /// Whether its response has begun: it can't be passed on any more.
+    /// Whether the response has begun, so that the request can't be forwarded any more.
     pub begun: bool,
     /// How long it has waited for its next byte.
     pub waited: Duration,
-    /// Bytes that may be fetched for it ahead of its need: what is left of its client's budget.
+    /// Bytes that may be fetched ahead for this request: the rest of the client's budget.
     pub spare: u64,
-    /// Flights that may be under way for this want at once, at least 1.
+    /// Maximum number of concurrent flights for this want, at least 1.
     pub width: usize,
-    /// The longest object that may be kept whole, bytes.
+    /// Maximum size in bytes of an object that may be stored as a whole.
     pub whole_max: u64,
 }
 
-/// What to do for a want.
+/// The decision for a want.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Begin to fetch.
+    /// Begin fetches.
     Fetch {
-        /// One flight for each, in this order. Not empty; `OPEN` at the end: to wherever the
-        /// representation ends.
+        /// One flight for each range, in this order. Not empty. An end of `OPEN` extends to the end
+        /// of the representation.
         ranges: SmallVec<[Range<u64>; 2]>,
-        /// Ask again after this time at the latest.
+        /// Time after which the policy must be consulted again at the latest.
         again: Option<Duration>,
     },
-    /// The next wanted byte is there or on its way. Ask again after this time at the latest.
+    /// The next wanted byte is stored or being fetched. Consult the policy again after this time at
+    /// the latest.
     Wait(Option<Duration>),
-    /// Pass the request on by itself, uncached, for this named reason. Never when it has begun.
-    Forward(&'static str),
-    /// This object can't serve it, for this named reason: begin another in its place, with a plain
-    /// fetch of all of it. Never when it has begun.
-    Replace(&'static str),
-    /// It has begun, and its bytes can't be had any more.
+    /// Forward the request by itself, without storing, for this reason. Only before the response
+    /// has begun.
+    Forward(Reason),
+    /// This object can't serve the want, for this reason: replace the object and fetch the whole
+    /// without Range. Only before the response has begun.
+    Replace(Reason),
+    /// The response has begun, and its remaining bytes are not available any more.
     Cut,
 }
 
-/// Decides what to fetch. Pure: the same situation gives the same plan.
+/// A fill policy. Pure: the same situation always gives the same plan.
 pub trait Policy {
     /// The plan for a situation.
     fn plan(&self, situation: &Situation<'_>) -> Plan;
 }
 
-/// The policy that these options name.
+/// The policy of these options.
 pub fn build(options: &Options) -> Box<dyn Policy + Send + Sync> {
     match options.kind {
         Kind::Whole => Box::new(Common(whole::Whole::new(options))),

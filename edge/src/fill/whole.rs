@@ -1,4 +1,5 @@
-//! Whole: who wants any missing byte has everything missing fetched, and everyone rides that.
+//! `whole`: if any wanted byte is missing, all missing bytes are fetched, and all requests ride
+//! that fetch.
 
 use std::ops::Range;
 
@@ -6,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::common::{Filling, View, begin, begin_all};
 use super::{OPEN, Options, Plan};
+use crate::reason::Reason;
 
 pub(super) struct Whole {
     block: u64,
@@ -25,9 +27,9 @@ impl Filling for Whole {
     }
 
     fn first(&self, view: &View<'_>) -> Plan {
-        // Whose budget is used up has no fetch of all of it begun for a part of it.
+        // For a client without budget, a request for a part does not cause a fetch of the whole.
         match view.situation.spare == 0 && !view.situation.begun && !view.wants_all() {
-            true => Plan::Forward("budget"),
+            true => Plan::Forward(Reason::Budget),
             false => begin(0..OPEN),
         }
     }
@@ -39,14 +41,14 @@ impl Filling for Whole {
             _ => return Plan::Wait(None),
         };
         let why = match (view.too_large(), situation.spare) {
-            (true, _) => "too-large",
-            (false, 0) if !view.wants_all() => "budget",
+            (true, _) => Reason::TooLarge,
+            (false, 0) if !view.wants_all() => Reason::Budget,
             (false, _) => return begin_all(everything(view, next), None),
         };
         if !situation.begun {
             return Plan::Forward(why);
         }
-        // It gets what it still wants, and nobody else gets more.
+        // The client gets the bytes that it still wants, and no further bytes are fetched.
         let end = match situation.spare {
             0 => (next / self.block + 1).saturating_mul(self.block),
             _ => OPEN,
@@ -57,7 +59,8 @@ impl Filling for Whole {
     }
 }
 
-/// All that is neither there nor on its way: what holds `next`, then what follows, then the rest.
+/// All bytes that are neither stored nor being fetched: first the gap that contains `next`, then
+/// the gaps after it, then the others.
 fn everything(view: &View<'_>, next: u64) -> SmallVec<[Range<u64>; 2]> {
     let situation = view.situation;
     let mut missing: SmallVec<[Range<u64>; 2]> = situation

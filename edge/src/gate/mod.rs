@@ -15,8 +15,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::handler::{Answer, Cause, Fault, Handler, Request};
+use crate::handler::{Answer, Fault, Handler, Request};
 use crate::http::{Method, Network};
+use crate::reason::Reason;
 use crate::sys::Clock;
 use crate::telemetry::Counters;
 
@@ -87,7 +88,7 @@ impl Gate {
             return Ok(());
         }
         self.counters.requests_denied.add(1);
-        Err(Cause::AddressDenied.into())
+        Err(Reason::AddressDenied.into())
     }
 
     /// Checks the request rate.
@@ -104,7 +105,7 @@ impl Gate {
             self.counters.requests_limited.add(1);
             Fault {
                 retry_after_s: u32::try_from(wait.div_ceil(SECOND)).unwrap_or(u32::MAX),
-                ..Cause::TooManyRequests.into()
+                ..Reason::TooManyRequests.into()
             }
         })
     }
@@ -120,7 +121,7 @@ impl Gate {
         // A signature does not cover the method, so it grants reading only.
         let checked = match head.method {
             Method::Get | Method::Head => signed::check(&head.target, client, now_s, options, keys),
-            _ => Err(Cause::SignatureWrong),
+            _ => Err(Reason::SignatureWrong),
         };
         match checked {
             Ok(target) => {

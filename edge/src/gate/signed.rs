@@ -21,7 +21,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use crate::handler::Cause;
+use crate::reason::Reason;
 
 /// Smallest key in bytes.
 pub const KEY_BYTES_MIN: usize = 16;
@@ -170,8 +170,8 @@ impl Claim<'_> {
 ///
 /// # Errors
 /// `SignatureMissing` if there is no signature, `SignatureWrong` if it is malformed or ambiguous.
-pub fn take_apart<'a>(target: &'a str, names: &Names, prefix: bool) -> Result<Claim<'a>, Cause> {
-    let (path, query) = target.split_once('?').ok_or(Cause::SignatureMissing)?;
+pub fn take_apart<'a>(target: &'a str, names: &Names, prefix: bool) -> Result<Claim<'a>, Reason> {
+    let (path, query) = target.split_once('?').ok_or(Reason::SignatureMissing)?;
     let (mut expires, mut signature, mut begins) = (None, None, None);
     let mut rest = String::with_capacity(target.len());
     rest.push_str(path);
@@ -191,11 +191,11 @@ pub fn take_apart<'a>(target: &'a str, names: &Names, prefix: bool) -> Result<Cl
         };
         // Of two equal parameters, another program might use the other one.
         if place.replace(value).is_some() {
-            return Err(Cause::SignatureWrong);
+            return Err(Reason::SignatureWrong);
         }
     }
     let (Some(expires), Some(signature)) = (expires, signature) else {
-        return Err(Cause::SignatureMissing);
+        return Err(Reason::SignatureMissing);
     };
     let prefix = begins.map(|value| begins_with(path, value)).transpose()?;
     Ok(Claim {
@@ -206,20 +206,20 @@ pub fn take_apart<'a>(target: &'a str, names: &Names, prefix: bool) -> Result<Cl
     })
 }
 
-fn digits(text: &str) -> Result<&str, Cause> {
+fn digits(text: &str) -> Result<&str, Reason> {
     let all = text.bytes().all(|b| b.is_ascii_digit());
     match all && (1..=DIGITS_MAX).contains(&text.len()) {
         true => Ok(text),
-        false => Err(Cause::SignatureWrong),
+        false => Err(Reason::SignatureWrong),
     }
 }
 
 /// Decodes URL-safe base64 (RFC 4648 5), with or without a final `=`, or hexadecimal digits.
-fn decoded(text: &str) -> Result<[u8; SIGNATURE_BYTES], Cause> {
+fn decoded(text: &str) -> Result<[u8; SIGNATURE_BYTES], Reason> {
     let mut bytes = [0; SIGNATURE_BYTES];
     if text.len() == 2 * SIGNATURE_BYTES {
         for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            *byte = hex(pair).ok_or(Cause::SignatureWrong)?;
+            *byte = hex(pair).ok_or(Reason::SignatureWrong)?;
         }
         return Ok(bytes);
     }
@@ -231,7 +231,7 @@ fn decoded(text: &str) -> Result<[u8; SIGNATURE_BYTES], Cause> {
             bytes.copy_from_slice(&room[..SIGNATURE_BYTES]);
             Ok(bytes)
         }
-        _ => Err(Cause::SignatureWrong),
+        _ => Err(Reason::SignatureWrong),
     }
 }
 
@@ -242,13 +242,13 @@ fn hex(pair: &[u8]) -> Option<u8> {
 
 /// The decoded prefix, if the path has that prefix. The prefix must end with a segment, so that
 /// `/videos/1/` does not cover `/videos/12/`.
-fn begins_with<'a>(path: &str, value: &'a str) -> Result<Cow<'a, str>, Cause> {
+fn begins_with<'a>(path: &str, value: &'a str) -> Result<Cow<'a, str>, Reason> {
     if value.len() > PREFIX_BYTES_MAX {
-        return Err(Cause::SignatureWrong);
+        return Err(Reason::SignatureWrong);
     }
-    let prefix = unescaped(value).ok_or(Cause::SignatureWrong)?;
+    let prefix = unescaped(value).ok_or(Reason::SignatureWrong)?;
     let good = prefix.starts_with('/') && prefix.ends_with('/') && path.starts_with(&*prefix);
-    good.then_some(prefix).ok_or(Cause::SignatureWrong)
+    good.then_some(prefix).ok_or(Reason::SignatureWrong)
 }
 
 /// Decodes percent-escapes; `None` if the result can't be part of a target.
@@ -281,15 +281,15 @@ pub fn check(
     now_s: u64,
     options: &Options,
     keys: &[Key],
-) -> Result<String, Cause> {
+) -> Result<String, Reason> {
     let claim = take_apart(target, &options.names, options.prefix)?;
     let client = options.client.then_some(client);
     if !keys.iter().any(|key| key.made(&claim, client)) {
-        return Err(Cause::SignatureWrong);
+        return Err(Reason::SignatureWrong);
     }
     match claim.expires.parse::<u64>() {
         Ok(expires) if now_s <= expires => Ok(claim.target),
-        _ => Err(Cause::SignatureExpired),
+        _ => Err(Reason::SignatureExpired),
     }
 }
 
@@ -327,7 +327,7 @@ pub fn exercise(target: &str) {
         assert_eq!(claim.target.split('?').next(), path, "the path stays");
         assert!(claim.target.len() < target.len());
         let again = take_apart(&claim.target, &names, prefix);
-        assert_eq!(again, Err(Cause::SignatureMissing), "{:?}", claim.target);
+        assert_eq!(again, Err(Reason::SignatureMissing), "{:?}", claim.target);
         if let Some(begins) = &claim.prefix {
             assert!(prefix && path.is_some_and(|path| path.starts_with(&**begins)));
         }
@@ -361,7 +361,7 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    fn checked(target: &str) -> Result<String, Cause> {
+    fn checked(target: &str) -> Result<String, Reason> {
         check(target, client("192.0.2.7"), NOW, &options(), &[key()])
     }
 
@@ -402,7 +402,7 @@ mod tests {
             let url = signed(&key(), &Names::default(), target, None, NOW, None);
             let expected = match target {
                 // A parameter with a name of ours counts as ours.
-                "/%C3%A9?prefix" => Err(Cause::SignatureWrong),
+                "/%C3%A9?prefix" => Err(Reason::SignatureWrong),
                 target => Ok(target.to_owned()),
             };
             assert_eq!(checked(&url), expected, "{url}");
@@ -446,7 +446,7 @@ mod tests {
             ("signature=", "prefix=&signature="),
         ] {
             let other = url.replacen(from, to, 1);
-            assert_eq!(checked(&other), Err(Cause::SignatureWrong), "{other}");
+            assert_eq!(checked(&other), Err(Reason::SignatureWrong), "{other}");
         }
         for (from, to) in [
             ("&signature", "&Signature"),
@@ -454,12 +454,12 @@ mod tests {
             ("?", "#"),
         ] {
             let other = url.replacen(from, to, 1);
-            assert_eq!(checked(&other), Err(Cause::SignatureMissing), "{other}");
+            assert_eq!(checked(&other), Err(Reason::SignatureMissing), "{other}");
         }
         let other_key = Key::new(&Secret(b"another secret of bytes".as_slice().into()));
         let other_key = other_key.expect("a key");
         let by_other = signed(&other_key, &names, "/a/b?x=1", None, NOW, None);
-        assert_eq!(checked(&by_other), Err(Cause::SignatureWrong));
+        assert_eq!(checked(&by_other), Err(Reason::SignatureWrong));
         let both = [key(), other_key];
         let checked = check(&by_other, client("::1"), NOW, &options(), &both);
         assert_eq!(checked.as_deref(), Ok("/a/b?x=1"));
@@ -470,7 +470,7 @@ mod tests {
         let url = signed(&key(), &Names::default(), "/a", None, NOW, None);
         let at = |now| check(&url, client("::1"), now, &options(), &[key()]);
         assert_eq!(at(NOW).as_deref(), Ok("/a"));
-        assert_eq!(at(NOW + 1), Err(Cause::SignatureExpired));
+        assert_eq!(at(NOW + 1), Err(Reason::SignatureExpired));
     }
 
     #[test]
@@ -480,19 +480,19 @@ mod tests {
         let elsewhere = |path: &str| checked(&url.replacen("/v/1/a.ts", path, 1));
         assert_eq!(elsewhere("/v/1/a.ts").as_deref(), Ok("/v/1/a.ts"));
         assert_eq!(elsewhere("/v/1/x/b.ts").as_deref(), Ok("/v/1/x/b.ts"));
-        assert_eq!(elsewhere("/v/12/a.ts"), Err(Cause::SignatureWrong));
-        assert_eq!(elsewhere("/v/1"), Err(Cause::SignatureWrong));
+        assert_eq!(elsewhere("/v/12/a.ts"), Err(Reason::SignatureWrong));
+        assert_eq!(elsewhere("/v/1"), Err(Reason::SignatureWrong));
         // A signature for a folder's own path does not cover its content.
         let folder = signed(&key(), &names, "/v/1/", None, NOW, None);
         let wider = folder.replacen("/v/1/", "/v/1/a.ts", 1) + "&prefix=/v/1/";
-        assert_eq!(checked(&wider), Err(Cause::SignatureWrong));
+        assert_eq!(checked(&wider), Err(Reason::SignatureWrong));
         // Nor is a prefix accepted if prefixes are not enabled.
         let strict = Options {
             prefix: false,
             ..options()
         };
         let refused = check(&url, client("::1"), NOW, &strict, &[key()]);
-        assert_eq!(refused, Err(Cause::SignatureWrong));
+        assert_eq!(refused, Err(Reason::SignatureWrong));
     }
 
     #[test]
@@ -506,7 +506,7 @@ mod tests {
         assert_eq!(checked(&slashes).as_deref(), Ok("/v/a"));
         for bad in ["%", "%2", "%zz", "%00", "%0a", "%20", "v/", "/v", "", "%ff"] {
             let other = slashes.replace("prefix=%2Fv%2f", &format!("prefix={bad}"));
-            assert_eq!(checked(&other), Err(Cause::SignatureWrong), "{other}");
+            assert_eq!(checked(&other), Err(Reason::SignatureWrong), "{other}");
         }
     }
 
@@ -521,10 +521,10 @@ mod tests {
         let url = signed(&key(), &names, "/a", None, NOW, Some(client("192.0.2.7")));
         assert_eq!(at(&url, "192.0.2.7").as_deref(), Ok("/a"));
         assert_eq!(at(&url, "::ffff:192.0.2.7").as_deref(), Ok("/a"));
-        assert_eq!(at(&url, "192.0.2.8"), Err(Cause::SignatureWrong));
-        assert_eq!(checked(&url), Err(Cause::SignatureWrong));
+        assert_eq!(at(&url, "192.0.2.8"), Err(Reason::SignatureWrong));
+        assert_eq!(checked(&url), Err(Reason::SignatureWrong));
         let anyone = signed(&key(), &names, "/a", None, NOW, None);
-        assert_eq!(at(&anyone, "192.0.2.7"), Err(Cause::SignatureWrong));
+        assert_eq!(at(&anyone, "192.0.2.7"), Err(Reason::SignatureWrong));
     }
 
     #[test]

@@ -88,8 +88,8 @@ impl Scene {
         }
     }
 
-    fn cause(&self, client: &str, target: &str) -> Option<Cause> {
-        self.ask(client, target).err().map(|fault| fault.cause)
+    fn cause(&self, client: &str, target: &str) -> Option<Reason> {
+        self.ask(client, target).err().map(|fault| fault.reason)
     }
 }
 
@@ -145,7 +145,7 @@ fn a_denied_address_is_refused_although_allowed() {
     assert_eq!(scene.cause("::ffff:10.2.0.1", "/"), None);
     assert_eq!(scene.cause("2001:db8::1", "/"), None);
     for client in ["10.1.0.1", "192.0.2.1", "2001:db9::1"] {
-        assert_eq!(scene.cause(client, "/"), Some(Cause::AddressDenied));
+        assert_eq!(scene.cause(client, "/"), Some(Reason::AddressDenied));
     }
     assert_eq!(scene.counters.requests_denied.get(), 3);
     assert_eq!(scene.inner.targets.borrow().len(), 3);
@@ -183,8 +183,8 @@ fn too_many_requests_get_429_with_retry_after() {
     assert_eq!((ask(), ask()), (Ok(()), Ok(())));
     let fault = ask().expect_err("too many");
     assert_eq!(
-        (fault.cause, fault.retry_after_s),
-        (Cause::TooManyRequests, 10)
+        (fault.reason, fault.retry_after_s),
+        (Reason::TooManyRequests, 10)
     );
     scene.clock.advance_us(9_500_000);
     assert_eq!(ask().map_err(|fault| fault.retry_after_s), Err(1));
@@ -216,8 +216,8 @@ fn the_handler_never_sees_a_signature() {
     assert_eq!(scene.cause("::1", &sign("/a?x=1", NOW_S)), None);
     assert_eq!(*scene.inner.targets.borrow(), ["/a?x=1"]);
     let expired = sign("/a", NOW_S - 1);
-    assert_eq!(scene.cause("::1", &expired), Some(Cause::SignatureExpired));
-    assert_eq!(scene.cause("::1", "/a"), Some(Cause::SignatureMissing));
+    assert_eq!(scene.cause("::1", &expired), Some(Reason::SignatureExpired));
+    assert_eq!(scene.cause("::1", "/a"), Some(Reason::SignatureMissing));
     assert_eq!(scene.counters.requests_unsigned.get(), 2);
 }
 
@@ -236,8 +236,8 @@ fn a_signature_grants_reading_only() {
         Method::Other("DELETE".into()),
         Method::Other("PURGE".into()),
     ] {
-        let cause = ask(method).err().map(|fault| fault.cause);
-        assert_eq!(cause, Some(Cause::SignatureWrong));
+        let cause = ask(method).err().map(|fault| fault.reason);
+        assert_eq!(cause, Some(Reason::SignatureWrong));
     }
     assert_eq!(scene.counters.requests_unsigned.get(), 4);
 }
@@ -268,12 +268,12 @@ fn guessed_signatures_count_and_denied_addresses_do_not() {
     };
     let scene = scene(options, Inner::default());
     for expected in [
-        Cause::SignatureMissing,
-        Cause::SignatureMissing,
-        Cause::TooManyRequests,
+        Reason::SignatureMissing,
+        Reason::SignatureMissing,
+        Reason::TooManyRequests,
     ] {
         assert_eq!(scene.cause("192.0.2.1", "/"), Some(expected));
-        assert_eq!(scene.cause("192.0.2.9", "/"), Some(Cause::AddressDenied));
+        assert_eq!(scene.cause("192.0.2.9", "/"), Some(Reason::AddressDenied));
     }
     assert_eq!(scene.counters.requests_limited.get(), 1);
 }
@@ -424,7 +424,7 @@ fn a_fault_within_the_content_is_passed_on() {
             let first = !std::mem::replace(&mut self.0, true);
             std::task::Poll::Ready(Some(match first {
                 true => Ok(Frame::Data(Bytes::from_static(b"abc"))),
-                false => Err(Cause::BodyCut.into()),
+                false => Err(Reason::BodyCut.into()),
             }))
         }
 
@@ -444,7 +444,7 @@ fn a_fault_within_the_content_is_passed_on() {
         assert_eq!(body.length(), None);
         assert!(matches!(body.frame().await, Some(Ok(Frame::Data(_)))));
         let fault = body.frame().await.and_then(Result::err);
-        assert_eq!(fault.map(|fault| fault.cause), Some(Cause::BodyCut));
+        assert_eq!(fault.map(|fault| fault.reason), Some(Reason::BodyCut));
         assert!(body.frame().await.is_none());
     });
 }

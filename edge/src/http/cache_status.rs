@@ -1,6 +1,7 @@
 //! Cache-Status (RFC 9211): how the cache handled a request.
 
 use super::Status;
+use crate::reason::Reason;
 
 /// How the cache handled one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +16,8 @@ pub struct CacheStatus {
     pub collapsed: bool,
     /// Remaining freshness lifetime in seconds, negative when stale (2.4).
     pub ttl_s: Option<i64>,
-    /// A token of Sluice's own that names the reason more precisely (2.8).
-    pub detail: Option<&'static str>,
+    /// The reason in more detail (2.8).
+    pub detail: Option<Reason>,
 }
 
 /// The parameter `hit` or `fwd` (RFC 9211 2.1, 2.2).
@@ -78,7 +79,7 @@ impl CacheStatus {
     }
 
     /// A response made by the cache itself, for this reason.
-    pub fn own(detail: &'static str) -> CacheStatus {
+    pub fn own(detail: Reason) -> CacheStatus {
         CacheStatus {
             outcome: Outcome::Own,
             ..CacheStatus::fwd(Fwd::Miss)
@@ -98,8 +99,8 @@ impl CacheStatus {
         }
     }
 
-    /// Adds the detail token.
-    pub fn because(mut self, detail: &'static str) -> CacheStatus {
+    /// Adds a more detailed reason.
+    pub fn because(mut self, detail: Reason) -> CacheStatus {
         self.detail = Some(detail);
         self
     }
@@ -140,7 +141,7 @@ impl CacheStatus {
         }
         if let Some(detail) = self.detail {
             out.extend_from_slice(b"; detail=");
-            out.extend_from_slice(detail.as_bytes());
+            out.extend_from_slice(detail.text().as_bytes());
         }
     }
 }
@@ -159,7 +160,7 @@ mod tests {
             fwd_status: Some(200),
             stored: true,
             collapsed: true,
-            ..CacheStatus::fwd(Fwd::UriMiss).because("no-store")
+            ..CacheStatus::fwd(Fwd::UriMiss).because(Reason::NoStore)
         }
         .render(&mut out);
         assert_eq!(

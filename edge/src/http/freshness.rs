@@ -10,6 +10,7 @@ use super::conditional::Conditions;
 use super::targeted::{self, AccelExpires};
 use super::vary::{self, Vary};
 use super::{Fields, Status, date};
+use crate::reason::Reason;
 
 /// Source of a freshness lifetime, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,51 +162,6 @@ pub struct Verdict {
     pub vary: Vary,
 }
 
-macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident = $word:literal;)*) => {
-        /// Why a response is not stored.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Reason { $($(#[$doc])* $name),* }
-
-        impl Reason {
-            /// Every reason, in order.
-            pub const ALL: &'static [Reason] = &[$(Reason::$name),*];
-
-            /// The token for Cache-Status, logs and metrics.
-            pub fn word(self) -> &'static str {
-                match self { $(Reason::$name => $word),* }
-            }
-        }
-    };
-}
-
-reasons! {
-    /// An interim response (RFC 9110 15.2).
-    Interim = "interim";
-    /// Part of a representation (RFC 9111 3.3).
-    Partial = "partial";
-    /// The status is not one to store, or has `must-understand` and is unknown (RFC 9111 3).
-    Status = "status";
-    /// `no-store` (RFC 9111 5.2.2.5), or `X-Accel-Expires: 0`.
-    NoStore = "no-store";
-    /// `private`, unless limited to some fields (RFC 9111 5.2.2.7).
-    Private = "private";
-    /// The request had Authorization, and nothing allows to share the response (RFC 9111 3.5).
-    Authorization = "authorization";
-    /// The response sets a cookie, which is meant for one client (RFC 9111 7.3).
-    SetCookie = "set-cookie";
-    /// `Vary: *` (RFC 9111 4.1).
-    VaryAny = "vary-any";
-    /// Vary names more fields than we keep apart, or what is no field name.
-    VaryBad = "vary-bad";
-    /// Nobody says how long it is fresh.
-    NoLifetime = "no-lifetime";
-    /// `no-cache`, and no validator to ask again with (RFC 9111 5.2.2.4).
-    NoCache = "no-cache";
-    /// Stale on arrival, no validator to ask again with, and not to be given stale.
-    Expired = "expired";
-}
-
 /// Decides whether a shared cache may store this response to a GET and can use it, and computes its
 /// caching properties (RFC 9111 3, 4.2). `request` contains the headers of the request to the
 /// origin.
@@ -326,15 +282,15 @@ fn under_accel(policy: Policy) -> Policy {
 
 fn check_status(status: Status, directives: &ResponseDirectives) -> Result<(), Reason> {
     match status {
-        ..200 => Err(Reason::Interim),
-        206 => Err(Reason::Partial),
+        ..200 => Err(Reason::InterimResponse),
+        206 => Err(Reason::PartialContent),
         // 304 updates another response. 401, 407 and 511 ask one client to authenticate. The other
         // statuses depend on parts of the request that are not in the key (RFC 6585 forbids storing
         // four of them).
         304 | 401 | 407 | 408 | 412 | 413 | 416 | 417 | 421 | 425 | 426 | 428 | 429 | 431 | 511 => {
-            Err(Reason::Status)
+            Err(Reason::StatusNotStorable)
         }
-        _ if directives.must_understand && !is_understood(status) => Err(Reason::Status),
+        _ if directives.must_understand && !is_understood(status) => Err(Reason::StatusNotStorable),
         _ => Ok(()),
     }
 }

@@ -4,6 +4,7 @@
 use std::net::Ipv6Addr;
 
 use super::{Method, Scheme};
+use crate::reason::Reason;
 
 /// The form of a request target (RFC 9112 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,18 +49,18 @@ pub enum TargetError {
 }
 
 impl TargetError {
-    /// The reason in logs.
-    pub fn word(self) -> &'static str {
+    /// The reason for refusing a request with this error.
+    pub fn reason(self) -> Reason {
         match self {
-            TargetError::NoTarget => "no-target",
-            TargetError::Scheme => "target-scheme",
-            TargetError::NoHost => "target-no-host",
-            TargetError::UserInfo => "target-userinfo",
-            TargetError::Byte => "target-byte",
-            TargetError::Percent => "target-percent",
-            TargetError::Nul => "target-nul",
-            TargetError::AboveRoot => "target-above-root",
-            TargetError::HiddenDots => "target-hidden-dots",
+            TargetError::NoTarget => Reason::NoTarget,
+            TargetError::Scheme => Reason::TargetScheme,
+            TargetError::NoHost => Reason::TargetNoHost,
+            TargetError::UserInfo => Reason::TargetUserinfo,
+            TargetError::Byte => Reason::TargetByte,
+            TargetError::Percent => Reason::TargetPercent,
+            TargetError::Nul => Reason::TargetNul,
+            TargetError::AboveRoot => Reason::TargetAboveRoot,
+            TargetError::HiddenDots => Reason::TargetHiddenDots,
         }
     }
 }
@@ -297,14 +298,14 @@ pub enum HostError {
 }
 
 impl HostError {
-    /// The reason in logs.
-    pub fn word(self) -> &'static str {
+    /// The reason for refusing a request with this error.
+    pub fn reason(self) -> Reason {
         match self {
-            HostError::NoName => "host-no-name",
-            HostError::TooLong => "host-too-long",
-            HostError::Byte => "host-byte",
-            HostError::Address => "host-address",
-            HostError::Port => "host-port",
+            HostError::NoName => Reason::HostNoName,
+            HostError::TooLong => Reason::HostTooLong,
+            HostError::Byte => Reason::HostByte,
+            HostError::Address => Reason::HostAddress,
+            HostError::Port => Reason::HostPort,
         }
     }
 }

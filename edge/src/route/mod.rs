@@ -8,7 +8,8 @@ mod tests;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::handler::{Answer, Cause, Handler, Request};
+use crate::handler::{Answer, Handler, Request};
+use crate::reason::Reason;
 
 pub use matcher::{Matcher, PatternError};
 
@@ -109,7 +110,7 @@ impl Handler for Router<Rc<dyn Handler>> {
     fn handle(&self, request: Request) -> Answer {
         match self.find(&request.head.authority, &request.head.target) {
             Some(handler) => handler.handle(request),
-            None => Answer::Ready(Err(Cause::NoRoute.into())),
+            None => Answer::Ready(Err(Reason::NoRoute.into())),
         }
     }
 }

@@ -199,7 +199,7 @@ fn as_a_handler_it_passes_on_or_says_that_there_is_no_route() {
     let Answer::Ready(Err(fault)) = router.handle(request("b", "/")) else {
         panic!("a host without a site has no route");
     };
-    assert_eq!(fault.cause, Cause::NoRoute);
+    assert_eq!(fault.reason, Reason::NoRoute);
 }
 
 proptest! {

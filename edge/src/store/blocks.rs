@@ -1,56 +1,22 @@
-//! Blocks of sparse objects: what of an object goes when there is no room, while the rest stays.
+//! Blocks of sparse objects: parts that are evicted while the rest of the object stays.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::block_index::BLOCK_OVERHEAD;
 use super::object::{Object, Phase, Rider, State};
+use super::object_store::Store;
 use super::page::{PAGE, Page};
 use super::pages::span;
 use super::slots::{Dropped, Slot};
-use super::{Store, TableKey};
+use super::table_key::TableKey;
 use crate::ranges::Ranges;
 
-/// What the bookkeeping for one block takes: its rows in the table of blocks, in the list of ids
-/// and in the eviction policy.
-pub(super) const BLOCK_OVERHEAD: u64 = 256;
-
-/// The blocks of one object that hold bytes, as the table knows them.
-pub(super) struct Blocks {
-    /// Bytes of a block.
-    pub(super) block: u64,
-    /// Bytes that all of them take.
-    pub(super) weight: u64,
-    /// By first byte.
-    pub(super) list: BTreeMap<u64, Block>,
-}
-
-/// One block.
-pub(super) struct Block {
-    pub(super) id: u32,
-    pub(super) weight: u64,
-}
-
-impl Blocks {
-    pub(super) fn of(block: u64) -> Blocks {
-        Blocks {
-            block,
-            weight: 0,
-            list: BTreeMap::new(),
-        }
-    }
-
-    /// The block that holds this byte.
-    pub(super) fn at(&self, at: u64) -> Option<&Block> {
-        self.list.get(&(at / self.block * self.block))
-    }
-}
-
 impl Object {
-    /// Takes a block's bytes out; `None` if one of them is being read or brought, or if they can't
-    /// be had again. Called with the shard locked.
+    /// Evicts a block. `None` if it is being read or filled, or if its bytes can't be fetched
+    /// again. Called with the shard locked.
     pub(super) fn drop_block(&self, block: Range<u64>) -> Option<Dropped> {
         let mut state = self.lock();
         if state.is_busy(&block) {
@@ -64,7 +30,7 @@ impl Object {
         Some(pages)
     }
 
-    /// About how many bytes of blocks readers and flights hold: at least what they do.
+    /// An upper bound of the bytes of blocks that readers and flights hold.
     pub(super) fn held(&self) -> u64 {
         let state = self.lock();
         let Some(block) = state.block.map(|block| u64::from(block.get())) else {
@@ -79,9 +45,9 @@ impl Object {
         riders.chain(claims).fold(0, u64::saturating_add)
     }
 
-    /// Takes pages out until they weigh `enough`: first those that no flight and no reader is at or
-    /// wants soon, and then, unless `soon` is to stay, those that none is at. Gives them back, and
-    /// what they weighed by block.
+    /// Takes out pages until they weigh `enough`: first pages that no flight or reader is at or
+    /// wants soon; then, unless `soon` pages must stay, pages that none is at. Returns them with
+    /// their weight by block.
     fn shed(&self, enough: u64, soon: bool) -> Shed {
         let mut state = self.lock();
         let mut shed = Shed::default();
@@ -114,18 +80,18 @@ impl Object {
     }
 }
 
-/// Pages taken out of an object, to be dropped when no lock is held.
+/// Pages taken out of an object, to be dropped after unlocking.
 #[derive(Default)]
 struct Shed {
     pages: Vec<Slot>,
     weight: u64,
-    /// What they weighed by block.
+    /// Their weight by block.
     weights: Vec<(Range<u64>, u64)>,
 }
 
 impl State {
-    /// Takes out pages of which no byte is needed until there are enough: those that all have
-    /// passed first, then the ones furthest ahead.
+    /// Takes out pages without needed bytes until there are enough: first those that all readers
+    /// have passed, then those furthest ahead.
     fn shed(&mut self, needed: &Ranges, enough: u64, shed: &mut Shed) {
         let gaps: SmallVec<[_; 4]> = needed.gaps(0..u64::MAX).collect();
         let passed = usize::from(gaps.first().is_some_and(|gap| gap.start == 0));
@@ -142,7 +108,7 @@ impl State {
         }
     }
 
-    /// A page is gone.
+    /// Adds a page that was taken out.
     fn count_shed(&mut self, index: u64, shed: &mut Shed) {
         let base = index * PAGE;
         self.present.remove(base..base.saturating_add(PAGE));
@@ -162,8 +128,8 @@ impl State {
 }
 
 impl Store {
-    /// Lets an object keep only what its flights and readers need now, or `soon`, as far as that
-    /// takes to have `enough` bytes less.
+    /// Reduces an object by `enough` bytes, as far as its flights and readers do not need them now,
+    /// or `soon`.
     pub(super) fn shed(&self, table_key: TableKey, object: &Arc<Object>, enough: u64, soon: bool) {
         let shed = object.shed(enough, soon);
         drop(shed.pages);
@@ -172,7 +138,7 @@ impl Store {
         }
     }
 
-    /// A use of the block that holds this byte.
+    /// Notes a use of the block that contains this byte.
     pub fn touch_block(&self, table_key: TableKey, object: &Arc<Object>, at: u64) {
         self.shard(table_key.primary)
             .lock()
@@ -181,22 +147,23 @@ impl Store {
 }
 
 impl State {
-    /// The block that holds this byte, where bytes are accounted by block.
+    /// The block that contains this byte, if bytes are accounted by block.
     pub(super) fn block_of(&self, at: u64) -> Option<Range<u64>> {
         let block = u64::from(self.block?.get());
         let start = at / block * block;
         Some(start..start.saturating_add(block))
     }
 
-    /// Whether bytes that are dropped can be had again.
+    /// Whether dropped bytes can be fetched again.
     fn loses_parts(&self) -> bool {
         self.block.is_some() && matches!(self.phase, Phase::Open(_))
     }
 
-    /// Whether dropping these bytes would hurt someone, or they can't be had again.
+    /// Whether these bytes must stay: a reader or flight needs them, or they can't be fetched
+    /// again.
     fn is_busy(&self, block: &Range<u64>) -> bool {
         let needs = |rider: &Rider| match self.phase {
-            // Nothing more is fetched for it: what its readers have before them stays.
+            // Nothing more is fetched for a retired object: the bytes before its readers stay.
             Phase::Retired => rider.at < block.end,
             _ => {
                 let wants = rider.wants();

@@ -1,10 +1,10 @@
-//! Who brings which bytes: claims, how they are made, cut and given up.
+//! Claims: which flight adds which bytes; how claims are made, cut and given up.
 //!
-//! Claims are disjoint, and none lies over a byte that is there. A flight copies bytes into a page
-//! without the lock, always from the claim's `at` and never more than one page of them, so what it
-//! may be copying right now lies in `at..at + PAGE`. A claim that another flight takes over from is
-//! therefore cut at `at + PAGE` at the earliest; `publish`, under the lock, tells the flight so
-//! before it copies more.
+//! Claims are disjoint, and none contains a byte that is there. A flight copies bytes into a page
+//! without the lock, always from the claim's `at` and at most one page of them. The bytes being
+//! copied therefore lie in `at..at + PAGE`, and a claim that another flight takes over from is cut
+//! at `at + PAGE` at the earliest. `publish`, under the lock, tells the flight its new end before
+//! it copies more.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,103 +12,69 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use super::claim::{CLAIMS_MAX, Claim};
 use super::landing::Landing;
 use super::object::{Failure, Object, Phase, State, Wakes};
+use super::object_store::Store;
 use super::page::PAGE;
-use super::{Store, TableKey};
+use super::table_key::TableKey;
 use crate::ranges::Ranges;
+use crate::reason::Reason;
 
-/// The end of a claim that goes on to wherever the content ends.
+/// The end of a claim that goes on to the end of the content, wherever that is.
 const OPEN: u64 = u64::MAX;
 
-/// Flights that one object may have at once.
-pub const CLAIMS_MAX: usize = 256;
-
-/// Ranges in one page from which on a claim in it is widened: so an object never has more than a
-/// few for each page that the ledger pays for.
+/// Number of ranges in one page from which on a new claim there is widened. An object so never has
+/// more than a few ranges for each page that the ledger pays for.
 const CROWDED: usize = 16;
 
-/// Ranges in one object from which on every claim is widened: from there each page, which the
-/// ledger pays for, adds one at most.
+/// Number of ranges in one object from which on each new claim is widened. From there on each page,
+/// which the ledger pays for, adds at most one range.
 pub(super) const FRAGMENTS_MAX: usize = 4096;
 
-/// The bytes that one flight alone may write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// Names the flight.
-    pub id: u64,
-    /// The next byte it brings.
-    pub at: u64,
-    /// Where it ends; `u64::MAX` as long as that is not known.
-    pub end: u64,
-    /// The first byte it brings.
-    pub start: u64,
-    /// When it was made, in microseconds of the clock that `Store::arrange` was given.
-    pub begun_us: u64,
-    /// When its response's head was accepted: from then on its bytes are known to belong here.
-    pub head_us: Option<u64>,
-    /// When its last bytes came, or else when it was made.
-    pub progress_us: u64,
-}
-
-impl Claim {
-    pub(super) fn brings(&self, at: u64) -> bool {
-        self.at <= at && at < self.end
-    }
-
-    /// Whether it has still to bring any of these bytes.
-    pub(super) fn meets(&self, range: &Range<u64>) -> bool {
-        self.at < range.end && range.start < self.end
-    }
-}
-
-/// An object as a decision sees it, under its lock.
+/// An object as `Store::arrange` shows it to a decision, under its lock.
 pub struct Seen<'a> {
-    /// What it is.
+    /// The phase.
     pub phase: &'a Phase,
     /// Complete length, once known.
     pub length: Option<u64>,
-    /// The bytes that are there, be it on volumes.
+    /// The bytes that are there, in memory or on volumes.
     pub have: &'a Ranges,
-    /// Those of them that are in memory.
+    /// The bytes in memory.
     pub in_memory: &'a Ranges,
-    /// The flights under way.
+    /// The flights in progress.
     pub claims: &'a [Claim],
 }
 
 impl Seen<'_> {
-    /// Whether it is in so many pieces that the next small one is fetched with what is free around
-    /// it.
+    /// Whether the object is in so many pieces that the next small one is fetched together with the
+    /// free bytes around it.
     pub fn is_shattered(&self) -> bool {
         self.have.len() >= FRAGMENTS_MAX
     }
 
-    /// Whether this byte is in memory or on its way.
+    /// Whether this byte is in memory or claimed.
     pub fn brings(&self, at: u64) -> bool {
         self.in_memory.contains(at) || self.claims.iter().any(|claim| claim.brings(at))
     }
 
-    /// Whether no further flight may begin for now.
+    /// Whether the object has as many flights as it may have.
     pub fn is_full(&self) -> bool {
         self.claims.len() >= CLAIMS_MAX
     }
 }
 
-/// A response that has none of the bytes that its flight was to bring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotOurs;
-
 impl Store {
-    /// Decides under the object's lock what to fetch, and claims it in the same critical section:
-    /// one landing per claimed range, in order. `decide` must be short, and may not touch the
-    /// object but through what it sees.
+    /// Decides under the object's lock what to fetch, and claims it in the same critical section.
+    /// Returns one landing per claimed range, in order. `decide` must be short, and may access the
+    /// object only through its argument.
     ///
-    /// Of the ranges it returns, what is there or claimed by others is left out; what would break an
-    /// object in many pieces into more is widened within its pages. But a claim in
-    /// whose far part a range begins, a page or more ahead, is cut short to end there. What a cut
-    /// claim had beyond the range is nobody's then. Nothing is claimed of an object that bytes
-    /// can't be added to: one that is retired, refused, failed, or not joinable, or whose first
-    /// flight has no head yet. An object without a head gets one claim.
+    /// Bytes that are there or claimed by other flights are left out of the returned ranges. If an
+    /// object is in many pieces, small ranges are widened within their pages. If a range begins a
+    /// page or more ahead in another claim, that claim is cut to end there, and the rest of it
+    /// beyond the range is free. Nothing is claimed if bytes can't be added to the object: if it is
+    /// retired, refused, failed or not joinable, or if its first flight has no head yet. An object
+    /// without a head gets one claim.
     pub fn arrange<T>(
         self: &Arc<Self>,
         object: &Arc<Object>,
@@ -140,7 +106,7 @@ impl Store {
                 progress_us: now_us,
             });
         }
-        // Bytes that were on their way may be nobody's now.
+        // Bytes of a cut claim may be free now.
         let wakes = match cut.is_empty() {
             true => Wakes::default(),
             false => {
@@ -174,7 +140,7 @@ impl State {
         self.claims.iter_mut().find(|claim| claim.id == id)
     }
 
-    /// The flight that brings the byte at this place.
+    /// The claim that contains this byte.
     pub(super) fn bringing(&self, at: u64) -> Option<&Claim> {
         self.claims.iter().find(|claim| claim.brings(at))
     }
@@ -189,7 +155,7 @@ impl State {
         fit && self.claims.len() < CLAIMS_MAX
     }
 
-    /// Claims what of a range may be claimed. What another claim lost for that joins `cut`.
+    /// Claims the free parts of a range. Bytes that another claim lost are added to `cut`.
     fn register(
         &mut self,
         range: Range<u64>,
@@ -218,10 +184,11 @@ impl State {
         }
     }
 
-    /// Cuts the claim in whose far part `start` lies; what it lost.
+    /// Cuts the claim that contains `start`, unless that is near its beginning. Returns what it
+    /// lost.
     fn take_over(&mut self, start: u64) -> Range<u64> {
         let far = |claim: &&mut Claim| {
-            // What its flight may be copying now lies before `at + PAGE`.
+            // The flight may be copying bytes before `at + PAGE`.
             claim.at.saturating_add(PAGE) <= start && start < claim.end
         };
         let taken = self.claims.iter_mut().find(far);
@@ -230,12 +197,12 @@ impl State {
         })
     }
 
-    /// The parts of a range that neither are there nor are claimed.
+    /// The parts of a range that are neither there nor claimed.
     fn free(&self, range: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
         self.unclaimed(self.have().gaps(range))
     }
 
-    /// The parts of a range that neither are in memory nor are claimed.
+    /// The parts of a range that are neither in memory nor claimed.
     pub(super) fn lacking_in_memory(&self, range: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
         self.unclaimed(self.present.gaps(range))
     }
@@ -246,8 +213,8 @@ impl State {
             .collect()
     }
 
-    /// A free range widened to all that is free around it in the pages where it begins and ends, if
-    /// they or the object are in many pieces already.
+    /// Widens a free range to all free bytes around it in its first and last page, if these pages
+    /// or the object are in many pieces already.
     fn widened(&self, free: Range<u64>) -> Range<u64> {
         let broken = self.present.len() >= FRAGMENTS_MAX;
         if free.end - free.start >= PAGE && !broken {
@@ -269,7 +236,7 @@ impl State {
         let ended = self.claims.iter().position(|claim| claim.id == id)?;
         let claim = self.claims.swap_remove(ended);
         if self.claims.is_empty() {
-            // Most objects have no flight for most of the time.
+            // Most objects have no flight most of the time.
             self.claims = Vec::new();
         }
         Some(claim)
@@ -277,14 +244,14 @@ impl State {
 }
 
 impl Object {
-    /// What flight `id` has still to bring.
+    /// The bytes that flight `id` still has to add.
     pub(super) fn claimed(&self, id: u64) -> Range<u64> {
         let state = self.lock();
         state.claim(id).map_or(0..0, |claim| claim.at..claim.end)
     }
 
-    /// Whether some rider's next byte lies in the first page of what flight `id` has still to bring,
-    /// or in the one behind: fetches begin a little before what is wanted.
+    /// Whether the next byte of a rider lies in the first two pages of what flight `id` still has
+    /// to add. Two pages, since fetches begin a little before the wanted byte.
     pub(super) fn awaits(&self, id: u64) -> bool {
         let state = self.lock();
         let Some(claim) = state.claim(id) else {
@@ -298,8 +265,8 @@ impl Object {
             .any(|(_, rider)| next.contains(&rider.at))
     }
 
-    /// Bytes `at..at + len` have been written by flight `id` into their page: readers may have them.
-    /// Gives back where its claim ends now; `None` when nobody wants any more of them.
+    /// Publishes bytes `at..at + len`, which flight `id` has written to their page, to readers.
+    /// Returns the end of its claim now; `None` if the object is retired and has no readers.
     pub(super) fn publish(&self, id: u64, at: u64, len: u64, now_us: u64) -> Option<u64> {
         let mut state = self.lock();
         state.present.insert(at..at + len);
@@ -313,8 +280,8 @@ impl Object {
         end.filter(|_| !unwanted)
     }
 
-    /// Flight `id` has a response whose content is `content`. Gives back its claim now, all of
-    /// which that response has; `None` if it has nothing of the claim.
+    /// Accepts a response with the content `content` for flight `id`. Returns its claim now, all of
+    /// which the response contains; `None` if the response contains nothing of the claim.
     pub(super) fn accept(&self, id: u64, content: Range<u64>, now_us: u64) -> Option<Range<u64>> {
         let mut state = self.lock();
         let first = matches!(state.phase, Phase::Awaiting);
@@ -332,7 +299,7 @@ impl Object {
         claim.end = met.end;
         claim.head_us = Some(now_us);
         claim.progress_us = now_us;
-        // While there is no head, riders wait for that.
+        // Without a head, riders wait for the head.
         let wakes = match first {
             true => Wakes::default(),
             false => state.riders_in(&before),
@@ -342,7 +309,7 @@ impl Object {
         Some(met)
     }
 
-    /// Lets flight `id` end at `end`, if not before; where its claim ends now.
+    /// Ends the claim of flight `id` at `end` at the latest. Returns the end of the claim.
     pub(super) fn shorten(&self, id: u64, end: u64) -> u64 {
         let mut state = self.lock();
         let Some(claim) = state.claim_mut(id) else {
@@ -359,8 +326,8 @@ impl Object {
         end
     }
 
-    /// Lets flight `id` go on to the next byte that is there or claimed, or to the end; where its
-    /// claim ends now.
+    /// Extends the claim of flight `id` to the next byte that is there or claimed, or to the end of
+    /// the content. Returns the end of the claim.
     pub(super) fn extend(&self, id: u64) -> u64 {
         let mut state = self.lock();
         let Some(end) = state.claim(id).map(|claim| claim.end) else {
@@ -377,8 +344,8 @@ impl Object {
         end
     }
 
-    /// Ends flight `id`, which brought all there is: a length that was unknown is known now. `tail`
-    /// is the last page's content where it was copied to memory of its size.
+    /// Ends flight `id`, which has added all bytes; a length that was unknown is known now. `tail`
+    /// is the content of the last page, if it was copied to memory of its size.
     pub(super) fn land(&self, id: u64, tail: Option<Bytes>) {
         let mut state = self.lock();
         let claim = state.end_claim(id);
@@ -394,12 +361,12 @@ impl Object {
         wakes.wake();
     }
 
-    /// Ends flight `id`: its response is unfit for sharing. Riders wake, and part.
-    pub(super) fn refuse(&self, id: u64, word: &'static str, until_ms: u64) {
+    /// Ends flight `id`, whose response must not be shared. Riders wake, and go on separately.
+    pub(super) fn refuse(&self, id: u64, reason: Reason, until_ms: u64) {
         let mut state = self.lock();
         state.end_claim(id);
         if matches!(state.phase, Phase::Awaiting) {
-            state.phase = Phase::Refused { word, until_ms };
+            state.phase = Phase::Refused { reason, until_ms };
         }
         let wakes = state.all_riders();
         drop(state);
@@ -407,7 +374,7 @@ impl Object {
         wakes.wake();
     }
 
-    /// Whether others may bring what a failing flight leaves.
+    /// Whether other flights may add what a failed flight leaves.
     pub(super) fn outlives_flights(&self) -> bool {
         let state = self.lock();
         match state.phase {
@@ -417,8 +384,7 @@ impl Object {
         }
     }
 
-    /// Ends flight `id`, which failed. Riders that waited for
-    /// the rest find that nobody brings it.
+    /// Ends flight `id`, which failed. Riders that wait for its remaining bytes wake.
     pub(super) fn fail(&self, id: u64, failure: Failure) {
         let mut state = self.lock();
         let claim = state.end_claim(id);
@@ -437,8 +403,8 @@ impl Object {
         wakes.wake();
     }
 
-    /// Ends flight `id`, which neither failed nor brought all it could have. Riders that waited for
-    /// it find that nobody brings their bytes; where there is no head yet, they look again.
+    /// Ends flight `id`, which neither failed nor added all its bytes. Riders that wait for these
+    /// wake; without a head, they look the object up again.
     pub(super) fn give_back(&self, id: u64) {
         let mut state = self.lock();
         let claim = state.end_claim(id);
@@ -455,8 +421,8 @@ impl Object {
     }
 }
 
-/// What a flight that has ended was to bring: what it has brought, which it may not have announced
-/// yet, and the rest, which nobody brings now.
+/// The bytes of a flight that has ended: those it added, which it may not have announced yet, and
+/// those that are free now.
 fn all_of(claim: Option<Claim>) -> Ranges {
     claim.map_or(Ranges::new(), |claim| (claim.start..claim.end).into())
 }

@@ -7,29 +7,10 @@ use smallvec::SmallVec;
 
 use super::head::VaryNames;
 use super::object::Object;
-use super::purges::Purges;
-use super::table::{Shard, TableKey};
-
-/// What earlier responses taught about a key. Times are milliseconds since the Unix epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ResourceHistory {
-    /// Ranges don't work with this origin: until then it is asked for everything.
-    pub no_ranges_until_ms: u64,
-    /// How often the version changed lately.
-    pub changes: u8,
-    /// Since when that is counted.
-    pub since_ms: u64,
-    /// Generations seen lately; 0 for none.
-    pub seen: [u64; 4],
-    /// One that had been seen before came back.
-    pub flapping: bool,
-    /// The complete length that was seen last.
-    pub length: Option<u64>,
-    /// Fetches in a row that failed.
-    pub failures: u8,
-    /// Until then nobody tries again.
-    pub retry_ms: u64,
-}
+use super::purges::rules::Purges;
+use super::resource_history::ResourceHistory;
+use super::table::Shard;
+use super::table_key::TableKey;
 
 /// One primary key while its shard is locked. What is taken out is dropped after the lock.
 pub struct Locked<'a> {
@@ -39,13 +20,6 @@ pub struct Locked<'a> {
     pub(super) removed: SmallVec<[Arc<Object>; 2]>,
     /// What may be written to volumes from now on.
     pub(super) admitted: SmallVec<[(TableKey, Arc<Object>); 1]>,
-}
-
-impl ResourceHistory {
-    /// Whether ranges are not to be asked for.
-    pub fn avoids_ranges(&self, now_ms: u64) -> bool {
-        now_ms < self.no_ranges_until_ms
-    }
 }
 
 impl Locked<'_> {

@@ -1,39 +1,40 @@
-//! One object: a head and sparse bytes, with those who bring bytes and those who wait for them.
+//! One object: a head and sparse bytes, with the flights that add bytes and the riders that wait.
 //!
-//! All of its state is under one lock, held for nanoseconds: bytes are copied outside it, into
-//! ranges that exactly one flight has claimed, and published under it. Wakers are called outside it.
+//! All state is guarded by one lock, held for nanoseconds. Bytes are copied without the lock, into
+//! ranges that exactly one flight has claimed, and published under it. Wakers are called after
+//! unlocking.
 
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::claims::Claim;
-use super::disk_tier::DiskCopy;
+use super::claim::Claim;
+use super::decisions::Notes;
+use super::disk_tier::disk_copy::DiskCopy;
 use super::head::Head;
 use super::ledger::Charge;
-use super::purges::Birth;
-use super::revalidation::{Revalidated, Ties};
+use super::purges::births::Birth;
 use super::slots::Slots;
-use super::snapshot::Notes;
 use super::sync::{Mutex, MutexGuard};
 use crate::ranges::Ranges;
+use crate::reason::Reason;
 
-/// What knowing what volumes have of an object takes, for one that is not in many pieces.
+/// Bytes charged for an object's `DiskCopy`, for an object that is not in many pieces.
 const DISK_COPY_BYTES: u64 = (size_of::<DiskCopy>() + 64) as u64;
 
-/// Why a flight ended without all its bytes. What the cache put in comes out again by downcast.
+/// Why a flight ended without all its bytes. The cache gets its own error back by downcast.
 pub type Failure = Arc<dyn Error + Send + Sync>;
 
-/// The failure of a flight that was dropped, and of bytes that nobody will bring.
+/// The failure of a flight that was dropped, and of bytes that no flight will add.
 #[derive(Debug)]
 pub struct Abandoned;
 
@@ -45,37 +46,37 @@ impl fmt::Display for Abandoned {
 
 impl Error for Abandoned {}
 
-/// A cached thing: which bytes of it are there, which are on their way, who waits.
+/// A cached response: the bytes that are there, the flights that add more, the riders that wait.
 pub struct Object {
     /// The primary key's text, for inspection and purges.
     pub key: Bytes,
     /// Sequence number at which its flight began; a purge with a later one covers it.
     pub born_seq: u64,
-    /// The newest purge that it was checked against; written with its shard locked.
+    /// The newest purge that the object was checked against; written with its shard locked.
     pub(super) checked: AtomicU64,
-    /// It is not written to volumes before it is asked for again.
+    /// Whether the object is written to volumes only after another request for it.
     pub(super) once: AtomicBool,
-    /// It was asked for since it is in memory.
+    /// Whether the object was requested since it is in memory.
     pub(super) used: AtomicBool,
-    /// It stands for one that is being read from a volume.
+    /// Whether the object is a placeholder for one that is being read from a volume.
     recall: AtomicBool,
     pub(super) state: Mutex<State>,
     overhead: Charge,
-    /// Bytes charged for notes, of which the eviction policy knows nothing.
+    /// Bytes charged for decisions, which the eviction policy does not know.
     noted: AtomicU64,
 }
 
-/// What an object is, for those who look it up.
+/// The phase of an object, as a lookup sees it.
 #[derive(Clone)]
 pub enum Phase {
-    /// Its flight has no head yet.
+    /// The first flight has no head yet.
     Awaiting,
     /// The head is known; bytes are there or can be had.
     Open(Arc<Head>),
     /// The response may not be shared: until then (Unix ms) requests go forward on their own.
     Refused {
         /// The named reason.
-        word: &'static str,
+        reason: Reason,
         /// When the refusal is forgotten.
         until_ms: u64,
     },
@@ -88,7 +89,7 @@ pub enum Phase {
         /// The origin confirmed it; else it failed to.
         confirmed: bool,
     },
-    /// Another version or another object took its place: look again.
+    /// Another object has replaced this one: look it up again.
     Retired,
 }
 
@@ -98,50 +99,68 @@ pub(super) struct State {
     pub(super) length: Option<u64>,
     head_charge: Option<Charge>,
     pub(super) present: Ranges,
-    /// By index; pages that hold no byte are not listed.
+    /// By index; pages without bytes are not listed.
     pub(super) pages: Slots,
-    /// Disjoint, and none of them over a byte that is there.
+    /// Disjoint, and without bytes that are there.
     pub(super) claims: Vec<Claim>,
-    /// As many as there are requests under way for it: connections are what bounds them.
+    /// One per request that reads the object; bounded by the number of connections.
     pub(super) riders: Slab<Rider>,
     pub(super) failure: Option<Failure>,
     pub(super) notes: Option<Box<Notes>>,
-    /// The flight that waits for riders to move on.
+    /// A flight that waits for riders to move.
     pub(super) stalled: Option<Waker>,
-    /// Riders before this place are not waited for any more.
+    /// The flight does not wait for riders before this byte.
     pub(super) left_behind: u64,
-    /// Bytes that are accounted and evicted together; `None`: the whole object is.
+    /// Size of the blocks by which bytes are accounted and evicted; `None`: the whole object at once.
     pub(super) block: Option<NonZeroU32>,
-    /// Whether bytes of other responses may be put beside those of the first.
+    /// Whether bytes of other responses may be added.
     pub(super) joinable: bool,
-    /// The store has no room: bytes that every rider has passed are dropped.
+    /// Whether bytes that every rider has passed are dropped, since the store has no room.
     pub(super) passes_through: bool,
-    /// What ties it to an object that it confirms, or that confirms it.
+    /// Links to the object that this one revalidates, or that revalidates this one.
     pub(super) ties: Option<Box<Ties>>,
-    /// It goes on what a fetch for another object brought: that fetch's number.
+    /// The number of the fetch for another object whose response this object takes over.
     pub(super) birth: Option<Birth>,
-    /// What volumes have of it, where there are any.
+    /// What is on volumes; `None` without volumes.
     pub(super) disk: Option<Box<DiskCopy>>,
 }
 
-/// A reader under way: how far it is, and whom to wake when there is more.
+/// A stored response, which may serve on.
+#[derive(Clone)]
+pub struct Revalidated {
+    /// The object.
+    pub object: Arc<Object>,
+    /// Its head.
+    pub head: Arc<Head>,
+}
+
+/// What ties an object to another, for as long as one of them is fetched to confirm the other.
+#[derive(Default)]
+pub(super) struct Ties {
+    /// What it is fetched to confirm.
+    pub(super) stored: Option<Revalidated>,
+    /// The object that is fetched to confirm this one.
+    pub(super) validation: Weak<Object>,
+}
+
+/// A reader of the object: its position, and the waker to call when there are more bytes.
 pub(super) struct Rider {
     pub(super) at: u64,
-    /// The bytes before this place are wanted soon.
+    /// The reader will soon want the bytes up to here.
     pub(super) wanted_until: u64,
-    /// When it began to wait, nobody was bringing its next byte.
+    /// Whether no flight had claimed the reader's next byte when it began to wait.
     pub(super) unserved: bool,
     pub(super) waker: Option<Waker>,
 }
 
 impl Rider {
-    /// The bytes that must stay for it: at least the next.
+    /// The bytes that must stay for this reader: at least the next one.
     pub(super) fn wants(&self) -> Range<u64> {
         self.at..self.wanted_until.max(self.at.saturating_add(1))
     }
 }
 
-/// Wakers to call once the lock is free.
+/// Wakers to call after unlocking.
 #[derive(Default)]
 #[must_use]
 pub(super) struct Wakes(SmallVec<[Waker; 4]>);
@@ -189,12 +208,12 @@ impl Object {
         self.state.lock()
     }
 
-    /// What it is now.
+    /// The current phase.
     pub fn phase(&self) -> Phase {
         self.lock().phase.clone()
     }
 
-    /// The head, if it is known and nothing took its place.
+    /// The head, if the object is open.
     pub fn head(&self) -> Option<Arc<Head>> {
         match &self.lock().phase {
             Phase::Open(head) => Some(head.clone()),
@@ -202,18 +221,19 @@ impl Object {
         }
     }
 
-    /// From now on it stands for one that is being read from a volume.
+    /// Marks the object as a placeholder for one that is being read from a volume.
     pub fn mark_recall(&self) {
         self.recall.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it stands for one that is being read from a volume: who waits looks again then.
+    /// Whether the object is a placeholder for one that is being read from a volume: requests that
+    /// wait for it look it up again afterwards.
     pub fn is_recall(&self) -> bool {
         self.recall.load(Ordering::Relaxed)
     }
 
-    /// Makes the head known, and the length with it. Riders are to be woken. What has been retired
-    /// stays so. `keep`: what volumes have of it.
+    /// Makes the head and the length known. Returns the riders to wake. A retired object stays retired.
+    /// `disk`: what is on volumes.
     pub(super) fn open(
         &self,
         head: Arc<Head>,
@@ -221,7 +241,7 @@ impl Object {
         block: Option<NonZeroU32>,
         disk: Option<DiskCopy>,
     ) -> Wakes {
-        // Who asked for it meanwhile was the second; nobody can in between, as the shard is locked.
+        // A request meanwhile was the second one. The shard is locked, so that none can come now.
         let again = self.used.load(Ordering::Relaxed);
         let disk = disk.map(|disk| Box::new(disk.asked(again).charged(self.charge_disk_copy())));
         let mut state = self.lock();

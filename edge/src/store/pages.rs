@@ -1,4 +1,4 @@
-//! The pages of an object: where its bytes are, who fills them, what of them is handed out.
+//! The pages of an object, which hold its bytes.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -6,41 +6,34 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::blocks::BLOCK_OVERHEAD;
+use super::block_index::BLOCK_OVERHEAD;
 use super::object::{Object, Phase, State};
 use super::page::{PAGE, Page};
-use super::slots::{Slot, Slots};
+use super::slots::{PageState, Slot, Slots};
 
-/// A page in memory. What waits to be written is one, too; what is only on volumes is none.
-pub(super) enum PageState {
-    /// A flight writes into it.
-    Filling(Arc<Page>),
-    /// All its bytes are there.
-    Full(Bytes),
-}
-
-/// What a flight finds where it wants to write.
+/// The page that a flight wants to write to.
 pub(super) enum ToFill {
-    /// A page that some flight has put there.
+    /// A page that exists already.
     There(Arc<Page>),
-    /// None yet.
+    /// A page that does not exist yet.
     Lacking(Lacking),
-    /// All of its bytes are there: nothing to write.
+    /// All bytes of the page are there: nothing to write.
     Full,
 }
 
-/// A page that is not there yet.
+/// A page that does not exist yet.
 pub(super) struct Lacking {
-    /// Bytes that it holds at most.
+    /// The most bytes that the page can hold.
     pub(super) capacity: u64,
-    /// What it takes, the bookkeeping for the block included that it is the first page of.
+    /// Bytes to charge for the page, including the bookkeeping of a block of which it is the first
+    /// page.
     pub(super) cost: u64,
-    /// The block that it belongs to, where bytes are accounted by block.
+    /// The page's block, if bytes are accounted by block.
     pub(super) block: Option<Range<u64>>,
 }
 
 impl Object {
-    /// All of the content, when it is there and in one piece: the common hit.
+    /// All content, if it is there in one piece: the common hit.
     #[inline]
     pub fn whole(&self) -> Option<Bytes> {
         let state = self.lock();
@@ -58,7 +51,7 @@ impl Object {
         }
     }
 
-    /// Bytes `start..end` in one piece, when they lie in one page that is full: the common hit.
+    /// Bytes `start..end`, if they lie in one full page: the common hit on a part.
     #[inline]
     pub fn piece(&self, start: u64, end: u64) -> Option<Bytes> {
         let index = start / PAGE;
@@ -76,12 +69,12 @@ impl Object {
         }
     }
 
-    /// The published bytes from `at` on, up to `end` and the end of their page.
+    /// The published bytes from `at`, up to `end` and the end of their page.
     pub(super) fn slice(&self, at: u64, end: u64) -> Option<Bytes> {
         self.lock().slice(at, end)
     }
 
-    /// The page of this index for a flight, and where that flight's claim ends now.
+    /// The page with this index for a flight, and the end of the flight's claim.
     pub(super) fn to_fill(&self, id: u64, index: u64) -> (ToFill, u64) {
         let state = self.lock();
         let end = state.claim(id).map_or(0, |claim| claim.end);
@@ -93,8 +86,8 @@ impl Object {
         (found, end)
     }
 
-    /// Puts a new page in place, unless another flight was quicker. Gives back the one to fill, and
-    /// whether it is the new one.
+    /// Adds a page, unless another flight was faster. Returns the page to fill, and whether it is
+    /// the new one.
     pub(super) fn add_page(&self, index: u64, page: Arc<Page>) -> Option<(Arc<Page>, bool)> {
         let mut state = self.lock();
         match state.pages.get(index) {
@@ -108,8 +101,8 @@ impl Object {
         }
     }
 
-    /// Puts in a page from a volume, whose bytes are to be published yet; whether it goes again when
-    /// readers have passed it. `None`: there is one already.
+    /// Adds a page read from a volume; its bytes are published afterwards. Returns whether it is
+    /// dropped when all readers have passed it; `None` if the page exists already.
     pub(super) fn put_page(&self, index: u64, bytes: Bytes) -> Option<bool> {
         let mut state = self.lock();
         if state.pages.get(index).is_some() {
@@ -124,25 +117,25 @@ impl Object {
         Some(passing)
     }
 
-    /// What the pages take that bytes of this range need and that are not there yet. `block`: how
-    /// bytes may be accounted, where that is not known yet.
+    /// The bytes to charge for the missing pages of this range. `block`: the block size to assume
+    /// while the head is unknown.
     pub(super) fn need(&self, range: Range<u64>, block: Option<NonZeroU32>) -> u64 {
         self.lock().need(range, block)
     }
 }
 
 impl State {
-    /// The indices of the pages there are that meet these bytes.
+    /// The indices of the pages that overlap these bytes.
     fn pages_at(&self, range: &Range<u64>) -> impl Iterator<Item = u64> + '_ {
         self.pages.within(span(range))
     }
 
-    /// Whether there is a page that meets these bytes.
+    /// Whether any page overlaps these bytes.
     pub(super) fn has_pages(&self, range: &Range<u64>) -> bool {
         self.pages_at(range).next().is_some()
     }
 
-    /// How many bytes a page of this index holds at most.
+    /// The most bytes that the page with this index can hold.
     pub(super) fn capacity(&self, index: u64) -> u64 {
         let length = self.length.unwrap_or(u64::MAX);
         length.saturating_sub(index * PAGE).clamp(1, PAGE)
@@ -164,13 +157,13 @@ impl State {
         if range.is_empty() {
             return 0;
         }
-        // Before the head is known, the range is taken for all there is.
+        // Before the head is known, the range is taken for the whole object.
         let length = self.length.unwrap_or(range.end);
         let (first, last) = (range.start / PAGE, (range.end - 1) / PAGE);
         let lacking = last - first + 1 - self.pages_at(&range).count() as u64;
         let mut bytes = lacking.saturating_mul(Page::footprint(PAGE));
         if length.div_ceil(PAGE) == last + 1 && self.pages.get(last).is_none() {
-            // The object's last page is as small as what it holds.
+            // The object's last page is only as large as its content.
             bytes -= Page::footprint(PAGE) - Page::footprint(length - last * PAGE);
         }
         let block = match self.phase {
@@ -181,7 +174,7 @@ impl State {
         bytes.saturating_add(blocks * BLOCK_OVERHEAD)
     }
 
-    /// How many blocks meet these bytes and have no page yet.
+    /// The number of blocks that overlap these bytes and have no page yet.
     fn blocks_lacking(&self, range: &Range<u64>, block: NonZeroU32) -> u64 {
         let block = u64::from(block.get());
         let (first, last) = (range.start / block, (range.end - 1) / block);
@@ -196,7 +189,7 @@ impl State {
         (last - first + 1).saturating_sub(there)
     }
 
-    /// A page all of whose bytes are there becomes one shared slice, cheap to hand out.
+    /// Turns a page into one shared slice, cheap to hand out, once all its bytes are there.
     pub(super) fn seal(&mut self, index: u64) {
         let base = index * PAGE;
         let end = self
@@ -216,7 +209,7 @@ impl State {
         }
     }
 
-    /// The length became known at the end: seals the last page.
+    /// Seals the last page when the length has become known at the end.
     pub(super) fn seal_last(&mut self, length: u64, tail: Option<Bytes>) {
         let Some(last) = length.checked_sub(1).map(|last| last / PAGE) else {
             return;
@@ -227,7 +220,7 @@ impl State {
         }
     }
 
-    /// The published bytes from `at` on, up to `end` and the end of the page.
+    /// The published bytes from `at`, up to `end` and the end of the page.
     pub(super) fn slice(&self, at: u64, end: u64) -> Option<Bytes> {
         let index = at / PAGE;
         let base = index * PAGE;

@@ -1,7 +1,7 @@
-//! The window: how bytes pass through an object for which the store has no room.
+//! Pass-through: bytes of an object for which the store has no room.
 //!
-//! Nobody can join such an object any more. Its flight waits for its readers, and a page that all
-//! of them have passed is dropped.
+//! No request can join such an object any more. Its flight waits for its readers, and a page that all
+//! readers have passed is dropped.
 
 use std::task::{Context, Poll};
 
@@ -9,17 +9,20 @@ use super::object::{Abandoned, Object, State};
 use super::page::PAGE;
 use super::sync::MutexGuard;
 
-/// How far a flight may run ahead of its slowest reader where the store has no room for its bytes.
+/// How far a flight may be ahead of its slowest reader if the store has no room for its bytes.
 pub const WINDOW: u64 = 1 << 20;
 
 impl Object {
-    /// From now on bytes that every reader has passed are dropped.
+    /// Makes the object pass through: bytes that every reader has passed are dropped from now on.
     pub(super) fn begin_pass_through(&self) {
         self.lock().passes_through = true;
     }
 
-    /// Whether flight `id` at `at` may bring more into a passes_through object: not too far ahead of the
-    /// slowest reader. `Err` when nobody reads any more.
+    /// Waits until a flight whose next byte is `at` may add bytes to an object that passes through:
+    /// until it is less than `window` ahead of the slowest reader.
+    ///
+    /// # Errors
+    /// The object has no readers any more.
     pub(super) fn poll_pass_through(
         &self,
         at: u64,
@@ -38,9 +41,9 @@ impl Object {
         }
     }
 
-    /// Riders of a passes_through object that hold back one who waits at its end are left behind: the
-    /// bytes before its last window go, and whoever still wants them is cut. Called by a flight
-    /// that has had to wait for them too long.
+    /// Cuts off the readers of an object that passes through, if they keep a reader waiting that has
+    /// read everything: the bytes before the last page are dropped. Called by a flight that has
+    /// waited for its readers too long.
     pub fn leave_behind(&self) {
         let mut state = self.lock();
         let end = state.present.end();
@@ -61,7 +64,7 @@ impl Object {
         }
     }
 
-    /// A rider moved or left: a flight that waited for that goes on.
+    /// Called when a reader moved or left: wakes a flight that waits for that.
     pub(super) fn moved(&self, mut state: MutexGuard<'_, State>) {
         if !state.passes_through {
             let passed = state.pass_on();
@@ -83,9 +86,8 @@ impl State {
         riders.filter(|&at| at >= self.left_behind).min()
     }
 
-    /// Drops the pages that every rider and every flight has passed, where there is no room to keep
-    /// them. The page that a flight is in stays, also where the riders are ahead of it: bytes that
-    /// are there have a page.
+    /// Drops the pages that every reader and every flight has passed. The page that a flight writes to
+    /// stays, even if all readers are ahead of it, since published bytes must have a page.
     fn trim(&mut self) {
         let Some(slowest) = self.slowest().filter(|_| self.passes_through) else {
             return;

@@ -8,25 +8,7 @@ use std::sync::{Arc, Weak};
 
 use super::head::Head;
 use super::landing::Landing;
-use super::object::{Object, Phase};
-
-/// A stored response, which may serve on.
-#[derive(Clone)]
-pub struct Revalidated {
-    /// The object.
-    pub object: Arc<Object>,
-    /// Its head.
-    pub head: Arc<Head>,
-}
-
-/// What ties an object to another, for as long as one of them is fetched to confirm the other.
-#[derive(Default)]
-pub(super) struct Ties {
-    /// What it is fetched to confirm.
-    stored: Option<Revalidated>,
-    /// The object that is fetched to confirm this one.
-    validation: Weak<Object>,
-}
+use super::object::{Object, Phase, Revalidated, Ties};
 
 impl Object {
     /// The object whose fetch is to confirm this one, as long as nobody knows what comes of it.

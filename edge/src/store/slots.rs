@@ -2,10 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::pages::PageState;
+use super::page::Page;
+
+/// A page in memory. What waits to be written is one, too; what is only on volumes is none.
+pub(super) enum PageState {
+    /// A flight writes into it.
+    Filling(Arc<Page>),
+    /// All its bytes are there.
+    Full(Bytes),
+}
 
 /// One page, with its place among the object's.
 pub(super) struct Slot {

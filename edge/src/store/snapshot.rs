@@ -1,35 +1,11 @@
 //! What an operator may see of an object: its bytes, its flights, what was decided lately.
 
-use std::ops::Range;
-
 use smallvec::SmallVec;
 
-use super::claims::Claim;
-use super::ledger::Charge;
+use super::claim::Claim;
+use super::decisions::Decision;
 use super::object::{Object, Phase};
 use crate::ranges::Ranges;
-
-/// Decisions kept of one object.
-const DECISIONS_MAX: usize = 8;
-/// Ranges kept of one decision.
-const RANGES_MAX: usize = 8;
-/// What one of them takes at most.
-const DECISION_BYTES: u64 = (size_of::<Decision>() + RANGES_MAX * size_of::<Range<u64>>()) as u64;
-
-/// What was decided about one request for an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// When, in milliseconds since the Unix epoch.
-    pub unix_ms: u64,
-    /// What was wanted.
-    pub want: Range<u64>,
-    /// What was decided: "fetch", "wait", "forward", "replace", "cut".
-    pub what: &'static str,
-    /// What is fetched.
-    pub ranges: SmallVec<[Range<u64>; 2]>,
-    /// The reason.
-    pub why: &'static str,
-}
 
 /// An object as it is at one moment.
 #[derive(Clone, Debug)]
@@ -54,13 +30,6 @@ pub struct ObjectSnapshot {
     pub generation: u64,
     /// Whether its bytes are accounted and evicted by block.
     pub sparse: bool,
-}
-
-/// The last decisions, and what they take.
-#[derive(Default)]
-pub(super) struct Notes {
-    list: Vec<Decision>,
-    charges: SmallVec<[Charge; 1]>,
 }
 
 impl Object {
@@ -93,7 +62,7 @@ impl Object {
             decisions: state
                 .notes
                 .as_ref()
-                .map_or(Vec::new(), |notes| notes.list.clone()),
+                .map_or(Vec::new(), |notes| notes.list().to_vec()),
             born_seq: self.born_seq,
             generation: match &state.phase {
                 Phase::Open(head) => head.generation,
@@ -104,23 +73,11 @@ impl Object {
     }
 
     /// Remembers a decision among the last few.
-    pub fn note(&self, mut decision: Decision) {
-        decision.ranges.truncate(RANGES_MAX);
+    pub fn note(&self, decision: Decision) {
         let mut state = self.lock();
         let notes = state.notes.get_or_insert_default();
-        if notes.list.len() >= DECISIONS_MAX {
-            notes.list.rotate_left(1);
-            if let Some(oldest) = notes.list.last_mut() {
-                *oldest = decision;
-            }
-            return;
-        }
-        notes.list.reserve_exact(1);
-        notes.list.push(decision);
-        let charge = self.charge_note(DECISION_BYTES);
-        match notes.charges.first_mut() {
-            Some(first) => first.absorb(charge),
-            None => notes.charges.push(charge),
+        if let Some(bytes) = notes.add(decision) {
+            notes.pay(self.charge_note(bytes));
         }
     }
 }

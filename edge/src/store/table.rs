@@ -1,51 +1,39 @@
 //! The table that owns every object: primary key → Vary names in force → variant → object.
 //!
-//! Sharded by key. One lock per shard covers its map and its eviction policy, so looking up,
+//! Sharded by key. One lock per shard guards its map and its eviction policy, so that looking up,
 //! deciding and registering is one critical section.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::ops::Range;
 use std::sync::Arc;
 
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::blocks::{Block, Blocks};
+use super::block_index::{Block, Blocks};
 use super::head::VaryNames;
-use super::locked::ResourceHistory;
 use super::object::Object;
-use super::page::PAGE;
+use super::resource_history::ResourceHistory;
 use super::slots::Dropped;
+use super::table_key::{AlreadyHashed, TableKey};
 use crate::evict::Policy;
-
-/// Variants kept of one primary key: more would let a hostile client fill a cache with one page.
-pub const VARIANTS_MAX: usize = 64;
-
-/// Where an object stands: its primary key and its variant, both hashes of 128 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableKey {
-    /// Hash of the primary key.
-    pub primary: u128,
-    /// Hash of the selecting fields; 0 where Vary names none.
-    pub variant: u128,
-}
 
 /// One shard of the table.
 pub(super) struct Shard {
     pub(super) entries: Entries,
-    /// The ids that the policy speaks of.
+    /// The policy's ids.
     ids: Slab<Tracked>,
-    /// How many of them are blocks.
+    /// Number of ids that stand for blocks.
     block_ids: usize,
     pub(super) policy: Box<dyn Policy + Send>,
 }
 
 /// What an id of the policy stands for: an object, with all its pages unless they are accounted by
-/// block; or one block of an object.
+/// block, or one block of an object.
 #[derive(Clone, Copy)]
 struct Tracked {
-    /// Its place in halves, which take a quarter less room in the list than whole hashes.
+    /// The key in halves, which have a smaller alignment, so that the list is a quarter smaller.
     table_key: [u64; 4],
     /// The block's first byte, or `WHOLE`.
     block: u64,
@@ -83,20 +71,20 @@ pub(super) struct Entry {
 pub(super) struct Variant {
     pub(super) hash: u128,
     pub(super) id: u32,
-    /// Bytes that the object takes without its blocks.
+    /// Bytes of the object without its blocks.
     weight: u64,
     pub(super) object: Arc<Object>,
     blocks: Option<Box<Blocks>>,
 }
 
-/// What became of a policy's victim.
+/// The outcome of evicting the policy's victim.
 pub(super) enum Evicted {
-    /// It was an object, which is out of the table: to be dropped after the lock.
+    /// An object, now out of the table; to be dropped after unlocking.
     Object(Arc<Object>),
-    /// It was a block, whose pages these are.
+    /// A block's pages.
     Block(#[expect(dead_code, reason = "to be dropped after the lock")] Dropped),
-    /// It is read or filled right now, so that dropping it would free nothing, or blocks of it are
-    /// there. It is tracked anew. With how many ids there are in the shard.
+    /// The victim is being read or filled, so that dropping it would free nothing, or it still has
+    /// blocks. It is tracked again. With the number of ids in the shard.
     InUse(usize),
 }
 
@@ -110,8 +98,8 @@ impl Shard {
         }
     }
 
-    /// Looks at the objects of these ids: bytes of those that nobody but the table holds, and how
-    /// many are being filled. `None` past the last id.
+    /// Surveys the objects with these ids: bytes of those that only the table holds, and the number
+    /// of those with flights. `None` past the last id.
     pub(super) fn survey(&self, ids: Range<usize>) -> Option<(u64, u64)> {
         if ids.start >= self.ids.capacity() {
             return None;
@@ -122,7 +110,7 @@ impl Shard {
             .filter(|tracked| tracked.block == WHOLE);
         for variant in objects.filter_map(|tracked| self.variant(tracked.table_key())) {
             let blocks = variant.blocks.as_ref().map_or(0, |blocks| blocks.weight);
-            // A flight holds its object, so one that nobody holds needs no second look.
+            // A flight holds its object, so an object that only the table holds has none.
             if Arc::strong_count(&variant.object) == 1 {
                 idle += variant.weight + blocks + variant.object.noted();
                 continue;
@@ -135,7 +123,7 @@ impl Shard {
         Some((idle, flights))
     }
 
-    /// The objects of these ids of which `which` is true. `None` past the last id.
+    /// The objects with these ids for which `which` is true. `None` past the last id.
     pub(super) fn those(
         &self,
         ids: Range<usize>,
@@ -155,12 +143,12 @@ impl Shard {
         Some(those.collect())
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub(super) fn len(&self) -> usize {
         self.ids.len() - self.block_ids
     }
 
-    /// An object takes so many bytes more, or fewer: in one of its blocks, or as a whole.
+    /// Changes the weight of an object, or of one of its blocks.
     pub(super) fn weigh(
         &mut self,
         table_key: TableKey,
@@ -186,7 +174,7 @@ impl Shard {
             .blocks
             .get_or_insert_with(|| Box::new(Blocks::of(block.end - block.start)));
         if by < 0 && !variant.object.has_pages(&block) {
-            // The object's lock inside the shard's: this is the order everywhere.
+            // The object is locked with its shard locked: this order holds everywhere.
             if let Some(dropped) = blocks.list.remove(&block.start) {
                 blocks.weight -= dropped.weight;
                 policy.forget(dropped.id);
@@ -208,7 +196,7 @@ impl Shard {
         }
     }
 
-    /// A use of the block that holds this byte.
+    /// Notes a use of the block that contains this byte.
     pub(super) fn touch(&mut self, table_key: TableKey, object: &Arc<Object>, at: u64) {
         let variant = variant_in(&mut self.entries, table_key);
         if let Some(variant) = variant.filter(|v| Arc::ptr_eq(&v.object, object))
@@ -218,7 +206,7 @@ impl Shard {
         }
     }
 
-    /// Drops the policy's next victim.
+    /// Evicts the policy's next victim.
     pub(super) fn evict(&mut self) -> Option<Evicted> {
         let id = self.policy.evict()?;
         let tracked = *self.ids.get(id as usize)?;
@@ -231,8 +219,8 @@ impl Shard {
     fn evict_object(&mut self, id: u32, table_key: TableKey) -> Option<Evicted> {
         let variant = variant_in(&mut self.entries, table_key)?;
         let held = Arc::strong_count(&variant.object) > 1;
-        // Its blocks go one by one, each when its time has come, and the last before the row. What
-        // is of no use to anyone goes at once.
+        // The blocks of an object are evicted one by one, and the object with the last. A retired
+        // object goes at once.
         let in_blocks = variant
             .blocks
             .as_ref()
@@ -250,7 +238,7 @@ impl Shard {
         let variant = variant_in(&mut self.entries, table_key)?;
         let blocks = variant.blocks.as_mut()?;
         let weight = blocks.list.get(&start)?.weight;
-        // The object's lock inside the shard's: this is the order everywhere.
+        // The object is locked with its shard locked: this order holds everywhere.
         let block = start..start.saturating_add(blocks.block);
         let Some(pages) = variant.object.drop_block(block) else {
             self.policy.track(id, table_key.hash_of(start), weight);
@@ -271,13 +259,13 @@ impl Shard {
             .find(|variant| variant.hash == table_key.variant)
     }
 
-    /// Whether this object is what stands there.
+    /// Whether this object is in the table under this key.
     pub(super) fn holds(&self, table_key: TableKey, object: &Arc<Object>) -> bool {
         self.variant(table_key)
             .is_some_and(|variant| Arc::ptr_eq(&variant.object, object))
     }
 
-    /// Files an object, in place of what was there, which is given back.
+    /// Inserts an object. Returns the one that it replaces.
     pub(super) fn insert(
         &mut self,
         table_key: TableKey,
@@ -298,7 +286,7 @@ impl Shard {
         before
     }
 
-    /// Moves what stands at `from` to another variant; what was there is given back.
+    /// Moves an object to another variant. Returns the one that it replaces there.
     pub(super) fn refile(&mut self, from: TableKey, to: u128) -> Option<Arc<Object>> {
         let to = TableKey {
             variant: to,
@@ -313,14 +301,14 @@ impl Shard {
                 *tracked = Tracked::new(to, tracked.block);
             }
         }
-        // The policy knows it by its new name from now on.
+        // From now on the policy uses the new key.
         self.policy.track(moved.id, to.hash(), moved.weight);
         let entry = self.entries.entry(to.primary).or_default();
         entry.variants.push(moved);
         before
     }
 
-    /// Takes a variant out of its entry, which stays, be it empty.
+    /// Removes a variant from its entry, which stays, even if empty.
     fn take(&mut self, table_key: TableKey) -> Option<Variant> {
         let entry = self.entries.get_mut(&table_key.primary)?;
         let at = entry
@@ -330,7 +318,7 @@ impl Shard {
         Some(entry.variants.swap_remove(at))
     }
 
-    /// Takes an object out with all its ids. Its entry stays, be it empty, until `prune`.
+    /// Removes an object with all its ids. Its entry stays, even if empty, until `prune`.
     pub(super) fn remove(&mut self, table_key: TableKey) -> Option<Arc<Object>> {
         let variant = self.take(table_key)?;
         self.policy.forget(variant.id);
@@ -347,7 +335,7 @@ impl Shard {
         Some(variant.object)
     }
 
-    /// Takes an entry out of the map when its last variant is gone.
+    /// Removes an entry without variants.
     pub(super) fn prune(&mut self, primary: u128) {
         let empty = |entry: &Entry| entry.variants.is_empty();
         if self.entries.get(&primary).is_some_and(empty) {
@@ -356,7 +344,7 @@ impl Shard {
     }
 }
 
-/// What a row of the table and a row of the ids take.
+/// Bytes of a row of the table, and of a row of ids.
 #[cfg(test)]
 pub(super) fn row_bytes() -> (usize, usize) {
     (size_of::<(u128, Entry)>() + 1, size_of::<Tracked>() + 8)
@@ -370,38 +358,4 @@ fn variant_in(entries: &mut Entries, table_key: TableKey) -> Option<&mut Variant
         .variants
         .iter_mut()
         .find(|variant| variant.hash == table_key.variant)
-}
-
-impl TableKey {
-    fn hash(self) -> u64 {
-        (self.primary ^ self.variant) as u64
-    }
-
-    /// Names one block of the object here.
-    fn hash_of(self, block: u64) -> u64 {
-        // Blocks are whole pages; the constant is odd, so no two of them get one name.
-        self.hash() ^ (block / PAGE + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-    }
-}
-
-/// Keys are uniform hashes already.
-#[derive(Default)]
-pub(super) struct AlreadyHashed(u64);
-
-impl Hasher for AlreadyHashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.0 ^= u64::from_le_bytes(word);
-        }
-    }
-
-    fn write_u128(&mut self, hash: u128) {
-        self.0 = hash as u64;
-    }
 }

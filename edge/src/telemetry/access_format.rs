@@ -148,7 +148,10 @@ pub(super) fn json(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Sta
         ("user_agent", record.user_agent),
         ("range", record.range),
         ("cache", record.cache.map(str::as_bytes)),
-        ("reason", record.reason.map(str::as_bytes)),
+        (
+            "reason",
+            record.reason.map(|reason| reason.text().as_bytes()),
+        ),
     ];
     for (name, value) in texts {
         if let Some(value) = value {
@@ -342,7 +345,7 @@ mod tests {
     fn a_json_line_has_every_field_of_its_record() {
         let mut record = record();
         record.range = Some(b"bytes=0-9");
-        record.reason = Some("body-cut");
+        record.reason = Some(crate::reason::Reason::BodyCut);
         record.cut = true;
         record.upstream = Some(AccessUpstream {
             server: Some(SocketAddr::from((Ipv6Addr::LOCALHOST, 9000))),

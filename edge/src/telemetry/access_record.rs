@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::reason::Reason;
 use crate::sys::Address;
 
 /// The facts of one request that are logged. Plain values: this folder does not know HTTP.
@@ -37,7 +38,7 @@ pub struct AccessRecord<'a> {
     /// `hit` or the reason for going forward, as in Cache-Status.
     pub cache: Option<&'static str>,
     /// The detail of Cache-Status, or the name of the fault that ended the request.
-    pub reason: Option<&'static str>,
+    pub reason: Option<Reason>,
     /// From the complete request head to the last byte handed to the kernel, microseconds.
     pub request_us: u64,
     /// The exchange with the origin, if there was one.

@@ -1,4 +1,4 @@
-//! `docs/metrics.md` is written from the table of numbers; a test says when it is out of date.
+//! Writes `docs/metrics.md` from the table of numbers, and tests that the page is current.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -7,9 +7,9 @@ pub struct Metric {
     pub name: &'static str,
     /// How it changes.
     pub kind: Kind,
-    /// What it counts.
+    /// Its unit.
     pub unit: Unit,
-    /// What it is measured of.
+    /// The kind of thing it is measured of.
     pub scope: Scope,
     /// Its meaning, a full sentence or phrase with a full stop.
     pub help: &'static str,
@@ -20,16 +20,16 @@ pub struct Metric {
 /// How a number changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only rises, until the process ends.
+    /// A counter only rises, until the process ends.
     Counter,
-    /// It rises and falls.
+    /// A gauge rises and falls.
     Gauge,
 }
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things.
+    /// A number of things.
     Count,
     /// Bytes.
     Bytes,
@@ -41,7 +41,7 @@ pub enum Unit {
     Flag,
 }
 
-/// What a number is measured of.
+/// The kind of thing that a number is measured of.
 ///
 /// A scope's members are named by the configuration, never by a client, so that their number is
 /// bounded.
@@ -125,7 +125,7 @@ impl Scope {
         }
     }
 
-    /// What names in Prometheus' text format begin with, after `sluice_`.
+    /// The beginning of names in Prometheus' text format, after `sluice_`.
     fn prefix(self) -> &'static str {
         match self {
             Scope::Process | Scope::Worker => "",

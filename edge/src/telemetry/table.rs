@@ -95,7 +95,7 @@ numbers! {
 counters! {
     /// One worker's counters, which only that worker writes.
     Counters,
-    /// What one worker counted, or all workers together.
+    /// The numbers of one worker, or of all workers together.
     WorkerNumbers of Worker {
         /// Open client connections.
         connections_now: Gauge Count => "connections" "open",
@@ -307,7 +307,7 @@ numbers! {
 counters! {
     /// One worker's counters of one server, which only that worker writes.
     ServerCounters,
-    /// What all workers counted for one server.
+    /// The numbers of one server, over all workers.
     ServerNumbers of Server {
         /// Idle connections.
         idle: Gauge Count,

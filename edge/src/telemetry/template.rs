@@ -11,6 +11,7 @@ use super::access_format::{
     Stamp, address, escape, escape_hex, number, server_address, status, three_digits,
 };
 use super::access_record::AccessRecord;
+use crate::reason::Reason;
 
 /// Longest template, bytes.
 const TEXT_MAX: usize = 4096;
@@ -34,7 +35,7 @@ enum Piece {
     Field(Field, u8),
 }
 
-/// What is wrong with a template, and where in its text.
+/// A fault in a template, and its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
     /// The place in the text, in bytes.
@@ -43,7 +44,7 @@ pub struct TemplateError {
     pub fault: TemplateFault,
 }
 
-/// What can be wrong with a template.
+/// The kind of a fault in a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateFault {
     /// No field has this name.
@@ -310,7 +311,7 @@ fn own(out: &mut Vec<u8>, field: Field, record: &AccessRecord<'_>, stamp: &Stamp
         Field::Status => status(out, record.status),
         Field::Bytes => number(out, record.body_bytes),
         Field::Cache => text(out, record.cache),
-        Field::Reason => text(out, record.reason),
+        Field::Reason => text(out, record.reason.map(Reason::text)),
         Field::Cut => text(out, record.cut.then_some("cut")),
         Field::RequestUs => number(out, record.request_us),
         Field::RequestTime => seconds(out, Some(record.request_us)),

@@ -10,9 +10,10 @@ use super::pool::Failed;
 use super::upload::Upload;
 use super::worker::UpstreamWorker;
 use crate::balance::Outcome;
-use crate::handler::{Body, Cause, Fault, Head, Interim, Peer, Response, UpstreamTimings};
+use crate::handler::{Body, Fault, Head, Interim, Peer, Response, UpstreamTimings};
 use crate::http::key::KeyHash;
 use crate::http::{Status, Version};
+use crate::reason::Reason;
 
 /// A request to be forwarded.
 pub(super) struct Forward {
@@ -152,7 +153,7 @@ impl Forward {
     /// Whether the request may be sent again: if nothing was written, or if the method is idempotent
     /// and all of the content is still there (RFC 9110 9.2.2, RFC 9112 9.3.1).
     fn may_repeat(&self, failure: &Failure) -> bool {
-        failure.fault.cause == Cause::StaleConnection
+        failure.fault.reason == Reason::StaleConnection
             && (failure.unsent || (self.head.method.is_idempotent() && self.upload.is_whole()))
     }
 
@@ -209,7 +210,7 @@ impl Forward {
     /// The response without its content.
     fn head(&self, received: Received) -> Result<Response, Fault> {
         if received.status == 101 && !self.may_switch(&received) {
-            return Err(Cause::UnexpectedStatus.into());
+            return Err(Reason::UnexpectedStatus.into());
         }
         let mut response = Response::new(received.status);
         response.upstream = Some(self.record.clone());

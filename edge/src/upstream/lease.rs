@@ -1,5 +1,5 @@
-//! What the pool hands out for an exchange: room for it on an open connection, or the right to open
-//! one.
+//! The pool grants an exchange either a lease, which is room on an open connection, or the right to
+//! open a connection.
 
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
@@ -13,9 +13,10 @@ use super::permit::{InProgress, Permit};
 use super::transport::Transport;
 use super::tunnel::Tunnel;
 use crate::balance::Outcome;
-use crate::handler::{Cause, Fault};
+use crate::handler::Fault;
+use crate::reason::Reason;
 
-/// What a request gets to reach a server.
+/// The pool's grant for one exchange.
 pub(super) enum Grant {
     /// Room on a connection that was used before.
     Lease(Lease),
@@ -166,7 +167,7 @@ impl Lease {
 
     /// Which limit the wait for more content has exceeded, if any. To be called whenever
     /// `poll_content` is pending.
-    pub(super) fn watch_body(&mut self, limits: &Limits) -> Option<Cause> {
+    pub(super) fn watch_body(&mut self, limits: &Limits) -> Option<Reason> {
         self.connection.watch_body(limits)
     }
 

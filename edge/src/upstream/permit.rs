@@ -1,12 +1,13 @@
-//! What a connection and an exchange hold for as long as they last: a place among the server's
-//! connections, and one among the exchanges that the balancer counts.
+//! The two guards of an upstream: a connection holds a `Permit`, which counts it among the server's
+//! connections; an exchange holds an `InProgress`, by which the balancer counts it.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use crate::balance::{Balancer, Outcome};
-use crate::handler::{Cause, Fault, Whose};
+use crate::handler::Fault;
+use crate::reason::{Reason, Whose};
 use crate::telemetry::{Counter, Counters, ServerCounters};
 
 /// Limits the connections to a server, and learns when one of them is closed.
@@ -30,7 +31,7 @@ pub(super) struct Gauges {
 }
 
 impl Permit {
-    /// A permit for one connection, which is busy until `set_busy` says otherwise.
+    /// A permit for one connection, which is busy until `set_busy` changes that.
     pub(super) fn new(owner: Weak<dyn PermitOwner>, gauges: Rc<Gauges>, server: usize) -> Permit {
         let permit = Permit {
             owner,
@@ -120,14 +121,14 @@ impl Drop for InProgress {
     }
 }
 
-/// What a failure says about the server.
+/// The outcome of an exchange that failed.
 fn outcome_of(fault: &Fault) -> Outcome {
-    match fault.cause {
-        Cause::Unresolved | Cause::ConnectFailed => Outcome::ConnectFailed,
-        Cause::ConnectTimeout | Cause::HeadTimeout | Cause::BodyTimeout => Outcome::TimedOut,
+    match fault.reason {
+        Reason::Unresolved | Reason::ConnectFailed => Outcome::ConnectFailed,
+        Reason::ConnectTimeout | Reason::HeadTimeout | Reason::BodyTimeout => Outcome::TimedOut,
         // A server may close an idle connection at any time.
-        Cause::StaleConnection => Outcome::Cancelled,
-        _ if fault.whose == Whose::Origin => Outcome::Broken,
+        Reason::StaleConnection => Outcome::Cancelled,
+        _ if fault.reason.whose() == Whose::Origin => Outcome::Broken,
         _ => Outcome::Cancelled,
     }
 }

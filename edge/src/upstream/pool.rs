@@ -20,7 +20,8 @@ use super::options::{Limits, Options};
 use super::permit::{Gauges, InProgress, Permit, PermitOwner, SharedBalancer};
 use super::state::{ServerState, UpstreamState};
 use crate::balance::{self, Ask};
-use crate::handler::{Cause, Fault};
+use crate::handler::Fault;
+use crate::reason::Reason;
 use crate::sys::Clock;
 use crate::telemetry::{Counters, ServerCounters};
 
@@ -119,7 +120,7 @@ impl Pool {
         match self.choose(failed, key) {
             Choice::Server(server) => Ok(self.take(server)),
             Choice::Full => self.wait(failed).await,
-            Choice::None => Err(Cause::NoServer.into()),
+            Choice::None => Err(Reason::NoServer.into()),
         }
     }
 
@@ -183,7 +184,7 @@ impl Pool {
     /// Waits in the queue for room on a connection, or for a permit to open one.
     async fn wait(self: &Rc<Pool>, failed: &Failed) -> Result<Grant, Fault> {
         if self.waiting.borrow().len() >= self.limits.queue {
-            return Err(Cause::ServersBusy.into());
+            return Err(Reason::ServersBusy.into());
         }
         let waiter = Rc::new(Waiter {
             failed: failed.clone(),
@@ -201,7 +202,7 @@ impl Pool {
             timeout
                 .as_mut()
                 .poll(cx)
-                .map(|()| Err(Fault::from(Cause::ServersBusy)))
+                .map(|()| Err(Fault::from(Reason::ServersBusy)))
         })
         .await
     }

@@ -1,4 +1,4 @@
-//! What all workers together know of an upstream's servers: written by each worker without
+//! The state of an upstream's servers that all workers share: written by each worker without
 //! contention, read by any thread.
 
 use std::sync::Arc;

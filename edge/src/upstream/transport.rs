@@ -16,8 +16,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::options::Server;
-use crate::handler::Cause;
 use crate::http::Scheme;
+use crate::reason::Reason;
 use crate::sys::connect::{ConnectError, connect};
 
 /// A byte stream to a server, with counts of the bytes that went over it.
@@ -37,18 +37,18 @@ pub(super) struct Transport {
 
 impl Transport {
     /// Connects to a server within `timeout`.
-    pub(super) async fn connect(server: &Server, timeout: Duration) -> Result<Transport, Cause> {
+    pub(super) async fn connect(server: &Server, timeout: Duration) -> Result<Transport, Reason> {
         match server.scheme {
             Scheme::Http => {}
             // The configuration refuses such servers.
-            Scheme::Https => return Err(Cause::ConnectFailed),
+            Scheme::Https => return Err(Reason::ConnectFailed),
         }
         let stream = connect(&server.host, server.port, timeout)
             .await
             .map_err(|e| match e {
-                ConnectError::Unresolved => Cause::Unresolved,
-                ConnectError::Failed => Cause::ConnectFailed,
-                ConnectError::Timeout => Cause::ConnectTimeout,
+                ConnectError::Unresolved => Reason::Unresolved,
+                ConnectError::Failed => Reason::ConnectFailed,
+                ConnectError::Timeout => Reason::ConnectTimeout,
             })?;
         Ok(Transport {
             peer: stream.peer_addr().ok(),
@@ -131,7 +131,7 @@ impl Transport {
         if self.write_broken {
             return Poll::Ready(Ok(bytes.len()));
         }
-        // There is nearly always room: the kernel is asked first, and the runtime when there is none.
+        // There is nearly always room: the kernel is tried first, and the runtime only if there is none.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let polled = match rustix::net::send(&self.stream, bytes, flags) {
             Err(Errno::AGAIN | Errno::INTR) => Pin::new(&mut self.stream).poll_write(cx, bytes),

@@ -1,4 +1,4 @@
-//! What the admin API shows of a running edge.
+//! The state of a running edge, for the admin API.
 
 mod volume;
 
@@ -197,7 +197,7 @@ fn decision_state(decision: &Decision, now_ms: u64) -> DecisionState {
         want: Span::of(decision.want.clone()),
         what: decision.what.to_owned(),
         ranges: decision.ranges.iter().cloned().map(Span::of).collect(),
-        why: decision.why.to_owned(),
+        why: decision.why.to_string(),
     }
 }
 
@@ -251,8 +251,8 @@ fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
     match phase {
         Phase::Awaiting | Phase::Retired | Phase::Revalidated { .. } => {}
         Phase::Open(head) => describe_head(state, head, now_ms),
-        Phase::Refused { word, until_ms } => {
-            state.why = Some((*word).to_owned());
+        Phase::Refused { reason, until_ms } => {
+            state.why = Some(reason.to_string());
             state.refused_for_ms = Some(until_ms.saturating_sub(now_ms));
         }
         Phase::Failed(failure) => state.why = Some(failure.to_string()),
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn an_object_without_a_response_has_a_reason() {
         let refused = Phase::Refused {
-            word: "private",
+            reason: crate::reason::Reason::Private,
             until_ms: 5,
         };
         let state = described(&refused, 3);

@@ -1,4 +1,4 @@
-//! Rows about what reaches the origin and how evenly work spreads.
+//! Rows about the origin's load and the balance between workers.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,22 +16,22 @@ use crate::rivals::{Nginx, NginxMode, NginxOptions};
 const FILE: u64 = 10 << 20;
 const RATE: u64 = 1 << 20;
 
-/// First bytes of the three ranges of ten bytes: middle, middle, near the end.
+/// First bytes of three ranges of ten bytes: two in the middle, one near the end.
 const RANGES: [u64; 3] = [5_000_000, 5_000_100, 10_485_000];
 
-/// What a range may take longer than the fill needs to get there.
-const SLACK: f64 = 0.25;
+/// Tolerated delay of a range after the time at which a fetch from the beginning reaches it, in seconds.
+const TOLERANCE: f64 = 0.25;
 
 const CROWD: usize = 1000;
 const CROWD_OBJECT: u64 = 10_000_000;
-/// Slow enough that all of the crowd is there before the fill ends.
+/// Rate of the origin in bytes per second: so slow that all clients have connected before the fetch ends.
 const CROWD_RATE: u64 = 10_000_000;
 
-/// Spreading is left to a hash of the ports, so it is tried several times and the worst counts.
-const SPREADS: usize = 5;
+/// Number of attempts. The kernel distributes connections by a hash of the ports, so the worst attempt counts.
+const ATTEMPTS: usize = 5;
 
-/// The longest that anything here may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Longest duration of any step.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(super) fn ranges(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let mut bytes = Row::new(
@@ -40,13 +40,13 @@ pub(super) fn ranges(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     );
     let mut requests = Row::new("three ranges of a cold file: origin requests", Unit::Count);
     let mut late = Row::new(
-        "three ranges of a cold file: later than the fill",
+        "three ranges of a cold file: delay after a fetch from the start",
         Unit::Seconds,
     );
     if bench.nginx {
         let origin = slow_origin()?;
         let nginx = Nginx::start(&NginxOptions::new(NginxMode::Cached, Some(origin.addr())))?;
-        let figures = ask_ranges(nginx.addr(), &origin)?;
+        let figures = request_ranges(nginx.addr(), &origin)?;
         bytes.nginx = Some(figures.files);
         requests.nginx = Some(figures.requests as f64);
         late.nginx = Some(figures.latest());
@@ -55,7 +55,7 @@ pub(super) fn ranges(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     if bench.options.sluice_binary.is_some() {
         let origin = slow_origin()?;
         let sluice = start(bench, origin.addr(), 1)?.context("a binary")?;
-        let figures = ask_ranges(sluice.addr(), &origin)?;
+        let figures = request_ranges(sluice.addr(), &origin)?;
         bytes.sluice = Some(figures.files);
         requests.sluice = Some(figures.requests as f64);
         late.sluice = Some(figures.latest());
@@ -64,7 +64,7 @@ pub(super) fn ranges(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     Ok(vec![
         bytes.goal_most(1.0),
         requests.goal_most(1.0),
-        late.goal_most(SLACK),
+        late.goal_most(TOLERANCE),
     ])
 }
 
@@ -78,16 +78,16 @@ fn slow_origin() -> anyhow::Result<Origin> {
     Ok(origin)
 }
 
-/// What three ranges at once cost.
+/// Results of three concurrent ranges.
 struct RangeFigures {
     files: f64,
     requests: usize,
-    /// Seconds until each range was whole.
+    /// Seconds until each range was complete.
     seconds: Vec<f64>,
 }
 
 impl RangeFigures {
-    /// By how much the latest range came after the time at which a fill from the start reaches it.
+    /// Largest delay in seconds of a range after the time at which a fetch from the beginning reaches it.
     fn latest(&self) -> f64 {
         let late = self.seconds.iter().zip(RANGES).map(|(seconds, first)| {
             let reached = (first + 10) as f64 / RATE as f64;
@@ -102,9 +102,9 @@ impl RangeFigures {
     }
 }
 
-fn ask_ranges(server: SocketAddr, origin: &Origin) -> anyhow::Result<RangeFigures> {
+fn request_ranges(server: SocketAddr, origin: &Origin) -> anyhow::Result<RangeFigures> {
     let seconds = std::thread::scope(|scope| {
-        let clients = RANGES.map(|first| scope.spawn(move || ask_range(server, first)));
+        let clients = RANGES.map(|first| scope.spawn(move || request_range(server, first)));
         let times = clients.into_iter().map(|client| {
             let joined = client.join();
             joined.map_err(|_| anyhow::anyhow!("a client panicked"))?
@@ -115,7 +115,7 @@ fn ask_ranges(server: SocketAddr, origin: &Origin) -> anyhow::Result<RangeFigure
         let pending = |outcome| outcome == Outcome::Pending;
         record.requests.iter().all(|seen| !pending(seen.outcome))
     };
-    anyhow::ensure!(origin.wait_for(ended, PATIENCE), "a fill did not end");
+    anyhow::ensure!(origin.wait_for(ended, TIMEOUT), "a fetch did not end");
     Ok(origin.read_record(|record| RangeFigures {
         files: record.sent_total as f64 / FILE as f64,
         requests: record.requests.len(),
@@ -123,9 +123,9 @@ fn ask_ranges(server: SocketAddr, origin: &Origin) -> anyhow::Result<RangeFigure
     }))
 }
 
-fn ask_range(server: SocketAddr, first: u64) -> anyhow::Result<f64> {
+fn request_range(server: SocketAddr, first: u64) -> anyhow::Result<f64> {
     let options = ClientOptions {
-        timeout: PATIENCE,
+        timeout: TIMEOUT,
         ..ClientOptions::default()
     };
     let began = Instant::now();
@@ -158,13 +158,13 @@ pub(super) fn crowd(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     if bench.options.sluice_binary.is_some() {
         let origin = crowd_origin()?;
         let sluice = start(bench, origin.addr(), 2)?.context("a binary")?;
-        let (requests, note) = ask_crowd(sluice.addr(), &origin)?;
+        let (requests, note) = run_crowd(sluice.addr(), &origin)?;
         row.sluice = Some(requests);
         right = Some(note.starts_with("1000 right"));
         row = row.note(&format!("Sluice {note}"));
     }
     let mut row = row.goal_most(1.0);
-    row.goal.push_str(", every body right");
+    row.goal.push_str(", every body correct");
     row.met = row.met.and_then(|met| right.map(|right| met && right));
     Ok(vec![row])
 }
@@ -178,19 +178,19 @@ fn crowd_origin() -> anyhow::Result<Origin> {
     Ok(origin)
 }
 
-/// Requests at the origin, and how the crowd fared.
-fn ask_crowd(server: SocketAddr, origin: &Origin) -> anyhow::Result<(f64, String)> {
+/// Number of origin requests, and a description of the clients' results.
+fn run_crowd(server: SocketAddr, origin: &Origin) -> anyhow::Result<(f64, String)> {
     let result = load::run(LoadPlan {
         connections: CROWD,
         requests: Some(CROWD as u64),
         verify: true,
         expect_length: Some(CROWD_OBJECT),
-        timeout_seconds: PATIENCE.as_secs_f64(),
+        timeout_seconds: TIMEOUT.as_secs_f64(),
         sources: 8,
         ..LoadPlan::new(server, "/object")
     })?;
     let note = format!(
-        "{} right, {} wrong in {:.1} s",
+        "{} correct, {} wrong in {:.1} s",
         result.requests,
         result.errors.total(),
         result.seconds
@@ -206,8 +206,8 @@ pub(super) fn workers(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
         let mut row = Row::new(&name, Unit::Factor);
         if let Some(sluice) = start(bench, origin.addr(), 2)? {
             let mut shares = Vec::new();
-            for _ in 0..SPREADS {
-                shares.push(spread(&sluice, connections)?);
+            for _ in 0..ATTEMPTS {
+                shares.push(busier_share(&sluice, connections)?);
             }
             shares.sort_by(f64::total_cmp);
             row.sluice = shares.last().copied();
@@ -219,8 +219,8 @@ pub(super) fn workers(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The busier worker's share of so many new connections.
-fn spread(sluice: &Sluice, connections: usize) -> anyhow::Result<f64> {
+/// The busier worker's share of `connections` new connections.
+fn busier_share(sluice: &Sluice, connections: usize) -> anyhow::Result<f64> {
     let before = worker_connections(sluice.admin())?;
     load::run(LoadPlan {
         connections,
@@ -228,9 +228,9 @@ fn spread(sluice: &Sluice, connections: usize) -> anyhow::Result<f64> {
         ..LoadPlan::new(sluice.addr(), "/offset/5120")
     })?;
     let after = worker_connections(sluice.admin())?;
-    anyhow::ensure!(before.len() == after.len(), "workers came or went");
+    anyhow::ensure!(before.len() == after.len(), "the number of workers changed");
     let counts = after.iter().zip(&before).map(|(now, then)| now - then);
     let total: u64 = counts.clone().sum();
-    anyhow::ensure!(total > 0, "no worker counts connections");
+    anyhow::ensure!(total > 0, "no worker has counted a connection");
     Ok(counts.max().unwrap_or(0) as f64 / total as f64)
 }

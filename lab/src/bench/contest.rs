@@ -1,4 +1,4 @@
-//! Contests: servers on one core, asked the same under load in turns, and what each answer costs them of CPU time.
+//! Contests: servers on one core receive the same load in turns. Measures their CPU time per response.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,32 +15,32 @@ use crate::process::Process;
 use crate::rivals::{FloorOptions, Nginx, NginxOptions};
 use crate::roles::{self, RoleServer};
 
-/// Load before the first run that counts.
+/// Duration of the load before the first run, in seconds.
 const WARM_UP_SECONDS: f64 = 0.5;
 
-/// Source addresses of short connections, so that ports last.
+/// Number of source addresses of short connections, so that ports do not run out.
 pub(crate) const SOURCES: u32 = 1000;
 
-/// What all contenders of a row are asked.
+/// The load and the expected responses of a row.
 pub(super) struct Contest {
     pub(super) name: String,
-    /// The target. For more objects than one `{n}` in it stands for their numbers.
+    /// The request target. For several objects, `{n}` in it stands for their numbers.
     pub(super) path: String,
-    /// How many objects are asked for in turn.
+    /// Number of objects, requested in turn.
     pub(super) objects: u64,
     pub(super) headers: Vec<(String, String)>,
     pub(super) connections: usize,
     pub(super) keepalive: bool,
     pub(super) answer: Answer,
-    /// What the CPU time is divided by.
+    /// The unit by which CPU time is divided.
     pub(super) per: Per,
 }
 
-/// What every answer is.
+/// The expected content of all responses.
 pub(super) enum Answer {
-    /// The plain offset body of so many bytes.
+    /// Version 0 of the offset body, of this many bytes.
     Offset(u64),
-    /// This, in gzip.
+    /// This content, in gzip.
     Gzip(Vec<u8>),
 }
 
@@ -50,27 +50,27 @@ pub(super) enum Per {
     Mebibyte,
 }
 
-/// Which figure of the table a contender is one for.
+/// The column of the table to which a contender belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum Column {
     Nginx,
     Sluice,
-    /// The build of Sluice that `--against` names.
+    /// The build of Sluice named by `--against`.
     Earlier,
     Floor,
-    /// nginx with a file in gzip beside the one that is asked for.
+    /// nginx with a pre-compressed file next to the requested one.
     NginxBeside,
-    /// Sluice with such a file.
+    /// Sluice with a pre-compressed file next to the requested one.
     SluiceBeside,
 }
 
 pub(super) struct Contender {
-    pub(super) who: Who,
+    pub(super) column: Column,
     pub(super) label: &'static str,
     pub(super) server: Server,
 }
 
-/// A server that can be measured. Dropping it ends it.
+/// A server that is measured. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) enum Server {
     Nginx(Nginx),
@@ -96,23 +96,23 @@ impl Server {
     }
 }
 
-/// Medians of one contender.
+/// Results of one contender. Medians.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
-    who: Who,
+    column: Column,
     label: &'static str,
     cpu_us: f64,
     rate: f64,
 }
 
-/// What one run brought.
+/// Results of one run.
 struct Run {
     cpu_us: f64,
     rate: f64,
 }
 
 impl Contest {
-    /// For one offset body of so many bytes, as the lab's origin serves it.
+    /// A contest for one offset body of this many bytes, as served by the lab's origin.
     pub(super) fn of_offset(name: &str, body: u64, connections: usize) -> Contest {
         Contest {
             name: name.to_owned(),
@@ -126,14 +126,14 @@ impl Contest {
         }
     }
 
-    /// So many objects in turn, which this target with `{n}` names.
+    /// Uses this many objects in turn, with `{n}` in the path.
     pub(super) fn of_many(mut self, path: &str, objects: u64) -> Contest {
         self.path = path.to_owned();
         self.objects = objects;
         self
     }
 
-    /// One connection for each request.
+    /// Uses one connection per request.
     pub(super) fn short(mut self) -> Contest {
         self.keepalive = false;
         self
@@ -162,7 +162,7 @@ impl Contest {
             .map(|(one, runs)| {
                 let of = |pick: fn(&Run) -> f64| median(runs.iter().map(pick).collect());
                 Ok(Measured {
-                    who: one.who,
+                    column: one.column,
                     label: one.label,
                     cpu_us: of(|run| run.cpu_us).context("at least one run")?,
                     rate: of(|run| run.rate).context("at least one run")?,
@@ -203,7 +203,7 @@ impl Contest {
         }
     }
 
-    /// One answer, every byte of it; its length as it was sent.
+    /// Checks every byte of one response. Returns the length of the body as sent.
     fn check(&self, one: &Contender) -> anyhow::Result<u64> {
         let fields = self.headers.iter();
         let fields: Vec<_> = fields.map(|(name, value)| (&**name, &**value)).collect();
@@ -216,8 +216,13 @@ impl Contest {
         Ok(reply.body.len() as u64)
     }
 
-    /// Asks until the answer is the one that is to be measured, which may have to be made first.
-    pub(super) fn wait_made(&self, one: &Contender, patience: Duration) -> anyhow::Result<()> {
+    /// Sends requests until the response has the expected encoding, which may first have to be produced in the
+    /// background.
+    pub(super) fn wait_until_encoded(
+        &self,
+        one: &Contender,
+        patience: Duration,
+    ) -> anyhow::Result<()> {
         let deadline = std::time::Instant::now() + patience;
         loop {
             match self.check(one) {
@@ -262,24 +267,30 @@ impl Contest {
         Ok(result)
     }
 
-    /// CPU time, and throughput for information.
+    /// Rows for CPU time, and for throughput as information.
     pub(super) fn rows(&self, measured: &[Measured], goal: f64) -> Vec<Row> {
-        let cpu = self.cpu(measured, "", Who::Nginx, Who::Sluice);
+        let cpu = self.cpu(measured, "", Column::Nginx, Column::Sluice);
         let mut rate = Row::new(&format!("{}: rate", self.name), Unit::RequestsPerSecond);
-        rate.nginx = best(measured, Who::Nginx).map(|one| one.rate);
-        rate.sluice = best(measured, Who::Sluice).map(|one| one.rate);
-        rate.floor = best(measured, Who::Floor).map(|one| one.rate);
+        rate.nginx = best(measured, Column::Nginx).map(|one| one.rate);
+        rate.sluice = best(measured, Column::Sluice).map(|one| one.rate);
+        rate.floor = best(measured, Column::Floor).map(|one| one.rate);
         vec![cpu.goal_ratio(goal), rate]
     }
 
-    /// CPU time of these two. nginx's figures are those of its configuration with less CPU time.
-    pub(super) fn cpu(&self, measured: &[Measured], what: &str, nginx: Who, sluice: Who) -> Row {
+    /// A row for the CPU time of these two columns. nginx's figure is that of the configuration with less CPU time.
+    pub(super) fn cpu(
+        &self,
+        measured: &[Measured],
+        what: &str,
+        nginx: Column,
+        sluice: Column,
+    ) -> Row {
         let mut row = Row::new(&format!("{}: CPU{what}", self.name), self.unit());
         let nginx = best(measured, nginx);
         row.nginx = nginx.map(|one| one.cpu_us);
         row.sluice = best(measured, sluice).map(|one| one.cpu_us);
-        row.floor = best(measured, Who::Floor).map(|one| one.cpu_us);
-        let earlier = best(measured, Who::Earlier).map_or_else(String::new, |earlier| {
+        row.floor = best(measured, Column::Floor).map(|one| one.cpu_us);
+        let earlier = best(measured, Column::Earlier).map_or_else(String::new, |earlier| {
             let (now_us, earlier_us) = (row.sluice.unwrap_or_default(), earlier.cpu_us);
             let shown = self.unit().show(earlier_us);
             format!("{:.3} of the earlier build's {shown}", now_us / earlier_us)
@@ -298,7 +309,7 @@ impl Answer {
         let coding = reply.header("content-encoding");
         if reply.status != 200 || coding != Some("gzip") || reply.truncated() {
             return Err(format!(
-                "no whole answer in gzip: status {}, Content-Encoding {coding:?}, {} bytes",
+                "no complete response in gzip: status {}, Content-Encoding {coding:?}, {} bytes",
                 reply.status,
                 reply.body.len()
             ));
@@ -306,25 +317,25 @@ impl Answer {
         match super::pages::gunzip(&reply.body) {
             Ok(decoded) if decoded == *page => Ok(()),
             Ok(decoded) => Err(format!("{} bytes of another page", decoded.len())),
-            Err(error) => Err(format!("what came is no gzip: {error}")),
+            Err(error) => Err(format!("the response is not valid gzip: {error}")),
         }
     }
 }
 
-/// The contender of a kind that took least CPU time.
-fn best(measured: &[Measured], who: Who) -> Option<&Measured> {
+/// The contender in a column with the least CPU time.
+fn best(measured: &[Measured], column: Column) -> Option<&Measured> {
     measured
         .iter()
-        .filter(|one| one.who == who)
+        .filter(|one| one.column == column)
         .min_by(|one, other| one.cpu_us.total_cmp(&other.cpu_us))
 }
 
-/// nginx on the servers' core.
+/// Starts nginx on the servers' core.
 pub(super) fn nginx(bench: &Bench<'_>, options: &NginxOptions) -> anyhow::Result<Contender> {
     let mut options = options.clone();
     options.core = Some(bench.options.server_core);
     Ok(Contender {
-        who: Who::Nginx,
+        column: Column::Nginx,
         label: match options.sendfile {
             true => "nginx, sendfile on",
             false => "nginx, sendfile off",
@@ -333,7 +344,7 @@ pub(super) fn nginx(bench: &Bench<'_>, options: &NginxOptions) -> anyhow::Result
     })
 }
 
-/// nginx with sendfile on and with sendfile off, if it is installed.
+/// Starts nginx with sendfile on and with sendfile off, if it is installed.
 pub(super) fn nginxes(bench: &Bench<'_>, options: &NginxOptions) -> anyhow::Result<Vec<Contender>> {
     let mut contenders = Vec::new();
     for sendfile in [true, false] {
@@ -346,7 +357,7 @@ pub(super) fn nginxes(bench: &Bench<'_>, options: &NginxOptions) -> anyhow::Resu
     Ok(contenders)
 }
 
-/// Sluice on the servers' core, if there is a program.
+/// Starts Sluice on the servers' core, if there is a program.
 pub(super) fn sluice(
     bench: &Bench<'_>,
     options: impl FnOnce(&Path) -> SluiceOptions,
@@ -355,10 +366,10 @@ pub(super) fn sluice(
         return Ok(None);
     };
     let options = options(binary);
-    start(bench, Who::Sluice, "Sluice", options).map(Some)
+    start(bench, Column::Sluice, "Sluice", options).map(Some)
 }
 
-/// Sluice and its earlier build on the servers' core, as far as there are programs.
+/// Starts Sluice and the earlier build on the servers' core, if there are programs.
 pub(super) fn sluices(
     bench: &Bench<'_>,
     options: impl Fn(&Path) -> SluiceOptions,
@@ -369,7 +380,7 @@ pub(super) fn sluices(
         .map(|binary| {
             start(
                 bench,
-                Who::Earlier,
+                Column::Earlier,
                 "Sluice, earlier build",
                 options(binary),
             )
@@ -380,25 +391,25 @@ pub(super) fn sluices(
 
 fn start(
     bench: &Bench<'_>,
-    who: Who,
+    column: Column,
     label: &'static str,
     mut options: SluiceOptions,
 ) -> anyhow::Result<Contender> {
     options.core = Some(bench.options.server_core);
     Ok(Contender {
-        who,
+        column,
         label,
         server: Server::Sluice(Box::new(Sluice::start(&options)?)),
     })
 }
 
-/// The floor on the servers' core, for such bodies.
+/// Starts the floor server on the servers' core with such bodies.
 pub(super) fn floor(bench: &Bench<'_>, body: u64, keepalive: bool) -> anyhow::Result<Contender> {
     let mut floor = FloorOptions::new(body);
     floor.close = !keepalive;
     floor.core = Some(bench.options.server_core);
     Ok(Contender {
-        who: Who::Floor,
+        column: Column::Floor,
         label: "floor",
         server: Server::Floor(roles::start_floor(&floor, bench.folder.path())?),
     })

@@ -1,4 +1,4 @@
-//! Rows that compare CPU time a request: hits, uncached proxying, short connections.
+//! Rows that compare CPU time per request: hits, proxying without a cache, short connections.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -39,16 +39,16 @@ pub(super) fn short_5k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     hits(bench, &contest, SMALL, 0.95)
 }
 
-/// Objects that don't fit into Sluice's memory tier, and do into the page cache.
+/// Number of objects: too many for Sluice's memory, few enough for the page cache.
 const STORED_OBJECTS: u64 = 512;
 const STORED_TIER: &str = "64MiB";
 const STORED_SIZE: u64 = 2 << 30;
 
-/// How often they are asked for before the first run: fetched, read from the disk, read from the page cache.
+/// Number of passes before the first run: fetch the objects, read them from the disk, read them from the page cache.
 const STORED_PASSES: usize = 3;
 const STORED_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Hits of what lies in files that the page cache holds, all on the same file system.
+/// Hits of objects in files that are in the page cache, all on the same file system.
 pub(super) fn stored_1m(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let contest = Contest::of_offset("page cache hit, 1 MiB, 16 connections", LARGE, 16)
         .of_many(&format!("/offset/{LARGE}?{{n}}"), STORED_OBJECTS);
@@ -74,15 +74,15 @@ pub(super) fn stored_1m(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     for one in &contenders {
         store(bench, &contest, one)?;
     }
-    let asked = || origin.read_record(|record| record.requests_total);
-    let (fetched, before) = (asked(), disk::of_path(bench.folder.path()));
+    let requests = || origin.read_record(|record| record.requests_total);
+    let (fetched, before) = (requests(), disk::of_path(bench.folder.path()));
     let measured = contest.measure(bench, &contenders)?;
-    anyhow::ensure!(asked() == fetched, "not all answers were hits");
+    anyhow::ensure!(requests() == fetched, "not all responses were hits");
     let read = disk::of_path(bench.folder.path())
         .and_then(|after| Ok(after.read_bytes.saturating_sub(before?.read_bytes)));
     let note = match read {
         Ok(bytes) => format!(
-            "{STORED_OBJECTS} objects; {} MiB read meanwhile",
+            "{STORED_OBJECTS} objects; {} MiB read from disk during the runs",
             bytes >> 20
         ),
         Err(error) => format!("{error:#}"),
@@ -94,7 +94,7 @@ pub(super) fn stored_1m(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Has everything fetched, stored, and read until the page cache holds it.
+/// Requests all objects until they are stored and in the page cache.
 fn store(bench: &Bench<'_>, contest: &Contest, one: &Contender) -> anyhow::Result<()> {
     for _ in 0..STORED_PASSES {
         let plan = LoadPlan {
@@ -135,10 +135,10 @@ fn hits(bench: &Bench<'_>, contest: &Contest, body: u64, goal: f64) -> anyhow::R
     let caches = contenders.len();
     contenders.push(floor(bench, body, contest.keepalive)?);
     let measured = contest.measure(bench, &contenders)?;
-    let asked = origin.requests().len();
+    let requests = origin.requests().len();
     anyhow::ensure!(
-        asked == caches,
-        "{caches} caches asked the origin {asked} times: not all answers were hits"
+        requests == caches,
+        "{caches} caches sent {requests} requests to the origin: not all responses were hits"
     );
     Ok(contest.rows(&measured, goal))
 }

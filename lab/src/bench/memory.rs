@@ -1,4 +1,4 @@
-//! Rows that compare resident memory: idle connections, and what churn leaves behind.
+//! Rows that compare resident memory: idle connections, and memory after a long series of evictions.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use crate::origin::{Origin, OriginOptions};
 use crate::process::Process;
 use crate::rivals::{Nginx, NginxMode, NginxOptions};
 
-/// Idle connections: as many as fit under 20,000 descriptors of one process, with both ends of others.
+/// Number of idle connections. With both ends in one process, and with others, they fit into 20,000 descriptors.
 const IDLE: usize = 9500;
 
-/// Longest wait for memory to come to rest.
+/// Longest wait until memory is stable.
 const SETTLE: Duration = Duration::from_secs(5);
 
 const TIER: u64 = 64 << 20;
@@ -52,7 +52,7 @@ fn start(bench: &Bench<'_>, origin: SocketAddr, memory: &str) -> anyhow::Result<
     Sluice::start(&options).map(Some)
 }
 
-/// Resident bytes by which the server grew for each connection.
+/// Growth of the server's resident memory per connection, in bytes.
 fn idle_bytes(address: SocketAddr, process: &Process) -> anyhow::Result<f64> {
     const PATH: &str = "/offset/5120";
     for _ in 0..100 {
@@ -68,21 +68,21 @@ fn idle_bytes(address: SocketAddr, process: &Process) -> anyhow::Result<f64> {
         open.push(client);
     }
     let after = settled(process)?;
-    // The last one still works: the server keeps them.
+    // Checks that the server has kept the last connection.
     let last = open.last_mut().context("connections")?;
     anyhow::ensure!(
         last.get(PATH, &[])?.status == 200,
-        "an idle connection died"
+        "an idle connection was closed"
     );
     let first = open.first_mut().context("connections")?;
     anyhow::ensure!(
         first.get(PATH, &[])?.status == 200,
-        "an idle connection died"
+        "an idle connection was closed"
     );
     Ok(after.saturating_sub(before) as f64 / IDLE as f64)
 }
 
-/// Resident memory once it has stopped to change, in bytes.
+/// Resident memory in bytes after it has become stable.
 pub(super) fn settled(process: &Process) -> anyhow::Result<u64> {
     let deadline = Instant::now() + SETTLE;
     let mut last = process.memory()?.rss;
@@ -98,7 +98,7 @@ pub(super) fn settled(process: &Process) -> anyhow::Result<u64> {
 
 pub(super) fn churn(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let origin = Origin::start(OriginOptions::default())?;
-    let mut row = Row::new("memory after churn, tier of 64 MiB", Unit::Megabytes);
+    let mut row = Row::new("memory after evictions, cache of 64 MiB", Unit::Megabytes);
     if let Some(sluice) = start(bench, origin.addr(), "64MiB")? {
         let empty = settled(sluice.process())?;
         let paths = churn_paths();
@@ -115,7 +115,7 @@ pub(super) fn churn(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
         let after = settled(sluice.process())?;
         row.sluice = Some(after as f64 / 1e6);
         let note = format!(
-            "{objects} objects, {:.1} GB in {:.1} s; {:.1} MB when empty; {:.2} of the tier",
+            "{objects} objects, {:.1} GB in {:.1} s; {:.1} MB when empty; {:.2} of the cache size",
             result.bytes as f64 / 1e9,
             result.seconds,
             empty as f64 / 1e6,
@@ -126,14 +126,15 @@ pub(super) fn churn(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     Ok(vec![row.goal_most(TIER as f64 * 1.1 / 1e6 + 20.0)])
 }
 
-/// Distinct objects of mixed sizes, evenly spread over their logarithm, fifty tiers in all.
+/// Distinct objects of mixed sizes, distributed evenly over the logarithm of the size, with fifty times the size of
+/// the cache in total.
 fn churn_paths() -> Vec<String> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut total = 0;
     let mut paths = Vec::new();
     let span = (OBJECT_MAX as f64 / OBJECT_MIN as f64).ln();
     while total < TIER * CHURN_TIERS {
-        // xorshift64: the same objects in each run.
+        // The generator xorshift64 gives the same objects in each run.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn churn_is_of_distinct_objects_within_bounds() {
+    fn churn_objects_are_distinct_and_within_bounds() {
         let paths = churn_paths();
         let size = |path: &String| {
             let text = path.strip_prefix("/offset/")?.split('?').next()?;

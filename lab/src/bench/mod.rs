@@ -1,7 +1,7 @@
-//! `cargo xtask bench`: Sluice beside nginx, and the table of what the first edge is to reach.
+//! `cargo xtask bench`: compares Sluice with nginx and prints a table with goals.
 //!
-//! Servers run on one core, the load generator (a process of its own) and cheap origins on another. What is compared
-//! runs in turns, A B A B, and medians count.
+//! Servers run on one core; the load generator, which is a separate process, and cheap origins run on another. Runs
+//! of the contenders alternate (A B A B), and medians count.
 
 mod behaviour;
 pub(crate) mod contest;
@@ -25,18 +25,18 @@ use crate::rivals::Nginx;
 pub use sluice::{Files, Route, Sluice, SluiceOptions, Volume, worker_connections};
 pub use table::{Row, Unit, plain, render};
 
-/// What to measure, and how thoroughly.
+/// Options of the bench.
 #[derive(Debug, Clone)]
 pub struct BenchOptions {
-    /// The program `sluice`, a release build; without it only nginx and the floor are measured.
+    /// A release build of `sluice`; `None`: only nginx and the floor server are measured.
     pub sluice_binary: Option<PathBuf>,
-    /// An earlier build of `sluice`, measured in the same turns wherever the CPU time of requests is compared.
+    /// An earlier build of `sluice`, measured in rows that compare CPU time per request; `None`: not measured.
     pub against: Option<PathBuf>,
-    /// Runs of each contender whose median counts.
+    /// Number of runs of each contender, whose median counts.
     pub rounds: usize,
-    /// Length of each run under load.
+    /// Duration of each run in seconds.
     pub seconds_per_run: f64,
-    /// Only rows whose name contains this.
+    /// Runs only rows whose name contains this.
     pub only: Option<String>,
     /// Core of the servers.
     pub server_core: usize,
@@ -58,14 +58,14 @@ impl Default for BenchOptions {
     }
 }
 
-/// What all rows work with.
+/// State that all rows share.
 struct Bench<'a> {
     options: &'a BenchOptions,
     folder: TempDir,
     nginx: bool,
 }
 
-/// A row's name and how it is measured. Names are what `only` filters.
+/// Function that measures the rows of one name. `only` filters by that name.
 type Measure = fn(&Bench<'_>) -> anyhow::Result<Vec<Row>>;
 
 const ROWS: &[(&str, Measure)] = &[
@@ -95,10 +95,10 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|(name, _)| *name)
 }
 
-/// Measures the first edge's table, prints it, and gives its rows. Progress goes to standard error.
+/// Measures all selected rows, prints the table and returns the rows. Progress goes to standard error.
 ///
-/// Errors: a server does not start or answers wrongly under load, or the machine has too few cores.
-pub fn first_edge(options: &BenchOptions) -> anyhow::Result<Vec<Row>> {
+/// Errors: no row is selected, or the machine has too few cores.
+pub fn run_bench(options: &BenchOptions) -> anyhow::Result<Vec<Row>> {
     let cores = std::thread::available_parallelism()?.get();
     anyhow::ensure!(
         cores > options.server_core.max(options.load_core),
@@ -128,16 +128,16 @@ pub fn first_edge(options: &BenchOptions) -> anyhow::Result<Vec<Row>> {
         eprintln!("{name} …");
         match measure(&bench) {
             Ok(mut measured) => rows.append(&mut measured),
-            // One broken row must not cost the others.
+            // A failing row does not affect the others.
             Err(error) => rows.push(Row::failed(name, &error)),
         }
     }
-    anyhow::ensure!(!rows.is_empty(), "no row has a name like that");
+    anyhow::ensure!(!rows.is_empty(), "no row's name contains the filter");
     println!("{}", render(&rows));
     Ok(rows)
 }
 
-/// Thousands of connections need as many descriptors as the system allows.
+/// Raises the soft limit of file descriptors to the hard limit, for thousands of connections.
 pub(crate) fn raise_descriptor_limit() -> anyhow::Result<()> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -145,7 +145,7 @@ pub(crate) fn raise_descriptor_limit() -> anyhow::Result<()> {
     setrlimit(Resource::Nofile, limit).context("raising the limit of descriptors")
 }
 
-/// The median; for an even number the mean of the two in the middle.
+/// The median; for an even number of values, the mean of the two in the middle.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians() {
+    fn the_median_of_an_even_number_is_the_mean_of_the_middle_two() {
         assert_eq!(median(vec![]), None);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
@@ -174,7 +174,7 @@ mod tests {
             load_core: 0,
             ..BenchOptions::default()
         };
-        let error = first_edge(&options).expect_err("nothing to measure");
+        let error = run_bench(&options).expect_err("nothing to measure");
         assert!(error.to_string().contains("no row"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Files for static servers: offset bodies under numbers, and a page of text as real ones are, with its gzip.
+//! Files for static servers: numbered offset bodies, and a text page with its gzip version.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -10,10 +10,10 @@ use flate2::write::GzEncoder;
 use crate::noise::Dice;
 use crate::offset;
 
-/// What a page of this bench decodes to at most.
+/// Maximum decoded length of a page in bytes.
 const PAGE_MAX: u64 = 16 << 20;
 
-/// Writes so many files `0`, `1`, … with the offset body of so many bytes each.
+/// Writes `count` files named `0`, `1`, …, each with an offset body of `bytes` bytes.
 pub(crate) fn offset_files(folder: &Path, count: u64, bytes: usize) -> anyhow::Result<()> {
     let body = offset::offset_bytes(0, bytes);
     std::fs::create_dir_all(folder)?;
@@ -29,10 +29,10 @@ const SYLLABLES: [&str; 40] = [
     "re", "ri", "sa", "se", "ta", "te", "ti", "un",
 ];
 
-/// How many words there are. Common ones come far more often than rare ones, as in any language.
+/// Number of distinct words. As in natural language, a few are common and most are rare.
 const WORDS: u64 = 4000;
 
-/// An HTML page of that length: marked-up paragraphs of made-up words, each time the same.
+/// An HTML page of this length: paragraphs of generated words, the same each time.
 pub(super) fn page(length: usize) -> Vec<u8> {
     let mut dice = Dice::new(50, 1);
     let mut text = String::from(
@@ -59,7 +59,7 @@ fn words(text: &mut String, dice: &mut Dice, count: u64) {
         if number > 0 {
             text.push(' ');
         }
-        // The square of an even number favours the small ones.
+        // Squaring a uniform number favours small values.
         let unit = dice.below(1 << 20) as f64 / f64::from(1 << 20);
         let word = (unit * unit * unit * WORDS as f64) as u64;
         let mut spelling = Dice::new(51, word);
@@ -70,14 +70,14 @@ fn words(text: &mut String, dice: &mut Dice, count: u64) {
     }
 }
 
-/// As small as gzip gets it.
+/// Compresses at gzip's highest level.
 pub(super) fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes)?;
     encoder.finish()
 }
 
-/// What was in gzip.
+/// Decompresses gzip.
 pub(super) fn gunzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut decoded = Vec::new();
     GzDecoder::new(bytes)
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_always_the_same_and_shrinks_as_text_does() {
+    fn a_page_is_deterministic_and_compresses_like_text() {
         let page = page(50_000);
         assert_eq!(page.len(), 50_000);
         assert_eq!(page, super::page(50_000));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn files_hold_offsets() {
+    fn files_contain_offset_bodies() {
         let folder = tempfile::tempdir().expect("a folder");
         offset_files(folder.path(), 3, 500).expect("written");
         let read = std::fs::read(folder.path().join("2")).expect("there");

@@ -1,4 +1,4 @@
-//! The row about reads from a slow disk: what they do to those whose answers lie in memory.
+//! The row about reads from a slow disk: their effect on the latency of memory hits.
 
 use std::path::Path;
 use std::thread;
@@ -16,16 +16,16 @@ use crate::process::pin_to_core;
 use crate::rivals::FloorOptions;
 use crate::roles;
 
-/// Bytes of every object.
+/// Size of every object in bytes.
 const LENGTH: u64 = 64 << 10;
 
-/// Objects that stay in memory, and those that don't fit there.
+/// Number of objects that stay in memory, and of objects that do not fit there.
 const HOT: u64 = 200;
 const COLD: u64 = 12_000;
 const MEMORY: &str = "64MiB";
 const SIZE: u64 = 1 << 30;
 
-/// The disk, once everything is stored.
+/// Speed of the disk after all objects have been stored.
 const PACE: Pace = Pace {
     rate: Some(40_000_000),
     latency: Duration::from_millis(5),
@@ -34,7 +34,7 @@ const PACE: Pace = Pace {
 const HOT_CONNECTIONS: usize = 32;
 const COLD_CONNECTIONS: usize = 32;
 
-/// The load on memory, over what it can be.
+/// Rate of memory hits, relative to the maximum throughput.
 const SHARE: f64 = 0.3;
 
 const ROUNDS: usize = 5;
@@ -43,7 +43,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) fn slow_reads(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let mut row = Row::new("reads of a slow disk: p99 of memory hits", Unit::Factor);
     if let Some(binary) = &bench.options.sluice_binary {
-        // The disk's threads must not run where the server does.
+        // The threads of the disk must not run on the server's core.
         let measured = thread::scope(|scope| {
             scope
                 .spawn(|| {
@@ -89,10 +89,10 @@ fn measure(bench: &Bench<'_>, binary: &Path) -> anyhow::Result<(f64, String)> {
         without.push(trial.hot(rate)?.latency.p99_us);
         drop_page_cache()?;
         let before = disk.activity();
-        let result = trial.hot_beside_cold(rate)?;
+        let result = trial.load_on_hits_and_disk(rate)?;
         let usage = disk.activity().since(&before, result.seconds);
         eprintln!(
-            "  p99 {:.0} µs, {:.0} beside {:.1} MB/s of the disk",
+            "  p99 {:.0} µs; {:.0} µs with {:.1} MB/s of disk reads",
             without.last().copied().unwrap_or_default(),
             result.latency.p99_us,
             usage.read_bytes / 1e6
@@ -104,7 +104,7 @@ fn measure(bench: &Bench<'_>, binary: &Path) -> anyhow::Result<(f64, String)> {
     let (without, with, read) = (of(without)?, of(with)?, of(read)?);
     anyhow::ensure!(read > 1.0, "nothing was read from the disk");
     let note = format!(
-        "{without:.0} µs, {with:.0} beside {read:.1} MB/s of reads, at {:.0} hits/s",
+        "{without:.0} µs; {with:.0} µs with {read:.1} MB/s of disk reads, at {:.0} hits/s",
         most * SHARE
     );
     Ok((with / without.max(1.0), note))
@@ -141,8 +141,8 @@ impl Trial<'_> {
         })
     }
 
-    /// The same while others ask for what is not in memory.
-    fn hot_beside_cold(&self, rate: Option<f64>) -> anyhow::Result<LoadResult> {
+    /// Runs the load on memory hits while other clients request objects that are not in memory.
+    fn load_on_hits_and_disk(&self, rate: Option<f64>) -> anyhow::Result<LoadResult> {
         let cold = LoadPlan {
             seconds: Some(self.bench.options.seconds_per_run),
             connections: COLD_CONNECTIONS,

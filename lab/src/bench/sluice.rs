@@ -1,4 +1,4 @@
-//! Sluice as a process: its configuration for a bench, its start, and what its admin address tells.
+//! Sluice as a child process: its configuration, its start, and its admin address.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -14,48 +14,48 @@ use crate::process::{Launch, Process, free_port};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How Sluice is started.
+/// Options of Sluice.
 #[derive(Debug, Clone)]
 pub struct SluiceOptions {
-    /// The program.
+    /// Path of the program.
     pub binary: PathBuf,
     /// The origin.
     pub origin: SocketAddr,
-    /// Size of the memory tier, as in the configuration; without, nothing is cached.
+    /// Size of the cache in memory, as in the configuration; `None`: no cache.
     pub memory: Option<String>,
-    /// How the cache fills, as in the configuration.
+    /// Fill mode.
     pub fill: String,
-    /// Further settings of the cache, names and values as TOML has them.
+    /// Additional settings of the cache (name, TOML value).
     pub cache: Vec<(String, String)>,
-    /// Where the cache keeps what it stores, beside memory.
+    /// Volumes of the cache.
     pub volumes: Vec<Volume>,
-    /// Routes that come before the one to the origin.
+    /// Routes before the one to the origin.
     pub routes: Vec<Route>,
-    /// Further settings of all upstreams, names and values as TOML has them.
+    /// Additional settings of all upstreams (name, TOML value).
     pub upstream: Vec<(String, String)>,
-    /// Limits that are not at their defaults, names and values as TOML has them.
+    /// Limits that differ from the defaults (name, TOML value).
     pub limits: Vec<(String, String)>,
-    /// Files that the last route serves, instead of leading to the origin.
+    /// Files that the last route serves instead of proxying to the origin.
     pub files: Option<Files>,
-    /// Worker threads.
+    /// Number of worker threads.
     pub workers: usize,
-    /// The core to run on.
+    /// Core to which Sluice is pinned.
     pub core: Option<usize>,
 }
 
-/// A file, or a block device, that a cache keeps its bytes in.
+/// A file or block device of a cache.
 #[derive(Debug, Clone)]
 pub struct Volume {
-    /// Where.
+    /// Path of the file or device.
     pub path: PathBuf,
-    /// Bytes that it takes.
+    /// Size in bytes.
     pub size: u64,
-    /// Further settings, names and values as TOML has them.
+    /// Additional settings (name, TOML value).
     pub settings: Vec<(String, String)>,
 }
 
 impl Volume {
-    /// All else at its default.
+    /// A volume with default settings.
     pub fn new(path: impl Into<PathBuf>, size: u64) -> Volume {
         Volume {
             path: path.into(),
@@ -65,19 +65,19 @@ impl Volume {
     }
 }
 
-/// A folder of static files.
+/// Static files of a route.
 #[derive(Debug, Clone)]
 pub struct Files {
     /// The folder.
     pub root: PathBuf,
-    /// Further settings of them, names and values as TOML has them.
+    /// Additional settings of the files (name, TOML value).
     pub settings: Vec<(String, String)>,
-    /// Settings of their route.
+    /// Additional settings of the route (name, TOML value).
     pub route: Vec<(String, String)>,
 }
 
 impl Files {
-    /// All else at its default.
+    /// Static files with default settings.
     pub fn new(root: impl Into<PathBuf>) -> Files {
         Files {
             root: root.into(),
@@ -87,19 +87,20 @@ impl Files {
     }
 }
 
-/// A further route.
+/// An additional route.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// Its path, as in `/plain/*`.
+    /// Path pattern, as in `/plain/*`.
     pub path: String,
-    /// The origin of what it serves.
+    /// Origin of the route.
     pub origin: SocketAddr,
-    /// Whether the cache is used.
+    /// Whether the route uses the cache.
     pub cached: bool,
 }
 
 impl SluiceOptions {
-    /// One worker without a cache, which keeps idle connections for an hour; with `memory`, a cache that fills whole.
+    /// One worker that keeps idle connections for an hour, without a cache. If `memory` is set, the cache has `fill =
+    /// "whole"`.
     pub fn new(binary: impl Into<PathBuf>, origin: SocketAddr) -> SluiceOptions {
         SluiceOptions {
             binary: binary.into(),
@@ -128,7 +129,7 @@ pub struct Sluice {
 }
 
 impl Sluice {
-    /// Writes a configuration for free ports and starts `sluice serve` with it.
+    /// Starts `sluice serve` on free ports.
     pub fn start(options: &SluiceOptions) -> anyhow::Result<Sluice> {
         let folder = tempfile::Builder::new().prefix("lab-sluice-").tempdir()?;
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -147,28 +148,28 @@ impl Sluice {
         })
     }
 
-    /// Where it listens.
+    /// Address on which Sluice listens for clients.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its admin address.
+    /// Admin address.
     pub fn admin(&self) -> SocketAddr {
         self.admin
     }
 
-    /// Its process.
+    /// The process of Sluice.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Ends it with SIGKILL: it has no time to put anything in order.
+    /// Ends Sluice with SIGKILL.
     pub fn kill(mut self) -> anyhow::Result<()> {
         self.process.signal(Signal::KILL)?;
         self.process.wait_exit(START_TIMEOUT).map(drop)
     }
 
-    /// Waits until nothing is left to be written to its volumes.
+    /// Waits until the write queues of all volumes are empty.
     pub fn wait_stored(&self, timeout: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -180,13 +181,13 @@ impl Sluice {
             }
             anyhow::ensure!(
                 Instant::now() < deadline,
-                "{queued} bytes are left to write"
+                "{queued} bytes are still queued for writing"
             );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// What its admin address says of it, which it listens on a moment after it listens for clients.
+    /// The JSON of `/status`. Retries for a moment, because the admin address is bound after the listeners.
     pub fn status(&self) -> anyhow::Result<Value> {
         let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(self.admin).is_err() && Instant::now() < deadline {
@@ -289,12 +290,12 @@ fn settings(text: &mut String, settings: &[(String, String)]) {
 }
 
 fn status(admin: SocketAddr) -> anyhow::Result<Value> {
-    let reply = client::get(admin, "/status", &[]).context("asking for the status")?;
+    let reply = client::get(admin, "/status", &[]).context("GET /status")?;
     anyhow::ensure!(reply.status == 200, "/status answers {}", reply.status);
-    serde_json::from_slice(&reply.body).context("the status is JSON")
+    serde_json::from_slice(&reply.body).context("parsing /status")
 }
 
-/// How many connections each worker has accepted, from `/status`.
+/// Number of connections that each worker has accepted, from `/status`.
 pub fn worker_connections(admin: SocketAddr) -> anyhow::Result<Vec<u64>> {
     read_workers(&status(admin)?)
 }
@@ -317,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_are_read_from_the_status() {
+    fn connections_per_worker_are_parsed_from_the_status() {
         let status = serde_json::json!({
             "workers": [{"connections_accepted": 3}, {"connections_accepted": 5}]
         });

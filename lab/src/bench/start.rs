@@ -1,4 +1,5 @@
-//! Rows about a million stored objects: how soon they are there again after kill -9, and what the index takes.
+//! Rows about a million stored objects: the time until they are available again after SIGKILL, and the memory of the
+//! index.
 
 use std::time::{Duration, Instant};
 
@@ -17,42 +18,46 @@ use crate::rivals::{Floor, FloorOptions};
 const OBJECTS: u64 = 1_000_000;
 const LENGTH: u64 = 5 << 10;
 
-/// With heads and what surrounds each record, and room to spare: nothing is to be dropped.
+/// Size of the volume in bytes: enough for all records with their heads and padding, so that none is dropped.
 const SIZE: u64 = 8 << 30;
 
-/// The memory tier, and how many objects are stored before memory is measured first: it is full by then.
+/// Size of the cache in memory, and number of objects after which memory is first measured: the cache is full by
+/// then.
 const MEMORY: &str = "64MiB";
 const FIRST: u64 = 50_000;
 
-/// Each start has a port of its own, which would be part of the key.
+/// Host header of all requests. Otherwise the key would contain the port, which differs for each start.
 const HOST: &str = "million.example";
 
 const CONNECTIONS: usize = 64;
 
-/// Keys that are asked for when the index is whole.
+/// Number of keys requested after the index is complete.
 const SAMPLES: u64 = 1000;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What one start gave.
+/// Results of one start.
 struct Start {
     first_hit: Duration,
     whole: Duration,
     records: u64,
-    /// Of the samples.
+    /// Number of hits among the samples.
     hits: u64,
 }
 
 pub(super) fn start(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let mut rows = [
         Row::new("stored record: memory", Unit::Bytes),
-        Row::new("1,000,000 stored, kill -9, cold: first hit", Unit::Seconds),
         Row::new(
-            "1,000,000 stored, kill -9, cold: whole index",
+            "1,000,000 stored, SIGKILL, page cache dropped: first hit",
             Unit::Seconds,
         ),
-        Row::new("1,000,000 stored, kill -9: lost", Unit::Factor),
+        Row::new(
+            "1,000,000 stored, SIGKILL, page cache dropped: complete index",
+            Unit::Seconds,
+        ),
+        Row::new("1,000,000 stored, SIGKILL: lost", Unit::Factor),
     ];
     if let Some(binary) = &bench.options.sluice_binary {
         let floor = Floor::start(FloorOptions::new(LENGTH))?;
@@ -75,25 +80,25 @@ pub(super) fn start(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
             drop_page_cache()?;
             let (again, start) = started(&options)?;
             eprintln!(
-                "  first hit {:?}, whole index {:?}, {} records, {} of {SAMPLES} hits",
+                "  first hit {:?}, complete index {:?}, {} records, {} of {SAMPLES} hits",
                 start.first_hit, start.whole, start.records, start.hits
             );
             starts.push(start);
             sluice = again;
         }
-        summed(&mut rows, &starts, stored);
+        fill_rows(&mut rows, &starts, stored);
     }
     let [memory, first, whole, lost] = rows;
     Ok(vec![
         memory.goal_most(80.0),
         first.goal_most(1.0),
         whole.goal_most(3.0),
-        // What had been written is there.
+        // Everything that had been written must be found.
         lost.goal_most(0.001),
     ])
 }
 
-fn summed(rows: &mut [Row; 4], starts: &[Start], stored: u64) {
+fn fill_rows(rows: &mut [Row; 4], starts: &[Start], stored: u64) {
     let seconds = |of: fn(&Start) -> Duration| {
         median(starts.iter().map(|one| of(one).as_secs_f64()).collect())
     };
@@ -109,7 +114,7 @@ fn summed(rows: &mut [Row; 4], starts: &[Start], stored: u64) {
     }
 }
 
-/// Stores so many objects. Resident memory and records after that.
+/// Stores `count` objects. Returns the resident memory and the number of records after that.
 fn filled(sluice: &Sluice, first: u64, count: u64) -> anyhow::Result<(u64, u64)> {
     let began = Instant::now();
     let result = load::run(LoadPlan {
@@ -140,7 +145,7 @@ fn volume(status: &Value) -> anyhow::Result<&Value> {
         .context("status: volumes")
 }
 
-/// What a machine that was just started does not have. Only root can do this.
+/// Drops the page cache, so that files are read from the disk as after a boot. Needs root.
 pub(super) fn drop_page_cache() -> anyhow::Result<()> {
     rustix::fs::sync();
     std::fs::write("/proc/sys/vm/drop_caches", "3").context("dropping the page cache")
@@ -152,14 +157,17 @@ fn started(options: &SluiceOptions) -> anyhow::Result<(Sluice, Start)> {
     let mut client = Client::connect(sluice.addr())?;
     let mut dice = Dice::new(began.elapsed().as_nanos() as u64, 0);
     let mut hit = |dice: &mut Dice| -> anyhow::Result<bool> {
-        // What is not found is not to be fetched: it would be stored, and be a record more.
+        // With `only-if-cached`, a missing object is not fetched, which would add a record.
         let number = dice.below(OBJECTS);
         let fields = [("Host", HOST), ("Cache-Control", "only-if-cached")];
         let reply = client.get(&format!("/{number}"), &fields)?;
         Ok(reply.status == 200 && reply.body.len() as u64 == LENGTH)
     };
     while !hit(&mut dice)? {
-        anyhow::ensure!(began.elapsed() < TIMEOUT, "nothing stored is found again");
+        anyhow::ensure!(
+            began.elapsed() < TIMEOUT,
+            "no stored object is found after the restart"
+        );
     }
     let first_hit = began.elapsed();
     let records = loop {
@@ -170,7 +178,7 @@ fn started(options: &SluiceOptions) -> anyhow::Result<(Sluice, Start)> {
         }
         anyhow::ensure!(
             began.elapsed() < TIMEOUT,
-            "the index does not load: {volume}"
+            "the index is not complete in time: {volume}"
         );
         std::thread::sleep(LOOK);
     };

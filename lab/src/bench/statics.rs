@@ -1,5 +1,5 @@
-//! Rows that compare static files: small ones, on lasting and on short connections, large ones, pages in gzip, and memory
-//! under many busy connections.
+//! Rows that compare static files: small ones on keepalive and on short connections, large ones, pages in gzip, and
+//! memory with many busy connections.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::Bench;
-use super::contest::{Answer, Contender, Contest, Per, Who, floor, nginxes, sluice, sluices};
+use super::contest::{Answer, Column, Contender, Contest, Per, floor, nginxes, sluice, sluices};
 use super::memory::settled;
 use super::pages;
 use super::sluice::{Files, SluiceOptions};
@@ -73,10 +73,10 @@ pub(super) fn static_100m(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
 const PAGE: usize = 50_000;
 const PAGE_CONNECTIONS: usize = 64;
 
-/// How long it may take until an answer in gzip was made.
-const MAKING: Duration = Duration::from_secs(10);
+/// Longest time until a response in gzip has been produced.
+const ENCODING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A page that is asked for in gzip: made for each request, made once, or lying beside the page.
+/// A page in gzip: compressed for each request, compressed once, or pre-compressed in a file.
 pub(super) fn gzip_50k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let page = pages::page(PAGE);
     let (alone, beside) = page_folders(bench, &page)?;
@@ -92,34 +92,43 @@ pub(super) fn gzip_50k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     once.route = vec![("compress".to_owned(), "[\"gzip\"]".to_owned())];
     let mut lying = Files::new(&beside);
     lying.settings = vec![("precompressed".to_owned(), "true".to_owned())];
-    for (who, label, files) in [
-        (Who::Sluice, "Sluice, compressed once", once),
-        (Who::SluiceBeside, "Sluice, .gz beside", lying),
+    for (column, label, files) in [
+        (Column::Sluice, "Sluice, compressed once", once),
+        (Column::SluiceBeside, "Sluice, .gz file", lying),
     ] {
         let started = sluice(bench, |binary| sluice_files(binary, files));
         let ready = started.and_then(|started| {
             let Some(one) = started else { return Ok(None) };
-            contest.wait_made(&one, MAKING)?;
+            contest.wait_until_encoded(&one, ENCODING_TIMEOUT)?;
             Ok(Some(one))
         });
         match ready {
-            Ok(one) => contenders.extend(one.map(|one| Contender { who, label, ..one })),
-            // The others are measured all the same.
+            Ok(one) => contenders.extend(one.map(|one| Contender {
+                column,
+                label,
+                ..one
+            })),
+            // A failing contender does not affect the others.
             Err(error) => missing.push(Row::failed(label, &error)),
         }
     }
     let measured = contest.measure(bench, &contenders)?;
     let cpu = |what: &str, nginx, sluice| contest.cpu(&measured, what, nginx, sluice);
     let mut rows = vec![
-        cpu(", once / each time", Who::Nginx, Who::Sluice).goal_ratio(0.03),
-        cpu(", once / beside", Who::NginxBeside, Who::Sluice).goal_ratio(0.9),
-        cpu(", beside / beside", Who::NginxBeside, Who::SluiceBeside).goal_ratio(0.9),
+        cpu(", once / each request", Column::Nginx, Column::Sluice).goal_ratio(0.03),
+        cpu(", once / .gz file", Column::NginxBeside, Column::Sluice).goal_ratio(0.9),
+        cpu(
+            ", .gz file / .gz file",
+            Column::NginxBeside,
+            Column::SluiceBeside,
+        )
+        .goal_ratio(0.9),
     ];
     rows.append(&mut missing);
     Ok(rows)
 }
 
-/// A folder with the page alone, and one with its gzip beside it, which is not older.
+/// A folder with the page alone, and one with the page and a gzip file that is not older.
 fn page_folders(bench: &Bench<'_>, page: &[u8]) -> anyhow::Result<(PathBuf, PathBuf)> {
     let alone = bench.folder.path().join("alone");
     let beside = bench.folder.path().join("beside");
@@ -138,27 +147,28 @@ fn gzip_rivals(bench: &Bench<'_>, alone: &Path, beside: &Path) -> anyhow::Result
     let mut contenders = nginxes(bench, &each_time)?;
     let lying = nginx_files(beside).directive("gzip_static", "on");
     contenders.extend(nginxes(bench, &lying)?.into_iter().map(|one| Contender {
-        who: Who::NginxBeside,
+        column: Column::NginxBeside,
         label: match one.label {
-            "nginx, sendfile on" => "nginx, .gz beside, sendfile on",
-            _ => "nginx, .gz beside, sendfile off",
+            "nginx, sendfile on" => "nginx, .gz file, sendfile on",
+            _ => "nginx, .gz file, sendfile off",
         },
         ..one
     }));
     Ok(contenders)
 }
 
-/// Connections of the memory row: both ends of one each are below the 20,000 descriptors of a process.
+/// Number of connections of the memory row. Client and server have one end each, which fits into 20,000 descriptors
+/// per process.
 const BUSY: usize = 10_000;
 
-/// What the row's goal allows above the memory tier, in MB.
+/// Memory that the row's goal allows in addition to Sluice's memory for files, in MB.
 const ABOVE_TIER: f64 = 32.0;
 
-/// The memory tier of Sluice, which holds all files: 1,000 of 5 KB.
+/// Sluice's memory for files in bytes, enough for all 1,000 files of 5 KB.
 const TIER: u64 = 8 << 20;
 
-/// How often memory is looked at while connections are busy.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval at which memory is sampled.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) fn rss_10k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let root = bench.folder.path().join("small");
@@ -184,36 +194,36 @@ pub(super) fn rss_10k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
             (&mut anonymous, rss_anonymous),
             (&mut each, busy.each),
         ] {
-            let place = match one.who {
-                Who::Sluice => &mut row.sluice,
+            let place = match one.column {
+                Column::Sluice => &mut row.sluice,
                 _ => &mut row.nginx,
             };
             *place = Some(place.map_or(figure, |other| other.min(figure)));
         }
     }
-    let note = format!("of which {:.1} MB may be contents", megabytes(TIER));
+    let note = format!("of which up to {:.1} MB are file contents", megabytes(TIER));
     let goal = ABOVE_TIER + megabytes(TIER);
     Ok(vec![resident.goal_most(goal).note(&note), anonymous, each])
 }
 
 struct Busy {
-    /// The most that was seen.
+    /// Maximum resident memory.
     peak: Memory,
-    /// Bytes by which it grew for each connection.
+    /// Growth in bytes per connection.
     each: f64,
     rate: f64,
-    /// Answers on the connection that got fewest, and on the one that got most.
+    /// Number of responses on the connections with the fewest and the most.
     least: u64,
     most: u64,
 }
 
-/// Memory while every connection always waits for an answer.
+/// Measures memory while every connection always waits for a response.
 fn busy_memory(bench: &Bench<'_>, one: &Contender) -> anyhow::Result<Busy> {
     let plan = LoadPlan {
         numbers: Some((0, SMALL_FILES)),
         expect_length: Some(SMALL),
         core: Some(bench.options.load_core),
-        // Some of many connections that come at once have to knock again.
+        // Many concurrent connects overflow the kernel's queue, and some clients must send their SYN again.
         timeout_seconds: 30.0,
         ..LoadPlan::new(one.server.address(), "/{n}")
     };
@@ -226,7 +236,7 @@ fn busy_memory(bench: &Bench<'_>, one: &Contender) -> anyhow::Result<Busy> {
     let process = one.server.process();
     let before = settled(process)?;
     let busy = LoadPlan {
-        // Long enough for each connection to be served some times.
+        // Long enough for several responses on each connection.
         seconds: Some(bench.options.seconds_per_run + 3.0),
         connections: BUSY,
         ..plan
@@ -236,7 +246,7 @@ fn busy_memory(bench: &Bench<'_>, one: &Contender) -> anyhow::Result<Busy> {
         let mut peak = Memory::default();
         while !load.is_finished() {
             peak = greater(peak, process)?;
-            thread::sleep(LOOK);
+            thread::sleep(MEMORY_INTERVAL);
         }
         let result = load
             .join()
@@ -278,7 +288,7 @@ pub(crate) fn nginx_files(root: &Path) -> NginxOptions {
     NginxOptions::new(NginxMode::Static(root.to_owned()), None)
 }
 
-/// Sluice that serves these files, and asks no origin.
+/// Sluice that serves these files, without an origin.
 pub(crate) fn sluice_files(binary: &Path, files: Files) -> SluiceOptions {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
     SluiceOptions {

@@ -1,15 +1,15 @@
-//! Rows of the bench's table and how they are printed.
+//! Rows of the bench's table, and their formatting.
 
 use serde::Serialize;
 
-/// What a row's figures are.
+/// Unit of a row's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Unit {
-    /// Microseconds of CPU time a request.
+    /// Microseconds of CPU time per request.
     CpuPerRequest,
-    /// Microseconds of CPU time a MiB.
+    /// Microseconds of CPU time per MiB.
     CpuPerMebibyte,
-    /// Requests a second.
+    /// Requests per second.
     RequestsPerSecond,
     /// Bytes of resident memory.
     Bytes,
@@ -17,9 +17,9 @@ pub enum Unit {
     Megabytes,
     /// Seconds.
     Seconds,
-    /// A share or factor.
+    /// A share or a ratio.
     Factor,
-    /// A number of something.
+    /// A number without a unit.
     Count,
 }
 
@@ -41,21 +41,21 @@ impl Unit {
 /// One line of the table.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// Description of the measurement.
     pub name: String,
-    /// What the figures are.
+    /// Unit of the figures.
     pub unit: Option<Unit>,
-    /// nginx's figure, its faster configuration's.
+    /// Figure of nginx, in its faster configuration.
     pub nginx: Option<f64>,
-    /// Sluice's figure.
+    /// Figure of Sluice.
     pub sluice: Option<f64>,
-    /// The floor's figure.
+    /// Figure of the floor server.
     pub floor: Option<f64>,
-    /// What is to be reached, in words.
+    /// Description of the goal.
     pub goal: String,
-    /// Whether it is; `None` where there is no goal or no figure.
+    /// Whether the goal is reached; `None` without a goal or a figure.
     pub met: Option<bool>,
-    /// What else is worth knowing.
+    /// Remarks.
     pub note: String,
 }
 
@@ -74,7 +74,7 @@ impl Row {
         }
     }
 
-    /// A row that could not be measured. All that is known of why goes to standard error, a line of it to the table.
+    /// A row that could not be measured. The whole error goes to standard error, its first line to the table.
     pub(super) fn failed(name: &str, error: &anyhow::Error) -> Row {
         let why = format!("{error:#}");
         eprintln!("{name}: not measured: {why}");
@@ -86,14 +86,14 @@ impl Row {
         }
     }
 
-    /// The goal that Sluice's figure is at most `most` times nginx's.
+    /// Sets the goal that Sluice's figure is at most `most` times nginx's.
     pub(super) fn goal_ratio(mut self, most: f64) -> Row {
         self.goal = format!("ratio ≤ {most}");
         self.met = self.ratio().map(|ratio| ratio <= most);
         self
     }
 
-    /// The goal that Sluice's figure is at most `most`.
+    /// Sets the goal that Sluice's figure is at most `most`.
     pub(super) fn goal_most(mut self, most: f64) -> Row {
         let shown = self.unit.map_or_else(String::new, |unit| unit.show(most));
         self.goal = format!("≤ {shown}");
@@ -101,7 +101,7 @@ impl Row {
         self
     }
 
-    /// A remark, after those before.
+    /// Appends a remark.
     pub(super) fn note(mut self, note: &str) -> Row {
         if !self.note.is_empty() && !note.is_empty() {
             self.note.push_str("; ");
@@ -110,12 +110,12 @@ impl Row {
         self
     }
 
-    /// Sluice's figure over nginx's.
+    /// Sluice's figure divided by nginx's.
     pub fn ratio(&self) -> Option<f64> {
         self.over(self.nginx)
     }
 
-    /// Sluice's figure over the floor's.
+    /// Sluice's figure divided by the floor server's.
     pub fn floor_ratio(&self) -> Option<f64> {
         self.over(self.floor)
     }
@@ -157,7 +157,7 @@ const TITLES: [&str; 9] = [
     "", "nginx", "Sluice", "ratio", "floor", "to floor", "goal", "met", "",
 ];
 
-/// Characters of the widest cell of each column.
+/// Width in characters of the widest cell of each column.
 fn widths(lines: &[Vec<String>]) -> Vec<usize> {
     let mut widths = Vec::new();
     for line in lines {
@@ -169,10 +169,11 @@ fn widths(lines: &[Vec<String>]) -> Vec<usize> {
     widths
 }
 
-/// Characters beyond which a table's columns move together.
+/// Width in characters above which the gap between columns is narrower.
 const WIDE: usize = 100;
 
-/// A table for a terminal: the first column begins, all others end in line, under titles of two lines (what, unit).
+/// Renders a table for a terminal under titles of two lines (description, unit). The first column is left-aligned,
+/// all others are right-aligned.
 pub fn plain(titles: &[(&str, &str)], rows: &[Vec<String>]) -> String {
     let what = titles.iter().map(|(what, _)| (*what).to_owned());
     let unit = titles.iter().map(|(_, unit)| (*unit).to_owned());
@@ -201,7 +202,7 @@ pub fn plain(titles: &[(&str, &str)], rows: &[Vec<String>]) -> String {
     table
 }
 
-/// The table as Markdown, columns aligned.
+/// Renders the table as Markdown with aligned columns.
 pub fn render(rows: &[Row]) -> String {
     let mut lines = vec![TITLES.map(str::to_owned).to_vec()];
     lines.extend(rows.iter().map(Row::cells));
@@ -227,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goals_compare_what_they_say() {
+    fn goals_compare_with_the_stated_figures() {
         let mut row = Row::new("hit", Unit::CpuPerRequest);
         (row.nginx, row.sluice, row.floor) = (Some(10.0), Some(6.0), Some(5.0));
         assert_eq!(row.clone().goal_ratio(0.62).met, Some(true));
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_tables_end_in_line() {
+    fn columns_of_plain_tables_are_right_aligned() {
         let row = |name: &str, figure: &str| vec![name.to_owned(), figure.to_owned()];
         let table = plain(
             &[("", ""), ("cold", "ms")],

@@ -1,57 +1,57 @@
-//! The byte-range experiment: how long ten bytes in the middle of a big file take that lies behind a slow link, in every
-//! way a cache can fill, and what that costs the origin.
+//! The byte-range experiment: the time for ten bytes in the middle of an uncached file behind a slow origin, for each
+//! fill mode and rival, and the cost for the origin.
 //!
-//! The bed: a file of 10 MiB that holds its own offset every ten bytes, from an origin that sends 1 MiB/s on each
-//! connection, with a strong entity tag and `Vary: Accept-Encoding`. Each cache is started afresh for each round, each
-//! part of a round has a file of its own, and every byte that comes is compared with the one that belongs there.
+//! The file has 10 MiB and holds its own offset every ten bytes. The origin sends 1 MiB/s on each connection, with a
+//! strong ETag and `Vary: Accept-Encoding`. Each cache is started for each round, each client of a round has its own
+//! file, and every received byte is verified.
 
-mod account;
-mod bed;
+mod origin_cost;
 mod report;
+mod test_bed;
 
 use std::path::PathBuf;
 
-use crate::caches::{self, Cache, Rival, Room, SluiceCache};
+use crate::caches::{self, Cache, Capacity, Rival, SluiceCache};
 use crate::rivals::NginxMode;
 
-pub use account::Account;
+pub use origin_cost::OriginCost;
 pub use report::{Report, Row, Times};
 
-use bed::{Bed, Round};
+use test_bed::{Round, TestBed};
 
 /// Length in bytes of the file.
 pub const LENGTH: u64 = 10 << 20;
 
-/// Bytes a second below which a round would take minutes.
+/// Lowest rate of the origin in bytes per second. A round at a lower rate would take minutes.
 pub const RATE_MIN: u64 = 64 << 10;
 
-/// What each cache may keep. A round needs two files.
-const ROOM: Room = Room {
+/// Resources of each cache. A round needs space for two files.
+const CAPACITY: Capacity = Capacity {
     memory: 128 << 20,
     workers: 1,
 };
 
-/// What to measure.
+/// Options of the experiment.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The program `sluice`.
     pub program: PathBuf,
-    /// Sluice's ways to fill that are measured, as its configuration calls them.
+    /// Sluice's fill modes to measure.
     pub fills: Vec<String>,
-    /// Rivals that must be there; without any, those that are installed.
+    /// Rivals to compare with, which must be installed. If empty, all installed rivals.
     pub against: Vec<Rival>,
-    /// No rivals at all.
+    /// Whether to leave out all rivals.
     pub alone: bool,
-    /// Rounds whose medians count.
+    /// Rounds whose medians are reported.
     pub rounds: usize,
-    /// Bytes a second that the origin sends on a connection, at least [`RATE_MIN`].
+    /// Bytes per second that the origin sends on each connection, at least [`RATE_MIN`].
     pub rate: u64,
-    /// Bytes of a slice, for all who fetch by slice.
+    /// Size of a slice in bytes, for Sluice and nginx.
     pub slice: u64,
 }
 
 impl Options {
-    /// All of Sluice's ways and all rivals that are installed, at 1 MiB/s with slices of 1 MiB, three rounds.
+    /// All fill modes and all installed rivals, at 1 MiB/s with slices of 1 MiB, three rounds.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -72,7 +72,7 @@ impl Options {
         })
     }
 
-    fn ways(&self, rival: Rival) -> Vec<Cache> {
+    fn caches_of(&self, rival: Rival) -> Vec<Cache> {
         match rival {
             Rival::Nginx => vec![
                 Cache::Nginx(NginxMode::Cached),
@@ -85,23 +85,29 @@ impl Options {
     }
 }
 
-/// Measures, with lines of progress for `tell`. A cache that does not start or answers wrongly has an error in its row.
+/// Runs the experiment and reports progress to `progress`. If a cache does not start or answers wrongly, its row has
+/// an error.
 ///
-/// Errors: options out of bounds, a rival that was asked for and is not installed, no port for the origin.
-pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
+/// Errors: options out of bounds, a required rival that is not installed, or no port for the origin.
+pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report> {
     anyhow::ensure!((1..=100).contains(&options.rounds), "1 to 100 rounds");
     anyhow::ensure!(options.rate >= RATE_MIN, "a rate of at least 64 KiB/s");
     let usual: &[Rival] = if options.alone { &[] } else { &Rival::ALL };
     let rivals = caches::rivals(&options.against, usual)?;
     let mut contenders = vec![Cache::Direct];
     contenders.extend(options.fills.iter().map(|fill| options.sluice(fill)));
-    contenders.extend(rivals.there.iter().flat_map(|rival| options.ways(*rival)));
+    contenders.extend(
+        rivals
+            .installed
+            .iter()
+            .flat_map(|rival| options.caches_of(*rival)),
+    );
     let mut rows = Vec::new();
     for cache in &contenders {
-        let row = match measure(cache, options, tell) {
+        let row = match measure(cache, options, progress) {
             Ok(rounds) => Row::of(cache.name(), &rounds),
             Err(error) => {
-                tell(&format!("{}: {error:#}", cache.name()));
+                progress(&format!("{}: {error:#}", cache.name()));
                 Row::failed(cache.name(), &error)
             }
         };
@@ -118,16 +124,20 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     })
 }
 
-fn measure(cache: &Cache, options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Vec<Round>> {
-    let bed = Bed::new(options)?;
+fn measure(
+    cache: &Cache,
+    options: &Options,
+    progress: &dyn Fn(&str),
+) -> anyhow::Result<Vec<Round>> {
+    let bed = TestBed::new(options)?;
     (1..=options.rounds)
         .map(|number| {
-            tell(&format!(
+            progress(&format!(
                 "{}: round {number} of {}",
                 cache.name(),
                 options.rounds
             ));
-            let running = cache.start(bed.origin(), ROOM)?;
+            let running = cache.start(bed.origin(), CAPACITY)?;
             bed.round(running.addr(), number)
         })
         .collect()

@@ -1,35 +1,35 @@
-//! What the byte-range experiment found: medians, as a table for people and as JSON.
+//! The report of the byte-range experiment: medians as a table and as JSON.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::account::Account;
-use super::bed::{Round, Timing};
+use super::origin_cost::OriginCost;
+use super::test_bed::{Round, Timing};
 use crate::bench::{median, plain};
 
-/// Something for each request of a round.
+/// One value for each kind of request of a round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Times<T> {
     /// The middle of a cold file.
     pub cold: T,
-    /// The same, asked while the first is under way.
+    /// The same range, requested while the first request is in progress.
     pub same: T,
-    /// The same, asked as soon as the first is answered.
+    /// The same range, requested as soon as the first response is complete.
     pub again: T,
-    /// A range further on, asked at that moment, too.
+    /// A later range, requested at the same moment as `again`.
     #[serde(rename = "far")]
     pub further: T,
-    /// The middle of another cold file, asked when its block is under way from its beginning.
+    /// The middle of another cold file, requested while its block is being fetched from its beginning.
     #[serde(rename = "in")]
     pub inside: T,
-    /// A range that has landed, while the whole file is being fetched.
+    /// A range that has arrived, while the whole file is being fetched.
     pub landed: T,
-    /// One that has not, at that moment, too.
+    /// A range that has not arrived yet, requested at the same moment as `landed`.
     pub gap: T,
-    /// The whole file, cold.
+    /// The whole of a cold file.
     pub whole: T,
-    /// The middle, when all is quiet.
+    /// The middle, when the origin is idle.
     pub warm: T,
 }
 
@@ -49,32 +49,32 @@ impl<T> Times<T> {
     }
 }
 
-/// Medians of what one request took, in milliseconds.
+/// Median times of one kind of request, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Milliseconds {
-    /// To the first byte of the body.
+    /// Time to the first byte of the body.
     pub first: f64,
-    /// To the last.
+    /// Time to the last byte of the body.
     pub total: f64,
 }
 
-/// What was measured with one cache.
+/// Results of one cache.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Its name and way to fill.
+    /// Name of the cache and fill mode.
     pub name: String,
-    /// Why there are no figures.
+    /// Why the cache could not be measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Milliseconds.
+    /// Median times in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ms: Option<Times<Milliseconds>>,
-    /// What the ranges of a cold file cost the origin.
+    /// Cost for the origin of the ranges of the first client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ranges: Option<Account>,
-    /// What the whole file with two ranges beside it cost the origin.
+    pub ranges: Option<OriginCost>,
+    /// Cost for the origin of the whole file and the two ranges of the second client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub file: Option<Account>,
+    pub file: Option<OriginCost>,
 }
 
 impl Row {
@@ -134,15 +134,16 @@ impl Row {
     }
 }
 
-/// To three decimals, which is as much as a clock on a busy machine tells.
+/// The median, rounded to three decimals.
 fn middle(values: impl Iterator<Item = f64>) -> f64 {
     let value = median(values.collect()).unwrap_or_default();
     (value * 1000.0).round() / 1000.0
 }
 
-fn accounts(rounds: &[Round], pick: fn(&Round) -> &Account) -> Account {
-    let all = |figure: fn(&Account) -> f64| middle(rounds.iter().map(|round| figure(pick(round))));
-    Account {
+fn accounts(rounds: &[Round], pick: fn(&Round) -> &OriginCost) -> OriginCost {
+    let all =
+        |figure: fn(&OriginCost) -> f64| middle(rounds.iter().map(|round| figure(pick(round))));
+    OriginCost {
         requests: all(|account| account.requests),
         sent: all(|account| account.sent),
         over_blocks: all(|account| account.over_blocks),
@@ -154,7 +155,7 @@ fn mebibytes(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
 }
 
-/// Milliseconds with as many decimals as tell something.
+/// Formats milliseconds with one decimal below 100, without decimals above.
 fn figure(ms: f64) -> String {
     match ms {
         100.0.. => format!("{ms:.0}"),
@@ -162,22 +163,22 @@ fn figure(ms: f64) -> String {
     }
 }
 
-/// All that was found.
+/// Result of the experiment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Bytes of the file.
     pub length: u64,
-    /// Bytes a second that the origin sends on a connection.
+    /// Bytes per second that the origin sends on each connection.
     pub rate: u64,
-    /// Bytes of a slice.
+    /// Size of a slice in bytes.
     pub slice: u64,
-    /// Rounds whose medians count.
+    /// Rounds whose medians are reported.
     pub rounds: usize,
     /// Names and versions of the rivals.
     pub rivals: Vec<String>,
-    /// A row for each cache.
+    /// One row for each cache.
     pub rows: Vec<Row>,
-    /// What else is to be said.
+    /// Notes about rivals that were left out.
     pub notes: Vec<String>,
 }
 
@@ -201,36 +202,36 @@ const TITLES: [(&str, &str); 16] = [
 ];
 
 const LEGEND: &str = "
-\"origin\" is without a cache. Nothing that is not stored can have its first byte sooner; a whole file
-can be there sooner, since a cache may fetch it over several connections.
+\"origin\" is without a cache. No cache can deliver the first byte of an uncached file sooner. A cache
+can complete a whole file sooner, since it may fetch over several connections.
 
-Ranges of ten bytes, of a file that nobody has asked for:
+Ranges of ten bytes of an uncached file:
   cold    bytes 5000000-5000009
-  same    the same bytes, asked as soon as the origin knows of the first request
-  again   the same bytes, asked as soon as the first client has them
-  far     bytes 9000000-9000009, asked at that moment, too
+  same    the same bytes, requested as soon as the origin has received the first request
+  again   the same bytes, requested as soon as the first response is complete
+  far     bytes 9000000-9000009, requested at the same moment as \"again\"
   req     origin requests for these four;  sent: bytes that the origin sent for them
-  over    those bytes over the bytes of the distinct slices in which the ranges lie
-Of another cold file:
-  in      bytes 5000000-5000009, asked when their slice is on its way from its first byte: who waits
-          for them there waits for what comes before them, for a slice's time at the most
-The whole of another cold file, with two ranges when 2 MiB of it have come:
+  over    those bytes over the size of the slices that contain the ranges
+A range of another uncached file:
+  in      bytes 5000000-5000009, while the fetch of their slice is at its first bytes: the range
+          waits for the bytes before it, at most the time of one slice
+The whole of another uncached file, and two ranges when 2 MiB of it have arrived:
   landed  bytes 1000000-1000009;  gap: bytes 5000000-5000009
   1st     first byte of the whole file;  whole: its last byte
-  file    bytes that the origin sent for all three
+  file    bytes that the origin sent for these three
 Then:
-  warm    bytes 5000000-5000009 of the first file, when all is quiet
-  most    how often the origin sent that wanted byte, of either file, that it sent most often
+  warm    bytes 5000000-5000009 of the first file, when the origin is idle
+  most    highest number of times that the origin sent the same requested byte of either file
 ";
 
 impl Report {
-    /// Errors of Sluice's rows.
+    /// Sluice's rows with an error.
     pub fn failures(&self) -> impl Iterator<Item = &Row> {
         let ours = |row: &&Row| row.error.is_some() && row.name.starts_with("Sluice");
         self.rows.iter().filter(ours)
     }
 
-    /// A table and what its columns mean.
+    /// Renders a table and an explanation of its columns.
     pub fn render(&self) -> String {
         let rivals = match &self.rivals[..] {
             [] => String::new(),
@@ -241,7 +242,7 @@ impl Report {
             rounds => format!("medians of {rounds} rounds"),
         };
         let mut text = format!(
-            "{:.0} MiB behind {:.2} MiB/s a connection, slices of {:.0} KiB, {rounds}{rivals}\n\n",
+            "{:.0} MiB behind {:.2} MiB/s per connection, slices of {:.0} KiB, {rounds}{rivals}\n\n",
             mebibytes(self.length as f64),
             mebibytes(self.rate as f64),
             self.slice as f64 / 1024.0,
@@ -281,9 +282,9 @@ mod tests {
             whole: timing,
             warm: timing,
         };
-        let account = Account {
+        let account = OriginCost {
             requests: ms as f64,
-            ..Account::default()
+            ..OriginCost::default()
         };
         Round {
             times,
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_of_rounds_make_a_row() {
+    fn a_row_contains_the_medians_of_all_rounds() {
         let row = Row::of("Sluice auto".to_owned(), &[round(4), round(60), round(5)]);
         let ms = row.ms.expect("figures");
         assert_eq!((ms.cold.first, ms.warm.total), (5.0, 10.0));
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_fits_a_terminal_and_tells_failures() {
+    fn the_table_fits_a_terminal_and_shows_failures() {
         let mut rounds = [round(4999)];
         rounds[0].seek.over_blocks = 20.0;
         rounds[0].seek.sent = 31e6;

@@ -1,5 +1,5 @@
-//! Many clients at once: for one object that nobody has asked for before, for one that varies, for one that must not be
-//! stored.
+//! Parts `crowd` and `uncacheable`: many concurrent clients request one uncached object, one object with variants,
+//! and one that must not be stored.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -7,25 +7,25 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::{Bed, Options, Who};
+use super::{Options, ServerKind, TestBed};
 use crate::bench::{Route, Sluice, median};
 use crate::figures::{Measured, Spec};
 use crate::load::{self, LoadPlan, LoadResult};
 use crate::origin::{Origin, OriginOptions, Resource};
 use crate::rivals::{Floor, FloorOptions};
 
-/// What the origin takes for an answer: all of the crowd is there before.
+/// Time that the origin takes for a response. All clients have sent their requests before it ends.
 const DELAY: Duration = Duration::from_millis(200);
 
 const LENGTH: u64 = 10_000;
 
-/// Values of the field that the varying object varies on.
+/// Values of Accept-Language for which the object has variants.
 const VARIANTS: [&str; 4] = ["de", "en", "fr", "it"];
 
-/// Rounds of the comparison with a plain route, each of both.
+/// Number of runs of each route.
 const ROUNDS: usize = 3;
 
-/// Connections at once of the load that the servers' speed limits.
+/// Concurrent connections of the load whose throughput the server limits.
 const BUSY: usize = 64;
 
 const TIMEOUT_SECONDS: f64 = 60.0;
@@ -33,14 +33,14 @@ const TIMEOUT_SECONDS: f64 = 60.0;
 pub(super) fn specs(options: &Options) -> Vec<Spec> {
     let crowd = |what: &str| format!("{} clients, one object {what}", options.clients);
     vec![
-        Spec::new("crowd", crowd("not yet asked for"), "origin requests").most(1.0),
-        Spec::new("crowd_errors", crowd("not yet asked for"), "errors").most(0.0),
+        Spec::new("crowd", crowd("not cached"), "origin requests").most(1.0),
+        Spec::new("crowd_errors", crowd("not cached"), "errors").most(0.0),
         Spec::new("vary", crowd("with 4 variants"), "origin requests").most(4.0),
         Spec::new("vary_errors", crowd("with 4 variants"), "errors").most(0.0),
     ]
 }
 
-pub(super) fn measure(bed: &Bed<'_>, measured: &mut Measured) -> anyhow::Result<()> {
+pub(super) fn measure(bed: &TestBed<'_>, measured: &mut Measured) -> anyhow::Result<()> {
     let origin = Origin::start(OriginOptions::default())?;
     let lasting = |resource: Resource| resource.delay_head(DELAY).cache_control("max-age=3600");
     origin.serve("/object", lasting(Resource::offset(LENGTH)));
@@ -52,7 +52,7 @@ pub(super) fn measure(bed: &Bed<'_>, measured: &mut Measured) -> anyhow::Result<
     });
     origin.serve("/varying", varying);
     let server = bed.start(origin.addr(), &[])?;
-    bed.tell("a crowd for one object");
+    bed.progress("a crowd for one object");
     let result = load::run(crowd(server.addr(), "/object", bed.options.clients))?;
     measured.put(
         "crowd",
@@ -60,8 +60,8 @@ pub(super) fn measure(bed: &Bed<'_>, measured: &mut Measured) -> anyhow::Result<
     );
     measured.put("crowd_errors", result.errors.total() as f64);
 
-    bed.tell("a crowd for one object with variants");
-    let errors = ask_variants(server.addr(), bed.options.clients)?;
+    bed.progress("a crowd for one object with variants");
+    let errors = request_variants(server.addr(), bed.options.clients)?;
     measured.put(
         "vary",
         origin.read_record(|seen| seen.count("/varying")) as f64,
@@ -70,7 +70,7 @@ pub(super) fn measure(bed: &Bed<'_>, measured: &mut Measured) -> anyhow::Result<
     Ok(())
 }
 
-/// Each client asks once, on a connection of its own, for all bytes.
+/// A load in which each client sends one request on its own connection and verifies all bytes.
 fn crowd(server: SocketAddr, path: &str, clients: usize) -> LoadPlan {
     LoadPlan {
         connections: clients,
@@ -82,8 +82,9 @@ fn crowd(server: SocketAddr, path: &str, clients: usize) -> LoadPlan {
     }
 }
 
-/// As many clients for each variant, all at once; how many did not get theirs.
-fn ask_variants(server: SocketAddr, clients: usize) -> anyhow::Result<u64> {
+/// Requests all variants at the same time, with an equal number of clients for each. Returns the number of failed
+/// requests.
+fn request_variants(server: SocketAddr, clients: usize) -> anyhow::Result<u64> {
     let results: Vec<LoadResult> = thread::scope(|scope| {
         let loads: Vec<_> = VARIANTS
             .iter()
@@ -97,29 +98,43 @@ fn ask_variants(server: SocketAddr, clients: usize) -> anyhow::Result<u64> {
                 scope.spawn(move || load::run(plan))
             })
             .collect();
-        let joined = loads.into_iter().map(|load| {
-            let joined = load.join();
-            joined.map_err(|_| anyhow::anyhow!("a client panicked"))?
+        let results = loads.into_iter().map(|load| {
+            let result = load.join();
+            result.map_err(|_| anyhow::anyhow!("a client panicked"))?
         });
-        joined.collect::<anyhow::Result<_>>()
+        results.collect::<anyhow::Result<_>>()
     })?;
     Ok(results.iter().map(|result| result.errors.total()).sum())
 }
 
 pub(super) fn uncacheable_specs(options: &Options) -> Vec<Spec> {
     let slow = format!("{} clients, one object that is no-store", options.clients);
-    let fast = format!("{BUSY} clients, the same from a fast origin");
+    let fast = format!("{BUSY} clients, the same with a fast origin");
     vec![
-        Spec::new("uncacheable", format!("{slow}: over plain"), "").least(0.9),
+        Spec::new(
+            "uncacheable",
+            format!("{slow}: ratio to a route without a cache"),
+            "",
+        )
+        .least(0.9),
         Spec::new("uncacheable_rate", slow, "requests/s"),
-        Spec::new("uncacheable_fast", format!("{fast}: over plain"), "").least(0.9),
+        Spec::new(
+            "uncacheable_fast",
+            format!("{fast}: ratio to a route without a cache"),
+            "",
+        )
+        .least(0.9),
         Spec::new("uncacheable_fast_rate", fast, "requests/s"),
     ]
 }
 
-/// The throughput of a route with a cache over that of one without, in the same program, in turns.
-pub(super) fn measure_uncacheable(bed: &Bed<'_>, measured: &mut Measured) -> anyhow::Result<()> {
-    if bed.who == Who::Nginx {
+/// Compares the throughput of a route with a cache with that of a route without one in the same process. Runs
+/// alternate.
+pub(super) fn measure_uncacheable(
+    bed: &TestBed<'_>,
+    measured: &mut Measured,
+) -> anyhow::Result<()> {
+    if bed.kind == ServerKind::Nginx {
         return Ok(());
     }
     let origin = Origin::start(OriginOptions {
@@ -130,7 +145,7 @@ pub(super) fn measure_uncacheable(bed: &Bed<'_>, measured: &mut Measured) -> any
         .delay_head(DELAY)
         .cache_control("no-store");
     origin.serve_rest(object);
-    bed.tell("a crowd for an object that must not be stored");
+    bed.progress("a crowd for an object that must not be stored");
     let (ratio, rate) = compare(bed, origin.addr(), bed.options.clients)?;
     measured.put("uncacheable", ratio);
     measured.put("uncacheable_rate", rate);
@@ -139,15 +154,20 @@ pub(super) fn measure_uncacheable(bed: &Bed<'_>, measured: &mut Measured) -> any
         headers: vec![("Cache-Control".to_owned(), "no-store".to_owned())],
         ..FloorOptions::new(LENGTH)
     })?;
-    bed.tell("the same from an origin that answers at once");
+    bed.progress("the same from an origin that answers at once");
     let (ratio, rate) = compare(bed, floor.addr(), BUSY.min(bed.options.clients))?;
     measured.put("uncacheable_fast", ratio);
     measured.put("uncacheable_fast_rate", rate);
     Ok(())
 }
 
-/// The ratio, and the throughput of the route with a cache, of medians over [`ROUNDS`].
-fn compare(bed: &Bed<'_>, origin: SocketAddr, connections: usize) -> anyhow::Result<(f64, f64)> {
+/// Returns the throughput with the cache divided by that without, and the throughput with the cache. Both are medians
+/// over [`ROUNDS`].
+fn compare(
+    bed: &TestBed<'_>,
+    origin: SocketAddr,
+    connections: usize,
+) -> anyhow::Result<(f64, f64)> {
     let mut options = bed.sluice(origin, &[]);
     options.routes = vec![Route {
         path: "/plain/*".to_owned(),
@@ -166,7 +186,7 @@ fn compare(bed: &Bed<'_>, origin: SocketAddr, connections: usize) -> anyhow::Res
         })?;
         let errors = result.errors.total();
         anyhow::ensure!(errors == 0, "{path}: {:?}", result.errors);
-        bed.tell(&format!("{path}: {:.0} requests/s", result.rate()));
+        bed.progress(&format!("{path}: {:.0} requests/s", result.rate()));
         Ok(result.rate())
     };
     let (mut plain, mut cached) = (Vec::new(), Vec::new());

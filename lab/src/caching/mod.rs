@@ -1,6 +1,6 @@
-//! The caching experiment: what a crowd, a dead origin and a page that lives for a second cost the origin and the clients.
+//! The caching experiment: the cost of crowds, failing origins and short lifetimes for the origin and the clients.
 //!
-//! Everything runs on loopback with the lab's own origin, in this order for Sluice and then for the rival.
+//! All servers run on loopback with the lab's origin. Sluice runs through all parts first, then the rival.
 
 mod crowd;
 mod dead;
@@ -24,18 +24,18 @@ use crate::rivals::{Nginx, NginxMode, NginxOptions};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
-    /// Many clients ask at once for one object that nobody has asked for.
+    /// Many clients request one uncached object at the same time.
     Crowd,
-    /// They ask for one that must not be stored.
+    /// Many clients request an object that must not be stored.
     Uncacheable,
-    /// The origin dies, and what is stale may be used.
+    /// The origin fails while stale objects may be served.
     Dead,
-    /// A page that is made slowly and lives for a second.
+    /// A page that is generated slowly and lives for a second.
     Micro,
 }
 
 impl Part {
-    /// All, in their order.
+    /// All parts, in the order in which they run.
     pub const ALL: [Part; 4] = [Part::Crowd, Part::Uncacheable, Part::Dead, Part::Micro];
 }
 
@@ -53,25 +53,25 @@ impl FromStr for Part {
     }
 }
 
-/// What to do.
+/// Options of the experiment.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The program `sluice`.
     pub program: PathBuf,
-    /// Whether nginx goes through the same; it is an error then if it is not installed.
+    /// Whether nginx is measured, too. It must be installed then.
     pub nginx: bool,
-    /// Which parts; all if there are none.
+    /// Parts to run; if empty, all.
     pub parts: Vec<Part>,
-    /// How long the load lasts while the origin is dead, and on the page that lives for a second.
+    /// Duration in seconds of the loads of the parts `dead` and `micro`.
     pub seconds: f64,
-    /// Clients of a crowd.
+    /// Number of clients of a crowd.
     pub clients: usize,
-    /// Requests a second of loads with a constant rate.
+    /// Requests per second of loads with a fixed rate.
     pub rate: f64,
 }
 
 impl Options {
-    /// A thousand clients, a minute, 2,000 requests a second, Sluice alone.
+    /// 1,000 clients, one minute, 2,000 requests per second, Sluice alone.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -89,7 +89,7 @@ impl Options {
         anyhow::ensure!((4..=5000).contains(&self.clients), "4 to 5000 clients");
         anyhow::ensure!(
             within(1.0, self.rate, 1e6),
-            "1 to 1000000 requests a second"
+            "1 to 1000000 requests per second"
         );
         Ok(())
     }
@@ -99,25 +99,25 @@ impl Options {
     }
 }
 
-/// What was found.
+/// Result of the experiment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Seconds of the longer loads.
+    /// Duration in seconds of the longer loads.
     pub seconds: f64,
-    /// Clients of a crowd.
+    /// Number of clients of a crowd.
     pub clients: usize,
-    /// Requests a second of loads with a constant rate.
+    /// Requests per second of loads with a fixed rate.
     pub rate: f64,
-    /// The rival's name and version, if one was measured.
+    /// Name and version of the rival, if one was measured.
     pub rival: Option<String>,
-    /// Figures and goals.
+    /// Figures with their goals.
     pub figures: Vec<Figure>,
-    /// What else is worth knowing, and what could not be measured.
+    /// Remarks, including values that could not be measured and why.
     pub notes: Vec<String>,
 }
 
 impl Report {
-    /// The table and the notes.
+    /// Renders the table and the notes.
     pub fn render(&self) -> String {
         let mut text = format!(
             "{} clients, loads of {} s, {} requests/s\n\n",
@@ -131,19 +131,19 @@ impl Report {
     }
 }
 
-/// Measures, with lines of progress for `tell`.
+/// Runs the experiment and reports progress to `progress`.
 ///
-/// Errors: options out of bounds, or a rival that is not installed. What can't be measured is a note.
-pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
+/// Errors: options out of bounds, or a rival that is not installed. A part that can't be measured becomes a note.
+pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report> {
     options.check()?;
     raise_descriptor_limit()?;
-    let asked: &[Rival] = if options.nginx { &[Rival::Nginx] } else { &[] };
-    let rivals = caches::rivals(asked, &[])?;
+    let required: &[Rival] = if options.nginx { &[Rival::Nginx] } else { &[] };
+    let rivals = caches::rivals(required, &[])?;
     let parts = || Part::ALL.into_iter().filter(|part| options.wants(*part));
-    let sluice = measure(Who::Sluice, parts(), options, tell);
+    let sluice = measure(ServerKind::Sluice, parts(), options, progress);
     let nginx = options
         .nginx
-        .then(|| measure(Who::Nginx, parts(), options, tell));
+        .then(|| measure(ServerKind::Nginx, parts(), options, progress));
     let specs = parts().flat_map(|part| part.specs(options)).collect();
     let mut notes = rivals.notes;
     notes.extend(sluice.notes.iter().cloned());
@@ -158,18 +158,22 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     })
 }
 
-/// All parts with one server.
+/// Runs all parts with one server.
 fn measure(
-    who: Who,
+    kind: ServerKind,
     parts: impl Iterator<Item = Part>,
     options: &Options,
-    tell: &dyn Fn(&str),
+    progress: &dyn Fn(&str),
 ) -> Measured {
     let mut measured = Measured::default();
     for part in parts {
-        let bed = Bed { who, options, tell };
-        let name = format!("{}: {part:?}", who.name());
-        measured.part(&name, tell, |measured| part.measure(&bed, measured));
+        let bed = TestBed {
+            kind,
+            options,
+            progress,
+        };
+        let name = format!("{}: {part:?}", kind.name());
+        measured.part(&name, progress, |measured| part.measure(&bed, measured));
     }
     measured
 }
@@ -184,7 +188,7 @@ impl Part {
         }
     }
 
-    fn measure(self, bed: &Bed<'_>, measured: &mut Measured) -> anyhow::Result<()> {
+    fn measure(self, bed: &TestBed<'_>, measured: &mut Measured) -> anyhow::Result<()> {
         match self {
             Part::Crowd => crowd::measure(bed, measured),
             Part::Uncacheable => crowd::measure_uncacheable(bed, measured),
@@ -194,33 +198,33 @@ impl Part {
     }
 }
 
-/// Whose turn it is.
+/// The server that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Who {
+enum ServerKind {
     Sluice,
     Nginx,
 }
 
-impl Who {
+impl ServerKind {
     fn name(self) -> &'static str {
         match self {
-            Who::Sluice => "Sluice",
-            Who::Nginx => "nginx",
+            ServerKind::Sluice => "Sluice",
+            ServerKind::Nginx => "nginx",
         }
     }
 }
 
-/// One server's turn at a part.
-struct Bed<'a> {
-    who: Who,
+/// The server, options and progress output of one run of a part.
+struct TestBed<'a> {
+    kind: ServerKind,
     options: &'a Options,
-    tell: &'a dyn Fn(&str),
+    progress: &'a dyn Fn(&str),
 }
 
-/// An origin that is silent for so long counts as failed.
+/// Time in milliseconds after which a silent origin counts as failed.
 const SILENCE_MS: u64 = 1000;
 
-/// How long a page of the part `micro` lives, and what is fetched anew behind its back, by the configuration.
+/// Sluice's settings for the part `micro`: lifetime and revalidation in the background.
 const MICRO: [(&str, &str); 2] = [
     ("valid", "{ 200 = \"1s\" }"),
     ("stale_while_revalidate", "\"30s\""),
@@ -240,19 +244,20 @@ impl Server {
     }
 }
 
-impl Bed<'_> {
-    fn tell(&self, what: &str) {
-        (self.tell)(&format!("{}: {what}", self.who.name()));
+impl TestBed<'_> {
+    fn progress(&self, what: &str) {
+        (self.progress)(&format!("{}: {what}", self.kind.name()));
     }
 
-    /// Starts the server, empty, with two workers. `settings` are Sluice's; nginx has its own way to say the same.
+    /// Starts an empty server with one worker per core. `settings` are Sluice's; nginx has equivalent settings in its
+    /// configuration.
     fn start(&self, origin: SocketAddr, settings: &[(&str, &str)]) -> anyhow::Result<Server> {
-        match self.who {
-            Who::Sluice => {
+        match self.kind {
+            ServerKind::Sluice => {
                 let options = self.sluice(origin, settings);
                 Ok(Server::Sluice(Box::new(Sluice::start(&options)?)))
             }
-            Who::Nginx => {
+            ServerKind::Nginx => {
                 let mode = NginxMode::Graceful(SILENCE_MS);
                 let mut options = NginxOptions::new(mode, Some(origin));
                 options.workers = workers();
@@ -284,14 +289,14 @@ fn workers() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Asks once, for a whole and right answer.
+/// Requests a path once, so that it is stored.
 fn fill(server: SocketAddr, path: &str) -> anyhow::Result<()> {
     let reply = client::get(server, path, &[])?;
     anyhow::ensure!(reply.status == 200, "{path}: status {}", reply.status);
     Ok(())
 }
 
-/// Waits as long as what is stored needs to become stale. What a cache knows of time counts in whole seconds.
-fn let_go_stale(lifetime: Duration) {
+/// Waits until stored responses are stale. Caching headers count in whole seconds.
+fn wait_until_stale(lifetime: Duration) {
     thread::sleep(lifetime + Duration::from_millis(1100));
 }

@@ -1,4 +1,4 @@
-//! Strict decoding of a response body as its framing says (RFC 9112, section 6 and 7).
+//! Strict decoding of a response body according to its framing (RFC 9112 sections 6 and 7).
 
 use super::ReadError;
 use super::reply::Head;
@@ -6,19 +6,19 @@ use super::reply::Head;
 /// How a body ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyEnd {
-    /// Where its framing says.
+    /// At the end given by its framing.
     Complete,
-    /// With the connection, which is the framing of this body.
+    /// At the close of the connection, which delimits this body.
     AtClose,
-    /// By an orderly close before its end.
+    /// The connection was closed before the end given by the framing.
     Closed,
-    /// By a reset.
+    /// The connection was reset.
     Reset,
-    /// Nothing more came in time.
+    /// No more bytes arrived within the timeout.
     Stalled,
 }
 
-/// Longest line of chunk framing or trailers.
+/// Longest line of chunk framing or trailers, in bytes.
 const LINE_MAX: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ enum State {
     Done,
 }
 
-/// Decodes one body.
+/// The decoder of one body.
 pub(super) struct Decoder {
     state: State,
     pub(super) trailers: Vec<(String, String)>,
@@ -44,7 +44,7 @@ impl Decoder {
         let lengths = head.all("content-length");
         let bodiless = method == "HEAD" || matches!(head.status, 100..=199 | 204 | 304);
         if !coding.is_empty() && !lengths.is_empty() {
-            return Err(malformed("Transfer-Encoding beside Content-Length"));
+            return Err(malformed("Transfer-Encoding and Content-Length"));
         }
         let state = match (&coding[..], &lengths[..]) {
             _ if bodiless => State::Done,
@@ -75,7 +75,7 @@ impl Decoder {
         }
     }
 
-    /// Takes what it can from `input` and appends the data to `body`; says how much it took.
+    /// Decodes a part of `input`, appends the content to `body`, and returns the number of bytes consumed.
     pub(super) fn decode(&mut self, input: &[u8], body: &mut Vec<u8>) -> Result<usize, ReadError> {
         let mut used = 0;
         loop {
@@ -117,11 +117,11 @@ impl Decoder {
         }
     }
 
-    /// Takes a size line or a trailer line, if a whole one is there.
+    /// Decodes a chunk-size line or a trailer line if it is complete.
     fn line(&mut self, rest: &[u8]) -> Result<usize, ReadError> {
         let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
             return match rest.len() > LINE_MAX {
-                true => Err(malformed("a line without end")),
+                true => Err(malformed("a line is too long")),
                 false => Ok(0),
             };
         };

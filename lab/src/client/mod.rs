@@ -1,11 +1,11 @@
-//! A blocking HTTP/1.1 client on real sockets for tests: low-level, strict, and with a time limit on everything.
+//! A blocking HTTP/1.1 client for tests: low-level and strict, on real sockets, with a timeout for each operation.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), sluice_lab::client::ReadError> {
 //! # let address = "127.0.0.1:8080".parse().expect("an address");
 //! let reply = sluice_lab::client::get(address, "/film.mp4", &[("Range", "bytes=5000000-5000009")])?;
 //! assert_eq!(reply.status, 206);
-//! reply.verify_offset(5_000_000).expect("the bytes asked for");
+//! reply.verify_offset(5_000_000).expect("the requested bytes");
 //! # Ok(())
 //! # }
 //! ```
@@ -25,31 +25,31 @@ pub use reply::{ContentRange, Head, Part, Reply};
 
 use body::Decoder;
 
-/// Time limit of a connect, a write or a read, unless another is set.
+/// Default timeout of a connect, a write or a read.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Largest head that is read.
+/// Longest head in bytes.
 const HEAD_MAX: usize = 1 << 20;
 
 /// Why a reply could not be read.
 #[derive(Debug)]
 pub enum ReadError {
-    /// Nothing came for too long.
+    /// No bytes arrived within the timeout.
     Timeout,
-    /// The connection was closed in order before a head was complete; the bytes that had come.
+    /// The connection was closed before a head was complete. Contains the bytes received.
     Closed(Vec<u8>),
     /// The connection was reset before a head was complete.
     Reset,
-    /// What came is not HTTP/1.1 as its RFC has it.
+    /// The response violates RFC 9112. The text says how.
     Malformed(String),
-    /// Something else.
+    /// Another I/O error.
     Io(io::Error),
 }
 
 impl fmt::Display for ReadError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ReadError::Timeout => write!(out, "nothing came in time"),
+            ReadError::Timeout => write!(out, "no bytes arrived within the timeout"),
             ReadError::Closed(bytes) => {
                 write!(out, "closed after {:?}", String::from_utf8_lossy(bytes))
             }
@@ -72,27 +72,27 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// What the other side has done with the connection.
+/// What happened on the connection while the client waited for its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Closing {
-    /// Closed in order.
+    /// The server has closed the connection with a FIN.
     Fin,
-    /// Reset.
+    /// The server has reset the connection.
     Reset,
-    /// Bytes came instead, and wait to be read.
+    /// The server has sent more bytes, which can be read.
     Data,
-    /// Nothing within the time.
+    /// Nothing happened within the timeout.
     Open,
 }
 
-/// Where a connection comes from and how it is set up.
+/// Source address and options of a connection.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// Address to come from, such as 127.0.0.7.
+    /// Source address, as in 127.0.0.7.
     pub source: Option<IpAddr>,
-    /// Time limit of the connect and of each read and write.
+    /// Timeout of the connect and of each read and write.
     pub timeout: Duration,
-    /// Size of the receive buffer in the kernel, so that back-pressure shows early.
+    /// Size of the receive buffer in the kernel. A small one causes back-pressure early.
     pub receive_buffer: Option<usize>,
 }
 
@@ -106,7 +106,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// One connection.
+/// A connection to a server.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
@@ -116,7 +116,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects with the default options.
     pub fn connect(address: SocketAddr) -> io::Result<Client> {
         Client::connect_with(address, &ClientOptions::default())
     }
@@ -133,7 +133,7 @@ impl Client {
         )
     }
 
-    /// Connects as the options say.
+    /// Connects with these options.
     pub fn connect_with(address: SocketAddr, options: &ClientOptions) -> io::Result<Client> {
         let socket = Socket::new(
             Domain::for_address(address),
@@ -159,23 +159,23 @@ impl Client {
         })
     }
 
-    /// Another time limit for each read and write.
+    /// Sets the timeout of each read and write.
     pub fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(timeout))?;
         self.stream.set_write_timeout(Some(timeout))
     }
 
-    /// This side's address.
+    /// The client's address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.stream.local_addr()
     }
 
-    /// The socket itself.
+    /// The socket.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Sends these bytes as they are; times of the next reply count from here.
+    /// Sends these bytes unchanged. Times of the next reply count from here.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.began = Instant::now();
         self.stream.write_all(bytes)
@@ -208,12 +208,12 @@ impl Client {
         self.send_raw(&[request.as_bytes(), body].concat())
     }
 
-    /// GET, and its reply.
+    /// Sends a GET and returns its reply.
     pub fn get(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Reply, ReadError> {
         self.request("GET", target, headers, b"")
     }
 
-    /// A request, and its reply.
+    /// Sends a request and returns its reply.
     pub fn request(
         &mut self,
         method: &str,
@@ -225,14 +225,14 @@ impl Client {
         self.read_reply_to(method)
     }
 
-    /// The reply to a request that was not HEAD.
+    /// Reads the reply to a request other than HEAD.
     pub fn read_response(&mut self) -> Result<Reply, ReadError> {
         self.read_reply_to("GET")
     }
 
-    /// The reply to a request with this method: interim responses, the final head, and its body.
+    /// Reads the reply to a request with this method: interim responses, the final head, and its body.
     ///
-    /// A body that ends too early is no error here: see [`Reply::truncated`]. A 101 is final.
+    /// A truncated body is not an error: see [`Reply::truncated`]. A 101 counts as final.
     pub fn read_reply_to(&mut self, method: &str) -> Result<Reply, ReadError> {
         let mut interim = Vec::new();
         let head = loop {
@@ -264,7 +264,7 @@ impl Client {
         })
     }
 
-    /// The next head, interim or final, and nothing of what follows.
+    /// Reads the next head, interim or final, without the body.
     pub fn read_head(&mut self) -> Result<Head, ReadError> {
         loop {
             if let Some(length) = reply::head_length(&self.unread) {
@@ -273,7 +273,7 @@ impl Client {
                 return Ok(head);
             }
             if self.unread.len() > HEAD_MAX {
-                return Err(ReadError::Malformed("a head without end".to_owned()));
+                return Err(ReadError::Malformed("a head is too long".to_owned()));
             }
             if self.fill()? == 0 {
                 return Err(ReadError::Closed(std::mem::take(&mut self.unread)));
@@ -281,20 +281,20 @@ impl Client {
         }
     }
 
-    /// Exactly `count` bytes of what comes next, whatever its framing; fewer only at the end of the connection.
+    /// Reads exactly `count` bytes without interpreting them; fewer only at the end of the connection.
     pub fn read_some(&mut self, count: usize) -> Result<Vec<u8>, ReadError> {
         while self.unread.len() < count && self.fill()? > 0 {}
         let count = count.min(self.unread.len());
         Ok(self.unread.drain(..count).collect())
     }
 
-    /// All that comes until the connection ends.
+    /// Reads all bytes until the connection ends.
     pub fn read_to_end(&mut self) -> Result<Vec<u8>, ReadError> {
         while self.fill()? > 0 {}
         Ok(std::mem::take(&mut self.unread))
     }
 
-    /// Waits up to `within` for the other side to close, and tells how.
+    /// Waits up to `within` for the server to close the connection.
     pub fn wait_closed(&mut self, within: Duration) -> io::Result<Closing> {
         if !self.unread.is_empty() {
             return Ok(Closing::Data);
@@ -316,17 +316,17 @@ impl Client {
         closing
     }
 
-    /// Closes the sending side only.
+    /// Closes the sending direction of the connection.
     pub fn finish_sending(&self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)
     }
 
-    /// Ends the connection with a reset.
+    /// Resets the connection.
     pub fn reset(self) -> io::Result<()> {
         socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))
     }
 
-    /// Decodes what is there or comes next; the body's end, once it is reached.
+    /// Reads and decodes a body until it ends. Returns how it ended.
     fn read_body(
         &mut self,
         decoder: &mut Decoder,
@@ -361,7 +361,7 @@ impl Client {
     }
 }
 
-/// GET on a connection of its own.
+/// Sends a GET on a new connection and returns its reply.
 pub fn get(
     address: SocketAddr,
     target: &str,
@@ -370,7 +370,7 @@ pub fn get(
     once(address, "GET", target, headers, b"")
 }
 
-/// A request on a connection of its own, with `Connection: close`.
+/// Sends a request with `Connection: close` on a new connection and returns its reply.
 pub fn once(
     address: SocketAddr,
     method: &str,

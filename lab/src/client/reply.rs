@@ -1,4 +1,4 @@
-//! A reply as the test client read it, and the checks that tests make on it.
+//! A reply as read by the test client, and checks of its content.
 
 use std::time::Duration;
 
@@ -6,34 +6,34 @@ use super::ReadError;
 use super::body::BodyEnd;
 use crate::offset;
 
-/// A status line and its fields.
+/// A status line and headers.
 #[derive(Debug, Clone)]
 pub struct Head {
     /// Status code.
     pub status: u16,
     /// Reason phrase.
     pub reason: String,
-    /// Fields in their order, names as they came.
+    /// Headers in order, with names as received.
     pub headers: Vec<(String, String)>,
 }
 
 impl Head {
-    /// The first value of a field, by its name in any case.
+    /// The first value of a header; the name is compared case-insensitively.
     pub fn header(&self, name: &str) -> Option<&str> {
         first(&self.headers, name)
     }
 
-    /// All values of a field.
+    /// All values of a header.
     pub fn all(&self, name: &str) -> Vec<&str> {
         all(&self.headers, name)
     }
 
-    /// The Content-Range field, if there is one that can be read.
+    /// The parsed Content-Range; `None` if it is missing or invalid.
     pub fn content_range(&self) -> Option<ContentRange> {
         self.header("content-range").and_then(ContentRange::parse)
     }
 
-    /// Strict: CRLF everywhere, no folding, no space before a colon, no control bytes.
+    /// Parses a head strictly: CRLF everywhere, no folding, no space before a colon, no control characters.
     pub(super) fn parse(bytes: &[u8]) -> Result<Head, ReadError> {
         let text = String::from_utf8_lossy(bytes);
         let mut lines = text.trim_end_matches("\r\n").split("\r\n");
@@ -80,22 +80,22 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Length of the head at the beginning of `bytes`, with its empty line.
+/// Length of the head at the beginning of `bytes`, including its empty line; `None` if it is incomplete.
 pub(super) fn head_length(bytes: &[u8]) -> Option<usize> {
     let at = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     Some(at + 4)
 }
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// 1xx responses that came before.
+    /// Interim (1xx) responses before the final one.
     pub interim: Vec<Head>,
     /// Status code.
     pub status: u16,
     /// Reason phrase.
     pub reason: String,
-    /// Fields in their order, names as they came.
+    /// Headers in order, with names as received.
     pub headers: Vec<(String, String)>,
     /// The body without its framing.
     pub body: Vec<u8>,
@@ -103,24 +103,24 @@ pub struct Reply {
     pub trailers: Vec<(String, String)>,
     /// How the body ended.
     pub end: BodyEnd,
-    /// From the sending of the request to the end of the head.
+    /// Time from sending the request to the end of the head.
     pub first_byte: Duration,
-    /// From the sending of the request to the end of the body.
+    /// Time from sending the request to the end of the body.
     pub total: Duration,
 }
 
 impl Reply {
-    /// Whether the body ended before its framing says.
+    /// Whether the body ended before the end given by its framing.
     pub fn truncated(&self) -> bool {
         !matches!(self.end, BodyEnd::Complete | BodyEnd::AtClose)
     }
 
-    /// The first value of a field, by its name in any case.
+    /// The first value of a header; the name is compared case-insensitively.
     pub fn header(&self, name: &str) -> Option<&str> {
         first(&self.headers, name)
     }
 
-    /// All values of a field.
+    /// All values of a header.
     pub fn header_all(&self, name: &str) -> Vec<&str> {
         all(&self.headers, name)
     }
@@ -130,17 +130,17 @@ impl Reply {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The Content-Range field, if there is one that can be read.
+    /// The parsed Content-Range; `None` if it is missing or invalid.
     pub fn content_range(&self) -> Option<ContentRange> {
         self.header("content-range").and_then(ContentRange::parse)
     }
 
-    /// Checks that the body is whole and the plain offset body from `position` on.
+    /// Checks that the body is complete and is version 0 of the offset body, from offset `position` on.
     pub fn verify_offset(&self, position: u64) -> Result<(), String> {
         self.verify_version(0, position)
     }
 
-    /// Checks that the body is whole and the offset body of `version` from `position` on.
+    /// Checks that the body is complete and is this version of the offset body, from offset `position` on.
     pub fn verify_version(&self, version: u32, position: u64) -> Result<(), String> {
         if self.truncated() {
             return Err(format!(
@@ -152,13 +152,13 @@ impl Reply {
         offset::verify_version(version, position, &self.body).map_err(|wrong| wrong.to_string())
     }
 
-    /// Checks that this is the whole plain offset body of `length` bytes, with status 200.
+    /// Checks that the status is 200 and the body is the whole offset body of `length` bytes.
     pub fn verify_whole(&self, length: u64) -> Result<(), String> {
         self.expect(200, length)?;
         self.verify_offset(0)
     }
 
-    /// Checks that this is a 206 with the bytes `first` to `last` of an offset body of `complete` bytes, and says so.
+    /// Checks that the reply is a 206 with the bytes `first` to `last` of an offset body of `complete` bytes.
     pub fn verify_range(&self, first: u64, last: u64, complete: u64) -> Result<(), String> {
         self.expect(206, last - first + 1)?;
         let expected = ContentRange {
@@ -184,7 +184,7 @@ impl Reply {
         Ok(())
     }
 
-    /// The parts of a multipart/byteranges body (RFC 9110, 14.6).
+    /// The parts of a multipart/byteranges body (RFC 9110 section 14.6).
     pub fn parts(&self) -> Result<Vec<Part>, String> {
         let kind = self.header("content-type").unwrap_or("");
         let boundary = kind
@@ -215,14 +215,14 @@ impl Reply {
     }
 }
 
-/// A Content-Range with a range (RFC 9110, 14.4).
+/// A Content-Range with a range (RFC 9110 section 14.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentRange {
     /// First byte.
     pub first: u64,
     /// Last byte.
     pub last: u64,
-    /// Complete length, where it is known.
+    /// Complete length; `None` if the server sent `*`.
     pub complete: Option<u64>,
 }
 
@@ -245,11 +245,11 @@ impl ContentRange {
 /// One part of a multipart/byteranges body.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// Its Content-Range.
+    /// Content-Range of the part.
     pub range: ContentRange,
-    /// Its fields.
+    /// Headers of the part.
     pub headers: Vec<(String, String)>,
-    /// Its bytes.
+    /// Content of the part.
     pub body: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! What a disk has done so far, and what iostat makes of two such moments.
+//! Counters of a disk, and the figures of iostat computed from two readings.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt as _;
@@ -9,42 +9,42 @@ use anyhow::Context as _;
 use rustix::fs::{major, minor};
 use serde::Serialize;
 
-/// Counters of a disk, up to some moment.
+/// Counters of a disk since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Reads that are done.
+    /// Completed reads.
     pub reads: u64,
-    /// Writes that are done.
+    /// Completed writes.
     pub writes: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Sum, over the requests that are done, of the times from arrival to answer.
+    /// Sum of the times from arrival to completion of all completed requests.
     pub waited: Duration,
-    /// Time in which there was a request to work on.
+    /// Time in which at least one request was in progress.
     pub busy: Duration,
 }
 
-/// What iostat prints of a disk.
+/// The figures that iostat prints for a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Usage {
-    /// Reads a second.
+    /// Reads per second.
     pub reads: f64,
-    /// Writes a second.
+    /// Writes per second.
     pub writes: f64,
-    /// Bytes read a second.
+    /// Bytes read per second.
     pub read_bytes: f64,
-    /// Bytes written a second.
+    /// Bytes written per second.
     pub written_bytes: f64,
-    /// Milliseconds that a request took from arrival to answer, mean.
+    /// Mean time of a request from arrival to completion, in milliseconds.
     pub wait_ms: f64,
-    /// Share of the time in which there was a request to work on.
+    /// Share of the time in which at least one request was in progress.
     pub utilization: f64,
 }
 
 impl Activity {
-    /// What was done between `earlier` and this, which lies so many seconds later.
+    /// The figures for the time between `earlier` and this reading, `seconds` later.
     pub fn since(&self, earlier: &Activity, seconds: f64) -> Usage {
         let seconds = seconds.max(1e-9);
         let per_second = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
@@ -69,12 +69,12 @@ impl Activity {
     }
 }
 
-/// Bytes of a sector, as the kernel counts them for every disk.
+/// Size of a sector in bytes, as the kernel counts for every disk.
 const SECTOR: u64 = 512;
 
-/// What the disk has done on which a file or folder lies.
+/// The counters of the disk that contains a file or folder.
 ///
-/// Errors: it lies on no disk of its own, as on tmpfs.
+/// Errors: the path is on no disk, as on tmpfs.
 pub fn of_path(path: &Path) -> anyhow::Result<Activity> {
     let place = path.display();
     let device = fs::metadata(path)
@@ -82,11 +82,12 @@ pub fn of_path(path: &Path) -> anyhow::Result<Activity> {
         .st_dev();
     let table = fs::read_to_string("/proc/diskstats").context("/proc/diskstats")?;
     read_table(&table, major(device), minor(device))
-        .with_context(|| format!("{place} lies on no disk that /proc/diskstats tells of"))
+        .with_context(|| format!("{place} is on no disk listed in /proc/diskstats"))
 }
 
-/// Numbers after major, minor and name: reads, reads merged, sectors read, ms reading; writes, writes merged, sectors
-/// written, ms writing; in flight; ms busy; … (the kernel's Documentation/admin-guide/iostats.rst).
+/// Parses /proc/diskstats. The columns after major, minor and name are: reads, reads merged, sectors read, ms
+/// reading; writes, writes merged, sectors written, ms writing; in flight; ms busy; …
+/// (Documentation/admin-guide/iostats.rst in the kernel).
 fn read_table(table: &str, major: u32, minor: u32) -> Option<Activity> {
     let line = table.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_the_disk_is_read() {
+    fn the_line_of_the_disk_is_parsed() {
         let table = "   7       0 loop0 1 0 2 3 4 0 5 6 0 7 8\n 254       0 vda 100 1 2000 30 40 2 4096 500 0 60 530 0 0\n";
         let activity = read_table(table, 254, 0).expect("its line");
         assert_eq!(
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn two_moments_make_an_iostat() {
+    fn two_readings_give_the_figures_of_iostat() {
         let earlier = Activity {
             writes: 10,
             written_bytes: 1000,

@@ -1,4 +1,4 @@
-//! Files and folders in memory: what lies on a slow disk. Nothing of a file is held before it is written.
+//! Files and folders in memory: the content of a slow disk. Unwritten parts of a file use no memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -6,23 +6,23 @@ use std::time::SystemTime;
 
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 
-/// Bytes that are held together.
+/// Size in bytes of the unit of allocation in memory.
 const CHUNK: u64 = 64 << 10;
 
-/// Bytes of a block, by which room is counted.
+/// Size in bytes of a block, the unit in which used space is counted.
 pub(super) const BLOCK: u64 = 4 << 10;
 
-/// Blocks of a chunk; a chunk's mask has as many bits.
+/// Blocks per chunk; a chunk's mask has as many bits.
 const BLOCKS: u64 = CHUNK / BLOCK;
 
-/// The longest file.
+/// Maximum length of a file in bytes.
 const LENGTH_MAX: u64 = 1 << 42;
 
 /// All files and folders of a disk.
 pub(super) struct Files {
     nodes: HashMap<u64, Node>,
     next: u64,
-    /// Blocks that files take, and how many there are.
+    /// Number of used blocks, and of all blocks.
     used: u64,
     blocks: u64,
 }
@@ -31,7 +31,7 @@ struct Node {
     what: What,
     mode: u16,
     links: u32,
-    /// How often the kernel was told of it and has not forgotten it.
+    /// The kernel's lookup count: lookups that it has not forgotten.
     known: u64,
     changed: SystemTime,
 }
@@ -49,13 +49,13 @@ struct Content {
 
 #[derive(Default)]
 struct Chunk {
-    /// None: zeros.
+    /// Content; `None`: zeros.
     bytes: Option<Box<[u8]>>,
-    /// Blocks that are taken, written or only reserved.
+    /// Bit mask of the used blocks, whether written or only reserved.
     taken: u16,
 }
 
-/// Bits of the blocks of chunk number `chunk` that lie within these bytes.
+/// Bit mask of the blocks of chunk number `chunk` within these bytes.
 fn mask(chunk: u64, from: u64, to: u64) -> u16 {
     let begin = (from.max(chunk * CHUNK) - chunk * CHUNK) / BLOCK;
     let end = (to.min((chunk + 1) * CHUNK) - chunk * CHUNK).div_ceil(BLOCK);
@@ -69,12 +69,12 @@ impl Content {
         u64::from(taken.sum::<u32>())
     }
 
-    /// The numbers of the chunks that these bytes touch.
+    /// The numbers of the chunks that overlap these bytes.
     fn touched(from: u64, to: u64) -> std::ops::Range<u64> {
         from / CHUNK..to.div_ceil(CHUNK)
     }
 
-    /// Blocks that would have to be taken for these bytes.
+    /// Number of additional blocks needed for these bytes.
     fn wanting(&self, from: u64, to: u64) -> u64 {
         let wanting = Content::touched(from, to).map(|number| {
             let taken = self.chunks.get(number as usize);
@@ -128,7 +128,7 @@ impl Content {
         bytes
     }
 
-    /// Cuts what lies beyond, or lets the file grow by zeros that take no room.
+    /// Truncates the file, or extends it by zeros that use no space.
     fn resize(&mut self, length: u64) {
         self.chunks.truncate(length.div_ceil(CHUNK) as usize);
         if let Some(last) = self.chunks.get_mut((length / CHUNK) as usize) {
@@ -145,7 +145,7 @@ impl Content {
 const ROOT: u64 = 1;
 
 impl Files {
-    /// An empty disk with room for so many bytes.
+    /// An empty disk with space for `capacity` bytes.
     pub(super) fn new(capacity: u64) -> Files {
         let mut files = Files {
             nodes: HashMap::new(),
@@ -193,28 +193,28 @@ impl Files {
         self.folder(folder)?.get(name).copied().ok_or(Errno::ENOENT)
     }
 
-    /// Blocks that are taken, and all there are.
+    /// Number of used blocks and of all blocks.
     pub(super) fn room(&self) -> (u64, u64) {
         (self.used, self.blocks)
     }
 
-    /// How many files and folders there are.
+    /// Number of files and folders.
     pub(super) fn count(&self) -> u64 {
         self.nodes.len() as u64
     }
 
-    /// What the kernel is told of it, which it will have to forget later.
+    /// Looks up a name and increases the kernel's lookup count.
     pub(super) fn lookup(&mut self, folder: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
         let number = self.entry(folder, name)?;
-        self.tell_of(number)
+        self.reply_attributes(number)
     }
 
-    fn tell_of(&mut self, number: u64) -> Result<FileAttr, Errno> {
+    fn reply_attributes(&mut self, number: u64) -> Result<FileAttr, Errno> {
         self.node(INodeNo(number))?.known += 1;
         self.attributes(INodeNo(number))
     }
 
-    /// The kernel has forgotten it so often.
+    /// Decreases the kernel's lookup count by `times`.
     pub(super) fn forget(&mut self, number: INodeNo, times: u64) {
         if let Ok(node) = self.node(number) {
             node.known = node.known.saturating_sub(times);
@@ -294,7 +294,7 @@ impl Files {
         };
         let number = self.insert(what, (mode & 0o7777) as u16);
         self.folder(folder)?.insert(name.to_owned(), number);
-        self.tell_of(number)
+        self.reply_attributes(number)
     }
 
     pub(super) fn remove(
@@ -334,7 +334,7 @@ impl Files {
         Ok(())
     }
 
-    /// Names in a folder, from this place on.
+    /// Lists the names in a folder, from this position on.
     pub(super) fn list(
         &mut self,
         folder: INodeNo,
@@ -367,7 +367,7 @@ impl Files {
         Ok(())
     }
 
-    /// Reserves room for these bytes of a file, which becomes so long unless `keep_length`.
+    /// Reserves space for these bytes of a file and extends the file to their end, unless `keep_length`.
     pub(super) fn reserve(
         &mut self,
         number: INodeNo,
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_lives_until_it_has_neither_name_nor_user() {
+    fn a_file_is_removed_when_it_has_neither_name_nor_user() {
         let mut files = Files::new(1 << 20);
         let file = files.create(TOP, name("a"), 0o600, false).expect("made");
         files.write(file.ino, 0, &[1; 5000]).expect("room");
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_room_counts_and_is_not_taken_twice() {
+    fn reserved_space_counts_once() {
         let mut files = Files::new(256 << 10);
         let file = files.create(TOP, name("a"), 0o600, false).expect("made");
         files.reserve(file.ino, 0, 200 << 10, false).expect("room");
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_hold_what_is_made_in_them() {
+    fn folders_contain_the_files_created_in_them() {
         let mut files = Files::new(1 << 20);
         let folder = files.create(TOP, name("d"), 0o700, true).expect("made");
         let inner = folder.ino;
@@ -475,9 +475,9 @@ mod tests {
     }
 
     proptest! {
-        /// Reads give what was written last, and room is counted by the blocks that were touched.
+        /// Reads return the latest writes, and used space is counted by the blocks touched.
         #[test]
-        fn a_file_is_what_was_written(
+        fn a_file_contains_the_latest_writes(
             writes in prop::collection::vec((0u64..200_000, 1usize..70_000, any::<u8>()), 1..12),
             cut in 0u64..250_000,
         ) {

@@ -1,5 +1,5 @@
-//! Slow and failing disks: a file system of ours in memory, mounted through FUSE, that takes its time and fails when it
-//! is told to. And what any disk does, as iostat shows it.
+//! Slow and failing disks: a file system in memory, mounted through FUSE, with a configurable rate, latency and
+//! failures. Also reads the activity of any disk, as iostat does.
 
 mod activity;
 #[cfg(feature = "lab")]

@@ -1,4 +1,4 @@
-//! The kernel's side of a slow disk: its requests, and the mount.
+//! The FUSE side of a slow disk: handling of the kernel's requests, and the mount.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -19,14 +19,14 @@ use super::files::{BLOCK, Files};
 use super::pacer::{Reply, Shared};
 use super::queue::Kind;
 
-/// Bytes of the largest request.
+/// Maximum bytes of a request.
 const REQUEST_MAX: u32 = 1 << 20;
 
-/// Requests that the kernel may have on their way at once, beside those that somebody waits for.
+/// Maximum number of background requests that the kernel sends at the same time, such as readahead.
 const BACKGROUND: u16 = 64;
 
-/// For how long the kernel may answer for us what a name means and how long a file is. Room that is taken changes under
-/// its hands (what it holds back is written later), so it must ask.
+/// Time for which the kernel may cache names and attributes. Zero, because used space changes while the kernel delays
+/// writes, so it must ask each time.
 const TTL: Duration = Duration::ZERO;
 
 /// A mounted file system. Dropping it unmounts it.
@@ -36,7 +36,7 @@ pub(super) struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts an empty file system with room for `capacity` bytes on a new folder.
+    /// Mounts an empty file system with space for `capacity` bytes on a new folder.
     pub(super) fn new(capacity: u64, pacer: Arc<Shared>) -> anyhow::Result<Mounted> {
         let folder = tempfile::Builder::new().prefix("lab-disk-").tempdir()?;
         let served = Served {
@@ -44,8 +44,8 @@ impl Mounted {
             pacer,
         };
         let session = Session::new(served, folder.path(), &config())
-            .map_err(|error| anyhow::anyhow!("can't mount a file system of ours: {error}"))?;
-        // From here on a failure unmounts it, too.
+            .map_err(|error| anyhow::anyhow!("can't mount the lab's file system: {error}"))?;
+        // From here on, an error unmounts the file system by dropping `mounted`.
         let mut mounted = Mounted {
             folder,
             session: None,
@@ -61,8 +61,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // At once from the folder, which is removed next; from who still has a file of it open when that is closed. Where
-        // that takes fusermount3, the session starts it.
+        // A lazy unmount: detaches the folder, which is removed next, at once, and the file system when its last open
+        // file is closed. If unmounting needs fusermount3, the session starts it.
         let detached = match rustix::process::geteuid().is_root() {
             true => unmount(self.folder.path(), UnmountFlags::DETACH),
             false => Ok(()),
@@ -75,8 +75,8 @@ impl Drop for Mounted {
     }
 }
 
-/// Root's mount is undone by a process of fusermount3's when this one is killed. Others need leave for that, in
-/// /etc/fuse.conf, and have to do without.
+/// The mount options. For root, a helper process unmounts the file system if this process is killed. Other users need
+/// permission for this in /etc/fuse.conf, so for them it is off.
 fn config() -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
@@ -118,7 +118,7 @@ impl Served {
     }
 
     fn write_or_error(&self, ino: INodeNo, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        // What fails leaves the file as it is.
+        // A failed write leaves the file unchanged.
         match self.pacer.trouble(Kind::Write) {
             Some(trouble) => Err(trouble.errno()),
             None => self.files.lock().write(ino, offset, data),
@@ -135,12 +135,12 @@ fn empty(outcome: Result<(), Errno>, reply: ReplyEmpty) {
 
 impl Filesystem for Served {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Each is refused with the nearest value that will do; then the kernel's own stands.
+        // The kernel refuses values that are too large; then its own limit applies.
         let _ = config.set_max_write(REQUEST_MAX);
         let _ = config.set_max_readahead(REQUEST_MAX);
         let _ = config.set_max_background(BACKGROUND);
-        // As a disk's file system would: buffered writes gather in the page cache, direct ones of many requests go out
-        // together.
+        // As for a file system on a disk, buffered writes collect in the page cache, and consecutive direct requests
+        // are sent in parallel.
         for wanted in [
             InitFlags::FUSE_WRITEBACK_CACHE,
             InitFlags::FUSE_ASYNC_DIO,
@@ -238,7 +238,7 @@ impl Filesystem for Served {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Without this each open would throw away what the page cache holds of the file.
+        // Without this flag, each open would drop the file from the page cache.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
     }
 
@@ -321,7 +321,7 @@ impl Filesystem for Served {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // The kernel never sends more than REQUEST_MAX.
+        // The kernel never sends more than REQUEST_MAX bytes.
         let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
         match self.write_or_error(ino, offset, data) {
             Ok(()) => self.pacer.answer_later(Reply::Write(reply, count)),

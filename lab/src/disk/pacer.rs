@@ -1,4 +1,4 @@
-//! Answers a slow disk's requests when their time has come.
+//! The thread that answers a slow disk's requests at their scheduled time.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -10,11 +10,11 @@ use parking_lot::{Condvar, Mutex};
 use super::queue::{Done, Kind, Queue, Trouble};
 use super::{Activity, Condition, Pace};
 
-/// An answer that is not yet given.
+/// An answer to a request that has not been sent yet.
 pub(super) enum Reply {
-    /// These bytes.
+    /// The read bytes.
     Read(ReplyData, Vec<u8>),
-    /// So many bytes were taken.
+    /// The number of written bytes.
     Write(ReplyWrite, u32),
     Sync(ReplyEmpty),
 }
@@ -69,7 +69,7 @@ pub(super) struct Pacer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the file system's thread, the answering thread and whoever controls the disk share.
+/// State shared by the file system's thread, the answering thread and the owner of the disk.
 pub(super) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
@@ -107,7 +107,7 @@ impl Pacer {
 }
 
 impl Drop for Pacer {
-    /// Whoever waits gets an error: a process that waits for a disk that never answers can't even be killed.
+    /// All pending requests fail with an error: a process that waits for a disk that never answers can't be killed.
     fn drop(&mut self) {
         let left = {
             let mut state = self.shared.state.lock();
@@ -117,7 +117,7 @@ impl Drop for Pacer {
         self.shared.changed.notify_all();
         left.into_iter().for_each(|reply| reply.refuse(Errno::EIO));
         if let Some(thread) = self.thread.take() {
-            // A panic on that thread has been printed there.
+            // A panic of the thread has already printed its message.
             let _ = thread.join();
         }
     }
@@ -128,12 +128,12 @@ impl Shared {
         self.began.elapsed()
     }
 
-    /// Why a request of this kind would fail now.
+    /// The error with which a request of this kind fails now; `None` if it succeeds.
     pub(super) fn trouble(&self, kind: Kind) -> Option<Trouble> {
         self.state.lock().queue.trouble(kind)
     }
 
-    /// Has this answered when the disk would.
+    /// Schedules an answer for the time at which the disk completes the request.
     pub(super) fn answer_later(&self, reply: Reply) {
         let mut state = self.state.lock();
         if state.over {
@@ -165,7 +165,7 @@ impl Shared {
         self.state.lock().queue.in_flight()
     }
 
-    /// The answering thread.
+    /// The loop of the answering thread.
     fn answer(&self) {
         let mut state = self.state.lock();
         while !state.over {

@@ -1,4 +1,5 @@
-//! When a slow disk answers which request, and how: rate, latency, errors and a sudden stop. No clock of its own.
+//! The queue of a slow disk: computes when each request completes and how, from rate, latency, errors and hangs. The
+//! caller passes the time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -6,12 +7,12 @@ use std::time::Duration;
 
 use super::{Activity, Condition, Pace};
 
-/// What a request wants.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
     Write,
-    /// All that was written is to be durable.
+    /// A sync, which makes earlier writes durable.
     Sync,
 }
 
@@ -24,7 +25,7 @@ pub(super) enum Trouble {
     Full,
 }
 
-/// A request that is answered now.
+/// A completed request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Done<R> {
     pub(super) reply: R,
@@ -66,15 +67,15 @@ impl<R> Ord for Waiting<R> {
     }
 }
 
-/// Requests on their way. Times count from the disk's start.
+/// Requests in progress. Times count from the disk's start.
 pub(super) struct Queue<R> {
     pace: Pace,
     condition: Condition,
-    /// When all that has arrived is moved.
+    /// Time at which the bytes of all requests so far have been transferred.
     free_at: Duration,
     next: u64,
     waiting: BinaryHeap<Reverse<Waiting<R>>>,
-    /// Those that met a disk that hangs.
+    /// Requests that arrived while the disk hangs.
     held: Vec<Waiting<R>>,
     activity: Activity,
     in_flight: u64,
@@ -96,7 +97,7 @@ impl<R> Queue<R> {
         }
     }
 
-    /// Why a request of this kind would fail now.
+    /// The error with which a request of this kind fails now; `None` if it succeeds.
     pub(super) fn trouble(&self, kind: Kind) -> Option<Trouble> {
         match (self.condition, kind) {
             (Condition::FailReads, Kind::Read)
@@ -107,7 +108,7 @@ impl<R> Queue<R> {
         }
     }
 
-    /// A request arrives.
+    /// Adds a request.
     pub(super) fn arrive(&mut self, now: Duration, kind: Kind, bytes: u64, reply: R) {
         if self.in_flight == 0 {
             self.busy_since = now;
@@ -130,7 +131,7 @@ impl<R> Queue<R> {
             self.held.push(waiting);
             return;
         }
-        // What fails moves nothing.
+        // A failing request transfers no bytes.
         waiting.due = match self.trouble(waiting.kind) {
             Some(_) => now,
             None => self.moved(now, waiting.bytes) + self.pace.latency,
@@ -138,7 +139,8 @@ impl<R> Queue<R> {
         self.waiting.push(Reverse(waiting));
     }
 
-    /// When these bytes are moved, behind all before them. Time in which nothing was asked for is not made up for.
+    /// The time at which these bytes have been transferred, after those of all earlier requests. Idle time earns no
+    /// credit.
     fn moved(&mut self, now: Duration, bytes: u64) -> Duration {
         if let Some(rate) = self.pace.rate {
             let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
@@ -149,12 +151,12 @@ impl<R> Queue<R> {
         now
     }
 
-    /// When the next one is to be answered.
+    /// The time at which the next request completes.
     pub(super) fn next_due(&self) -> Option<Duration> {
         self.waiting.peek().map(|Reverse(waiting)| waiting.due)
     }
 
-    /// Those whose time has come.
+    /// Removes and returns the requests that are complete.
     pub(super) fn due(&mut self, now: Duration) -> Vec<Done<R>> {
         let mut done = Vec::new();
         while self.next_due().is_some_and(|due| due <= now) {
@@ -200,7 +202,7 @@ impl<R> Queue<R> {
         activity.waited += now.saturating_sub(waiting.arrived);
     }
 
-    /// From now on it is in this condition; what was held goes its way unless it still hangs.
+    /// Sets the condition. Held requests are rescheduled unless the disk still hangs.
     pub(super) fn change(&mut self, now: Duration, condition: Condition) {
         self.condition = condition;
         for waiting in std::mem::take(&mut self.held) {
@@ -208,12 +210,12 @@ impl<R> Queue<R> {
         }
     }
 
-    /// Requests that arrive from now on are moved at this pace.
+    /// Sets rate and latency for later requests.
     pub(super) fn set_pace(&mut self, pace: Pace) {
         self.pace = pace;
     }
 
-    /// What has been done by now.
+    /// The counters at this time.
     pub(super) fn activity(&self, now: Duration) -> Activity {
         let mut activity = self.activity;
         if self.in_flight > 0 {
@@ -222,12 +224,12 @@ impl<R> Queue<R> {
         activity
     }
 
-    /// Requests that are not answered.
+    /// Number of requests in progress.
     pub(super) fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
-    /// All that is left, to be answered with an error: the disk is gone.
+    /// Removes and returns all requests, which fail because the disk is gone.
     pub(super) fn drain(&mut self) -> Vec<R> {
         let held = std::mem::take(&mut self.held).into_iter();
         let waiting = std::mem::take(&mut self.waiting).into_iter();
@@ -269,27 +271,27 @@ mod tests {
         assert!(queue.due(ms(104)).is_empty());
         assert_eq!(replies(queue.due(ms(105))), [(1, true)]);
         assert_eq!(replies(queue.due(ms(155))), [(2, true)]);
-        // A second of rest is not made up for.
+        // One second of idle time earns no credit.
         queue.arrive(ms(1155), Kind::Write, 100, 3);
         assert_eq!(queue.next_due(), Some(ms(1260)));
         queue.due(ms(1260));
         let usage = queue.activity(ms(2000)).since(&Activity::default(), 2.0);
         assert_eq!((usage.writes, usage.reads), (1.0, 0.5));
         assert_eq!((usage.written_bytes, usage.read_bytes), (100.0, 25.0));
-        // 105 + 155 + 105 ms for three; busy for 155 and 105 of 2000.
+        // The three requests take 105 + 155 + 105 ms; the disk is busy for 155 and 105 of 2000 ms.
         assert!((usage.wait_ms - 365.0 / 3.0).abs() < 1e-6, "{usage:?}");
         assert_eq!(usage.utilization, 0.13);
     }
 
     #[test]
-    fn a_disk_that_hangs_answers_when_it_is_released() {
+    fn a_hanging_disk_answers_when_it_is_released() {
         let mut queue = queue(1000, 0);
         queue.arrive(ms(0), Kind::Write, 100, 1);
         queue.change(ms(50), Condition::Hang);
         queue.arrive(ms(60), Kind::Read, 100, 2);
         assert!(queue.due(ms(10_000)).is_empty());
         assert_eq!((queue.next_due(), queue.in_flight()), (None, 2));
-        // It was at work all the time, as far as anybody outside can tell.
+        // From outside, a hanging disk looks busy all the time.
         assert_eq!(queue.activity(ms(10_000)).busy, ms(10_000));
         queue.change(ms(10_000), Condition::Fine);
         assert_eq!(replies(queue.due(ms(10_200))), [(2, true), (1, true)]);
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_hit_what_they_are_for() {
+    fn each_condition_fails_its_kinds_of_requests() {
         let outcomes = |condition| {
             let mut queue = queue(1000, 0);
             queue.change(ms(0), condition);
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_when_the_disk_goes_is_given_back() {
+    fn draining_returns_all_pending_requests() {
         let mut queue = queue(1, 0);
         queue.arrive(ms(0), Kind::Write, 100, 1);
         queue.change(ms(0), Condition::Hang);
@@ -333,8 +335,8 @@ mod tests {
     }
 
     proptest! {
-        /// Over any time from the first arrival on no more is moved than the rate allows, and a disk that always has
-        /// something to do moves that much.
+        /// From the first arrival on, the transferred bytes never exceed the rate, and a disk with requests all the
+        /// time reaches the rate.
         #[test]
         fn bytes_never_exceed_the_rate(
             requests in prop::collection::vec((0u64..50, 1u64..5000, any::<bool>()), 1..60),

@@ -1,4 +1,4 @@
-//! A slow disk and the hand on its switches.
+//! A slow disk and its controls.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,85 +8,85 @@ use super::pacer::Pacer;
 
 pub use super::activity::Activity;
 
-/// How fast a disk is.
+/// Speed of a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// Bytes a second, reads and writes together; without, as fast as memory.
+    /// Bytes per second, reads and writes together; `None`: as fast as memory.
     pub rate: Option<u64>,
-    /// What each request takes beside the moving of its bytes. Requests wait for this side by side.
+    /// Additional time of each request. The latencies of concurrent requests overlap.
     pub latency: Duration,
 }
 
-/// How well a disk is.
+/// Condition of a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Condition {
-    /// It does what it is asked.
+    /// All requests succeed.
     #[default]
     Fine,
     /// Reads fail with EIO.
     FailReads,
     /// Writes and syncs fail with EIO.
     FailWrites,
-    /// All of them fail with EIO.
+    /// All requests fail with EIO.
     Fail,
     /// Writes fail with ENOSPC.
     Full,
-    /// Requests are not answered, until it is in another condition.
+    /// Requests are not answered until the condition changes.
     Hang,
 }
 
-/// A mounted file system in memory that is as slow as it is told to be. Names and attributes cost nothing; reads, writes
-/// and syncs do. Dropping it unmounts it; whoever still waits for it gets an error.
+/// A mounted file system in memory with configurable speed and failures. Operations on names and attributes take no
+/// time; reads, writes and syncs do. Dropping it unmounts it; pending requests fail.
 pub struct SlowDisk {
-    // Unmounted first: what is asked after that never arrives.
+    // Dropped first, so that the file system is unmounted before pending requests fail.
     mounted: Mounted,
     pacer: Pacer,
 }
 
-/// How often it is looked at whether a disk rests.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval of the checks whether a disk is idle.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl SlowDisk {
-    /// An empty one with room for `capacity` bytes, mounted on a new folder.
+    /// An empty disk with space for `capacity` bytes, mounted on a new folder.
     ///
-    /// Errors: no /dev/fuse, or no right to mount.
+    /// Errors: no /dev/fuse, or no permission to mount.
     pub fn new(capacity: u64, pace: Pace) -> anyhow::Result<SlowDisk> {
         let pacer = Pacer::start(pace)?;
         let mounted = Mounted::new(capacity, pacer.shared().clone())?;
         Ok(SlowDisk { mounted, pacer })
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         self.mounted.path()
     }
 
-    /// From now on it is in this condition, also for requests that wait.
+    /// Sets the condition, also for requests in progress.
     pub fn set_condition(&self, condition: Condition) {
         self.pacer.shared().change(condition);
     }
 
-    /// From now on it is so fast; requests that wait keep their time.
+    /// Sets the speed of later requests.
     pub fn set_pace(&self, pace: Pace) {
         self.pacer.shared().set_pace(pace);
     }
 
-    /// What it has done so far.
+    /// The counters so far.
     pub fn activity(&self) -> Activity {
         self.pacer.shared().activity()
     }
 
-    /// Requests that it has not answered.
+    /// Number of requests in progress.
     pub fn in_flight(&self) -> u64 {
         self.pacer.shared().in_flight()
     }
 
-    /// Waits until it has had nothing to do for so long, at most until `deadline`; whether it came to that.
+    /// Waits until the disk has been idle for `rest`. Returns false at `deadline`.
     pub fn wait_idle(&self, rest: Duration, deadline: Instant) -> bool {
         let mut last = self.activity();
         let mut since = Instant::now();
         loop {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_INTERVAL);
             let (now, activity) = (Instant::now(), self.activity());
             if self.in_flight() > 0 || activity != last {
                 (last, since) = (activity, now);
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Where nothing can be mounted there is nothing to test, and the test says so.
+    /// A disk, or `None` with a message if nothing can be mounted here; the test is then skipped.
     fn disk(pace: Pace) -> Option<SlowDisk> {
         match SlowDisk::new(64 << 20, pace) {
             Ok(disk) => Some(disk),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     fn aligned(length: usize, byte: u8) -> Vec<u8> {
-        // Longer by a block, so that an aligned piece lies within.
+        // One block longer, so that it contains an aligned slice.
         vec![byte; length + 4096]
     }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn direct_writes_are_seen_through_the_page_cache() {
+    fn direct_writes_are_visible_through_the_page_cache() {
         let Some(disk) = disk(Pace::default()) else {
             return;
         };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_made_moved_and_removed() {
+    fn files_are_created_renamed_and_removed() {
         let Some(disk) = disk(Pace::default()) else {
             return;
         };
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_its_time() {
+    fn requests_take_the_configured_time() {
         let pace = Pace {
             rate: Some(20_000_000),
             latency: Duration::from_millis(10),
@@ -209,7 +209,7 @@ mod tests {
         writer
             .write_all_at(piece(&aligned(2 << 20, 1), 2 << 20), 0)
             .expect("written");
-        // 2 MiB at 20 MB/s, and the latency. There is no upper bound on a busy machine.
+        // The time is 2 MiB at 20 MB/s and the latency. The test has no upper bound, because the machine may be busy.
         assert!(
             began.elapsed() >= Duration::from_millis(114),
             "{:?}",
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_reach_who_asks() {
+    fn errors_reach_the_caller() {
         let Some(disk) = disk(Pace::default()) else {
             return;
         };
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hanging_disk_goes_on_when_released_and_fails_when_gone() {
+    fn a_hanging_disk_continues_when_released_and_fails_when_dropped() {
         let Some(disk) = disk(Pace::default()) else {
             return;
         };
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_when_it_goes() {
+    fn dropping_a_disk_removes_its_mount_and_folder() {
         let Some(disk) = disk(Pace::default()) else {
             return;
         };

@@ -1,36 +1,37 @@
-//! Follows a chunked body (RFC 9112 7.1) as far as the load generator needs: where it ends, and what its bytes are.
+//! A decoder of chunked bodies (RFC 9112 section 7.1) for the load generator: finds the end of a body and its
+//! content.
 
-/// Longest line of a size, an extension or a trailer that is put up with.
+/// Longest line of a chunk size with extensions, or of a trailer, in bytes.
 const LINE_MAX: u32 = 16 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// A size in hexadecimal digits.
+    /// The hexadecimal digits of a chunk size.
     Size,
-    /// What comes between the size and the end of its line.
+    /// The rest of the line after the chunk size.
     Rest,
-    /// So many bytes of content.
+    /// The content of a chunk.
     Data,
-    /// The line's end after them.
+    /// The line end after the content of a chunk.
     End,
-    /// A line of the trailer section; an empty one is the end.
+    /// A line of the trailer section; an empty line ends the body.
     Trailer,
     Done,
 }
 
-/// How far a body is.
+/// State of the decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunks {
     step: Step,
-    /// Of the present chunk.
+    /// Bytes left in the present chunk.
     left: u64,
-    /// Characters of the present line.
+    /// Length of the present line in bytes.
     line: u32,
     /// Bytes of content so far.
     pub(super) length: u64,
 }
 
-/// What is no chunked body.
+/// The body is not a valid chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -44,7 +45,7 @@ impl Chunks {
         }
     }
 
-    /// Takes these bytes; content goes to `content` with its place. Whether the body is whole.
+    /// Decodes these bytes and passes content to `content` with its offset. Returns whether the body is complete.
     pub(super) fn feed(
         &mut self,
         mut bytes: &[u8],
@@ -114,7 +115,7 @@ mod tests {
     const BODY: &[u8] = b"5\r\nhello\r\nA;x=y\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n";
 
     #[test]
-    fn every_cut_of_a_body_reads_alike() {
+    fn a_body_split_anywhere_decodes_alike() {
         for cut in 0..BODY.len() {
             let mut chunks = Chunks::new();
             let mut content = Vec::new();
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_chunked_body_is_malformed() {
+    fn invalid_chunked_bodies_are_malformed() {
         for wrong in [
             &b"x\r\n"[..],
             b"\r\n",

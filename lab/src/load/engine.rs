@@ -1,4 +1,4 @@
-//! The load generator's loop.
+//! The event loop of the load generator.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,22 +16,23 @@ use super::windows::{Windows, thread_cpu};
 use super::{Errors, Latency, LoadPlan, LoadResult};
 use crate::process::pin_to_core;
 
-/// Bytes read at once from one connection.
+/// Maximum bytes per read.
 const BUFFER: usize = 1 << 20;
 
-/// Ports that connections from chosen source addresses come from. Servers listen on other addresses, so all are free.
+/// First port of connections from chosen source addresses. These ports are free, because servers listen on other
+/// addresses.
 const FIRST_PORT: u16 = 1024;
 const PORTS: u32 = 64_000;
 
-/// Longest wait for events, so that time limits are looked at.
+/// Longest wait for events, so that timeouts are checked.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Errors in a row, without a good answer between them, after which a load is given up.
-const HOPELESS: u64 = 1000;
+/// Number of consecutive errors after which a load is aborted.
+const ERRORS_MAX: u64 = 1000;
 
-/// Makes the load and waits for its end.
+/// Runs a load until it ends.
 ///
-/// Errors: the plan is empty or without end, a system call failed, or nothing but errors came back.
+/// Errors: a plan without requests or without an end, a failed system call, or only errors from the server.
 pub fn run(plan: LoadPlan) -> anyhow::Result<LoadResult> {
     anyhow::ensure!(
         !plan.paths.is_empty() && plan.connections > 0,
@@ -52,7 +53,7 @@ struct Engine {
     requests: Vec<Request>,
     expected: Expected,
     slots: Vec<Slot>,
-    /// Slots that may begin a request.
+    /// Slots that are free for a request.
     free: Vec<usize>,
     begun: u64,
     began: Instant,
@@ -66,10 +67,10 @@ struct Engine {
     latency: Histogram<u64>,
     slow: u64,
     statuses: BTreeMap<u16, u64>,
-    /// Of an open loop.
+    /// The schedule of an open loop; `None` in a closed loop.
     schedule: Option<Schedule>,
     windows: Option<Windows>,
-    /// From so long after the beginning on, nothing more is begun: the server takes too long.
+    /// Time since the start at which the server was saturated. From then on, no more requests begin.
     saturated: Option<Duration>,
     cpu_before: Duration,
     plan: LoadPlan,
@@ -83,7 +84,7 @@ impl Engine {
             (Some(schedule), Some(length)) if length > 0.0 => {
                 Some(Windows::new(length, schedule, plan.seconds))
             }
-            (_, Some(_)) => anyhow::bail!("windows are of an open loop, and have a length"),
+            (_, Some(_)) => anyhow::bail!("windows need an open loop and a length"),
             _ => None,
         };
         Ok(Engine {
@@ -110,7 +111,7 @@ impl Engine {
             bytes: 0,
             connects: 0,
             latency: Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
-                .context("the histogram's bounds")?,
+                .context("bounds of the histogram")?,
             slow: 0,
             statuses: BTreeMap::new(),
             schedule,
@@ -133,8 +134,8 @@ impl Engine {
                 return Ok(self.result());
             }
             anyhow::ensure!(
-                self.errors_in_row < HOPELESS,
-                "{HOPELESS} errors without a good answer from {}: {:?}",
+                self.errors_in_row < ERRORS_MAX,
+                "{ERRORS_MAX} consecutive errors from {}: {:?}",
                 self.plan.target,
                 self.errors
             );
@@ -142,7 +143,7 @@ impl Engine {
                 self.sweep(now);
                 swept = now;
             }
-            let timeout = Timespec::try_from(self.timeout(now)).context("a short time")?;
+            let timeout = Timespec::try_from(self.timeout(now)).context("timeout")?;
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error).context("waiting for events"),
@@ -154,7 +155,7 @@ impl Engine {
         }
     }
 
-    /// Looks at each new window whether the server still follows.
+    /// At the beginning of each window, checks whether the server is saturated.
     fn pass(&mut self, now: Instant) {
         let after = now.saturating_duration_since(self.began);
         if let Some(windows) = &mut self.windows
@@ -166,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// Begins the requests whose time has come.
+    /// Begins the requests that are due.
     fn begin_due(&mut self, now: Instant) {
         while !self.free.is_empty() && self.due(now).is_some() {
             let due = self.due(now).unwrap_or(now);
@@ -178,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// When the next request ought to have been sent, if that is now or was before.
+    /// The scheduled time of the next request, if it is due.
     fn due(&self, now: Instant) -> Option<Instant> {
         if self.over(now) {
             return None;
@@ -193,7 +194,7 @@ impl Engine {
         self.began + schedule.due(self.begun)
     }
 
-    /// Whether no more requests are to begin. In an open loop those whose time came before the end still do.
+    /// Whether no more requests begin. In an open loop, requests scheduled before the end still begin.
     fn over(&self, now: Instant) -> bool {
         let enough = self.plan.requests.is_some_and(|most| self.begun >= most);
         let late = self.plan.seconds.is_some_and(|seconds| {
@@ -234,7 +235,7 @@ impl Engine {
         let source = self.source();
         self.connects += 1;
         self.slots[slot].connect(&self.plan.target, source)?;
-        // On loopback the connection is there at once, which saves a wait and two calls.
+        // On loopback a connect completes at once. Sending immediately saves a wait and two system calls.
         self.send(slot)?;
         let interest = match self.slots[slot].state {
             State::Connecting => epoll::EventFlags::OUT,
@@ -254,12 +255,13 @@ impl Engine {
                 self.slots[slot].send(&[before, number.as_bytes(), after].concat())
             }
             (Request::Fixed(request), _) => self.slots[slot].send(request),
-            // Not made without numbers.
+            // This combination is not constructed.
             (Request::Numbered(..), None) => Err(Failure::Malformed),
         }
     }
 
-    /// The next connection's address and port. Letting the kernel search for a free port costs many times a connect
+    /// The source address and port of the next connection. If the kernel had to find a free port while thousands of
+    /// connections are in TIME_WAIT, that would take many times as long as the connect, so ports are counted up here.
     /// once thousands of connections wait in TIME_WAIT, so ports are counted up here.
     fn source(&mut self) -> Option<SocketAddr> {
         if self.plan.sources == 0 || self.plan.target.is_ipv6() {
@@ -321,7 +323,7 @@ impl Engine {
             self.slots[slot].close();
         }
         self.free.push(slot);
-        // In a closed loop the next request goes out at once, while the connection is in the caches.
+        // In a closed loop the next request is sent at once, while the connection's data is in the CPU caches.
         self.begin_due(now);
         Ok(())
     }
@@ -331,7 +333,7 @@ impl Engine {
         let connecting = self.slots[slot].state == State::Absent;
         self.slots[slot].close();
         if failure == Failure::Stale {
-            // An idle connection that ends is no error, and neither is its end under a request: that one goes out again.
+            // An idle connection may end. If it ends just after a request was sent, the request is sent again.
             if was_busy || connecting {
                 self.begin(slot);
             }
@@ -360,7 +362,7 @@ impl Engine {
         *counter += 1;
     }
 
-    /// Gives up requests that take too long.
+    /// Fails requests whose timeout has expired.
     fn sweep(&mut self, now: Instant) {
         let limit = Duration::from_secs_f64(self.plan.timeout_seconds);
         for slot in 0..self.slots.len() {
@@ -373,7 +375,7 @@ impl Engine {
 
     fn result(self) -> LoadResult {
         let good = || self.slots.iter().map(|slot| slot.good);
-        // Those that were over when the load was, or when the request after the last one would have been due.
+        // Requests that were scheduled before the load ended.
         let due = |schedule: Schedule| schedule.due(self.begun);
         let end = self.saturated.or(self.schedule.map(due));
         let windows = |windows: &Windows| windows.result(end.unwrap_or_default());
@@ -393,17 +395,18 @@ impl Engine {
     }
 }
 
-/// Loads that follow each other begin at different ports, so that they don't meet each other's old connections.
+/// The first port of a load. Consecutive loads begin at different ports, so that they do not collide with old
+/// connections in TIME_WAIT.
 fn first_source() -> u32 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.subsec_nanos())
 }
 
-/// A request as it is sent.
+/// The bytes of a request.
 enum Request {
-    /// All of it.
+    /// The whole request.
     Fixed(Vec<u8>),
-    /// What comes before the number, and after it.
+    /// The bytes before and after the number in the path.
     Numbered(Vec<u8>, Vec<u8>),
 }
 

@@ -1,16 +1,16 @@
-//! Reads as little of a response head as the load generator needs.
+//! A minimal parser of response heads for the load generator.
 
-/// Where a head ends and what it says.
+/// End and relevant headers of a response head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) end: usize,
     pub(super) status: u16,
-    /// Bytes of the body; `None`: it is chunked.
+    /// Length of the body in bytes; `None` if it is chunked.
     pub(super) length: Option<u64>,
     pub(super) close: bool,
 }
 
-/// What the beginning of a response holds.
+/// Result of parsing the beginning of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parsed {
     Partial,
@@ -22,7 +22,7 @@ const LENGTH: &[u8] = b"content-length:";
 const CODING: &[u8] = b"transfer-encoding:";
 const CONNECTION: &[u8] = b"connection:";
 
-/// Longest head.
+/// Longest head in bytes.
 const HEAD_MAX: usize = 64 << 10;
 
 pub(super) fn parse(bytes: &[u8]) -> Parsed {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_status_length_and_close() {
+    fn status_length_and_connection_close_are_parsed() {
         let head = b"HTTP/1.1 206 Partial\r\nServer: x\r\nConnection: Close\r\ncontent-LENGTH:  17 \r\n\r\nbody";
         let expected = Head {
             end: head.len() - 4,
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_head_is_partial() {
+    fn an_incomplete_head_is_partial() {
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
         for cut in 0..head.len() {
             assert_eq!(parse(&head[..cut]), Parsed::Partial, "cut at {cut}");

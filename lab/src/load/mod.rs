@@ -1,8 +1,8 @@
 //! The load generator: one thread on bare epoll, cheap enough to saturate a server on another core.
 //!
-//! Closed loop: each connection sends its next request when the answer is whole. Open loop: requests have a time at
-//! which they ought to be sent, and their latency counts from that time, so that a stalling server can't hide how long
-//! its clients would have waited (coordinated omission).
+//! In a closed loop, each connection sends its next request when its response is complete. In an open loop, requests
+//! have a scheduled time, and latency counts from that time. A stalling server therefore can't hide the time for
+//! which clients would have waited (coordinated omission).
 
 mod chunks;
 mod engine;
@@ -20,53 +20,56 @@ use serde::{Deserialize, Serialize};
 pub use engine::run;
 pub use windows::Window;
 
-/// What load to make.
+/// The definition of a load.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LoadPlan {
-    /// The server.
+    /// Address of the server.
     pub target: SocketAddr,
-    /// Request targets, asked for in turn.
+    /// Request targets, used in turn.
     pub paths: Vec<String>,
-    /// Numbers that stand, one after the other, for `{n}` in the targets: the first, and how many there are.
+    /// Numbers that replace `{n}` in the targets in sequence: the first number, and how many there are.
     pub numbers: Option<(u64, u64)>,
-    /// Value of Host.
+    /// Value of the Host header.
     pub host: String,
-    /// Further request fields.
+    /// Additional request headers.
     pub headers: Vec<(String, String)>,
-    /// Connections at once.
+    /// Number of concurrent connections.
     pub connections: usize,
-    /// Whether a connection is used for many requests; if not, each request has its own and says `Connection: close`.
+    /// Whether connections are reused. If not, each request has its own connection and sends `Connection: close`.
     pub keepalive: bool,
-    /// Ends after so many requests.
+    /// Number of requests after which the load ends.
     pub requests: Option<u64>,
-    /// Ends after so many seconds.
+    /// Seconds after which the load ends.
     pub seconds: Option<f64>,
-    /// Open loop at so many requests a second; closed loop without.
+    /// Requests per second of an open loop; `None`: closed loop.
     pub rate: Option<f64>,
-    /// What the rate of an open loop rises to, evenly, in its `seconds`.
+    /// Rate to which an open loop rises linearly within `seconds`.
     pub rising_to: Option<f64>,
-    /// Has the answers of an open loop told apart by windows of so many seconds.
+    /// Length in seconds of the windows for which an open loop reports separate results.
     pub window_seconds: Option<f64>,
-    /// Ends an open loop when half of the requests that were due in a window took longer.
+    /// Median latency in microseconds of a window above which an open loop ends.
     pub saturated_us: Option<f64>,
-    /// Status that each answer must have.
+    /// Expected status of each response.
     pub expect_status: u16,
-    /// Body length that each answer must have.
+    /// Expected body length of each response.
     pub expect_length: Option<u64>,
-    /// Checks each byte to be that of the plain offset body; without, bodies are counted and dropped inside the kernel.
+    /// Whether each byte is compared with version 0 of the offset body. If not, bodies are counted and discarded in
+    /// the kernel.
     pub verify: bool,
-    /// How many source addresses in 127/8 take turns, for loads with many short connections. 0: the kernel chooses.
+    /// Number of source addresses in 127/8 that are used in turn, for loads with many short connections. 0: the
+    /// kernel chooses.
     pub sources: u32,
-    /// An answer that takes longer counts as an error.
+    /// Timeout of a response in seconds; afterwards the request counts as an error.
     pub timeout_seconds: f64,
-    /// Good answers that take longer are counted.
+    /// Latency in microseconds above which a good response counts as slow.
     pub slow_us: Option<u64>,
-    /// The core to run on.
+    /// Core to which the thread is pinned.
     pub core: Option<usize>,
 }
 
 impl LoadPlan {
-    /// A closed loop of one keepalive connection and one request for `path`, to be changed from there.
+    /// A closed loop with one keepalive connection and one request for `path`. Callers change the fields that they
+    /// need.
     pub fn new(target: SocketAddr, path: &str) -> LoadPlan {
         LoadPlan {
             target,
@@ -93,7 +96,7 @@ impl LoadPlan {
     }
 }
 
-/// Makes the load on a thread of its own, since one that is pinned stays so.
+/// Runs a load on its own thread, because a thread stays pinned.
 ///
 /// Errors: as for [`run`].
 pub fn run_apart(plan: LoadPlan) -> anyhow::Result<LoadResult> {
@@ -101,61 +104,61 @@ pub fn run_apart(plan: LoadPlan) -> anyhow::Result<LoadResult> {
     result.map_err(|_| anyhow::anyhow!("the load panicked"))?
 }
 
-/// What came of a load.
+/// Result of a load.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LoadResult {
-    /// Answers that were as expected.
+    /// Number of responses as expected.
     pub requests: u64,
-    /// Answers that were not, and requests without an answer.
+    /// Unexpected responses, and requests without a response.
     pub errors: Errors,
-    /// Body bytes of good answers.
+    /// Body bytes of good responses.
     pub bytes: u64,
-    /// From the first request to the last answer.
+    /// Seconds from the first request to the last response.
     pub seconds: f64,
-    /// Connections that were made.
+    /// Number of connections made.
     pub connects: u64,
-    /// Times from when a request was sent (open loop: ought to be sent) to its last byte.
+    /// Times from sending a request (open loop: from its scheduled time) to the last byte of its response.
     pub latency: Latency,
-    /// Good answers that took longer than [`LoadPlan::slow_us`].
+    /// Number of good responses slower than [`LoadPlan::slow_us`].
     pub slow: u64,
-    /// How many answers had which status.
+    /// Number of responses by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Good answers on the connection that got fewest and on the one that got most.
+    /// Number of good responses on the connections with the fewest and the most of them.
     pub per_connection: (u64, u64),
-    /// Seconds of CPU time that the load generator took.
+    /// CPU time of the load generator in seconds.
     pub cpu_seconds: f64,
-    /// What it was like at each time, if that was wanted.
+    /// Results by window, if [`LoadPlan::window_seconds`] is set.
     pub windows: Vec<Window>,
 }
 
 impl LoadResult {
-    /// Good answers a second.
+    /// Good responses per second.
     pub fn rate(&self) -> f64 {
         self.requests as f64 / self.seconds.max(1e-9)
     }
 }
 
-/// Requests that failed, by how.
+/// Numbers of failed requests by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Errors {
-    /// No connection.
+    /// The connection could not be made.
     pub connect: u64,
-    /// The connection ended before the answer was whole.
+    /// The connection ended before the response was complete.
     pub closed: u64,
-    /// No whole answer in time.
+    /// The response was not complete within the timeout.
     pub timeout: u64,
-    /// Another status than expected.
+    /// The status was not the expected one.
     pub status: u64,
-    /// Another length than expected.
+    /// The body length was not the expected one.
     pub length: u64,
-    /// No HTTP/1.1 head with Content-Length or a chunked body, or no such body.
+    /// The response was not valid HTTP/1.1, or had neither Content-Length nor a chunked body.
     pub malformed: u64,
-    /// Bytes that were not those of the offset body.
+    /// Bytes differed from the offset body.
     pub content: u64,
 }
 
 impl Errors {
-    /// All of them.
+    /// The sum of all errors.
     pub fn total(&self) -> u64 {
         self.connect
             + self.closed
@@ -170,7 +173,7 @@ impl Errors {
 /// Percentiles of latency, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Least.
+    /// Minimum.
     pub min_us: f64,
     /// Mean.
     pub mean_us: f64,
@@ -186,7 +189,7 @@ pub struct Latency {
     pub p99_us: f64,
     /// 99.9th percentile.
     pub p999_us: f64,
-    /// Greatest.
+    /// Maximum.
     pub max_us: f64,
 }
 

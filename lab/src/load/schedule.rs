@@ -1,27 +1,27 @@
-//! When the requests of an open loop ought to be sent: evenly, at one rate or at one that rises evenly. No I/O.
+//! The schedule of an open loop: requests at a constant or linearly rising rate. No I/O.
 
 use std::time::Duration;
 
 use super::LoadPlan;
 
-/// Rates below this make no progress.
+/// Lowest rate in requests per second.
 const SLOWEST: f64 = 1e-3;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Schedule {
-    /// Requests a second at the beginning.
+    /// Requests per second at the beginning.
     from: f64,
-    /// What comes to that each second.
+    /// Increase of the rate in requests per second, per second.
     slope: f64,
 }
 
 impl Schedule {
-    /// That of an open loop; `None` for a closed one.
+    /// The schedule of a plan; `None` for a closed loop.
     ///
-    /// Errors: a rate that falls, or that rises without an end.
+    /// Errors: a falling rate, or a rising rate without `seconds`.
     pub(super) fn of(plan: &LoadPlan) -> anyhow::Result<Option<Schedule>> {
         let Some(rate) = plan.rate else {
-            anyhow::ensure!(plan.rising_to.is_none(), "what rises begins at a rate");
+            anyhow::ensure!(plan.rising_to.is_none(), "rising_to needs a rate");
             return Ok(None);
         };
         let from = rate.max(SLOWEST);
@@ -29,28 +29,28 @@ impl Schedule {
         let rises = plan.rising_to.is_some();
         anyhow::ensure!(
             to.is_finite() && to >= from,
-            "a rate can only rise, not from {from} to {to}"
+            "a rate can't fall from {from} to {to}"
         );
         let slope = match plan.seconds {
             Some(seconds) if seconds > 0.0 => (to - from) / seconds,
-            _ if rises => anyhow::bail!("what rises has a number of seconds for it"),
+            _ if rises => anyhow::bail!("rising_to needs seconds"),
             _ => 0.0,
         };
         Ok(Some(Schedule { from, slope }))
     }
 
-    /// After what time request `number`, counted from 0, is due.
+    /// The time since the start at which request `number`, counted from 0, is due.
     pub(super) fn due(&self, number: u64) -> Duration {
         let number = number as f64;
-        // The root of slope/2 t² + from t = number, in the form that also has an answer where nothing rises.
+        // The solution of slope/2 t² + from t = number, in a form that also works for a slope of zero.
         let root = (self.from * self.from + 2.0 * self.slope * number).sqrt();
         Duration::from_secs_f64(2.0 * number / (self.from + root))
     }
 
-    /// How many requests are due before so many seconds are over.
+    /// Number of requests that are due before this many seconds have passed.
     pub(super) fn before(&self, seconds: f64) -> u64 {
         let count = seconds * (self.from + 0.5 * self.slope * seconds);
-        // That of number 0 is at 0 s.
+        // Request 0 is due at 0 s.
         count.max(0.0).ceil() as u64
     }
 }
@@ -66,12 +66,12 @@ mod tests {
             seconds,
             ..LoadPlan::new("127.0.0.1:1".parse().expect("an address"), "/")
         };
-        let schedule = Schedule::of(&plan).expect("a good plan");
+        let schedule = Schedule::of(&plan).expect("a valid plan");
         schedule.expect("an open loop")
     }
 
     #[test]
-    fn a_steady_rate_is_even() {
+    fn a_constant_rate_has_equal_intervals() {
         let steady = schedule(200.0, None, Some(9.0));
         assert_eq!(steady.due(0), Duration::ZERO);
         assert_eq!(steady.due(100), Duration::from_millis(500));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_only_rise_and_within_a_time() {
+    fn falling_rates_and_endless_ramps_are_refused() {
         let plan = |rate, rising_to, seconds| LoadPlan {
             rate,
             rising_to,

@@ -1,4 +1,4 @@
-//! One of the load generator's connections: its socket and how far its answer is.
+//! A connection of the load generator: its socket and the state of its response.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,23 +13,23 @@ use super::chunks::Chunks;
 use super::head::{Parsed, parse};
 use crate::offset;
 
-/// Bytes that are read at once while a head is awaited.
+/// Maximum bytes per read while a head is expected.
 const HEAD_READ: usize = 16 << 10;
 
-/// Where a connection stands.
+/// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// No socket.
+    /// There is no socket.
     Absent,
-    /// Its request goes out when the socket can be written.
+    /// The connection is being made; the request is sent when the socket is writable.
     Connecting,
-    /// Has a socket and nothing to do.
+    /// The connection is open and has no request.
     Idle,
-    /// The request is out.
+    /// The request has been sent; the head of the response is expected.
     Head,
-    /// So many bytes of the body are missing.
+    /// The body is being received; `left` bytes are missing.
     Body { length: u64, left: u64, close: bool },
-    /// The body is chunked, and this far.
+    /// A chunked body is being received.
     Chunked { chunks: Chunks, close: bool },
 }
 
@@ -38,28 +38,28 @@ pub(super) enum State {
 pub(super) enum Failure {
     Connect,
     Closed,
-    /// Closed before any byte of the answer, on a connection that had answered before: to be sent again.
+    /// A reused connection was closed before any byte of the response. The request is sent again.
     Stale,
     Timeout,
-    /// Another status than expected: this one.
+    /// The status was this one and not the expected one.
     Status(u16),
     Length,
     Malformed,
     Content,
 }
 
-/// What reading brought.
+/// Result of reading from a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     Waiting,
-    /// The answer is whole; `close` says that the server will close.
+    /// The response is complete. `close` says whether the server will close the connection.
     Whole {
         length: u64,
         close: bool,
     },
 }
 
-/// What an answer must be.
+/// The expected response.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
     pub(super) status: u16,
@@ -71,14 +71,14 @@ pub(super) struct Expected {
 pub(super) struct Slot {
     pub(super) socket: Option<OwnedFd>,
     pub(super) state: State,
-    /// When the request was or ought to be sent.
+    /// Time at which the request was sent, or its scheduled time.
     pub(super) began: Instant,
-    /// The request's number.
+    /// Number of the request.
     pub(super) number: u64,
-    /// Answers on the present socket, and in all.
+    /// Number of responses on the present socket, and on all sockets.
     pub(super) answered: u64,
     pub(super) good: u64,
-    /// A head that came in pieces.
+    /// A head that has been received in part.
     partial: Vec<u8>,
 }
 
@@ -109,11 +109,11 @@ impl Slot {
         let socket = net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
             .map_err(|_| Failure::Connect)?;
         if let Some(source) = source {
-            // A port that an earlier connection left in TIME_WAIT is good enough.
+            // A port whose earlier connection is in TIME_WAIT can be used.
             sockopt::set_socket_reuseaddr(&socket, true).map_err(|_| Failure::Connect)?;
             net::bind(&socket, &source).map_err(|_| Failure::Connect)?;
         }
-        // Requests are one write each; a refusal costs only time.
+        // Each request is a single write. If the kernel refuses the option, requests only take longer.
         let _ = sockopt::set_tcp_nodelay(&socket, true);
         match net::connect(&socket, target) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
@@ -125,8 +125,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Sends the request; the socket's buffer always has room for one. Where the connection is not there yet, nothing
-    /// happens.
+    /// Sends the request. A socket's buffer always has room for one request. If the connection is not established
+    /// yet, nothing happens.
     pub(super) fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
         let socket = self.socket.as_ref().ok_or(Failure::Connect)?;
         self.partial.clear();
@@ -141,7 +141,7 @@ impl Slot {
         }
     }
 
-    /// Reads what has come, a bounded amount of it.
+    /// Reads a bounded number of the received bytes.
     pub(super) fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -156,7 +156,7 @@ impl Slot {
                 };
                 self.chunks(chunks, close, &buffer[..count], expected)
             }
-            // Nothing may come now; most likely it is the end.
+            // No bytes are expected now, so this is most likely the end of the connection.
             _ => Err(Failure::Stale),
         }
     }
@@ -209,7 +209,7 @@ impl Slot {
         Ok(self.progress())
     }
 
-    /// Takes a piece of a chunked body.
+    /// Decodes a part of a chunked body.
     fn chunks(
         &mut self,
         mut chunks: Chunks,
@@ -258,7 +258,7 @@ impl Slot {
         let most = usize::try_from(left)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        // On TCP, TRUNC drops the bytes inside the kernel and saves the copy.
+        // On TCP sockets, MSG_TRUNC discards the bytes in the kernel and saves the copy.
         let flags = match expected.verify {
             true => RecvFlags::empty(),
             false => RecvFlags::TRUNC,
@@ -293,7 +293,7 @@ impl Slot {
         }
     }
 
-    /// Reads; `None` when nothing is there.
+    /// Reads from the socket; `None` if no bytes are available.
     fn read(&self, buffer: &mut [u8], flags: RecvFlags) -> Result<Option<usize>, Failure> {
         let socket = self.socket.as_ref().ok_or(Failure::Closed)?;
         match net::recv(socket.as_fd(), buffer, flags) {
@@ -319,7 +319,7 @@ impl Slot {
         self.partial.clear();
     }
 
-    /// Whether a request is on its way.
+    /// Whether a request is in progress.
     pub(super) fn busy(&self) -> bool {
         !matches!(self.state, State::Absent | State::Idle)
     }

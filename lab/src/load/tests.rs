@@ -1,4 +1,4 @@
-//! The load generator against the floor and the test origin.
+//! Tests of the load generator with the floor server and the test origin.
 
 use super::*;
 use crate::origin::{
@@ -79,7 +79,8 @@ fn an_open_loop_keeps_its_rate_and_counts_from_the_schedule() {
     assert_eq!(result.requests, 400);
     assert!(result.seconds >= 0.199, "{} s", result.seconds);
 
-    // One connection, 20 ms an answer, a request due each millisecond: the last waits for all before it.
+    // With one connection, 20 ms per response and a request due each millisecond, the last request waits for all
+    // others.
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
     let slow = Resource::bytes("x").delay_head(std::time::Duration::from_millis(20));
     origin.serve("/slow", slow);
@@ -92,7 +93,7 @@ fn an_open_loop_keeps_its_rate_and_counts_from_the_schedule() {
 }
 
 #[test]
-fn paths_take_turns() {
+fn paths_are_used_in_turn() {
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
     let result = run(LoadPlan {
         paths: vec!["/offset/1".to_owned(), "/offset/20".to_owned()],
@@ -104,7 +105,7 @@ fn paths_take_turns() {
 }
 
 #[test]
-fn numbers_go_round_and_slow_answers_and_statuses_are_counted() {
+fn numbers_are_used_in_turn_and_slow_responses_and_statuses_are_counted() {
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
     let slow = Resource::bytes("x").delay_head(std::time::Duration::from_millis(300));
     origin.serve("/8", slow);
@@ -116,12 +117,12 @@ fn numbers_go_round_and_slow_answers_and_statuses_are_counted() {
         ..plan(origin.addr(), "/{n}", 1, 6)
     })
     .expect("a result");
-    let asked: Vec<String> = origin
+    let requested: Vec<String> = origin
         .requests()
         .iter()
         .map(|seen| seen.path().to_owned())
         .collect();
-    assert_eq!(asked, ["/7", "/8", "/9", "/7", "/8", "/9"]);
+    assert_eq!(requested, ["/7", "/8", "/9", "/7", "/8", "/9"]);
     assert_eq!(
         (result.requests, result.slow, result.errors.status),
         (4, 2, 2)
@@ -130,7 +131,7 @@ fn numbers_go_round_and_slow_answers_and_statuses_are_counted() {
 }
 
 #[test]
-fn a_stale_connection_is_no_error() {
+fn a_closed_idle_connection_is_not_an_error() {
     let rules = ConnectionRules {
         max_requests_silent: Some(3),
         ..ConnectionRules::default()
@@ -146,7 +147,7 @@ fn a_stale_connection_is_no_error() {
 }
 
 #[test]
-fn faults_are_counted_by_their_kind() {
+fn errors_are_counted_by_cause() {
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
     let cut = Fault::CutBody {
         after: 50,
@@ -174,11 +175,11 @@ fn faults_are_counted_by_their_kind() {
 }
 
 #[test]
-fn a_hopeless_load_is_given_up() {
+fn a_load_with_only_errors_is_aborted() {
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
     origin.set_rules(|rules| rules.accept = Accept::End(Ending::Reset));
     let error = run(plan(origin.addr(), "/x", 4, 1_000_000)).expect_err("nothing but resets");
-    assert!(error.to_string().contains("errors without a good answer"));
+    assert!(error.to_string().contains("consecutive errors"));
 }
 
 #[test]
@@ -205,7 +206,7 @@ fn chunked_bodies_are_read_and_verified() {
 }
 
 #[test]
-fn a_rising_load_ends_when_the_server_does_not_follow() {
+fn a_rising_load_ends_when_the_server_is_saturated() {
     let floor = floor(100);
     let rising = LoadPlan {
         rate: Some(100.0),
@@ -224,7 +225,7 @@ fn a_rising_load_ends_when_the_server_does_not_follow() {
     assert_eq!(offered, [50, 100, 150, 200]);
     assert!(result.windows.iter().all(|one| one.answered == one.offered));
 
-    // One connection and 20 ms an answer: half of what is due in the first window is late.
+    // With one connection and 20 ms per response, half of the requests due in the first window are late.
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
     let slow = Resource::offset(100).delay_head(std::time::Duration::from_millis(20));
     origin.serve_rest(slow);

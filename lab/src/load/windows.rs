@@ -1,4 +1,4 @@
-//! Latencies by when their requests ought to have been sent: what a load that changes was like at each time.
+//! Latencies by window: results for the requests that were scheduled within a period of time.
 
 use std::time::Duration;
 
@@ -7,36 +7,37 @@ use serde::{Deserialize, Serialize};
 
 use super::schedule::Schedule;
 
-/// A load has no more windows than this; what comes later is not looked at.
+/// Maximum number of windows of a load; later requests are not recorded.
 const MOST: usize = 20_000;
 
-/// What came of the requests that were due within a window of time.
+/// Results for the requests that were due within a window.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Window {
-    /// Seconds from the beginning of the load to that of the window.
+    /// Seconds from the start of the load to the start of the window.
     pub begin: f64,
-    /// Requests that were due.
+    /// Number of requests that were due.
     pub offered: u64,
-    /// Those that were answered well.
+    /// Number of requests with a good response.
     pub answered: u64,
-    /// What half of those that were due took at most; `None` if fewer were answered.
+    /// Median latency in microseconds of all requests that were due; `None` if fewer than half have been answered.
     pub p50_us: Option<f64>,
-    /// What 99 in a hundred of those that were due took at most; `None` if fewer were answered.
+    /// 99th percentile of the latency of all requests that were due; `None` if fewer have been answered.
     pub p99_us: Option<f64>,
-    /// The share of this time in which the load generator itself had its core. Near 1 it is what is measured.
+    /// Share of the window in which the load generator used its core. If the share is near 1, the load generator is
+    /// the limit.
     pub busy: f64,
 }
 
 #[derive(Debug)]
 pub(super) struct Windows {
-    /// Seconds of each.
+    /// Length of a window in seconds.
     length: f64,
     schedule: Schedule,
-    /// When the load ends by plan, in seconds.
+    /// Planned end of the load in seconds.
     end: f64,
-    /// Tenths of microseconds.
+    /// Latencies by window, in tenths of microseconds.
     took: Vec<Vec<u32>>,
-    /// CPU time of this thread when each window began, as far as it has.
+    /// CPU time of this thread at the beginning of each window.
     marks: Vec<Duration>,
 }
 
@@ -55,7 +56,7 @@ impl Windows {
         (after.as_secs_f64() / self.length) as usize
     }
 
-    /// An answer to a request that was due so long `after` the beginning.
+    /// Records a response to a request that was due `after` the start.
     pub(super) fn record(&mut self, after: Duration, took: Duration) {
         let place = self.place(after);
         if place >= MOST {
@@ -68,7 +69,7 @@ impl Windows {
         self.took[place].push(tenths.unwrap_or(u32::MAX));
     }
 
-    /// So much time has passed. Whether a new window has begun.
+    /// Advances the time since the start. Returns whether a new window has begun.
     pub(super) fn pass(&mut self, after: Duration) -> bool {
         let place = self.place(after).min(MOST);
         let new = place >= self.marks.len();
@@ -78,7 +79,7 @@ impl Windows {
         new
     }
 
-    /// Whether half of what was due in the last window but one took longer than this, or is not answered yet.
+    /// Whether the median latency of the last window but one is above `most_us`; missing responses count as slower.
     pub(super) fn saturated(&self, most_us: f64) -> bool {
         let Some(place) = self.marks.len().checked_sub(3) else {
             return false;
@@ -93,7 +94,7 @@ impl Windows {
         let offered = self.schedule.before(end) - self.schedule.before(begin);
         let mut took = self.took.get(place).cloned().unwrap_or_default();
         took.sort_unstable();
-        // The smallest value that is not exceeded by so many of those that were due.
+        // The smallest latency that this share of the due requests did not exceed.
         let at = |share: f64| {
             let rank = ((offered as f64 * share).ceil() as usize).max(1) - 1;
             took.get(rank).map(|tenths| f64::from(*tenths) / 10.0)
@@ -112,7 +113,7 @@ impl Windows {
         }
     }
 
-    /// All that were whole before the load ended so long after its beginning.
+    /// Results of all windows that were complete when the load ended.
     pub(super) fn result(&self, after: Duration) -> Vec<Window> {
         let whole = self.place(after.min(Duration::from_secs_f64(self.end.min(1e9))));
         (0..whole.min(MOST))
@@ -121,7 +122,7 @@ impl Windows {
     }
 }
 
-/// CPU time that this thread has had.
+/// CPU time of this thread.
 pub(super) fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
@@ -145,7 +146,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn answers_belong_to_the_time_at_which_they_were_due() {
+    fn responses_count_in_the_window_in_which_they_were_due() {
         let mut windows = windows();
         for number in 0..10 {
             windows.record(MS * 100 * number, MS * (1 + number));
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_answered_is_slow() {
+    fn missing_responses_count_as_slow() {
         let mut windows = windows();
         for number in 0..4 {
             windows.record(MS * 100 * number, MS);

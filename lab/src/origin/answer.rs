@@ -1,4 +1,4 @@
-//! Decides the answer to a request: representation, conditions, ranges, fields. No I/O.
+//! Computes the response to a request: representation, conditions, ranges, headers. No I/O.
 
 use std::time::SystemTime;
 
@@ -30,14 +30,14 @@ impl Segment {
     }
 }
 
-/// A response, ready to be rendered and sent.
+/// A response that is ready to be rendered and sent.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
     pub(super) framing: Framing,
     pub(super) segments: Vec<Segment>,
-    /// First and last byte, where this is a 206 with one range.
+    /// First and last byte of a 206 with one range; otherwise `None`.
     pub(super) range: Option<(u64, u64)>,
     version: u32,
 }
@@ -47,7 +47,7 @@ impl Answer {
         self.segments.iter().map(Segment::length).sum()
     }
 
-    /// Fills `buffer` from the body's byte `position` on.
+    /// Fills `buffer` with the bytes of the body from offset `position` on.
     pub(super) fn read(&self, position: u64, buffer: &mut [u8]) {
         let (mut begin, mut done) = (0, 0);
         for segment in &self.segments {
@@ -76,7 +76,7 @@ impl Answer {
     }
 }
 
-/// A response head as bytes.
+/// Renders a response head.
 pub(super) fn render_head(status: u16, headers: &[(String, String)]) -> Vec<u8> {
     let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
     for (name, value) in headers {
@@ -89,7 +89,7 @@ pub(super) fn render_head(status: u16, headers: &[(String, String)]) -> Vec<u8> 
     head.into_bytes()
 }
 
-/// The chosen representation of a resource.
+/// The selected representation of a resource.
 struct Chosen<'a> {
     content: &'a Content,
     coding: Option<&'a str>,
@@ -97,7 +97,7 @@ struct Chosen<'a> {
     modified: Option<String>,
 }
 
-/// Decides the answer. `close` says that the connection ends after it.
+/// Computes the response. `close` says that the connection ends after it.
 pub(super) fn answer(resource: &Resource, seen: &Seen, faults: &[Fault], close: bool) -> Answer {
     let chosen = choose(resource, seen);
     let mut answer = Answer {
@@ -190,7 +190,7 @@ fn describe(answer: &mut Answer, resource: &Resource, chosen: &Chosen<'_>) {
     }
 }
 
-/// RFC 9110, 13.2.2, without If-Unmodified-Since.
+/// Evaluates preconditions by RFC 9110 section 13.2.2, except If-Unmodified-Since.
 fn precondition(resource: &Resource, seen: &Seen, chosen: &Chosen<'_>) -> Option<u16> {
     if !resource.conditional {
         return None;
@@ -218,7 +218,7 @@ fn weak_part(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }
 
-/// Chooses between the whole, a range, several ranges and 416.
+/// Selects between the whole body, a range, several ranges and 416.
 fn fill(
     answer: &mut Answer,
     resource: &Resource,
@@ -227,15 +227,16 @@ fn fill(
     faults: &[Fault],
 ) {
     let length = chosen.content.length();
-    let asked = seen
+    let requested = seen
         .header("range")
         .filter(|_| resource.ranges && if_range_holds(resource, seen, chosen))
         .and_then(parse_ranges);
-    let Some(asked) = asked.filter(|list| list.len() == 1 || resource.multiple_ranges) else {
+    let Some(requested) = requested.filter(|list| list.len() == 1 || resource.multiple_ranges)
+    else {
         answer.segments = whole(chosen.content);
         return;
     };
-    let ranges: Vec<(u64, u64)> = asked
+    let ranges: Vec<(u64, u64)> = requested
         .iter()
         .filter_map(|range| range.resolve(length))
         .map(|range| bend(range, length, faults))
@@ -261,7 +262,7 @@ fn fill(
     }
 }
 
-/// RFC 9110, 13.1.5: a strong entity tag, or the exact date.
+/// Whether If-Range holds (RFC 9110 section 13.1.5): the strong ETag or the exact date must match.
 fn if_range_holds(resource: &Resource, seen: &Seen, chosen: &Chosen<'_>) -> bool {
     match seen.header("if-range").map(str::trim) {
         None => true,

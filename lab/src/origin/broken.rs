@@ -1,8 +1,8 @@
-//! Heads and chunks that are broken in named ways.
+//! Response heads and chunks with specific protocol violations.
 
 use super::fault::{BadChunk, BrokenHead};
 
-/// The head of a correct response, broken. [`BrokenHead::Endless`] is up to the sender.
+/// Breaks the head of a valid response. The sender implements [`BrokenHead::Endless`].
 pub(super) fn break_head(head: Vec<u8>, how: BrokenHead) -> Vec<u8> {
     match how {
         BrokenHead::Garbage => {
@@ -32,7 +32,7 @@ pub(super) fn break_head(head: Vec<u8>, how: BrokenHead) -> Vec<u8> {
     }
 }
 
-/// What stands for the next size line when the chunk framing is broken there; `None` where it is broken elsewhere.
+/// The bytes in place of the next chunk-size line; `None` if the violation is elsewhere.
 pub(super) fn bad_size_line(how: BadChunk) -> Option<Vec<u8>> {
     match how {
         BadChunk::NotHex => Some(b"zz\r\n".to_vec()),
@@ -48,7 +48,7 @@ pub(super) fn bad_size_line(how: BadChunk) -> Option<Vec<u8>> {
     }
 }
 
-/// What stands for the last chunk and the trailers; `None` where they are as they should be.
+/// The bytes in place of the last chunk and the trailers; `None` if these are valid.
 pub(super) fn bad_last_chunk(how: BadChunk) -> Option<Vec<u8>> {
     match how {
         BadChunk::NoLast => Some(Vec::new()),

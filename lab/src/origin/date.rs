@@ -1,15 +1,15 @@
-//! Dates in HTTP fields.
+//! Dates in HTTP headers.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A date in January 2026 for each version.
+/// A date in January 2026, different for consecutive versions.
 pub(super) fn version_date(version: u32) -> String {
     const FIRST_OF_2026: u64 = 1_767_225_600;
     let days = u64::from(version % 31);
     http_date(UNIX_EPOCH + Duration::from_secs(FIRST_OF_2026 + days * 86_400))
 }
 
-/// IMF-fixdate (RFC 9110, 5.6.7).
+/// Formats an IMF-fixdate (RFC 9110 section 5.6.7).
 pub(super) fn http_date(time: SystemTime) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] = [
@@ -17,7 +17,7 @@ pub(super) fn http_date(time: SystemTime) -> String {
     ];
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days since 1 March of year 0, so that leap days end a year.
+    // Days since 1 March of year 0, so that a leap day is the last day of its year.
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_are_formatted_by_the_calendar() {
         let at = |seconds| http_date(UNIX_EPOCH + Duration::from_secs(seconds));
         assert_eq!(at(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(at(951_782_400), "Tue, 29 Feb 2000 00:00:00 GMT");

@@ -1,4 +1,4 @@
-//! One request and its answer on a connection of the origin, faults included.
+//! One request and its response on a connection of the origin, including faults.
 
 use std::time::Instant;
 
@@ -12,24 +12,24 @@ use super::resource::{Framing, Resource};
 use super::wire::{Head, Pace, Stop, Wire};
 use crate::offset;
 
-/// Most bytes that go out in one piece.
+/// Maximum bytes per write.
 const PIECE: u64 = 64 << 10;
 
-/// Fields of a head that is said to have no end: 32 MiB of them, so that a client that takes them all does not hang.
+/// Number of headers in an "endless" head, 32 MiB in total, so that a client that reads all of them does not hang.
 const ENDLESS_FIELDS: usize = 1 << 20;
 
-/// What an exchange works on.
+/// The context of an exchange.
 pub(super) struct Exchange<'a> {
     pub(super) wire: &'a mut Wire,
     pub(super) recorder: &'a Recorder,
     pub(super) seen: &'a Seen,
     pub(super) resource: Resource,
     pub(super) faults: Vec<Fault>,
-    /// The connection ends after this answer.
+    /// Whether the connection ends after this response.
     pub(super) close: bool,
 }
 
-/// What a request's head says about its body.
+/// The framing of the request body.
 enum Upload {
     Length(u64),
     Chunked { left: u64 },
@@ -59,11 +59,11 @@ pub(super) fn seen(head: Head, connection: u64, nth_on_connection: u64) -> Seen 
 }
 
 impl Exchange<'_> {
-    /// Reads the rest of the request and answers it. `Ok(true)`: the connection goes on.
+    /// Reads the rest of the request and sends the response. Returns whether the connection stays open.
     pub(super) async fn run(mut self) -> Result<bool, Stop> {
         let mut upload = self.upload();
         self.fault_before_head().await?;
-        if let Some(protocol) = self.asked_upgrade() {
+        if let Some(protocol) = self.requested_upgrade() {
             return self.tunnel(&protocol).await;
         }
         if !self.resource.early {
@@ -128,7 +128,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// The next piece of the request's body.
+    /// Reads the next bytes of the request body.
     async fn read_piece(&mut self, upload: &mut Upload) -> Result<Option<Bytes>, Stop> {
         let piece = self.read_some(upload).await?;
         let complete = piece.is_none();
@@ -154,7 +154,7 @@ impl Exchange<'_> {
             Upload::Done => return Ok(None),
             Upload::Length(left) | Upload::Chunked { left } => left,
         };
-        let room = self.gated_room(*left).await?;
+        let room = self.bytes_allowed_by_gate(*left).await?;
         let piece = self.wire.read_some(room).await?;
         if piece.is_empty() {
             return Err(Stop::Aborted);
@@ -168,7 +168,7 @@ impl Exchange<'_> {
         Ok(Some(piece))
     }
 
-    async fn gated_room(&mut self, wanted: u64) -> Result<u64, Stop> {
+    async fn bytes_allowed_by_gate(&mut self, wanted: u64) -> Result<u64, Stop> {
         let Some(gate) = &self.resource.gate_upload else {
             return Ok(wanted);
         };
@@ -176,7 +176,7 @@ impl Exchange<'_> {
             let own = record.requests.iter().find(|seen| seen.id == self.seen.id);
             own.map_or(0, |seen| seen.body_length)
         });
-        // Unread bytes are what this gate is for, so their arrival can't be told from the peer's leaving.
+        // The gate keeps bytes unread, so a close by the client can't be detected here.
         Ok(gate.pass(got).await.min(wanted))
     }
 
@@ -191,7 +191,7 @@ impl Exchange<'_> {
         Ok(size)
     }
 
-    /// Sends the body back while it comes.
+    /// Sends the request body back while it arrives.
     async fn echo(&mut self, upload: &mut Upload) -> Result<(), Stop> {
         let mut headers = self.resource.headers.clone();
         let length = match upload {
@@ -219,13 +219,13 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    fn asked_upgrade(&self) -> Option<String> {
+    fn requested_upgrade(&self) -> Option<String> {
         let offered = self.resource.upgrade.clone()?;
-        let asked = self.seen.header("upgrade")?;
-        asked.eq_ignore_ascii_case(&offered).then_some(offered)
+        let requested = self.seen.header("upgrade")?;
+        requested.eq_ignore_ascii_case(&offered).then_some(offered)
     }
 
-    /// Sends back every byte until the other side closes.
+    /// Sends back every byte until the client closes the connection.
     async fn tunnel(&mut self, protocol: &str) -> Result<bool, Stop> {
         let headers = [
             ("Connection".to_owned(), "Upgrade".to_owned()),
@@ -311,7 +311,7 @@ impl Exchange<'_> {
             }
             if let Some((after, halt)) = halt {
                 if sent >= after {
-                    return self.stop_here(halt).await;
+                    return self.end_early(halt).await;
                 }
                 room = room.min(after - sent);
             }
@@ -328,12 +328,13 @@ impl Exchange<'_> {
             }
         }
         match halt {
-            Some((after, halt)) if after <= sent => self.stop_here(halt).await,
+            Some((after, halt)) if after <= sent => self.end_early(halt).await,
             _ => Ok(()),
         }
     }
 
-    /// Where a fault stops the body, and how: with an ending, or by a stall.
+    /// The number of body bytes after which a fault stops the response, and how the connection ends; no ending means
+    /// a stall.
     fn halt(&self) -> Option<(u64, Option<Ending>)> {
         self.faults.iter().find_map(|fault| match fault {
             Fault::CutBody { after, ending } => Some((*after, Some(*ending))),
@@ -342,7 +343,7 @@ impl Exchange<'_> {
         })
     }
 
-    async fn stop_here(&mut self, ending: Option<Ending>) -> Result<(), Stop> {
+    async fn end_early(&mut self, ending: Option<Ending>) -> Result<(), Stop> {
         match ending {
             Some(ending) => Err(Stop::Faulted(ending)),
             None => {

@@ -1,148 +1,148 @@
-//! Everything a test origin can do wrong in one answer.
+//! Faults that a test origin can inject into a response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How a connection is ended.
+/// How a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// An orderly close.
+    /// With a FIN.
     Fin,
-    /// A reset, as from a host that crashed.
+    /// With a reset, as after a crash.
     Reset,
 }
 
-/// One way to misbehave. Byte counts of bodies are those of the response, not of the whole resource.
+/// A fault. Byte counts refer to the body of the response, not to the whole resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// Reads the request and never answers.
+    /// Reads the request and never responds.
     NeverAnswer,
-    /// Reads the request head and ends the connection.
+    /// Reads the request head and closes the connection.
     EndBeforeHead(Ending),
-    /// The same, but only for the second and later requests of a connection.
+    /// Like `EndBeforeHead`, but only for the second and later requests of a connection.
     EndBeforeHeadOnReuse(Ending),
-    /// Ends the connection after so many bytes of the body.
+    /// Closes the connection after a number of body bytes.
     CutBody {
-        /// Body bytes that are sent before.
+        /// Body bytes sent before that.
         after: u64,
-        /// How the connection ends.
+        /// How the connection is closed.
         ending: Ending,
     },
-    /// Sends so many bytes of the body, then nothing, and keeps the connection.
+    /// Sends a number of body bytes, then nothing, and keeps the connection open.
     StallBody {
-        /// Body bytes that are sent before.
+        /// Body bytes sent before that.
         after: u64,
     },
-    /// Sends so many bytes of the head, then nothing, and keeps the connection.
+    /// Sends a number of head bytes, then nothing, and keeps the connection open.
     StallHead {
-        /// Head bytes that are sent before.
+        /// Head bytes sent before that.
         after: usize,
     },
-    /// Sends head and body in pieces of `bytes` with a pause of `every` between them.
+    /// Sends head and body in small writes with pauses between them.
     Drip {
-        /// Bytes in a piece.
+        /// Bytes per write.
         bytes: usize,
-        /// Time between two pieces.
+        /// Pause between two writes.
         every: Duration,
     },
-    /// Declares so many bytes more in Content-Length than are sent, then closes.
+    /// Sends a Content-Length that is too large by this many bytes, then closes the connection.
     LengthTooLong(u64),
-    /// Sends these bytes after the body, beyond what its framing declares.
+    /// Sends these bytes after the end of the body.
     ExtraBytes(Vec<u8>),
-    /// Replaces the value of Content-Range (or adds one).
+    /// Replaces or adds Content-Range with this value.
     ContentRange(String),
-    /// Leaves Content-Range out of a 206.
+    /// Omits Content-Range from a 206.
     NoContentRange,
-    /// Answers with the range that begins so many bytes further on than asked, and says so truthfully.
+    /// Responds with a range that begins this many bytes after the requested one, with the matching Content-Range.
     ShiftRange(i64),
-    /// Answers with at most so many bytes of the range asked for, and says so truthfully.
+    /// Responds with at most this many bytes of the requested range, with the matching Content-Range.
     ShortRange(u64),
-    /// Answers with up to so many bytes more than the range asked for, and says so truthfully.
+    /// Responds with up to this many bytes more than requested, with the matching Content-Range.
     LongRange(u64),
-    /// Answers a single range with a multipart/byteranges body of one part.
+    /// Responds to a single range with a multipart/byteranges body of one part.
     AlwaysMultipart,
-    /// Answers any range request with 416.
+    /// Responds to every range request with 416.
     Unsatisfiable,
-    /// Replaces the whole head by these bytes; the body follows as it would have.
+    /// Replaces the whole head with these bytes; the body follows unchanged.
     RawHead(Vec<u8>),
-    /// Breaks the head in a named way.
+    /// Breaks the head in this way.
     Head(BrokenHead),
-    /// Sends a chunked body with a named mistake, after the first chunk's data where there is any.
+    /// Sends a chunked body that is broken in this way, after the first chunk if there is one.
     Chunk(BadChunk),
 }
 
-/// Ways to break a response head.
+/// Violations in a response head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenHead {
-    /// Bytes that are no HTTP at all.
+    /// Bytes that are not HTTP.
     Garbage,
     /// Lines end in LF without CR.
     BareLf,
-    /// A CR in the middle of a field value.
+    /// A CR within a header value.
     BareCr,
     /// A header line without a colon.
     NoColon,
-    /// A space between field name and colon.
+    /// A space between header name and colon.
     SpaceBeforeColon,
-    /// A NUL in a field value.
+    /// A NUL in a header value.
     Nul,
-    /// A folded field (obs-fold).
+    /// A folded header (obs-fold).
     ObsFold,
-    /// A field of so many bytes.
+    /// A header of this many bytes.
     Huge(usize),
-    /// So many fields.
+    /// This many headers.
     ManyFields(usize),
-    /// A status that is no number.
+    /// A status that is not a number.
     BadStatus,
     /// A status of two digits.
     ShortStatus,
-    /// A status line of a protocol version that does not exist.
+    /// A status line with a protocol version that does not exist.
     BadVersion,
-    /// Two Content-Length fields that differ.
+    /// Two different Content-Length headers.
     DifferingLengths,
-    /// Content-Length beside Transfer-Encoding: chunked (the body is chunked).
+    /// Content-Length and Transfer-Encoding: chunked (the body is chunked).
     LengthAndChunked,
-    /// A Content-Length that is no number.
+    /// A Content-Length that is not a number.
     BadLength,
     /// A negative Content-Length.
     NegativeLength,
-    /// A Content-Length beyond 64 bits.
+    /// A Content-Length of more than 64 bits.
     OverflowingLength,
-    /// Transfer-Encoding names a coding nobody knows.
+    /// A Transfer-Encoding that does not exist.
     UnknownCoding,
-    /// Transfer-Encoding where chunked is not the final coding.
+    /// A Transfer-Encoding in which chunked is not last.
     ChunkedNotFinal,
-    /// A head that never ends: fields without end.
+    /// A head with so many headers that it seems endless.
     Endless,
 }
 
-/// Ways to break a chunked body.
+/// Violations in a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadChunk {
-    /// A size that is not hexadecimal.
+    /// A chunk size that is not hexadecimal.
     NotHex,
-    /// A negative size.
+    /// A negative chunk size.
     Negative,
-    /// A size beyond 64 bits.
+    /// A chunk size of more than 64 bits.
     Overflow,
-    /// An empty size line.
+    /// An empty chunk-size line.
     Empty,
-    /// A size line that ends in LF without CR.
+    /// A chunk-size line that ends in LF without CR.
     BareLf,
-    /// Data that is not followed by CRLF.
+    /// Chunk data that is not followed by CRLF.
     NoCrlf,
-    /// An extension of so many bytes.
+    /// A chunk extension of this many bytes.
     Extension(usize),
-    /// No last chunk: an orderly close instead.
+    /// A close in place of the last chunk.
     NoLast,
     /// A trailer line without a colon.
     BadTrailer,
-    /// So many bytes of trailers.
+    /// This many bytes of trailers.
     HugeTrailer(usize),
 }
 
-/// A fault and how many more requests meet it.
+/// A fault and the number of requests that it still applies to.
 #[derive(Debug, Clone)]
 pub(super) struct Armed {
     fault: Fault,
@@ -161,7 +161,7 @@ impl Armed {
         }
     }
 
-    /// The fault, if this request meets it. `reused` says that the connection has answered before.
+    /// Returns the fault if it applies to this request. `reused`: whether the connection has had an earlier request.
     pub(super) fn fire(&self, reused: bool) -> Option<Fault> {
         if matches!(self.fault, Fault::EndBeforeHeadOnReuse(_)) && !reused {
             return None;

@@ -1,4 +1,4 @@
-//! A gate holds bodies or heads at a chosen place until the test lets them go, so that tests need no sleeps.
+//! Gates, which hold bodies or heads at a chosen position until the test releases them, so that tests need no sleeps.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-/// Holds what passes it at a limit, counted in bytes from where the gated thing begins. Clones share one gate.
+/// A gate with a limit in bytes, counted from the beginning of each body or head. Clones share the same gate.
 #[derive(Debug, Clone)]
 pub struct Gate {
     inner: Arc<Inner>,
@@ -27,7 +27,7 @@ struct State {
 }
 
 impl Gate {
-    /// A gate that lets `limit` bytes of each body through and holds there; with 0, nothing.
+    /// A gate that lets `limit` bytes of each body pass and then holds it.
     pub fn at(limit: u64) -> Gate {
         Gate {
             inner: Arc::new(Inner {
@@ -42,33 +42,33 @@ impl Gate {
         }
     }
 
-    /// A gate that holds from the beginning.
+    /// A gate that holds everything.
     pub fn closed() -> Gate {
         Gate::at(0)
     }
 
-    /// Opens the gate for good.
+    /// Opens the gate permanently.
     pub fn release(&self) {
         self.advance_to(u64::MAX);
     }
 
-    /// Moves the limit to `limit` bytes. A limit below what has passed holds only what comes later.
+    /// Sets the limit to `limit` bytes. If more bytes have passed already, only later ones are held.
     pub fn advance_to(&self, limit: u64) {
         self.inner.state.lock().limit = limit;
         self.inner.opened.notify_waiters();
     }
 
-    /// How many bodies or heads are held at this moment.
+    /// Number of bodies or heads that are held now.
     pub fn held(&self) -> usize {
         self.inner.state.lock().held
     }
 
-    /// Waits until `count` or more are held at once; false if that did not happen within `timeout`.
+    /// Waits until at least `count` bodies or heads are held at the same time. Returns false after `timeout`.
     pub fn wait_held(&self, count: usize, timeout: Duration) -> bool {
         self.wait(timeout, |state| state.held >= count)
     }
 
-    /// Waits until some body has got `bytes` far through this gate; false if none did within `timeout`.
+    /// Waits until `bytes` bytes of some body have passed. Returns false after `timeout`.
     pub fn wait_passed(&self, bytes: u64, timeout: Duration) -> bool {
         self.wait(timeout, |state| state.furthest >= bytes)
     }
@@ -89,7 +89,7 @@ impl Gate {
         true
     }
 
-    /// Waits until a byte after the first `position` may pass; says how many may.
+    /// Waits until bytes after the first `position` may pass. Returns how many.
     pub(super) async fn pass(&self, position: u64) -> u64 {
         let mut held = None;
         loop {
@@ -112,7 +112,7 @@ impl Gate {
     }
 }
 
-/// Counts one that waits, also when its connection goes away meanwhile.
+/// Counts a held body or head until it is dropped, also if its connection ends.
 struct Held<'a>(&'a Inner);
 
 impl<'a> Held<'a> {

@@ -1,4 +1,4 @@
-//! The origin's listening socket, which can be closed and opened again on the same port, and the life of a connection.
+//! The origin's listening socket, which can be closed and reopened on the same port, and the life of a connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use super::{Accept, Shared};
 
 const BACKLOG: i32 = 4096;
 
-/// How long the closing of a listening socket is waited for.
+/// Longest wait until a listening socket is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The listening socket, or the one that keeps its port while connections are refused.
+/// The listening socket, or, while connections are refused, a socket that reserves its port.
 #[derive(Debug)]
 pub(super) struct Door {
     address: SocketAddr,
@@ -39,7 +39,7 @@ enum State {
     Lost,
 }
 
-/// Fields drop in order: the other end of `_closed` learns of the end after the socket is gone.
+/// Fields are dropped in order, so the receiver of `_closed` is notified after the socket is closed.
 struct Listening {
     listener: TcpListener,
     _closed: mpsc::Sender<()>,
@@ -67,13 +67,13 @@ impl Door {
     pub(super) fn close(&mut self, handle: &Handle) -> anyhow::Result<()> {
         let _runtime = handle.enter();
         if let State::Open { task, closed } = &self.state {
-            // Before the listener goes, so that nobody takes the port in between.
+            // Reserved before the listener is closed, so that no other process can take the port.
             let keeper = bound(self.address, true)?;
             task.abort();
             let ended = closed.recv_timeout(CLOSE_TIMEOUT);
             anyhow::ensure!(
                 ended == Err(mpsc::RecvTimeoutError::Disconnected),
-                "the origin's listener did not end"
+                "the origin's listener did not stop"
             );
             self.state = State::Closed(keeper);
         }
@@ -94,7 +94,7 @@ impl Door {
     }
 }
 
-/// A socket with this address, `beside` another one of ours that has it, or alone.
+/// A socket bound to this address. `beside`: another socket of this origin is bound to it as well.
 fn bound(address: SocketAddr, beside: bool) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -105,7 +105,7 @@ fn bound(address: SocketAddr, beside: bool) -> io::Result<Socket> {
     socket.set_reuse_port(beside)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    // Only now, so that nobody else's socket was there before.
+    // SO_REUSEPORT is set after binding, so that binding fails if another process uses the port.
     socket.set_reuse_port(true)?;
     Ok(socket)
 }
@@ -125,7 +125,7 @@ fn listen(socket: Socket, handle: &Handle, shared: Arc<Shared>) -> anyhow::Resul
 async fn accept(listening: Listening, shared: Arc<Shared>) {
     loop {
         let Ok((stream, peer)) = listening.listener.accept().await else {
-            // Out of descriptors, most likely: others must end first.
+            // Most likely the process is out of file descriptors, so wait until other connections have ended.
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
@@ -145,7 +145,7 @@ async fn accept(listening: Listening, shared: Arc<Shared>) {
     }
 }
 
-/// Takes a connection off the list of open ones, however its task ends.
+/// Removes a connection from the list of open ones when its task ends for any reason.
 struct Listed {
     id: u64,
     shared: Arc<Shared>,
@@ -177,7 +177,7 @@ async fn connection(stream: TcpStream, id: u64, shared: Arc<Shared>) {
     wire.end(ending).await;
 }
 
-/// The kernel's defaults are good enough where it refuses.
+/// Sets socket options. If the kernel refuses one, its default is good enough.
 fn tune(stream: &TcpStream, shared: &Shared) {
     let _ = stream.set_nodelay(true);
     let socket = SockRef::from(stream);
@@ -189,7 +189,7 @@ fn tune(stream: &TcpStream, shared: &Shared) {
     }
 }
 
-/// Answers requests until the connection is to end; says how.
+/// Serves requests until the connection should be closed. Returns how to close it.
 async fn serve(wire: &mut Wire, id: u64, shared: &Shared) -> Ending {
     let mut served = 0;
     loop {
@@ -228,7 +228,7 @@ async fn serve(wire: &mut Wire, id: u64, shared: &Shared) -> Ending {
     }
 }
 
-/// Writes down how an exchange ended, also when its task is cut.
+/// Records how an exchange ended, also if its task is aborted.
 struct Pending<'a> {
     id: u64,
     shared: &'a Shared,

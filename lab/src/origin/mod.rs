@@ -1,5 +1,5 @@
-//! A test origin on real sockets that serves a programmable table of resources, misbehaves on command, and records all
-//! that it was asked and sent.
+//! A test origin on real sockets. It serves a programmable table of resources, misbehaves on command, and records
+//! everything that it receives and sends.
 //!
 //! ```no_run
 //! use sluice_lab::origin::{Origin, OriginOptions, Resource};
@@ -44,19 +44,18 @@ pub use resource::{Framing, Modified, Resource, Tag};
 use listen::Door;
 use record::{Recorder, path_of};
 
-/// How an origin is started.
+/// Options of an origin.
 #[derive(Debug, Clone)]
 pub struct OriginOptions {
-    /// Where it listens; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free port.
     pub address: SocketAddr,
-    /// How connections are treated; can be changed later.
+    /// Rules for connections, which can be changed later.
     pub rules: ConnectionRules,
-    /// Size of each connection's send buffer in the kernel, so that back-pressure shows early.
+    /// Size of the send buffer of each connection in the kernel. A small one causes back-pressure early.
     pub send_buffer: Option<usize>,
-    /// Size of each connection's receive buffer in the kernel.
+    /// Size of the receive buffer of each connection in the kernel.
     pub receive_buffer: Option<usize>,
-    /// Whether requests and connections that have ended are dropped from the record, which then holds only sums: for
-    /// runs of any length.
+    /// Whether the record keeps only sums and drops completed requests and connections, for long runs.
     pub forget: bool,
 }
 
@@ -72,18 +71,18 @@ impl Default for OriginOptions {
     }
 }
 
-/// How connections are treated.
+/// Rules for connections.
 #[derive(Debug, Clone)]
 pub struct ConnectionRules {
-    /// What happens to a connection that was accepted.
+    /// Treatment of accepted connections.
     pub accept: Accept,
-    /// Whether connections stay open after an answer.
+    /// Whether connections stay open after a response.
     pub keepalive: bool,
-    /// An idle connection is closed after this time.
+    /// Time after which an idle connection is closed.
     pub idle_timeout: Option<Duration>,
-    /// A connection is closed, with `Connection: close`, after so many requests.
+    /// Number of requests after which a connection is closed, with `Connection: close`.
     pub max_requests: Option<u64>,
-    /// As `max_requests`, but the close comes without notice.
+    /// Number of requests after which a connection is closed without `Connection: close`.
     pub max_requests_silent: Option<u64>,
 }
 
@@ -99,18 +98,18 @@ impl Default for ConnectionRules {
     }
 }
 
-/// What happens to a connection that was accepted.
+/// Treatment of accepted connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accept {
-    /// Its requests are answered.
+    /// Serve requests.
     Serve,
-    /// It is held open; nothing is read and nothing answered.
+    /// Keep the connection open without reading or writing.
     Ignore,
-    /// It is ended at once.
+    /// Close the connection at once.
     End(Ending),
 }
 
-/// A running origin. Dropping it closes everything.
+/// A running origin. Dropping it closes all sockets.
 #[derive(Debug)]
 pub struct Origin {
     shared: Arc<Shared>,
@@ -121,7 +120,7 @@ pub struct Origin {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the origin's connections share with its owner.
+/// State shared by the connections and the owner of the origin.
 #[derive(Debug)]
 struct Shared {
     table: Mutex<Table>,
@@ -140,7 +139,7 @@ struct Table {
 }
 
 impl Origin {
-    /// Starts an origin on a thread of its own.
+    /// Starts an origin on its own thread.
     pub fn start(options: OriginOptions) -> anyhow::Result<Origin> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
@@ -176,7 +175,7 @@ impl Origin {
         })
     }
 
-    /// Where it listens.
+    /// Address on which the origin listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
@@ -186,19 +185,19 @@ impl Origin {
         format!("http://{}{path}", self.address)
     }
 
-    /// Serves `resource` at `path`. A path with a query counts before the path alone. Paths that are not in the table
-    /// and read `/offset/<bytes>` serve an offset body of that size, all others 404.
+    /// Serves `resource` at `path`. A path with a query takes precedence over the path alone. If no entry matches,
+    /// `/offset/<bytes>` is an offset body of that size, and other paths are 404.
     pub fn serve(&self, path: &str, resource: Resource) {
         let mut table = self.shared.table.lock();
         table.resources.insert(path.to_owned(), resource);
     }
 
-    /// Serves `resource` at every path that is not in the table.
+    /// Serves `resource` at every path without an entry.
     pub fn serve_rest(&self, resource: Resource) {
         self.shared.table.lock().fallback = Some(resource);
     }
 
-    /// Changes what is served at `path`; false if nothing was. Answers in progress go on as they began.
+    /// Changes the resource at `path`. Responses in progress are not affected. Returns false if there is no entry.
     pub fn update(&self, path: &str, change: impl FnOnce(Resource) -> Resource) -> bool {
         let mut table = self.shared.table.lock();
         match table.resources.get_mut(path) {
@@ -210,17 +209,19 @@ impl Origin {
         }
     }
 
-    /// Changes the version of what is served at `path`: bytes, entity tag and date; false if nothing was served there.
+    /// Changes the version of the resource at `path`, and so its bytes, ETag and date. Returns false if there is no
+    /// entry.
     pub fn set_version(&self, path: &str, version: u32) -> bool {
         self.update(path, |resource| resource.version(version))
     }
 
-    /// Changes how connections are treated, from the next accept, request or idle time on.
+    /// Changes the rules for connections, from the next accept, request or idle time on.
     pub fn set_rules(&self, change: impl FnOnce(&mut ConnectionRules)) {
         change(&mut self.shared.rules.lock());
     }
 
-    /// Stops listening, so that connections are refused. The port stays reserved, open connections stay.
+    /// Closes the listening socket, so that connections are refused. The port stays reserved and open connections
+    /// stay open.
     pub fn refuse(&self) -> anyhow::Result<()> {
         self.door.lock().close(&self.handle)
     }
@@ -231,39 +232,39 @@ impl Origin {
         self.door.lock().reopen(&self.handle, shared)
     }
 
-    /// Cuts all open connections.
+    /// Aborts all open connections.
     pub fn drop_connections(&self) {
         for connection in self.shared.open.lock().values() {
             connection.abort();
         }
     }
 
-    /// All that was recorded.
+    /// A copy of the record.
     pub fn record(&self) -> Record {
         self.shared.recorder.snapshot()
     }
 
-    /// All requests.
+    /// Copies of all recorded requests.
     pub fn requests(&self) -> Vec<Seen> {
         self.read_record(|record| record.requests.clone())
     }
 
-    /// All connections.
+    /// Copies of all recorded connections.
     pub fn connections(&self) -> Vec<Connection> {
         self.read_record(|record| record.connections.clone())
     }
 
-    /// Looks at the record without copying it.
+    /// Reads the record without copying it.
     pub fn read_record<T>(&self, read: impl FnOnce(&Record) -> T) -> T {
         self.shared.recorder.read(read)
     }
 
-    /// Forgets all that was recorded, except for open connections.
+    /// Clears the record, except for open connections.
     pub fn reset_record(&self) {
         self.shared.recorder.reset();
     }
 
-    /// Waits until the record fulfils `holds`; false if it did not within `timeout`.
+    /// Waits until the record satisfies `holds`. Returns false after `timeout`.
     pub fn wait_for(&self, holds: impl FnMut(&Record) -> bool, timeout: Duration) -> bool {
         self.shared.recorder.wait_for(holds, timeout)
     }
@@ -273,7 +274,7 @@ impl Drop for Origin {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic on the origin's thread has been printed there.
+            // A panic of the thread has already printed its message.
             let _ = thread.join();
         }
     }

@@ -1,20 +1,20 @@
-//! The Range field as the test origin reads it, on its own and apart from any code that it is to test.
+//! A parser of the Range header, independent of the code under test.
 
-/// One range of a Range field.
+/// One range of a Range header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum RequestedRange {
     From(u64, Option<u64>),
     Suffix(u64),
 }
 
-impl Asked {
-    /// First and last byte in a representation of `length` bytes, if the range has any.
+impl RequestedRange {
+    /// First and last byte in a representation of `length` bytes; `None` if the range is unsatisfiable.
     pub(super) fn resolve(self, length: u64) -> Option<(u64, u64)> {
         match self {
-            Asked::From(first, last) if first < length => {
+            RequestedRange::From(first, last) if first < length => {
                 Some((first, last.unwrap_or(u64::MAX).min(length - 1)))
             }
-            Asked::Suffix(count) if count > 0 && length > 0 => {
+            RequestedRange::Suffix(count) if count > 0 && length > 0 => {
                 Some((length.saturating_sub(count), length - 1))
             }
             _ => None,
@@ -22,19 +22,19 @@ impl Asked {
     }
 }
 
-/// The ranges of a Range field; `None` if the field is to be ignored.
-pub(super) fn parse_ranges(value: &str) -> Option<Vec<Asked>> {
+/// Parses a Range header; `None` if it must be ignored.
+pub(super) fn parse_ranges(value: &str) -> Option<Vec<RequestedRange>> {
     let list = value.trim().strip_prefix("bytes=")?;
-    let parsed: Option<Vec<Asked>> = list
+    let parsed: Option<Vec<RequestedRange>> = list
         .split(',')
         .map(|item| {
             let (first, last) = item.trim().split_once('-')?;
             match (first, last) {
-                ("", count) => Some(Asked::Suffix(count.parse().ok()?)),
-                (first, "") => Some(Asked::From(first.parse().ok()?, None)),
+                ("", count) => Some(RequestedRange::Suffix(count.parse().ok()?)),
+                (first, "") => Some(RequestedRange::From(first.parse().ok()?, None)),
                 (first, last) => {
                     let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-                    (first <= last).then_some(Asked::From(first, Some(last)))
+                    (first <= last).then_some(RequestedRange::From(first, Some(last)))
                 }
             }
         })
@@ -47,12 +47,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_of_all_forms_are_read() {
+    fn ranges_of_all_forms_are_parsed() {
         let all = parse_ranges("bytes=0-9, 5-, -3").expect("three ranges");
         let resolved: Vec<_> = all.iter().map(|range| range.resolve(20)).collect();
         assert_eq!(resolved, [Some((0, 9)), Some((5, 19)), Some((17, 19))]);
         assert_eq!(parse_ranges("bytes=9-5"), None);
         assert_eq!(parse_ranges("lines=0-5"), None);
-        assert_eq!(Asked::From(20, None).resolve(20), None);
+        assert_eq!(RequestedRange::From(20, None).resolve(20), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What a test origin was asked and what it sent.
+//! The record of requests received and bytes sent by a test origin.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -7,71 +7,71 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// How far an answer got.
+/// State of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Still being read, held or sent.
+    /// The request is being read, or the response is held or being sent.
     Pending,
-    /// Sent as the resource says.
+    /// The response has been sent completely.
     Sent,
-    /// Ended by a fault.
+    /// A fault has ended the response.
     Faulted,
-    /// The other side went away before the end.
+    /// The client has closed the connection before the end.
     Aborted,
 }
 
-/// One request that reached the origin.
+/// A request received by the origin.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// Counts requests from the origin's start; a reset of the record does not touch it.
+    /// Number of the request since the start of the origin. Clearing the record does not reset it.
     pub id: u64,
-    /// The connection's number.
+    /// Number of the connection.
     pub connection: u64,
-    /// How many requests this connection brought before.
+    /// Number of earlier requests on this connection.
     pub nth_on_connection: u64,
-    /// When the head was complete.
+    /// Time at which the head was complete.
     pub at: Instant,
-    /// The head as it came, with the empty line that ends it.
+    /// The head as received, including its empty line.
     pub raw_head: Vec<u8>,
-    /// The method as it came.
+    /// The method as received.
     pub method: String,
-    /// The request target as it came.
+    /// The request target as received.
     pub target: String,
     /// Minor version: 1 for HTTP/1.1.
     pub minor_version: u8,
-    /// Fields in their order, names as they came.
+    /// Headers in order, with names as received.
     pub headers: Vec<(String, String)>,
-    /// The body, without its framing, up to [`BODY_KEPT`] bytes.
+    /// The first [`BODY_KEPT`] bytes of the body, without framing.
     pub body: Vec<u8>,
-    /// Length of the whole body so far.
+    /// Bytes of the body received so far.
     pub body_length: u64,
-    /// Whether the body came to its end.
+    /// Whether the body is complete.
     pub body_complete: bool,
-    /// Whether all of the body so far is an offset body.
+    /// Whether the body so far is an offset body.
     pub body_is_offset: bool,
-    /// Status that was answered, 0 before that.
+    /// Status of the response; 0 before the response.
     pub status: u16,
     /// First and last byte of a 206 with one range.
     pub range: Option<(u64, u64)>,
-    /// Body bytes sent so far.
+    /// Body bytes of the response sent so far.
     pub sent: u64,
-    /// How far the answer got.
+    /// State of the response.
     pub outcome: Outcome,
 }
 
-/// Bytes of a request body that are kept in [`Seen::body`].
+/// Maximum length of [`Seen::body`].
 pub const BODY_KEPT: usize = 1 << 20;
 
-/// Bytes of what a connection brought that are kept in [`Connection::received`].
+/// Maximum length of [`Connection::received`].
 pub const RECEIVED_KEPT: usize = 256 << 10;
 
 impl Seen {
-    /// The target's path, without the query.
+    /// Path of the target, without the query.
     pub fn path(&self) -> &str {
         path_of(&self.target)
     }
 
-    /// The first value of a field, by its name in any case.
+    /// The first value of a header; the name is compared case-insensitively.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -79,7 +79,7 @@ impl Seen {
             .map(|(_, value)| value.as_str())
     }
 
-    /// All values of a field in their order.
+    /// All values of a header in order.
     pub fn header_all(&self, name: &str) -> Vec<&str> {
         self.headers
             .iter()
@@ -89,37 +89,38 @@ impl Seen {
     }
 }
 
-/// One connection that the origin accepted.
+/// A connection accepted by the origin.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    /// Its number, counted from the origin's start.
+    /// Number of the connection since the start of the origin.
     pub id: u64,
-    /// The other side.
+    /// Address of the client.
     pub peer: SocketAddr,
-    /// When it was accepted.
+    /// Time at which the connection was accepted.
     pub at: Instant,
-    /// Heads of requests that it brought.
+    /// Number of request heads received.
     pub requests: u64,
-    /// The first [`RECEIVED_KEPT`] bytes that came in, unparsed.
+    /// The first [`RECEIVED_KEPT`] bytes received, unparsed.
     pub received: Vec<u8>,
-    /// A head that the origin could not parse.
+    /// Whether a request head could not be parsed.
     pub malformed: bool,
-    /// Whether it has ended.
+    /// Whether the connection has ended.
     pub closed: bool,
 }
 
-/// All that was recorded since the start or the last reset.
+/// Everything recorded since the start or since the record was cleared.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
-    /// Requests in the order in which their heads were complete; where the origin forgets, only those not yet ended.
+    /// Requests in the order in which their heads were complete. With `forget`, only those in progress.
     pub requests: Vec<Seen>,
-    /// How many requests came, those that were forgotten included.
+    /// Number of requests, including dropped ones.
     pub requests_total: u64,
-    /// Connections in the order in which they were accepted. Those that were open at a reset stay.
+    /// Connections in the order in which they were accepted. Connections that were open when the record was cleared
+    /// stay.
     pub connections: Vec<Connection>,
     /// Body bytes sent, by path.
     pub sent: HashMap<String, u64>,
-    /// Body bytes sent in all.
+    /// Total body bytes sent.
     pub sent_total: u64,
     next_request: u64,
 }
@@ -130,7 +131,7 @@ impl Record {
         self.requests.iter().filter(move |seen| seen.path() == path)
     }
 
-    /// How many requests came for a path.
+    /// Number of requests for a path.
     pub fn count(&self, path: &str) -> usize {
         self.of(path).count()
     }
@@ -145,12 +146,12 @@ impl Record {
         at.ok().map(|at| &mut self.requests[at])
     }
 
-    /// Connections that are open now.
+    /// Number of open connections.
     pub fn open_connections(&self) -> usize {
         self.connections.iter().filter(|one| !one.closed).count()
     }
 
-    /// Whether every request so far has ended, in whichever way.
+    /// Whether no request is in progress.
     pub fn quiet(&self) -> bool {
         let pending = |seen: &Seen| seen.outcome == Outcome::Pending;
         !self.requests.iter().any(pending)
@@ -166,7 +167,7 @@ pub(super) fn path_of(target: &str) -> &str {
     path.split('?').next().unwrap_or(path)
 }
 
-/// The record as its writers share it.
+/// The record, shared by the origin's connections.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recorder {
     inner: Arc<RecorderInner>,
@@ -180,7 +181,7 @@ struct RecorderInner {
 }
 
 impl Recorder {
-    /// A record that drops requests and connections once they have ended, or keeps them.
+    /// A recorder that keeps completed requests and connections, or drops them if `forget` is set.
     pub(super) fn new(forget: bool) -> Recorder {
         let inner = RecorderInner {
             forget,
@@ -244,7 +245,7 @@ impl Recorder {
         });
     }
 
-    /// Files a request under the next number, so that numbers rise in the list.
+    /// Adds a request under the next number, so that the list is ordered by number.
     pub(super) fn requested(&self, mut seen: Seen) -> Seen {
         self.update(|record| {
             seen.id = record.next_request;
@@ -263,7 +264,7 @@ impl Recorder {
         });
     }
 
-    /// Request `id` came to this end.
+    /// Records the end of request `id`.
     pub(super) fn ended(&self, id: u64, outcome: Outcome) {
         let forget = self.inner.forget;
         self.update(|record| {
@@ -277,7 +278,7 @@ impl Recorder {
         });
     }
 
-    /// A connection ended.
+    /// Records the end of a connection.
     pub(super) fn disconnected(&self, id: u64) {
         match self.inner.forget {
             true => self.update(|record| record.connections.retain(|one| one.id != id)),
@@ -285,7 +286,7 @@ impl Recorder {
         }
     }
 
-    /// Body bytes left for the client of request `id`.
+    /// Records body bytes sent for request `id`.
     pub(super) fn sent(&self, id: u64, path: &str, bytes: u64) {
         self.update(|record| {
             record.sent_total += bytes;

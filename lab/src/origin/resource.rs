@@ -1,4 +1,4 @@
-//! What a test origin answers for a path, built knob by knob.
+//! Resources of a test origin, configured by builder methods.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use super::gate::Gate;
 use super::record::Seen;
 use crate::{noise, offset};
 
-/// The bytes of a representation.
+/// The content of a representation.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
-    /// The offset body of the resource's version.
+    /// The offset body of the resource's version, of this length.
     Offset(u64),
-    /// The noise of a file and the resource's version.
+    /// The noise of a file in the resource's version.
     Noise { file: u64, length: u64 },
     /// These bytes, whatever the version.
     Fixed(Bytes),
@@ -42,45 +42,44 @@ impl Content {
     }
 }
 
-/// How a response shows where its body ends.
+/// Framing of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     /// Content-Length.
     Length,
-    /// Chunks of at most so many bytes.
+    /// Chunks of at most this many bytes.
     Chunked(usize),
-    /// The end of the connection.
+    /// The close of the connection.
     Close,
 }
 
-/// The entity tag of a resource.
+/// The ETag of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tag {
-    /// A strong one made of version, length and coding.
+    /// A strong ETag of version, length and content coding.
     Strong,
-    /// The same, but weak.
+    /// Like `Strong`, but weak.
     Weak,
-    /// No entity tag.
+    /// No ETag.
     None,
-    /// This field value, as it is.
+    /// This header value.
     Fixed(String),
 }
 
 /// Last-Modified of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Modified {
-    /// A day in January 2026 that the version chooses.
+    /// A day in January 2026, determined by the version.
     Version,
     /// No date.
     None,
-    /// This field value, as it is.
+    /// This header value.
     Fixed(String),
 }
 
 type Dynamic = Arc<dyn Fn(&Seen) -> Resource + Send + Sync>;
 
-/// What is answered for a path. Unless told otherwise: 200, Content-Length, ranges honoured, a strong entity tag,
-/// Last-Modified, and no Cache-Control.
+/// A resource. Defaults: status 200, Content-Length, Range honoured, strong ETag, Last-Modified, no Cache-Control.
 #[derive(Clone)]
 pub struct Resource {
     pub(super) content: Content,
@@ -126,7 +125,7 @@ impl Resource {
         Resource::new(Content::Offset(length))
     }
 
-    /// A body of `length` bytes of [`noise`] that file number, version and place determine.
+    /// A body of `length` bytes of [`noise`], determined by file number, version and offset.
     pub fn noise(file: u64, length: u64) -> Resource {
         Resource::new(Content::Noise { file, length })
     }
@@ -136,7 +135,7 @@ impl Resource {
         Resource::new(Content::Fixed(body.into()))
     }
 
-    /// An answer with this status and a short text that names it; no validators, no ranges.
+    /// A response with this status and its name as text, without validators and ranges.
     pub fn status(status: u16) -> Resource {
         Resource::bytes(format!("status {status}\n"))
             .with_status(status)
@@ -146,21 +145,22 @@ impl Resource {
             .conditional(false)
     }
 
-    /// Sends the request's body back as it comes, in the framing it came in.
+    /// Sends the request body back while it arrives, with the same framing.
     pub fn echo() -> Resource {
         let mut resource = Resource::status(200);
         resource.echo = true;
         resource
     }
 
-    /// Answers `101 Switching Protocols` to requests that ask for `protocol`, then sends back every byte that comes.
+    /// Responds with `101 Switching Protocols` to upgrade requests for `protocol`, then sends back every byte
+    /// received.
     pub fn upgrade(protocol: &str) -> Resource {
         let mut resource = Resource::status(426);
         resource.upgrade = Some(protocol.to_owned());
         resource
     }
 
-    /// Chooses the resource anew for every request, when its head is complete.
+    /// Selects the resource for each request, when its head is complete.
     pub fn dynamic(choose: impl Fn(&Seen) -> Resource + Send + Sync + 'static) -> Resource {
         let mut resource = Resource::status(500);
         resource.dynamic = Some(Arc::new(choose));
@@ -197,84 +197,85 @@ impl Resource {
         }
     }
 
-    /// Another status. Ranges and conditions count only for 200.
+    /// Sets the status. Ranges and conditions apply only to 200.
     pub fn with_status(mut self, status: u16) -> Resource {
         self.status = status;
         self
     }
 
-    /// A field more, in the order of the calls.
+    /// Adds a header.
     pub fn header(mut self, name: &str, value: &str) -> Resource {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Cache-Control.
+    /// Adds Cache-Control.
     pub fn cache_control(self, value: &str) -> Resource {
         self.header("Cache-Control", value)
     }
 
-    /// Vary.
+    /// Adds Vary.
     pub fn vary(self, value: &str) -> Resource {
         self.header("Vary", value)
     }
 
-    /// The entity tag.
+    /// Sets the ETag.
     pub fn tag(mut self, tag: Tag) -> Resource {
         self.tag = tag;
         self
     }
 
-    /// Last-Modified.
+    /// Sets Last-Modified.
     pub fn modified(mut self, modified: Modified) -> Resource {
         self.modified = modified;
         self
     }
 
-    /// The version: it chooses the bytes of an offset body, the entity tag and the date.
+    /// Sets the version, which determines the bytes of an offset body, the ETag and the date.
     pub fn version(mut self, version: u32) -> Resource {
         self.version = version;
         self
     }
 
-    /// Whether ranges are honoured; if not, every request gets the whole, without Accept-Ranges.
+    /// Whether Range is honoured. If not, every response has the whole body and no Accept-Ranges.
     pub fn ranges(mut self, honoured: bool) -> Resource {
         self.ranges = honoured;
         self
     }
 
-    /// Whether several ranges in one request are honoured; if not, they get the whole.
+    /// Whether requests for several ranges are honoured. If not, the response has the whole body.
     pub fn multiple_ranges(mut self, honoured: bool) -> Resource {
         self.multiple_ranges = honoured;
         self
     }
 
-    /// Whether If-None-Match, If-Modified-Since, If-Match and If-Range are looked at.
+    /// Whether If-None-Match, If-Modified-Since, If-Match and If-Range are honoured.
     pub fn conditional(mut self, honoured: bool) -> Resource {
         self.conditional = honoured;
         self
     }
 
-    /// How the end of the body is shown.
+    /// Sets the framing of the body.
     pub fn framing(mut self, framing: Framing) -> Resource {
         self.framing = framing;
         self
     }
 
-    /// A trailer field after a chunked body.
+    /// Adds a trailer after a chunked body.
     pub fn trailer(mut self, name: &str, value: &str) -> Resource {
         self.trailers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Another body for requests that accept `coding`; adds `Vary: Accept-Encoding` and Content-Encoding.
+    /// Adds a body for requests that accept the content coding `coding`, with `Vary: Accept-Encoding` and
+    /// Content-Encoding.
     pub fn encoded(mut self, coding: &str, body: impl Into<Bytes>) -> Resource {
         self.encodings
             .push((coding.to_owned(), Content::Fixed(body.into())));
         self
     }
 
-    /// A 1xx response before the final one.
+    /// Adds an interim (1xx) response before the final one.
     pub fn interim(mut self, status: u16, headers: &[(&str, &str)]) -> Resource {
         let headers = headers
             .iter()
@@ -284,62 +285,62 @@ impl Resource {
         self
     }
 
-    /// Bytes per second of body on each connection.
+    /// Limits the body bytes per second on each connection.
     pub fn rate(mut self, bytes_per_second: u64) -> Resource {
         self.rate = Some(bytes_per_second.max(1));
         self
     }
 
-    /// Time before the head is sent.
+    /// Delays the head.
     pub fn delay_head(mut self, delay: Duration) -> Resource {
         self.delay_head = delay;
         self
     }
 
-    /// Time between head and body.
+    /// Delays the body after the head.
     pub fn delay_body(mut self, delay: Duration) -> Resource {
         self.delay_body = delay;
         self
     }
 
-    /// Holds the head (after interim responses) until the gate's limit is above 0.
+    /// Holds the head (after interim responses) while the gate's limit is 0.
     pub fn gate_head(mut self, gate: &Gate) -> Resource {
         self.gate_head = Some(gate.clone());
         self
     }
 
-    /// Holds each response's body at the gate's limit, counted in bytes of that response.
+    /// Holds each body at the gate's limit, counted in bytes of this response.
     pub fn gate(mut self, gate: &Gate) -> Resource {
         self.gate_body = Some(gate.clone());
         self
     }
 
-    /// Stops reading the request's body at the gate's limit.
+    /// Stops reading the request body at the gate's limit.
     pub fn gate_upload(mut self, gate: &Gate) -> Resource {
         self.gate_upload = Some(gate.clone());
         self
     }
 
-    /// Answers before it reads the request's body, then closes.
+    /// Responds before reading the request body, then closes the connection.
     pub fn answer_early(mut self) -> Resource {
         self.early = true;
         self.close = true;
         self
     }
 
-    /// Sends `Connection: close` and closes after the answer.
+    /// Sends `Connection: close` and closes the connection after the response.
     pub fn close(mut self) -> Resource {
         self.close = true;
         self
     }
 
-    /// A fault that every request meets.
+    /// Adds a fault for every request.
     pub fn fault(mut self, fault: Fault) -> Resource {
         self.faults.push(Armed::always(fault));
         self
     }
 
-    /// A fault that only the next `times` requests meet; clones of this resource share the count.
+    /// Adds a fault for the next `times` requests. Clones of this resource share the count.
     pub fn fault_times(mut self, times: u32, fault: Fault) -> Resource {
         self.faults.push(Armed::times(times, fault));
         self

@@ -1,4 +1,4 @@
-//! The origin against the lab's own client: each knob and each fault shows on the wire.
+//! Tests of the origin with the lab's client: the effect of each setting and each fault.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ fn short_timeout(origin: &Origin) -> Client {
 }
 
 #[test]
-fn serves_offset_bodies_of_any_size_by_default() {
+fn offset_bodies_of_any_size_are_served_by_default() {
     let origin = origin();
     let reply = client::get(origin.addr(), "/offset/1234567", &[]).expect("a reply");
     reply.verify_whole(1_234_567).expect("the whole body");
@@ -48,7 +48,7 @@ fn serves_offset_bodies_of_any_size_by_default() {
 }
 
 #[test]
-fn honours_ranges() {
+fn ranges_are_honoured() {
     let origin = serving(Resource::offset(10_485_760));
     let range = |value: &str| get(origin.addr(), &[("Range", value)]);
     let middle = range("bytes=5000000-5000009");
@@ -71,7 +71,7 @@ fn honours_ranges() {
 }
 
 #[test]
-fn conditions_and_if_range_follow_the_version() {
+fn conditions_and_if_range_compare_the_version() {
     let origin = serving(Resource::offset(1000));
     let first = get(origin.addr(), &[]);
     let tag = first.header("etag").expect("a tag").to_owned();
@@ -92,7 +92,7 @@ fn conditions_and_if_range_follow_the_version() {
 }
 
 #[test]
-fn frames_bodies_in_three_ways() {
+fn bodies_are_framed_in_three_ways() {
     let chunked = serving(
         Resource::offset(100_000)
             .framing(Framing::Chunked(777))
@@ -110,7 +110,7 @@ fn frames_bodies_in_three_ways() {
 }
 
 #[test]
-fn negotiates_codings() {
+fn content_codings_are_negotiated() {
     let origin = serving(Resource::bytes("plain").encoded("gzip", "zipped"));
     let zipped = get(origin.addr(), &[("Accept-Encoding", "br, gzip")]);
     assert_eq!(zipped.body, b"zipped");
@@ -122,7 +122,7 @@ fn negotiates_codings() {
 }
 
 #[test]
-fn sends_interim_responses_first() {
+fn interim_responses_are_sent_first() {
     let origin = serving(Resource::bytes("x").interim(103, &[("Link", "</a.css>; rel=preload")]));
     let reply = get(origin.addr(), &[]);
     assert_eq!(reply.interim[0].status, 103);
@@ -131,7 +131,7 @@ fn sends_interim_responses_first() {
 }
 
 #[test]
-fn echoes_bodies_of_both_framings_while_they_come() {
+fn bodies_of_both_framings_are_echoed_while_they_arrive() {
     let origin = serving(Resource::echo());
     let mut client = Client::connect(origin.addr()).expect("connect");
     let body = crate::offset::offset_bytes(0, 300_000);
@@ -158,7 +158,7 @@ fn echoes_bodies_of_both_framings_while_they_come() {
 }
 
 #[test]
-fn upgrades_to_an_echoing_tunnel() {
+fn an_upgrade_opens_an_echoing_tunnel() {
     let origin = serving(Resource::upgrade("chat"));
     let mut client = Client::connect(origin.addr()).expect("connect");
     client
@@ -176,7 +176,7 @@ fn upgrades_to_an_echoing_tunnel() {
 }
 
 #[test]
-fn expect_continue_is_answered_unless_the_answer_is_early() {
+fn expect_continue_is_answered_unless_the_response_is_early() {
     let origin = serving(Resource::echo());
     origin.serve("/early", Resource::status(413).answer_early());
     let mut client = Client::connect(origin.addr()).expect("connect");
@@ -193,7 +193,7 @@ fn expect_continue_is_answered_unless_the_answer_is_early() {
 }
 
 #[test]
-fn keeps_to_a_rate_per_connection() {
+fn the_rate_applies_per_connection() {
     let origin = serving(Resource::offset(200_000).rate(1_000_000));
     let began = Instant::now();
     get(origin.addr(), &[])
@@ -204,7 +204,7 @@ fn keeps_to_a_rate_per_connection() {
 }
 
 #[test]
-fn gates_hold_and_release() {
+fn gates_hold_and_release_bodies() {
     let gate = Gate::at(1000);
     let origin = serving(Resource::offset(5000).gate(&gate));
     let mut client = Client::connect(origin.addr()).expect("connect");
@@ -220,7 +220,7 @@ fn gates_hold_and_release() {
 }
 
 #[test]
-fn a_client_that_leaves_is_noticed_while_a_gate_holds() {
+fn a_closed_client_is_detected_while_a_gate_holds() {
     let gate = Gate::closed();
     let origin = serving(Resource::offset(5000).gate_head(&gate));
     let mut client = Client::connect(origin.addr()).expect("connect");
@@ -265,7 +265,7 @@ fn connections_can_be_ignored_and_ended() {
         origin.set_rules(|rules| rules.accept = Accept::End(ending));
         let seen = match Client::connect(origin.addr()) {
             Ok(mut client) => client.wait_closed(SOON).expect("a state"),
-            // So quick that connecting itself saw it.
+            // The connection was closed so early that connecting failed.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => Closing::Reset,
             Err(error) => panic!("{error}"),
         };
@@ -274,7 +274,7 @@ fn connections_can_be_ignored_and_ended() {
 }
 
 #[test]
-fn connections_end_as_the_rules_say() {
+fn connections_are_closed_by_the_rules() {
     let origin = serving(Resource::bytes("x"));
     origin.set_rules(|rules| rules.max_requests = Some(2));
     let mut client = Client::connect(origin.addr()).expect("connect");
@@ -296,7 +296,7 @@ fn connections_end_as_the_rules_say() {
 }
 
 #[test]
-fn a_reused_connection_can_be_closed_under_a_request() {
+fn a_reused_connection_can_be_closed_during_a_request() {
     let origin = serving(Resource::bytes("x").fault(Fault::EndBeforeHeadOnReuse(Ending::Fin)));
     let mut client = Client::connect(origin.addr()).expect("connect");
     assert_eq!(client.get("/x", &[]).expect("a reply").status, 200);
@@ -306,7 +306,7 @@ fn a_reused_connection_can_be_closed_under_a_request() {
 }
 
 #[test]
-fn bodies_are_cut_with_either_ending() {
+fn bodies_can_be_cut_by_a_close_or_a_reset() {
     for (ending, end) in [
         (Ending::Fin, BodyEnd::Closed),
         (Ending::Reset, BodyEnd::Reset),
@@ -322,7 +322,7 @@ fn bodies_are_cut_with_either_ending() {
 }
 
 #[test]
-fn a_fault_can_be_met_by_the_first_requests_only() {
+fn a_fault_can_apply_to_the_first_requests_only() {
     let cut = Fault::CutBody {
         after: 10,
         ending: Ending::Fin,
@@ -335,7 +335,7 @@ fn a_fault_can_be_met_by_the_first_requests_only() {
 }
 
 #[test]
-fn bodies_and_heads_stall() {
+fn bodies_and_heads_can_stall() {
     let origin = faulty(Fault::StallBody { after: 500 });
     let mut client = short_timeout(&origin);
     let reply = client.get("/x", &[]).expect("a head");
@@ -352,7 +352,7 @@ fn bodies_and_heads_stall() {
 }
 
 #[test]
-fn lengths_can_lie() {
+fn content_length_can_be_wrong() {
     let short = get(faulty(Fault::LengthTooLong(7)).addr(), &[]);
     assert_eq!(short.header("content-length"), Some("100007"));
     assert_eq!((short.end, short.body.len()), (BodyEnd::Closed, 100_000));
@@ -365,7 +365,7 @@ fn lengths_can_lie() {
 }
 
 #[test]
-fn ranges_can_lie() {
+fn content_range_can_be_wrong() {
     let range = [("Range", "bytes=100-199")];
     let shifted = get(faulty(Fault::ShiftRange(50)).addr(), &range);
     shifted.verify_range(150, 249, 100_000).expect("shifted");
@@ -374,7 +374,7 @@ fn ranges_can_lie() {
     let wrong = Fault::ContentRange("bytes 0-99/100000".to_owned());
     let wrong = get(faulty(wrong).addr(), &range);
     assert_eq!(wrong.content_range().map(|range| range.first), Some(0));
-    wrong.verify_offset(100).expect("the bytes asked for");
+    wrong.verify_offset(100).expect("the requested bytes");
     let none = get(faulty(Fault::NoContentRange).addr(), &range);
     assert_eq!((none.status, none.content_range()), (206, None));
     assert_eq!(get(faulty(Fault::Unsatisfiable).addr(), &range).status, 416);
@@ -387,7 +387,7 @@ fn ranges_can_lie() {
 }
 
 #[test]
-fn broken_heads_are_broken() {
+fn each_broken_head_is_refused_by_the_client() {
     use BrokenHead::*;
     let all = [
         Garbage,
@@ -431,7 +431,7 @@ fn broken_heads_are_broken() {
 }
 
 #[test]
-fn broken_chunks_are_broken() {
+fn each_broken_chunk_is_refused_by_the_client() {
     use BadChunk::*;
     for how in [
         NotHex, Negative, Overflow, Empty, BareLf, NoCrlf, BadTrailer,
@@ -451,7 +451,7 @@ fn broken_chunks_are_broken() {
 }
 
 #[test]
-fn answers_drip() {
+fn responses_can_be_sent_in_small_writes() {
     let origin = serving(Resource::bytes("slow").fault(Fault::Drip {
         bytes: 16,
         every: Duration::from_millis(1),
@@ -462,7 +462,7 @@ fn answers_drip() {
 }
 
 #[test]
-fn the_record_keeps_heads_and_bodies_as_they_came() {
+fn the_record_keeps_heads_and_bodies_as_received() {
     let origin = serving(Resource::bytes("x"));
     let mut client = Client::connect(origin.addr()).expect("connect");
     let request = b"POST /x?y HTTP/1.1\r\nhOsT: a\r\nContent-Length: 3\r\n\r\nabc";
@@ -481,7 +481,7 @@ fn the_record_keeps_heads_and_bodies_as_they_came() {
 }
 
 #[test]
-fn all_connections_can_be_cut() {
+fn all_connections_can_be_aborted() {
     let origin = serving(Resource::bytes("x"));
     let mut client = Client::connect(origin.addr()).expect("connect");
     assert_eq!(client.get("/x", &[]).expect("a reply").status, 200);

@@ -1,4 +1,5 @@
-//! One connection of the origin as a wire: reading heads and bodies, writing at a rate, noticing that the peer is gone.
+//! Byte-level I/O on one connection of the origin: reads heads and bodies, writes at a limited rate, detects that the
+//! client has closed.
 
 use std::future::Future;
 use std::io;
@@ -12,20 +13,20 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::fault::Ending;
 use super::record::{RECEIVED_KEPT, Recorder};
 
-/// Bytes of a head that are read before it counts as malformed.
+/// Maximum bytes of a head; a longer one counts as malformed.
 const HEAD_MAX: usize = 1 << 20;
 
-/// How long a closed connection waits for the other side to close too.
+/// Longest wait for the client to close after the origin has closed.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Why work on a connection ends.
+/// Why serving a connection stops.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The other side went away.
+    /// The client has closed the connection.
     Aborted,
-    /// A fault says so.
+    /// A fault closes the connection.
     Faulted(Ending),
-    /// What came is no HTTP request.
+    /// The received bytes are not an HTTP request.
     Malformed,
 }
 
@@ -35,7 +36,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// A request head, unparsed pieces of which come with it.
+/// A request head in parsed and in raw form.
 pub(super) struct Head {
     pub(super) raw: Vec<u8>,
     pub(super) method: String,
@@ -49,7 +50,7 @@ pub(super) struct Wire {
     unread: BytesMut,
     id: u64,
     recorder: Recorder,
-    /// Pieces and pauses of a dripping answer.
+    /// Bytes per write and pause between writes, if the response is sent in small writes.
     pub(super) drip: Option<(usize, Duration)>,
 }
 
@@ -64,7 +65,7 @@ impl Wire {
         }
     }
 
-    /// The next request's head; `None` when the other side closed, or was idle for too long.
+    /// Reads the head of the next request; `None` if the client has closed the connection or was idle for too long.
     pub(super) async fn read_head(&mut self, idle: Option<Duration>) -> Result<Option<Head>, Stop> {
         loop {
             if let Some(head) = self.parse_head()? {
@@ -129,7 +130,7 @@ impl Wire {
         Ok(read)
     }
 
-    /// At most `most` bytes of what comes next; empty at the end.
+    /// Reads at most `most` bytes; empty at the end of the connection.
     pub(super) async fn read_some(&mut self, most: u64) -> Result<Bytes, Stop> {
         if self.unread.is_empty() {
             self.fill().await?;
@@ -141,7 +142,7 @@ impl Wire {
         Ok(self.unread.split_to(count).freeze())
     }
 
-    /// A line up to its LF, without CR and LF.
+    /// Reads a line up to its LF; returns it without CR and LF.
     pub(super) async fn read_line(&mut self) -> Result<Vec<u8>, Stop> {
         loop {
             if let Some(at) = self.unread.iter().position(|byte| *byte == b'\n') {
@@ -154,7 +155,7 @@ impl Wire {
         }
     }
 
-    /// Writes all of it, in drips if the answer drips.
+    /// Writes all bytes, in small writes if `drip` is set.
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), Stop> {
         let Some((size, every)) = self.drip else {
             return Ok(self.stream.write_all(bytes).await?);
@@ -166,7 +167,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Writes what the socket takes now, at least one byte.
+    /// Writes as many bytes as the socket accepts now, at least one.
     pub(super) async fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Stop> {
         match self.drip {
             None => Ok(self.stream.write(bytes).await?),
@@ -178,7 +179,7 @@ impl Wire {
         }
     }
 
-    /// Waits for `what`, unless the other side goes away first.
+    /// Waits for `what`, unless the client closes the connection first.
     pub(super) async fn hold<T>(&self, what: impl Future<Output = T>) -> Result<T, Stop> {
         tokio::select! {
             biased;
@@ -187,23 +188,24 @@ impl Wire {
         }
     }
 
-    /// Waits until the other side is gone.
+    /// Waits until the client has closed the connection.
     pub(super) async fn until_gone(&self) {
         gone(&self.stream).await;
     }
 
-    /// Ends the connection in this way.
+    /// Closes the connection in this way.
     pub(super) async fn end(mut self, ending: Ending) {
         match ending {
             Ending::Reset => {
-                // Without it the drop below closes in order: the reset is what was asked for.
+                // A linger time of zero makes the drop below send a reset instead of a FIN.
                 let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
                 self.closed();
             }
             Ending::Fin => {
                 let _ = self.stream.shutdown().await;
                 self.closed();
-                // Closing with unread bytes would reset the connection and could take back what was sent.
+                // Closing a socket with unread bytes would send a reset, which could discard sent bytes on the
+                // client's side.
                 let _ = timeout(LINGER, drain(&mut self.stream)).await;
             }
         }
@@ -219,7 +221,8 @@ async fn drain(stream: &mut TcpStream) {
     while matches!(stream.read(&mut waste).await, Ok(read) if read > 0) {}
 }
 
-/// Ends when the other side has closed. Bytes that wait unread hide that; then this never ends.
+/// Completes when the client has closed the connection. While bytes are unread, the close can't be detected, and this
+/// never completes.
 async fn gone(stream: &TcpStream) {
     loop {
         match stream.ready(Interest::READABLE).await {
@@ -234,13 +237,13 @@ async fn gone(stream: &TcpStream) {
     }
 }
 
-/// Spreads bytes over time at a rate, in pieces of about two milliseconds.
+/// Limits the rate of writes, in steps of about two milliseconds.
 pub(super) struct Pace {
     rate: Option<u64>,
     next: Instant,
 }
 
-/// What a late pace may catch up in one go.
+/// Longest delay that is made up for at once.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
 impl Pace {
@@ -251,7 +254,7 @@ impl Pace {
         }
     }
 
-    /// Waits for the time of the next piece and says how many of the `wanted` bytes it has.
+    /// Waits until the next bytes may be sent. Returns how many of the `wanted` bytes.
     pub(super) async fn grant(&mut self, wire: &Wire, wanted: u64) -> Result<u64, Stop> {
         let Some(rate) = self.rate else {
             return Ok(wanted);

@@ -1,10 +1,10 @@
-//! The placement experiment: bodies that are never asked for twice, through caches on slow disks, on tmpfs and on the
-//! machine's own disk. What do clients get, what do the disks get, and how much room does the cache take?
+//! The placement experiment: bodies without repetition, through caches on slow disks, on tmpfs and on the machine's
+//! disk. Measures the throughput of clients and disks, and the space that the cache uses.
 
-mod bed;
 mod real;
 mod slow;
 mod table;
+mod test_bed;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -16,25 +16,25 @@ use crate::bench::raise_descriptor_limit;
 use crate::caches::{self, Rival};
 use crate::disk::Usage;
 use crate::figures::{self, Figure, Measured, Spec};
-use bed::Bed;
-use slow::Who;
+use slow::Subject;
+use test_bed::TestBed;
 
-/// How objects are spread over volumes.
+/// How objects are distributed over volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
     /// One disk.
     Single,
-    /// Two, each of which has everything.
+    /// Two disks; each stores all objects.
     Mirror,
-    /// Two that share the blocks of each object.
+    /// Two disks; the blocks of each object are distributed over both.
     Stripe,
-    /// Two that share the objects.
+    /// Two disks; each object is stored on one of them.
     Hash,
 }
 
 impl Layout {
-    /// All, in the article's order.
+    /// All layouts, in the order of the table.
     pub const ALL: [Layout; 4] = [Layout::Single, Layout::Mirror, Layout::Stripe, Layout::Hash];
 
     fn name(self) -> &'static str {
@@ -58,11 +58,11 @@ impl Layout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
-    /// Four layouts over two slow disks.
+    /// Four layouts on slow disks.
     Slow,
     /// The cache on tmpfs.
     Tmpfs,
-    /// The machine's own disk.
+    /// The machine's disk.
     Real,
 }
 
@@ -79,39 +79,39 @@ impl FromStr for Part {
     }
 }
 
-/// What to do.
+/// Options of the experiment.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The program `sluice`.
     pub program: PathBuf,
-    /// Whether nginx goes through the same; it is an error then if it is not installed.
+    /// Whether nginx is measured, too. It must be installed then.
     pub nginx: bool,
-    /// Which parts; all if there are none.
+    /// Parts to run; if empty, all.
     pub parts: Vec<Part>,
-    /// Bytes a second that a slow disk moves.
+    /// Bytes per second that a slow disk reads and writes.
     pub rate: u64,
-    /// What each of its requests takes beside that.
+    /// Additional time of each request to a slow disk.
     pub latency: Duration,
-    /// Bytes that the cache on each slow disk may take.
+    /// Size in bytes of the cache on each slow disk and on tmpfs.
     pub size: u64,
-    /// Folder on the machine's own disk; the one for temporary files without.
+    /// Folder on the machine's disk; `None`: the folder for temporary files.
     pub folder: Option<PathBuf>,
-    /// Bytes that the cache there may take.
+    /// Size in bytes of the cache in that folder.
     pub real_size: u64,
-    /// Bytes of Sluice's memory tier.
+    /// Size in bytes of Sluice's cache in memory.
     pub memory: u64,
-    /// Runs without and with the cache, whose medians count.
+    /// Number of runs without and with the cache, whose medians count.
     pub rounds: usize,
-    /// Length of each run over slow disks and tmpfs.
+    /// Duration in seconds of each run on slow disks and tmpfs.
     pub seconds: f64,
-    /// Length of each run over the machine's own disk, for which the kernel holds back many seconds' worth of writes.
+    /// Duration in seconds of each run on the machine's disk. The kernel buffers writes of many seconds.
     pub real_seconds: f64,
-    /// Worker threads or processes.
+    /// Number of worker threads or processes.
     pub workers: usize,
 }
 
 impl Options {
-    /// 40 MB/s, three rounds of 8 s, as many workers as there are cores.
+    /// 40 MB/s, three rounds of 8 s, one worker per core.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -171,134 +171,143 @@ impl Options {
                     "",
                 )
                 .least(0.95),
-                Spec::new("mirror", slow("stored a second, mirror / single"), "").least(0.98),
-                Spec::new("stripe", slow("stored a second, stripe / single"), "").least(1.95),
-                Spec::new("hash", slow("stored a second, hash / single"), "").least(1.95),
-                Spec::new("driven", slow("written a second / what one takes"), "").least(0.9),
-                Spec::new("over", slow("bytes held / size, at most"), "").most(1.0),
+                Spec::new("mirror", slow("stored per second, mirror / single"), "").least(0.98),
+                Spec::new("stripe", slow("stored per second, stripe / single"), "").least(1.95),
+                Spec::new("hash", slow("stored per second, hash / single"), "").least(1.95),
+                Spec::new("driven", slow("written per second / disk's rate"), "").least(0.9),
+                Spec::new("over", slow("most bytes used / size"), "").most(1.0),
             ]);
         }
         if self.wants(Part::Tmpfs) {
-            specs.push(Spec::new("tmpfs_over", "tmpfs: bytes held / size, at most", "").most(1.0));
+            specs.push(Spec::new("tmpfs_over", "tmpfs: most bytes used / size", "").most(1.0));
         }
         if self.wants(Part::Real) {
             specs.extend([
                 Spec::new(
                     "real_held",
-                    own("throughput held at 70% of that without"),
+                    own("throughput at a load of 70% of that without / load"),
                     "",
                 )
                 .least(0.98),
-                Spec::new("real_stored", own("share of it that is stored"), "").least(0.95),
+                Spec::new(
+                    "real_stored",
+                    own("share of these bytes that is stored"),
+                    "",
+                )
+                .least(0.95),
                 Spec::new(
                     "real_cpu_memory",
-                    own("CPU a byte, storing / in memory"),
+                    own("CPU per byte, storing / in memory"),
                     "",
                 )
                 .most(1.25),
-                Spec::new("real_cpu_plain", own("CPU a byte, storing / no cache"), ""),
-                Spec::new("real_disk", own("written a second / fio's rate"), ""),
+                Spec::new(
+                    "real_cpu_plain",
+                    own("CPU per byte, storing / no cache"),
+                    "",
+                ),
+                Spec::new("real_disk", own("written per second / fio's rate"), ""),
                 Spec::new(
                     "real_disk_offered",
-                    own("written a second / what is offered, or fio's rate"),
+                    own("written per second / offered load, or fio's rate"),
                     "",
                 )
                 .least(0.9),
-                Spec::new("real_over", own("bytes held / size, at most"), "").most(1.0),
+                Spec::new("real_over", own("most bytes used / size"), "").most(1.0),
             ]);
         }
         specs
     }
 }
 
-/// What was found.
+/// Result of the experiment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Bytes a second that a slow disk moves.
+    /// Bytes per second that a slow disk reads and writes.
     pub rate: u64,
-    /// Bytes that the cache on each slow disk, and on tmpfs, may take.
+    /// Size in bytes of the cache on each slow disk and on tmpfs.
     pub size: u64,
-    /// Bytes that the cache on the machine's own disk may take.
+    /// Size in bytes of the cache on the machine's disk.
     pub real_size: u64,
-    /// Runs whose medians count.
+    /// Number of runs whose medians count.
     pub rounds: usize,
-    /// Length of each, over slow disks and tmpfs.
+    /// Duration in seconds of each run on slow disks and tmpfs.
     pub seconds: f64,
-    /// Length of each over the machine's own disk.
+    /// Duration in seconds of each run on the machine's disk.
     pub real_seconds: f64,
-    /// Worker threads or processes.
+    /// Number of worker threads or processes.
     pub workers: usize,
-    /// The rival's name and version, if one was measured.
+    /// Name and version of the rival, if one was measured.
     pub rival: Option<String>,
-    /// Bytes a second that fio wrote to the machine's own disk.
+    /// Bytes per second that fio wrote to the machine's disk; `None`: not measured.
     pub fio: Option<f64>,
-    /// Layouts over slow disks, and tmpfs.
+    /// Results of the layouts on slow disks, and of tmpfs.
     pub layouts: Vec<LayoutRow>,
-    /// The machine's own disk at saturation.
+    /// Results of the machine's disk with a closed loop.
     pub real: Vec<RealRow>,
-    /// Figures and goals.
+    /// Figures with their goals.
     pub figures: Vec<Figure>,
-    /// What else is worth knowing, and what could not be measured.
+    /// Remarks, including values that could not be measured and why.
     pub notes: Vec<String>,
 }
 
-/// One layout of one server. Medians; bytes a second.
+/// Results of one layout of one server. Medians; rates in bytes per second.
 #[derive(Debug, Clone, Serialize)]
 pub struct LayoutRow {
     /// Server and layout.
     pub name: String,
-    /// To clients, past the cache.
+    /// To clients, without the cache.
     pub plain: f64,
-    /// To clients, through the cache.
+    /// To clients, with the cache.
     pub clients: f64,
-    /// The second over the first, by rounds.
+    /// Median of `clients / plain` of each round.
     pub ratio: f64,
-    /// Stored; what a mirror stores twice counts once.
+    /// Stored by the cache. Bytes that a mirror writes twice count once.
     pub stored: f64,
-    /// Not stored, since the queue was full; by Sluice's account.
+    /// Not stored because the write queue was full, by Sluice's counters.
     pub shed: f64,
     /// Share of the requests that did not reach the origin.
     pub hits: f64,
-    /// The most that a disk held, over what the cache may take there.
+    /// Largest space used on a disk, divided by the configured size.
     pub over: f64,
-    /// What each disk did.
+    /// Activity of each disk.
     pub disks: Vec<Usage>,
 }
 
-/// The machine's own disk at saturation. Medians; bytes a second.
+/// Results of the machine's disk with a closed loop. Medians; rates in bytes per second.
 #[derive(Debug, Clone, Serialize)]
 pub struct RealRow {
-    /// Server and cache.
+    /// Name of the server and of the cache.
     pub name: String,
     /// To clients.
     pub clients: f64,
-    /// Nanoseconds of CPU time for each byte to clients.
+    /// CPU time in nanoseconds per byte to clients.
     pub cpu_ns: f64,
-    /// Share of those bytes that was stored meanwhile; by Sluice's account.
+    /// Share of those bytes that was stored during the load, by Sluice's counters.
     pub stored: f64,
-    /// What the disk did.
+    /// Activity of the disk.
     pub disk: Usage,
 }
 
 impl Report {
-    /// The tables and the notes.
+    /// Renders the tables and the notes.
     pub fn render(&self) -> String {
         table::render(self)
     }
 }
 
-/// Measures, with lines of progress for `tell`.
+/// Runs the experiment and reports progress to `progress`.
 ///
-/// Errors: options out of bounds, or a rival that is not installed. What can't be measured is a note.
-pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
+/// Errors: options out of bounds, or a rival that is not installed. A part that can't be measured becomes a note.
+pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report> {
     options.check()?;
     raise_descriptor_limit()?;
-    let asked: &[Rival] = if options.nginx { &[Rival::Nginx] } else { &[] };
-    let rivals = caches::rivals(asked, &[])?;
+    let required: &[Rival] = if options.nginx { &[Rival::Nginx] } else { &[] };
+    let rivals = caches::rivals(required, &[])?;
     let mut trial = Trial {
         options,
-        tell,
-        bed: Bed::new()?,
+        progress,
+        bed: TestBed::new()?,
         sluice: Measured::default(),
         nginx: Measured::default(),
         layouts: Vec::new(),
@@ -337,8 +346,8 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
 
 struct Trial<'a> {
     options: &'a Options,
-    tell: &'a dyn Fn(&str),
-    bed: Bed,
+    progress: &'a dyn Fn(&str),
+    bed: TestBed,
     sluice: Measured,
     nginx: Measured,
     layouts: Vec<LayoutRow>,
@@ -347,12 +356,17 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// A row more, if it can be measured; else a note.
-    fn layout(&mut self, who: Who) -> Option<LayoutRow> {
+    /// Measures a layout and adds its row. If that fails, adds a note.
+    fn layout(&mut self, subject: Subject) -> Option<LayoutRow> {
         let mut row = None;
-        let name = who.name();
-        self.sluice.part(&name, self.tell, |_| {
-            row = Some(slow::measure(self.options, &mut self.bed, who, self.tell)?);
+        let name = subject.name();
+        self.sluice.part(&name, self.progress, |_| {
+            row = Some(slow::measure(
+                self.options,
+                &mut self.bed,
+                subject,
+                self.progress,
+            )?);
             Ok(())
         });
         self.layouts.extend(row.clone());
@@ -360,7 +374,7 @@ impl Trial<'_> {
     }
 
     fn slow(&mut self) {
-        let rows = Layout::ALL.map(|layout| self.layout(Who::Sluice(layout)));
+        let rows = Layout::ALL.map(|layout| self.layout(Subject::Sluice(layout)));
         let [single, mirror, stripe, hash] = &rows;
         if let Some(single) = single {
             self.sluice.put("clients", single.ratio);
@@ -380,10 +394,11 @@ impl Trial<'_> {
         }
     }
 
-    /// nginx has no other layouts of its own. What is faster with a disk counts: its workers writing, or threads.
+    /// nginx has no other layouts. For each number of disks, the faster of two configurations counts: writes in the
+    /// workers, or in threads.
     fn slow_nginx(&mut self) {
         let mut faster = |disks| {
-            let rows = [false, true].map(|threads| self.layout(Who::Nginx(disks, threads)));
+            let rows = [false, true].map(|threads| self.layout(Subject::Nginx(disks, threads)));
             let rows: Vec<LayoutRow> = rows.into_iter().flatten().collect();
             let over = most_over(rows.iter());
             let mut rows = rows.into_iter();
@@ -407,21 +422,21 @@ impl Trial<'_> {
     }
 
     fn tmpfs(&mut self) {
-        if let Some(row) = self.layout(Who::SluiceTmpfs) {
+        if let Some(row) = self.layout(Subject::SluiceTmpfs) {
             self.sluice.put("tmpfs_over", row.over);
         }
         if self.options.nginx
-            && let Some(row) = self.layout(Who::NginxTmpfs)
+            && let Some(row) = self.layout(Subject::NginxTmpfs)
         {
             self.nginx.put("tmpfs_over", row.over);
         }
     }
 
     fn on_own_disk(&mut self) {
-        let (options, tell) = (self.options, self.tell);
+        let (options, progress) = (self.options, self.progress);
         let mut ground = None;
-        self.sluice.part("the machine's disk", tell, |_| {
-            ground = Some(real::Ground::new(options, tell)?);
+        self.sluice.part("the machine's disk", progress, |_| {
+            ground = Some(real::Ground::new(options, progress)?);
             Ok(())
         });
         let Some(ground) = ground else {
@@ -429,15 +444,17 @@ impl Trial<'_> {
         };
         self.fio = Some(ground.disk_rate);
         let (bed, rows) = (&mut self.bed, &mut self.real);
-        self.sluice.part("Sluice on it", tell, |measured| {
-            rows.extend(real::sluice(options, bed, &ground, tell, measured)?);
-            Ok(())
-        });
-        if options.nginx {
-            self.nginx.part("nginx on it", tell, |measured| {
-                rows.extend(real::nginx(options, bed, &ground, tell, measured)?);
+        self.sluice
+            .part("Sluice on the machine's disk", progress, |measured| {
+                rows.extend(real::sluice(options, bed, &ground, progress, measured)?);
                 Ok(())
             });
+        if options.nginx {
+            self.nginx
+                .part("nginx on the machine's disk", progress, |measured| {
+                    rows.extend(real::nginx(options, bed, &ground, progress, measured)?);
+                    Ok(())
+                });
         }
     }
 }

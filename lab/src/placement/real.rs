@@ -1,4 +1,5 @@
-//! The machine's own disk: what it takes, what storing costs at saturation, and what becomes of a load below that.
+//! The part `real`: throughput of the machine's disk, the cost of storing in a closed loop, and the effect of storing
+//! on a load below the maximum.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,30 +8,30 @@ use anyhow::Context as _;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::bed::{Asking, Bed, LENGTH, Phase, Server, Storage, middle, stored};
 use super::slow::{start_nginx, start_sluice};
+use super::test_bed::{Asking, LENGTH, Phase, Server, Storage, TestBed, middle, stored};
 use super::{Options, RealRow};
 use crate::bench::Volume;
 use crate::figures::Measured;
 
-/// How long fio writes.
+/// Seconds for which fio writes.
 const FIO_SECONDS: u32 = 4;
 
-/// Bytes of fio's file.
+/// Size of fio's file in bytes.
 const FIO_SIZE: u64 = 4 << 30;
 
-/// The load below saturation, over the throughput without a cache.
+/// Rate of the load below the maximum, relative to the throughput without a cache.
 const SHARE: f64 = 0.7;
 
-/// A folder on the disk that is removed in the end, and what the disk takes.
+/// A temporary folder on the disk, and the throughput of the disk.
 pub(super) struct Ground {
     folder: TempDir,
-    /// Bytes a second of direct sequential writes.
+    /// Bytes per second of sequential writes with direct I/O.
     pub(super) disk_rate: f64,
 }
 
 impl Ground {
-    pub(super) fn new(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Ground> {
+    pub(super) fn new(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Ground> {
         let mut builder = tempfile::Builder::new();
         builder.prefix("lab-placement-");
         let folder = match &options.folder {
@@ -38,7 +39,7 @@ impl Ground {
             None => builder.tempdir()?,
         };
         let disk_rate = direct_rate(folder.path())?;
-        tell(&format!(
+        progress(&format!(
             "{} takes {:.0} MB/s of direct sequential writes (fio)",
             folder.path().display(),
             disk_rate / 1e6
@@ -46,7 +47,7 @@ impl Ground {
         Ok(Ground { folder, disk_rate })
     }
 
-    /// A folder of its own for a server.
+    /// A new folder for a server.
     fn place(&self, name: &str) -> anyhow::Result<Storage> {
         let path = self.folder.path().join(name);
         std::fs::create_dir(&path)?;
@@ -54,7 +55,7 @@ impl Ground {
     }
 }
 
-/// What fio writes directly and in order, in bytes a second.
+/// Measures sequential writes with direct I/O with fio, in bytes per second.
 fn direct_rate(folder: &Path) -> anyhow::Result<f64> {
     let file = folder.join("fio");
     let output = Command::new("fio")
@@ -74,15 +75,15 @@ fn direct_rate(folder: &Path) -> anyhow::Result<f64> {
     );
     let report: Value = serde_json::from_slice(&output.stdout).context("fio's report")?;
     let rate = report["jobs"][0]["write"]["bw_bytes"].as_f64();
-    rate.context("fio's report has no rate")
+    rate.context("the report of fio has no rate")
 }
 
-/// Measures Sluice. Rows are what figures say in more words.
+/// Measures Sluice. The rows contain the details of the figures.
 pub(super) fn sluice(
     options: &Options,
-    bed: &mut Bed,
+    bed: &mut TestBed,
     ground: &Ground,
-    tell: &dyn Fn(&str),
+    progress: &dyn Fn(&str),
     measured: &mut Measured,
 ) -> anyhow::Result<Vec<RealRow>> {
     let places = [ground.place("sluice")?];
@@ -101,7 +102,7 @@ pub(super) fn sluice(
         runs.stored.push(trial.run(&storing, true, None)?);
     }
     let rows = runs.rows("Sluice");
-    told(tell, &rows);
+    report_rows(progress, &rows);
     let written = |phase: &Phase| phase.disks.first().map_or(0.0, |disk| disk.written_bytes);
     let (offered, taken) = (
         middle(&runs.stored, |phase| phase.rate),
@@ -113,7 +114,7 @@ pub(super) fn sluice(
     measured.put("real_disk", taken / ground.disk_rate);
     measured.put("real_disk_offered", taken / offered.min(ground.disk_rate));
     let plain = middle(&runs.plain, |phase| phase.rate);
-    trial.held(&storing, plain, "Sluice", tell, measured)?;
+    trial.held(&storing, plain, "Sluice", progress, measured)?;
     let over = runs.stored.iter().map(|phase| phase.over);
     measured.put("real_over", over.fold(0.0, f64::max));
     Ok(rows)
@@ -122,9 +123,9 @@ pub(super) fn sluice(
 /// Measures nginx.
 pub(super) fn nginx(
     options: &Options,
-    bed: &mut Bed,
+    bed: &mut TestBed,
     ground: &Ground,
-    tell: &dyn Fn(&str),
+    progress: &dyn Fn(&str),
     measured: &mut Measured,
 ) -> anyhow::Result<Vec<RealRow>> {
     let places = [ground.place("nginx")?];
@@ -140,23 +141,23 @@ pub(super) fn nginx(
         runs.stored.push(trial.run(&server, true, None)?);
     }
     let rows = runs.rows("nginx");
-    told(tell, &rows);
+    report_rows(progress, &rows);
     let written = |phase: &Phase| phase.disks.first().map_or(0.0, |disk| disk.written_bytes);
     let taken = middle(&runs.stored, written);
     measured.put("real_disk", taken / ground.disk_rate);
     let cpu = |phases: &[Phase]| middle(phases, |phase| phase.cpu_ns).max(1e-9);
     measured.put("real_cpu_plain", cpu(&runs.stored) / cpu(&runs.plain));
     let plain = middle(&runs.plain, |phase| phase.rate);
-    trial.held(&server, plain, "nginx", tell, measured)?;
+    trial.held(&server, plain, "nginx", progress, measured)?;
     let over = runs.stored.iter().map(|phase| phase.over);
     measured.put("real_over", over.fold(0.0, f64::max));
     Ok(rows)
 }
 
-fn told(tell: &dyn Fn(&str), rows: &[RealRow]) {
+fn report_rows(progress: &dyn Fn(&str), rows: &[RealRow]) {
     for row in rows {
-        tell(&format!(
-            "{}: {:.0} MB/s to clients, {:.0} to the disk, {:.3} ns of CPU a byte",
+        progress(&format!(
+            "{}: {:.0} MB/s to clients, {:.0} MB/s to the disk, {:.3} ns of CPU per byte",
             row.name,
             row.clients / 1e6,
             row.disk.written_bytes / 1e6,
@@ -165,7 +166,7 @@ fn told(tell: &dyn Fn(&str), rows: &[RealRow]) {
     }
 }
 
-/// What was measured at saturation.
+/// Results of the runs in a closed loop.
 #[derive(Default)]
 struct Runs {
     plain: Vec<Phase>,
@@ -174,7 +175,7 @@ struct Runs {
 }
 
 impl Runs {
-    fn rows(&self, who: &str) -> Vec<RealRow> {
+    fn rows(&self, server_name: &str) -> Vec<RealRow> {
         let all = [
             ("no cache", &self.plain),
             ("cache in memory", &self.memory),
@@ -182,12 +183,12 @@ impl Runs {
         ];
         let run = all.into_iter().filter(|(_, phases)| !phases.is_empty());
         run.map(|(what, phases)| {
-            // The usage of the run in the middle, as it was.
+            // The disk's activity in the run with the median throughput.
             let mut order: Vec<&Phase> = phases.iter().collect();
             order.sort_by(|one, other| one.rate.total_cmp(&other.rate));
             let median = order.get(order.len() / 2);
             RealRow {
-                name: format!("{who}, {what}"),
+                name: format!("{server_name}, {what}"),
                 clients: middle(phases, |phase| phase.rate),
                 cpu_ns: middle(phases, |phase| phase.cpu_ns),
                 stored: middle(phases, |phase| {
@@ -204,7 +205,7 @@ impl Runs {
 
 struct Trial<'a> {
     options: &'a Options,
-    bed: &'a mut Bed,
+    bed: &'a mut TestBed,
     places: &'a [Storage],
 }
 
@@ -221,30 +222,31 @@ impl Trial<'_> {
         Ok(phase)
     }
 
-    /// At a share of the throughput without a cache: what clients get, and how much of it is stored.
+    /// Runs a load at a share of the throughput without a cache. Measures the throughput to clients, and the share
+    /// that is stored.
     fn held(
         &mut self,
         server: &Server,
         plain: f64,
-        who: &str,
-        tell: &dyn Fn(&str),
+        server_name: &str,
+        progress: &dyn Fn(&str),
         measured: &mut Measured,
     ) -> anyhow::Result<()> {
         let offered = plain * SHARE;
         let before = server.volumes()?;
         let phase = self.run(server, true, Some(offered / LENGTH as f64))?;
-        // With what still waited for the disk when the load ended.
+        // Includes the bytes that were still queued for the disk when the load ended.
         let after = server.volumes()?;
         measured.put("real_held", phase.rate / offered);
         if matches!(server, Server::Sluice(_)) {
             let share = |bytes: u64| bytes as f64 / phase.bytes.max(1) as f64;
-            // What is written has heads and padding beside the bytes.
+            // The bytes written include heads and padding.
             let written = share(stored(&after).saturating_sub(stored(&before)));
             let shed = share(after.shed.saturating_sub(before.shed));
             measured.put("real_stored", written.min(1.0 - shed));
         }
-        tell(&format!(
-            "{who}: {:.0} MB/s of {:.0} held",
+        progress(&format!(
+            "{server_name}: {:.0} MB/s of {:.0} MB/s offered",
             phase.rate / 1e6,
             offered / 1e6
         ));

@@ -1,53 +1,53 @@
-//! Layouts over two slow disks, and over tmpfs.
+//! The parts `slow` and `tmpfs`: layouts on slow disks, and one volume on tmpfs.
 
 use anyhow::Context as _;
 
-use super::bed::{Asking, Bed, PLAIN, Phase, Server, Storage, middle};
+use super::test_bed::{Asking, PLAIN, Phase, Server, Storage, TestBed, middle};
 use super::{Layout, LayoutRow, Options};
 use crate::bench::{Route, Sluice, SluiceOptions, Volume};
 use crate::disk::{Pace, SlowDisk, Usage};
 use crate::rivals::{Nginx, NginxMode, NginxOptions};
 
-/// Load before the first run that counts.
+/// Duration of the load before the first run, in seconds.
 const WARM_UP_SECONDS: f64 = 0.5;
 
-/// A disk has this much more room than its cache is to take, so that one can be seen to take too much.
+/// Capacity of a disk divided by the size of its cache, so that a cache that uses too much space is detected.
 const ROOM: u64 = 2;
 
-/// What is measured: Sluice with a layout, or nginx with caches of its own.
+/// The server and its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum Subject {
     Sluice(Layout),
-    /// A cache on each of so many disks; whether threads write.
+    /// nginx with a cache on each of this many disks. The flag says whether threads write.
     Nginx(usize, bool),
-    /// Both on tmpfs.
+    /// Sluice and nginx on tmpfs.
     SluiceTmpfs,
     NginxTmpfs,
 }
 
-impl Who {
+impl Subject {
     fn disks(self) -> usize {
         match self {
-            Who::Sluice(layout) => layout.disks(),
-            Who::Nginx(disks, _) => disks,
-            Who::SluiceTmpfs | Who::NginxTmpfs => 1,
+            Subject::Sluice(layout) => layout.disks(),
+            Subject::Nginx(disks, _) => disks,
+            Subject::SluiceTmpfs | Subject::NginxTmpfs => 1,
         }
     }
 
     pub(super) fn name(self) -> String {
         match self {
-            Who::Sluice(layout) => format!("Sluice {}", layout.name()),
-            Who::Nginx(1, false) => "nginx single".to_owned(),
-            Who::Nginx(1, true) => "nginx single, threads".to_owned(),
-            Who::Nginx(_, false) => "nginx hash".to_owned(),
-            Who::Nginx(_, true) => "nginx hash, threads".to_owned(),
-            Who::SluiceTmpfs => "Sluice on tmpfs".to_owned(),
-            Who::NginxTmpfs => "nginx on tmpfs".to_owned(),
+            Subject::Sluice(layout) => format!("Sluice {}", layout.name()),
+            Subject::Nginx(1, false) => "nginx single".to_owned(),
+            Subject::Nginx(1, true) => "nginx single, threads".to_owned(),
+            Subject::Nginx(_, false) => "nginx hash".to_owned(),
+            Subject::Nginx(_, true) => "nginx hash, threads".to_owned(),
+            Subject::SluiceTmpfs => "Sluice on tmpfs".to_owned(),
+            Subject::NginxTmpfs => "nginx on tmpfs".to_owned(),
         }
     }
 
     fn places(self, options: &Options) -> anyhow::Result<Vec<Storage>> {
-        if matches!(self, Who::SluiceTmpfs | Who::NginxTmpfs) {
+        if matches!(self, Subject::SluiceTmpfs | Subject::NginxTmpfs) {
             return Ok(Vec::new());
         }
         let pace = Pace {
@@ -59,15 +59,15 @@ impl Who {
     }
 }
 
-/// Measures one, everything of it new.
+/// Measures one subject with new disks and a new server.
 pub(super) fn measure(
     options: &Options,
-    bed: &mut Bed,
-    who: Who,
-    tell: &dyn Fn(&str),
+    bed: &mut TestBed,
+    subject: Subject,
+    progress: &dyn Fn(&str),
 ) -> anyhow::Result<LayoutRow> {
-    let mut places = who.places(options)?;
-    // Lives as long as the places do, which name it.
+    let mut places = subject.places(options)?;
+    // Must live as long as the places, which are in this folder.
     let shm = match places.is_empty() {
         true => Some(
             tempfile::Builder::new()
@@ -78,11 +78,11 @@ pub(super) fn measure(
         false => None,
     };
     places.extend(shm.as_ref().map(|shm| Storage::Real(shm.path().to_owned())));
-    let server = match who {
-        Who::Sluice(layout) => sluice(options, bed, &places, layout)?,
-        Who::SluiceTmpfs => sluice(options, bed, &places, Layout::Single)?,
-        Who::Nginx(_, threads) => nginx(options, bed, &places, threads)?,
-        Who::NginxTmpfs => nginx(options, bed, &places, false)?,
+    let server = match subject {
+        Subject::Sluice(layout) => sluice(options, bed, &places, layout)?,
+        Subject::SluiceTmpfs => sluice(options, bed, &places, Layout::Single)?,
+        Subject::Nginx(_, threads) => nginx(options, bed, &places, threads)?,
+        Subject::NginxTmpfs => nginx(options, bed, &places, false)?,
     };
     let mut run = |cached: bool, seconds: f64| {
         let asking = Asking {
@@ -101,16 +101,16 @@ pub(super) fn measure(
         cached.push(run(true, options.seconds)?);
         let (plain, cached) = (plain.last(), cached.last());
         if let Some((plain, cached)) = plain.zip(cached) {
-            tell(&format!(
-                "{}: {:.0} MB/s without the cache, {:.0} with it, {:.1} to each disk",
-                who.name(),
+            progress(&format!(
+                "{}: {:.0} MB/s without the cache, {:.0} MB/s with the cache, {:.1} MB/s to each disk",
+                subject.name(),
                 plain.rate / 1e6,
                 cached.rate / 1e6,
                 mean_written(&cached.disks) / 1e6,
             ));
         }
     }
-    Ok(row(who, &plain, &cached))
+    Ok(row(subject, &plain, &cached))
 }
 
 fn mean_written(disks: &[Usage]) -> f64 {
@@ -118,7 +118,7 @@ fn mean_written(disks: &[Usage]) -> f64 {
     sum / disks.len().max(1) as f64
 }
 
-fn row(who: Who, plain: &[Phase], cached: &[Phase]) -> LayoutRow {
+fn row(subject: Subject, plain: &[Phase], cached: &[Phase]) -> LayoutRow {
     let ratios = plain.iter().zip(cached);
     let ratios = ratios.map(|(plain, cached)| cached.rate / plain.rate.max(1.0));
     let count = cached.first().map_or(0, |phase| phase.disks.len());
@@ -137,13 +137,13 @@ fn row(who: Who, plain: &[Phase], cached: &[Phase]) -> LayoutRow {
         .collect();
     let written: f64 = disks.iter().map(|disk| disk.written_bytes).sum();
     LayoutRow {
-        name: who.name(),
+        name: subject.name(),
         plain: middle(plain, |phase| phase.rate),
         clients: middle(cached, |phase| phase.rate),
         ratio: crate::bench::median(ratios.collect()).unwrap_or_default(),
-        stored: match who {
-            // Each byte is there twice.
-            Who::Sluice(Layout::Mirror) => written / 2.0,
+        stored: match subject {
+            // A mirror writes each byte twice.
+            Subject::Sluice(Layout::Mirror) => written / 2.0,
             _ => written,
         },
         shed: middle(cached, |phase| phase.shed as f64 / phase.seconds.max(1e-9)),
@@ -155,7 +155,7 @@ fn row(who: Who, plain: &[Phase], cached: &[Phase]) -> LayoutRow {
 
 fn sluice(
     options: &Options,
-    bed: &Bed,
+    bed: &TestBed,
     places: &[Storage],
     layout: Layout,
 ) -> anyhow::Result<Server> {
@@ -169,10 +169,10 @@ fn sluice(
     start_sluice(options, bed, volumes.collect(), cache)
 }
 
-/// Sluice with a route past its cache.
+/// Sluice with a route that bypasses its cache.
 pub(super) fn start_sluice(
     options: &Options,
-    bed: &Bed,
+    bed: &TestBed,
     volumes: Vec<Volume>,
     cache: Vec<(String, String)>,
 ) -> anyhow::Result<Server> {
@@ -193,17 +193,17 @@ pub(super) fn start_sluice(
 
 fn nginx(
     options: &Options,
-    bed: &Bed,
+    bed: &TestBed,
     places: &[Storage],
     threads: bool,
 ) -> anyhow::Result<Server> {
     start_nginx(options, bed, places, options.size, threads)
 }
 
-/// nginx with a location past its cache.
+/// nginx with a location that bypasses its cache.
 pub(super) fn start_nginx(
     options: &Options,
-    bed: &Bed,
+    bed: &TestBed,
     places: &[Storage],
     size: u64,
     threads: bool,

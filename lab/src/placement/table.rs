@@ -1,4 +1,4 @@
-//! How the report is printed.
+//! The tables of the placement experiment.
 
 use super::Report;
 use crate::bench::plain;
@@ -36,8 +36,8 @@ const REAL: [(&str, &str); 4] = [
 pub(super) fn render(report: &Report) -> String {
     let mib = |bytes: u64| bytes >> 20;
     let mut text = format!(
-        "bodies of 1 MiB, each asked for once; {} workers; medians of {} runs\n\
-         slow disks of {} MB/s, {} MiB each, runs of {} s; {} MiB on the machine's own disk, runs of {} s\n\n",
+        "bodies of 1 MiB, each requested once; {} workers; medians of {} runs\n\
+         slow disks of {} MB/s, {} MiB each, runs of {} s; {} MiB on the machine's disk, runs of {} s\n\n",
         report.workers,
         report.rounds,
         report.rate / 1_000_000,
@@ -122,7 +122,7 @@ fn real(report: &Report) -> String {
     let rows: Vec<Vec<String>> = rows.collect();
     let rate = report.fio.map_or_else(String::new, mb);
     format!(
-        "the machine's own disk, which takes {rate} MB/s of direct sequential writes (fio)\n{}",
+        "the machine's disk; fio: {rate} MB/s of sequential writes with direct I/O\n{}",
         plain(&titles, &rows)
     )
 }
@@ -187,6 +187,6 @@ mod tests {
         assert_eq!(words("Sluice mirror: disk 1"), line);
         assert_eq!(words("Sluice mirror: disk 2"), line);
         assert_eq!(words("Sluice, no cache")[..3], ["900.0", "1.500", "0.0"]);
-        assert!(text.contains("takes 2500 MB/s") && text.ends_with("a note\n"));
+        assert!(text.contains("fio: 2500 MB/s") && text.ends_with("a note\n"));
     }
 }

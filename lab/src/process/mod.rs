@@ -1,4 +1,5 @@
-//! Servers as child processes: start, wait until they listen, pin, measure CPU time and memory, end.
+//! Servers as child processes: starts them, waits until they listen, pins them to a core, measures CPU time and
+//! memory, and ends them.
 
 mod proc;
 
@@ -15,34 +16,34 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use proc::{PARENT, cpu_of, field, memory_of, stat_fields};
 
-/// How long a child is waited for after it was asked to end.
+/// Longest wait for the end of a child after SIGTERM.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How often a state is looked at that tells nobody when it changes.
+/// Interval for polling states that cause no event.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Pins the calling thread, and what it starts from now on, to one core.
+/// Pins the calling thread, and threads and processes that it starts afterwards, to one core.
 pub fn pin_to_core(core: usize) -> anyhow::Result<()> {
-    anyhow::ensure!(core < CpuSet::MAX_CPU, "there is no core {core}");
+    anyhow::ensure!(core < CpuSet::MAX_CPU, "core {core} does not exist");
     let mut cores = CpuSet::new();
     cores.set(core);
     sched_setaffinity(None, &cores).with_context(|| format!("can't run on core {core}"))
 }
 
-/// What to start.
+/// The definition of a child process.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// A short name, for messages and file names.
+    /// A short name for messages and file names.
     pub name: String,
-    /// The program.
+    /// Path or name of the program.
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Environment variables that are added.
+    /// Additional environment variables.
     pub env: Vec<(String, String)>,
-    /// The core to run on, children included.
+    /// Core to which the child and its children are pinned.
     pub core: Option<usize>,
-    /// Folder for the files that take its output.
+    /// Folder for files with the child's output.
     pub folder: PathBuf,
 }
 
@@ -59,19 +60,19 @@ impl Launch {
         }
     }
 
-    /// Arguments, added to those before.
+    /// Appends arguments.
     pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Launch {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// The core to run on.
+    /// Sets the core.
     pub fn core(mut self, core: Option<usize>) -> Launch {
         self.core = core;
         self
     }
 
-    /// Starts it. The child's standard input is a pipe that is open as long as the [`Process`] lives.
+    /// Starts the child. Its standard input is a pipe that stays open until the [`Process`] is dropped.
     pub fn start(&self) -> anyhow::Result<Process> {
         let stdout = self.folder.join(format!("{}.stdout", self.name));
         let stderr = self.folder.join(format!("{}.stderr", self.name));
@@ -94,8 +95,8 @@ impl Launch {
         })
     }
 
-    /// A child inherits the cores of the thread that starts it, so a thread that is pinned starts it: no moment passes
-    /// in which it runs elsewhere.
+    /// Starts the child from a thread that is already pinned, since a child inherits the cores of that thread. The
+    /// child therefore never runs on another core.
     fn spawn(&self, mut command: Command) -> anyhow::Result<Child> {
         let Some(core) = self.core else {
             return Ok(command.spawn()?);
@@ -105,7 +106,7 @@ impl Launch {
             Ok(command.spawn()?)
         })
         .join()
-        .map_err(|_| anyhow::anyhow!("the starting thread panicked"))?
+        .map_err(|_| anyhow::anyhow!("a thread panicked"))?
     }
 }
 
@@ -121,11 +122,11 @@ pub struct Process {
 /// Resident memory of a process and its children, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Resident pages.
+    /// Resident memory.
     pub rss: u64,
-    /// Resident pages, each divided by the number of processes that share it.
+    /// Resident memory, with each shared page divided by the number of processes that share it.
     pub pss: u64,
-    /// Resident pages that no file backs.
+    /// Resident memory that is not backed by files.
     pub anonymous: u64,
 }
 
@@ -135,12 +136,12 @@ impl Process {
         self.child.id()
     }
 
-    /// All that it printed so far.
+    /// Everything that the child has written to standard output so far.
     pub fn stdout(&self) -> String {
         fs::read_to_string(&self.stdout).unwrap_or_default()
     }
 
-    /// All that it complained about so far.
+    /// Everything that the child has written to standard error so far.
     pub fn stderr(&self) -> String {
         fs::read_to_string(&self.stderr).unwrap_or_default()
     }
@@ -153,7 +154,7 @@ impl Process {
         })
     }
 
-    /// Waits for a line on its standard output that contains `text`.
+    /// Waits for a line on standard output that contains `text`.
     pub fn wait_line(&mut self, text: &str, timeout: Duration) -> anyhow::Result<String> {
         self.wait(&format!("prints {text:?}"), timeout, |process| {
             let printed = process.stdout();
@@ -163,7 +164,7 @@ impl Process {
         })
     }
 
-    /// Waits for its end.
+    /// Waits until the child ends.
     pub fn wait_exit(&mut self, timeout: Duration) -> anyhow::Result<ExitStatus> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -183,16 +184,16 @@ impl Process {
         &mut self,
         what: &str,
         timeout: Duration,
-        look: impl Fn(&Process) -> Option<T>,
+        check: impl Fn(&Process) -> Option<T>,
     ) -> anyhow::Result<T> {
         let deadline = Instant::now() + timeout;
         loop {
-            if let Some(found) = look(self) {
+            if let Some(found) = check(self) {
                 return Ok(found);
             }
             if let Some(status) = self.child.try_wait()? {
-                // It may have printed what is waited for as its last act.
-                return look(self).with_context(|| {
+                // The child may have printed the line just before its end.
+                return check(self).with_context(|| {
                     format!(
                         "{} ended ({status}) before it {what}: {}",
                         self.name,
@@ -202,7 +203,7 @@ impl Process {
             }
             anyhow::ensure!(
                 Instant::now() < deadline,
-                "{} did not come to the point where it {what} within {timeout:?}: {}",
+                "within {timeout:?} {} has not reached the state in which it {what}: {}",
                 self.name,
                 self.stderr()
             );
@@ -210,25 +211,25 @@ impl Process {
         }
     }
 
-    /// Sends a signal to the process itself.
+    /// Sends a signal to the child, not to its descendants.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
-        let pid = pid.context("a child's process id")?;
+        let pid = pid.context("process id of a child")?;
         kill_process(pid, signal).with_context(|| format!("can't signal {}", self.name))
     }
 
-    /// CPU time used so far by the process and its children, those that have ended included.
+    /// CPU time used so far by the child and its descendants, including those that have ended.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
         let mut total = Duration::ZERO;
         for pid in self.tree()? {
-            // A child may end between the listing and here; its time is then its parent's children's.
+            // A descendant may end after the listing. Its time then counts as its parent's.
             total += cpu_of(pid).unwrap_or_default();
         }
-        anyhow::ensure!(!total.is_zero(), "{} is gone", self.name);
+        anyhow::ensure!(!total.is_zero(), "{} has ended", self.name);
         Ok(total)
     }
 
-    /// Resident memory now.
+    /// Present resident memory.
     pub fn memory(&self) -> anyhow::Result<Memory> {
         let mut sum = Memory::default();
         for pid in self.tree()? {
@@ -237,14 +238,14 @@ impl Process {
             sum.pss += one.pss;
             sum.anonymous += one.anonymous;
         }
-        anyhow::ensure!(sum.rss > 0, "{} is gone", self.name);
+        anyhow::ensure!(sum.rss > 0, "{} has ended", self.name);
         Ok(sum)
     }
 
-    /// Process ids of the process and all its descendants.
+    /// Process ids of the child and all its descendants.
     pub fn tree(&self) -> anyhow::Result<Vec<u32>> {
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-        for entry in fs::read_dir("/proc").context("the process file system")? {
+        for entry in fs::read_dir("/proc").context("reading /proc")? {
             let name = entry?.file_name();
             let pid = name.to_str().and_then(|name| name.parse().ok());
             let Some(pid) = pid else { continue };
@@ -274,7 +275,7 @@ impl Drop for Process {
         if self.wait_exit(END_TIMEOUT).is_ok() {
             return;
         }
-        // Not yet waited for, so the ids can't belong to anybody else but its own children.
+        // The child has not been waited for, so these ids can't have been reused by other processes.
         for pid in tree.iter().rev() {
             let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
             let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
@@ -283,7 +284,7 @@ impl Drop for Process {
     }
 }
 
-/// A port on loopback that nobody listens on, below those that the kernel hands out to clients.
+/// Returns a free loopback port below the range of ephemeral ports.
 pub fn free_port() -> anyhow::Result<u16> {
     use std::sync::atomic::{AtomicU16, Ordering};
     const FIRST: u16 = 18_000;
@@ -314,7 +315,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(10);
 
     #[test]
-    fn output_is_caught_and_the_end_is_seen() {
+    fn output_is_captured_and_the_end_is_detected() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut shell = shell(folder.path(), "echo one; echo two >&2; exit 3");
         assert_eq!(shell.wait_line("on", SOON).expect("a line"), "one");

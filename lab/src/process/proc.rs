@@ -1,4 +1,4 @@
-//! What /proc tells of a process.
+//! Parsers of /proc/PID files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Memory;
 
-/// Places in /proc/PID/stat, counted from the field after the name (proc_pid_stat(5): less 3).
+/// Field numbers in /proc/PID/stat, counted from the field after the name (proc_pid_stat(5), minus 3).
 pub(super) const PARENT: usize = 1;
 const USER_TIME: usize = 11;
 const SYSTEM_TIME: usize = 12;
@@ -15,7 +15,7 @@ const CHILDREN_SYSTEM_TIME: usize = 14;
 
 pub(super) fn stat_fields(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold spaces and parentheses; the last one ends it.
+    // The name may contain spaces and parentheses; the last parenthesis ends it.
     let (_, fields) = stat.rsplit_once(')')?;
     Some(fields.to_owned())
 }
@@ -24,8 +24,8 @@ pub(super) fn field(stat: &str, place: usize) -> Option<u64> {
     stat.split_ascii_whitespace().nth(place)?.parse().ok()
 }
 
-/// The scheduler counts each thread's time in nanoseconds, `stat` the whole process in ticks, threads that have ended
-/// included. The greater one is the better one.
+/// CPU time of a process. The scheduler counts each live thread in nanoseconds; `stat` counts the whole process in
+/// ticks, including ended threads. The larger value is the better one.
 pub(super) fn cpu_of(pid: u32) -> Option<Duration> {
     let stat = stat_fields(pid)?;
     let tick =

@@ -1,4 +1,4 @@
-//! A purge by tag among very many objects: when it is answered, and what is a hit from then on.
+//! A purge by tag among many objects: the time to its response, and which objects are hits afterwards.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -15,22 +15,22 @@ use crate::rivals::{Floor, FloorOptions};
 
 const TAG: &str = "t";
 
-/// Bytes of each object.
+/// Size of each object in bytes.
 const LENGTH: u64 = 100;
 
-/// Connections that fill.
+/// Number of connections that fill the cache.
 const CONNECTIONS: usize = 64;
 
-/// Objects between two lines of progress.
-const TOLD_EVERY: u64 = 100_000;
+/// Number of objects between two progress messages.
+const PROGRESS_EVERY: u64 = 100_000;
 
-/// Where objects with the tag are, and those without.
+/// Path prefixes of objects with and without the tag.
 const TAGGED: &str = "/tagged/";
 const OTHER: &str = "/other/";
 
 pub(super) fn measure(
     options: &Options,
-    tell: &dyn Fn(&str),
+    progress: &dyn Fn(&str),
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
     let tagged = origin(&[("Surrogate-Key", TAG)])?;
@@ -47,8 +47,8 @@ pub(super) fn measure(
     })?;
     let others = options.objects - options.tagged;
     let began = Instant::now();
-    fill(&sluice, TAGGED, options.tagged, tell)?;
-    fill(&sluice, OTHER, others, tell)?;
+    fill(&sluice, TAGGED, options.tagged, progress)?;
+    fill(&sluice, OTHER, others, progress)?;
     let filled = began.elapsed();
     let memory = sluice.process().memory()?.rss >> 20;
 
@@ -57,11 +57,11 @@ pub(super) fn measure(
     let all = |count: u64| count.min(options.samples);
     anyhow::ensure!(
         of_tagged == all(options.tagged) && of_others == all(others),
-        "not all is stored: {of_tagged} and {of_others} of {} samples are hits; more memory?",
+        "not all objects are stored: {of_tagged} and {of_others} of {} samples are hits; try a larger --memory",
         options.samples
     );
 
-    tell("purge");
+    progress("purge");
     let (reply, sequence) = purge(sluice.admin(), &json!({ "tag": TAG }))?;
     let answered = Instant::now();
     let kept = sample(TAGGED, options.tagged)?;
@@ -71,17 +71,17 @@ pub(super) fn measure(
     measured.put("purge_kept", kept as f64);
     measured.put("purge_lost", (all(others) - left) as f64);
     measured.notes.push(format!(
-        "filled in {:.1} s, {memory} MiB resident; rule {sequence}; the samples with the tag were asked for within \
-         {:.0} ms of the answer",
+        "filled in {:.1} s, {memory} MiB resident; rule {sequence}; the samples with the tag were requested within \
+         {:.0} ms of the response",
         filled.as_secs_f64(),
         checked.as_secs_f64() * 1000.0
     ));
     Ok(())
 }
 
-fn origin(fields: &[(&str, &str)]) -> anyhow::Result<Floor> {
-    let fields = [&[("Cache-Control", "max-age=86400")], fields].concat();
-    let owned = fields
+fn origin(headers: &[(&str, &str)]) -> anyhow::Result<Floor> {
+    let headers = [&[("Cache-Control", "max-age=86400")], headers].concat();
+    let owned = headers
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
     Floor::start(FloorOptions {
@@ -90,30 +90,30 @@ fn origin(fields: &[(&str, &str)]) -> anyhow::Result<Floor> {
     })
 }
 
-/// Asks once for each of so many objects.
-fn fill(sluice: &Sluice, path: &str, count: u64, tell: &dyn Fn(&str)) -> anyhow::Result<()> {
+/// Requests `count` objects once each, so that they are stored.
+fn fill(sluice: &Sluice, path: &str, count: u64, progress: &dyn Fn(&str)) -> anyhow::Result<()> {
     let mut first = 0;
     while first < count {
-        let some = TOLD_EVERY.min(count - first);
+        let batch = PROGRESS_EVERY.min(count - first);
         let result = load::run(LoadPlan {
-            numbers: Some((first, some)),
-            requests: Some(some),
-            connections: CONNECTIONS.min(usize::try_from(some)?),
+            numbers: Some((first, batch)),
+            requests: Some(batch),
+            connections: CONNECTIONS.min(usize::try_from(batch)?),
             expect_length: Some(LENGTH),
             ..LoadPlan::new(sluice.addr(), &format!("{path}{{n}}"))
         })?;
         let errors = result.errors;
         anyhow::ensure!(errors.total() == 0, "filling {path}: {errors:?}");
-        first += some;
-        tell(&format!(
-            "{path}: {first} of {count}, {:.0} a second",
+        first += batch;
+        progress(&format!(
+            "{path}: {first} of {count}, {:.0} per second",
             result.rate()
         ));
     }
     Ok(())
 }
 
-/// How many of at most so many objects, evenly spread, are hits.
+/// Returns how many of at most `samples` objects, evenly spread, are hits.
 fn hits(server: SocketAddr, path: &str, count: u64, samples: u64) -> anyhow::Result<u64> {
     let mut client = Client::connect(server)?;
     let samples = samples.min(count);

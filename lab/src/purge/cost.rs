@@ -1,5 +1,5 @@
-//! What rules in force cost a hit: two programs side by side on one core, asked in turns before and after one of them
-//! gets the rules. What changes for the other one meanwhile is the machine's doing.
+//! The cost of purge rules for a hit. Two instances of Sluice on one core receive requests in turns, before and after
+//! one of them gets the rules. A change in the other one is caused by the machine.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,16 +17,16 @@ use crate::origin::{Fault, Origin, OriginOptions, Resource};
 use crate::rivals::{Floor, FloorOptions};
 use crate::{LOAD_CORE, SERVER_CORE};
 
-/// Objects that are asked for in turn, and bytes of each.
+/// Number of objects, requested in turn, and size of each in bytes.
 const OBJECTS: u64 = 1000;
 const LENGTH: u64 = 5 << 10;
 
 const CONNECTIONS: usize = 64;
 
-/// Load before the first run that counts.
+/// Duration of the load before the first run.
 const WARM_UP_SECONDS: f64 = 0.5;
 
-/// The time between two rules, where they keep coming.
+/// Interval between two rules in the run in which rules keep arriving.
 const RULE_EVERY: Duration = Duration::from_millis(10);
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -35,11 +35,11 @@ const PENDING: &str = "/pending";
 
 pub(super) fn measure(
     options: &Options,
-    tell: &dyn Fn(&str),
+    progress: &dyn Fn(&str),
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
     let cores = thread::available_parallelism()?.get();
-    anyhow::ensure!(cores > LOAD_CORE, "needs two cores");
+    anyhow::ensure!(cores > LOAD_CORE, "this experiment needs two cores");
     let origin = Floor::start(FloorOptions::new(LENGTH))?;
     let (ruled, control) = (
         Contender::start(options, &origin)?,
@@ -54,8 +54,8 @@ pub(super) fn measure(
             ));
         }
         let cost = Cost::of(&pairs)?;
-        tell(&format!(
-            "{what}: {:.3} µs CPU a hit; beside it, without rules, {:.3} µs",
+        progress(&format!(
+            "{what}: {:.3} µs CPU per hit; without rules {:.3} µs",
             cost.us, cost.control_us
         ));
         Ok(cost)
@@ -65,22 +65,23 @@ pub(super) fn measure(
         purge(ruled.sluice.admin(), &rule(number))?;
     }
     let after = runs("with rules")?;
-    let coming = keep_coming(&ruled.sluice, options.rules, || runs("more rules coming"))?;
+    let while_arriving =
+        with_new_rules(&ruled.sluice, options.rules, || runs("while rules arrive"))?;
     measured.put("cost", after.ratio / before.ratio);
     measured.put("cost_us", after.us);
-    measured.put("cost_coming", coming.ratio / before.ratio);
+    measured.put("cost_coming", while_arriving.ratio / before.ratio);
     let noise = after.control_us / before.control_us;
     measured.notes.push(format!(
-        "CPU of a hit without rules, beside it: {noise:.3} of what it was before"
+        "CPU per hit of the instance without rules: {noise:.3} times that of the first runs"
     ));
     Ok(())
 }
 
-/// What hits took in the program with rules and in the one without, medians.
+/// CPU time per hit of the instance with rules and of the one without. Medians.
 struct Cost {
     us: f64,
     control_us: f64,
-    /// Of the two of each round.
+    /// Median of the ratios of each round.
     ratio: f64,
 }
 
@@ -97,7 +98,7 @@ impl Cost {
     }
 }
 
-/// Purges of all kinds, none of which covers anything that is stored.
+/// Purges of all kinds that match no stored object.
 fn rule(number: u32) -> Value {
     let soft = number.is_multiple_of(2);
     match number % 3 {
@@ -107,15 +108,15 @@ fn rule(number: u32) -> Value {
     }
 }
 
-/// Does this while a new rule comes at every [`RULE_EVERY`].
-fn keep_coming<T>(
+/// Runs `during` while a new rule arrives at each [`RULE_EVERY`].
+fn with_new_rules<T>(
     sluice: &Sluice,
     first: u32,
     during: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let coming = scope.spawn(|| {
+        let sender = scope.spawn(|| {
             let mut number = first;
             while !over.load(Ordering::Relaxed) {
                 purge(sluice.admin(), &rule(number))?;
@@ -126,14 +127,14 @@ fn keep_coming<T>(
         });
         let done = during();
         over.store(true, Ordering::Relaxed);
-        let came = coming.join();
-        came.map_err(|_| anyhow::anyhow!("a client panicked"))??;
+        let result = sender.join();
+        result.map_err(|_| anyhow::anyhow!("a client panicked"))??;
         done
     })
 }
 
-/// A program with objects in memory, and one fetch under way whose origin never answers: as long as it may bring
-/// something that a rule covers, no rule can be dropped.
+/// An instance of Sluice with objects in memory, and a fetch in progress whose origin never answers. Since the rules
+/// could apply to its response, no rule can be dropped.
 struct Contender {
     sluice: Sluice,
     _pending: Client,
@@ -157,8 +158,8 @@ impl Contender {
         })?;
         let mut pending = Client::connect(sluice.addr())?;
         pending.send("GET", PENDING, &[], b"")?;
-        let asked = silent.wait_for(|seen| seen.requests_total > 0, PATIENCE);
-        anyhow::ensure!(asked, "the silent origin is not asked");
+        let received = silent.wait_for(|seen| seen.requests_total > 0, PATIENCE);
+        anyhow::ensure!(received, "the silent origin has received no request");
         let contender = Contender {
             sluice,
             _pending: pending,
@@ -168,7 +169,7 @@ impl Contender {
         Ok(contender)
     }
 
-    /// Microseconds of CPU time that a hit takes.
+    /// CPU time per hit in microseconds.
     fn hit_us(&self, seconds: f64) -> anyhow::Result<f64> {
         let process = self.sluice.process();
         let plan = LoadPlan {

@@ -1,5 +1,5 @@
-//! The purge experiment: how long a purge by tag takes among very many objects, whether it holds at once, and what rules
-//! in force cost each hit.
+//! The purge experiment: the time of a purge by tag among many objects, whether it is in force at once, and the cost
+//! of purge rules per hit.
 
 mod among;
 mod cost;
@@ -15,29 +15,29 @@ use crate::bench::raise_descriptor_limit;
 use crate::client::{Client, Reply};
 use crate::figures::{self, Figure, Measured, Spec};
 
-/// What to do.
+/// Options of the experiment.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The program `sluice`.
     pub program: PathBuf,
-    /// Objects to be stored before the purge.
+    /// Number of objects stored before the purge.
     pub objects: u64,
-    /// How many of them carry the tag.
+    /// Number of objects with the tag.
     pub tagged: u64,
-    /// How many of each are looked at after the purge.
+    /// Number of objects of each kind that are checked after the purge.
     pub samples: u64,
-    /// Rules in force while the cost of a hit is measured.
+    /// Number of rules in force while the cost per hit is measured.
     pub rules: u32,
-    /// Runs before and after, of each of the two programs that are compared; 0: the cost is not measured.
+    /// Number of runs before and after, for each of the two instances; 0: the cost is not measured.
     pub rounds: usize,
-    /// Length of a run.
+    /// Duration of a run in seconds.
     pub seconds: f64,
-    /// Bytes that the cache may keep.
+    /// Size of the cache in bytes.
     pub memory: u64,
 }
 
 impl Options {
-    /// A million objects, a tenth of them tagged, 1,000 rules.
+    /// A million objects, a tenth of them with the tag, and 1,000 rules.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -75,47 +75,47 @@ impl Options {
         let among = |what: &str| format!("{among}: {what}");
         let rules = |what: &str| format!("{} rules in force: {what}", self.rules);
         vec![
-            Spec::new("purge_ms", among("answered after"), "ms").most(10.0),
+            Spec::new("purge_ms", among("time to the response"), "ms").most(10.0),
             Spec::new(
                 "purge_kept",
-                among("still hits, of samples with it"),
+                among("hits among samples with the tag"),
                 "requests",
             )
             .most(0.0),
             Spec::new(
                 "purge_lost",
-                among("no hits, of samples without"),
+                among("misses among samples without it"),
                 "requests",
             )
             .most(0.0),
-            Spec::new("cost", rules("CPU of a hit over that before"), "").most(1.02),
-            Spec::new("cost_us", rules("CPU of a hit"), "µs"),
+            Spec::new("cost", rules("CPU per hit / before"), "").most(1.02),
+            Spec::new("cost_us", rules("CPU per hit"), "µs"),
             Spec::new(
                 "cost_coming",
-                rules("and 100 more each second: CPU over before"),
+                rules("and 100 more per second: CPU / before"),
                 "",
             ),
         ]
     }
 }
 
-/// What was found.
+/// Result of the experiment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Objects stored before the purge.
+    /// Number of objects stored before the purge.
     pub objects: u64,
-    /// How many of them carried the tag.
+    /// Number of objects with the tag.
     pub tagged: u64,
-    /// Rules in force while the cost of a hit was measured.
+    /// Number of rules in force while the cost per hit was measured.
     pub rules: u32,
-    /// Figures and goals.
+    /// Figures with their goals.
     pub figures: Vec<Figure>,
-    /// What else is worth knowing, and what could not be measured.
+    /// Remarks, including values that could not be measured and why.
     pub notes: Vec<String>,
 }
 
 impl Report {
-    /// The table and the notes.
+    /// Renders the table and the notes.
     pub fn render(&self) -> String {
         let mut text = figures::render(&self.figures, None);
         for note in &self.notes {
@@ -125,19 +125,19 @@ impl Report {
     }
 }
 
-/// Measures, with lines of progress for `tell`.
+/// Runs the experiment and reports progress to `progress`.
 ///
-/// Errors: options out of bounds. What can't be measured is a note.
-pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
+/// Errors: options out of bounds. A part that can't be measured becomes a note.
+pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report> {
     options.check()?;
     raise_descriptor_limit()?;
     let mut measured = Measured::default();
-    measured.part("purge", tell, |measured| {
-        among::measure(options, tell, measured)
+    measured.part("purge", progress, |measured| {
+        among::measure(options, progress, measured)
     });
     if options.rounds > 0 {
-        measured.part("cost of a hit", tell, |measured| {
-            cost::measure(options, tell, measured)
+        measured.part("cost per hit", progress, |measured| {
+            cost::measure(options, progress, measured)
         });
     }
     Ok(Report {
@@ -149,21 +149,21 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     })
 }
 
-/// Purges through the admin address. The reply, whose time counts from the sending on the open connection, and the
-/// rule's sequence number.
+/// Sends a purge to the admin address. Returns the reply, whose time counts from sending on the open connection, and
+/// the sequence number of the rule.
 fn purge(admin: SocketAddr, rule: &Value) -> anyhow::Result<(Reply, u64)> {
     let mut client = Client::connect(admin)?;
     let host = admin.to_string();
-    let fields = [
+    let headers = [
         ("Host", host.as_str()),
         ("X-Sluice", "1"),
         ("Content-Type", "application/json"),
         ("Connection", "close"),
     ];
-    let reply = client.request("POST", "/purge", &fields, rule.to_string().as_bytes())?;
+    let reply = client.request("POST", "/purge", &headers, rule.to_string().as_bytes())?;
     let text = String::from_utf8_lossy(&reply.body);
     anyhow::ensure!(reply.status == 200, "{rule}: {} {text}", reply.status);
-    let answer: Value = serde_json::from_slice(&reply.body).context("the purge's answer")?;
+    let answer: Value = serde_json::from_slice(&reply.body).context("response to the purge")?;
     let caches = answer["purged"].as_array().into_iter().flatten();
     let sequence = caches.filter_map(|one| one["sequence"].as_u64()).max();
     let sequence = sequence.with_context(|| format!("no sequence number in {answer}"))?;

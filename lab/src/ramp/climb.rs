@@ -1,4 +1,4 @@
-//! The ramp's loads: how far it has to go, the ramps themselves, and runs at half of what was held.
+//! The loads of the ramp experiment: finding the maximum rate, the ramps, and the runs at half of the held rate.
 
 use std::thread;
 
@@ -14,35 +14,35 @@ use crate::{LOAD_CORE, SERVER_CORE};
 const FILES: u64 = 1000;
 const LENGTH: u64 = 5 << 10;
 
-/// Requests on their way at once, at most. What is due beyond that waits, and its latency with it.
+/// Maximum number of concurrent requests. Requests beyond that wait, and the wait counts as latency.
 const CONNECTIONS: usize = 2000;
 
-/// Windows of a ramp.
+/// Number of windows of a ramp.
 pub(super) const WINDOWS: f64 = 100.0;
 
-/// A ramp ends when half of what was due took longer.
+/// A ramp ends when the median latency is above this, in microseconds.
 const SATURATED_US: f64 = 30_000.0;
 
-/// Where a ramp begins and ends, over the throughput that was found.
+/// First and last rate of a ramp, relative to the maximum throughput.
 const FROM: f64 = 0.1;
 const TO: f64 = 1.3;
 
-/// Above this share of its core the load generator is no longer sure to be on time.
+/// Above this share of its core, the load generator may send requests late.
 const BUSY: f64 = 0.9;
 
-/// Medians of one server.
-pub(super) struct Climbed {
+/// Results of one server. Medians.
+pub(super) struct ServerResult {
     pub(super) held: f64,
-    /// At half of that.
+    /// Latency at half of the held rate.
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
 }
 
-pub(super) struct Found {
+pub(super) struct Results {
     pub(super) rates: (f64, f64),
-    pub(super) sluice: Climbed,
-    pub(super) nginx: Option<Climbed>,
-    /// Sluice's 99th percentile at half of nginx's rate.
+    pub(super) sluice: ServerResult,
+    pub(super) nginx: Option<ServerResult>,
+    /// Sluice's 99th percentile at half of nginx's held rate.
     pub(super) same_p99_us: Option<f64>,
     pub(super) ramps: Vec<Ramp>,
     pub(super) notes: Vec<String>,
@@ -51,29 +51,29 @@ pub(super) struct Found {
 struct Contender {
     name: String,
     server: Server,
-    /// Answers a second when it is asked as fast as it answers.
+    /// Maximum throughput in responses per second, from a closed loop.
     most: f64,
 }
 
-pub(super) fn measure(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Found> {
+pub(super) fn measure(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Results> {
     anyhow::ensure!(
         thread::available_parallelism()?.get() > LOAD_CORE,
         "needs two cores: one for the server, one for the load"
     );
     let folder = tempfile::Builder::new().prefix("lab-ramp-").tempdir()?;
     pages::offset_files(folder.path(), FILES, LENGTH as usize)?;
-    let contenders = contenders(options, folder.path(), tell)?;
+    let contenders = contenders(options, folder.path(), progress)?;
     let most = contenders.iter().map(|one| one.most).fold(0.0, f64::max);
     let rates = (FROM * most, TO * most);
-    tell(&format!(
+    progress(&format!(
         "ramps from {:.0} to {:.0} requests/s in {} s",
         rates.0, rates.1, options.seconds
     ));
     let mut ramps = Vec::new();
     for _ in 0..options.rounds {
         for one in &contenders {
-            let ramp = one.climb(options, rates)?;
-            tell(&format!("{}: held {:.0} /s", ramp.name, ramp.held));
+            let ramp = one.ramp(options, rates)?;
+            progress(&format!("{}: held {:.0} requests/s", ramp.name, ramp.held));
             ramps.push(ramp);
         }
     }
@@ -83,15 +83,15 @@ pub(super) fn measure(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<
     };
     let held: Vec<f64> = contenders.iter().map(held).collect::<Result<_, _>>()?;
     let mut notes = remarks(&ramps);
-    // Sluice is the first one; the last run of each round is Sluice at the rival's rate.
+    // Sluice is first. An additional last run of each round is Sluice at the rival's rate.
     let mut runs: Vec<(usize, f64)> = held.iter().copied().enumerate().collect();
     runs.extend(held.get(1).map(|rival| (0, *rival)));
-    // Who held nothing is not left out, but asked less than anybody was.
+    // A server that held no rate is measured at half of the first rate of the ramp.
     let runs = runs.into_iter().map(|(place, held)| {
         let rate = held.max(rates.0) / 2.0;
         (&contenders[place], rate)
     });
-    let halves = halves(options, &runs.collect::<Vec<_>>(), tell)?;
+    let halves = run_at_half_rate(options, &runs.collect::<Vec<_>>(), progress)?;
     let failed: u64 = halves.iter().flatten().map(|run| run.errors.total()).sum();
     if failed > 0 {
         notes.push(format!("{failed} requests failed at half of the rate"));
@@ -100,35 +100,35 @@ pub(super) fn measure(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<
         let runs = halves.get(place).into_iter().flatten();
         median(runs.map(pick).collect())
     };
-    let climbed = |place: usize| {
-        Some(Climbed {
+    let result_of = |place: usize| {
+        Some(ServerResult {
             held: *held.get(place)?,
             p50_us: of(place, |run| run.latency.p50_us)?,
             p99_us: of(place, |run| run.latency.p99_us)?,
         })
     };
-    Ok(Found {
+    Ok(Results {
         rates,
-        sluice: climbed(0).context("Sluice")?,
-        nginx: climbed(1),
+        sluice: result_of(0).context("Sluice")?,
+        nginx: result_of(1),
         same_p99_us: of(2, |run| run.latency.p99_us),
         ramps,
         notes,
     })
 }
 
-/// These servers at these rates, in turns; all results of each.
-fn halves(
+/// Runs each server at its rate, in turns, once per round. Returns all results for each.
+fn run_at_half_rate(
     options: &Options,
     runs: &[(&Contender, f64)],
-    tell: &dyn Fn(&str),
+    progress: &dyn Fn(&str),
 ) -> anyhow::Result<Vec<Vec<LoadResult>>> {
     let mut halves: Vec<Vec<LoadResult>> = runs.iter().map(|_| Vec::new()).collect();
     for _ in 0..options.rounds {
         for ((one, rate), results) in runs.iter().zip(&mut halves) {
             let result = one.half(options, *rate)?;
-            tell(&format!(
-                "{}: {rate:.0} /s: median {:.0} µs, p99 {:.0} µs, longest {:.0} µs",
+            progress(&format!(
+                "{}: {rate:.0} requests/s: median {:.0} µs, p99 {:.0} µs, longest {:.0} µs",
                 one.name, result.latency.p50_us, result.latency.p99_us, result.latency.max_us
             ));
             results.push(result);
@@ -137,11 +137,11 @@ fn halves(
     Ok(halves)
 }
 
-/// Sluice, and nginx with sendfile on or off, whichever is faster.
+/// Starts Sluice, and nginx with sendfile on or off, whichever is faster.
 fn contenders(
     options: &Options,
     root: &std::path::Path,
-    tell: &dyn Fn(&str),
+    progress: &dyn Fn(&str),
 ) -> anyhow::Result<Vec<Contender>> {
     let mut sluice = statics::sluice_files(&options.program, Files::new(root));
     sluice.core = Some(SERVER_CORE);
@@ -152,10 +152,10 @@ fn contenders(
             server,
             most: 0.0,
         };
-        // The first run finds files that have not been opened yet.
+        // The first run is slow, because no file has been opened yet.
         one.probe(options.probe_seconds)?;
         one.most = one.probe(options.probe_seconds)?;
-        tell(&format!("{name}: {:.0} requests/s at most", one.most));
+        progress(&format!("{name}: {:.0} requests/s maximum", one.most));
         anyhow::Ok(one)
     };
     let mut all = vec![start("Sluice", Server::Sluice(Box::new(sluice)))?];
@@ -201,7 +201,7 @@ impl Contender {
         Ok(result.rate())
     }
 
-    fn climb(&self, options: &Options, (from, to): (f64, f64)) -> anyhow::Result<Ramp> {
+    fn ramp(&self, options: &Options, (from, to): (f64, f64)) -> anyhow::Result<Ramp> {
         let result = load::run_apart(LoadPlan {
             rate: Some(from),
             rising_to: Some(to),
@@ -231,7 +231,8 @@ impl Contender {
     }
 }
 
-/// The last window before the median was not good in two, one after the other: one alone may be the machine's doing.
+/// The last window with a good median before two consecutive windows without one. A single bad window may be caused
+/// by the machine.
 fn held(windows: &[Window]) -> Option<&Window> {
     let good = |window: &Window| window.p50_us.is_some_and(|median| median <= GOOD_US);
     let end = windows
@@ -250,13 +251,13 @@ fn remarks(ramps: &[Ramp]) -> Vec<String> {
         .collect();
     if !limited.is_empty() {
         notes.push(format!(
-            "the load generator's core was nearly used up where the rate was held ({}): they may hold more \
-             (docs/lab.md says how the server's core gets more of the work)",
+            "the load generator's core was nearly saturated at the held rate ({}): the servers may hold more \
+             (see docs/lab.md for a way to move work to the server's core)",
             limited.join(", ")
         ));
     }
     if ramps.iter().any(|ramp| ramp.held == 0.0) {
-        notes.push("a server held no rate at all: this machine has too much else to do".to_owned());
+        notes.push("a server held no rate at all: this machine is too busy".to_owned());
     }
     let failed: u64 = ramps.iter().map(|ramp| ramp.errors).sum();
     if failed > 0 {
@@ -286,11 +287,11 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_held_until_two_windows_are_not_good() {
+    fn a_rate_is_held_until_two_consecutive_windows_are_bad() {
         assert_eq!(rate(&[100.0, 200.0, 1000.0]), Some(300));
         assert_eq!(rate(&[100.0, 2000.0, 300.0, 1100.0]), Some(400));
         assert_eq!(rate(&[100.0, 2000.0, 3000.0, 100.0]), Some(100));
-        // Where half was never answered there is no median.
+        // If less than half of the requests were answered, there is no median.
         assert_eq!(rate(&[100.0, 200.0, 2000.0, 0.0, 0.0]), Some(200));
         assert_eq!(rate(&[100.0, 0.0, 300.0]), Some(300));
         assert_eq!(rate(&[2000.0, 2000.0]), None);

@@ -1,7 +1,7 @@
-//! The ramp experiment: small files, one connection for each request, at a rate that rises until the server does not
-//! follow. What rate is held with a good median, and what is the 99th percentile at half of it?
+//! The ramp experiment: small files, one connection per request, at a rate that rises until the server falls behind.
+//! Measures the highest rate with a good median, and the 99th percentile at half of that rate.
 //!
-//! All loads are open loops: latencies count from when a request ought to have been sent.
+//! All loads are open loops: latencies count from the scheduled time of a request.
 
 mod climb;
 mod report;
@@ -15,28 +15,28 @@ use crate::caches::{self, Rival};
 use crate::figures::{self, Figure, Measured, Spec};
 use crate::load::Window;
 
-/// The median up to which a rate counts as held, in microseconds.
+/// Median latency in microseconds up to which a rate counts as held.
 pub const GOOD_US: f64 = 1100.0;
 
-/// What to do.
+/// Options of the experiment.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The program `sluice`.
     pub program: PathBuf,
-    /// Whether nginx goes through the same; it is an error then if it is not installed.
+    /// Whether nginx is measured, too. It must be installed then.
     pub nginx: bool,
-    /// Ramps of each server, and runs at half of the rate; medians count.
+    /// Number of ramps of each server, and of runs at half of the held rate. Medians count.
     pub rounds: usize,
-    /// Seconds in which the rate rises to more than can be held.
+    /// Duration of a ramp in seconds.
     pub seconds: f64,
-    /// Seconds of a run at half of the rate.
+    /// Duration of a run at half of the held rate, in seconds.
     pub half_seconds: f64,
-    /// Seconds of the runs that find out how far the rate has to rise.
+    /// Duration of the runs that find the maximum throughput, in seconds.
     pub probe_seconds: f64,
 }
 
 impl Options {
-    /// Three rounds of Sluice alone, a minute and a half.
+    /// Three rounds of Sluice alone, which take 90 seconds.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -48,7 +48,7 @@ impl Options {
         }
     }
 
-    /// The same in a few seconds, to see that it works.
+    /// The same in a few seconds, only to show that the experiment works.
     pub fn quick(self) -> Options {
         Options {
             rounds: 1,
@@ -73,13 +73,13 @@ impl Options {
         let good = GOOD_US / 1000.0;
         let mut specs = vec![
             Spec::new("held", format!("held with a median of {good} ms"), "/s"),
-            Spec::new("p50", "median at half of that", "ms"),
-            Spec::new("p99", "p99 at half of that", "ms"),
+            Spec::new("p50", "median at half of that rate", "ms"),
+            Spec::new("p99", "p99 at half of that rate", "ms"),
         ];
         if self.nginx {
             specs.extend([
                 Spec::new("held_ratio", "rate held / nginx's", "").least(1.05),
-                Spec::new("p99_ratio", "p99, each at half of its own / nginx's", "").most(1.0),
+                Spec::new("p99_ratio", "p99 at half of the own rate / nginx's", "").most(1.0),
                 Spec::new("p99_same", "p99 at half of nginx's rate / nginx's", ""),
             ]);
         }
@@ -87,75 +87,76 @@ impl Options {
     }
 }
 
-/// What was found.
+/// Result of the experiment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Ramps and runs whose medians count.
+    /// Number of ramps and runs whose medians count.
     pub rounds: usize,
-    /// Seconds of a ramp.
+    /// Duration of a ramp in seconds.
     pub seconds: f64,
-    /// Requests a second at its beginning and its end.
+    /// First and last rate of a ramp in requests per second.
     pub rates: (f64, f64),
-    /// The median up to which a rate counts as held, in microseconds.
+    /// Median latency in microseconds up to which a rate counts as held.
     pub good_us: f64,
-    /// The rival's name and version, if one was measured.
+    /// Name and version of the rival, if one was measured.
     pub rival: Option<String>,
-    /// Figures and goals.
+    /// Figures with their goals.
     pub figures: Vec<Figure>,
-    /// Every ramp.
+    /// All ramps.
     pub ramps: Vec<Ramp>,
-    /// What else is worth knowing.
+    /// Remarks.
     pub notes: Vec<String>,
 }
 
 /// One ramp of one server.
 #[derive(Debug, Clone, Serialize)]
 pub struct Ramp {
-    /// The server.
+    /// Name of the server.
     pub name: String,
-    /// The rate that was held, in requests a second.
+    /// The held rate in requests per second.
     pub held: f64,
-    /// Whether the load generator's core was nearly used up then: the server may have held more.
+    /// Whether the load generator's core was nearly saturated at the held rate, so that the server may hold more.
     pub limited: bool,
     /// Requests that failed.
     pub errors: u64,
-    /// What it was like at each time.
+    /// Measurements over time.
     pub windows: Vec<Window>,
 }
 
-/// Measures, with lines of progress for `tell`.
+/// Runs the experiment and reports progress to `progress`.
 ///
-/// Errors: options out of bounds, a rival that is not installed, less than two cores, or a server that does not start.
-pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
+/// Errors: options out of bounds, a rival that is not installed, fewer than two cores, or a server that does not
+/// start.
+pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report> {
     options.check()?;
     raise_descriptor_limit()?;
-    let asked: &[Rival] = if options.nginx { &[Rival::Nginx] } else { &[] };
-    let rivals = caches::rivals(asked, &[])?;
-    let climbed = climb::measure(options, tell)?;
-    let mut sluice = figures_of(&climbed.sluice);
-    let nginx = climbed.nginx.as_ref().map(figures_of);
-    if let Some(rival) = &climbed.nginx {
+    let required: &[Rival] = if options.nginx { &[Rival::Nginx] } else { &[] };
+    let rivals = caches::rivals(required, &[])?;
+    let results = climb::measure(options, progress)?;
+    let mut sluice = figures_of(&results.sluice);
+    let nginx = results.nginx.as_ref().map(figures_of);
+    if let Some(rival) = &results.nginx {
         if rival.held > 0.0 {
-            sluice.put("held_ratio", climbed.sluice.held / rival.held);
+            sluice.put("held_ratio", results.sluice.held / rival.held);
         }
-        sluice.put("p99_ratio", climbed.sluice.p99_us / rival.p99_us);
-        if let Some(same) = climbed.same_p99_us {
+        sluice.put("p99_ratio", results.sluice.p99_us / rival.p99_us);
+        if let Some(same) = results.same_p99_us {
             sluice.put("p99_same", same / rival.p99_us);
         }
     }
     Ok(Report {
         rounds: options.rounds,
         seconds: options.seconds,
-        rates: climbed.rates,
+        rates: results.rates,
         good_us: GOOD_US,
         rival: rivals.versions.into_iter().next(),
         figures: figures::compare(options.specs(), &sluice, nginx.as_ref()),
-        ramps: climbed.ramps,
-        notes: climbed.notes,
+        ramps: results.ramps,
+        notes: results.notes,
     })
 }
 
-fn figures_of(one: &climb::Climbed) -> Measured {
+fn figures_of(one: &climb::ServerResult) -> Measured {
     let mut measured = Measured::default();
     measured.put("held", one.held);
     measured.put("p50", one.p50_us / 1000.0);

@@ -1,17 +1,17 @@
-//! The ramp's tables: figures, and latency as the rate rises.
+//! The tables of the ramp experiment: figures, and latency by rate.
 
 use super::{Ramp, Report};
 use crate::bench::{median, plain};
 use crate::figures;
 
-/// Lines of the table of rates.
+/// Number of rows of the latency table.
 const STEPS: usize = 20;
 
-/// Characters of a median's bar at most; with each more it is twice as long.
+/// Maximum length of the bar of a median. Each additional character stands for twice the latency.
 const BAR: usize = 14;
 
 impl Report {
-    /// Figures, latencies by rate, and notes.
+    /// Renders figures, latencies by rate, and notes.
     pub fn render(&self) -> String {
         let mut text = format!(
             "5 KB files, one connection per request, {:.0} to {:.0} requests/s in {} s, {} rounds\n\n",
@@ -64,7 +64,7 @@ impl Report {
     }
 }
 
-/// Medians of what the windows of all ramps had, if they were reached; a bar for the first of them.
+/// Medians over these windows of all ramps that reached them, and a bar for the median latency.
 fn cells<'a>(
     ramps: impl Iterator<Item = &'a Ramp>,
     windows: std::ops::Range<usize>,

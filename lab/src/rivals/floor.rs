@@ -1,5 +1,5 @@
-//! The floor: a bare epoll loop on one thread that answers everything that ends in an empty line with the same prepared
-//! bytes. What it needs of CPU time is what sockets cost; a server can't need less.
+//! The floor server: a bare epoll loop on one thread that answers every request head with the same prepared bytes.
+//! Its CPU time is the cost of the sockets alone, a lower bound for every server.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,25 +18,25 @@ use serde::{Deserialize, Serialize};
 use crate::offset;
 use crate::process::pin_to_core;
 
-/// How a floor is started.
+/// Options of a floor server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FloorOptions {
-    /// Where it listens; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free port.
     pub address: SocketAddr,
-    /// Length of the offset body that it answers with.
+    /// Length in bytes of the offset body in each response.
     pub body: u64,
-    /// Fields of its answer beside Content-Length.
+    /// Headers of each response in addition to Content-Length.
     pub headers: Vec<(String, String)>,
-    /// Whether it closes after each answer (and says so).
+    /// Whether the server closes the connection after each response, with `Connection: close`.
     pub close: bool,
-    /// SO_SNDBUF of its connections; without, the kernel lets it grow.
+    /// SO_SNDBUF of its connections; `None`: the kernel adjusts it.
     pub send_buffer: Option<usize>,
-    /// The core to run on.
+    /// Core to which the thread is pinned.
     pub core: Option<usize>,
 }
 
 impl FloorOptions {
-    /// A floor with a body of `body` bytes that may be cached for an hour.
+    /// A floor server with a body of `body` bytes and a lifetime of one hour.
     pub fn new(body: u64) -> FloorOptions {
         let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         FloorOptions {
@@ -54,11 +54,12 @@ impl FloorOptions {
     }
 }
 
-/// A large answer costs half the CPU time when its unread bytes stay in the cache: 150 µs instead of 280 for 1 MiB on 16
-/// connections. A buffer that the kernel lets grow to megabytes, or TCP_NOTSENT_LOWAT, does not bring that.
+/// Send buffer in bytes. A large response takes half the CPU time if its unread bytes fit into the CPU cache: 150 µs
+/// instead of 280 µs for 1 MiB on 16 connections. A buffer that the kernel enlarges to megabytes, or
+/// TCP_NOTSENT_LOWAT, does not have this effect.
 const SEND_BUFFER: usize = 128 << 10;
 
-/// A running floor. Dropping it ends it.
+/// A running floor server. Dropping it ends it.
 #[derive(Debug)]
 pub struct Floor {
     address: SocketAddr,
@@ -67,17 +68,17 @@ pub struct Floor {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How often the end is looked for.
+/// Interval at which the thread checks whether it should end.
 const TICK: Duration = Duration::from_millis(100);
 
 const LISTENER: u64 = u64::MAX;
 
 impl Floor {
-    /// Starts a floor on a thread of its own.
+    /// Starts a floor server on its own thread.
     pub fn start(options: FloorOptions) -> anyhow::Result<Floor> {
         let listener = TcpListener::bind(options.address)
-            .with_context(|| format!("the floor can't listen on {}", options.address))?;
-        // std's backlog is too short for a thousand connections at once.
+            .with_context(|| format!("the floor server can't listen on {}", options.address))?;
+        // The standard library's backlog is too short for a thousand connections at once.
         net::listen(&listener, 4096)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -90,7 +91,7 @@ impl Floor {
             .spawn(move || {
                 let pinned = options.core.map_or(Ok(()), pin_to_core);
                 if let Err(error) = pinned.and_then(|()| server.run(&stopping)) {
-                    eprintln!("the floor ended: {error:#}");
+                    eprintln!("the floor server ended: {error:#}");
                 }
             })?;
         Ok(Floor {
@@ -101,12 +102,12 @@ impl Floor {
         })
     }
 
-    /// How many answers it has given.
+    /// Number of responses sent.
     pub fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Where it listens.
+    /// Address on which the server listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
@@ -116,7 +117,7 @@ impl Drop for Floor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic on the floor's thread has been printed there.
+            // A panic of the thread has already printed its message.
             let _ = thread.join();
         }
     }
@@ -124,10 +125,10 @@ impl Drop for Floor {
 
 struct Connection {
     socket: OwnedFd,
-    /// Bytes of the empty line that have been seen.
+    /// Number of bytes of the empty line received so far.
     matched: usize,
-    /// Answers that are owed, the one in progress included.
-    owed: u32,
+    /// Number of responses to send, including the one in progress.
+    pending: u32,
     written: usize,
     writing: bool,
 }
@@ -157,7 +158,7 @@ impl Server {
         }
         response.push_str(&format!("Content-Length: {}\r\n\r\n", options.body));
         let mut response = response.into_bytes();
-        let body = usize::try_from(options.body).context("the body's length")?;
+        let body = usize::try_from(options.body).context("length of the body")?;
         response.extend_from_slice(&offset::offset_bytes(0, body));
         Ok(Server {
             epoll,
@@ -194,7 +195,7 @@ impl Server {
     fn accept(&mut self) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         while let Ok(socket) = net::accept_with(&self.listener, flags) {
-            // Where the kernel refuses these, the floor is only a little higher.
+            // If the kernel refuses these options, the floor's CPU time is slightly higher.
             let _ = sockopt::set_tcp_nodelay(&socket, true);
             if let Some(size) = self.send_buffer {
                 let _ = sockopt::set_socket_send_buffer_size(&socket, size);
@@ -211,7 +212,7 @@ impl Server {
             self.connections[index] = Some(Connection {
                 socket,
                 matched: 0,
-                owed: 0,
+                pending: 0,
                 written: 0,
                 writing: false,
             });
@@ -227,17 +228,17 @@ impl Server {
         {
             alive = connection.read(buffer);
         }
-        let owed = connection.owed;
+        let pending = connection.pending;
         alive = alive && connection.write(&self.response);
-        let answered = owed > 0 && connection.owed == 0;
-        let gave = owed.saturating_sub(connection.owed);
+        let answered = pending > 0 && connection.pending == 0;
+        let gave = pending.saturating_sub(connection.pending);
         self.answered.fetch_add(u64::from(gave), Ordering::Relaxed);
         if !alive || (answered && self.close) {
             self.connections[index] = None;
             self.free.push(index);
             return;
         }
-        let blocked = connection.owed > 0;
+        let blocked = connection.pending > 0;
         if blocked != connection.writing {
             connection.writing = blocked;
             let interest = match blocked {
@@ -245,14 +246,14 @@ impl Server {
                 false => epoll::EventFlags::IN,
             };
             let data = epoll::EventData::new_u64(index as u64);
-            // It fails only for a socket that is gone; then its next event says so.
+            // This fails only for a closed socket, whose next event reports the end.
             let _ = epoll::modify(&self.epoll, &connection.socket, data, interest);
         }
     }
 }
 
 impl Connection {
-    /// Counts the empty lines in what has come; false at the end.
+    /// Counts the empty lines in the received bytes. Returns false at the end of the connection.
     fn read(&mut self, buffer: &mut [u8]) -> bool {
         match net::recv(self.socket.as_fd(), &mut *buffer, RecvFlags::empty()) {
             Ok((_, 0)) => false,
@@ -267,11 +268,11 @@ impl Connection {
 
     fn count_heads(&mut self, bytes: &[u8]) {
         const END: &[u8] = b"\r\n\r\n";
-        // Nearly always one whole request: then its end is all there is to look at.
+        // Nearly always the bytes are exactly one request, so checking their end is enough.
         if self.matched == 0 && bytes.ends_with(END) && bytes.len() < 1024 {
             let earlier = bytes[..bytes.len() - 1].windows(4).any(|four| four == END);
             if !earlier {
-                self.owed = self.owed.saturating_add(1);
+                self.pending = self.pending.saturating_add(1);
                 return;
             }
         }
@@ -282,14 +283,14 @@ impl Connection {
             };
             if self.matched == END.len() {
                 self.matched = 0;
-                self.owed = self.owed.saturating_add(1);
+                self.pending = self.pending.saturating_add(1);
             }
         }
     }
 
-    /// Writes what is owed, as far as the socket takes it; false at the end.
+    /// Writes pending responses as far as the socket accepts them. Returns false at the end of the connection.
     fn write(&mut self, response: &[u8]) -> bool {
-        while self.owed > 0 {
+        while self.pending > 0 {
             match net::send(&self.socket, &response[self.written..], SendFlags::NOSIGNAL) {
                 Ok(count) => self.written += count,
                 Err(Errno::AGAIN) => return true,
@@ -298,7 +299,7 @@ impl Connection {
             }
             if self.written == response.len() {
                 self.written = 0;
-                self.owed -= 1;
+                self.pending -= 1;
             }
         }
         true
@@ -311,7 +312,7 @@ mod tests {
     use crate::client::Client;
 
     #[test]
-    fn answers_each_head_also_in_pieces_and_pipelined() {
+    fn each_request_head_is_answered_even_if_split_or_pipelined() {
         let floor = Floor::start(FloorOptions::new(100_000)).expect("a free port");
         let mut client = Client::connect(floor.addr()).expect("connect");
         let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";

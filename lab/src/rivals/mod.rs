@@ -1,4 +1,4 @@
-//! Servers to measure against: nginx, Varnish, and a floor below which no server on sockets can get.
+//! Servers to compare with: nginx, Varnish, and a floor server whose CPU time is a lower bound for every server.
 
 pub mod floor;
 pub mod nginx;
@@ -10,7 +10,7 @@ pub use varnish::Varnish;
 
 use std::path::PathBuf;
 
-/// Where a program is installed: in PATH, else at one of `places`.
+/// Path of a program: in PATH, or else at one of `places`.
 fn find(program: &str, places: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

@@ -1,4 +1,4 @@
-//! nginx as a rival: configured to be as fast as it gets at what is compared, on one worker, without logs.
+//! nginx as a rival: one worker without logs, configured for the best results in each comparison.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::process::{Launch, Process, free_port};
 
-/// Where nginx may be, besides PATH.
+/// Folders other than PATH in which nginx may be installed.
 const PLACES: [&str; 4] = [
     "/usr/sbin/nginx",
     "/usr/local/sbin/nginx",
@@ -20,51 +20,53 @@ const PLACES: [&str; 4] = [
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What nginx does.
+/// The task of nginx.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NginxMode {
-    /// Proxies and caches, with the cache on tmpfs where there is one.
+    /// Proxy with a cache, on tmpfs if available.
     Cached,
-    /// Caches; while one request fills a file, others for it go to the origin as they are.
+    /// Proxy with a cache and `proxy_cache_lock`. While one request fills the cache, others for the same file go to
+    /// the origin.
     Locked,
-    /// Caches in slices of so many bytes.
+    /// Proxy with a cache in slices of this many bytes.
     Sliced(u64),
-    /// The same, and who wants a slice that another request is fetching waits for it.
+    /// Like `Sliced`, with `proxy_cache_lock`: requests wait for a slice that another request is fetching.
     SlicedLocked(u64),
-    /// Caches for a second what says nothing of its lifetime, fetches once for many, and gives out what is stale while it
-    /// is fetched anew and when the origin fails. An origin that is silent counts as failed after so many milliseconds.
+    /// Proxy with a cache in which responses without a lifetime live for one second, concurrent requests share a
+    /// fetch, and stale responses are served during revalidation and when the origin fails. A silent origin counts as
+    /// failed after this many milliseconds.
     Graceful(u64),
-    /// Proxies without a cache.
+    /// Proxy without a cache.
     Proxy,
     /// Serves the files of a folder.
     Static(PathBuf),
 }
 
-/// How nginx is started.
+/// Options of nginx.
 #[derive(Debug, Clone)]
 pub struct NginxOptions {
-    /// What it does.
+    /// The task.
     pub mode: NginxMode,
-    /// The origin; not needed for static files.
+    /// The origin; `None` for static files.
     pub origin: Option<SocketAddr>,
-    /// sendfile on or off.
+    /// Whether sendfile is on.
     pub sendfile: bool,
-    /// tcp_nopush on or off: full packets cost less, but the last piece of what has arrived so far is then held back by
-    /// up to 200 ms.
+    /// Whether tcp_nopush is on. Full packets take less CPU time, but the last bytes that have arrived from the
+    /// origin are delayed by up to 200 ms.
     pub nopush: bool,
-    /// The core to run on.
+    /// Core to which nginx is pinned.
     pub core: Option<usize>,
-    /// Worker processes.
+    /// Number of worker processes.
     pub workers: usize,
-    /// Where it caches; without, in a folder of its own on tmpfs where there is one. Several share the URLs evenly.
+    /// Folders of the caches; if empty, one folder on tmpfs if available. Several folders share the URLs evenly.
     pub stores: Vec<PathBuf>,
-    /// Bytes that each of them may take.
+    /// Size limit in bytes of each cache.
     pub max_size: u64,
-    /// Whether threads write to the cache instead of the worker.
+    /// Whether threads write to the cache (`aio threads`) instead of the worker.
     pub threads: bool,
-    /// What begins with this path is proxied without the cache.
+    /// Path prefix that is proxied without the cache.
     pub plain: Option<String>,
-    /// Further directives of the server, names and values; they win over those that are there.
+    /// Additional directives of the server block (name, value). They take precedence over the defaults.
     pub directives: Vec<(String, String)>,
 }
 
@@ -86,7 +88,7 @@ impl NginxOptions {
         }
     }
 
-    /// One more directive of the server.
+    /// Adds a directive to the server block.
     pub fn directive(mut self, name: &str, value: &str) -> NginxOptions {
         self.directives.push((name.to_owned(), value.to_owned()));
         self
@@ -107,13 +109,13 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Where nginx is installed.
+    /// Path of the installed nginx.
     pub fn find() -> anyhow::Result<PathBuf> {
         super::find("nginx", &PLACES)
             .context("nginx is not installed (on Debian: apt-get install nginx-light)")
     }
 
-    /// Its version, as it says itself.
+    /// Version of the installed nginx.
     pub fn version() -> anyhow::Result<String> {
         let output = std::process::Command::new(Nginx::find()?)
             .arg("-v")
@@ -123,7 +125,7 @@ impl Nginx {
         Ok(version.to_owned())
     }
 
-    /// Writes a configuration for a free port and starts nginx with it.
+    /// Starts nginx on a free port.
     pub fn start(options: &NginxOptions) -> anyhow::Result<Nginx> {
         let program = Nginx::find()?;
         let folder = tempfile::Builder::new().prefix("lab-nginx-").tempdir()?;
@@ -151,12 +153,12 @@ impl Nginx {
         })
     }
 
-    /// Where it listens.
+    /// Address on which nginx listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its processes.
+    /// The processes of nginx.
     pub fn process(&self) -> &Process {
         &self.process
     }
@@ -238,7 +240,7 @@ http {{
     Ok(text)
 }
 
-/// The caches, and how URLs are split between several.
+/// The directives of the caches, and of the distribution of URLs among several caches.
 fn stores(options: &NginxOptions, own: &Path) -> String {
     let own = [own.to_owned()];
     let folders = match options.stores.is_empty() {
@@ -272,7 +274,8 @@ const PROXY: &str = "      proxy_pass http://origin;
       proxy_set_header Connection \"\";
 ";
 
-/// Larger buffers than the default are faster here; without the 0, what a client does not take at once goes to a file.
+/// Buffers larger than the default are faster here. `proxy_max_temp_file_size 0` keeps nginx from writing to a file
+/// what a client does not read at once.
 const UNBUFFERED: &str = "      proxy_buffers 32 32k;
       proxy_busy_buffers_size 256k;
       proxy_buffer_size 32k;
@@ -289,7 +292,7 @@ fn location(options: &NginxOptions) -> anyhow::Result<String> {
         NginxMode::Cached => {
             text.push_str("      proxy_cache $lab;\n      proxy_cache_valid 200 24h;\n")
         }
-        // No waiting for the lock, and a lock that outlasts the fill.
+        // Requests do not wait for the lock (timeout 0), and the lock lasts longer than the fetch.
         NginxMode::Locked => text.push_str(
             "      proxy_cache $lab;
       proxy_cache_valid 200 24h;
@@ -310,7 +313,7 @@ fn location(options: &NginxOptions) -> anyhow::Result<String> {
 "
         )),
         NginxMode::Sliced(bytes) => text.push_str(&slices(bytes)),
-        // With the times that nginx has by default, 5 s each.
+        // Timeout and age are nginx's defaults of 5 s.
         NginxMode::SlicedLocked(bytes) => {
             text.push_str(&slices(bytes));
             text.push_str("      proxy_cache_lock on;\n");
@@ -337,7 +340,7 @@ mod tests {
     use crate::client;
     use crate::origin::{Origin, OriginOptions};
 
-    /// Where nginx is missing there is nothing to test, and the test says so.
+    /// Whether nginx is installed. If not, the test is skipped with a message.
     fn installed() -> bool {
         let found = Nginx::find();
         if let Err(missing) = &found {
@@ -347,11 +350,11 @@ mod tests {
     }
 
     #[test]
-    fn the_cached_one_asks_once_and_the_proxy_each_time() {
+    fn with_a_cache_the_origin_gets_one_request_and_without_one_each() {
         if !installed() {
             return;
         }
-        for (mode, asked) in [
+        for (mode, requests) in [
             (NginxMode::Cached, 1),
             (NginxMode::Locked, 1),
             (NginxMode::Graceful(1000), 1),
@@ -366,13 +369,13 @@ mod tests {
                 let reply = client::get(nginx.addr(), "/offset/50000", &[]).expect("a reply");
                 reply.verify_whole(50_000).expect("whole");
             }
-            assert_eq!(origin.requests().len(), asked);
+            assert_eq!(origin.requests().len(), requests);
             assert!(nginx.process().cpu().expect("alive") > Duration::ZERO);
         }
     }
 
     #[test]
-    fn caches_in_several_places_share_the_urls() {
+    fn several_cache_folders_share_the_urls() {
         if !installed() {
             return;
         }

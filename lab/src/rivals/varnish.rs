@@ -1,4 +1,4 @@
-//! Varnish as a rival: its defaults, with memory as its storage and no command port.
+//! Varnish as a rival: default configuration, storage in memory, no management port.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use tempfile::TempDir;
 
 use crate::process::{Launch, Process, free_port};
 
-/// Where Varnish may be, besides PATH.
+/// Folders other than PATH in which Varnish may be installed.
 const PLACES: [&str; 3] = [
     "/usr/sbin/varnishd",
     "/usr/local/sbin/varnishd",
     "/opt/varnish/sbin/varnishd",
 ];
 
-/// It compiles its configuration with a C compiler first.
+/// Longest start: Varnish first compiles its configuration with a C compiler.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running Varnish. Dropping it ends it and removes its files.
@@ -28,13 +28,13 @@ pub struct Varnish {
 }
 
 impl Varnish {
-    /// Where Varnish is installed.
+    /// Path of the installed Varnish.
     pub fn find() -> anyhow::Result<PathBuf> {
         super::find("varnishd", &PLACES)
             .context("Varnish is not installed (on Debian: apt-get install varnish)")
     }
 
-    /// Its version, as it says itself.
+    /// Version of the installed Varnish.
     pub fn version() -> anyhow::Result<String> {
         let output = std::process::Command::new(Varnish::find()?)
             .arg("-V")
@@ -45,14 +45,14 @@ impl Varnish {
         Ok(version.to_owned())
     }
 
-    /// Starts Varnish in front of `origin` on a free port, with at most `memory` bytes of bodies.
+    /// Starts Varnish in front of `origin` on a free port, with at most `memory` bytes of storage.
     pub fn start(origin: SocketAddr, memory: u64) -> anyhow::Result<Varnish> {
         let program = Varnish::find()?;
         let folder = tempfile::Builder::new().prefix("lab-varnish-").tempdir()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let work = folder.path().join("work").display().to_string();
         let mut process = Launch::new("varnish", program, folder.path())
-            // No jail: it would need users of its own, and folders that they can write.
+            // A jail would need separate users and folders writable by them.
             .args(["-j", "none", "-F", "-T", "none", "-n", &work])
             .args(["-a", &address.to_string(), "-b", &origin.to_string()])
             .args(["-s", &format!("malloc,{memory}b")])
@@ -65,12 +65,12 @@ impl Varnish {
         })
     }
 
-    /// Where it listens.
+    /// Address on which Varnish listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its processes.
+    /// The processes of Varnish.
     pub fn process(&self) -> &Process {
         &self.process
     }
@@ -83,7 +83,7 @@ mod tests {
     use crate::origin::{Origin, OriginOptions};
 
     #[test]
-    fn it_asks_once() {
+    fn a_cached_response_causes_one_origin_request() {
         if let Err(missing) = Varnish::find() {
             eprintln!("skipped: {missing}");
             return;

@@ -1,4 +1,5 @@
-//! Thousands of slow clients on one thread: they connect, are slow, notice when they are cut, and come again.
+//! Thousands of slow clients on one thread. They connect, behave as their kind does, record when they are cut, and
+//! reconnect.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -16,32 +17,32 @@ use socket2::SockRef;
 use super::kind::{Act, Kind};
 use super::sockets;
 
-/// How long it takes until all have connected for the first time.
+/// Time within which all clients connect for the first time.
 const ARRIVAL: Duration = Duration::from_secs(2);
 
-/// The time between two acts of a client, and between a cut and its next connection.
+/// Interval between two actions of a client, and between a cut and the next connection.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Bytes that the kernel keeps for a client that does not read.
+/// Receive buffer in bytes of a client that does not read.
 const RECEIVE_BUFFER: usize = 4096;
 
-/// Bytes of a segment, as on Ethernet. Those of loopback are so long that a server hands the kernel 2.6 MB for each client
-/// that does not read: 5 GB for 2,000 of them, more than TCP may have.
+/// Segment size in bytes, as on Ethernet. With the segments of loopback, the kernel accepts 2.6 MB from the server
+/// for each client that does not read: 5 GB for 2,000 of them, more than the limit for TCP.
 const SEGMENT: u32 = 1460;
 
 /// Longest wait for events.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What befell the clients of a kind.
+/// Counters for the clients of one kind.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Fate {
-    /// Seconds from the first byte sent until the client was cut.
+pub(super) struct KindCounters {
+    /// For each connection that was cut, seconds from the first byte sent to the cut.
     pub(super) cut: Vec<f64>,
-    /// Clients that were there from the beginning to the end.
+    /// Clients that were connected from the beginning to the end.
     pub(super) never: u64,
-    /// Connections that did not come to be, or ended before anything was sent.
+    /// Connections that failed, or ended before anything was sent.
     pub(super) refused: u64,
-    /// Statuses that came before the end, and how often.
+    /// Statuses received before the end of a connection, and their numbers.
     pub(super) statuses: BTreeMap<u16, u64>,
 }
 
@@ -49,25 +50,26 @@ struct Client {
     kind: Kind,
     source: IpAddr,
     connection: Option<Connection>,
-    /// Connections that have ended.
+    /// Number of connections that have ended.
     lives: u64,
 }
 
 struct Connection {
     socket: OwnedFd,
-    /// When the first bytes went out.
+    /// Time at which the first bytes were sent.
     began: Option<Instant>,
-    /// Acts since then.
+    /// Number of actions since then.
     acts: usize,
-    /// Whether the server was seen to have it.
+    /// Whether the server's socket for this connection has been seen.
     held: bool,
 }
 
-/// Something that a client does at a time.
+/// A scheduled action of a client.
 struct Due {
     at: Instant,
     client: usize,
-    /// Of this connection; for another one it does not count.
+    /// Number of the connection that this action is for. The action is skipped if the client has another connection
+    /// by then.
     life: u64,
 }
 
@@ -75,16 +77,16 @@ pub(super) struct Crowd {
     server: SocketAddr,
     epoll: OwnedFd,
     clients: Vec<Client>,
-    /// First connections, and everything else; each in the order of time.
+    /// First connections and all other actions, each ordered by time.
     arrivals: VecDeque<Due>,
     due: VecDeque<Due>,
-    fates: [Fate; Kind::ALL.len()],
-    looked: Instant,
+    counters: [KindCounters; Kind::ALL.len()],
+    checked_at: Instant,
     buffer: Vec<u8>,
 }
 
 impl Crowd {
-    /// So many of each kind.
+    /// A crowd with `each` clients of each kind.
     pub(super) fn new(server: SocketAddr, kinds: &[Kind], each: usize) -> anyhow::Result<Crowd> {
         let client = |kind: Kind, number| Client {
             kind,
@@ -108,24 +110,27 @@ impl Crowd {
             arrivals: arrivals.collect(),
             clients,
             due: VecDeque::new(),
-            fates: Default::default(),
-            looked: now,
+            counters: Default::default(),
+            checked_at: now,
             buffer: vec![0; 4096],
         })
     }
 
-    /// Goes on until all is over; what befell whom.
-    pub(super) fn run(mut self, over: &AtomicBool) -> anyhow::Result<[Fate; Kind::ALL.len()]> {
-        let deaf = self.clients.iter().any(|client| !client.kind.listens());
+    /// Runs the clients until `over` is set. Returns the counters of each kind.
+    pub(super) fn run(
+        mut self,
+        over: &AtomicBool,
+    ) -> anyhow::Result<[KindCounters; Kind::ALL.len()]> {
+        let silent = self.clients.iter().any(|client| !client.kind.reads());
         let mut events = Vec::with_capacity(1024);
         while !over.load(Ordering::Relaxed) {
             let now = Instant::now();
             self.act_all(now);
-            if deaf && now.saturating_duration_since(self.looked) > SECOND {
-                self.looked = now;
-                self.look(now)?;
+            if silent && now.saturating_duration_since(self.checked_at) > SECOND {
+                self.checked_at = now;
+                self.check_server_sockets(now)?;
             }
-            let timeout = Timespec::try_from(self.wait(now)).context("a short time")?;
+            let timeout = Timespec::try_from(self.wait(now)).context("timeout")?;
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error).context("waiting for events"),
@@ -137,10 +142,10 @@ impl Crowd {
         }
         for client in &self.clients {
             let began = client.connection.as_ref().and_then(|one| one.began);
-            let fate = &mut self.fates[client.kind as usize];
-            fate.never += u64::from(client.lives == 0 && began.is_some());
+            let counters = &mut self.counters[client.kind as usize];
+            counters.never += u64::from(client.lives == 0 && began.is_some());
         }
-        Ok(self.fates)
+        Ok(self.counters)
     }
 
     fn wait(&self, now: Instant) -> Duration {
@@ -151,7 +156,7 @@ impl Crowd {
         next.min().unwrap_or(TICK).min(TICK)
     }
 
-    /// Has everybody do what is due.
+    /// Runs all actions that are due.
     fn act_all(&mut self, now: Instant) {
         let due = |queue: &mut VecDeque<Due>| queue.pop_front_if(|due| due.at <= now);
         while let Some(due) = due(&mut self.arrivals).or_else(|| due(&mut self.due)) {
@@ -184,8 +189,8 @@ impl Crowd {
         let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
         let one = &self.clients[client];
         SockRef::from(&socket).set_tcp_mss(SEGMENT)?;
-        if !one.kind.listens() {
-            // Before it connects: it is part of what the server is told then.
+        if !one.kind.reads() {
+            // The buffer must be set before connecting, because it determines the window that the client announces.
             sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
         }
         net::bind(&socket, &SocketAddr::new(one.source, 0))?;
@@ -218,14 +223,14 @@ impl Crowd {
         }
     }
 
-    /// Sends what comes first.
+    /// Sends the first bytes of the connection.
     fn begin(&mut self, client: usize) {
         let one = &mut self.clients[client];
         let Some(connection) = &mut one.connection else {
             return;
         };
         let mut interest = epoll::EventFlags::RDHUP;
-        if one.kind.listens() {
+        if one.kind.reads() {
             interest |= epoll::EventFlags::IN;
         }
         let data = epoll::EventData::new_u64(client as u64);
@@ -274,10 +279,10 @@ impl Crowd {
         }
     }
 
-    /// Reads what the server says before it ends; true at the end.
+    /// Reads a response and records its status. Returns whether the connection has ended.
     fn note_status(&mut self, client: usize) -> bool {
         let one = &self.clients[client];
-        let Some(connection) = one.connection.as_ref().filter(|_| one.kind.listens()) else {
+        let Some(connection) = one.connection.as_ref().filter(|_| one.kind.reads()) else {
             return false;
         };
         match net::recv(&connection.socket, &mut self.buffer[..], RecvFlags::empty()) {
@@ -291,8 +296,8 @@ impl Crowd {
                     .and_then(|digits| std::str::from_utf8(digits).ok())
                     .and_then(|digits| digits.parse().ok());
                 if let Some(status) = status {
-                    let fate = &mut self.fates[one.kind as usize];
-                    *fate.statuses.entry(status).or_default() += 1;
+                    let counters = &mut self.counters[one.kind as usize];
+                    *counters.statuses.entry(status).or_default() += 1;
                 }
                 false
             }
@@ -301,15 +306,15 @@ impl Crowd {
         }
     }
 
-    /// The connection has ended, or did not come to be. The client comes again.
+    /// Records the end or failure of a connection and schedules the next one.
     fn end(&mut self, client: usize) {
         let now = Instant::now();
         let one = &mut self.clients[client];
         let began = one.connection.take().and_then(|one| one.began);
-        let fate = &mut self.fates[one.kind as usize];
+        let counters = &mut self.counters[one.kind as usize];
         match began {
-            Some(began) => fate.cut.push((now - began).as_secs_f64()),
-            None => fate.refused += 1,
+            Some(began) => counters.cut.push((now - began).as_secs_f64()),
+            None => counters.refused += 1,
         }
         one.lives += 1;
         self.due.push_back(Due {
@@ -319,16 +324,17 @@ impl Crowd {
         });
     }
 
-    /// Who does not read can't be told that the server has closed the connection: the server's end tells.
-    fn look(&mut self, now: Instant) -> anyhow::Result<()> {
-        let held = sockets::held_by(self.server).context("asking for open sockets")?;
+    /// Finds connections that the server has closed. A client that does not read is not notified, so the server's
+    /// sockets are listed.
+    fn check_server_sockets(&mut self, now: Instant) -> anyhow::Result<()> {
+        let held = sockets::held_by(self.server).context("listing open sockets")?;
         let mut cut = Vec::new();
         for (number, client) in self.clients.iter_mut().enumerate() {
             let Some(connection) = &mut client.connection else {
                 continue;
             };
             let old = connection.began.is_some_and(|began| now - began > SECOND);
-            if client.kind.listens() || !old {
+            if client.kind.reads() || !old {
                 continue;
             }
             let Ok(Some(local)) = net::getsockname(&connection.socket).map(sockets::address) else {

@@ -1,4 +1,4 @@
-//! The kinds of slow clients: what each sends or reads, and when. No I/O.
+//! The kinds of slow clients: the bytes that they send and read, and their schedule. No I/O.
 
 use std::net::Ipv4Addr;
 use std::str::FromStr;
@@ -9,32 +9,32 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A byte of a request's head each second, without an end.
+    /// Sends one byte of a request head per second, and never completes the head.
     Slowloris,
-    /// Half a request line, and then nothing.
+    /// Sends half a request line, and then nothing.
     HalfLine,
-    /// A body of which a byte comes each second.
+    /// Sends a request body at one byte per second.
     Body,
-    /// The same, and each byte is a chunk.
+    /// Like `Body`, with each byte in a chunk of its own.
     Chunked,
-    /// Asks for a large file and reads 64 bytes each second.
+    /// Requests a large file and reads 64 bytes per second.
     SlowRead,
-    /// Asks for a large file and reads nothing.
+    /// Requests a large file and reads nothing.
     Stalled,
 }
 
-/// A large file's target, and that of bodies.
+/// Paths of the large file and of uploads.
 pub(super) const BIG: &str = "/big";
 pub(super) const UPLOAD: &str = "/upload";
 
 const HEAD: &[u8] = b"GET /0 HTTP/1.1\r\nHost: lab\r\n";
 const FIELD: &[u8] = b"X-Slow: 1\r\n";
 
-/// Addresses of a kind in use; each has several clients.
+/// Number of addresses of each kind; with more clients, addresses are shared.
 const ADDRESSES: usize = 60_000;
 
 impl Kind {
-    /// All, in the order of their rows.
+    /// All kinds, in the order of the table.
     pub const ALL: [Kind; 6] = [
         Kind::Slowloris,
         Kind::HalfLine,
@@ -44,7 +44,7 @@ impl Kind {
         Kind::Stalled,
     ];
 
-    /// As on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Slowloris => "slowloris",
@@ -56,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// What it sends when it has connected.
+    /// The bytes that the client sends when it has connected.
     pub(super) fn first(self) -> Vec<u8> {
         match self {
             Kind::Slowloris => HEAD[..1].to_vec(),
@@ -75,7 +75,7 @@ impl Kind {
         }
     }
 
-    /// What it does each second.
+    /// The client's action in this second.
     pub(super) fn each_second(self, second: usize) -> Act {
         match self {
             Kind::Slowloris => {
@@ -93,12 +93,12 @@ impl Kind {
         }
     }
 
-    /// Whether it reads what the server has to say; if not, only the server knows that it has given it up.
-    pub(super) fn listens(self) -> bool {
+    /// Whether the client reads responses. If not, only the server's socket shows that the connection is closed.
+    pub(super) fn reads(self) -> bool {
         !matches!(self, Kind::SlowRead | Kind::Stalled)
     }
 
-    /// Where client `number` of this kind comes from: each kind has a network of its own.
+    /// Address of client `number` of this kind. Each kind has its own network.
     pub(super) fn source(self, number: usize) -> Ipv4Addr {
         let number = number % ADDRESSES;
         let (high, low) = ((number / 250) as u8, (number % 250) as u8 + 1);
@@ -115,7 +115,7 @@ impl FromStr for Kind {
     }
 }
 
-/// What a client does.
+/// An action of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Act {
     Send(Vec<u8>),
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_of_single_bytes_never_ends() {
+    fn a_slowloris_head_never_ends() {
         let mut sent = Kind::Slowloris.first();
         for second in 0..500 {
             let Act::Send(bytes) = Kind::Slowloris.each_second(second) else {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_have_names_and_networks_of_their_own() {
+    fn each_kind_has_its_own_name_and_network() {
         for (place, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!(kind.name().parse(), Ok(kind));
             assert_eq!(kind.source(0).octets(), [127, 64 + place as u8, 0, 1]);

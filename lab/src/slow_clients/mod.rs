@@ -1,5 +1,5 @@
-//! The experiment of slow clients: a thousand of each kind hang on to a server, while an ordinary client goes on asking.
-//! What does it notice, and when are they cut?
+//! The slow-clients experiment: thousands of slow clients hold connections while an ordinary client sends requests.
+//! Measures the ordinary client's latency, and when slow clients are cut.
 
 mod crowd;
 mod kind;
@@ -26,52 +26,52 @@ use crate::{LOAD_CORE, SERVER_CORE};
 
 pub use kind::Kind;
 
-use crowd::{Crowd, Fate};
+use crowd::{Crowd, KindCounters};
 
-/// Small files, for the ordinary client.
+/// Number of small files for the ordinary client, and size of each in bytes.
 const FILES: u64 = 100;
 const LENGTH: u64 = 5 << 10;
 
-/// Bytes of the file that slow readers get: far more than a socket's buffers take.
+/// Size in bytes of the large file: far more than socket buffers hold.
 const BIG: usize = 16 << 20;
 
-/// Requests of the ordinary client that may be on their way at once.
+/// Maximum number of concurrent requests of the ordinary client.
 const CONNECTIONS: usize = 1000;
 
-/// How far slow clients, and the origin of what they post, stand behind the ordinary client on their core.
+/// Nice value of the slow clients and the upload origin, so that the ordinary client has priority on their core.
 const NICE: i32 = 10;
 
-/// How often memory is looked at.
-const LOOK: Duration = Duration::from_millis(500);
+/// Interval between two samples of the server's memory.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What to do.
+/// Options of the experiment.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The program `sluice`.
     pub program: PathBuf,
-    /// Whether nginx, with its own time limits, goes through the same; it is an error then if it is not installed.
+    /// Whether nginx is measured, too, with its default time limits. It must be installed then.
     pub nginx: bool,
-    /// And nginx with time limits such as guides for hardening it give.
+    /// Whether nginx is also measured with short time limits, as recommended in hardening guides.
     pub hardened: bool,
-    /// Clients of each kind.
+    /// Number of clients of each kind.
     pub each: usize,
-    /// Kinds of clients; all if there are none.
+    /// Kinds of clients; if empty, all.
     pub kinds: Vec<Kind>,
-    /// One kind after the other, instead of all at once.
+    /// Whether the kinds run one after the other instead of all at once.
     pub one_by_one: bool,
-    /// How long they stay.
+    /// Seconds for which the slow clients stay.
     pub seconds: f64,
-    /// How long the ordinary client is alone before.
+    /// Seconds for which the ordinary client runs alone before that.
     pub quiet_seconds: f64,
-    /// Requests a second of the ordinary client.
+    /// Requests per second of the ordinary client.
     pub rate: f64,
-    /// Sluice's time limits for heads, bodies and readers in seconds, where they are not left at their defaults, and those
-    /// of the hardened nginx.
+    /// Time limits in seconds of Sluice (for heads, bodies, and clients that do not read) and of the hardened nginx;
+    /// `None`: defaults.
     pub limit: Option<u32>,
 }
 
 impl Options {
-    /// A thousand of each kind for 75 seconds, longer than all of nginx's own time limits, Sluice alone.
+    /// 1,000 clients of each kind for 75 seconds, which is longer than nginx's time limits; Sluice alone.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -87,7 +87,7 @@ impl Options {
         }
     }
 
-    /// A few clients for a few seconds, and time limits of one second, to see that it works.
+    /// A few clients for a few seconds with time limits of one second, only to show that the experiment works.
     pub fn quick(self) -> Options {
         Options {
             each: self.each.min(10),
@@ -107,12 +107,12 @@ impl Options {
         );
         anyhow::ensure!(
             (1.0..=5000.0).contains(&self.rate),
-            "1 to 5000 requests a second"
+            "1 to 5000 requests per second"
         );
         Ok(())
     }
 
-    /// Who comes at once.
+    /// The groups of kinds that run at the same time.
     fn crowds(&self) -> Vec<Vec<Kind>> {
         let kinds = match self.kinds.is_empty() {
             true => Kind::ALL.to_vec(),
@@ -125,65 +125,66 @@ impl Options {
     }
 }
 
-/// What was found.
+/// Result of the experiment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Clients of each kind.
+    /// Number of clients of each kind.
     pub each: usize,
-    /// How long they stayed.
+    /// Seconds for which the slow clients stayed.
     pub seconds: f64,
-    /// Requests a second of the ordinary client.
+    /// Requests per second of the ordinary client.
     pub rate: f64,
-    /// The rival's name and version, if one was measured.
+    /// Name and version of the rival, if one was measured.
     pub rival: Option<String>,
-    /// Figures and goals; the worst of all crowds.
+    /// Figures with their goals; the worst of all groups of kinds.
     pub figures: Vec<Figure>,
-    /// Each server under each crowd.
+    /// Results of each server with each group of kinds.
     pub sieges: Vec<Siege>,
 }
 
-/// One server under one crowd.
+/// Results of one server with one group of kinds.
 #[derive(Debug, Clone, Serialize)]
 pub struct Siege {
-    /// The server.
+    /// Name of the server.
     pub name: String,
-    /// What the ordinary client had to wait when it was alone.
+    /// Latency of the ordinary client alone.
     pub quiet: Latency,
-    /// And when it was not.
+    /// Latency of the ordinary client among the slow clients.
     pub under: Latency,
-    /// Its requests then, and those that were not answered well.
+    /// Number of requests of the ordinary client among the slow clients.
     pub requests: u64,
-    /// Of both.
+    /// Failed requests of the ordinary client, alone and among the slow clients.
     pub errors: u64,
-    /// Resident bytes of the server, before and at most.
+    /// Resident memory of the server in bytes: before, and maximum.
     pub memory: (u64, u64),
-    /// Seconds of CPU time that it took meanwhile.
+    /// CPU time in seconds that the server used among the slow clients.
     pub cpu_seconds: f64,
-    /// What befell the slow clients.
+    /// Results of each kind of slow clients.
     pub kinds: Vec<KindRow>,
 }
 
-/// What befell the clients of a kind.
+/// Results of one kind of slow clients.
 #[derive(Debug, Clone, Serialize)]
 pub struct KindRow {
     /// The kind.
     pub kind: Kind,
-    /// How many connections were cut. Who is cut comes again a second later.
+    /// Number of connections that were cut. A client reconnects one second after a cut.
     pub cut: u64,
-    /// Seconds from the first byte to the cut: least, median, most.
+    /// Seconds from the first byte to the cut: minimum, median, maximum.
     pub after: Option<(f64, f64, f64)>,
-    /// Clients that were never cut.
+    /// Number of clients that were never cut.
     pub never: u64,
-    /// Connections that did not come to be.
+    /// Number of failed connection attempts.
     pub refused: u64,
-    /// Statuses that came before the end, and how often.
+    /// Statuses received before the end of a connection, and their numbers.
     pub statuses: BTreeMap<u16, u64>,
 }
 
-/// Measures, with lines of progress for `tell`.
+/// Runs the experiment and reports progress to `progress`.
 ///
-/// Errors: options out of bounds, a rival that is not installed, less than two cores, or a server that does not start.
-pub fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Report> {
+/// Errors: options out of bounds, a rival that is not installed, fewer than two cores, or a server that does not
+/// start.
+pub fn run(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Report> {
     options.check()?;
     anyhow::ensure!(
         thread::available_parallelism()?.get() > LOAD_CORE,
@@ -191,18 +192,18 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Re
     );
     raise_descriptor_limit()?;
     let nginx = options.nginx || options.hardened;
-    let asked: &[Rival] = if nginx { &[Rival::Nginx] } else { &[] };
-    let rivals = caches::rivals(asked, &[])?;
-    // Origin and clients must not run where the server does.
+    let required: &[Rival] = if nginx { &[Rival::Nginx] } else { &[] };
+    let rivals = caches::rivals(required, &[])?;
+    // Origin and clients must not run on the server's core.
     let sieges = thread::scope(|scope| {
         scope
             .spawn(|| {
                 pin_to_core(LOAD_CORE)?;
-                all_sieges(options, tell)
+                all_sieges(options, progress)
             })
             .join()
     });
-    let sieges = sieges.map_err(|_| anyhow::anyhow!("it panicked"))??;
+    let sieges = sieges.map_err(|_| anyhow::anyhow!("a thread panicked"))??;
     Ok(Report {
         each: options.each,
         seconds: options.seconds,
@@ -217,10 +218,10 @@ const SLUICE: &str = "Sluice";
 const NGINX: &str = "nginx";
 const HARDENED: &str = "nginx, hardened";
 
-/// What guides give as nginx's time limits against slow clients.
+/// Time limits in seconds that hardening guides recommend for nginx.
 const HARD_SECONDS: u32 = 10;
 
-/// What cuts slow clients.
+/// Sluice's settings that cut slow clients.
 fn sluice_limits(seconds: u32) -> impl Iterator<Item = (String, String)> {
     let names = [
         "header_timeout",
@@ -233,20 +234,22 @@ fn sluice_limits(seconds: u32) -> impl Iterator<Item = (String, String)> {
         .map(move |name| (name.to_owned(), format!("\"{seconds}s\"")))
 }
 
-fn all_sieges(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Vec<Siege>> {
+fn all_sieges(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Vec<Siege>> {
     let folder = tempfile::Builder::new().prefix("lab-slow-").tempdir()?;
     pages::offset_files(folder.path(), FILES, LENGTH as usize)?;
     let big = crate::offset::offset_bytes(0, BIG);
     std::fs::write(folder.path().join(kind::BIG.trim_start_matches('/')), big)?;
     let origin = thread::scope(|scope| {
         let origin = scope.spawn(|| {
-            stand_back();
+            lower_priority();
             Origin::start(OriginOptions {
                 forget: true,
                 ..OriginOptions::default()
             })
         });
-        origin.join().map_err(|_| anyhow::anyhow!("it panicked"))?
+        origin
+            .join()
+            .map_err(|_| anyhow::anyhow!("a thread panicked"))?
     })?;
     origin.serve(kind::UPLOAD, Resource::offset(1));
     let mut names = vec![SLUICE];
@@ -256,7 +259,7 @@ fn all_sieges(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> anyhow::Result
     for kinds in options.crowds() {
         for name in &names {
             let server = start(options, name, folder.path(), &origin)?;
-            let siege = besiege(options, name, &server, &kinds, tell)?;
+            let siege = measure(options, name, &server, &kinds, progress)?;
             origin.drop_connections();
             sieges.push(siege);
         }
@@ -264,7 +267,7 @@ fn all_sieges(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> anyhow::Result
     Ok(sieges)
 }
 
-/// A server with its own limits, files, and a route that takes bodies.
+/// Starts a server with its limits, the files, and a route for uploads.
 fn start(options: &Options, name: &str, root: &Path, origin: &Origin) -> anyhow::Result<Server> {
     if name == SLUICE {
         let mut sluice = statics::sluice_files(&options.program, Files::new(root));
@@ -296,21 +299,21 @@ fn start(options: &Options, name: &str, root: &Path, origin: &Origin) -> anyhow:
     Ok(Server::Nginx(Nginx::start(&nginx)?))
 }
 
-/// Has this thread, and those that it starts, let the ordinary client go first, whose core they share. Where that is
-/// refused, its figures are a little worse.
-fn stand_back() {
+/// Lowers the priority of this thread and of threads that it starts, so that the ordinary client on the same core
+/// goes first. If this fails, the ordinary client's figures are slightly worse.
+fn lower_priority() {
     let _ = rustix::process::nice(NICE);
 }
 
-fn besiege(
+fn measure(
     options: &Options,
     name: &str,
     server: &Server,
     kinds: &[Kind],
-    tell: &(dyn Fn(&str) + Sync),
+    progress: &(dyn Fn(&str) + Sync),
 ) -> anyhow::Result<Siege> {
     let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
-    tell(&format!(
+    progress(&format!(
         "{name}: {} each of {} for {} s",
         options.each,
         names.join(", "),
@@ -335,25 +338,25 @@ fn besiege(
     let cpu = server.process().cpu()?;
     let crowd = Crowd::new(server.address(), kinds, options.each)?;
     let over = AtomicBool::new(false);
-    let (under, most, fates) = thread::scope(|scope| {
+    let (under, most, counters) = thread::scope(|scope| {
         let crowd = scope.spawn(|| {
-            stand_back();
+            lower_priority();
             crowd.run(&over)
         });
         let load = scope.spawn(|| ordinary(options.seconds));
         let mut most = before;
         while !load.is_finished() {
             most = most.max(server.process().memory().map_or(0, |memory| memory.rss));
-            thread::sleep(LOOK);
+            thread::sleep(MEMORY_INTERVAL);
         }
         over.store(true, Ordering::Relaxed);
         let under = load
             .join()
             .map_err(|_| anyhow::anyhow!("the load panicked"))??;
-        let fates = crowd
+        let counters = crowd
             .join()
             .map_err(|_| anyhow::anyhow!("a client panicked"))??;
-        anyhow::Ok((under, most, fates))
+        anyhow::Ok((under, most, counters))
     })?;
     let siege = Siege {
         name: name.to_owned(),
@@ -361,17 +364,17 @@ fn besiege(
         errors: quiet.errors.total() + under.errors.total(),
         memory: (before, most),
         cpu_seconds: server.process().cpu()?.saturating_sub(cpu).as_secs_f64(),
-        kinds: kinds.iter().map(|kind| row(*kind, &fates)).collect(),
+        kinds: kinds.iter().map(|kind| row(*kind, &counters)).collect(),
         quiet: quiet.latency,
         under: under.latency,
     };
-    tell(&siege.line());
+    progress(&siege.line());
     Ok(siege)
 }
 
-fn row(kind: Kind, fates: &[Fate]) -> KindRow {
-    let fate = &fates[kind as usize];
-    let mut cut = fate.cut.clone();
+fn row(kind: Kind, counters: &[KindCounters]) -> KindRow {
+    let counters = &counters[kind as usize];
+    let mut cut = counters.cut.clone();
     cut.sort_by(f64::total_cmp);
     let after = match &cut[..] {
         [] => None,
@@ -382,9 +385,9 @@ fn row(kind: Kind, fates: &[Fate]) -> KindRow {
         kind,
         cut: cut.len() as u64,
         after,
-        never: fate.never,
-        refused: fate.refused,
-        statuses: fate.statuses.clone(),
+        never: counters.never,
+        refused: counters.refused,
+        statuses: counters.statuses.clone(),
     }
 }
 
@@ -392,7 +395,7 @@ fn compared(sieges: &[Siege]) -> Vec<Figure> {
     let specs = vec![
         Spec::new("p99", "ordinary client: p99", "ms").most(2.0),
         Spec::new("longest", "ordinary client: longest", "ms").most(50.0),
-        Spec::new("errors", "ordinary client: not answered well", "requests").most(0.0),
+        Spec::new("errors", "ordinary client: failed", "requests").most(0.0),
         Spec::new("never", "slow clients that were never cut", "clients").most(0.0),
         Spec::new("latest", "latest cut", "s"),
         Spec::new("memory", "growth of resident memory", "MB"),

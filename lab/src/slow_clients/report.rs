@@ -1,14 +1,14 @@
-//! The tables of slow clients: what the ordinary client noticed, and when which kind was cut.
+//! The tables of the slow-clients experiment: latency of the ordinary client, and times until each kind is cut.
 
 use super::{KindRow, Report, Siege};
 use crate::bench::plain;
 use crate::figures;
 
 impl Report {
-    /// Figures and the two tables.
+    /// Renders the figures and the two tables.
     pub fn render(&self) -> String {
         let mut text = format!(
-            "{} slow clients of each kind for {} s, an ordinary one asks {} times a second\n\n",
+            "{} slow clients of each kind for {} s, an ordinary one with {} requests per second\n\n",
             self.each, self.seconds, self.rate
         );
         text.push_str(&figures::render(&self.figures, self.rival.as_deref()));
@@ -30,7 +30,7 @@ impl Report {
             };
             let share = format!("{share:.1}");
             let lines = [
-                (&siege.quiet, "nobody", siege.memory.0, "-"),
+                (&siege.quiet, "none", siege.memory.0, "-"),
                 (&siege.under, among, siege.memory.1, &share),
             ];
             for (latency, among, memory, share) in lines {
@@ -64,7 +64,7 @@ impl Report {
 
 const ORDINARY: [(&str, &str); 7] = [
     ("ordinary client", ""),
-    ("beside", ""),
+    ("slow clients", ""),
     ("p50", "ms"),
     ("p99", "ms"),
     ("longest", "ms"),
@@ -81,7 +81,7 @@ const SLOW: [(&str, &str); 9] = [
     ("last", "s"),
     ("never", ""),
     ("refused", ""),
-    ("told", "status × n"),
+    ("responses", "status × n"),
 ];
 
 fn megabytes(bytes: u64) -> String {
@@ -94,7 +94,7 @@ impl KindRow {
             Some(seconds) => format!("{seconds:.1}"),
             None => "-".to_owned(),
         };
-        let told: Vec<String> = self
+        let statuses: Vec<String> = self
             .statuses
             .iter()
             .map(|(status, count)| format!("{status} × {count}"))
@@ -106,27 +106,27 @@ impl KindRow {
             seconds(self.after.map(|after| after.2)),
             self.never.to_string(),
             self.refused.to_string(),
-            told.join(", "),
+            statuses.join(", "),
         ]
     }
 }
 
 impl Siege {
-    /// Slow clients that were there all the time.
+    /// Number of slow clients that were never cut.
     pub fn never(&self) -> u64 {
         self.kinds.iter().map(|row| row.never).sum()
     }
 
-    /// Seconds after which the last one was cut, of those that were.
+    /// Longest time in seconds until a slow client was cut.
     pub fn latest(&self) -> f64 {
         let last = self.kinds.iter().filter_map(|row| row.after);
         last.map(|after| after.2).fold(0.0, f64::max)
     }
 
-    /// All in a line.
+    /// A summary in one line.
     pub(super) fn line(&self) -> String {
         format!(
-            "{}: p99 {:.2} ms, longest {:.1} ms (alone {:.2}, {:.1}); {} never cut, the last after {:.1} s",
+            "{}: p99 {:.2} ms, longest {:.1} ms (alone {:.2}, {:.1}); {} never cut, last cut after {:.1} s",
             self.name,
             self.under.p99_us / 1000.0,
             self.under.max_us / 1000.0,

@@ -1,5 +1,5 @@
-//! Which connections a server still has, as the kernel tells (sock_diag(7)): clients that do not read don't learn of
-//! their end. Unlike /proc/net/tcp this does not go through all that is in TIME_WAIT.
+//! Lists the connections that a server has open, with sock_diag(7), because a client that does not read is not
+//! notified of their end. In contrast to /proc/net/tcp, the kernel does not list all sockets in TIME_WAIT.
 
 use std::collections::HashSet;
 use std::io;
@@ -11,40 +11,40 @@ use rustix::net::{
     send, socket_with,
 };
 
-/// Bytes of the head of each message, of a question and of an answer.
+/// Length in bytes of the header of each netlink message.
 const HEAD: usize = 16;
 const QUESTION: usize = 56;
 const ANSWER: usize = 72;
 
-/// Kinds of messages (linux/netlink.h, linux/sock_diag.h).
+/// Types of messages (linux/netlink.h, linux/sock_diag.h).
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const BY_FAMILY: u16 = 20;
 
-/// A question, for all that there are.
+/// Flags of a request for all matching sockets.
 const REQUEST_DUMP: u16 = 0x301;
 
-/// IPv4, TCP, and the state of an open connection (linux/tcp.h).
+/// IPv4, TCP, and the state of an established connection (linux/tcp.h).
 const INET: u8 = 2;
 const TCP: u8 = 6;
 const ESTABLISHED: u32 = 1;
 
-/// Places in an answer (linux/inet_diag.h).
+/// Offsets of the fields in a reply (linux/inet_diag.h).
 const SOURCE_PORT: usize = 4;
 const PEER_PORT: usize = 6;
 const SOURCE: usize = 8;
 const PEER: usize = 24;
 const INODE: usize = 68;
 
-/// Answers come in messages of at most this many bytes.
+/// Maximum length in bytes of a message from the kernel.
 const BUFFER: usize = 64 << 10;
 
-/// The other ends of connections that a process has accepted at this address and not closed.
+/// The client addresses of connections that a process has accepted at this address and not closed.
 ///
-/// Errors: the kernel can't tell.
+/// Errors: the kernel can't list sockets.
 pub(super) fn held_by(server: SocketAddr) -> io::Result<HashSet<SocketAddr>> {
     let SocketAddr::V4(server) = server else {
-        return Err(io::Error::other("only of IPv4"));
+        return Err(io::Error::other("only IPv4 addresses are supported"));
     };
     let flags = SocketFlags::CLOEXEC;
     let kernel = socket_with(
@@ -53,15 +53,16 @@ pub(super) fn held_by(server: SocketAddr) -> io::Result<HashSet<SocketAddr>> {
         flags,
         Some(netlink::SOCK_DIAG),
     )?;
-    send(&kernel, &question(server.port()), SendFlags::empty())?;
+    send(&kernel, &request(server.port()), SendFlags::empty())?;
     let mut held = HashSet::new();
     let mut buffer = vec![0; BUFFER];
     while read_messages(&kernel, &mut buffer, server, &mut held)? {}
     Ok(held)
 }
 
-/// Asks for open connections with this port on our side. All of its numbers but the ports are in the machine's order.
-fn question(port: u16) -> Vec<u8> {
+/// A request for established connections with this local port. Ports are in network byte order, all other numbers in
+/// native order.
+fn request(port: u16) -> Vec<u8> {
     let length = (HEAD + QUESTION) as u32;
     let mut message = Vec::new();
     message.extend_from_slice(&length.to_ne_bytes());
@@ -75,7 +76,7 @@ fn question(port: u16) -> Vec<u8> {
     message
 }
 
-/// Takes what comes at once; false after the last.
+/// Reads the messages that are available. Returns false after the last one.
 fn read_messages(
     kernel: &OwnedFd,
     buffer: &mut [u8],
@@ -84,7 +85,7 @@ fn read_messages(
 ) -> io::Result<bool> {
     let (_, count) = recv(kernel, &mut *buffer, RecvFlags::empty())?;
     let mut rest = &buffer[..count.min(buffer.len())];
-    let cut = || io::Error::other("half a message from the kernel");
+    let cut = || io::Error::other("incomplete message from the kernel");
     if rest.is_empty() {
         return Err(cut());
     }
@@ -98,21 +99,21 @@ fn read_messages(
                 let code = i32::from_ne_bytes(bytes(message, 0).ok_or_else(cut)?);
                 return Err(io::Error::from_raw_os_error(-code));
             }
-            _ => held.extend(open_end(message, server)),
+            _ => held.extend(client_of(message, server)),
         }
-        // Each begins at a multiple of four.
+        // Messages are aligned to multiples of four.
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Ok(true)
 }
 
-/// The other end of a connection that some process has open at this address.
-fn open_end(answer: &[u8], server: SocketAddrV4) -> Option<SocketAddr> {
+/// The client address of a connection that a process has open at this address.
+fn client_of(answer: &[u8], server: SocketAddrV4) -> Option<SocketAddr> {
     let answer = answer.get(..ANSWER)?;
     let port = |place| Some(u16::from_be_bytes(bytes(answer, place)?));
     let address = |place| Some(Ipv4Addr::from(bytes::<4>(answer, place)?));
     let ours = SocketAddrV4::new(address(SOURCE)?, port(SOURCE_PORT)?);
-    // What waits to be accepted, or was closed, has none.
+    // Connections that wait to be accepted, and closed ones, have no inode.
     let inode = u32::from_ne_bytes(bytes(answer, INODE)?);
     let peer = SocketAddrV4::new(address(PEER)?, port(PEER_PORT)?);
     (ours == server && inode != 0).then_some(SocketAddr::V4(peer))
@@ -122,7 +123,7 @@ fn bytes<const N: usize>(from: &[u8], place: usize) -> Option<[u8; N]> {
     from.get(place..place + N)?.try_into().ok()
 }
 
-/// An Internet address, if it is one.
+/// The IP address and port; `None` for other kinds of addresses.
 pub(super) fn address(any: SocketAddrAny) -> Option<SocketAddr> {
     SocketAddr::try_from(any).ok()
 }
@@ -145,7 +146,7 @@ mod tests {
         assert!(held_by(server).expect("an answer").is_empty());
         let mut accepted = vec![listener.accept().expect("one waits")];
         let mut clients = vec![first];
-        // More than fit into one answer of the kernel.
+        // More connections than fit into one message of the kernel.
         while accepted.len() < 500 {
             clients.push(TcpStream::connect(server).expect("it listens"));
             accepted.push(listener.accept().expect("one waits"));
@@ -159,16 +160,16 @@ mod tests {
     }
 
     #[test]
-    fn half_an_answer_is_none() {
+    fn an_incomplete_message_is_an_error() {
         let server = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 80);
         let mut answer = vec![0; ANSWER];
         answer[SOURCE..SOURCE + 4].copy_from_slice(&[127, 0, 0, 1]);
         answer[SOURCE_PORT + 1] = 80;
-        assert_eq!(open_end(&answer, server), None);
+        assert_eq!(client_of(&answer, server), None);
         answer[INODE] = 1;
         answer[PEER] = 10;
         let peer = "10.0.0.0:0".parse().expect("an address");
-        assert_eq!(open_end(&answer, server), Some(peer));
-        assert_eq!(open_end(&answer[..ANSWER - 1], server), None);
+        assert_eq!(client_of(&answer, server), Some(peer));
+        assert_eq!(client_of(&answer[..ANSWER - 1], server), None);
     }
 }

@@ -1,69 +1,70 @@
-//! What the storm asks for: the files' sizes and the mix of ranges, drawn from a seed. No I/O.
+//! The requests of the storm: sizes of the files and the mix of ranges, drawn from a seed. No I/O.
 //!
-//! | share | what |
+//! | share | request |
 //! |---|---|
-//! | 45% | 1 to 1,000 bytes anywhere |
-//! | 30% | 1 to 64 KiB anywhere |
-//! | 12% | 64 KiB to 1 MiB anywhere |
-//! | 3% | 1 to 4 MiB anywhere: up to five blocks |
+//! | 45% | 1 to 1,000 bytes at a random offset |
+//! | 30% | 1 to 64 KiB at a random offset |
+//! | 12% | 64 KiB to 1 MiB at a random offset |
+//! | 3% | 1 to 4 MiB at a random offset: up to five blocks |
 //! | 4% | the last 1 byte to 64 KiB (`bytes=-n`) |
-//! | 3% | from a place in the last 64 KiB to the end (`bytes=n-`) |
-//! | 3% | the whole, without Range, of a file up to 4 MiB; of a longer one, up to 1,000 bytes |
+//! | 3% | from an offset in the last 64 KiB to the end (`bytes=n-`) |
+//! | 3% | the whole file, without Range, if it has at most 4 MiB; otherwise up to 1,000 bytes |
 //!
-//! On demand the last of these three is the whole of a file of any size.
+//! With `whole_of_any_size`, one of these last three percent is for a whole file of any size.
 //!
-//! The file is any of the twenty, each as likely; ranges that are longer than it end where it ends.
+//! Each of the twenty files is equally likely. A range that is longer than its file ends at the end of the file.
 
 use std::ops::Range;
 
 use crate::noise::Dice;
 
-/// How many files there are.
+/// Number of files.
 pub const FILES: usize = 20;
 
-/// Bytes of the longest.
-const LONGEST: f64 = 1e8;
+/// Size of the largest file in bytes.
+const FILE_SIZE_MAX: f64 = 1e8;
 
-/// Files up to this length are sometimes asked for whole, and no range is longer.
-const MOST: u64 = 4 << 20;
+/// Longest range in bytes. Files up to this size are also requested as a whole.
+const RANGE_MAX: u64 = 4 << 20;
 
 const KIB: u64 = 1 << 10;
 
-/// Sizes in bytes of the files: from 1 byte to 100 MB, each the same factor longer than the one before.
+/// Sizes of the files in bytes: from 1 byte to 100 MB, with a constant factor between consecutive sizes.
 pub(super) fn sizes() -> Vec<u64> {
-    let size = |number: usize| LONGEST.powf(number as f64 / (FILES - 1) as f64);
+    let size = |number: usize| FILE_SIZE_MAX.powf(number as f64 / (FILES - 1) as f64);
     (0..FILES)
         .map(|number| size(number).round() as u64)
         .collect()
 }
 
-/// How a part of a file is asked for.
+/// The form of the Range header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Both ends are named.
+    /// First and last byte.
     Closed,
-    /// From a place to the end.
+    /// From an offset to the end.
     Open,
-    /// So many bytes at the end.
+    /// A number of bytes at the end.
     Suffix,
-    /// No Range at all.
+    /// No Range header.
     Whole,
 }
 
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ask {
+pub(super) struct StormRequest {
     pub(super) file: usize,
-    /// The bytes asked for.
+    /// The requested bytes.
     pub(super) bytes: Range<u64>,
     pub(super) form: Form,
-    /// The whole length.
+    /// Size of the file in bytes.
     pub(super) length: u64,
 }
 
-impl Ask {
-    /// Request `number` under `seed`. `any_size`: one in a hundred is for the whole of its file, whatever its size.
-    pub(super) fn draw(seed: u64, number: u64, files: &[u64], any_size: bool) -> Ask {
+impl StormRequest {
+    /// Draws request `number` of the storm with `seed`. With `any_size`, one percent of the requests is for a whole
+    /// file of any size.
+    pub(super) fn draw(seed: u64, number: u64, files: &[u64], any_size: bool) -> StormRequest {
         let mut dice = Dice::new(seed, number);
         let file = dice.below(files.len() as u64) as usize;
         let length = files[file];
@@ -71,14 +72,14 @@ impl Ask {
             0..45 => closed(&mut dice, length, 1, 1000),
             45..75 => closed(&mut dice, length, KIB, 64 * KIB),
             75..87 => closed(&mut dice, length, 64 * KIB, KIB * KIB),
-            87..90 => closed(&mut dice, length, KIB * KIB, MOST),
+            87..90 => closed(&mut dice, length, KIB * KIB, RANGE_MAX),
             90..94 => (Form::Suffix, tail(&mut dice, length)),
             94..97 => (Form::Open, tail(&mut dice, length)),
             99 if any_size => (Form::Whole, 0..length),
-            _ if length <= MOST => (Form::Whole, 0..length),
+            _ if length <= RANGE_MAX => (Form::Whole, 0..length),
             _ => closed(&mut dice, length, 1, 1000),
         };
-        Ask {
+        StormRequest {
             file,
             bytes,
             form,
@@ -86,7 +87,7 @@ impl Ask {
         }
     }
 
-    /// The value of its Range field.
+    /// The value of the Range header; `None` without one.
     pub(super) fn range(&self) -> Option<String> {
         let Range { start, end } = self.bytes;
         match self.form {
@@ -121,31 +122,31 @@ mod tests {
     }
 
     #[test]
-    fn requests_follow_from_the_seed_and_lie_within_their_files() {
+    fn requests_depend_on_the_seed_alone_and_stay_within_their_files() {
         let files = sizes();
         let mut traffic = 0;
         let mut forms = [0; 4];
         for number in 0..20_000 {
-            let ask = Ask::draw(7, number, &files, false);
-            assert_eq!(ask, Ask::draw(7, number, &files, false));
-            assert!(!ask.bytes.is_empty() && ask.bytes.end <= files[ask.file]);
-            assert!(ask.bytes.end - ask.bytes.start <= MOST);
-            assert_eq!(ask.range().is_none(), ask.form == Form::Whole);
-            traffic += ask.bytes.end - ask.bytes.start;
-            forms[ask.form as usize] += 1;
+            let request = StormRequest::draw(7, number, &files, false);
+            assert_eq!(request, StormRequest::draw(7, number, &files, false));
+            assert!(!request.bytes.is_empty() && request.bytes.end <= files[request.file]);
+            assert!(request.bytes.end - request.bytes.start <= RANGE_MAX);
+            assert_eq!(request.range().is_none(), request.form == Form::Whole);
+            traffic += request.bytes.end - request.bytes.start;
+            forms[request.form as usize] += 1;
         }
         assert!(forms.iter().all(|count| *count > 200), "{forms:?}");
         assert!((1 << 28..1 << 32).contains(&traffic), "{traffic} bytes");
         let whole = |number| {
-            let ask = Ask::draw(7, number, &files, true);
-            ask.form == Form::Whole && ask.bytes == (0..100_000_000)
+            let request = StormRequest::draw(7, number, &files, true);
+            request.form == Form::Whole && request.bytes == (0..100_000_000)
         };
-        // One in a hundred, of which one in twenty has the longest file.
+        // One percent of the requests, of which one in twenty is for the largest file.
         let longest = (0..20_000).filter(|number| whole(*number)).count();
         assert!((3..30).contains(&longest), "{longest}");
         assert_ne!(
-            Ask::draw(7, 1, &files, false),
-            Ask::draw(8, 1, &files, false)
+            StormRequest::draw(7, 1, &files, false),
+            StormRequest::draw(8, 1, &files, false)
         );
     }
 }

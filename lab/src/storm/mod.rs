@@ -1,10 +1,10 @@
-//! The storm: many clients ask for random ranges of files of all sizes, whose versions may change meanwhile, and look at
-//! every byte that comes.
+//! The storm experiment: many clients request random ranges of files of all sizes, whose versions may change
+//! meanwhile, and verify every byte.
 //!
-//! The files hold [noise](crate::noise): which bytes are right follows from the file, from the version that the
-//! response's entity tag names, and from the place. A response that mixes two versions anywhere is found out.
+//! The files contain [noise](crate::noise): file, version and offset determine each byte. The ETag of a response
+//! names its version, so a response that mixes two versions is detected.
 
-mod asking;
+mod client;
 mod mix;
 mod report;
 mod tally;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::bench::raise_descriptor_limit;
-use crate::caches::{self, Cache, Rival, Room, SluiceCache};
+use crate::caches::{self, Cache, Capacity, Rival, SluiceCache};
 use crate::client::ClientOptions;
 use crate::origin::{Origin, OriginOptions, Record, Resource};
 use crate::rivals::NginxMode;
@@ -27,50 +27,50 @@ use crate::rivals::NginxMode;
 pub use mix::FILES;
 pub use report::{Report, Row};
 
-use asking::Asking;
+use client::StormClient;
 use mix::sizes;
 use tally::Tally;
 
-/// A storm that takes longer is ended.
-const LONGEST: Duration = Duration::from_secs(600);
+/// Time after which a storm is ended.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// How often it is told how far the clients are.
-const TOLD_EVERY: Duration = Duration::from_secs(5);
+/// Interval of progress messages.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
-/// How long the origin may still be busy when all clients have ended.
-const LULL: Duration = Duration::from_secs(30);
+/// Longest time until the origin is idle after all clients have ended.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What to do.
+/// Options of the experiment.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The program `sluice`.
     pub program: PathBuf,
-    /// Sluice's way to fill, as its configuration calls it.
+    /// Sluice's fill mode.
     pub fill: String,
-    /// Rivals that go through the same.
+    /// Rivals that run through the same storm.
     pub against: Vec<Rival>,
-    /// Clients at once, each with an address of its own.
+    /// Number of concurrent clients, each with its own address.
     pub clients: usize,
-    /// Requests in all.
+    /// Number of requests.
     pub requests: u64,
-    /// What the requests are drawn from.
+    /// Seed of the random requests.
     pub seed: u64,
-    /// At this interval one file, each in its turn, gets another version.
+    /// Interval at which one file gets a new version, all files in turn.
     pub change_every: Option<Duration>,
-    /// Seconds that the origin lets its responses be fresh.
+    /// Lifetime of responses in seconds.
     pub max_age: u64,
-    /// Bytes a second that the origin sends on a connection.
+    /// Bytes per second that the origin sends on each connection.
     pub rate: Option<u64>,
-    /// Whether one request in a hundred is for the whole of its file, whatever its size.
+    /// Whether one percent of the requests is for a whole file of any size.
     pub whole_of_any_size: bool,
-    /// Bytes of a slice.
+    /// Size of a slice in bytes.
     pub slice: u64,
-    /// Bytes that a cache may keep.
+    /// Size of a cache in bytes.
     pub memory: u64,
 }
 
 impl Options {
-    /// 200 clients, 20,000 requests, no changes, room for everything.
+    /// 200 clients, 20,000 requests, no changes, and a cache that is large enough for all files.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -96,7 +96,7 @@ impl Options {
         })
     }
 
-    fn ways(&self, rival: Rival) -> Vec<Cache> {
+    fn caches_of(&self, rival: Rival) -> Vec<Cache> {
         match rival {
             Rival::Nginx => vec![
                 Cache::Nginx(NginxMode::Sliced(self.slice)),
@@ -107,64 +107,69 @@ impl Options {
     }
 }
 
-/// Runs the storm through Sluice and each rival, with lines of progress for `tell`.
+/// Runs the storm through Sluice and each rival and reports progress to `progress`.
 ///
-/// Errors: options out of bounds, a rival that is not installed, a server that does not start.
-pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
+/// Errors: options out of bounds, a rival that is not installed, or a server that does not start.
+pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report> {
     anyhow::ensure!((1..=5000).contains(&options.clients), "1 to 5000 clients");
     anyhow::ensure!(options.requests > 0, "at least one request");
     anyhow::ensure!(
         options.change_every.is_none_or(|every| !every.is_zero()),
-        "versions can't change all the time"
+        "the interval of changes must be longer than zero"
     );
     raise_descriptor_limit()?;
     let rivals = caches::rivals(&options.against, &[])?;
     let mut contenders = vec![options.sluice()];
-    contenders.extend(rivals.there.iter().flat_map(|rival| options.ways(*rival)));
+    contenders.extend(
+        rivals
+            .installed
+            .iter()
+            .flat_map(|rival| options.caches_of(*rival)),
+    );
     let mut rows = Vec::new();
     for cache in contenders {
-        tell(&format!(
-            "{}: {} requests of {} clients, seed {}",
+        progress(&format!(
+            "{}: {} requests from {} clients, seed {}",
             cache.name(),
             options.requests,
             options.clients,
             options.seed
         ));
-        rows.push(storm(&cache, options, tell)?);
+        rows.push(storm(&cache, options, progress)?);
     }
     Ok(Report::new(options, rivals.versions, rows))
 }
 
-fn storm(cache: &Cache, options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Row> {
+fn storm(cache: &Cache, options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Row> {
     let files = sizes();
     let origin = origin(&files, options)?;
-    let room = Room {
+    let capacity = Capacity {
         memory: options.memory,
         workers: thread::available_parallelism()?.get(),
     };
-    let running = cache.start(origin.addr(), room)?;
-    let weather = Weather::new(running.addr(), &files, options);
+    let running = cache.start(origin.addr(), capacity)?;
+    let shared = Shared::new(running.addr(), &files, options);
     let began = Instant::now();
     let tally = thread::scope(|scope| {
-        // When this end goes, the changes end.
-        let (_calm, ended) = mpsc::channel::<()>();
-        let (weather, origin) = (&weather, &origin);
+        // Dropping this sender ends the thread that changes versions.
+        let (_running, ended) = mpsc::channel::<()>();
+        let (shared, origin) = (&shared, &origin);
         if let Some(every) = options.change_every {
-            scope.spawn(move || change(origin, weather, every, &ended));
+            scope.spawn(move || change(origin, shared, every, &ended));
         }
         let (done, tallies) = mpsc::channel();
         for number in 0..options.clients {
             let done = done.clone();
             scope.spawn(move || {
-                // Nobody takes it any more when the storm was given up.
-                let _ = done.send(Asking::new(weather, client(number)).run());
+                // Sending fails only if the storm has been abandoned.
+                let _ = done.send(StormClient::new(shared, client_address(number)).run());
             });
         }
         drop(done);
-        gather(&tallies, weather, tell)
+        gather(&tallies, shared, progress)
     })?;
     let took = began.elapsed();
-    origin.wait_for(Record::quiet, LULL);
+    origin.wait_for(Record::quiet, IDLE_TIMEOUT);
     let (requests, sent) = origin.read_record(|record| (record.requests_total, record.sent_total));
     let touched = tally.touched_bytes(&files, options.slice);
     let mut row = Row::of(cache.name(), &tally, took, (requests, sent), touched);
@@ -172,21 +177,21 @@ fn storm(cache: &Cache, options: &Options, tell: &dyn Fn(&str)) -> anyhow::Resul
     Ok(row)
 }
 
-/// Sums up what the clients counted, and tells how far they are.
+/// Sums up the counts of all clients and reports progress.
 fn gather(
     tallies: &mpsc::Receiver<Tally>,
-    weather: &Weather<'_>,
-    tell: &dyn Fn(&str),
+    shared: &Shared<'_>,
+    progress: &dyn Fn(&str),
 ) -> anyhow::Result<Tally> {
-    let all = weather.options.requests;
+    let all = shared.options.requests;
     let mut sum = Tally::default();
-    for _ in 0..weather.options.clients {
+    for _ in 0..shared.options.clients {
         loop {
-            match tallies.recv_timeout(TOLD_EVERY) {
+            match tallies.recv_timeout(PROGRESS_EVERY) {
                 Ok(tally) => break sum.add(tally),
                 Err(RecvTimeoutError::Timeout) => {
-                    let begun = weather.next.load(Ordering::Relaxed).min(all);
-                    tell(&format!("{begun} of {all} requests"));
+                    let begun = shared.next.load(Ordering::Relaxed).min(all);
+                    progress(&format!("{begun} of {all} requests"));
                 }
                 Err(RecvTimeoutError::Disconnected) => anyhow::bail!("a client panicked"),
             }
@@ -195,8 +200,8 @@ fn gather(
     Ok(sum)
 }
 
-/// Client addresses are all of the loopback network, so that nobody takes them for one client.
-fn client(number: usize) -> IpAddr {
+/// Address of a client. All addresses are different loopback addresses, so that the server sees different clients.
+fn client_address(number: usize) -> IpAddr {
     let number = number as u32 + 1;
     Ipv4Addr::from(0x7f01_0000 + number).into()
 }
@@ -222,45 +227,45 @@ fn path(file: usize) -> String {
     format!("/storm/{file}.bin")
 }
 
-/// Gives one file after the other its next version until `ended` is let go.
-fn change(origin: &Origin, weather: &Weather<'_>, every: Duration, ended: &mpsc::Receiver<()>) {
+/// Gives one file after the other its next version until the sender of `ended` is dropped.
+fn change(origin: &Origin, shared: &Shared<'_>, every: Duration, ended: &mpsc::Receiver<()>) {
     let mut turn = 0;
     while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-        let file = turn % weather.files.len();
-        // Written down first: a client must never meet a version that is not on the list.
-        let version = weather.changed(file);
+        let file = turn % shared.files.len();
+        // The version is recorded first, so that no client receives an unknown version.
+        let version = shared.replace_version(file);
         origin.set_version(&path(file), version);
         turn += 1;
     }
 }
 
-/// What all clients share.
-struct Weather<'a> {
+/// State shared by all clients.
+struct Shared<'a> {
     server: SocketAddr,
     files: &'a [u64],
     options: &'a Options,
     until: Instant,
     next: AtomicU64,
-    /// For each file, when each of its versions was replaced.
+    /// For each file, the times at which its versions were replaced.
     replaced: Mutex<Vec<Vec<Instant>>>,
 }
 
-/// What the origin says about time counts in whole seconds, so that much more may pass.
-const CLOCKS: Duration = Duration::from_secs(1);
+/// Tolerance for the age of responses, since caching headers count in whole seconds.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
-impl<'a> Weather<'a> {
-    fn new(server: SocketAddr, files: &'a [u64], options: &'a Options) -> Weather<'a> {
-        Weather {
+impl<'a> Shared<'a> {
+    fn new(server: SocketAddr, files: &'a [u64], options: &'a Options) -> Shared<'a> {
+        Shared {
             server,
             files,
             options,
-            until: Instant::now() + LONGEST,
+            until: Instant::now() + TIME_LIMIT,
             next: AtomicU64::new(0),
             replaced: Mutex::new(vec![Vec::new(); files.len()]),
         }
     }
 
-    /// The number of the next request.
+    /// The number of the next request; `None` after the last one.
     fn next(&self) -> Option<u64> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         (number < self.options.requests && Instant::now() < self.until).then_some(number)
@@ -273,23 +278,23 @@ impl<'a> Weather<'a> {
         }
     }
 
-    /// Notes that a file's version is replaced now; says by which.
-    fn changed(&self, file: usize) -> u32 {
+    /// Records that the file's version is replaced now; returns the number of the new version.
+    fn replace_version(&self, file: usize) -> u32 {
         let mut replaced = self.replaced.lock();
         replaced[file].push(Instant::now());
         replaced[file].len() as u32
     }
 
-    /// Whether the file ever had this version.
+    /// Whether the file has ever had this version.
     fn exists(&self, file: usize, version: u32) -> bool {
         version as usize <= self.replaced.lock()[file].len()
     }
 
-    /// Whether a response to a request that was sent at `asked` must not have had this version any more.
-    fn stale(&self, file: usize, version: u32, asked: Instant) -> bool {
-        let allowed = Duration::from_secs(self.options.max_age) + CLOCKS;
+    /// Whether a request sent at `sent_at` should no longer receive this version.
+    fn stale(&self, file: usize, version: u32, sent_at: Instant) -> bool {
+        let allowed = Duration::from_secs(self.options.max_age) + CLOCK_TOLERANCE;
         let replaced = self.replaced.lock();
         let gone = replaced[file].get(version as usize);
-        gone.is_some_and(|gone| asked.saturating_duration_since(*gone) > allowed)
+        gone.is_some_and(|gone| sent_at.saturating_duration_since(*gone) > allowed)
     }
 }

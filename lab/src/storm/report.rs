@@ -1,4 +1,4 @@
-//! What the storm found, as a table for people and as JSON.
+//! The report of the storm, as a table and as JSON.
 
 use std::time::Duration;
 
@@ -8,41 +8,41 @@ use super::tally::Tally;
 use super::{FILES, Options};
 use crate::bench::plain;
 
-/// What one cache made of the storm.
+/// Results of one cache.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The cache's name and way to fill.
+    /// Name of the cache and fill mode.
     pub name: String,
-    /// Requests that were sent.
+    /// Number of requests sent.
     pub requests: u64,
-    /// Responses with a byte that is not the one of the version that they name.
+    /// Responses with a byte that differs from the version that they name.
     pub wrong: u64,
-    /// Requests without a response, or with one that is no answer to them.
+    /// Requests without a response, or with one that does not fit the request.
     pub failed: u64,
     /// Bodies that ended early.
     pub cut: u64,
-    /// Responses of a version that was replaced for longer than they may be fresh, and a second.
+    /// Responses with a version that had been replaced for more than max-age and a second.
     pub stale: u64,
-    /// Bytes of bodies that clients got.
+    /// Body bytes that clients received.
     #[serde(rename = "got")]
     pub bytes: u64,
-    /// Requests to the origin.
+    /// Requests that the origin received.
     #[serde(rename = "origin")]
     pub origin_requests: u64,
-    /// Bytes of bodies that the origin sent.
+    /// Body bytes that the origin sent.
     #[serde(rename = "sent")]
     pub origin_bytes: u64,
-    /// Bytes of the distinct blocks, each of a version, that clients touched.
+    /// Size of the distinct blocks that clients requested. Each version of a block counts separately.
     #[serde(rename = "touched")]
     pub touched_bytes: u64,
-    /// Bytes that the origin sent over those of the distinct blocks touched.
+    /// Bytes sent by the origin, divided by `touched_bytes`.
     pub over: f64,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     #[serde(rename = "took")]
     pub seconds: f64,
-    /// Whether the time limit ended it before all requests were sent.
+    /// Whether the time limit ended the storm before all requests were sent.
     pub ended_early: bool,
-    /// Some of what was wrong or failed.
+    /// Descriptions of some wrong and failed responses.
     pub samples: Vec<String>,
 }
 
@@ -90,35 +90,35 @@ impl Row {
     }
 }
 
-/// To three decimals.
+/// The ratio, rounded to three decimals.
 fn over(sent: u64, touched: u64) -> f64 {
     (sent as f64 / touched.max(1) as f64 * 1000.0).round() / 1000.0
 }
 
-/// All that was found.
+/// Result of the experiment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// What the requests were drawn from.
+    /// Seed of the random requests.
     pub seed: u64,
-    /// Clients at once.
+    /// Number of concurrent clients.
     pub clients: usize,
-    /// Requests that each cache was to get.
+    /// Number of requests for each cache.
     pub requests: u64,
-    /// Milliseconds between two changes of a version.
+    /// Milliseconds between two changes of a version; `None`: no changes.
     pub change_every_ms: Option<f64>,
-    /// Seconds that responses may be fresh.
+    /// Lifetime of responses in seconds.
     pub max_age: u64,
-    /// Bytes a second of the origin's connections.
+    /// Bytes per second on each connection of the origin; `None`: no limit.
     pub rate: Option<u64>,
-    /// Whether files of any size were asked for whole.
+    /// Whether whole files of any size were requested.
     pub whole_of_any_size: bool,
-    /// Bytes of a slice.
+    /// Size of a slice in bytes.
     pub slice: u64,
-    /// Bytes that a cache may keep.
+    /// Size of a cache in bytes.
     pub memory: u64,
     /// Names and versions of the rivals.
     pub rivals: Vec<String>,
-    /// A row for each cache.
+    /// One row for each cache.
     pub rows: Vec<Row>,
 }
 
@@ -137,13 +137,13 @@ const TITLES: [(&str, &str); 11] = [
 ];
 
 const LEGEND: &str = "
-wrong   responses with a byte that does not belong there in the version that their ETag names
-failed  requests without a response, or with one that is no answer to them
-cut     bodies that ended before their announced end
-stale   responses of a version that was replaced for longer than max-age and a second
-origin  requests that the origin got;  sent: bytes of bodies that it sent
-over    those bytes over the bytes of the distinct blocks (of each version) that clients touched
-took    from the first request to the last response;  got: bytes of bodies that clients got
+wrong   responses with a byte that differs from the version named by their ETag
+failed  requests without a response, or with a response that does not fit them
+cut     bodies that ended before their announced length
+stale   responses with a version that had been replaced for more than max-age and a second
+origin  requests that the origin received;  sent: body bytes that it sent
+over    those bytes over the size of the distinct blocks (of each version) that clients requested
+took    from the first request to the last response;  got: body bytes that clients received
 ";
 
 impl Report {
@@ -165,12 +165,12 @@ impl Report {
         }
     }
 
-    /// Sluice's responses with wrong bytes.
+    /// Number of Sluice's responses with wrong bytes.
     pub fn wrong(&self) -> u64 {
         self.ours().map(|row| row.wrong).sum()
     }
 
-    /// Requests that Sluice did not answer, or not with an answer to them.
+    /// Number of requests without a fitting response from Sluice.
     pub fn failed(&self) -> u64 {
         self.ours().map(|row| row.failed).sum()
     }
@@ -180,11 +180,11 @@ impl Report {
         self.rows.iter().filter(ours)
     }
 
-    /// A table and what its columns mean.
+    /// Renders a table and an explanation of its columns.
     pub fn render(&self) -> String {
         let changes = match self.change_every_ms {
             Some(every) => format!("one changes every {every} ms"),
-            None => "none changes".to_owned(),
+            None => "no changes".to_owned(),
         };
         let rivals = match &self.rivals[..] {
             [] => String::new(),
@@ -199,7 +199,7 @@ impl Report {
         for row in self.rows.iter().filter(|row| row.ended_early) {
             let (name, sent, all) = (&row.name, row.requests, self.requests);
             text.push_str(&format!(
-                "{name}: ended early, by its time limit, after {sent} of {all} requests\n"
+                "{name}: ended by the time limit after {sent} of {all} requests\n"
             ));
         }
         text.push_str(LEGEND);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_fits_a_terminal_and_only_our_own_wrong_bytes_count() {
+    fn the_table_fits_a_terminal_and_only_sluices_wrong_bytes_count() {
         let options = Options {
             change_every: Some(Duration::from_millis(20)),
             ..Options::new("sluice")
@@ -255,7 +255,10 @@ mod tests {
         );
         assert!(text.ends_with("status 502\n"), "{text}");
         assert_eq!((report.wrong(), report.failed()), (0, 12));
-        assert_eq!(text.matches("ended early").count(), 1);
-        assert!(text.contains("\nnginx slice: ended early"), "{text}");
+        assert_eq!(text.matches("ended by the time limit").count(), 1);
+        assert!(
+            text.contains("\nnginx slice: ended by the time limit"),
+            "{text}"
+        );
     }
 }

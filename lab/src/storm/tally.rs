@@ -1,27 +1,27 @@
-//! What the storm's clients count. No I/O.
+//! Counters of the storm's clients. No I/O.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::asking::Verdict;
+use super::client::Verdict;
 
-/// How many wrong and failed answers are told in words.
+/// Number of wrong and failed responses that are described.
 const SAMPLES: usize = 5;
 
-/// Sums of one client, or of all.
+/// Counts of one client, or of all clients.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) right: u64,
     pub(super) wrong: u64,
     pub(super) failed: u64,
     pub(super) cut: u64,
-    /// Responses of a version that was replaced for longer than a response may be fresh.
+    /// Responses with a version that had been replaced for too long.
     pub(super) stale: u64,
-    /// Bytes of bodies.
+    /// Body bytes received.
     pub(super) bytes: u64,
-    /// Some of what was wrong or failed.
+    /// Descriptions of some wrong and failed responses.
     pub(super) samples: Vec<String>,
-    /// File, version and block of all that was asked for and begun to be answered.
+    /// File, version and block of everything that was requested and answered with a valid head.
     touched: HashSet<(usize, u32, u64)>,
 }
 
@@ -60,7 +60,7 @@ impl Tally {
         self.right + self.wrong + self.failed + self.cut
     }
 
-    /// Bytes of the distinct blocks that were touched, each as long as its file lets it be.
+    /// Total size of the distinct blocks. The last block of a file may be shorter.
     pub(super) fn touched_bytes(&self, files: &[u64], block: u64) -> u64 {
         let bytes = |(file, _, number): &(usize, u32, u64)| {
             files[*file].saturating_sub(number * block).min(block)
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn few_samples_are_kept() {
+    fn only_the_first_samples_are_kept() {
         let mut tally = Tally::default();
         for number in 0..100 {
             tally.count(Verdict::Failed(number.to_string()));

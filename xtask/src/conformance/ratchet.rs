@@ -1,4 +1,4 @@
-//! The list of tests that pass: none of them may fail again, and one that passes must be on it.
+//! The list of passing tests. A test on the list must not fail, and a passing test must be on the list.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,27 +8,27 @@ use anyhow::{Context, Result, bail};
 
 use super::report::Sections;
 
-/// The list, as its file has it: ids in order, one a line.
+/// The list, read from its file: one id per line, in order.
 pub struct Ratchet {
     file: PathBuf,
     ids: BTreeSet<String>,
 }
 
-/// What is at odds with the list.
+/// Deviations of the results from the list.
 #[derive(Debug, Default, PartialEq)]
 pub struct Judgement {
-    /// On the list and failing, with the reason; or unknown to the suite.
+    /// Tests on the list that fail or that the suite does not contain.
     pub lost: Vec<Lost>,
-    /// Passing and not on the list.
+    /// Tests that pass and are not on the list.
     pub new: Vec<String>,
 }
 
-/// A test that passed once.
+/// A test on the list that fails.
 #[derive(Debug, PartialEq)]
 pub struct Lost {
-    /// Its id.
+    /// Id of the test.
     pub id: String,
-    /// What the suite says.
+    /// Failure message of the suite.
     pub failure: String,
 }
 
@@ -39,15 +39,16 @@ impl std::fmt::Display for Lost {
 }
 
 impl Judgement {
-    /// Ids of all tests that are at odds with the list.
-    pub fn odd(&self) -> impl Iterator<Item = &str> {
+    /// Ids of all tests that deviate from the list.
+    pub fn deviating(&self) -> impl Iterator<Item = &str> {
         let lost = self.lost.iter().map(|lost| lost.id.as_str());
         lost.chain(self.new.iter().map(String::as_str))
     }
 }
 
 impl Ratchet {
-    /// Reads the list. Errors: it can't be read, or is not in order, which would make two edits of it hard to merge.
+    /// Reads the list. Fails if the file can't be read, or if the ids are not in order, because two edits would then
+    /// be hard to merge.
     pub fn read(file: PathBuf) -> Result<Ratchet> {
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         let ids: BTreeSet<String> = text.lines().map(str::to_owned).collect();
@@ -60,7 +61,7 @@ impl Ratchet {
         Ok(Ratchet { file, ids })
     }
 
-    /// Compares the list with what came out.
+    /// Compares the results with the list.
     pub fn judge(&self, sections: &Sections) -> Judgement {
         let mut judgement = Judgement::default();
         let mut unseen: BTreeSet<&str> = self.ids.iter().map(String::as_str).collect();
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_again_and_what_passes_now_is_told() {
+    fn newly_failing_and_newly_passing_tests_are_reported() {
         let (_folder, ratchet) = ratchet("gone\nkept\nlost\n");
         let mut ratchet = ratchet.expect("a list");
         let now = sections(&[("kept", None), ("lost", Some("too late")), ("new", None)]);
@@ -113,7 +114,10 @@ mod tests {
         let lost: Vec<_> = judgement.lost.iter().map(ToString::to_string).collect();
         assert_eq!(lost, ["lost: too late", "gone: the suite has no such test"]);
         assert_eq!(judgement.new, ["new"]);
-        assert_eq!(judgement.odd().collect::<Vec<_>>(), ["lost", "gone", "new"]);
+        assert_eq!(
+            judgement.deviating().collect::<Vec<_>>(),
+            ["lost", "gone", "new"]
+        );
         ratchet.add(&judgement.new).expect("written");
         let text = fs::read_to_string(&ratchet.file).expect("a file");
         assert_eq!(text, "gone\nkept\nlost\nnew\n");
@@ -121,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_order_is_refused() {
+    fn an_unordered_list_is_refused() {
         for text in ["b\na\n", "a\na\n", "a\n\nb\n", "a"] {
             assert!(ratchet(text).1.is_err(), "{text:?}");
         }
@@ -129,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_in_the_repository_can_be_read() {
+    fn the_list_in_the_repository_is_valid() {
         assert!(Ratchet::read(super::super::list()).is_ok());
     }
 }

@@ -1,10 +1,10 @@
-//! What came of the suite's tests: failures with the suite's words, and a table by section.
+//! Results of the suite: failures with the suite's messages, and a table by section.
 
 use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-/// Kinds of tests, as the suite has them: what a cache must do, what it is better for, what differs without being wrong.
+/// Kinds of tests in the suite: what a cache must do, optimizations, and differences that are not errors.
 const KINDS: [&str; 3] = ["required", "optimal", "check"];
 
 /// All sections, in the suite's order.
@@ -18,28 +18,28 @@ struct Section {
     tests: Vec<Test>,
 }
 
-/// One test and its result.
+/// A test and its result.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Test {
-    /// Its id.
+    /// Id of the test.
     pub id: String,
-    /// What it asks for, in words.
+    /// Description of the test.
     pub name: String,
     /// One of [`KINDS`].
     pub kind: String,
-    /// Why it failed; none: it passed.
+    /// Failure message; `None` if the test passed.
     pub failure: Option<String>,
-    /// Tests that fail and without which the suite does not count this one.
+    /// Failing tests that make this test meaningless.
     pub void: Vec<String>,
 }
 
 impl Test {
-    /// Its result in a line.
+    /// The result as text.
     pub fn line(&self) -> String {
         let result = self.failure.as_deref().unwrap_or("passed");
         let void = match &self.void[..] {
             [] => String::new(),
-            ids => format!(" (the suite does not count it without {})", ids.join(", ")),
+            ids => format!(" (meaningless, because these fail: {})", ids.join(", ")),
         };
         format!(
             "{:<8} {}: {result}{void}\n         {}",
@@ -49,12 +49,12 @@ impl Test {
 }
 
 impl Sections {
-    /// All tests.
+    /// All tests of all sections.
     pub fn tests(&self) -> impl Iterator<Item = &Test> {
         self.0.iter().flat_map(|section| &section.tests)
     }
 
-    /// Gives the test of the same id this result.
+    /// Replaces the result of the test with the same id.
     pub fn replace(&mut self, result: &Test) {
         let tests = self.0.iter_mut().flat_map(|section| &mut section.tests);
         for test in tests.filter(|test| test.id == result.id) {
@@ -62,20 +62,20 @@ impl Sections {
         }
     }
 
-    /// Lines about what failed of the kinds that count.
+    /// The failures of required and optimal tests as text.
     pub fn failures(&self) -> String {
         let mut text = String::new();
         for kind in &KINDS[..2] {
             let failed = |test: &&Test| test.kind == *kind && test.failure.is_some();
             for test in self.tests().filter(failed) {
-                // Writing to a String can't fail, here and below.
+                // Writing to a String never fails.
                 let _ = writeln!(text, "{}", test.line());
             }
         }
         text
     }
 
-    /// How many passed of how many, by section and kind.
+    /// A table of passed and total tests by section and kind.
     pub fn table(&self) -> String {
         let widest = self.0.iter().map(|section| section.name.len()).max();
         let width = widest.unwrap_or(0);
@@ -111,12 +111,12 @@ fn line<'a, T: Iterator<Item = &'a Test>>(
     text.push('\n');
 }
 
-/// One section of required tests with these ids and failures.
+/// A section of required tests with these ids and failures, for tests.
 #[cfg(test)]
 pub fn sections(tests: &[(&str, Option<&str>)]) -> Sections {
     let tests = tests.iter().map(|(id, failure)| Test {
         id: (*id).to_owned(),
-        name: format!("what {id} asks for"),
+        name: format!("description of {id}"),
         kind: KINDS[0].to_owned(),
         failure: failure.map(str::to_owned),
         void: Vec::new(),
@@ -132,11 +132,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_are_summed_up_by_kind() {
+    fn results_are_counted_by_section_and_kind() {
         let mut all = sections(&[("one", None), ("two", Some("Assertion: no"))]);
         all.0[0].tests.push(Test {
             id: "three".to_owned(),
-            name: "what three asks for".to_owned(),
+            name: "description of three".to_owned(),
             kind: "check".to_owned(),
             failure: Some("Setup: retry".to_owned()),
             void: Vec::new(),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runner_s_json_is_read() {
+    fn the_json_of_the_runner_is_parsed() {
         let told = r#"[{"name": "A", "tests": [
             {"id": "a", "name": "an A", "kind": "optimal", "failure": null, "void": ["b"]}]}]"#;
         let all: Sections = serde_json::from_str(told).expect("sections");
@@ -172,7 +172,7 @@ mod tests {
         assert!(all.table().contains("1/1"));
         let line = all.tests().next().map(Test::line).unwrap_or_default();
         assert!(
-            line.starts_with("optimal  a: passed (the suite does not count it without b)\n"),
+            line.starts_with("optimal  a: passed (meaningless, because these fail: b)\n"),
             "{line}"
         );
     }

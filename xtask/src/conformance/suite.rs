@@ -1,4 +1,4 @@
-//! The suite as processes: its installation, its origin, Sluice in front of that, and its runner.
+//! Runs the suite: installation, its origin, Sluice in front of the origin, and the test runner.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,15 +13,15 @@ use super::folder;
 use super::report::Sections;
 use crate::tools;
 
-/// What npm needs; the first two say which packages, pinned with their hashes.
+/// Files for npm; the first two list the packages with their hashes.
 const FILES: [&str; 3] = ["package.json", "package-lock.json", "run.mjs"];
 
-/// Longest wait for packages to come, for a server to listen, and for all tests.
+/// Longest waits for the installation, for a server to listen, and for all tests.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(180);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The suite's own origin and a Sluice in front of it. Dropping it ends both.
+/// The suite's origin and Sluice in front of it. Dropping it ends both.
 pub struct Suite {
     installed: PathBuf,
     address: SocketAddr,
@@ -31,20 +31,20 @@ pub struct Suite {
     folder: TempDir,
 }
 
-/// What is missing to run the suite, and how it is had.
+/// Describes the missing programs and how to install them; `None` if the suite can run.
 pub fn missing() -> Option<String> {
     let missing = |program: &&str| !tools::succeeds(program, &["--version"]);
     let missing: Vec<_> = ["node", "npm"].into_iter().filter(missing).collect();
     (!missing.is_empty()).then(|| {
         format!(
-            "{} cannot be run, which the suite needs: apt-get install --no-install-recommends nodejs npm",
+            "the suite needs {}, which cannot be run: apt-get install --no-install-recommends nodejs npm",
             missing.join(", ")
         )
     })
 }
 
 impl Suite {
-    /// Installs the suite where that was not done yet, and starts its origin and `program`.
+    /// Installs the suite if necessary, and starts its origin and `program`.
     pub fn start(program: &Path) -> Result<Suite> {
         let installed = install()?;
         let folder = tempfile::Builder::new().prefix("conformance-").tempdir()?;
@@ -60,7 +60,7 @@ impl Suite {
         })
     }
 
-    /// Runs the tests with these ids; all without any.
+    /// Runs the tests with these ids, or all tests if there are none.
     pub fn run(&mut self, ids: &[&str]) -> Result<Sections> {
         self.runs += 1;
         let name = format!("run-{}", self.runs);
@@ -72,14 +72,14 @@ impl Suite {
             .start()?;
         let status = run.wait_exit(RUN_TIMEOUT)?;
         ensure!(status.success(), "the suite ({status}): {}", run.stderr());
-        serde_json::from_str(&run.stdout()).context("what the suite says")
+        serde_json::from_str(&run.stdout()).context("parsing the output of the suite")
     }
 }
 
 fn start_origin(installed: &Path, folder: &Path) -> Result<(Process, SocketAddr)> {
     let script = installed.join("node_modules/http-cache-tests/server/server.mjs");
     let mut launch = Launch::new("origin", "node", folder).args([script.display().to_string()]);
-    // It takes its settings from npm. It tells the port that it was given for 0.
+    // The origin reads its settings from npm's environment variables. With port 0 it prints the port.
     launch.env = [
         ("npm_config_protocol", "http".to_owned()),
         ("npm_config_port", "0".to_owned()),
@@ -96,7 +96,7 @@ fn start_origin(installed: &Path, folder: &Path) -> Result<(Process, SocketAddr)
     let port: u16 = port
         .and_then(|port| port.parse().ok())
         .with_context(|| format!("the port in {line:?}"))?;
-    // It listens on all addresses of the machine; it is asked on loopback.
+    // The origin listens on all addresses; tests use loopback.
     Ok((origin, SocketAddr::from(([127, 0, 0, 1], port))))
 }
 
@@ -122,8 +122,8 @@ fn start_sluice(
     Ok((sluice, address))
 }
 
-/// The folder with the suite in it, below the target folder. It is installed anew when one of the files changed; the
-/// lock file's copy is there only when all is.
+/// Returns the folder below the target folder that contains the suite. Installs it again if one of the files has
+/// changed. The copy of the lock file is written last and marks a complete installation.
 fn install() -> Result<PathBuf> {
     let target = tools::target_folder()?.join("tools/conformance");
     let [manifest, lock, runner] = FILES;
@@ -147,7 +147,7 @@ fn install() -> Result<PathBuf> {
     Ok(target)
 }
 
-/// Has npm fetch what the lock file names, and check the hashes. No package's own scripts are run.
+/// Installs the packages of the lock file with npm, which verifies the hashes. Scripts of packages are not run.
 fn npm(folder: &Path) -> Result<()> {
     let output = tempfile::tempdir()?;
     let mut npm = Launch::new("npm", "npm", output.path())

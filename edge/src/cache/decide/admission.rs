@@ -4,6 +4,7 @@ use crate::cache::rules::{Bypass, Rules};
 use crate::handler::Head;
 use crate::http::cache_control::RequestDirectives;
 use crate::http::{CacheStatus, Fields, Fwd, Method, cookies};
+use crate::reason::Reason;
 
 /// What a request asks of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,7 +31,7 @@ pub(in crate::cache) fn admit(
     no_body: bool,
     rules: &Rules,
 ) -> Result<Admitted, CacheStatus> {
-    let because = |word| Err(CacheStatus::fwd(Fwd::Bypass).because(word));
+    let because = |reason| Err(CacheStatus::fwd(Fwd::Bypass).because(reason));
     let admitted = match head.method {
         Method::Get => rules.get,
         Method::Head => rules.head,
@@ -40,22 +41,22 @@ pub(in crate::cache) fn admit(
         return Err(CacheStatus::fwd(Fwd::Method));
     }
     if head.upgrade {
-        return because("upgrade");
+        return because(Reason::Upgrade);
     }
     if !no_body {
-        return because("request-body");
+        return because(Reason::RequestBody);
     }
     let (mut admitted, directed) = marks(&head.fields);
     if directed {
         admitted.directives = Some(directives(&head.fields, rules));
         if admitted.directives.is_some_and(|asked| asked.no_store) {
-            return Err(CacheStatus::fwd(Fwd::Request).because("no-store"));
+            return Err(CacheStatus::fwd(Fwd::Request).because(Reason::NoStore));
         }
     }
     if !rules.bypass.is_empty()
-        && let Some(word) = bypassed(head, &rules.bypass)
+        && let Some(reason) = bypassed(head, &rules.bypass)
     {
-        return because(word);
+        return because(reason);
     }
     Ok(admitted)
 }
@@ -100,15 +101,15 @@ fn directives(fields: &Fields, rules: &Rules) -> RequestDirectives {
 }
 
 /// What the configuration has go past the cache.
-fn bypassed(head: &Head, bypass: &Bypass) -> Option<&'static str> {
+fn bypassed(head: &Head, bypass: &Bypass) -> Option<Reason> {
     let fields = &head.fields;
     let named = |name: &[u8]| bypass.headers.iter().any(|p| p.matches_field(name));
     if !bypass.headers.is_empty() && fields.iter().any(|(name, _)| named(name)) {
-        return Some("header");
+        return Some(Reason::Header);
     }
     let named = |name: &[u8]| bypass.cookies.iter().any(|p| p.matches(name));
     if !bypass.cookies.is_empty() && cookies::all(fields).any(|(name, _)| named(name)) {
-        return Some("cookie");
+        return Some(Reason::Cookie);
     }
     let named = |pair: &str| {
         let name = pair.split('=').next().unwrap_or(pair);
@@ -118,7 +119,7 @@ fn bypassed(head: &Head, bypass: &Bypass) -> Option<&'static str> {
         return None;
     }
     let query = head.query()?;
-    query.split('&').any(named).then_some("query")
+    query.split('&').any(named).then_some(Reason::Query)
 }
 
 #[cfg(test)]
@@ -135,7 +136,7 @@ mod tests {
         head
     }
 
-    fn check(lines: &[(&str, &str)], rules: &Rules) -> Result<Admitted, Option<&'static str>> {
+    fn check(lines: &[(&str, &str)], rules: &Rules) -> Result<Admitted, Option<Reason>> {
         admit(&get(lines), true, rules).map_err(|status| status.detail)
     }
 
@@ -171,7 +172,7 @@ mod tests {
         let asked = check(&lines, &rules).expect("admitted").directives;
         assert!(asked.is_some_and(|asked| asked.no_cache && asked.max_age == Some(0)));
         let no_store = check(&[("cache-control", "no-store")], &rules);
-        assert_eq!(no_store, Err(Some("no-store")));
+        assert_eq!(no_store, Err(Some(Reason::NoStore)));
         let pragma = |lines: &[(&str, &str)]| {
             let asked = check(lines, &rules).expect("admitted").directives;
             asked.is_some_and(|asked| asked.no_cache)
@@ -192,13 +193,16 @@ mod tests {
         };
         let cookies = with(|bypass| bypass.cookies.push(Pattern::new("session*")));
         let cookie = |value| check(&[("cookie", value)], &cookies);
-        assert_eq!(cookie("a=1; session_id=2"), Err(Some("cookie")));
+        assert_eq!(cookie("a=1; session_id=2"), Err(Some(Reason::Cookie)));
         assert!(cookie("a=session; xsession=1").is_ok());
         let headers = with(|bypass| bypass.headers.push(Pattern::new("x-debug")));
-        assert_eq!(check(&[("X-Debug", "")], &headers), Err(Some("header")));
+        assert_eq!(
+            check(&[("X-Debug", "")], &headers),
+            Err(Some(Reason::Header))
+        );
         assert!(check(&[("X-Debugger", "")], &headers).is_ok());
         let query = with(|bypass| bypass.query.push(Pattern::new("nocache")));
-        assert_eq!(check(&[], &query), Err(Some("query")));
+        assert_eq!(check(&[], &query), Err(Some(Reason::Query)));
         let other = with(|bypass| bypass.query.push(Pattern::new("cache")));
         assert!(check(&[], &other).is_ok());
     }

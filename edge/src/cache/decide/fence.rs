@@ -7,11 +7,12 @@
 use std::ops::Range;
 
 use crate::fill::OPEN;
-use crate::handler::{Cause, Response};
+use crate::handler::Response;
 use crate::http::conditional::{EntityTag, Validators};
 use crate::http::key::KeyHash;
 use crate::http::range::ContentRange;
 use crate::http::{Fields, Status};
+use crate::reason::Reason;
 use crate::store::Head;
 
 /// What a flight's response means.
@@ -20,7 +21,7 @@ pub(in crate::cache) enum Meaning {
     /// The object's first: it opens with this head, and `content` comes.
     Open(Head, Range<u64>),
     /// The object's first, and not to be shared, for this reason.
-    Refuse(&'static str),
+    Refuse(Reason),
     /// More of the version that is there.
     Join(Head, Range<u64>),
     /// More of the version that is there, by a response that is not to be kept: for those who are
@@ -29,11 +30,11 @@ pub(in crate::cache) enum Meaning {
     /// Of another version, which takes the object's place.
     Supersede(Head, Range<u64>),
     /// The object is not to be used any more: what comes next is fetched anew.
-    Retire(&'static str),
+    Retire(Reason),
     /// The same, and this origin is not to be asked for ranges any more.
-    Plain(&'static str),
+    Plain(Reason),
     /// Nothing is learned; the same may be asked again.
-    Fail(Cause),
+    Fail(Reason),
 }
 
 /// What came, as far as its framing tells.
@@ -80,25 +81,27 @@ pub(in crate::cache) fn first(
     asked: Option<&Range<u64>>,
     status: Status,
     content: Content,
-    stored: Result<Head, &'static str>,
+    stored: Result<Head, Reason>,
 ) -> Meaning {
     match (asked, content) {
-        (Some(_), Content::Whole(_)) if refuses_ranges(status) => Meaning::Plain("no-ranges"),
+        (Some(_), Content::Whole(_)) if refuses_ranges(status) => Meaning::Plain(Reason::NoRanges),
         (_, Content::Whole(length)) => match stored {
             Ok(head) => Meaning::Open(head, 0..length.unwrap_or(OPEN)),
-            Err(word) => Meaning::Refuse(word),
+            Err(reason) => Meaning::Refuse(reason),
         },
         // 206 and 416 to a request without Range say nothing that can be relied on.
-        (None, _) => Meaning::Refuse("partial"),
+        (None, _) => Meaning::Refuse(Reason::PartialContent),
         (Some(asked), Content::Part(range, _)) if range.contains(&asked.start) => match stored {
             Ok(head) => Meaning::Open(head, range),
-            Err(word) => Meaning::Refuse(word),
+            Err(reason) => Meaning::Refuse(reason),
         },
-        (Some(_), Content::Part(..)) => Meaning::Plain("another-range"),
-        (Some(_), Content::Unusable) => Meaning::Plain("unusable-part"),
+        (Some(_), Content::Part(..)) => Meaning::Plain(Reason::AnotherRange),
+        (Some(_), Content::Unusable) => Meaning::Plain(Reason::UnusablePart),
         // An empty representation has no satisfiable range at all (RFC 9110 14.1.2).
-        (Some(asked), Content::NotSatisfiable(_)) if asked.start == 0 => Meaning::Plain("empty"),
-        (Some(_), Content::NotSatisfiable(_)) => Meaning::Refuse("not-satisfiable"),
+        (Some(asked), Content::NotSatisfiable(_)) if asked.start == 0 => {
+            Meaning::Plain(Reason::EmptyRepresentation)
+        }
+        (Some(_), Content::NotSatisfiable(_)) => Meaning::Refuse(Reason::NotSatisfiable),
     }
 }
 
@@ -123,7 +126,7 @@ pub(in crate::cache) struct Further {
 pub(in crate::cache) fn further(
     further: &Further,
     content: Content,
-    stored: Result<Head, &'static str>,
+    stored: Result<Head, Reason>,
     is: &Head,
 ) -> Meaning {
     let &Further {
@@ -133,33 +136,36 @@ pub(in crate::cache) fn further(
         generation,
     } = further;
     // Where all of it was asked for, there is nothing plainer to ask.
-    let plainly = |word| match ranged {
-        true => Meaning::Plain(word),
-        false => Meaning::Retire(word),
+    let plainly = |reason| match ranged {
+        true => Meaning::Plain(reason),
+        false => Meaning::Retire(reason),
     };
     match (content, stored) {
-        (Content::Whole(_), _) if ranged && refuses_ranges(status) => plainly("no-ranges"),
+        (Content::Whole(_), _) if ranged && refuses_ranges(status) => plainly(Reason::NoRanges),
         (Content::Whole(_), _) if status >= 500 || matches!(status, 408 | 429) => {
-            Meaning::Fail(Cause::UnexpectedStatus)
+            Meaning::Fail(Reason::UnexpectedStatus)
         }
-        (Content::Unusable, _) => plainly("unusable-part"),
-        (Content::NotSatisfiable(_), _) => Meaning::Retire("not-satisfiable"),
+        (Content::Unusable, _) => plainly(Reason::UnusablePart),
+        (Content::NotSatisfiable(_), _) => Meaning::Retire(Reason::NotSatisfiable),
         // Not to be stored for long, but of the same version and not for one client alone.
-        (Content::Part(range, _), Err("expired" | "no-cache" | "no-lifetime"))
-            if range.contains(&wanted) && generation != 0 && generation == is.generation =>
+        (Content::Part(range, _), Err(reason))
+            if reason.same_version_usable()
+                && range.contains(&wanted)
+                && generation != 0
+                && generation == is.generation =>
         {
             Meaning::Finish(range)
         }
-        (_, Err(word)) => Meaning::Retire(word),
+        (_, Err(reason)) => Meaning::Retire(reason),
         (Content::Part(range, _), Ok(head)) => {
             let here = range.contains(&wanted);
             match same_version(is, &head) {
                 true if here => Meaning::Join(head, range),
-                true => plainly("another-range"),
+                true => plainly(Reason::AnotherRange),
                 // One of the two lengths is wrong: all of it will tell.
-                false if same_tag(is, &head) => plainly("another-length"),
+                false if same_tag(is, &head) => plainly(Reason::AnotherLength),
                 false if here => Meaning::Supersede(head, range),
-                false => Meaning::Retire("changed"),
+                false => Meaning::Retire(Reason::Changed),
             }
         }
         (Content::Whole(length), Ok(head)) => {
@@ -294,7 +300,7 @@ mod tests {
                 Some(&asked),
                 416,
                 Content::NotSatisfiable(None),
-                Err("status"),
+                Err(Reason::StatusNotStorable),
             )
         };
         assert!(matches!(beyond(5..15), Meaning::Refuse(_)));
@@ -337,18 +343,22 @@ mod tests {
             Meaning::Supersede(..)
         ));
         assert!(matches!(
-            answered(206, part(), Err("no-store")),
-            Meaning::Retire("no-store")
+            answered(206, part(), Err(Reason::NoStore)),
+            Meaning::Retire(Reason::NoStore)
         ));
         assert!(matches!(
-            answered(503, whole(), Err("status")),
+            answered(503, whole(), Err(Reason::StatusNotStorable)),
             Meaning::Fail(_)
         ));
         assert!(matches!(
-            answered(404, whole(), Err("no-lifetime")),
+            answered(404, whole(), Err(Reason::NoLifetime)),
             Meaning::Retire(_)
         ));
-        let gone = answered(416, Content::NotSatisfiable(Some(3)), Err("status"));
+        let gone = answered(
+            416,
+            Content::NotSatisfiable(Some(3)),
+            Err(Reason::StatusNotStorable),
+        );
         assert!(matches!(gone, Meaning::Retire(_)));
     }
 
@@ -363,11 +373,16 @@ mod tests {
         };
         let forbidden = |ranged| {
             let whole = Content::Whole(Some(9));
-            further(&by(ranged, 403), whole, Err("no-lifetime"), &is)
+            further(&by(ranged, 403), whole, Err(Reason::NoLifetime), &is)
         };
         assert!(matches!(forbidden(true), Meaning::Plain(_)));
         assert!(matches!(forbidden(false), Meaning::Retire(_)));
-        let unusable = further(&by(false, 206), Content::Unusable, Err("partial"), &is);
+        let unusable = further(
+            &by(false, 206),
+            Content::Unusable,
+            Err(Reason::PartialContent),
+            &is,
+        );
         assert!(matches!(unusable, Meaning::Retire(_)));
     }
 
@@ -381,7 +396,7 @@ mod tests {
                 ranged: true,
                 generation,
             };
-            further(&by, Content::Part(5..15, 100), Err("expired"), &is)
+            further(&by, Content::Part(5..15, 100), Err(Reason::Expired), &is)
         };
         assert_eq!(expired(7), Meaning::Finish(5..15));
         assert!(matches!(expired(8), Meaning::Retire(_)));

@@ -2,6 +2,7 @@
 
 use super::admission::Admitted;
 use crate::http::Fwd;
+use crate::reason::Reason;
 use crate::store::Head;
 
 /// What becomes of a stored response.
@@ -9,9 +10,9 @@ use crate::store::Head;
 pub(in crate::cache) enum Reuse {
     /// It is given: it is fresh.
     Fresh,
-    /// It is given although it is stale, for the reason that `word` names.
+    /// It is stale and is served for this reason.
     Stale {
-        word: &'static str,
+        reason: Reason,
         /// It is to be validated behind that.
         revalidate: bool,
     },
@@ -71,19 +72,21 @@ fn satisfies(head: &Head, admitted: &Admitted, now_ms: u64) -> bool {
 fn stale(head: &Head, admitted: &Admitted, past_ms: u64, about: &Circumstances) -> Reuse {
     let revalidate = !about.updating && !about.resting;
     let max_stale = admitted.directives.and_then(|asked| asked.max_stale);
-    let given = |word, revalidate| Reuse::Stale { word, revalidate };
+    let given = |reason, revalidate| Reuse::Stale { reason, revalidate };
     match () {
         () if past_ms < head.stale_while_revalidate_ms => {
-            given("stale-while-revalidate", revalidate)
+            given(Reason::StaleWhileRevalidate, revalidate)
         }
         // After a first failure nobody waits for the next.
         () if about.failing && past_ms < head.stale_if_error_ms => {
-            given("stale-if-error", revalidate)
+            given(Reason::StaleIfError, revalidate)
         }
         () if head.strict => Reuse::Validate(Fwd::Stale),
-        () if about.updating && past_ms < about.updating_ms => given("stale-while-updating", false),
+        () if about.updating && past_ms < about.updating_ms => {
+            given(Reason::StaleWhileUpdating, false)
+        }
         () if max_stale.is_some_and(|s| past_ms <= u64::from(s) * 1000) => {
-            given("max-stale", false)
+            given(Reason::MaxStale, false)
         }
         () => Reuse::Validate(Fwd::Stale),
     }
@@ -178,20 +181,25 @@ mod tests {
             updating_ms: 30_000,
             ..quiet
         };
-        let given = |word, revalidate| Reuse::Stale { word, revalidate };
+        let given = |reason, revalidate| Reuse::Stale { reason, revalidate };
         let validate = Reuse::Validate(Fwd::Stale);
         for (value, at_s, about, expected) in [
-            ("", 100, quiet, given("stale-while-revalidate", true)),
-            ("", 109, updating, given("stale-while-revalidate", false)),
+            ("", 100, quiet, given(Reason::StaleWhileRevalidate, true)),
+            (
+                "",
+                109,
+                updating,
+                given(Reason::StaleWhileRevalidate, false),
+            ),
             ("", 110, quiet, validate),
-            ("", 129, updating, given("stale-while-updating", false)),
+            ("", 129, updating, given(Reason::StaleWhileUpdating, false)),
             ("", 130, updating, validate),
-            ("", 149, failing, given("stale-if-error", true)),
-            ("", 149, resting, given("stale-if-error", false)),
+            ("", 149, failing, given(Reason::StaleIfError, true)),
+            ("", 149, resting, given(Reason::StaleIfError, false)),
             ("", 150, failing, validate),
-            ("max-stale=20", 120, quiet, given("max-stale", false)),
+            ("max-stale=20", 120, quiet, given(Reason::MaxStale, false)),
             ("max-stale=20", 121, quiet, validate),
-            ("max-stale", 100_000, quiet, given("max-stale", false)),
+            ("max-stale", 100_000, quiet, given(Reason::MaxStale, false)),
             ("no-cache", 105, quiet, Reuse::Validate(Fwd::Request)),
         ] {
             assert_eq!(

@@ -10,11 +10,12 @@ use super::variant;
 use crate::cache::rules::Rules;
 use crate::handler::Response;
 use crate::http::freshen::freshen;
-use crate::http::freshness::{self, Exchanged, Reason, SetCookie, Verdict};
+use crate::http::freshness::{self, Exchanged, SetCookie, Verdict};
 use crate::http::key::KeyHash;
 use crate::http::tags::tags;
 use crate::http::vary::Vary;
 use crate::http::{FieldBlock, Fields, Status, date};
+use crate::reason::Reason;
 use crate::store::{Head, Selected, VaryNames};
 
 /// A response that may be stored.
@@ -35,15 +36,14 @@ pub(in crate::cache) fn store_as(
     (asked, content): (Option<&Range<u64>>, &Content),
     exchanged: Exchanged,
     rules: &Rules,
-) -> Result<Storable, &'static str> {
+) -> Result<Storable, Reason> {
     if response.until_close {
         // If the origin had died half-way, it would look just the same.
-        return Err("until-close");
+        return Err(Reason::UntilClose);
     }
     let (status, fields, length) = represented(response, content);
     let fields = &*fields;
-    let verdict = freshness::judge(sent, status, fields, &rules.terms(status), exchanged)
-        .map_err(Reason::word)?;
+    let verdict = freshness::judge(sent, status, fields, &rules.terms(status), exchanged)?;
     let generation = fence::generation(primary, fields, length);
     let withheld = lines_in(fields, &verdict.stripped);
     let explicit = verdict.source.is_explicit();
@@ -72,7 +72,7 @@ pub(in crate::cache) fn freshened(
     response: &Response,
     exchanged: Exchanged,
     rules: &Rules,
-) -> Result<Storable, &'static str> {
+) -> Result<Storable, Reason> {
     let mut update = Cow::Borrowed(&response.fields);
     if rules.set_cookie != SetCookie::Store && update.contains("set-cookie") {
         // It is for the one who asked, and says nothing about what is stored.
@@ -80,8 +80,7 @@ pub(in crate::cache) fn freshened(
     }
     let fields = freshen(&old.fields, &update);
     let terms = rules.terms(old.status);
-    let verdict =
-        freshness::judge(sent, old.status, &fields, &terms, exchanged).map_err(Reason::word)?;
+    let verdict = freshness::judge(sent, old.status, &fields, &terms, exchanged)?;
     let mut stripped = verdict.stripped.clone();
     if update.len() < response.fields.len() {
         stripped.push("set-cookie".to_owned());

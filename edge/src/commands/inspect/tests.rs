@@ -312,7 +312,7 @@ fn a_state_is_explained() {
 fn without_an_object_nothing_is_shown() {
     assert_eq!(at(80, vec![]), "");
     let nothing = super::Nothing("http://a/\x1b[2J".to_owned()).to_string();
-    assert!(nothing.starts_with("no cache has anything of http://a/\\u{1b}[2J\n"));
+    assert!(nothing.starts_with("no cache has stored or is fetching http://a/\\u{1b}[2J\n"));
 }
 
 // An origin, or a server that is no edge, may put anything into the answer.

@@ -1,4 +1,4 @@
-//! Values of the experiments' options: sizes, rates, times, and their bounds.
+//! Parsers for the values of the experiments' options: sizes, rates and times, with their bounds.
 
 use std::time::Duration;
 
@@ -24,11 +24,11 @@ pub fn slice(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A file of 10 MiB or 100 MB has to come in a time that people, and clients, wait for.
+/// Parses a rate with a lower bound, so that files of 10 MiB and 100 MB arrive before the clients' timeouts.
 pub fn rate(text: &str) -> Result<u64, String> {
     match size(text)? {
         rate @ byte_range::RATE_MIN.. => Ok(rate),
-        _ => Err("at least 64KiB (a second)".to_owned()),
+        _ => Err("at least 64KiB (per second)".to_owned()),
     }
 }
 
@@ -50,7 +50,7 @@ pub fn client_budget(text: &str) -> Result<u64, String> {
 
 pub fn interval(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("versions can't change all the time".to_owned()),
+        Ok(Duration::ZERO) => Err("an interval longer than zero".to_owned()),
         Ok(time) => Ok(time),
         Err(_) => Err("write a time, as in 20ms".to_owned()),
     }

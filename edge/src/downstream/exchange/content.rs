@@ -5,8 +5,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use crate::handler::{Body, Cause, Fault, FileRange, Frame, Response};
+use crate::handler::{Body, Fault, FileRange, Frame, Response};
 use crate::http::{Fields, Status};
+use crate::reason::Reason;
 use crate::telemetry::Counters;
 
 use super::file_reader::FileReader;
@@ -152,7 +153,7 @@ impl Content {
             match left.checked_sub(length) {
                 Some(rest) => *left = rest,
                 // More than was declared must not be sent: a client would take it for the next response.
-                None => return self.cut(Cause::BadBody.into()),
+                None => return self.cut(Reason::BadBody.into()),
             }
         }
         self.given += length;
@@ -161,7 +162,7 @@ impl Content {
 
     fn end(&mut self) -> Result<Part, Fault> {
         if let Some(1..) = self.left {
-            return self.cut(Cause::BodyCut.into());
+            return self.cut(Reason::BodyCut.into());
         }
         self.body = Body::Empty;
         Ok(Part::End(self.trailers.take()))

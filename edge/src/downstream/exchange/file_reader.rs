@@ -10,7 +10,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::handler::{Cause, Fault, FileRange};
+use crate::handler::{Fault, FileRange};
+use crate::reason::Reason;
 use crate::sys::root::{self, How};
 
 /// Bytes that are read at once, and so the most that one exchange holds.
@@ -39,12 +40,12 @@ impl FileReader {
 
     /// The next bytes, at least one. A file that has become shorter is a fault.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Fault>> {
-        let failed = |_| Fault::from(Cause::FileFailed);
+        let failed = |_| Fault::from(Reason::FileFailed);
         let bytes = match &mut self.reading {
             Some(reading) => {
                 let read = ready!(Pin::new(reading).poll(cx));
                 self.reading = None;
-                read.map_err(|_| Fault::from(Cause::Panic))?
+                read.map_err(|_| Fault::from(Reason::Panic))?
                     .map_err(failed)?
             }
             None => match self.read_cached().map_err(failed)? {
@@ -56,7 +57,7 @@ impl FileReader {
             },
         };
         if bytes.is_empty() {
-            return Poll::Ready(Err(Cause::FileChanged.into()));
+            return Poll::Ready(Err(Reason::FileChanged.into()));
         }
         self.part.range.start += bytes.len() as u64;
         Poll::Ready(Ok(bytes.into()))
@@ -154,7 +155,10 @@ mod tests {
             let first = poll_fn(|cx| reader.poll(cx)).await;
             assert_eq!(first.as_deref(), Ok(&b"bc"[..]));
             let second = poll_fn(|cx| reader.poll(cx)).await;
-            assert_eq!(second.map_err(|fault| fault.cause), Err(Cause::FileChanged));
+            assert_eq!(
+                second.map_err(|fault| fault.reason),
+                Err(Reason::FileChanged)
+            );
         });
     }
 }

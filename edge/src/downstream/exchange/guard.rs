@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::handler::{Cause, Fault};
+use crate::handler::Fault;
+use crate::reason::Reason;
 use crate::telemetry::Counters;
 
 /// Calls a handler, a body or a tunnel. A panic in it is counted and becomes a fault.
@@ -10,6 +11,6 @@ use crate::telemetry::Counters;
 pub fn guarded<T>(counters: &Counters, call: impl FnOnce() -> T) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|_| {
         counters.panics.add(1);
-        Cause::Panic.into()
+        Reason::Panic.into()
     })
 }

@@ -12,8 +12,9 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 
 use crate::downstream::Refusal;
-use crate::handler::{BodyStream, Cause, Fault, Frame};
+use crate::handler::{BodyStream, Fault, Frame};
 use crate::http::Fields;
+use crate::reason::Reason;
 
 /// Bytes and frames that may wait in the queue.
 const QUEUED_BYTES_MAX: usize = 64 << 10;
@@ -107,7 +108,7 @@ impl Intake {
     pub fn count(&mut self, bytes: usize) -> Result<(), Fault> {
         self.received += bytes as u64;
         match self.limit > 0 && self.received > self.limit {
-            true => Err(Cause::RequestBodyTooLarge.into()),
+            true => Err(Reason::RequestBodyTooLarge.into()),
             false => Ok(()),
         }
     }
@@ -144,7 +145,7 @@ impl Intake {
 
 impl Drop for Intake {
     fn drop(&mut self) {
-        self.fail(Cause::ClientGone.into());
+        self.fail(Reason::ClientGone.into());
     }
 }
 
@@ -225,12 +226,12 @@ mod tests {
         let mut body = Body::stream(stream);
         assert_eq!(intake.count(3), Ok(()));
         intake.push(b"abc");
-        assert_eq!(intake.count(2), Err(Cause::RequestBodyTooLarge.into()));
+        assert_eq!(intake.count(2), Err(Reason::RequestBodyTooLarge.into()));
         drop(intake);
         assert!(body.poll_frame(&mut cx).is_ready());
         assert!(matches!(
             body.poll_frame(&mut cx),
-            Poll::Ready(Some(Err(f))) if f.cause == Cause::ClientGone
+            Poll::Ready(Some(Err(f))) if f.reason == Reason::ClientGone
         ));
     }
 }

@@ -15,8 +15,9 @@ mod transfer_timeouts;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use crate::handler::{Answer, Body, Cause, Fault, Head, Peer, Pending, Request, Response};
+use crate::handler::{Answer, Body, Fault, Head, Peer, Pending, Request, Response};
 use crate::http::{Fields, Method, Status};
+use crate::reason::Reason;
 
 use super::Refusal;
 use super::worker::{Serving, Worker};
@@ -110,7 +111,7 @@ impl Exchange {
             interim: None,
         };
         let handler = &self.record.serving.handler;
-        let mut answer = Answer::Ready(Err(Cause::Panic.into()));
+        let mut answer = Answer::Ready(Err(Reason::Panic.into()));
         // After a panic, which is counted, the answer above remains.
         let _ = guarded(self.record.counters(), || answer = handler.handle(request));
         self.record.handler_called();
@@ -151,7 +152,7 @@ impl Exchange {
     fn finish_head(&self, result: Result<Response, Fault>) -> Response {
         match result {
             Ok(response) if self.is_final(&response) => response,
-            Ok(_) => Fault::from(Cause::UnexpectedStatus).response(),
+            Ok(_) => Fault::from(Reason::UnexpectedStatus).response(),
             Err(fault) => fault.response(),
         }
     }

@@ -6,8 +6,9 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use crate::downstream::worker::{Serving, Worker};
-use crate::handler::{Cause, Head, Peer, Response, UpstreamTimings};
+use crate::handler::{Head, Peer, Response, UpstreamTimings};
 use crate::http::{CacheStatus, Fwd, Outcome, Status};
+use crate::reason::Reason;
 use crate::telemetry::{AccessLog, AccessRecord, AccessUpstream, Counters, Selection};
 
 /// The record of one request. Closing or dropping it counts and logs the request, once.
@@ -20,7 +21,7 @@ pub struct Record {
     /// Whether the response was sent completely.
     pub complete: bool,
     /// Why the request was refused, failed or cut short.
-    pub reason: Option<&'static str>,
+    pub reason: Option<Reason>,
     status: Status,
     cache: Option<CacheStatus>,
     upstream: Option<Rc<UpstreamTimings>>,
@@ -119,7 +120,7 @@ impl Record {
         self.status = response.status;
         self.cache = response.cache;
         self.upstream = response.upstream.take();
-        self.reason = response.fault.map(Cause::word).or(self.reason);
+        self.reason = response.fault.or(self.reason);
         let counters = &self.worker.counters;
         match response.status {
             200..=299 => counters.responses_2xx.add(1),

@@ -10,6 +10,7 @@ use crate::downstream::connection::Connection;
 use crate::downstream::exchange::{Exchange, check_declared};
 use crate::downstream::turn::{Turn, yield_turn};
 use crate::downstream::worker::Serving;
+use crate::reason::Reason;
 
 use super::cycle::{Cycle, Next, Wanted};
 use super::head::{self, Limits, Parsed};
@@ -124,7 +125,7 @@ impl Http1 {
                 if input.len() > limits.request_line + 3
                     && memchr::memchr(b'\n', input).is_none() =>
             {
-                return Err(Refusal::with(414, "request-line-too-long"));
+                return Err(Refusal::of(Reason::RequestLineTooLong));
             }
             false => None,
         };

@@ -12,8 +12,9 @@ use crate::downstream::deadlines::NEVER;
 use crate::downstream::exchange::{Exchange, Expired, RefusedRequest, ResponseHead};
 use crate::downstream::turn::{Turn, yield_turn};
 use crate::downstream::worker::Serving;
-use crate::handler::{Cause, Head, Peer, Response};
+use crate::handler::{Head, Peer, Response};
 use crate::http::Version;
+use crate::reason::Reason;
 
 use super::body_writer::{BodyWriter, Step};
 use super::framing_headers::Framing;
@@ -240,7 +241,7 @@ impl Cycle {
                     let now = connection.worker.deadlines.now();
                     self.exchange.timeouts.received(now, n);
                 }
-                Poll::Ready(_) => return intake.fail(Cause::ClientGone.into()),
+                Poll::Ready(_) => return intake.fail(Reason::ClientGone.into()),
                 Poll::Pending => {
                     self.exchange.timeouts.awaits_client_data = true;
                     return;
@@ -312,7 +313,7 @@ impl Cycle {
     }
 
     fn client_gone(&mut self) -> Progress {
-        self.exchange.record.reason = Some(Cause::ClientGone.word());
+        self.exchange.record.reason = Some(Reason::ClientGone);
         Progress::Then(Next::Close)
     }
 
@@ -388,7 +389,7 @@ impl Cycle {
             Step::Starved => self.read_ahead(cx, connection),
             Step::Gone => self.client_gone(),
             Step::Cut(fault) => {
-                self.exchange.record.reason = Some(fault.cause.word());
+                self.exchange.record.reason = Some(fault.reason);
                 if writer.looks_complete(&self.exchange) {
                     connection.transport.reset_on_drop();
                 }
@@ -432,7 +433,7 @@ impl Cycle {
             None => Poll::Pending,
             Some(Expired::Sending) => {
                 connection.worker.counters.client_timeouts.add(1);
-                self.exchange.record.reason = Some("send-timeout");
+                self.exchange.record.reason = Some(Reason::SendTimeout);
                 connection.transport.reset_on_drop();
                 Poll::Ready(Next::Close)
             }
@@ -447,7 +448,7 @@ impl Cycle {
         match (&self.stage, &self.exchange.intake) {
             (Stage::Awaiting | Stage::Sending(_), Some(intake)) => {
                 // The next poll responds with this fault. A response that has begun is the handler's to end.
-                intake.fail(Cause::RequestBodyTimeout.into());
+                intake.fail(Reason::RequestBodyTimeout.into());
                 self.keep_alive = false;
                 cx.waker().wake_by_ref();
                 Poll::Pending
@@ -458,7 +459,7 @@ impl Cycle {
 
     /// Records that the shutdown timeout ended the exchange.
     pub fn cut_off(&mut self) {
-        self.exchange.record.reason = Some("drain-timeout");
+        self.exchange.record.reason = Some(Reason::DrainTimeout);
     }
 
     /// Returns the outbox to the pool.

@@ -3,6 +3,7 @@
 use crate::downstream::Refusal;
 use crate::http::Version;
 use crate::http::hop::reads_as;
+use crate::reason::Reason;
 
 /// How a request's body ends (RFC 9112 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,18 +88,18 @@ impl<'a> FramingHeaders<'a> {
     /// refused.
     pub(super) fn framing(&self, version: Version) -> Result<Framing, Refusal> {
         if self.mimicked {
-            return Err(Refusal::bad("field-mimics-framing"));
+            return Err(Refusal::of(Reason::FieldMimicsFraming));
         }
         match (self.length, self.coding) {
             (None, None) => Ok(Framing::None),
-            (Some(_), Some(_)) => Err(Refusal::bad("length-and-transfer-encoding")),
+            (Some(_), Some(_)) => Err(Refusal::of(Reason::LengthAndTransferEncoding)),
             (Some(value), None) => match (self.lengths, decimal(value)) {
                 (1, Some(0)) => Ok(Framing::None),
                 (1, Some(n)) => Ok(Framing::Length(n)),
-                _ => Err(Refusal::bad("bad-content-length")),
+                _ => Err(Refusal::of(Reason::BadContentLength)),
             },
             (None, Some(_)) if version == Version::Http10 => {
-                Err(Refusal::bad("transfer-encoding-in-http-1-0"))
+                Err(Refusal::of(Reason::TransferEncodingInHttp10))
             }
             (None, Some(value)) if value.eq_ignore_ascii_case(b"chunked") && self.codings == 1 => {
                 Ok(Framing::Chunked)
@@ -117,8 +118,8 @@ fn refused_coding(value: &[u8], lines: usize) -> Refusal {
         && !value.is_empty()
         && value.split(|&b| b == b',').any(|m| unknown(m.trim_ascii()))
     {
-        true => Refusal::with(501, "unknown-transfer-coding"),
-        false => Refusal::bad("bad-transfer-encoding"),
+        true => Refusal::of(Reason::UnknownTransferCoding),
+        false => Refusal::of(Reason::BadTransferEncoding),
     }
 }
 
@@ -143,7 +144,7 @@ impl FramingHeaders<'_> {
     pub(super) fn expects_continue(&self, version: Version) -> Result<bool, Refusal> {
         match version {
             Version::Http10 => Ok(false),
-            _ if self.expects_other => Err(Refusal::with(417, "unknown-expectation")),
+            _ if self.expects_other => Err(Refusal::of(Reason::UnknownExpectation)),
             _ => Ok(self.expects_continue),
         }
     }

@@ -13,6 +13,7 @@ use crate::downstream::exchange::RefusedRequest;
 use crate::handler::Head;
 use crate::http::hop::reads_as;
 use crate::http::{Fields, Method, Scheme, Version, target};
+use crate::reason::Reason;
 
 use super::framing_headers::{Framing, FramingHeaders};
 
@@ -57,7 +58,7 @@ pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Par
     let text = &input[skipped..];
     match text.first() {
         None => return Ok(None),
-        Some(b'\r' | b'\n') => return Err(Refusal::bad("empty-line-before-request")),
+        Some(b'\r' | b'\n') => return Err(Refusal::of(Reason::EmptyLineBeforeRequest)),
         Some(_) => {}
     }
     let mut lines: Lines<'_> = [const { MaybeUninit::uninit() }; LINES_MAX];
@@ -85,10 +86,10 @@ pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Par
 /// A request line of `line` bytes, in a head of at least `length` bytes.
 fn check_sizes(line: usize, length: usize, limits: &Limits) -> Result<(), Refusal> {
     if line > limits.request_line {
-        return Err(Refusal::with(414, "request-line-too-long"));
+        return Err(Refusal::of(Reason::RequestLineTooLong));
     }
     if length > line + 2 + limits.headers {
-        return Err(Refusal::with(431, "headers-too-large"));
+        return Err(Refusal::of(Reason::HeadersTooLarge));
     }
     Ok(())
 }
@@ -107,14 +108,14 @@ fn refusal_of(error: httparse::Error, text: &[u8], limits: &Limits) -> Refusal {
     }
     let line = memchr::memchr(b'\r', text).map(|cr| &text[..cr]);
     match error {
-        httparse::Error::TooManyHeaders => Refusal::with(431, "too-many-headers"),
+        httparse::Error::TooManyHeaders => Refusal::of(Reason::TooManyHeaders),
         httparse::Error::Version if line.is_some_and(ends_in_another_version) => {
-            Refusal::with(505, "http-version")
+            Refusal::of(Reason::HttpVersion)
         }
-        httparse::Error::HeaderName => Refusal::bad("bad-field-name"),
-        httparse::Error::HeaderValue => Refusal::bad("bad-field-value"),
-        httparse::Error::NewLine => Refusal::bad("bare-cr"),
-        _ => Refusal::bad("bad-request-line"),
+        httparse::Error::HeaderName => Refusal::of(Reason::BadFieldName),
+        httparse::Error::HeaderValue => Refusal::of(Reason::BadFieldValue),
+        httparse::Error::NewLine => Refusal::of(Reason::BareCr),
+        _ => Refusal::of(Reason::BadRequestLine),
     }
 }
 
@@ -141,25 +142,25 @@ fn check_separators(text: &[u8], request: &httparse::Request<'_, '_>) -> Result<
             rest.strip_prefix(b" HTTP/1.1\r\n")
                 .or_else(|| rest.strip_prefix(b" HTTP/1.0\r\n"))
         })
-        .ok_or(Refusal::bad("bad-request-line"))?;
-    check_lines(rest, request.headers).map_err(Refusal::bad)
+        .ok_or(Refusal::of(Reason::BadRequestLine))?;
+    check_lines(rest, request.headers).map_err(Refusal::of)
 }
 
 /// Whether `text` is exactly these field lines and the empty line after them.
-fn check_lines(text: &[u8], lines: &[Header<'_>]) -> Result<(), &'static str> {
+fn check_lines(text: &[u8], lines: &[Header<'_>]) -> Result<(), Reason> {
     let mut rest = text;
     for line in lines {
         rest = after(rest, line.name.as_bytes())
             .and_then(|rest| rest.strip_prefix(b":"))
-            .ok_or("bad-field-line")?;
-        rest = after(skip_whitespace(rest), line.value).ok_or("bad-field-line")?;
+            .ok_or(Reason::BadFieldLine)?;
+        rest = after(skip_whitespace(rest), line.value).ok_or(Reason::BadFieldLine)?;
         rest = skip_whitespace(rest)
             .strip_prefix(b"\r\n")
-            .ok_or("bare-lf")?;
+            .ok_or(Reason::BareLf)?;
     }
     match rest {
         b"\r\n" => Ok(()),
-        _ => Err("bare-lf"),
+        _ => Err(Reason::BareLf),
     }
 }
 
@@ -195,10 +196,10 @@ fn interpret(request: &httparse::Request<'_, '_>, scheme: Scheme) -> Result<Pars
     head.method = Method::from_token(request.method.unwrap_or_default());
     let framing = framing_headers.framing(head.version)?;
     if head.method == Method::Connect {
-        return Err(Refusal::with(501, "connect"));
+        return Err(Refusal::of(Reason::Connect));
     }
     if head.method == Method::Trace && framing != Framing::None {
-        return Err(Refusal::bad("trace-with-body"));
+        return Err(Refusal::of(Reason::TraceWithBody));
     }
     let expects_continue =
         framing_headers.expects_continue(head.version)? && framing != Framing::None;
@@ -242,7 +243,7 @@ fn check_host(host: &[u8], out: &mut String) -> Result<(), Refusal> {
         let (mut raw, mut canonical) = last.take().unwrap_or_default();
         raw.clear();
         canonical.clear();
-        target::host(host, &mut canonical).map_err(|e| Refusal::bad(e.word()))?;
+        target::host(host, &mut canonical).map_err(|e| Refusal::of(e.reason()))?;
         raw.extend_from_slice(host);
         out.push_str(&canonical);
         *last = Some((raw, canonical));
@@ -262,12 +263,12 @@ fn locate(
         (1, Some(host)) if !host.is_empty() || head.version == Version::Http10 => {
             check_host(host, &mut head.authority)?;
         }
-        (0, _) => return Err(Refusal::bad("no-host")),
-        (1, _) => return Err(Refusal::bad("empty-host")),
-        _ => return Err(Refusal::bad("repeated-host")),
+        (0, _) => return Err(Refusal::of(Reason::NoHost)),
+        (1, _) => return Err(Refusal::of(Reason::EmptyHost)),
+        _ => return Err(Refusal::of(Reason::RepeatedHost)),
     }
     let form = target::canonical(&head.method, path.as_bytes(), &mut head.target)
-        .map_err(|e| Refusal::bad(e.word()))?;
+        .map_err(|e| Refusal::of(e.reason()))?;
     if head.target != path {
         head.received_target = Some(path.into());
     }
@@ -279,12 +280,12 @@ fn locate(
         return Ok(());
     };
     if named != scheme {
-        return Err(Refusal::bad("target-of-another-scheme"));
+        return Err(Refusal::of(Reason::TargetOfAnotherScheme));
     }
     let mut host = String::new();
-    target::host(authority, &mut host).map_err(|e| Refusal::bad(e.word()))?;
+    target::host(authority, &mut host).map_err(|e| Refusal::of(e.reason()))?;
     if framing_headers.hosts == 1 && host != head.authority {
-        return Err(Refusal::bad("target-and-host-differ"));
+        return Err(Refusal::of(Reason::TargetAndHostDiffer));
     }
     head.authority = host;
     Ok(())
@@ -310,7 +311,7 @@ pub fn parse_trailers(text: &[u8]) -> Result<Fields, &'static str> {
     let Ok(Status::Complete((length, lines))) = httparse::parse_headers(text, &mut lines) else {
         return Err("bad trailers");
     };
-    check_lines(&text[..length], lines)?;
+    check_lines(&text[..length], lines).map_err(Reason::text)?;
     let mut fields = Fields::new();
     for line in lines {
         if is_barred_from_trailers(line.name) {
@@ -410,7 +411,7 @@ mod tests {
             let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{name}: 3\r\n\r\n");
             let parsed = parse(head.as_bytes(), &LIMITS, Scheme::Http);
             assert!(
-                matches!(parsed, Err(refusal) if refusal == Refusal::bad("field-mimics-framing")),
+                matches!(parsed, Err(refusal) if refusal == Refusal::of(Reason::FieldMimicsFraming)),
                 "{name}"
             );
             assert!(parse_trailers(format!("{name}: 3\r\n\r\n").as_bytes()).is_err());

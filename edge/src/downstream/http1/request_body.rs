@@ -4,9 +4,10 @@ use bytes::Bytes;
 
 use crate::downstream::connection::Connection;
 use crate::downstream::exchange::{Exchange, Intake};
-use crate::handler::{Body, Cause, Fault};
+use crate::handler::{Body, Fault};
 use crate::http::Fields;
 use crate::http::chunked::{Decoded, Decoder};
+use crate::reason::Reason;
 
 use super::chunked;
 use super::framing_headers::Framing;
@@ -120,7 +121,7 @@ impl RequestBody {
                 Ok((n, Decoding::Data(&input[..n])))
             }
             State::Chunked(decoder) => match decoder.decode(input) {
-                Err(_) => Err(Cause::BadRequestBody.into()),
+                Err(_) => Err(Reason::BadRequestBody.into()),
                 Ok(Decoded::More) => Ok((input.len(), Decoding::Nothing)),
                 Ok(Decoded::Data(used, data)) => Ok((used, Decoding::Data(data))),
                 Ok(Decoded::End(used, trailers)) => {
@@ -191,18 +192,18 @@ mod tests {
         assert_eq!(decoder.take(&mut intake, b"3\r\nabc\r\n2\r\nde"), Ok(6));
         assert_eq!(
             decoder.take(&mut intake, b"\r\n2\r\nde"),
-            Err(Cause::RequestBodyTooLarge.into())
+            Err(Reason::RequestBodyTooLarge.into())
         );
         for more in ["\r\n2\r\nde", "0\r\n\r\n", ""] {
             let again = decoder.discard(&mut intake, more.as_bytes());
-            assert_eq!(again, Err(Cause::RequestBodyTooLarge.into()));
+            assert_eq!(again, Err(Reason::RequestBodyTooLarge.into()));
         }
         assert!(!decoder.is_complete() && !decoder.may_end_within(u64::MAX));
         assert!(body.poll_frame(&mut cx).is_ready());
         drop(intake);
         assert!(matches!(
             body.poll_frame(&mut cx),
-            Poll::Ready(Some(Err(f))) if f.cause == Cause::RequestBodyTooLarge
+            Poll::Ready(Some(Err(f))) if f.reason == Reason::RequestBodyTooLarge
         ));
     }
 }

@@ -3,8 +3,9 @@
 use std::cell::{Cell, RefCell};
 
 use super::*;
-use crate::handler::{Cause, Pending};
+use crate::handler::Pending;
 use crate::http::Fields;
+use crate::reason::Reason;
 
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\n";
 
@@ -264,7 +265,7 @@ fn a_truncated_body_looks_truncated() {
                     response.length = Some(2);
                     frames(vec![data("a"), data("bc")])
                 }
-                _ => frames(vec![data("abc"), Err(Cause::BodyCut.into())]),
+                _ => frames(vec![data("abc"), Err(Reason::BodyCut.into())]),
             };
             Answer::Ready(Ok(response))
         });
@@ -303,8 +304,8 @@ fn a_truncated_body_looks_truncated() {
 fn a_fault_gets_its_status_and_names_its_cause() {
     on_worker(async {
         let bench = Bench::new(|request| match request.head.path() {
-            "/later" => Answer::later(async { Err(Cause::HeadTimeout.into()) }),
-            _ => Answer::Ready(Err(Cause::NoServer.into())),
+            "/later" => Answer::later(async { Err(Reason::HeadTimeout.into()) }),
+            _ => Answer::Ready(Err(Reason::NoServer.into())),
         });
         let mut client = bench.client();
         client.send(GET).await;

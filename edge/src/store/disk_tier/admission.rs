@@ -1,12 +1,12 @@
-//! Which keys were asked for lately, for what is written only when it is asked for again.
+//! Admission to volumes: which keys were requested lately, for objects that are written at the
+//! second request only.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Which keys were asked for lately: a table of fixed size, in which newer ones take the places of
-/// older ones.
+/// The keys requested lately: a table of fixed size in which newer keys replace older ones.
 pub(super) struct RecentKeys(Box<[AtomicU32]>);
 
-/// Keys that it remembers at most; a power of two.
+/// Keys that the table holds; a power of two.
 const ASKED: usize = 1 << 20;
 
 impl RecentKeys {
@@ -14,7 +14,7 @@ impl RecentKeys {
         RecentKeys((0..ASKED).map(|_| AtomicU32::new(0)).collect())
     }
 
-    /// Remembers that this key was asked for; whether it had been before.
+    /// Notes a request for a key. Returns whether the key had been requested before.
     pub(super) fn again(&self, primary: u128) -> bool {
         let at = (primary >> 32) as usize & (ASKED - 1);
         let mark = (primary >> 96) as u32 | 1;

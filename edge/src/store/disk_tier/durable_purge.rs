@@ -1,4 +1,4 @@
-//! Purges that last: the rules of a cache in the logs of its volumes.
+//! Durable purges: the rules of a cache in the logs of its volumes.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -6,25 +6,26 @@ use std::sync::{Arc, Weak};
 
 use serde::{Deserialize, Serialize};
 
-use super::Volumes;
-use crate::store::purges::Rule;
-use crate::store::{Full, Store};
+use super::volumes::Volumes;
+use crate::store::object_store::Store;
+use crate::store::purges::rule::{Full, Rule};
 use crate::volume::{LogError, Volume, Witness};
 
-/// A rule as it is logged.
+/// A rule in its logged form.
 #[derive(Serialize, Deserialize)]
 struct Written {
-    /// When what it covers becomes stale, Unix ms; `None`: it is dropped.
+    /// Time at which covered responses become stale, in Unix milliseconds; `None`: they are
+    /// removed.
     soft_ms: Option<u64>,
     rule: Rule,
 }
 
-/// No volume could take a purge into its log: it is in force, but may not outlast a restart.
+/// No volume could log a purge. The purge is in force, but may not survive a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotDurable(String);
 
 impl NotDurable {
-    /// What keeps it from durable, without what that means.
+    /// The reason why the purge is not durable.
     pub fn reason(&self) -> &str {
         &self.0
     }
@@ -42,7 +43,7 @@ impl fmt::Display for NotDurable {
 
 impl std::error::Error for NotDurable {}
 
-/// A purge that is in force, to be made to last.
+/// A purge in force that is still to be logged.
 #[derive(Clone)]
 pub struct DurablePurge {
     volumes: Arc<Volumes>,
@@ -51,20 +52,20 @@ pub struct DurablePurge {
 }
 
 impl DurablePurge {
-    /// Its number.
+    /// The purge's sequence number.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether this is the same rule on the same volumes, whatever its number.
+    /// Whether this is the same rule on the same volumes, with any sequence number.
     pub fn repeats(&self, other: &DurablePurge) -> bool {
         Arc::ptr_eq(&self.volumes, &other.volumes) && self.text == other.text
     }
 
-    /// Logs it on all volumes that are up. Waits for their disks.
+    /// Logs the purge on all volumes in service. Waits for their disks.
     ///
     /// # Errors
-    /// None of them has it.
+    /// No volume has logged the purge.
     pub fn log(&self) -> Result<(), NotDurable> {
         let DurablePurge {
             volumes,
@@ -75,7 +76,7 @@ impl DurablePurge {
         for volume in volumes.all() {
             match volume.log_purge(volumes.space, *number, text) {
                 Ok(()) => logged = true,
-                // It comes back empty.
+                // The volume will be empty when it returns to service.
                 Err(LogError::Out) => why = format!("volume {} is out", volume.name()),
                 Err(LogError::Full) => {
                     full.push(volume);
@@ -87,7 +88,7 @@ impl DurablePurge {
         if !logged {
             return Err(NotDurable(why));
         }
-        // What these hold must not outlive a purge that they don't know.
+        // The records of these volumes must not survive a purge that is not in their logs.
         for volume in full {
             volume.wipe("its purge log is full");
             let _ = volume.mark_purged(volumes.space, *number);
@@ -97,7 +98,7 @@ impl DurablePurge {
 }
 
 impl Store {
-    /// What makes a purge with this number last, where there are volumes.
+    /// The durable form of the purge with this number; `None` without volumes.
     pub fn durable_purge(
         &self,
         rule: &Rule,
@@ -116,10 +117,11 @@ impl Store {
         })
     }
 
-    /// Takes up volumes: what they have is found from now on, and purges that they know hold.
+    /// Starts to use volumes: their records are found from now on, and the purges in their logs are
+    /// in force.
     ///
     /// # Errors
-    /// They know more purges than there may be.
+    /// The logs contain more purges than the limit.
     pub fn set_volumes(self: &Arc<Self>, volumes: Option<Arc<Volumes>>) -> Result<(), Full> {
         if let Some(volumes) = &volumes {
             self.take_up(volumes)?;
@@ -132,8 +134,9 @@ impl Store {
         Ok(())
     }
 
-    /// Takes the place of a store of the same cache: what was purged there is purged here, whether it is
-    /// in the logs yet or not. To be told of volumes by `set_volumes`: those that one has miss nothing.
+    /// Takes over from an earlier store of the same cache, including all its purges, whether logged
+    /// or not. `set_volumes` must be called afterwards; the volumes of the earlier store have
+    /// missed no purge.
     pub fn succeed(&self, before: &Store) {
         self.purges.take_over(&before.purges);
         *self.volumes.write() = before.volumes();
@@ -143,16 +146,18 @@ impl Store {
         let (space, all) = (volumes.space, volumes.all());
         let logged = all.iter().filter_map(|volume| volume.purged_upto(space));
         let newest = logged.max().unwrap_or(0).max(self.purged_upto());
-        // What a volume of this store does not have in its log is being logged, or it would be out.
+        // A purge missing in the log of a volume is being logged now, since the volume would
+        // otherwise be out of service.
         let before = self.volumes();
         let knows = |new: &Arc<Volume>| {
             let old = before.iter().flat_map(|volumes| volumes.all());
             old.into_iter().any(|old| Arc::ptr_eq(old, new))
         };
         for volume in all.iter().filter(|volume| !knows(volume)) {
-            // Fetches from here on are younger than anything that is kept.
+            // Later fetches have greater numbers than all stored records.
             self.sequence.fetch_max(volume.sequence(), Ordering::SeqCst);
-            // One that never heard of this cache has nothing of it: it gets a mark before it does.
+            // A volume that does not know this cache has no records of it, and gets a mark before
+            // the first one.
             if volume.purged_upto(space).is_some_and(|upto| upto < newest) {
                 volume.wipe("it missed purges of a cache");
             }
@@ -163,7 +168,7 @@ impl Store {
             rules.extend(logged.map(|logged| (logged.number, logged.text)));
         }
         for (number, text) in rules {
-            // What can't be read may have been any purge.
+            // A rule that can't be decoded may have been any purge.
             let written = postcard::from_bytes(&text).unwrap_or(Written {
                 soft_ms: None,
                 rule: Rule::All,
@@ -174,9 +179,9 @@ impl Store {
         self.purges.restore_upto(newest);
         for volume in all.iter().filter(|volume| !knows(volume)) {
             match volume.mark_purged(space, newest) {
-                // One that is out begins with that mark when it is back.
+                // A volume out of service starts with that mark when it returns.
                 Ok(()) | Err(LogError::Out) => {}
-                // It begins with that mark.
+                // The empty volume starts with that mark.
                 Err(LogError::Full) => volume.wipe("its purge log is full"),
                 Err(error) => tracing::warn!(
                     "volume {}: can't note purges in its log: {error:?}",
@@ -187,11 +192,11 @@ impl Store {
         Ok(())
     }
 
-    /// Notes on all volumes that one is out, as if there had been a purge: if the program ends before
-    /// that one is back, it is found at the next start to have missed something. What was forgotten
-    /// there just before may not have been written, and what is forgotten meanwhile is not. Once for
-    /// each time that one is out; to be called by who sweeps, and before volumes are closed. Waits for
-    /// disks.
+    /// Logs on all volumes that one is out of service, as if there had been a purge. If the program
+    /// ends before that volume returns, the next start detects that the volume has missed
+    /// something: deletions just before the failure may not have been written, and later ones were
+    /// not. Called by the sweep, and before volumes are closed; has an effect once per failure.
+    /// Waits for disks.
     pub fn mark_absence(&self) {
         let Some(volumes) = self.volumes() else {
             return;
@@ -209,19 +214,19 @@ impl Store {
         }
         let moment = self.moment();
         for volume in volumes.all() {
-            // One that is out remembers it, too, for when it is back.
+            // A volume out of service remembers the mark for its return.
             let _ = volume.mark_purged(volumes.space, moment);
         }
     }
 
-    /// Nothing on volumes, or on the way there, is older than this.
+    /// A lower bound for the birth numbers of all records on volumes and in their queues.
     pub(in crate::store) fn oldest_on_disk(&self) -> u64 {
         let volumes = self.volumes();
         let oldest = volumes.iter().flat_map(|volumes| volumes.all());
         oldest.map(|v| v.oldest_born()).min().unwrap_or(u64::MAX)
     }
 
-    /// Purges up to this number are needed no more.
+    /// Declares purges up to this number obsolete.
     pub(in crate::store) fn drop_logged(&self, upto: u64) {
         if let Some(volumes) = self.volumes() {
             for volume in volumes.all() {
@@ -255,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_another_cache_uses_keeps_what_it_has() {
+    fn a_volume_keeps_its_records_when_another_cache_uses_it_too() {
         let folder = tempfile::tempdir().expect("a folder");
         let volumes = ["a", "b"].map(|name| volume_in(folder.path(), name));
         let store = store_on(&volumes[..1], &Options::default());
@@ -264,7 +269,7 @@ mod tests {
             .durable_purge(&Rule::All, None, number)
             .expect("volumes");
         durable.log().expect("a volume that is up");
-        // Another cache has something on the other one.
+        // Another cache has records on the other volume.
         let another = store_on(&[], &Options::default());
         let its = Volumes::new(&Options::default(), volumes[1..].to_vec(), 8);
         another.set_volumes(Some(its)).expect("few purges");
@@ -275,7 +280,8 @@ mod tests {
         store.set_volumes(Some(all)).expect("few purges");
         assert_eq!(records(&volumes[1]), 1);
         assert_eq!(volumes[1].purged_upto(7), Some(number));
-        // Without the cache it misses purges, and loses everything when it is used again.
+        // Without the cache, the volume misses purges, so it loses all records when it is used
+        // again.
         let one = Volumes::new(&Options::default(), volumes[..1].to_vec(), 7);
         store.set_volumes(Some(one)).expect("few purges");
         let number = store.purge(&Rule::All, false, 0).expect("room");
@@ -286,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_came_back_in_the_last_run_keeps_what_it_got() {
+    fn a_volume_that_returned_in_the_last_run_keeps_its_new_records() {
         let folder = tempfile::tempdir().expect("a folder");
         let sub = folder.path().join("sub");
         let open = || {
@@ -326,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_while_a_volume_is_out_or_just_before_does_not_come_back() {
+    fn records_deleted_while_a_volume_is_out_or_just_before_do_not_reappear() {
         let folder = tempfile::tempdir().expect("a folder");
         {
             let volumes = ["a", "b"].map(|name| volume_in(folder.path(), name));
@@ -350,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_succeeds_another_finds_volumes_that_are_just_taking_a_purge() {
+    fn a_succeeding_store_handles_volumes_that_are_logging_a_purge() {
         let folder = tempfile::tempdir().expect("a folder");
         let volumes = ["a", "b"].map(|name| volume_in(folder.path(), name));
         let old = store_on(&volumes, &both());

@@ -1,4 +1,4 @@
-//! What a volume keeps of a head: the object's key and its head, as bytes.
+//! The encoding of a head's record: the object's key and head as bytes.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -6,24 +6,25 @@ use serde::{Deserialize, Serialize};
 use crate::http::FieldBlock;
 use crate::store::head::{Head, Selected};
 
-/// One more whenever the fields below change: what is of another version is not read.
+/// Version of the encoding, increased whenever the fields below change. Other versions are not
+/// decoded.
 const VERSION: u8 = 2;
 
-/// An object's head, as it is kept.
+/// A decoded record of a head.
 pub struct Kept {
     /// The primary key's text.
     pub key: Bytes,
-    /// The number at which the object's first fetch began.
+    /// Number at which the object's first fetch began.
     pub born_seq: u64,
-    /// Bytes of a block of it.
+    /// Size of the object's blocks in bytes.
     pub block: u64,
-    /// The newest purge that its blocks are younger than.
+    /// All blocks of the object are newer than this purge.
     pub since: u64,
     /// The head.
     pub head: Head,
 }
 
-/// The same, in the order in which it is written.
+/// The same fields in the order in which they are encoded.
 #[derive(Serialize, Deserialize)]
 struct Written<'a> {
     version: u8,
@@ -65,7 +66,7 @@ struct WrittenBlock<'a> {
     lines: u32,
 }
 
-/// A head as bytes; `length`: that of all content, which may have become known at its end.
+/// Encodes a head; `length` is the complete length, which may have become known only at the end.
 pub fn encode(
     (key, born_seq): (&[u8], u64),
     (block, since): (u64, u64),
@@ -107,11 +108,11 @@ pub fn encode(
         joinable: head.joinable,
         generation: head.generation,
     };
-    // Nothing here can fail to be written into memory; if it did, an empty one is not read again.
+    // Encoding into memory can't fail. If it did, the empty result would not be decodable.
     postcard::to_stdvec(&written).unwrap_or_default()
 }
 
-/// A head from bytes; `None` if they are no such thing.
+/// Decodes a head; `None` if the bytes are invalid.
 pub fn decode(bytes: &[u8]) -> Option<Kept> {
     let (written, rest) = postcard::take_from_bytes::<Written<'_>>(bytes).ok()?;
     if written.version != VERSION || !rest.is_empty() || written.block == 0 {
@@ -193,20 +194,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(head in a_head(), key in ".{0,50}", born in any::<u64>()) {
+        fn an_encoded_head_is_decoded(head in a_head(), key in ".{0,50}", born in any::<u64>()) {
             let bytes = encode((key.as_bytes(), born), (1 << 20, 7), &head, head.length);
             let kept = decode(&bytes).expect("what was written");
             prop_assert_eq!(&kept.head, &head);
             prop_assert!(kept.head.fields.lines().eq(head.fields.lines()));
             prop_assert_eq!((&*kept.key, kept.born_seq), (key.as_bytes(), born));
-            // And nothing shorter is.
+            // No prefix can be decoded.
             for end in 0..bytes.len() {
                 prop_assert!(decode(&bytes[..end]).is_none());
             }
         }
 
         #[test]
-        fn whatever_the_bytes_are_they_are_read_or_not(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = decode(&bytes);
         }
     }

@@ -2,33 +2,33 @@
 
 use smallvec::SmallVec;
 
-/// How objects are spread over volumes.
+/// How objects are distributed over volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// There is one volume.
+    /// There is only one volume.
     #[default]
     Single,
-    /// Each object has one volume, by its key and the weights.
+    /// Each object is on one volume, chosen by its key and the weights.
     Hash,
-    /// The blocks of an object go round.
+    /// The blocks of an object are on all volumes in turn.
     Stripe,
     /// Each object is on two volumes.
     Mirror,
 }
 
-/// A way of spreading objects over volumes.
+/// A distribution of objects over volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// How.
+    /// Kind of the distribution.
     pub kind: Kind,
-    /// `Hash`: the volumes' shares, one for each; none: equal ones.
+    /// For `Hash`, the share of each volume; empty: equal shares.
     pub weights: Vec<u32>,
 }
 
 impl Placement {
-    /// The volumes, by number, that get a block of the object with this hash, among those that are
-    /// up: the first for reading, too. `block`: `None` for the head.
+    /// The numbers of the volumes in service that get a block (`None`: the head) of the object with
+    /// this hash. The first one is also used for reads.
     pub fn choose(&self, hash: u64, block: Option<u32>, up: &[bool]) -> SmallVec<[usize; 2]> {
         let count = up.len();
         if count == 0 {
@@ -44,7 +44,7 @@ impl Placement {
             Kind::Mirror => (hash % count as u64) as usize,
         };
         let copies = if self.kind == Kind::Mirror { 2 } else { 1 };
-        // Where one is out, the next one stands in.
+        // The next volume replaces one that is out of service.
         let order = (0..count).map(|step| (first + step) % count);
         order.filter(|&volume| up[volume]).take(copies).collect()
     }
@@ -52,7 +52,7 @@ impl Placement {
     fn weighed(&self, hash: u64, count: usize) -> usize {
         let weight = |volume| u64::from(self.weights.get(volume).copied().unwrap_or(1));
         let all: u64 = (0..count).map(weight).sum();
-        // The hash as a fraction of all weights.
+        // Scales the hash to the sum of all weights.
         let mut at = ((u128::from(hash) * u128::from(all)) >> 64) as u64;
         (0..count)
             .find(|&volume| match at.checked_sub(weight(volume)) {
@@ -91,14 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_shares() {
+    fn weights_determine_the_shares() {
         let counts = placed(Kind::Hash, &[3, 1], &[true, true]);
         assert!((74_000..76_000).contains(&counts[0]), "{counts:?}");
         assert_eq!(counts[0] + counts[1], 100_000);
     }
 
     #[test]
-    fn the_others_stand_in_for_one_that_is_out() {
+    fn other_volumes_replace_one_that_is_out_of_service() {
         assert_eq!(placed(Kind::Hash, &[], &[false, true]), [0, 100_000]);
         assert_eq!(placed(Kind::Single, &[], &[false]), [0]);
         let mirrored = placed(Kind::Mirror, &[], &[true, false, true]);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_blocks_of_an_object_go_round() {
+    fn the_blocks_of_an_object_are_placed_in_turn() {
         let stripe = Placement {
             kind: Kind::Stripe,
             weights: Vec::new(),

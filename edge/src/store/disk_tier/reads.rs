@@ -1,4 +1,4 @@
-//! Reading: bytes of an object that are on volumes come into memory, by claims as any others.
+//! Reads from volumes: bytes on volumes are claimed and read into pages, like bytes of an origin.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,43 +7,47 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::Volumes;
+use super::volumes::Volumes;
 use crate::ranges::Ranges;
-use crate::store::claims::Claim;
+use crate::store::claim::{CLAIMS_MAX, Claim};
 use crate::store::landing::Landing;
 use crate::store::object::{Object, Phase, State};
+use crate::store::object_store::Store;
 use crate::store::page::PAGE;
 use crate::store::pages::span;
 use crate::store::slots::Dropped;
-use crate::store::{Store, TableKey};
+use crate::store::table_key::TableKey;
 use crate::sys::buffer::Buffer;
 use crate::volume::{Id, Missing};
 
-/// Pages that are read at once: they are checked and sent while they are in the processor's cache.
+/// Number of pages read at once, so that they are still in the CPU's cache when they are verified
+/// and sent.
 const AT_ONCE: u64 = 4;
-/// Blocks that are looked up at once, which takes an object's lock for some microseconds.
+/// Number of blocks looked up at once, which holds the object's lock for some microseconds.
 const LOOKED_UP: u64 = 64;
-/// How long a volume that did not keep up is not asked for an object that the origin has, too.
+/// Time for which a slow volume is not read for an object that can also be fetched from the origin,
+/// in microseconds.
 const REST_US: u64 = 5_000_000;
-/// How often a read is tried where nobody else has what it brings.
+/// Number of attempts of a read if the bytes are available nowhere else.
 const TRIES: u32 = 4;
-/// How long to wait where too many other reads do.
+/// Pause before another attempt if too many other reads are queued.
 const BUSY: Duration = Duration::from_millis(100);
-/// For each so many riders of an object, one move passes before it is seen what all have passed.
+/// The bytes that all readers have passed are recomputed once per `riders / CROWD` moves of
+/// readers.
 const CROWD: usize = 4;
 
-/// One read of a part of a block, which has to be run.
+/// A read of a part of a block. The caller must run it.
 pub struct DiskRead {
     landing: Landing,
     volumes: Arc<Volumes>,
     id: Id,
-    /// The block's first byte.
+    /// Offset of the block's first byte.
     base: u64,
 }
 
 impl Store {
-    /// Claims what of the next wanted bytes is on volumes and not in memory: in the block where they
-    /// begin, and in the one behind it. The reads are to be run.
+    /// Claims those of the next wanted bytes that are on volumes and not in memory: in the block of
+    /// the first wanted byte and in the block after it. The caller must run the returned reads.
     pub fn claim_disk_reads(
         self: &Arc<Self>,
         object: &Arc<Object>,
@@ -92,17 +96,17 @@ impl Store {
 }
 
 impl State {
-    /// Whether bytes may come from volumes: also for those who still read what was superseded.
+    /// Whether bytes may be read from volumes. Also true for readers of a superseded object.
     fn may_read(&self) -> bool {
         matches!(self.phase, Phase::Open(_) | Phase::Retired) && !self.passes_through
     }
 
-    /// Whether the origin may bring what volumes don't.
+    /// Whether the origin may deliver bytes that the volumes can't.
     fn is_had_elsewhere(&self) -> bool {
         self.joinable && matches!(self.phase, Phase::Open(_))
     }
 
-    /// The id of a block, if it is on volumes.
+    /// The id of a block if it is on volumes.
     fn block_on_disk(&self, number: u64, length: u64) -> Option<Id> {
         let disk = self.disk.as_ref()?;
         let bytes = disk.range_of(number, length);
@@ -110,7 +114,7 @@ impl State {
         there.then(|| disk.block_id(number)).flatten()
     }
 
-    /// Claims the pages of a range, as far as their bytes neither are in memory nor claimed.
+    /// Claims the pages of a range whose bytes are neither in memory nor claimed.
     fn claim_reads(
         &mut self,
         wanted: Range<u64>,
@@ -123,7 +127,7 @@ impl State {
         let free = self.lacking_in_memory(hull);
         let claims: SmallVec<[Claim; 2]> = free
             .into_iter()
-            .take(super::super::CLAIMS_MAX.saturating_sub(self.claims.len()))
+            .take(CLAIMS_MAX.saturating_sub(self.claims.len()))
             .map(|free| Claim {
                 id: next_id(),
                 at: free.start,
@@ -140,8 +144,9 @@ impl State {
 }
 
 impl Store {
-    /// A request begins to read an object. What it gets from volumes stays in memory only if it was
-    /// asked for so lately that it would still be there; else it would drive out what is in use.
+    /// Called when a request begins to read an object. Bytes read from volumes stay in memory only
+    /// if the object was requested so recently that it would still be in memory; otherwise they
+    /// would evict objects in use.
     pub fn begin_ride(&self, object: &Object) {
         let mut state = object.lock();
         let Some(disk) = &mut state.disk else {
@@ -157,21 +162,21 @@ impl Store {
 }
 
 impl State {
-    /// Whether pages that come from volumes are to go again.
+    /// Whether pages read from volumes are dropped after use.
     pub(in crate::store) fn is_passing(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| disk.passing)
     }
 
-    /// Takes out the pages that came from volumes and that no claim and no reader is in or comes to
-    /// soon. Who comes to them later reads them again: else a fast reader would have all of an object
-    /// stay in memory for a slow one.
+    /// Removes the pages that were read from volumes and that no claim and no reader needs soon.
+    /// Readers that reach them later read them again. Otherwise a fast reader would keep the whole
+    /// object in memory for a slow one.
     pub(in crate::store) fn pass_on(&mut self) -> Dropped {
         let mut passed = Dropped::new();
         let riders = self.riders.len();
         let Some(disk) = self.disk.as_mut().filter(|disk| !disk.transient.is_empty()) else {
             return passed;
         };
-        // A crowd would look at itself at every step.
+        // With many riders, recomputing at every move would be too expensive.
         disk.moves += 1;
         if disk.moves * CROWD <= riders {
             return passed;
@@ -191,7 +196,7 @@ impl State {
         passed
     }
 
-    /// The pages that claims bring, and those that readers are in or come to within so many bytes.
+    /// The pages of all claims, and those that readers need within the next `soon` bytes.
     fn needed_soon(&self, soon: u64) -> Ranges {
         let length = self.length.unwrap_or(u64::MAX);
         let riders = self.riders.iter().map(|(_, rider)| rider);
@@ -209,11 +214,11 @@ impl State {
 }
 
 impl DiskRead {
-    /// Reads what was claimed. What can't be had is claimed no longer, and known not to be there.
+    /// Reads the claimed bytes. Bytes that can't be read are released and recorded as missing.
     pub async fn run(self, now_us: impl Fn() -> u64) {
         let object = self.landing.object().clone();
         self.bring(now_us).await;
-        // Whoever wanted it may be gone.
+        // The reader that wanted the bytes may have left.
         let passed = object.lock().pass_on();
         drop(passed);
     }
@@ -243,12 +248,13 @@ impl DiskRead {
             if self.landing.take_in(buffers, now_us()).is_err() {
                 return self.landing.put_down();
             }
-            // Whoever waits sends it on while it is in the processor's cache.
+            // Lets waiting readers send the bytes while they are in the CPU's cache.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Reads, and tries again where nobody else has these bytes and someone waits for them.
+    /// Reads, with several attempts if the bytes are available nowhere else and a reader waits for
+    /// them.
     async fn read_patiently(&self, pages: Range<u64>) -> Result<Vec<Buffer>, Missing> {
         let mut tries = 1;
         loop {
@@ -269,7 +275,7 @@ impl DiskRead {
         }
     }
 
-    /// Reads these pages of the object from one of the volumes that have them.
+    /// Reads these pages from one of the volumes that have them.
     async fn read(&self, pages: Range<u64>) -> Result<Vec<Buffer>, Missing> {
         let length = self.landing.object().length().unwrap_or(0);
         let mut why = Missing::Gone;
@@ -284,7 +290,8 @@ impl DiskRead {
                     Ok(buffers) => return Ok(buffers),
                     Err(missing) => why = missing,
                 }
-                // It may have been written again elsewhere, before its segment went.
+                // The record may have been written again elsewhere before its segment was
+                // reclaimed.
                 let is_gone = matches!(why, Missing::Gone);
                 let elsewhere = volume.find(&self.id).filter(|other| *other != found);
                 next = elsewhere.filter(|_| is_gone);
@@ -293,7 +300,8 @@ impl DiskRead {
         Err(why)
     }
 
-    /// It can't be had from any volume now. What nobody waits for may be had when someone does.
+    /// Records that the bytes can't be read from any volume now. Bytes without a waiting reader may
+    /// be tried again later.
     fn miss(self, why: Missing, now_us: u64) {
         let object = self.landing.object().clone();
         let (table_key, store) = (self.landing.table_key(), self.landing.store().clone());
@@ -313,7 +321,7 @@ impl DiskRead {
         let lost = !state.joinable && (gone || awaited);
         drop(state);
         if lost {
-            // Nobody can bring the rest of it: it is fetched anew.
+            // No source has the rest of the object, so it is fetched again from the origin.
             store.withdraw(table_key, &object);
             object.retire();
             if gone {
@@ -337,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_does_not_keep_up_is_asked_again_later() {
+    fn a_slow_volume_is_read_again_later() {
         let (_folder, volumes, store) = with_one_volume();
         let object = kept_whole(&store, &volumes, 1 << 20);
         let rider = object.reader(0);
@@ -345,7 +353,7 @@ mod tests {
         assert!(!object.has(0..1), "the origin is to be asked");
         let claim = |now_us| store.claim_disk_reads(&object, table_key(1), 0..PAGE, now_us);
         assert!(claim(7 + REST_US - 1).is_empty());
-        // What the origin brings meanwhile is not written a second time.
+        // Bytes fetched from the origin meanwhile are not written a second time.
         let block = 0..128 << 10;
         assert!(
             object
@@ -359,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_else_has_is_given_up_only_if_someone_waits_for_it() {
+    fn bytes_available_nowhere_else_are_given_up_only_if_a_reader_waits() {
         let (_folder, volumes, store) = with_one_volume();
         bring(&store, 1, versioned(300_000, 0), 0..300_000);
         flush(&volumes);
@@ -375,7 +383,7 @@ mod tests {
         only_read(&store, &object, 0).miss(Missing::Slow, 0);
         assert!(!store.holds(table_key(1), &object) && object.is_retired());
         assert!(store.is_on_disk(1), "its head is still there");
-        // Others may have what they come to.
+        // Other readers may still get the bytes that they reach.
         assert!(!object.has(0..1) && object.has(290_000..300_000));
         drop(rider);
     }

@@ -1,8 +1,7 @@
-//! Recalling: the head of an object that is not in memory is read from a volume, and the object put
-//! into the table as it was.
+//! Recall: reads the head of an object from a volume and puts the object into the table.
 //!
-//! While that goes on, a placeholder stands in the table, so that all who ask wait for one read.
-//! They look again when it is over.
+//! Meanwhile a placeholder is in the table, so that all requests wait for one read. Afterwards they
+//! are looked up again.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -11,43 +10,47 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{At, DiskCopy, LOOKED_UP, Volumes, meta, tag_of, written};
+use super::disk_copy::{DiskCopy, LOOKED_UP};
+use super::meta;
+use super::volumes::{At, Volumes, tag_of, written};
+use crate::store::claims::Seen;
 use crate::store::landing::Landing;
 use crate::store::object::{Abandoned, Object};
+use crate::store::object_store::Store;
 use crate::store::page::{PAGE, Page};
-use crate::store::pages::PageState;
-use crate::store::{Seen, Store, TableKey};
+use crate::store::slots::PageState;
+use crate::store::table_key::TableKey;
 use crate::sys::buffer::Buffer;
 use crate::volume::{Found, HeadRead, Id, Missing, Volume};
 
-/// A head that is to be read; it has to be run.
+/// A read of a head. The caller must run it.
 pub struct Recall {
     landing: Landing,
     volumes: Arc<Volumes>,
     heads: SmallVec<[At; 2]>,
 }
 
-/// What became of one head.
+/// The result for one head.
 enum Met {
-    /// Its object is in the table.
+    /// The object is in the table.
     Restored,
-    /// It is of no use, and forgotten; another may be.
+    /// The head is unusable and was deleted; another one may be usable.
     Useless,
-    /// By now it lies elsewhere, or is gone: it is to be looked for again.
+    /// The record has been moved or deleted, so it must be looked up again.
     Moved,
-    /// It can't be had now.
+    /// The head can't be read now.
     Failed,
 }
 
 impl Store {
-    /// Whether volumes have anything of this key.
+    /// Whether volumes have a head of this key.
     pub fn is_on_disk(&self, primary: u128) -> bool {
         let volumes = self.volumes();
         volumes.is_some_and(|volumes| !volumes.heads(primary).is_empty())
     }
 
-    /// Begins to recall what a request for this place may be given, if volumes have it.
-    /// `placeholder` is a new object that stands there, marked as such.
+    /// Begins to recall an object that may answer a request with this table key, if volumes have
+    /// one. `placeholder` is a new object in the table, marked as a placeholder.
     pub fn recall(
         self: &Arc<Self>,
         placeholder: &Arc<Object>,
@@ -56,13 +59,13 @@ impl Store {
     ) -> Option<Recall> {
         let volumes = self.volumes()?;
         let mut heads = volumes.heads(table_key.primary);
-        // As long as no Vary names are known, any of them may be the one, or tells the names: the newest
-        // has those that are in force.
+        // While no Vary names are known, any head may match or contain the names. The newest head
+        // contains the names in force.
         if self.enter(table_key.primary, |locked| locked.vary().is_some()) {
             heads.retain(|(_, found)| found.tag == tag_of(table_key.variant));
         }
         heads.sort_by_key(|(_, found)| Reverse(written(found)));
-        // Its other copies behind it.
+        // Other copies of this head come after it.
         let newest = heads.first()?.1.tag;
         heads.sort_by_key(|(_, found)| found.tag != newest);
         let whole = |_: &Seen<'_>| (smallvec::smallvec![0..u64::MAX], ());
@@ -76,14 +79,14 @@ impl Store {
 }
 
 impl Store {
-    /// Counts a head that a volume had.
+    /// Counts a head found on a volume.
     fn count_recalled(&self, read: &HeadRead) {
         let bytes = (read.meta.len() + read.data.len()) as u64;
         self.volume_hits.fetch_add(1, Ordering::Relaxed);
         self.volume_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A placeholder is of no use: who waits looks again.
+    /// Removes a placeholder; waiting requests are looked up again.
     pub fn give_up_recall(self: &Arc<Self>, table_key: TableKey, placeholder: &Arc<Object>) {
         self.withdraw(table_key, placeholder);
         placeholder.retire();
@@ -91,7 +94,7 @@ impl Store {
 }
 
 impl Recall {
-    /// Reads the head. Who waits looks again when this is over.
+    /// Reads the head. Afterwards, waiting requests are looked up again.
     pub async fn run(self) {
         let table_key = self.landing.table_key();
         let mut slow = None;
@@ -102,7 +105,7 @@ impl Recall {
             let (volume, space) = (&self.volumes.volumes[number], self.volumes.space);
             let read = match volume.read_head(found, space, table_key.primary).await {
                 Ok(read) => read,
-                // It is forgotten by now.
+                // The record has already been deleted.
                 Err(Missing::Gone | Missing::Damaged) => continue,
                 Err(_) => {
                     slow = Some(found.tag);
@@ -125,7 +128,7 @@ impl Recall {
             }
         }
         match slow {
-            // Who waits does not try that again.
+            // Waiting requests do not try the volume again.
             Some(_) => self.landing.fail(Arc::new(Abandoned)),
             None => self.landing.give_back(),
         }
@@ -180,7 +183,8 @@ impl Recall {
         }
     }
 
-    /// Puts a restored object, and what it weighs, into the table, if its head is still where it was.
+    /// Puts a restored object with its charge into the table, if the head is still at the same
+    /// location.
     fn put(
         &self,
         volume: &Volume,
@@ -194,7 +198,8 @@ impl Recall {
             if !locked.holds(from.variant, placeholder) {
                 return Met::Failed; // it was taken out meanwhile
             }
-            // Before it is seen that the volume has it yet: when it has not, rules about it may go.
+            // Checked before the volume's index, because a rule about this record may be dropped
+            // once the index no longer contains the record.
             let purged = store.purges.judge(primary, &object);
             let Some(head) = object.head() else {
                 return Met::Failed;
@@ -223,7 +228,7 @@ impl Recall {
 }
 
 impl Store {
-    /// An object as it was; with what it weighs. `None`: there is no room for it.
+    /// The object with its charge; `None` if there is no memory for it.
     fn restored(
         &self,
         key: Bytes,
@@ -266,7 +271,7 @@ mod tests {
     use crate::store::tests::{content, table_key};
 
     #[test]
-    fn a_head_that_moved_while_it_was_read_is_looked_for_again() {
+    fn a_head_that_moved_during_its_read_is_looked_up_again() {
         let (_folder, volumes, store) = with_one_volume();
         let put = || {
             bring(&store, 1, versioned(5000, 9), 0..5000);

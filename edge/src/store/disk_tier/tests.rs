@@ -3,12 +3,16 @@
 use std::path::Path;
 use std::time::Duration;
 
+use std::ops::Range;
+
+use super::volumes::tag_of;
 use super::*;
 use crate::store::object::Phase;
+use crate::store::table_key::VARIANTS_MAX;
 use crate::store::tests::{content, head, table_key};
 use crate::store::{Landing, Next, Options as StoreOptions, Progress, Reader, Rule, Seen};
 use crate::sys::Clock;
-use crate::volume;
+use crate::volume::{self, Volume};
 
 const MIB: u64 = 1 << 20;
 const KEY: &[u8] = b"key";

@@ -1,17 +1,18 @@
-//! What is in use in memory, as volumes have to know: what nobody uses goes when the log comes round.
+//! Reports to volumes which records are in use in memory. Unused records are dropped when their
+//! segment is reclaimed.
 
 use std::sync::atomic::Ordering;
 
-use crate::store::Store;
 use crate::store::object::Object;
+use crate::store::object_store::Store;
 use crate::volume::{Id, Witness};
 
-/// Blocks of one object that are told to be in use when it leaves memory, at most.
+/// Maximum number of blocks of one object reported as used when it leaves memory.
 const TOUCHED: usize = 256;
 
 impl Object {
-    /// It leaves memory: if it was asked for there, volumes are told that what they have of it is in
-    /// use, which they can't have seen.
+    /// Called when the object leaves memory. If it was requested there, its records on volumes
+    /// count as used, which the volumes could not see.
     pub(in crate::store) fn note_use(&self) {
         if !self.used.load(Ordering::Relaxed) {
             return;
@@ -42,7 +43,7 @@ impl Witness for Store {
 }
 
 impl Store {
-    /// Whether anything of this key is in memory.
+    /// Whether any object of this key is in memory.
     fn is_in_memory(&self, primary: u128) -> bool {
         let shard = self.shard(primary).lock();
         shard.entries.contains_key(&primary)

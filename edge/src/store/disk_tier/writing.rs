@@ -1,36 +1,39 @@
-//! Writing: what of an object is handed to its volumes, and when.
+//! Writes to volumes: which parts of an object are queued, and when.
 //!
-//! A block is handed over when all of it has come, a head with the first block, or with the end
-//! where others can't bring what is missing. Until it is written it stays in memory, so that what
-//! waits is served like anything else.
+//! A block is queued when it is complete; the head is queued with the first block, or at the end of
+//! the response if the object can't be completed by other fetches. Queued parts stay in memory
+//! until they are written.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{DiskCopy, Volumes, meta};
+use super::disk_copy::DiskCopy;
+use super::meta;
+use super::volumes::Volumes;
 use crate::store::head::Head;
 use crate::store::object::{Object, Phase, State};
+use crate::store::object_store::Store;
 use crate::store::page::PAGE;
-use crate::store::{Store, TableKey};
+use crate::store::table_key::TableKey;
 use crate::volume::{Content, Id, RecordSource, Volume};
 
-/// About what a head takes while it waits.
+/// Approximate size of a queued head in bytes.
 const HEAD_BYTES: u64 = 1024;
-/// Blocks handed over at once at most; more would not fit into any queue.
+/// Maximum number of blocks queued at once; more would not fit into any queue.
 const AT_ONCE: usize = 256;
 
-/// What is to be written of an object.
+/// A part of an object to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
-    /// Its head; all of its content, where that is small.
+    /// The head, with the content of a small object.
     Head,
     /// One block.
     Block(u64, Range<u64>),
 }
 
-/// One record that waits to be written.
+/// A record in the write queue.
 struct PendingWrite {
     store: Arc<Store>,
     volume: Arc<Volume>,
@@ -108,8 +111,9 @@ impl PendingWrite {
         if self.what != What::Head {
             return;
         }
-        // Not written: the head that it was to replace says what does not hold any more. Written, but
-        // taken out meanwhile: it does not hold itself, unless that is another's by now.
+        // If the record was not written, an older head on the volume is obsolete. If the record was
+        // written but the object has left the table meanwhile, the record itself is obsolete,
+        // unless it belongs to another object by now.
         let obsolete = match self.store.holds(self.table_key, &self.object) {
             true => !written,
             false => written && !self.store.another_head_is_written(self.table_key),
@@ -127,7 +131,7 @@ impl Drop for PendingWrite {
 }
 
 impl DiskCopy {
-    /// A record was written, or was not.
+    /// Records whether a queued record was written.
     fn settle(&mut self, what: &What, written: bool) {
         match what {
             What::Head => self.head &= written,
@@ -144,12 +148,12 @@ impl DiskCopy {
         }
     }
 
-    /// Whether volumes have any of its blocks, which nobody finds without its head.
+    /// Whether volumes have any of the object's blocks, which can't be found without the head.
     fn has_any(&self) -> bool {
         !self.there.is_empty() || !self.aside.is_empty()
     }
 
-    /// Whether this block need not be handed over: it waits, or is there.
+    /// Whether this block is queued or on volumes.
     pub(super) fn has(&self, range: &Range<u64>) -> bool {
         let is_there = self.there.covers(range) || self.aside.covers(range);
         is_there || self.queued.iter().any(|queued| queued == range)
@@ -157,7 +161,7 @@ impl DiskCopy {
 }
 
 impl State {
-    /// What is to be handed over, now that bytes of this range have come.
+    /// The parts to queue now that bytes of this range have arrived.
     fn due(&mut self, come: &Range<u64>) -> SmallVec<[What; 2]> {
         let mut due = SmallVec::new();
         let complete = self.is_complete();
@@ -183,7 +187,7 @@ impl State {
                 due.push(What::Block(number, range));
             }
         }
-        // What others can't complete is of no use before it is all there.
+        // An object that other fetches can't complete is useful only as a whole.
         let useful = complete || head.joinable && !due.is_empty();
         if useful && !disk.head {
             disk.head = true;
@@ -192,7 +196,7 @@ impl State {
         due
     }
 
-    /// The bytes of a range as the pages they are in; `None` if one of them is not there, or not full.
+    /// The pages of a range; `None` if a page is missing or not full.
     fn pieces(&self, range: Range<u64>) -> Option<SmallVec<[bytes::Bytes; 16]>> {
         let mut pieces = SmallVec::new();
         let mut at = range.start;
@@ -210,8 +214,8 @@ impl State {
 }
 
 impl Store {
-    /// Hands over to volumes what is due, now that bytes of this range have come. Never waits: what
-    /// the volumes have no room for is not written.
+    /// Queues the parts that are due now that bytes of this range have arrived. Never waits: parts
+    /// that do not fit into the queue are not written.
     pub(in crate::store) fn enqueue_writes(
         self: &Arc<Self>,
         table_key: TableKey,
@@ -230,7 +234,7 @@ impl Store {
         }
     }
 
-    /// Whether what stands here has handed its own head over.
+    /// Whether the object in the table has queued a head of its own.
     fn another_head_is_written(self: &Arc<Self>, table_key: TableKey) -> bool {
         let all = self.enter(table_key.primary, |locked| locked.all());
         let mut here = all
@@ -239,7 +243,7 @@ impl Store {
         here.any(|(_, object)| object.lock().disk.as_ref().is_some_and(|disk| disk.head))
     }
 
-    /// The object has another head: that is kept from now on.
+    /// Queues the object's new head.
     pub(in crate::store) fn enqueue_head(
         self: &Arc<Self>,
         table_key: TableKey,
@@ -260,7 +264,7 @@ impl Store {
         self.hand_over(&volumes, table_key, object, What::Head);
     }
 
-    /// It was asked for again: now it may be written, and what of it has come is handed over.
+    /// Admits an object that was requested again, and queues the parts that have arrived.
     pub(in crate::store) fn admit(self: &Arc<Self>, table_key: TableKey, object: &Arc<Object>) {
         let mut state = object.lock();
         let Some(disk) = &mut state.disk else {
@@ -325,12 +329,12 @@ impl Store {
                 born_seq: object.born_seq,
                 told: false,
             });
-            // Given back, it is dropped, which tells the object.
+            // A record that the queue returns is dropped, which notifies the object.
             let _ = volumes.volumes[number].put(pending);
         }
     }
 
-    /// Whether a purge covers an object, so that it is not to be written.
+    /// Whether a purge covers an object, so that it must not be written.
     fn is_gone(&self, primary: u128, object: &Object, head: &Head) -> bool {
         !self.purges.is_settled(object) && self.purges.covers(primary, object, head)
     }

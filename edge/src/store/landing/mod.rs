@@ -1,4 +1,5 @@
-//! A flight's end at the store: takes bytes in, finds room for them, tells the readers.
+//! A landing: a flight's access to the object that it fills. It writes bytes, makes room for them,
+//! and wakes the readers.
 
 mod taking;
 
@@ -6,28 +7,31 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::store::claims::{Claim, NotOurs};
+use crate::reason::Reason;
+use crate::store::claim::{Claim, NotOurs};
 use crate::store::head::Head;
 use crate::store::ledger::Charge;
+use crate::store::locked::Locked;
 use crate::store::object::{Abandoned, Failure, Object};
+use crate::store::object_store::Store;
 use crate::store::page::{PAGE, Page};
-use crate::store::purges::Birth;
-use crate::store::{Locked, Store, TableKey};
+use crate::store::purges::births::Birth;
+use crate::store::table_key::TableKey;
 
 /// Readers are woken once per this much progress, and whenever the flight pauses.
 const ANNOUNCE: u64 = 64 << 10;
 
-/// Brings an object's bytes from one place on. The only writer of what it has claimed. Dropped
-/// without `land` or `fail`, it fails as abandoned, so that nobody waits for ever.
+/// Fills one claim of an object. The only writer of the claimed bytes. If it is dropped without
+/// `land` or `fail`, it fails as abandoned, so that no reader waits forever.
 pub struct Landing {
     store: Arc<Store>,
     object: Arc<Object>,
     table_key: TableKey,
     id: u64,
     at: u64,
-    /// Where the claim ended when it was last looked at; it may have been cut since.
+    /// The end of the claim when it was last read; it may have been cut since.
     end: u64,
-    /// Bytes of the response that come before the claim.
+    /// Bytes of the response before the claim, to be skipped.
     skip: u64,
     page: Option<(u64, Arc<Page>)>,
     reserve: Option<Reserve>,
@@ -35,27 +39,27 @@ pub struct Landing {
     passes_through: bool,
     over: bool,
     born_seq: u64,
-    /// As long as its head may have to be checked against purges.
+    /// Held while the head may still have to be checked against purges.
     birth: Option<Birth>,
-    /// What comes is handed over to volumes in pieces of so many bytes, if at all.
+    /// Size of the pieces in which bytes are queued for volumes; `None`: they are not.
     write_block: Option<u64>,
-    /// All before this was.
+    /// Bytes before this have been queued.
     enqueued_upto: u64,
 }
 
-/// Room made beforehand.
+/// Memory reserved beforehand.
 struct Reserve {
     charge: Charge,
-    /// The end of what it is for.
+    /// The end of the bytes that it is reserved for.
     until: u64,
 }
 
-/// How far a flight is.
+/// A flight's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It has more to bring.
+    /// The claim has more bytes to come.
     More,
-    /// All of its claim is there, whatever else the origin sends.
+    /// All bytes of the claim are there, whatever else the origin sends.
     Done,
 }
 
@@ -87,78 +91,78 @@ impl Landing {
         }
     }
 
-    /// What it brings is to be kept on volumes.
+    /// Sets the size of the pieces in which bytes are queued for volumes.
     pub(super) fn with_write_block(mut self, block: Option<NonZeroU32>) -> Landing {
         self.write_block = block.map(|block| u64::from(block.get()));
         self
     }
 
-    /// The sequence number at which its fetch began: that of the heads it brings.
+    /// The sequence number at which the fetch began. Heads of its response carry it.
     pub fn born_seq(&self) -> u64 {
         self.born_seq
     }
 
-    /// A new object for what this fetch brings, which turned out to be another version: it is no
-    /// younger than the fetch. `None`: there is no room for it.
+    /// Creates an object for the response of this fetch, which turned out to be another version.
+    /// The object is as old as the fetch. `None` if there is no room.
     pub fn successor(&self) -> Option<Arc<Object>> {
         let birth = self.birth.clone().unwrap_or_else(|| self.store.birth());
         self.store.create_at(&self.object.key, birth)
     }
 
-    /// The store that it fills an object of.
+    /// The store.
     pub(super) fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
-    /// The object that is filled.
+    /// The object.
     pub fn object(&self) -> &Arc<Object> {
         &self.object
     }
 
-    /// Where its object stands in the table.
+    /// The object's key in the table.
     pub fn table_key(&self) -> TableKey {
         self.table_key
     }
 
-    /// Its object was filed under another variant.
+    /// Sets the key, after the object was filed under another variant.
     pub fn set_table_key(&mut self, table_key: TableKey) {
         self.table_key = table_key;
     }
 
-    /// What it has still to bring; `u64::MAX` as an end that is not known.
+    /// The bytes still to be added; the end is `u64::MAX` if it is unknown.
     pub fn range(&self) -> Range<u64> {
         self.object.claimed(self.id)
     }
 
-    /// Whether some reader's next byte lies in the first page of what it has still to bring.
+    /// Whether a reader's next byte lies at the beginning of the bytes still to be added.
     pub fn is_awaited(&self) -> bool {
         self.object.awaits(self.id)
     }
 
-    /// Makes the head known. Riders wake. `sparse`: the bytes are accounted and evicted by block,
-    /// if the head says that they can be had again.
+    /// Makes the head known, and wakes riders. `sparse`: bytes are accounted and evicted by block,
+    /// if the head says that they can be fetched again.
     pub fn open(&self, head: Arc<Head>, charge: Charge, sparse: bool) {
         self.weigh(None, charge.bytes() as i64);
         let block = self.store.block().filter(|_| sparse);
         let disk = self.store.disk_copy(&self.object, self.table_key, &head);
-        // With the shard locked, so that nobody who looked it up without a head meets this one
-        // before it was checked against purges.
+        // The shard is locked, so that a request that found the object without a head sees it only
+        // after the check against purges.
         let open = |_: &mut Locked<'_>| self.object.open(head, charge, block, disk);
         self.store.enter(self.table_key.primary, open).wake();
     }
 
-    /// Puts the head of a later response of the same version in the place of the one that is there
-    /// (RFC 9111 3.4).
+    /// Replaces the head by that of a later response of the same version (RFC 9111 3.4).
     pub fn renew(&self, head: Arc<Head>, charge: Charge) {
         self.store.renew(self.table_key, &self.object, head, charge);
     }
 
-    /// The response's head is accepted; its content is `content` of the representation, with
-    /// `u64::MAX` for an end that is not known. The first flight of an object claims just that from
-    /// now on. Any other claims what of it lies in its claim, and `write` skips what comes before.
+    /// Accepts the response's head. `content` is the range of the representation that it contains,
+    /// with `u64::MAX` for an unknown end. The first flight of an object claims exactly this range
+    /// from now on. Every other flight claims its overlap with this range, and `write` skips the
+    /// bytes before.
     ///
     /// # Errors
-    /// The content has nothing of the claim.
+    /// The response contains nothing of the claim.
     pub fn accept(&mut self, content: Range<u64>, now_us: u64) -> Result<(), NotOurs> {
         let from = content.start;
         let met = self
@@ -173,47 +177,47 @@ impl Landing {
         Ok(())
     }
 
-    /// Lets the claim end at `end`, if not before.
+    /// Ends the claim at `end` at the latest.
     pub fn shorten(&mut self, end: u64) {
         let end = self.object.shorten(self.id, end);
         self.ends_at(end);
     }
 
-    /// Lets the claim go on to the next byte that is there or claimed by another flight, or to the
-    /// end. What was reserved does not grow with it: `reserve` does that.
+    /// Extends the claim to the next byte that is there or claimed by another flight, or to the end
+    /// of the content. The reserved memory does not grow: `reserve` does that.
     pub fn extend(&mut self) {
         self.page = None; // where the claim ended, the page may have been evicted
         self.end = self.object.extend(self.id);
     }
 
-    /// Makes room for all of the claim, whose end must be known, so that the fill can't get stuck
-    /// in the middle. What is left of it when the flight ends is given back.
+    /// Reserves memory for all of the claim, whose end must be known, so that the fetch can't stall
+    /// halfway. Unused memory is released when the flight ends.
     ///
     /// # Errors
-    /// The word for why there is none.
-    pub fn reserve(&mut self) -> Result<(), &'static str> {
+    /// The reason why there is none.
+    pub fn reserve(&mut self) -> Result<(), Reason> {
         if !self.store.holds(self.table_key, &self.object) {
-            // Out of the table it can't be evicted: its readers carry it along with them.
+            // Outside the table the object can't be evicted: its readers keep it.
             self.store
                 .shed(self.table_key, &self.object, u64::MAX, true);
         }
         let more = match self.unreserved() {
             0 => self.store.ledger.charge_anyway(0),
-            lacking => self.store.make_room(lacking).ok_or("no-room")?,
+            lacking => self.store.make_room(lacking).ok_or(Reason::NoRoom)?,
         };
         self.put_by(more);
         Ok(())
     }
 
-    /// Lets the claim end with its first page, and charges that in any case: for a reader that
-    /// waits, so that a full ledger can't stop a response that is under way. Only for objects whose
-    /// bytes can be had again.
+    /// Ends the claim with its first page, and charges that page even beyond the limit: a full
+    /// ledger can't stop a response that a reader waits for. Only for objects whose bytes can be
+    /// fetched again.
     pub fn reserve_least(&mut self) {
         self.shorten((self.at / PAGE * PAGE).saturating_add(PAGE));
         let lacking = self.unreserved();
         let more = self.store.make_room(lacking).unwrap_or_else(|| {
-            // What others read and fetch is all there is. This object gives up so much of what is
-            // not needed at this moment.
+            // All memory is in use by readers and flights. The object gives up as many bytes that
+            // are not needed at this moment.
             self.store
                 .shed(self.table_key, &self.object, lacking, false);
             self.store.ledger.charge_anyway(lacking)
@@ -221,9 +225,9 @@ impl Landing {
         self.put_by(more);
     }
 
-    /// Makes room for the claim, for less of it where the store has too little: in the end a page,
-    /// which who waits for it gets in any case. Whether there is any: what nobody waits for yet gets
-    /// none.
+    /// Reserves memory for the claim, or for less of it if the store has too little: at least for
+    /// one page. A flight with a waiting reader always gets this page; a flight without one may get
+    /// none. Returns whether there is memory.
     pub fn make_room(&mut self) -> bool {
         let Range { start, end } = self.range();
         if end == u64::MAX {
@@ -244,7 +248,7 @@ impl Landing {
         true
     }
 
-    /// What has to be charged yet for all of the claim.
+    /// The bytes to charge in addition, for all of the claim.
     fn unreserved(&mut self) -> u64 {
         let end = self.range().end; // it may have been cut meanwhile
         self.ends_at(end);
@@ -272,7 +276,7 @@ impl Landing {
         }
     }
 
-    /// The claim ends here: what was reserved for more is given back.
+    /// Ends the claim here, and releases what was reserved beyond.
     fn ends_at(&mut self, end: u64) {
         if end >= self.end {
             self.end = end;
@@ -287,7 +291,7 @@ impl Landing {
         }
     }
 
-    /// All bytes are there.
+    /// Ends the flight: all bytes are there.
     pub fn land(mut self) {
         let end = self.object.claimed(self.id).end;
         if end != u64::MAX && end != self.at {
@@ -299,21 +303,21 @@ impl Landing {
         self.enqueue_writes(true);
     }
 
-    /// The response can't be shared: until then (Unix ms) requests for this key go forward on
-    /// their own, without waiting for one another. For the first flight of an object.
-    pub fn refuse(mut self, word: &'static str, until_ms: u64) {
+    /// Ends the flight: the response must not be shared. Until then (Unix ms) requests for this key
+    /// are forwarded without waiting for one another. For the first flight of an object.
+    pub fn refuse(mut self, reason: Reason, until_ms: u64) {
         self.over = true;
-        self.object.refuse(self.id, word, until_ms);
+        self.object.refuse(self.id, reason, until_ms);
     }
 
-    /// It is over; the id of its claim.
+    /// Marks the landing as over. Returns the id of its claim.
     pub(super) fn end(&mut self) -> u64 {
         self.over = true;
         self.id
     }
 
-    /// The flight failed: its claim is given up. What it brought stays if others may bring the
-    /// rest; else the object is not offered to anyone any more.
+    /// Fails the flight: its claim is given up. The added bytes stay if other flights may add the
+    /// rest; otherwise the object is withdrawn from the table.
     pub fn fail(mut self, failure: Failure) {
         self.give_up(failure);
     }
@@ -326,14 +330,15 @@ impl Landing {
         self.object.fail(self.id, failure);
     }
 
-    /// Its claim is given up, and that is all: others may bring its bytes, or come to terms without.
+    /// Gives up the claim without any other effect: other flights may add its bytes.
     pub(in crate::store) fn put_down(mut self) {
         self.over = true;
         self.object.give_back(self.id);
     }
 
-    /// Its claim is given up, which counts as no failure: those who wait for it ask anew. What it
-    /// brought stays as for `fail`. An object without a head is retired: it is looked up again.
+    /// Gives up the claim without a failure: readers that wait for it ask for their bytes again.
+    /// The added bytes stay as for `fail`. An object without a head is retired, and looked up
+    /// again.
     pub fn give_back(mut self) {
         self.over = true;
         if !self.object.outlives_flights() {
@@ -342,8 +347,9 @@ impl Landing {
         self.object.give_back(self.id);
     }
 
-    /// Takes from what was reserved. Before there was a head, the claim's last page was taken for
-    /// the object's: where it is not, up to one page is lacking, and is charged in any case.
+    /// Takes from the reserved memory. Before the head was known, the claim's last page was assumed
+    /// to be the object's last page. If it is not, up to one page is missing, and is charged even
+    /// beyond the limit.
     fn reserved(&mut self, bytes: u64) -> Option<Charge> {
         let reserve = self.reserve.as_mut().filter(|r| self.at < r.until)?;
         if let lacking @ 1.. = bytes.saturating_sub(reserve.charge.bytes()) {

@@ -9,35 +9,35 @@ use super::super::sync::Mutex;
 /// A fetch's number, taken before the origin is asked. Held until its head is where rules are
 /// checked, or nowhere.
 #[derive(Clone)]
-pub(in super::super) struct Birth {
-    pub(in super::super) seq: u64,
+pub(in crate::store) struct Birth {
+    pub(in crate::store) seq: u64,
     _era: Arc<()>,
 }
 
 /// Deals out births. They are told apart by eras, not one by one: an era is over when none of its
 /// births is held any more.
-pub(in super::super) struct Births {
+pub(in crate::store) struct Births {
     era: Mutex<Arc<()>>,
 }
 
 /// An era that no birth joins any more.
-pub(super) struct Era(Arc<()>);
+pub(in crate::store) struct Era(Arc<()>);
 
 impl Birth {
     /// The same with an earlier number: its fetch is over, and was not counted before.
-    pub(super) fn at(self, seq: u64) -> Birth {
+    pub(in crate::store) fn at(self, seq: u64) -> Birth {
         Birth { seq, ..self }
     }
 }
 
 impl Births {
-    pub(super) fn new() -> Births {
+    pub(in crate::store) fn new() -> Births {
         Births {
             era: Mutex::new(Arc::new(())),
         }
     }
 
-    pub(super) fn begin(&self, sequence: &AtomicU64) -> Birth {
+    pub(in crate::store) fn begin(&self, sequence: &AtomicU64) -> Birth {
         let era = self.era.lock();
         Birth {
             seq: sequence.fetch_add(1, Ordering::SeqCst),
@@ -47,7 +47,7 @@ impl Births {
 
     /// Begins a new era. What is born in it has a greater number than any rule that `latest` had
     /// seen published.
-    pub(super) fn turn(&self, latest: &AtomicU64) -> (u64, Era) {
+    pub(in crate::store) fn turn(&self, latest: &AtomicU64) -> (u64, Era) {
         let mut era = self.era.lock();
         let latest = latest.load(Ordering::Acquire);
         (latest, Era(std::mem::replace(&mut era, Arc::new(()))))
@@ -56,7 +56,7 @@ impl Births {
 
 impl Era {
     /// Whether all that was born in it, or before, has a head or ended.
-    pub(super) fn is_over(&self) -> bool {
+    pub(in crate::store) fn is_over(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 }

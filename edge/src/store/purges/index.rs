@@ -5,15 +5,11 @@ use std::hash::BuildHasherDefault;
 use std::ops::Bound;
 
 use super::super::ledger::Charge;
-use super::super::table::AlreadyHashed;
-use super::{Full, Rule};
+use super::super::table_key::AlreadyHashed;
+use super::rule::{Full, RULES_MAX, Rule, TEXT_MAX};
 
-/// Rules in force at once: of one resource, prefix or tag there is one, however often it is purged.
-pub const RULES_MAX: usize = 65_536;
 /// Bytes of all prefixes together.
 const TEXTS_MAX: usize = 8 << 20;
-/// Bytes of one prefix.
-pub const TEXT_MAX: usize = 4096;
 /// What a rule takes beside its text: rows of tables that may be half empty.
 const RULE_BYTES: usize = 128;
 

@@ -3,23 +3,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::super::Store;
-use super::births::Era;
+use super::rules::Round;
+use crate::store::object_store::Store;
 
 /// Objects looked at while one lock is held.
 const AT_ONCE: usize = 64;
-
-/// How far one round through the store is.
-pub(super) struct Round {
-    /// The rules up to this number are dropped at its end.
-    upto: u64,
-    /// What was being fetched when the round began.
-    era: Era,
-    /// All of that had its head, or had ended, when this walk began.
-    sure: bool,
-    shard: usize,
-    id: usize,
-}
 
 /// What is left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

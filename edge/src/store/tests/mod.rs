@@ -39,7 +39,7 @@ pub(super) fn begin(store: &Arc<Store>, primary: u128, length: Option<u64>) -> O
     let content = 0..length.unwrap_or(u64::MAX);
     landing.accept(content, 0).expect("all is claimed");
     if length.is_some() && landing.reserve().is_err() {
-        landing.refuse("no-room", 0);
+        landing.refuse(crate::reason::Reason::NoRoom, 0);
         return None;
     }
     let head = head(length);

@@ -14,7 +14,8 @@ use tokio::io::ReadBuf;
 use super::incoming::Step;
 use super::response::Received;
 use super::round_trip::{Broken, Failure, Message, RoundTrip};
-use crate::handler::{Cause, Fault};
+use crate::handler::Fault;
+use crate::reason::Reason;
 use crate::upstream::options::Limits;
 use crate::upstream::permit::Permit;
 use crate::upstream::transport::Transport;
@@ -25,10 +26,10 @@ pub(in crate::upstream) struct Connection {
     transport: Transport,
     exchange: RoundTrip,
     forwarder: Arc<WakeForwarder>,
-    /// The waker that everything within the connection gets; `forwarder` says whom it wakes.
+    /// The waker that everything within the connection gets; `forwarder` chooses the task it wakes.
     waker: Waker,
     closed: bool,
-    /// Whether neither side has said that this is the connection's last exchange.
+    /// Whether neither side has announced that this is the connection's last exchange.
     reusable: bool,
     /// Requests sent so far.
     uses: u64,
@@ -94,7 +95,7 @@ impl Connection {
         if self.transport.poll_read_ready(&mut cx).is_pending() {
             return true;
         }
-        // What the runtime knows may be out of date.
+        // The runtime's knowledge may be out of date.
         let read = self.exchange.poll_read(&mut cx, &mut self.transport);
         self.closed = read.is_ready();
         !self.closed
@@ -220,7 +221,7 @@ impl Connection {
 
     /// Which limit the wait for more content has exceeded, if any. To be called whenever
     /// `poll_content` is pending.
-    pub(in crate::upstream) fn watch_body(&mut self, limits: &Limits) -> Option<Cause> {
+    pub(in crate::upstream) fn watch_body(&mut self, limits: &Limits) -> Option<Reason> {
         let mut cx = Context::from_waker(&self.waker);
         self.exchange.watch_body(&mut cx, &self.transport, limits)
     }

@@ -7,9 +7,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::ReadBuf;
 
 use super::response::{self, Content, Received};
-use crate::handler::{Cause, Fault, Frame};
+use crate::handler::{Fault, Frame};
 use crate::http::Method;
 use crate::http::chunked::{Decoded, Decoder};
+use crate::reason::Reason;
 use crate::upstream::transport::Transport;
 
 /// Largest single read, for large bodies. A connection keeps a buffer of this size for as long
@@ -136,7 +137,7 @@ impl Incoming {
         let length = received.as_ref().map_or(self.buffer.len(), |r| r.length);
         let most = most.saturating_sub(self.interim_bytes);
         if length > most || (received.is_none() && length == most) {
-            return Err(Cause::BadHead.into());
+            return Err(Reason::BadHead.into());
         }
         self.searched = match &received {
             Some(_) => 0,
@@ -166,7 +167,7 @@ impl Incoming {
         self.interim += 1;
         self.interim_bytes += received.length;
         match self.interim > INTERIM_MAX {
-            true => Err(Cause::BadHead.into()),
+            true => Err(Reason::BadHead.into()),
             false => Ok(()),
         }
     }
@@ -188,7 +189,7 @@ impl Incoming {
             }
             Decoding::Chunked(decoder) => {
                 let (used, length) = match decoder.decode(&self.buffer) {
-                    Err(_) => return Err(Cause::BadBody.into()),
+                    Err(_) => return Err(Reason::BadBody.into()),
                     Ok(Decoded::More) => {
                         self.buffer.clear();
                         return Ok(Step::More);
@@ -218,7 +219,7 @@ impl Incoming {
     pub(super) fn close(&mut self) -> Result<(), Fault> {
         match std::mem::replace(&mut self.decoding, Decoding::Ended) {
             Decoding::UntilClose | Decoding::Ended => Ok(()),
-            _ => Err(Cause::BodyCut.into()),
+            _ => Err(Reason::BodyCut.into()),
         }
     }
 

@@ -4,7 +4,7 @@
 //! reads the response, `response` checks its head; `round_trip` is one request and its response,
 //! `connection` what stays between them.
 //!
-//! What httparse accepts although it is not correct: lines that end in a bare LF (RFC 9112 2.2
+//! httparse accepts some incorrect heads: lines that end in a bare LF (RFC 9112 2.2
 //! allows that to a recipient), empty lines before the status line, and obs-text in the reason
 //! phrase. None of it is forwarded, since every head is built again; obs-fold, space before a colon,
 //! lines without a colon, control characters, HTTP/0.9 and too many field lines are refused. A body

@@ -7,8 +7,9 @@ use bytes::{Buf, Bytes};
 use smallvec::SmallVec;
 
 use super::SPARE_HEAD_BYTES_MAX;
-use crate::handler::{Cause, Fault, Frame};
+use crate::handler::{Fault, Frame};
 use crate::http::Fields;
+use crate::reason::Reason;
 use crate::upstream::hop;
 use crate::upstream::transport::Transport;
 use crate::upstream::upload::Upload;
@@ -113,7 +114,7 @@ impl Outgoing {
             Poll::Ready(Some(Ok(Frame::Data(bytes)))) => self.take(bytes),
             Poll::Ready(Some(Ok(Frame::Trailers(fields)))) => self.end(&fields),
             // Uploads have no parts of files.
-            Poll::Ready(Some(Ok(Frame::File(_)))) => Err(Cause::SendFailed.into()),
+            Poll::Ready(Some(Ok(Frame::File(_)))) => Err(Reason::SendFailed.into()),
             Poll::Ready(Some(Err(fault))) => Err(fault),
             Poll::Ready(None) => self.end(&Fields::new()),
         }
@@ -124,7 +125,7 @@ impl Outgoing {
         match &mut self.left {
             Some(left) => {
                 // More than was declared would begin another request.
-                *left = left.checked_sub(length).ok_or(Cause::SendFailed)?;
+                *left = left.checked_sub(length).ok_or(Reason::SendFailed)?;
                 self.ended = *left == 0;
             }
             None if length > 0 => {
@@ -141,7 +142,7 @@ impl Outgoing {
     fn end(&mut self, trailers: &Fields) -> Result<(), Fault> {
         match self.left {
             Some(0) => {}
-            Some(_) => return Err(Cause::SendFailed.into()),
+            Some(_) => return Err(Reason::SendFailed.into()),
             None => {
                 self.text.extend_from_slice(b"0\r\n");
                 write_trailers(trailers, &mut self.text);
@@ -170,7 +171,7 @@ impl Outgoing {
             ready!(transport.poll_write_vectored(cx, &parts))
         };
         match written {
-            Ok(0) | Err(_) => Poll::Ready(Err(Cause::SendFailed.into())),
+            Ok(0) | Err(_) => Poll::Ready(Err(Reason::SendFailed.into())),
             Ok(n) => {
                 self.written(n);
                 Poll::Ready(Ok(()))

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use crate::handler::{Cause, Fault, Head, Peer};
+use crate::handler::{Fault, Head, Peer};
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::hop::is_in;
 use crate::http::{Fields, Method, Version};
+use crate::reason::Reason;
 use crate::upstream::hop::{self, HopByHop};
 
 /// Sluice's name in Via.
@@ -23,7 +24,7 @@ const PROTOCOLS_MAX: usize = 16;
 /// Headers that are replaced or belong to framing.
 const REPLACED: &[&str] = &["host", "content-length", "expect"];
 
-/// What a request's head is built from.
+/// The parts from which a request's head is built.
 pub(in crate::upstream) struct Source<'a> {
     pub(in crate::upstream) head: &'a Head,
     pub(in crate::upstream) peer: &'a Peer,
@@ -63,7 +64,7 @@ fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 /// `line` for a name and a value that were not checked yet; the name in lower case.
 fn checked_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<(), Fault> {
     if !is_token(name) || !is_field_value(value) {
-        return Err(Cause::SendFailed.into());
+        return Err(Reason::SendFailed.into());
     }
     let start = out.len();
     line(out, name, value);
@@ -76,7 +77,7 @@ fn checked_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<(), Faul
 fn request_line(head: &Head, out: &mut Vec<u8>) -> Result<(), Fault> {
     let (method, target) = (head.method.as_str().as_bytes(), head.target.as_bytes());
     if !is_token(method) || target.is_empty() || !target.iter().all(u8::is_ascii_graphic) {
-        return Err(Cause::SendFailed.into());
+        return Err(Reason::SendFailed.into());
     }
     out.extend_from_slice(method);
     out.push(b' ');
@@ -117,7 +118,7 @@ fn refuse_loops(fields: &Fields) -> Result<(), Fault> {
     };
     match fields.members("via").filter(is_own).count() {
         0..PASSES_MAX => Ok(()),
-        _ => Err(Cause::Loop.into()),
+        _ => Err(Reason::Loop.into()),
     }
 }
 

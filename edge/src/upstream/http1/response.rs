@@ -6,9 +6,10 @@ use httparse::{Header, ParserConfig, Status as Parse};
 use smallvec::SmallVec;
 
 use super::request;
-use crate::handler::{Cause, Fault};
+use crate::handler::Fault;
 use crate::http::fields::is_field_value;
 use crate::http::{Fields, Method, Status, Version};
+use crate::reason::Reason;
 use crate::upstream::hop::{self, HopByHop};
 
 /// Most header lines in one head or trailer section.
@@ -50,13 +51,13 @@ pub(super) fn parse(method: &Method, bytes: &[u8]) -> Result<Option<Received>, F
     let mut head = httparse::Response::new(&mut []);
     let parsed = ParserConfig::default()
         .parse_response_with_uninit_headers(&mut head, bytes, &mut lines)
-        .map_err(|_| Fault::from(Cause::BadHead))?;
+        .map_err(|_| Fault::from(Reason::BadHead))?;
     let (Parse::Complete(length), Some(status @ 100..), Some(minor)) =
         (parsed, head.code, head.version)
     else {
         return match parsed {
             Parse::Partial => Ok(None),
-            Parse::Complete(_) => Err(Cause::BadHead.into()),
+            Parse::Complete(_) => Err(Reason::BadHead.into()),
         };
     };
     let version = match minor {
@@ -115,7 +116,7 @@ fn content(
     let chunked = is_chunked(headers)?;
     let length = length(headers)?;
     if chunked && (length.is_some() || version == Version::Http10) {
-        return Err(Cause::BadHead.into());
+        return Err(Reason::BadHead.into());
     }
     Ok(match (method, status, length) {
         (_, 100..=199 | 204, _) => Content::None { declared: None },
@@ -133,7 +134,7 @@ fn is_chunked(headers: &[Header<'_>]) -> Result<bool, Fault> {
     match (codings.next(), codings.next()) {
         (None, _) => Ok(false),
         (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => Ok(true),
-        _ => Err(Cause::BadHead.into()),
+        _ => Err(Reason::BadHead.into()),
     }
 }
 
@@ -141,9 +142,9 @@ fn is_chunked(headers: &[Header<'_>]) -> Result<bool, Fault> {
 fn length(headers: &[Header<'_>]) -> Result<Option<u64>, Fault> {
     let mut length = None;
     for value in members(headers, "content-length") {
-        let parsed = digits(value).ok_or(Fault::from(Cause::BadHead))?;
+        let parsed = digits(value).ok_or(Fault::from(Reason::BadHead))?;
         if length.replace(parsed).is_some_and(|other| other != parsed) {
-            return Err(Cause::BadHead.into());
+            return Err(Reason::BadHead.into());
         }
     }
     Ok(length)
@@ -168,7 +169,7 @@ fn end_to_end(headers: &[Header<'_>]) -> Result<Fields, Fault> {
             continue;
         }
         if !is_field_value(value) {
-            return Err(Cause::BadHead.into());
+            return Err(Reason::BadHead.into());
         }
         fields.append_bytes(&lower(name), value);
     }
@@ -209,11 +210,11 @@ pub(super) fn trailers(text: &[u8]) -> Result<Fields, &'static str> {
 mod tests {
     use super::*;
 
-    fn parsed(method: &Method, text: &str) -> Result<Received, Cause> {
+    fn parsed(method: &Method, text: &str) -> Result<Received, Reason> {
         match parse(method, text.as_bytes()) {
             Ok(Some(received)) => Ok(received),
             Ok(None) => panic!("incomplete: {text:?}"),
-            Err(fault) => Err(fault.cause),
+            Err(fault) => Err(fault.reason),
         }
     }
 
@@ -250,7 +251,7 @@ mod tests {
             &["transfer-encoding:"],
         ] {
             for method in [get, head] {
-                assert_eq!(of(method, 200, broken), Err(Cause::BadHead), "{broken:?}");
+                assert_eq!(of(method, 200, broken), Err(Reason::BadHead), "{broken:?}");
             }
         }
     }

@@ -9,8 +9,9 @@ use tokio::io::ReadBuf;
 use super::incoming::{Incoming, Step};
 use super::outgoing::Outgoing;
 use super::response::Received;
-use crate::handler::{Cause, Fault};
+use crate::handler::Fault;
 use crate::http::Method;
+use crate::reason::Reason;
 use crate::sys::clock::timer_now;
 use crate::upstream::deadline::Deadline;
 use crate::upstream::options::Limits;
@@ -43,7 +44,7 @@ pub(super) struct RoundTrip {
     deadline: Deadline,
 }
 
-/// What an exchange waits for, which decides how long it may wait.
+/// The event for which an exchange waits, which decides how long it may wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaits {
     Nothing,
@@ -55,7 +56,7 @@ enum Awaits {
     Body,
 }
 
-/// What ended the wait for a head.
+/// The reason why the wait for a head ended.
 pub(super) enum Broken {
     Fault(Fault),
     /// The server closed.
@@ -137,11 +138,11 @@ impl RoundTrip {
             return fault;
         }
         Fault::from(if stale {
-            Cause::StaleConnection
+            Reason::StaleConnection
         } else if !self.outgoing.has_gathered() {
-            Cause::SendFailed
+            Reason::SendFailed
         } else {
-            Cause::ClosedBeforeHead
+            Reason::ClosedBeforeHead
         })
     }
 
@@ -152,8 +153,8 @@ impl RoundTrip {
         cx: &mut Context<'_>,
         transport: &Transport,
         limits: &Limits,
-    ) -> Option<Cause> {
-        self.watch(Awaits::Head, Cause::HeadTimeout, cx, transport, limits)
+    ) -> Option<Reason> {
+        self.watch(Awaits::Head, Reason::HeadTimeout, cx, transport, limits)
     }
 
     /// As `watch_head`, for the next bytes of a body. While the client still sends, the origin may be
@@ -163,21 +164,21 @@ impl RoundTrip {
         cx: &mut Context<'_>,
         transport: &Transport,
         limits: &Limits,
-    ) -> Option<Cause> {
-        self.watch(Awaits::Body, Cause::BodyTimeout, cx, transport, limits)
+    ) -> Option<Reason> {
+        self.watch(Awaits::Body, Reason::BodyTimeout, cx, transport, limits)
     }
 
     fn watch(
         &mut self,
         response: Awaits,
-        late: Cause,
+        late: Reason,
         cx: &mut Context<'_>,
         transport: &Transport,
         limits: &Limits,
-    ) -> Option<Cause> {
+    ) -> Option<Reason> {
         let (awaits, limit, cause) = if transport.is_write_blocked() {
             let room = Awaits::Room(transport.written_total());
-            (room, Some(limits.send), Cause::SendFailed)
+            (room, Some(limits.send), Reason::SendFailed)
         } else if !self.outgoing.has_gathered() {
             (Awaits::Client, None, late)
         } else {
@@ -240,14 +241,14 @@ impl RoundTrip {
             None => self.incoming.poll_read(cx, transport),
         });
         self.awaits = Awaits::Nothing;
-        Poll::Ready(read.map_err(|_| Cause::BodyCut.into()))
+        Poll::Ready(read.map_err(|_| Reason::BodyCut.into()))
     }
 
     /// The server has closed the connection: a fault unless that is the content's end.
     pub(super) fn end_of_connection(&mut self, transport: &Transport) -> Result<(), Fault> {
-        // A refused write may have consumed the error that would have told of a reset.
+        // A refused write may have consumed the error by which a read would learn of a reset.
         match transport.is_write_broken() && !self.has_ended() {
-            true => Err(Cause::BodyCut.into()),
+            true => Err(Reason::BodyCut.into()),
             false => self.incoming.close(),
         }
     }
@@ -263,7 +264,7 @@ impl RoundTrip {
             return Poll::Ready(sent);
         }
         match self.is_late(Awaits::Head, Some(limits.send), cx) {
-            true => Poll::Ready(Err(Fault::from(Cause::SendFailed))),
+            true => Poll::Ready(Err(Fault::from(Reason::SendFailed))),
             false => Poll::Pending,
         }
     }

@@ -4,10 +4,10 @@ use super::*;
 
 #[test]
 fn a_body_that_ends_early_or_breaks_its_framing_is_a_fault() {
-    let table: &[(&str, Result<&str, Cause>)] = &[
+    let table: &[(&str, Result<&str, Reason>)] = &[
         ("Content-Length: 5\r\n\r\nhello", Ok("hello")),
-        ("Content-Length: 10\r\n\r\nhello", Err(Cause::BodyCut)),
-        ("Content-Length: 10\r\n\r\n", Err(Cause::BodyCut)),
+        ("Content-Length: 10\r\n\r\nhello", Err(Reason::BodyCut)),
+        ("Content-Length: 10\r\n\r\n", Err(Reason::BodyCut)),
         (
             "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
             Ok("hello"),
@@ -18,48 +18,48 @@ fn a_body_that_ends_early_or_breaks_its_framing_is_a_fault() {
         ),
         (
             "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
-            Err(Cause::BodyCut),
+            Err(Reason::BodyCut),
         ),
         (
             "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
-            Err(Cause::BodyCut),
+            Err(Reason::BodyCut),
         ),
         (
             "Transfer-Encoding: chunked\r\n\r\n5\r\nhel",
-            Err(Cause::BodyCut),
+            Err(Reason::BodyCut),
         ),
-        ("Transfer-Encoding: chunked\r\n\r\n", Err(Cause::BodyCut)),
+        ("Transfer-Encoding: chunked\r\n\r\n", Err(Reason::BodyCut)),
         (
             "Transfer-Encoding: chunked\r\n\r\nx\r\nhello\r\n0\r\n\r\n",
-            Err(Cause::BadBody),
+            Err(Reason::BadBody),
         ),
         (
             "Transfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
-            Err(Cause::BadBody),
+            Err(Reason::BadBody),
         ),
         (
             "Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
-            Err(Cause::BadBody),
+            Err(Reason::BadBody),
         ),
         (
             "Transfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n",
-            Err(Cause::BadBody),
+            Err(Reason::BadBody),
         ),
         (
             "Transfer-Encoding: chunked\r\n\r\n5;a\nb\r\nhello\r\n0\r\n\r\n",
-            Err(Cause::BadBody),
+            Err(Reason::BadBody),
         ),
         (
             "Transfer-Encoding: chunked\r\n\r\n4\r\nhello\r\n0\r\n\r\n",
-            Err(Cause::BadBody),
+            Err(Reason::BadBody),
         ),
         (
             "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff0\r\nhello",
-            Err(Cause::BadBody),
+            Err(Reason::BadBody),
         ),
         (
             "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nno colon\r\n\r\n",
-            Err(Cause::BadBody),
+            Err(Reason::BadBody),
         ),
         // Padded as some origins do.
         (
@@ -68,11 +68,11 @@ fn a_body_that_ends_early_or_breaks_its_framing_is_a_fault() {
         ),
         (
             "Transfer-Encoding: chunked\r\n\r\n 5\r\nhello\r\n0\r\n\r\n",
-            Err(Cause::BadBody),
+            Err(Reason::BadBody),
         ),
         (
             "Transfer-Encoding: chunked\r\n\r\n1 5\r\nhello\r\n0\r\n\r\n",
-            Err(Cause::BadBody),
+            Err(Reason::BadBody),
         ),
         ("\r\nhello", Ok("hello")),
     ];
@@ -117,7 +117,7 @@ fn a_reset_connection_cuts_even_a_body_without_length() {
         }
         fed.data(b"seen");
         fed.feed(None);
-        assert_eq!(content(&mut response.body).await, Err(Cause::BodyCut));
+        assert_eq!(content(&mut response.body).await, Err(Reason::BodyCut));
     });
 }
 
@@ -249,7 +249,7 @@ fn an_upload_is_held_back_while_the_origin_does_not_read() {
     options.send_timeout = Duration::from_millis(100);
     let testing = Testing::new(options);
     let got = run(testing.fetch(post(Body::stream(Endless(0)))));
-    assert_eq!(got, Err(Cause::SendFailed));
+    assert_eq!(got, Err(Reason::SendFailed));
     drop(let_go);
 }
 
@@ -328,7 +328,7 @@ fn a_response_is_read_even_if_the_origin_refuses_the_rest_of_the_upload() {
         // The reset may overtake the response; the result is then a fault, and not a hang.
         let fault = matches!(
             got,
-            Err(Cause::ClosedBeforeHead | Cause::SendFailed | Cause::BodyCut)
+            Err(Reason::ClosedBeforeHead | Reason::SendFailed | Reason::BodyCut)
         );
         assert!(fault || got == Ok((413, b"no".to_vec())), "{got:?}");
     });
@@ -344,9 +344,9 @@ fn an_upload_that_fails_is_the_clients_fault() {
         let testing = origin.upstream();
         let fed = Fed::default();
         fed.data(b"begin");
-        fed.feed(Some(Err(Cause::ClientGone.into())));
+        fed.feed(Some(Err(Reason::ClientGone.into())));
         let got = testing.fetch(post(Body::stream(fed))).await;
-        assert_eq!(got, Err(Cause::ClientGone));
+        assert_eq!(got, Err(Reason::ClientGone));
     });
 }
 
@@ -354,7 +354,7 @@ fn an_upload_that_fails_is_the_clients_fault() {
 fn the_padding_of_a_chunk_size_is_bounded() {
     for (blanks, expected) in [
         (256, Ok((200, b"hello".to_vec()))),
-        (257, Err(Cause::BadBody)),
+        (257, Err(Reason::BadBody)),
     ] {
         let pad = " ".repeat(blanks);
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -387,10 +387,10 @@ fn an_upload_that_fails_after_an_early_head_never_looks_whole() {
         let asked = testing.ask(post(Body::stream(fed.clone()))).await;
         let mut response = asked.expect("a response");
         assert!(matches!(response.body.frame().await, Some(Ok(_))));
-        fed.feed(Some(Err(Cause::ClientGone.into())));
+        fed.feed(Some(Err(Reason::ClientGone.into())));
         fed.feed(None);
         let cut = response.body.frame().await;
-        assert!(matches!(cut, Some(Err(fault)) if fault.cause == Cause::ClientGone));
+        assert!(matches!(cut, Some(Err(fault)) if fault.reason == Reason::ClientGone));
         for _ in 0..2 {
             assert!(!matches!(response.body.frame().await, Some(Ok(_))));
         }
@@ -403,7 +403,7 @@ fn an_upload_that_fails_after_an_early_head_never_looks_whole() {
 #[test]
 fn a_failed_upload_keeps_its_fault() {
     let fed = Fed::default();
-    fed.feed(Some(Err(Cause::ClientGone.into())));
+    fed.feed(Some(Err(Reason::ClientGone.into())));
     fed.feed(None);
     let upload = Upload::new(Body::stream(fed));
     let mut cx = Context::from_waker(std::task::Waker::noop());

@@ -6,60 +6,60 @@ use super::*;
 fn broken_heads_are_refused_with_their_cause() {
     let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "a".repeat(70_000));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: a\r\n".repeat(257));
-    let table: &[(&[u8], Cause)] = &[
-        (b"", Cause::ClosedBeforeHead),
-        (b"HTTP/1.1 200 OK\r\nX: y", Cause::ClosedBeforeHead),
-        (b"HTTP/1.1 200 OK\r\nX: y\r\n", Cause::ClosedBeforeHead),
-        (b"hello, this is HTTP/0.9\r\n\r\n", Cause::BadHead),
-        (b"<html>garbage</html>", Cause::BadHead),
-        (b"HTTP/2.0 200 OK\r\n\r\n", Cause::BadHead),
-        (b"HTTP/1.1 99 Low\r\n\r\n", Cause::BadHead),
-        (b"HTTP/1.1 099 Low\r\n\r\n", Cause::BadHead),
-        (b"HTTP/1.1 2000 High\r\n\r\n", Cause::BadHead),
-        (b"HTTP/1.1 abc No\r\n\r\n", Cause::BadHead),
-        (b"HTTP/1.1 200 O\0K\r\n\r\n", Cause::BadHead),
-        (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", Cause::BadHead),
-        (b"HTTP/1.1 200 OK\r\nX : y\r\n\r\n", Cause::BadHead),
+    let table: &[(&[u8], Reason)] = &[
+        (b"", Reason::ClosedBeforeHead),
+        (b"HTTP/1.1 200 OK\r\nX: y", Reason::ClosedBeforeHead),
+        (b"HTTP/1.1 200 OK\r\nX: y\r\n", Reason::ClosedBeforeHead),
+        (b"hello, this is HTTP/0.9\r\n\r\n", Reason::BadHead),
+        (b"<html>garbage</html>", Reason::BadHead),
+        (b"HTTP/2.0 200 OK\r\n\r\n", Reason::BadHead),
+        (b"HTTP/1.1 99 Low\r\n\r\n", Reason::BadHead),
+        (b"HTTP/1.1 099 Low\r\n\r\n", Reason::BadHead),
+        (b"HTTP/1.1 2000 High\r\n\r\n", Reason::BadHead),
+        (b"HTTP/1.1 abc No\r\n\r\n", Reason::BadHead),
+        (b"HTTP/1.1 200 O\0K\r\n\r\n", Reason::BadHead),
+        (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", Reason::BadHead),
+        (b"HTTP/1.1 200 OK\r\nX : y\r\n\r\n", Reason::BadHead),
         (
             b"HTTP/1.1 200 OK\r\nX: y\r\n folded\r\n\r\n",
-            Cause::BadHead,
+            Reason::BadHead,
         ),
-        (b"HTTP/1.1 200 OK\r\n X: y\r\n\r\n", Cause::BadHead),
-        (b"HTTP/1.1 200 OK\r\nX: a\0b\r\n\r\n", Cause::BadHead),
-        (b"HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n", Cause::BadHead),
-        (b"HTTP/1.1 200 OK\r\nX: a\x01b\r\n\r\n", Cause::BadHead),
-        (b"HTTP/1.1 200 OK\r\n: y\r\n\r\n", Cause::BadHead),
-        (b"HTTP/1.1 200 OK\r\nX\xc3: y\r\n\r\n", Cause::BadHead),
+        (b"HTTP/1.1 200 OK\r\n X: y\r\n\r\n", Reason::BadHead),
+        (b"HTTP/1.1 200 OK\r\nX: a\0b\r\n\r\n", Reason::BadHead),
+        (b"HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n", Reason::BadHead),
+        (b"HTTP/1.1 200 OK\r\nX: a\x01b\r\n\r\n", Reason::BadHead),
+        (b"HTTP/1.1 200 OK\r\n: y\r\n\r\n", Reason::BadHead),
+        (b"HTTP/1.1 200 OK\r\nX\xc3: y\r\n\r\n", Reason::BadHead),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
-            Cause::BadHead,
+            Reason::BadHead,
         ),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello",
-            Cause::BadHead,
+            Reason::BadHead,
         ),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            Cause::BadHead,
+            Reason::BadHead,
         ),
         (
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nhello",
-            Cause::BadHead,
+            Reason::BadHead,
         ),
         (
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, gzip\r\n\r\nhello",
-            Cause::BadHead,
+            Reason::BadHead,
         ),
         (
             b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            Cause::BadHead,
+            Reason::BadHead,
         ),
         (
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
-            Cause::UnexpectedStatus,
+            Reason::UnexpectedStatus,
         ),
-        (long.as_bytes(), Cause::BadHead),
-        (many.as_bytes(), Cause::BadHead),
+        (long.as_bytes(), Reason::BadHead),
+        (many.as_bytes(), Reason::BadHead),
     ];
     for &(answer, cause) in table {
         let origin = Origin::once(answer);
@@ -173,7 +173,7 @@ fn a_flood_of_interim_heads_is_refused() {
         while served.send(b"HTTP/1.1 102 Processing\r\n\r\n") {}
     });
     let testing = origin.upstream();
-    assert_eq!(run(testing.fetch(get("/"))), Err(Cause::BadHead));
+    assert_eq!(run(testing.fetch(get("/"))), Err(Reason::BadHead));
 }
 
 /// Sends `count` interim heads of 100 bytes before each final one.
@@ -201,7 +201,7 @@ fn interim_heads_are_bounded_in_number_and_together_in_size() {
             // The bound holds for each exchange on its own.
             for _ in 0..2 {
                 let got = testing.fetch(get("/")).await.map(|(status, _)| status);
-                assert_eq!(got, accepted.then_some(200).ok_or(Cause::BadHead));
+                assert_eq!(got, accepted.then_some(200).ok_or(Reason::BadHead));
             }
         });
     }

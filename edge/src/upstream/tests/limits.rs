@@ -15,7 +15,7 @@ fn a_silent_origin_times_out() {
     let mut options = Options::new(vec![origin.server()]);
     options.read_timeout = Duration::from_millis(20);
     let testing = Testing::new(options);
-    assert_eq!(run(testing.fetch(get("/"))), Err(Cause::HeadTimeout));
+    assert_eq!(run(testing.fetch(get("/"))), Err(Reason::HeadTimeout));
     assert_eq!(testing.counters.upstream_busy_now.get(), 0);
 }
 
@@ -31,7 +31,7 @@ fn a_silent_origin_times_out_after_an_upload_with_trailers() {
     trailers.append("x-digest", "1");
     fed.feed(Some(Ok(Frame::Trailers(trailers))));
     let got = run(testing.fetch(post(Body::stream(fed))));
-    assert_eq!(got, Err(Cause::HeadTimeout));
+    assert_eq!(got, Err(Reason::HeadTimeout));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_body_that_stalls_times_out() {
     let mut options = Options::new(vec![origin.server()]);
     options.read_timeout = Duration::from_millis(20);
     let testing = Testing::new(options);
-    assert_eq!(run(testing.fetch(get("/"))), Err(Cause::BodyTimeout));
+    assert_eq!(run(testing.fetch(get("/"))), Err(Reason::BodyTimeout));
 }
 
 #[test]
@@ -150,15 +150,15 @@ fn tries_are_limited_and_the_last_cause_is_returned() {
         let mut options = Options::new((0..4).map(|_| server(refusing())).collect());
         options.retries = 2;
         let testing = Testing::new(options);
-        assert_eq!(testing.fetch(get("/")).await, Err(Cause::ConnectFailed));
+        assert_eq!(testing.fetch(get("/")).await, Err(Reason::ConnectFailed));
         assert_eq!(testing.counters.upstream_failures.get(), 3);
         assert_eq!(testing.counters.upstream_busy_now.get(), 0);
         let one = Testing::new(Options::new(vec![server(refusing())]));
         for _ in 0..2 {
-            assert_eq!(one.fetch(get("/")).await, Err(Cause::ConnectFailed));
+            assert_eq!(one.fetch(get("/")).await, Err(Reason::ConnectFailed));
         }
         let none = Testing::new(Options::new(Vec::new()));
-        assert_eq!(none.fetch(get("/")).await, Err(Cause::NoServer));
+        assert_eq!(none.fetch(get("/")).await, Err(Reason::NoServer));
     });
 }
 
@@ -169,7 +169,7 @@ fn a_name_without_address_has_its_own_cause() {
         ..server(refusing())
     };
     let testing = Testing::new(Options::new(vec![unknown]));
-    assert_eq!(run(testing.fetch(get("/"))), Err(Cause::Unresolved));
+    assert_eq!(run(testing.fetch(get("/"))), Err(Reason::Unresolved));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn requests_for_a_full_server_wait_in_turn_and_the_queue_is_bounded() {
         assert!(is_waiting(&mut first).await);
         assert!(is_waiting(&mut second).await);
         assert!(is_waiting(&mut third).await);
-        assert_eq!(testing.fetch(get("/")).await, Err(Cause::ServersBusy));
+        assert_eq!(testing.fetch(get("/")).await, Err(Reason::ServersBusy));
         drop(second);
         let mut fourth = start();
         assert!(is_waiting(&mut fourth).await);
@@ -264,7 +264,7 @@ fn waiting_in_the_queue_is_limited() {
         let testing = Testing::new(options);
         let mut first = testing.start(get("/")).response;
         assert!(is_waiting(&mut first).await);
-        assert_eq!(testing.fetch(get("/")).await, Err(Cause::ServersBusy));
+        assert_eq!(testing.fetch(get("/")).await, Err(Reason::ServersBusy));
     });
 }
 

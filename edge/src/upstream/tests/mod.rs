@@ -19,8 +19,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::*;
-use crate::handler::{Body, BodyStream, Cause, Fault, Frame, Head, Peer};
+use crate::handler::{Body, BodyStream, Fault, Frame, Head, Peer};
 use crate::http::Scheme;
+use crate::reason::Reason;
 use crate::telemetry::ServerNumbers;
 
 /// Runs on a worker's kind of runtime; a test that hangs fails.
@@ -180,12 +181,12 @@ impl Testing {
         }
     }
 
-    async fn ask(&self, request: Request) -> Result<Response, Cause> {
-        self.start(request).response.await.map_err(|f| f.cause)
+    async fn ask(&self, request: Request) -> Result<Response, Reason> {
+        self.start(request).response.await.map_err(|f| f.reason)
     }
 
     /// Status and content, or why there is no complete response.
-    async fn fetch(&self, request: Request) -> Result<(u16, Vec<u8>), Cause> {
+    async fn fetch(&self, request: Request) -> Result<(u16, Vec<u8>), Reason> {
         let mut response = self.ask(request).await?;
         Ok((response.status, content(&mut response.body).await?))
     }
@@ -201,10 +202,10 @@ impl Testing {
     }
 }
 
-async fn content(body: &mut Body) -> Result<Vec<u8>, Cause> {
+async fn content(body: &mut Body) -> Result<Vec<u8>, Reason> {
     let mut content = Vec::new();
     while let Some(frame) = body.frame().await {
-        match frame.map_err(|fault| fault.cause)? {
+        match frame.map_err(|fault| fault.reason)? {
             Frame::Data(bytes) => content.extend_from_slice(&bytes),
             Frame::Trailers(_) | Frame::File(_) => {}
         }

@@ -138,7 +138,7 @@ fn a_request_in_a_loop_is_stopped_before_it_reaches_a_server() {
     let other = ["1.1 varnish"; 20].join(", ");
     let with = |via: &str| request(Method::Get, "/", &[("Via", via)]);
     run(async {
-        assert_eq!(testing.fetch(with(&eight)).await, Err(Cause::Loop));
+        assert_eq!(testing.fetch(with(&eight)).await, Err(Reason::Loop));
         assert_eq!(testing.status()[0].connects, 0);
         assert!(testing.fetch(with(&seven)).await.is_ok());
         assert!(testing.fetch(with(&other)).await.is_ok());

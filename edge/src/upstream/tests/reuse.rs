@@ -158,7 +158,7 @@ fn a_request_on_a_closed_connection_is_repeated_only_if_that_is_safe() {
             match testing.start(asked()).response.await {
                 Ok(response) => assert!(repeated && response.status == 200),
                 Err(fault) => {
-                    assert!(!repeated && fault.cause == Cause::StaleConnection);
+                    assert!(!repeated && fault.reason == Reason::StaleConnection);
                     // The origin may have processed it, so no other code may repeat it either.
                     assert!(!fault.retryable);
                 }
@@ -182,7 +182,7 @@ fn a_request_is_repeated_only_once() {
         let testing = origin.upstream();
         testing.fetch(get("/")).await.expect("a response");
         let got = testing.fetch(get("/")).await;
-        assert_eq!(got, Err(Cause::ClosedBeforeHead));
+        assert_eq!(got, Err(Reason::ClosedBeforeHead));
         assert_eq!(testing.status()[0].connects, 2);
     });
 }
@@ -199,7 +199,7 @@ fn a_request_is_not_repeated_once_a_byte_of_the_response_came() {
         let testing = origin.upstream();
         testing.fetch(get("/")).await.expect("a response");
         let got = testing.fetch(get("/")).await;
-        assert_eq!(got, Err(Cause::ClosedBeforeHead));
+        assert_eq!(got, Err(Reason::ClosedBeforeHead));
         assert_eq!(testing.counters.upstream_retries.get(), 0);
     });
 }
@@ -332,7 +332,7 @@ fn leaving() -> SocketAddr {
 fn a_repeated_request_goes_to_another_server_when_its_own_is_gone() {
     for (retries, expected) in [
         (1, Ok((200, b"hello".to_vec()))),
-        (0, Err(Cause::ConnectFailed)),
+        (0, Err(Reason::ConnectFailed)),
     ] {
         let spare = Origin::always(HELLO);
         let mut backup = spare.server();

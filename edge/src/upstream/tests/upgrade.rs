@@ -86,7 +86,7 @@ fn only_requested_protocols_are_switched_to() {
         let asked = run(origin
             .upstream()
             .ask(request_to_upgrade("WebSocket, h2c, echo/2")));
-        let expected = accepted.then_some(101).ok_or(Cause::UnexpectedStatus);
+        let expected = accepted.then_some(101).ok_or(Reason::UnexpectedStatus);
         let got = asked.map(|response| response.status);
         assert_eq!(got, expected, "{status_line} {chosen}");
     }

@@ -358,7 +358,7 @@ fn the_last_decisions_are_kept_and_paid_for() {
             want: at..at + 1,
             what: "fetch",
             ranges: (0..100).map(|i| i..i + 1).collect(),
-            why: "test",
+            why: crate::reason::Reason::FirstFetch,
         });
     }
     let snapshot = object.snapshot(5);
@@ -401,7 +401,8 @@ fn the_resource_history_lasts_as_long_as_the_key_has_an_object() {
 
 #[test]
 fn an_object_takes_no_more_than_is_charged_for_it() {
-    use crate::store::blocks::BLOCK_OVERHEAD;
+    use crate::store::block_index::BLOCK_OVERHEAD;
+    use crate::store::object_store::OBJECT_OVERHEAD;
     use crate::store::page::Page;
     use crate::store::table::row_bytes;
     // The object with its reference counts, in the allocator's size class. Tables are between half
@@ -415,7 +416,7 @@ fn an_object_takes_no_more_than_is_charged_for_it() {
         total <= OBJECT_OVERHEAD,
         "{object} + 3/2 * ({entry} + {id} + {policy}) = {total}"
     );
-    let block = size_of::<(u64, blocks::Block)>();
+    let block = size_of::<(u64, block_index::Block)>();
     let part = (block + id + policy) as u64 * 3 / 2;
     assert!(part <= BLOCK_OVERHEAD, "{part}");
 }

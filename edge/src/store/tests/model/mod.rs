@@ -7,6 +7,7 @@ use std::task::Poll;
 use smallvec::SmallVec;
 
 use super::{begin, content, head, launch, now, read_on, store, table_key};
+use crate::evict;
 use crate::store::*;
 
 mod claims;
@@ -36,7 +37,7 @@ pub(super) fn begin_sparse(
     let mut landing = launch(store, primary)?;
     landing.accept(content, 0).expect("a first flight");
     if landing.reserve().is_err() {
-        landing.refuse("no-room", 0);
+        landing.refuse(crate::reason::Reason::NoRoom, 0);
         return None;
     }
     let head = Head {
@@ -124,7 +125,7 @@ fn check_weights(store: &Store) {
     }
     let used = store.ledger.used();
     assert!(
-        used <= weight && weight <= used + ids * blocks::BLOCK_OVERHEAD,
+        used <= weight && weight <= used + ids * block_index::BLOCK_OVERHEAD,
         "{used} bytes are charged, {weight} are known"
     );
     assert_eq!(store.status().pinned, 0);

@@ -1,4 +1,4 @@
-//! What a layout is measured on: an origin, a server with and without its cache, disks that are watched.
+//! The test bed of a layout: an origin, a server with and without its cache, and disks whose use is sampled.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,41 +14,41 @@ use crate::load::{self, LoadPlan};
 use crate::process::Process;
 use crate::rivals::{Floor, FloorOptions, Nginx};
 
-/// Bytes of each body.
+/// Size of each body in bytes.
 pub(super) const LENGTH: u64 = 1 << 20;
 
-/// What begins with this is proxied without the cache.
+/// Path prefix that is proxied without the cache.
 pub(super) const PLAIN: &str = "/plain/";
 
-/// What the cache is asked for.
+/// Path prefix that uses the cache.
 const CACHED: &str = "/cached/";
 
-/// Clients of the closed loop, as many as the article has.
+/// Number of clients of the closed loop.
 const CONNECTIONS: usize = 10;
 
-/// Clients of a load with a rate: enough for all that a disk that stalls for a second makes wait.
+/// Number of clients of a load with a fixed rate: enough for all requests that wait while a disk stalls for a second.
 const CONNECTIONS_AT_RATE: usize = 256;
 
-/// How often it is looked at what the disks hold.
+/// Interval at which the used space of the disks is sampled.
 const SAMPLE: Duration = Duration::from_millis(100);
 const SAMPLE_MAX: Duration = Duration::from_secs(2);
 
-/// A disk counts as at rest when it has had nothing to do for so long, and is waited for no longer than this.
+/// A disk is idle if it has had no request for `REST`. `REST_MAX` bounds the wait for an idle disk.
 const REST: Duration = Duration::from_millis(300);
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// An answer may take as long as a stalled disk makes it.
+/// Timeout of a response in seconds; a stalled disk may delay responses for long.
 const TIMEOUT_SECONDS: f64 = 60.0;
 
-/// The origin, and which names have not been asked for.
-pub(super) struct Bed {
+/// The origin, and the numbers of bodies that have not been requested yet.
+pub(super) struct TestBed {
     origin: Floor,
     next: u64,
 }
 
-impl Bed {
-    pub(super) fn new() -> anyhow::Result<Bed> {
-        Ok(Bed {
+impl TestBed {
+    pub(super) fn new() -> anyhow::Result<TestBed> {
+        Ok(TestBed {
             origin: Floor::start(FloorOptions::new(LENGTH))?,
             next: 0,
         })
@@ -59,11 +59,11 @@ impl Bed {
     }
 }
 
-/// Where a server stores.
+/// Where a server stores its cache.
 pub(super) enum Storage {
-    /// A disk of ours.
+    /// A slow disk of the lab.
     Slow(SlowDisk),
-    /// A folder on a disk of the machine's, or on tmpfs.
+    /// A folder on a disk of this machine, or on tmpfs.
     Real(PathBuf),
 }
 
@@ -75,7 +75,7 @@ impl Storage {
         }
     }
 
-    /// tmpfs has none.
+    /// The activity of the disk; zero for tmpfs.
     pub(super) fn activity(&self) -> Activity {
         match self {
             Storage::Slow(disk) => disk.activity(),
@@ -90,14 +90,14 @@ impl Storage {
             }
             Storage::Real(path) => {
                 let folder = std::fs::File::open(path)?;
-                rustix::fs::syncfs(&folder).context("writing back what waits")?;
+                rustix::fs::syncfs(&folder).context("syncing the file system")?;
             }
         }
         Ok(())
     }
 }
 
-/// A server under test.
+/// The server under test.
 pub(super) enum Server {
     Sluice(Box<Sluice>),
     Nginx(Box<Nginx>),
@@ -118,7 +118,7 @@ impl Server {
         }
     }
 
-    /// Sums over the volumes; nothing of nginx.
+    /// Sums over all volumes, from `/status`; zero for nginx.
     pub(super) fn volumes(&self) -> anyhow::Result<VolumeSums> {
         match self {
             Server::Sluice(sluice) => Ok(VolumeSums::read(&sluice.status()?)),
@@ -126,7 +126,7 @@ impl Server {
         }
     }
 
-    /// Waits until nothing is left to be written.
+    /// Waits until everything has been written.
     pub(super) fn settle(&self, places: &[Storage]) -> anyhow::Result<()> {
         let deadline = Instant::now() + SETTLE;
         while self.volumes()?.queued > 0 && Instant::now() < deadline {
@@ -136,7 +136,7 @@ impl Server {
     }
 }
 
-/// What the status says of all volumes together.
+/// Counters of all volumes together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct VolumeSums {
     pub(super) written: u64,
@@ -161,39 +161,39 @@ impl VolumeSums {
     }
 }
 
-/// Which load is made.
+/// The load of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asking {
-    /// Whether the cache is asked, or what goes past it.
+    /// Whether requests use the cache or bypass it.
     pub(super) cached: bool,
-    /// Requests a second; without, as fast as answers come.
+    /// Requests per second; `None`: a closed loop.
     pub(super) rate: Option<f64>,
     pub(super) seconds: f64,
 }
 
-/// What a load gave.
+/// Results of a run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Phase {
-    /// Bytes a second to clients.
+    /// Bytes per second to clients.
     pub(super) rate: f64,
     pub(super) bytes: u64,
     pub(super) seconds: f64,
-    /// Nanoseconds of the server's CPU time for each byte.
+    /// CPU time of the server in nanoseconds per byte.
     pub(super) cpu_ns: f64,
-    /// Share of the requests that did not reach the origin.
+    /// Share of requests that did not reach the origin.
     pub(super) hits: f64,
-    /// What each disk did while the load lasted.
+    /// Activity of each disk during the load.
     pub(super) disks: Vec<Usage>,
-    /// Most bytes that any of the places held, over what it may hold.
+    /// Largest space used at any place, divided by the configured size.
     pub(super) over: f64,
-    /// What became of the volumes while the load lasted.
+    /// Bytes written to volumes, and not stored, during the load.
     pub(super) written: u64,
     pub(super) shed: u64,
 }
 
-impl Bed {
-    /// Asks a server for names that nobody has asked for before, while its places are watched, each of which may hold
-    /// `size` bytes.
+impl TestBed {
+    /// Requests bodies that have not been requested before, while the used space of the places is sampled. Each place
+    /// may use `size` bytes.
     pub(super) fn run(
         &mut self,
         server: &Server,
@@ -207,8 +207,8 @@ impl Bed {
         let before: Vec<Activity> = places.iter().map(Storage::activity).collect();
         let cpu_before = server.process().cpu()?;
         let began = Instant::now();
-        // What happened is looked at as soon as the load is over, not when the watch is.
-        let look = || {
+        // Counters are read as soon as the load ends, before the sampling thread ends.
+        let read_counters = || {
             let result = load::run(plan)?;
             let seconds = began.elapsed().as_secs_f64();
             let cpu = server.process().cpu()?.saturating_sub(cpu_before);
@@ -216,16 +216,16 @@ impl Bed {
             let disks = disks.map(|(place, before)| place.activity().since(before, seconds));
             anyhow::Ok((result, cpu, disks.collect(), server.volumes()?))
         };
-        let ((result, cpu, disks, sums), over) = watched(places, size, look)?;
+        let ((result, cpu, disks, sums), over) = sampled(places, size, read_counters)?;
         anyhow::ensure!(result.errors.total() == 0, "{:?}", result.errors);
         self.next += result.requests;
-        let asked = self.origin.answered() - origin_before;
+        let requests = self.origin.answered() - origin_before;
         Ok(Phase {
             rate: result.bytes as f64 / result.seconds.max(1e-9),
             bytes: result.bytes,
             seconds: result.seconds,
             cpu_ns: cpu.as_nanos() as f64 / result.bytes.max(1) as f64,
-            hits: 1.0 - (asked as f64 / result.requests.max(1) as f64).min(1.0),
+            hits: 1.0 - (requests as f64 / result.requests.max(1) as f64).min(1.0),
             disks,
             over,
             written: stored(&sums).saturating_sub(stored(&sums_before)),
@@ -250,13 +250,13 @@ impl Bed {
     }
 }
 
-/// Bytes that volumes took of what is new.
+/// Bytes of new content that the volumes accepted.
 pub(super) fn stored(sums: &VolumeSums) -> u64 {
     sums.written.saturating_sub(sums.rewritten)
 }
 
-/// Does this while places are watched. Beside its result: the most that one of them held, over `size`.
-fn watched<T>(
+/// Runs `during` while places are sampled. Also returns the largest used space divided by `size`.
+fn sampled<T>(
     places: &[Storage],
     size: u64,
     work: impl FnOnce() -> anyhow::Result<T>,
@@ -269,7 +269,7 @@ fn watched<T>(
                 let began = Instant::now();
                 let held = places.iter().map(|place| held(place.path()));
                 most = held.fold(most, u64::max);
-                // Thousands of folders take time that the servers are to have.
+                // Listing thousands of folders takes CPU time, so the interval grows with the duration of a sample.
                 thread::sleep(SAMPLE.max(began.elapsed() * 50).min(SAMPLE_MAX));
             }
             most
@@ -277,13 +277,13 @@ fn watched<T>(
         let result = work();
         over.store(true, Ordering::Relaxed);
         let most = sampling.join();
-        let most = most.map_err(|_| anyhow::anyhow!("the watch panicked"))?;
+        let most = most.map_err(|_| anyhow::anyhow!("the sampling thread panicked"))?;
         Ok((result?, most as f64 / size.max(1) as f64))
     })
 }
 
-/// Bytes that a folder's files take: their length, or what the disk gives them if that is more. Files come and go
-/// meanwhile.
+/// Bytes used by the files in a folder: their length, or their allocated blocks if that is more. Files may appear and
+/// vanish meanwhile.
 pub(super) fn held(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(entries) = std::fs::read_dir(folder) else {
@@ -297,7 +297,7 @@ pub(super) fn held(folder: &Path) -> u64 {
     bytes.sum()
 }
 
-/// The median over phases.
+/// The median over all runs.
 pub(super) fn middle(phases: &[Phase], of: impl Fn(&Phase) -> f64) -> f64 {
     median(phases.iter().map(of).collect()).unwrap_or_default()
 }
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_lies_in_a_folder_counts() {
+    fn all_files_in_a_folder_count() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("a")).expect("a folder");
         std::fs::write(folder.path().join("a/b"), [0; 10_000]).expect("a file");
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_are_summed_up() {
+    fn counters_of_all_volumes_are_added() {
         let status = serde_json::json!({ "volumes": [
             { "written_bytes": 10, "rewritten_bytes": 1, "shed_bytes": 3, "queue_bytes": 5 },
             { "written_bytes": 20, "rewritten_bytes": 2, "shed_bytes": 4, "queue_bytes": 6 },

@@ -1,4 +1,4 @@
-//! One round on the bed: the origin, the requests in their order, and what each of them took.
+//! The test bed of one round: the origin, the sequence of requests, and their timings.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -8,65 +8,66 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 
-use super::account::Account;
+use super::origin_cost::OriginCost;
 use super::report::Times;
 use super::{LENGTH, Options};
 use crate::client::{Client, ClientOptions, ContentRange, Head};
 use crate::offset;
 use crate::origin::{Origin, OriginOptions, Record, Resource};
 
-/// First bytes of the ranges of ten bytes: the article's, one further on, and one that a fill from the start has soon.
+/// First bytes of the ranges of ten bytes: the middle, a later range, and an early one that a fetch of the whole file
+/// reaches soon.
 const MIDDLE: u64 = 5_000_000;
 const FURTHER: u64 = 9_000_000;
 const LANDED: u64 = 1_000_000;
 const TEN: u64 = 10;
 
-/// How far the whole file has come when ranges are asked beside it.
+/// Bytes of the whole file that have arrived when the second client requests its ranges.
 const MARK: u64 = 2 << 20;
 
-/// Warm requests of which the median counts.
+/// Number of warm requests; the median counts.
 const WARM: usize = 5;
 
-/// What a cache may need after the origin's last byte until what it has stored is of use.
+/// Time for a cache to finish storing after the origin has sent its last byte.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// What one request took.
+/// Timing of one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
-    /// From sending it to the first byte of the body, or to the head where there is no body.
+    /// Time from sending the request to the first byte of the body, or to the head if there is no body.
     pub(super) first: Duration,
-    /// To the last byte of the body.
+    /// Time from sending the request to the last byte of the body.
     pub(super) total: Duration,
 }
 
-/// What one round measured.
+/// Results of one round.
 #[derive(Debug)]
 pub(super) struct Round {
     pub(super) times: Times<Timing>,
-    pub(super) seek: Account,
-    pub(super) fill: Account,
+    pub(super) seek: OriginCost,
+    pub(super) fill: OriginCost,
 }
 
-/// The origin and how it is asked.
-pub(super) struct Bed {
+/// The origin and the limits for requests.
+pub(super) struct TestBed {
     origin: Origin,
     slice: u64,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl Bed {
-    pub(super) fn new(options: &Options) -> anyhow::Result<Bed> {
+impl TestBed {
+    pub(super) fn new(options: &Options) -> anyhow::Result<TestBed> {
         let origin = Origin::start(OriginOptions::default())?;
         let file = Resource::offset(LENGTH)
             .rate(options.rate)
             .vary("Accept-Encoding")
             .cache_control("max-age=3600");
         origin.serve_rest(file);
-        Ok(Bed {
+        Ok(TestBed {
             origin,
             slice: options.slice,
-            // Twice the whole file, since a server may begin it anew in the middle.
-            patience: Duration::from_secs(20 + 2 * LENGTH / options.rate),
+            // Twice the time for the whole file, since a server may fetch it a second time.
+            timeout: Duration::from_secs(20 + 2 * LENGTH / options.rate),
         })
     }
 
@@ -74,24 +75,24 @@ impl Bed {
         self.origin.addr()
     }
 
-    /// One round with the cache at `server`: ranges of two cold files while another one is fetched whole, then a warm
-    /// range. Each has a file, and a client address, of its own.
+    /// Runs one round with the cache at `server`: ranges of two cold files and the fetch of a third file in parallel,
+    /// then a warm range. Each client has its own file and address.
     pub(super) fn round(&self, server: SocketAddr, number: usize) -> anyhow::Result<Round> {
-        let seek = Asker::new(self, server, format!("/seek-{number}.bin"), 2);
-        let fill = Asker::new(self, server, format!("/fill-{number}.bin"), 3);
-        let inside = Asker::new(self, server, format!("/inside-{number}.bin"), 4);
+        let seek = FileClient::new(self, server, format!("/seek-{number}.bin"), 2);
+        let fill = FileClient::new(self, server, format!("/fill-{number}.bin"), 3);
+        let inside = FileClient::new(self, server, format!("/inside-{number}.bin"), 4);
         let ((cold, same, again, further), (whole, landed, gap), inside) =
             thread::scope(|scope| {
                 let seeking = scope.spawn(|| seek.seek());
                 let filling = scope.spawn(|| fill.fill());
                 let inside = scope.spawn(|| inside.inside());
-                anyhow::Ok((joined(seeking)?, joined(filling)?, joined(inside)?))
+                anyhow::Ok((join(seeking)?, join(filling)?, join(inside)?))
             })?;
-        let quiet = self.origin.wait_for(Record::quiet, self.patience);
-        ensure!(quiet, "the origin is asked without end");
+        let quiet = self.origin.wait_for(Record::quiet, self.timeout);
+        ensure!(quiet, "the origin keeps receiving requests");
         let middle = MIDDLE..MIDDLE + TEN;
-        let sought = seek.account(&[middle, FURTHER..FURTHER + TEN]);
-        let filled = fill.account(std::slice::from_ref(&(0..LENGTH)));
+        let sought = seek.origin_cost(&[middle, FURTHER..FURTHER + TEN]);
+        let filled = fill.origin_cost(std::slice::from_ref(&(0..LENGTH)));
         thread::sleep(SETTLE);
         let times = Times {
             cold,
@@ -112,109 +113,117 @@ impl Bed {
     }
 }
 
-fn joined<T>(client: thread::ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {
+fn join<T>(client: thread::ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {
     let result = client.join();
     result.map_err(|_| anyhow::anyhow!("a client panicked"))?
 }
 
-/// Asks for one file of one server.
-struct Asker<'a> {
-    bed: &'a Bed,
+/// A client for one file of one server.
+struct FileClient<'a> {
+    bed: &'a TestBed,
     server: SocketAddr,
     path: String,
     options: ClientOptions,
 }
 
-impl<'a> Asker<'a> {
-    fn new(bed: &'a Bed, server: SocketAddr, path: String, client: u8) -> Asker<'a> {
-        Asker {
+impl<'a> FileClient<'a> {
+    fn new(bed: &'a TestBed, server: SocketAddr, path: String, client: u8) -> FileClient<'a> {
+        FileClient {
             bed,
             server,
             path,
             options: ClientOptions {
                 source: Some([127, 0, 0, client].into()),
-                timeout: bed.patience,
+                timeout: bed.timeout,
                 ..ClientOptions::default()
             },
         }
     }
 
-    /// The middle, cold; the same as soon as the origin knows of it; then, as soon as the first one has its bytes, the
-    /// same again and beside it a range further on.
+    /// Requests the middle of a cold file, and the same range again as soon as the origin has received that request.
+    /// When the first response is complete, requests the middle again and, in parallel, a later range.
     fn seek(&self) -> anyhow::Result<(Timing, Timing, Timing, Timing)> {
         thread::scope(|scope| {
-            let cold = scope.spawn(|| self.ten(MIDDLE).context("the cold range"));
-            let known = |record: &Record| record.count(&self.path) > 0;
-            let asked = self.bed.origin.wait_for(known, self.bed.patience);
-            ensure!(asked, "the origin is not asked");
-            let same = scope.spawn(|| self.ten(MIDDLE).context("the same at the same time"));
-            let cold = joined(cold)?;
-            let again = scope.spawn(|| self.ten(MIDDLE).context("the same again"));
-            let further = scope.spawn(|| self.ten(FURTHER).context("a range further on"));
-            Ok((cold, joined(same)?, joined(again)?, joined(further)?))
+            let cold = scope.spawn(|| self.fetch_ten(MIDDLE).context("the cold range"));
+            let has_request = |record: &Record| record.count(&self.path) > 0;
+            let received = self.bed.origin.wait_for(has_request, self.bed.timeout);
+            ensure!(received, "the origin has received no request");
+            let same = scope.spawn(|| {
+                self.fetch_ten(MIDDLE)
+                    .context("the same range at the same time")
+            });
+            let cold = join(cold)?;
+            let again = scope.spawn(|| self.fetch_ten(MIDDLE).context("the same range again"));
+            let further = scope.spawn(|| self.fetch_ten(FURTHER).context("a later range"));
+            Ok((cold, join(same)?, join(again)?, join(further)?))
         })
     }
 
-    /// The first bytes of the block that holds the middle, cold; the middle as soon as the origin knows of them, when
-    /// that block is under way from its beginning.
+    /// Requests the first bytes of the block that contains the middle. As soon as the origin has received this
+    /// request, requests the middle, whose block is now being fetched from its beginning.
     fn inside(&self) -> anyhow::Result<Timing> {
         let start = MIDDLE / self.bed.slice * self.bed.slice;
         thread::scope(|scope| {
-            let first = scope.spawn(move || self.ten(start).context("the beginning of a block"));
-            let known = |record: &Record| record.count(&self.path) > 0;
-            let asked = self.bed.origin.wait_for(known, self.bed.patience);
-            ensure!(asked, "the origin is not asked");
+            let first =
+                scope.spawn(move || self.fetch_ten(start).context("the beginning of a block"));
+            let has_request = |record: &Record| record.count(&self.path) > 0;
+            let received = self.bed.origin.wait_for(has_request, self.bed.timeout);
+            ensure!(received, "the origin has received no request");
             let inside = self
-                .ten(MIDDLE)
-                .context("a range inside a block under way")?;
-            joined(first)?;
+                .fetch_ten(MIDDLE)
+                .context("a range inside a block that is being fetched")?;
+            join(first)?;
             Ok(inside)
         })
     }
 
-    /// The whole file; when a part of it has come, a range within that part and one beyond.
+    /// Requests the whole file. When [`MARK`] bytes have arrived, requests a range before that position and one after
+    /// it.
     fn fill(&self) -> anyhow::Result<(Timing, Timing, Timing)> {
         let (reached, wait) = mpsc::channel();
         thread::scope(|scope| {
             let whole = scope.spawn(move || {
                 let reached = || {
-                    // Nobody waits any more when the wait was given up.
+                    // Sending fails only if the receiver has given up waiting.
                     let _ = reached.send(());
                 };
                 self.fetch(None, reached).context("the whole file")
             });
-            // A client that fails lets go of its end of the channel, and says why when it is joined.
-            if wait.recv_timeout(self.bed.patience).is_err() {
-                return joined(whole).and_then(|_| anyhow::bail!("the whole file does not come"));
+            // A client that fails drops its end of the channel; joining it returns the error.
+            if wait.recv_timeout(self.bed.timeout).is_err() {
+                return join(whole).and_then(|_| anyhow::bail!("the whole file does not arrive"));
             }
-            let landed = scope.spawn(|| self.ten(LANDED).context("a range that has landed"));
-            let gap = scope.spawn(|| self.ten(MIDDLE).context("a range beside the whole"));
-            let (landed, gap) = (joined(landed)?, joined(gap)?);
-            Ok((joined(whole)?, landed, gap))
+            let landed = scope.spawn(|| self.fetch_ten(LANDED).context("a range that has arrived"));
+            let gap = scope.spawn(|| {
+                self.fetch_ten(MIDDLE)
+                    .context("a range beyond the running fetch")
+            });
+            let (landed, gap) = (join(landed)?, join(gap)?);
+            Ok((join(whole)?, landed, gap))
         })
     }
 
     fn warm(&self) -> anyhow::Result<Timing> {
-        let timings = (0..WARM).map(|_| self.ten(MIDDLE).context("the warm range"));
+        let timings = (0..WARM).map(|_| self.fetch_ten(MIDDLE).context("the warm range"));
         let mut timings: Vec<Timing> = timings.collect::<anyhow::Result<_>>()?;
         timings.sort_by_key(|timing| timing.total);
         Ok(timings[WARM / 2])
     }
 
-    fn account(&self, wanted: &[Range<u64>]) -> Account {
+    fn origin_cost(&self, wanted: &[Range<u64>]) -> OriginCost {
         let seen: Vec<_> = self
             .bed
             .origin
             .read_record(|record| record.of(&self.path).cloned().collect());
-        Account::of(&seen, wanted, self.bed.slice, LENGTH)
+        OriginCost::of(&seen, wanted, self.bed.slice, LENGTH)
     }
 
-    fn ten(&self, first: u64) -> anyhow::Result<Timing> {
+    fn fetch_ten(&self, first: u64) -> anyhow::Result<Timing> {
         self.fetch(Some(first..first + TEN), || ())
     }
 
-    /// One request on a connection of its own, every byte of its answer looked at. `marked` is called when [`MARK`]
-    /// bytes of the body have come. Times count from the sending on the open connection.
+    /// Sends one request on a new connection and verifies every byte of the response. Calls `marked` when [`MARK`]
+    /// bytes of the body have arrived. Times count from sending the request on the open connection.
     fn fetch(&self, wanted: Option<Range<u64>>, marked: impl Fn()) -> anyhow::Result<Timing> {
         let mut client = Client::connect_with(self.server, &self.options)?;
         let field = wanted
@@ -249,7 +258,7 @@ impl<'a> Asker<'a> {
     }
 }
 
-/// Whether this head announces just the bytes wanted.
+/// Checks that a response head announces exactly the requested range.
 fn check(head: &Head, wanted: Option<&Range<u64>>) -> anyhow::Result<()> {
     let length = wanted.map_or(LENGTH, |range| range.end - range.start);
     let expected = wanted.map(|range| ContentRange {

@@ -1,4 +1,4 @@
-//! What a part of a round cost the origin: requests, bytes, and bytes sent more than once. No I/O.
+//! The cost of a part of a round for the origin: requests, bytes, and bytes sent more than once. No I/O.
 
 use std::ops::Range;
 
@@ -6,30 +6,30 @@ use serde::Serialize;
 
 use crate::origin::Seen;
 
-/// What the origin did for one file.
+/// The cost for the origin of the requests for one file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Account {
-    /// Requests that it got.
+pub struct OriginCost {
+    /// Requests that the origin received.
     #[serde(rename = "req")]
     pub requests: f64,
-    /// Bytes of bodies that it sent.
+    /// Body bytes that the origin sent.
     pub sent: f64,
-    /// The same, over the bytes of the distinct blocks that clients touched.
+    /// `sent` divided by the size of the distinct blocks that contain the requested ranges.
     #[serde(rename = "over")]
     pub over_blocks: f64,
-    /// How often it sent that wanted byte that it sent most often.
+    /// Highest number of times that the origin sent the same requested byte.
     #[serde(rename = "most")]
     pub times: f64,
 }
 
-impl Account {
-    /// What these requests cost, of which clients wanted the bytes `wanted`; blocks of `block` bytes in a file of
-    /// `length`.
-    pub(super) fn of(seen: &[Seen], wanted: &[Range<u64>], block: u64, length: u64) -> Account {
+impl OriginCost {
+    /// Computes the cost of the origin's requests in `seen`. Clients requested the ranges `wanted` of a file of
+    /// `length` bytes; a block has `block` bytes.
+    pub(super) fn of(seen: &[Seen], wanted: &[Range<u64>], block: u64, length: u64) -> OriginCost {
         let spans: Vec<Range<u64>> = seen.iter().map(span).collect();
         let sent: u64 = spans.iter().map(|span| span.end - span.start).sum();
         let touched = touched(wanted, block, length);
-        Account {
+        OriginCost {
             requests: seen.len() as f64,
             sent: sent as f64,
             over_blocks: sent as f64 / touched.max(1) as f64,
@@ -38,14 +38,14 @@ impl Account {
     }
 }
 
-/// The bytes of the file that were sent for a request. A body is sent from its beginning, so its length says where it
-/// ends, cut or not.
+/// The range of the file that was sent for a request. A body is sent from its beginning, so its length gives the end,
+/// even if the body was cut.
 fn span(seen: &Seen) -> Range<u64> {
     let first = seen.range.map_or(0, |(first, _)| first);
     first..first + seen.sent
 }
 
-/// Bytes of the distinct blocks in which `wanted` lies.
+/// Total size of the distinct blocks that overlap `wanted`.
 fn touched(wanted: &[Range<u64>], block: u64, length: u64) -> u64 {
     let mut blocks: Vec<u64> = wanted
         .iter()
@@ -58,7 +58,7 @@ fn touched(wanted: &[Range<u64>], block: u64, length: u64) -> u64 {
     blocks.iter().map(bytes).sum()
 }
 
-/// In how many of `spans` the wanted byte lies that lies in most.
+/// The largest number of `spans` that contain the same byte of `wanted`.
 fn most(spans: &[Range<u64>], wanted: &[Range<u64>]) -> u32 {
     let mut edges: Vec<(u64, i32)> = Vec::new();
     for span in spans {
@@ -69,7 +69,7 @@ fn most(spans: &[Range<u64>], wanted: &[Range<u64>]) -> u32 {
             }
         }
     }
-    // At one place, what ends there goes before what begins there.
+    // At equal positions, ends sort before beginnings.
     edges.sort_unstable();
     let (mut depth, mut most) = (0, 0);
     for (_, step) in edges {
@@ -84,14 +84,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_count_once_and_the_last_one_as_long_as_it_is() {
+    fn each_block_counts_once_and_the_last_one_may_be_shorter() {
         assert_eq!(touched(&[5..6, 7..12, 8..9], 10, 100), 20);
         assert_eq!(touched(&[95..96, 97..98], 10, 98), 8);
         assert_eq!(touched(&[3..3, 7..7], 10, 100), 0);
     }
 
     #[test]
-    fn the_byte_sent_most_often_counts() {
+    fn the_requested_byte_sent_most_often_is_counted() {
         let wanted = [10..20, 40..50];
         assert_eq!(most(&[], &wanted), 0);
         assert_eq!(most(&[0..10, 20..40, 50..60], &wanted), 0);

@@ -1,56 +1,56 @@
-//! One client of the storm: asks, reads, and judges what came.
+//! One client of the storm: sends requests, reads the responses and judges them.
 
 use std::net::IpAddr;
 use std::time::Instant;
 
-use super::mix::{Ask, Form};
+use super::mix::{Form, StormRequest};
 use super::tally::Tally;
-use super::{Weather, path};
+use super::{Shared, path};
 use crate::client::{Client, ContentRange, ReadError, Reply};
 use crate::noise;
 
-/// What a response is worth. What it says of itself is believed only as far as it agrees with what was asked.
+/// The judgement of a response. Metadata of the response counts only if it matches the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// All bytes, and all right.
+    /// All bytes arrived and are right.
     Right,
-    /// A byte that does not belong there, in the version that the response names.
+    /// A byte differs from the version that the response names. The text describes it.
     Wrong(String),
-    /// No response, or one that is no answer to the request.
+    /// No response, or a response that does not fit the request. The text says why.
     Failed(String),
-    /// Ended before its announced end; what came is right.
+    /// The body ended before its announced length; the bytes that arrived are right.
     Cut,
 }
 
-pub(super) struct Asking<'a> {
-    weather: &'a Weather<'a>,
+pub(super) struct StormClient<'a> {
+    shared: &'a Shared<'a>,
     source: IpAddr,
     connection: Option<Client>,
     tally: Tally,
 }
 
-impl<'a> Asking<'a> {
-    pub(super) fn new(weather: &'a Weather<'a>, source: IpAddr) -> Asking<'a> {
-        Asking {
-            weather,
+impl<'a> StormClient<'a> {
+    pub(super) fn new(shared: &'a Shared<'a>, source: IpAddr) -> StormClient<'a> {
+        StormClient {
+            shared,
             source,
             connection: None,
             tally: Tally::default(),
         }
     }
 
-    /// Asks until there is nothing more to ask.
+    /// Sends requests until all requests of the storm have been sent.
     pub(super) fn run(mut self) -> Tally {
-        while let Some(number) = self.weather.next() {
-            let options = self.weather.options;
+        while let Some(number) = self.shared.next() {
+            let options = self.shared.options;
             let any_size = options.whole_of_any_size;
-            let ask = Ask::draw(options.seed, number, self.weather.files, any_size);
-            let asked = Instant::now();
-            match self.exchange(&ask) {
-                Ok(reply) => self.judged(&ask, &reply, asked),
+            let request = StormRequest::draw(options.seed, number, self.shared.files, any_size);
+            let sent_at = Instant::now();
+            match self.exchange(&request) {
+                Ok(reply) => self.record(&request, &reply, sent_at),
                 Err(error) => {
                     self.connection = None;
-                    let why = format!("{}: {error}", path(ask.file));
+                    let why = format!("{}: {error}", path(request.file));
                     self.tally.count(Verdict::Failed(why));
                 }
             }
@@ -58,14 +58,14 @@ impl<'a> Asking<'a> {
         self.tally
     }
 
-    fn exchange(&mut self, ask: &Ask) -> Result<Reply, ReadError> {
+    fn exchange(&mut self, request: &StormRequest) -> Result<Reply, ReadError> {
         let mut client = match self.connection.take() {
             Some(client) => client,
-            None => Client::connect_with(self.weather.server, &self.weather.client(self.source))?,
+            None => Client::connect_with(self.shared.server, &self.shared.client(self.source))?,
         };
-        let range = ask.range();
+        let range = request.range();
         let field = range.as_deref().map(|value| ("Range", value));
-        let reply = client.get(&path(ask.file), field.as_slice())?;
+        let reply = client.get(&path(request.file), field.as_slice())?;
         let closes = reply
             .header("connection")
             .is_some_and(|value| value.eq_ignore_ascii_case("close"));
@@ -75,19 +75,20 @@ impl<'a> Asking<'a> {
         Ok(reply)
     }
 
-    fn judged(&mut self, ask: &Ask, reply: &Reply, asked: Instant) {
+    fn record(&mut self, request: &StormRequest, reply: &Reply, sent_at: Instant) {
         self.tally.bytes += reply.body.len() as u64;
-        let (verdict, version) = judge(ask, reply);
+        let (verdict, version) = judge(request, reply);
         let verdict = match version {
-            Some(version) if !self.weather.exists(ask.file, version) => {
-                Verdict::Failed(format!("{}: version {version} never was", path(ask.file)))
-            }
+            Some(version) if !self.shared.exists(request.file, version) => Verdict::Failed(
+                format!("{}: version {version} never existed", path(request.file)),
+            ),
             _ => verdict,
         };
         if let Some(version) = version {
-            let slice = self.weather.options.slice;
-            self.tally.touch(ask.file, version, &ask.bytes, slice);
-            if self.weather.stale(ask.file, version, asked) {
+            let slice = self.shared.options.slice;
+            self.tally
+                .touch(request.file, version, &request.bytes, slice);
+            if self.shared.stale(request.file, version, sent_at) {
                 self.tally.stale += 1;
             }
         }
@@ -95,32 +96,39 @@ impl<'a> Asking<'a> {
     }
 }
 
-/// What a reply is worth, and the version that it names.
-fn judge(ask: &Ask, reply: &Reply) -> (Verdict, Option<u32>) {
-    let failed = |why: String| (Verdict::Failed(format!("{}: {why}", path(ask.file))), None);
+/// Judges a response; also returns the version that it names.
+fn judge(request: &StormRequest, reply: &Reply) -> (Verdict, Option<u32>) {
+    let failed = |why: String| {
+        (
+            Verdict::Failed(format!("{}: {why}", path(request.file))),
+            None,
+        )
+    };
     let (start, expected) = match reply.status {
-        // Whoever asks for a range must put up with the whole (RFC 9110, 14.2).
-        200 => (0, ask.length),
-        206 if ask.form != Form::Whole => (ask.bytes.start, ask.bytes.end - ask.bytes.start),
+        // A server may ignore Range and send the whole file (RFC 9110 section 14.2).
+        200 => (0, request.length),
+        206 if request.form != Form::Whole => {
+            (request.bytes.start, request.bytes.end - request.bytes.start)
+        }
         status => return failed(format!("status {status}")),
     };
     let announced = (reply.status == 206).then_some(ContentRange {
-        first: ask.bytes.start,
-        last: ask.bytes.end - 1,
-        complete: Some(ask.length),
+        first: request.bytes.start,
+        last: request.bytes.end - 1,
+        complete: Some(request.length),
     });
     if reply.content_range() != announced {
         let field = reply.header("content-range");
-        return failed(format!("Content-Range {field:?} to {:?}", ask.range()));
+        return failed(format!("Content-Range {field:?} to {:?}", request.range()));
     }
     let tag = reply.header("etag");
-    let Some(version) = tag.and_then(|tag| version(tag, ask.length)) else {
+    let Some(version) = tag.and_then(|tag| version(tag, request.length)) else {
         return failed(format!("ETag {tag:?}"));
     };
-    let verdict = match noise::verify(ask.file as u64, version, start, &reply.body) {
+    let verdict = match noise::verify(request.file as u64, version, start, &reply.body) {
         Err(wrong) => Verdict::Wrong(format!(
-            "{}: byte {} of a response from {start} on is not version {version}'s",
-            path(ask.file),
+            "{}: byte {} of a response from offset {start} on differs from version {version}",
+            path(request.file),
             wrong.position
         )),
         Ok(()) if reply.truncated() => Verdict::Cut,
@@ -132,7 +140,7 @@ fn judge(ask: &Ask, reply: &Reply) -> (Verdict, Option<u32>) {
     (verdict, Some(version))
 }
 
-/// The version in one of the origin's entity tags, `"v<version>-<length>"`.
+/// The version in an ETag of the origin, which has the form `"v<version>-<length>"`.
 fn version(tag: &str, length: u64) -> Option<u32> {
     let opaque = tag.strip_prefix("\"v")?.strip_suffix('"')?;
     let (version, said) = opaque.split_once('-')?;
@@ -147,8 +155,8 @@ mod tests {
     use super::*;
     use crate::client::BodyEnd;
 
-    fn ask() -> Ask {
-        Ask {
+    fn request() -> StormRequest {
+        StormRequest {
             file: 3,
             bytes: 100..200,
             form: Form::Closed,
@@ -177,31 +185,31 @@ mod tests {
     }
 
     #[test]
-    fn right_bytes_of_the_version_named_are_right() {
-        assert_eq!(judge(&ask(), &reply()), (Verdict::Right, Some(7)));
+    fn a_response_with_the_bytes_of_its_named_version_is_right() {
+        assert_eq!(judge(&request(), &reply()), (Verdict::Right, Some(7)));
         let mut whole = reply();
         whole.status = 200;
         whole.headers.truncate(1);
         whole.body = vec![0; 1000];
         noise::fill(3, 7, 0, &mut whole.body);
-        assert_eq!(judge(&ask(), &whole).0, Verdict::Right);
+        assert_eq!(judge(&request(), &whole).0, Verdict::Right);
     }
 
     #[test]
-    fn two_versions_in_one_body_are_wrong_even_if_it_is_cut() {
+    fn a_body_with_bytes_of_two_versions_is_wrong_even_if_cut() {
         let mut mixed = reply();
         noise::fill(3, 8, 190, &mut mixed.body[90..]);
-        assert!(matches!(judge(&ask(), &mixed).0, Verdict::Wrong(_)));
+        assert!(matches!(judge(&request(), &mixed).0, Verdict::Wrong(_)));
         mixed.end = BodyEnd::Closed;
-        assert!(matches!(judge(&ask(), &mixed).0, Verdict::Wrong(_)));
+        assert!(matches!(judge(&request(), &mixed).0, Verdict::Wrong(_)));
     }
 
     #[test]
-    fn bodies_that_end_early_are_cut_and_other_answers_fail() {
+    fn a_short_body_is_cut_and_an_unexpected_head_is_a_failure() {
         let mut cut = reply();
         cut.body.truncate(50);
         cut.end = BodyEnd::Reset;
-        assert_eq!(judge(&ask(), &cut), (Verdict::Cut, Some(7)));
+        assert_eq!(judge(&request(), &cut), (Verdict::Cut, Some(7)));
         for (status, tag, range) in [
             (502, "\"v7-1000\"", "bytes 100-199/1000"),
             (200, "\"v7-1000\"", "bytes 100-199/1000"),
@@ -213,7 +221,7 @@ mod tests {
             other.status = status;
             other.headers[0].1 = tag.to_owned();
             other.headers[1].1 = range.to_owned();
-            let (verdict, _) = judge(&ask(), &other);
+            let (verdict, _) = judge(&request(), &other);
             assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
         }
     }

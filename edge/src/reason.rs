@@ -1,0 +1,511 @@
+//! Reasons: one enum for why a request was refused, failed, was sent on, or was not stored.
+//!
+//! Decisions are made by variants and the methods here. The text of a reason is only printed.
+
+/// What Sluice was doing when a request, a fetch or a body failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Reading the client's request.
+    Request,
+    /// Choosing and reaching a server.
+    Connect,
+    /// Sending the request to the origin.
+    Send,
+    /// Waiting for and reading the response's head.
+    Head,
+    /// Reading the response's body.
+    Body,
+    /// Work inside Sluice.
+    Edge,
+}
+
+/// The party at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The client.
+    Client,
+    /// Sluice itself.
+    Edge,
+    /// The origin or the network to it.
+    Origin,
+}
+
+/// Kinds of reasons, by the place where they appear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A request, a fetch or a body failed.
+    Fault,
+    /// A request was refused before a handler saw it.
+    Refused,
+    /// A response was cut: it had begun when the connection was closed.
+    Cut,
+    /// A request was answered past the cache, or by the cache itself.
+    Passed,
+    /// A stale response was served.
+    Stale,
+    /// A response was not stored.
+    NotStored,
+    /// The fill policy sent a request on alone, or replaced an object.
+    Forwarded,
+    /// A response did not fit the object it was fetched for.
+    Fenced,
+    /// A fetch was started.
+    Fetched,
+}
+
+macro_rules! reasons {
+    (@status) => { None };
+    (@status $status:literal) => { Some($status) };
+    (@stage) => { Stage::Request };
+    (@stage $stage:ident) => { Stage::$stage };
+    (@whose) => { Whose::Client };
+    (@whose $whose:ident) => { Whose::$whose };
+    (@retryable) => { false };
+    (@retryable $retryable:literal) => { $retryable };
+    ($($kind:ident { $(
+        $(#[doc = $doc:literal])+
+        $name:ident = $text:literal $(, $status:literal $(, $stage:ident, $whose:ident, $retryable:literal)?)?;
+    )* })*) => {
+        /// A named reason. Its variants are listed in `docs/reasons.md`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Reason { $($($(#[doc = $doc])+ $name),*),* }
+
+        impl Reason {
+            /// Every reason, in order.
+            pub const ALL: &'static [Reason] = &[$($(Reason::$name),*),*];
+
+            /// The token printed in Cache-Status, logs, JSON and response bodies.
+            pub const fn text(self) -> &'static str {
+                match self { $($(Reason::$name => $text),*),* }
+            }
+
+            /// The kind of the reason.
+            pub const fn kind(self) -> Kind {
+                match self { $($(Reason::$name => Kind::$kind),*),* }
+            }
+
+            /// The status of the response that Sluice makes for this reason (RFC 9110 15.5, 15.6);
+            /// `None` for reasons that end no request.
+            pub const fn status(self) -> Option<u16> {
+                match self { $($(Reason::$name => reasons!(@status $($status)?)),*),* }
+            }
+
+            /// What Sluice was doing. For faults and refused requests.
+            pub const fn stage(self) -> Stage {
+                match self { $($(Reason::$name => reasons!(@stage $($($stage)?)?)),*),* }
+            }
+
+            /// The party at fault. For faults and refused requests.
+            pub const fn whose(self) -> Whose {
+                match self { $($(Reason::$name => reasons!(@whose $($($whose)?)?)),*),* }
+            }
+
+            /// Whether the origin can't have acted on any of the request, so that it may be sent again.
+            pub const fn retryable(self) -> bool {
+                match self { $($(Reason::$name => reasons!(@retryable $($($retryable)?)?)),*),* }
+            }
+
+            /// The variant's documentation.
+            #[cfg(test)]
+            fn meaning(self) -> &'static str {
+                match self { $($(Reason::$name => concat!($($doc),+)),*),* }
+            }
+        }
+    };
+}
+
+reasons! {
+    Fault {
+        /// The client closed the connection in the middle of its request.
+        ClientGone = "client-gone", 400, Request, Client, false;
+        /// The client's body broke its framing.
+        BadRequestBody = "bad-request-body", 400, Request, Client, false;
+        /// The client's body is over the limit.
+        RequestBodyTooLarge = "request-body-too-large", 413, Request, Client, false;
+        /// The client's body came too slowly.
+        RequestBodyTimeout = "request-body-timeout", 408, Request, Client, false;
+        /// No route matches this host and path.
+        NoRoute = "no-route", 404, Edge, Client, false;
+        /// No server is configured, or all are marked down.
+        NoServer = "no-server", 503, Connect, Origin, true;
+        /// There is no such file, or none that may be served.
+        NotFound = "not-found", 404, Edge, Client, false;
+        /// The file may not be read.
+        FileDenied = "file-denied", 403, Edge, Client, false;
+        /// The file system failed.
+        FileFailed = "file-failed", 500, Edge, Edge, false;
+        /// The file was written to while it was sent (the body is cut).
+        FileChanged = "file-changed", 500, Body, Edge, false;
+        /// The client's address may not use this route.
+        AddressDenied = "address-denied", 403, Edge, Client, false;
+        /// The URL needs a signature and has none.
+        SignatureMissing = "signature-missing", 403, Edge, Client, false;
+        /// The URL's signature was made with another key, or for another URL or address.
+        SignatureWrong = "signature-wrong", 403, Edge, Client, false;
+        /// The URL's signature has expired.
+        SignatureExpired = "signature-expired", 410, Edge, Client, false;
+        /// The client's address sends requests more often than it may (RFC 6585 4).
+        TooManyRequests = "too-many-requests", 429, Edge, Client, false;
+        /// Every server is at its limit of connections.
+        ServersBusy = "servers-busy", 503, Connect, Edge, true;
+        /// The server's name did not resolve.
+        Unresolved = "unresolved", 502, Connect, Origin, true;
+        /// The server refused the connection, or the network did.
+        ConnectFailed = "connect-failed", 502, Connect, Origin, true;
+        /// The server did not accept the connection within `connect_timeout`.
+        ConnectTimeout = "connect-timeout", 504, Connect, Origin, true;
+        /// A reused connection turned out closed before a byte of the response came.
+        StaleConnection = "stale-connection", 502, Send, Origin, true;
+        /// Sending the request failed.
+        SendFailed = "send-failed", 502, Send, Origin, false;
+        /// The origin closed the connection before a complete head.
+        ClosedBeforeHead = "closed-before-head", 502, Head, Origin, false;
+        /// The origin sent no complete head within `read_timeout`.
+        HeadTimeout = "head-timeout", 504, Head, Origin, false;
+        /// The origin's head is broken, too large or ambiguous.
+        BadHead = "bad-head", 502, Head, Origin, false;
+        /// The origin answered with a status that does not fit the request, such as 101 without Upgrade.
+        UnexpectedStatus = "unexpected-status", 502, Head, Origin, false;
+        /// The origin's body ended before its declared length or last chunk.
+        BodyCut = "body-cut", 502, Body, Origin, false;
+        /// The origin's body broke its framing.
+        BadBody = "bad-body", 502, Body, Origin, false;
+        /// No byte of the origin's body came within `read_timeout`.
+        BodyTimeout = "body-timeout", 504, Body, Origin, false;
+        /// Sluice gave up the fetch that this request waited for: no memory, or no reader that kept up.
+        FetchAbandoned = "fetch-abandoned", 503, Body, Edge, false;
+        /// The origin has another version than the one being sent (the body is cut).
+        VersionChanged = "version-changed", 502, Body, Origin, false;
+        /// No memory is left for this request, or none to store the response in.
+        NoRoom = "no-room", 503, Edge, Edge, false;
+        /// The request met a defect of Sluice (a panic).
+        Panic = "panic", 500, Edge, Edge, false;
+        /// The request went through this server before.
+        Loop = "loop", 508, Edge, Client, false;
+    }
+    Refused {
+        /// The complete head did not come in time.
+        HeaderTimeout = "header-timeout", 408;
+        /// The request line is over its limit.
+        RequestLineTooLong = "request-line-too-long", 414;
+        /// The head is over its limit.
+        HeadersTooLarge = "headers-too-large", 431;
+        /// The head has too many lines.
+        TooManyHeaders = "too-many-headers", 431;
+        /// The HTTP version is not supported.
+        HttpVersion = "http-version", 505;
+        /// An empty line precedes the request line.
+        EmptyLineBeforeRequest = "empty-line-before-request", 400;
+        /// The request line is malformed.
+        BadRequestLine = "bad-request-line", 400;
+        /// A header's name is malformed.
+        BadFieldName = "bad-field-name", 400;
+        /// A header's value is malformed.
+        BadFieldValue = "bad-field-value", 400;
+        /// A header line is malformed.
+        BadFieldLine = "bad-field-line", 400;
+        /// A line ends with CR alone.
+        BareCr = "bare-cr", 400;
+        /// A line ends with LF alone.
+        BareLf = "bare-lf", 400;
+        /// The method is CONNECT.
+        Connect = "connect", 501;
+        /// A TRACE request has a body.
+        TraceWithBody = "trace-with-body", 400;
+        /// An HTTP/1.1 request has no Host.
+        NoHost = "no-host", 400;
+        /// The Host is empty where one is needed.
+        EmptyHost = "empty-host", 400;
+        /// The request has several Host lines.
+        RepeatedHost = "repeated-host", 400;
+        /// The target's scheme is not the connection's.
+        TargetOfAnotherScheme = "target-of-another-scheme", 400;
+        /// The target's host is not the one in Host.
+        TargetAndHostDiffer = "target-and-host-differ", 400;
+        /// The transfer coding is unknown.
+        UnknownTransferCoding = "unknown-transfer-coding", 501;
+        /// Transfer-Encoding is malformed.
+        BadTransferEncoding = "bad-transfer-encoding", 400;
+        /// The expectation is unknown.
+        UnknownExpectation = "unknown-expectation", 417;
+        /// A header's name could be taken for that of a framing header.
+        FieldMimicsFraming = "field-mimics-framing", 400;
+        /// The request has both Content-Length and Transfer-Encoding.
+        LengthAndTransferEncoding = "length-and-transfer-encoding", 400;
+        /// Content-Length is malformed or repeated.
+        BadContentLength = "bad-content-length", 400;
+        /// An HTTP/1.0 request has Transfer-Encoding.
+        TransferEncodingInHttp10 = "transfer-encoding-in-http-1-0", 400;
+        /// The request has no target.
+        NoTarget = "no-target", 400;
+        /// The target's scheme is not `http` or `https`.
+        TargetScheme = "target-scheme", 400;
+        /// An absolute target has no host.
+        TargetNoHost = "target-no-host", 400;
+        /// The target has user information.
+        TargetUserinfo = "target-userinfo", 400;
+        /// The target has a byte that no URI has.
+        TargetByte = "target-byte", 400;
+        /// A `%` in the path is not followed by two hexadecimal digits.
+        TargetPercent = "target-percent", 400;
+        /// The path has an escaped NUL.
+        TargetNul = "target-nul", 400;
+        /// Dot segments lead above the root.
+        TargetAboveRoot = "target-above-root", 400;
+        /// A dot segment is hidden by escapes or backslashes.
+        TargetHiddenDots = "target-hidden-dots", 400;
+        /// The host has no name.
+        HostNoName = "host-no-name", 400;
+        /// The host is too long.
+        HostTooLong = "host-too-long", 400;
+        /// The host has a byte that no host has.
+        HostByte = "host-byte", 400;
+        /// The host is a malformed IPv6 address.
+        HostAddress = "host-address", 400;
+        /// The host's port is malformed.
+        HostPort = "host-port", 400;
+        /// The client's address may not send PURGE.
+        PurgeNotAllowed = "purge-not-allowed", 403;
+    }
+    Cut {
+        /// The client took the response too slowly.
+        SendTimeout = "send-timeout";
+        /// The response was still being sent at the end of `shutdown_timeout`.
+        DrainTimeout = "drain-timeout";
+    }
+    Passed {
+        /// The request asks for another protocol.
+        Upgrade = "upgrade";
+        /// A GET or HEAD has a body.
+        RequestBody = "request-body";
+        /// The request has a cookie named in `bypass`.
+        Cookie = "cookie";
+        /// The request has a header named in `bypass`.
+        Header = "header";
+        /// The request has a query parameter named in `bypass`.
+        Query = "query";
+        /// The request is a PURGE.
+        Purge = "purge";
+        /// The URL has as many variants as are kept, and all are being fetched.
+        Variants = "variants";
+        /// Several fetches that the request waited for turned out to be for other variants.
+        Parted = "parted";
+        /// The request has `only-if-cached`, and nothing usable is stored (RFC 9111 5.2.1.7).
+        OnlyIfCached = "only-if-cached", 504;
+    }
+    Stale {
+        /// A stale response is served while it is revalidated (RFC 5861 3).
+        StaleWhileRevalidate = "stale-while-revalidate";
+        /// A stale response is served because the origin fails (RFC 5861 4).
+        StaleIfError = "stale-if-error";
+        /// A stale response is served while another request revalidates it.
+        StaleWhileUpdating = "stale-while-updating";
+        /// The request accepts a stale response (RFC 9111 5.2.1.2).
+        MaxStale = "max-stale";
+    }
+    NotStored {
+        /// An interim response (RFC 9110 15.2).
+        InterimResponse = "interim";
+        /// A part of a representation, to a request without Range (RFC 9111 3.3).
+        PartialContent = "partial";
+        /// The status is not storable, or has `must-understand` and is unknown (RFC 9111 3).
+        StatusNotStorable = "status";
+        /// The request or the response has `no-store` (RFC 9111 5.2.1.5, 5.2.2.5).
+        NoStore = "no-store";
+        /// `private`, unless limited to some headers (RFC 9111 5.2.2.7).
+        Private = "private";
+        /// The request has Authorization, and the response does not allow sharing (RFC 9111 3.5).
+        Authorization = "authorization";
+        /// The response sets a cookie, which is meant for one client (RFC 9111 7.3).
+        SetCookie = "set-cookie";
+        /// `Vary: *` (RFC 9111 4.1).
+        VaryAny = "vary-any";
+        /// Vary names more headers than are kept apart, or something that is no header name.
+        VaryBad = "vary-bad";
+        /// Neither the response nor the configuration gives a freshness lifetime.
+        NoLifetime = "no-lifetime";
+        /// `no-cache` without a validator (RFC 9111 5.2.2.4).
+        NoCache = "no-cache";
+        /// Stale on arrival, without a validator and without permission to serve it stale.
+        Expired = "expired";
+        /// The body ends with the connection: nobody can tell whether it is complete.
+        UntilClose = "until-close";
+        /// The response is larger than `max_object_size`, and can't be fetched by ranges.
+        TooLarge = "too-large";
+        /// The requested range is not satisfiable.
+        NotSatisfiable = "not-satisfiable";
+    }
+    Forwarded {
+        /// The client's budget is used up.
+        Budget = "budget";
+        /// The object has as many fetches as one may have.
+        Crowded = "crowded";
+        /// The request waited for another's fetch for `lock_timeout`.
+        LockTimeout = "lock";
+        /// The fetch made no progress for `lock_age`.
+        LockAge = "lock-age";
+        /// The object has one fetch, which does not bring all that the request wants.
+        Unjoinable = "unjoinable";
+        /// The origin's versions change faster than they are fetched.
+        Changing = "changing";
+        /// The origin's versions alternate, as between servers that disagree.
+        Flapping = "flapping";
+    }
+    Fenced {
+        /// The origin refuses Range.
+        NoRanges = "no-ranges";
+        /// The origin sent another range than the one requested.
+        AnotherRange = "another-range";
+        /// The 206 has no usable Content-Range.
+        UnusablePart = "unusable-part";
+        /// The representation is empty, or has no satisfiable range.
+        EmptyRepresentation = "empty";
+        /// The entity tag is the same and the complete length is not.
+        AnotherLength = "another-length";
+        /// The origin has another version.
+        Changed = "changed";
+    }
+    Fetched {
+        /// Nothing was stored.
+        FirstFetch = "miss";
+        /// Some bytes are missing between stored ones.
+        Gap = "gap";
+        /// The bytes lie ahead of what is being sent.
+        Ahead = "ahead";
+        /// A fetch broke off.
+        Resume = "resume";
+        /// No fetch brings the next byte, and none may be started.
+        OutOfReach = "out-of-reach";
+    }
+}
+
+impl Reason {
+    /// Whether a response that is not stored for this reason makes later requests for its key pass
+    /// for `hit_for_pass`. A full store may have room in the next moment, and a range beyond the end
+    /// of one version may lie inside the next.
+    pub const fn remembered(self) -> bool {
+        !matches!(self, Reason::NoRoom | Reason::NotSatisfiable)
+    }
+
+    /// Whether a part that is not stored for this reason may still complete a stored object of the
+    /// same version: the response is not for one client alone, only not fresh for long.
+    pub const fn same_version_usable(self) -> bool {
+        matches!(self, Reason::Expired | Reason::NoCache | Reason::NoLifetime)
+    }
+
+    /// Whether the reason holds only for requests with credentials.
+    pub const fn credentials_only(self) -> bool {
+        matches!(self, Reason::Authorization)
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::fmt::Write;
+
+    use super::*;
+
+    #[test]
+    fn every_text_is_a_token_of_its_own() {
+        let texts: HashSet<_> = Reason::ALL.iter().map(|reason| reason.text()).collect();
+        assert_eq!(texts.len(), Reason::ALL.len());
+        for text in texts {
+            let sound = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+            assert!(!text.is_empty() && text.bytes().all(sound), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_fault_has_a_status_that_fits_the_party_at_fault() {
+        for &reason in Reason::ALL {
+            let status = reason.status();
+            match (reason.kind(), reason.whose()) {
+                (Kind::Fault | Kind::Refused, _) if status.is_none() => panic!("{reason}"),
+                (Kind::Fault, Whose::Client) => {
+                    assert!(matches!(status, Some(400..=499 | 508)), "{reason}");
+                }
+                (Kind::Fault, _) => assert!(matches!(status, Some(500..=599)), "{reason}"),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_reason_is_one_byte() {
+        assert_eq!(size_of::<Option<Reason>>(), 1);
+    }
+
+    #[test]
+    fn the_documentation_lists_every_reason() {
+        let documented = include_str!("../../docs/reasons.md");
+        let expected = tables();
+        let at = documented.find("\n## ").expect("sections") + 1;
+        assert!(
+            documented[at..] == expected,
+            "docs/reasons.md has to end with:\n\n{expected}"
+        );
+    }
+
+    fn tables() -> String {
+        let mut out = String::new();
+        let mut last = None;
+        for &reason in Reason::ALL {
+            if last.replace(reason.kind()) != Some(reason.kind()) {
+                let gap = if out.is_empty() { "" } else { "\n" };
+                let (title, places) = section(reason.kind());
+                let _ = write!(
+                    out,
+                    "{gap}## {title}\n\n{places}\n\n| reason | status | meaning |\n|---|---|---|\n"
+                );
+            }
+            let status = reason.status().map_or(String::new(), |s| s.to_string());
+            let meaning = reason.meaning().trim().replace("  ", " ");
+            let _ = writeln!(out, "| `{}` | {status} | {meaning} |", reason.text());
+        }
+        out
+    }
+
+    /// The title of a kind's section, and the places where its reasons appear.
+    fn section(kind: Kind) -> (&'static str, &'static str) {
+        match kind {
+            Kind::Fault => (
+                "Faults",
+                "In the response body and the `detail` of Cache-Status if the response had not begun, and in the access log.",
+            ),
+            Kind::Refused => (
+                "Refused requests",
+                "In the response body and the access log.",
+            ),
+            Kind::Cut => ("Cut responses", "In the access log."),
+            Kind::Passed => (
+                "Requests answered past the cache",
+                "In the `detail` of Cache-Status and the access log.",
+            ),
+            Kind::Stale => (
+                "Stale responses",
+                "In the `detail` of Cache-Status and the access log.",
+            ),
+            Kind::NotStored => (
+                "Responses that are not stored",
+                "In the `detail` of Cache-Status, the access log, and in `sluice inspect` while the decision is remembered.",
+            ),
+            Kind::Forwarded => (
+                "Requests sent on alone by the fill policy",
+                "In the `detail` of Cache-Status, the access log and `sluice inspect`.",
+            ),
+            Kind::Fenced => (
+                "Responses that do not fit the stored object",
+                "In the `detail` of Cache-Status and the access log where the request is sent on for that reason.",
+            ),
+            Kind::Fetched => ("Fetches", "In `sluice inspect`."),
+        }
+    }
+}

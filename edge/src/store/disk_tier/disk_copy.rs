@@ -1,0 +1,235 @@
+//! What an object knows of its records on volumes.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::volumes::Volumes;
+use crate::ranges::Ranges;
+use crate::store::head::Head;
+use crate::store::ledger::Charge;
+use crate::store::table_key::TableKey;
+use crate::volume::{Id, Kind};
+
+/// Blocks looked up when an object is opened.
+pub(super) const LOOKED_UP: u64 = 1024;
+
+/// Blocks of one object that an inspection looks up, at most.
+const SURVEYED: usize = 16_384;
+
+/// What an object knows of its records on volumes. Guarded by the object's lock.
+pub(in crate::store) struct DiskCopy {
+    pub(super) volumes: Arc<Volumes>,
+    pub(super) table_key: TableKey,
+    /// Identifies the version in the ids of blocks.
+    pub(super) version: u64,
+    /// Bytes of a block.
+    pub(super) block: u64,
+    /// The newest purge that covered the object when it was opened. Blocks from before that purge
+    /// don't belong to it.
+    pub(super) since: u64,
+    /// Bytes whose blocks were looked up.
+    pub(super) known: Ranges,
+    /// Bytes known to be on volumes.
+    pub(in crate::store) there: Ranges,
+    /// Bytes on volumes that are not read before `rested_us`, since a volume did not keep up.
+    pub(super) aside: Ranges,
+    /// In microseconds of the clock that `Store::arrange` is given.
+    pub(super) rested_us: u64,
+    /// Blocks that wait to be written, once per copy. They stay in memory.
+    pub(super) queued: SmallVec<[Range<u64>; 2]>,
+    /// Whether the object may be written to volumes.
+    pub(super) admitted: bool,
+    /// Whether the head is queued or written.
+    pub(super) head: bool,
+    /// Whether bytes read from volumes are dropped once all readers have passed them.
+    pub(super) passing: bool,
+    /// Bytes to be dropped so. The eviction policy does not know them.
+    pub(in crate::store) transient: Ranges,
+    /// Reader moves since the passed bytes were last dropped.
+    pub(super) moves: usize,
+    /// The ledger's turnover at the last read.
+    pub(super) asked_at: Option<u64>,
+    pub(super) _charge: Option<Charge>,
+}
+
+impl DiskCopy {
+    /// For an object about to be opened with this head. `block`: bytes of a block; `since`: the newest
+    /// purge that covers the object's key.
+    pub(super) fn new(
+        volumes: Arc<Volumes>,
+        table_key: TableKey,
+        head: &Head,
+        born_seq: u64,
+        (block, since): (u64, u64),
+    ) -> DiskCopy {
+        // Without a strong validator no other fetch can add bytes to this version.
+        let own = if head.generation == 0 { born_seq } else { 0 };
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&table_key.variant.to_le_bytes());
+        for number in [head.generation, own, block, since] {
+            hasher.update(&number.to_le_bytes());
+        }
+        let mut version = [0; 8];
+        hasher.finalize_xof().fill(&mut version);
+        DiskCopy {
+            volumes,
+            table_key,
+            version: u64::from_le_bytes(version),
+            block,
+            since,
+            known: Ranges::new(),
+            there: Ranges::new(),
+            aside: Ranges::new(),
+            rested_us: 0,
+            queued: SmallVec::new(),
+            admitted: true,
+            head: false,
+            passing: false,
+            transient: Ranges::new(),
+            moves: 0,
+            asked_at: None,
+            _charge: None,
+        }
+    }
+
+    /// Admits the object to volumes if it was requested again.
+    pub(in crate::store) fn asked(self, again: bool) -> DiskCopy {
+        DiskCopy {
+            admitted: self.admitted || again,
+            ..self
+        }
+    }
+
+    /// Attaches the charge for this value.
+    pub(in crate::store) fn charged(self, charge: Charge) -> DiskCopy {
+        DiskCopy {
+            _charge: Some(charge),
+            ..self
+        }
+    }
+
+    /// A copy of what is known to be on volumes, to be used without the object's lock.
+    pub(in crate::store) fn seen(&self) -> DiskCopy {
+        DiskCopy {
+            volumes: self.volumes.clone(),
+            there: self.there.clone(),
+            known: Ranges::new(),
+            aside: Ranges::new(),
+            transient: Ranges::new(),
+            queued: SmallVec::new(),
+            _charge: None,
+            ..*self
+        }
+    }
+
+    /// The bytes on each volume, by volume name.
+    pub(in crate::store) fn survey(&self, length: Option<u64>) -> Vec<(String, Ranges)> {
+        let mut all: Vec<(String, Ranges)> = Vec::new();
+        let blocks = |range: Range<u64>| self.blocks(&range);
+        for number in self.there.iter().flat_map(blocks).take(SURVEYED) {
+            let Some(id) = self.block_id(number) else {
+                break;
+            };
+            for (volume, _) in self.volumes.find(&id) {
+                let name = self.volumes.volumes[volume].name();
+                let bytes = self.range_of(number, length.unwrap_or(u64::MAX));
+                match all.iter_mut().find(|(known, _)| known == name) {
+                    Some((_, ranges)) => ranges.insert(bytes),
+                    None => all.push((name.to_owned(), bytes.into())),
+                }
+            }
+        }
+        all
+    }
+
+    pub(super) fn block_id(&self, number: u64) -> Option<Id> {
+        Some(Id {
+            space: self.volumes.space,
+            key: self.table_key.primary,
+            version: self.version,
+            part: u32::try_from(number).ok()?,
+            kind: Kind::Block,
+        })
+    }
+
+    /// The numbers of the blocks that overlap a range.
+    pub(super) fn blocks(&self, range: &Range<u64>) -> Range<u64> {
+        range.start / self.block..range.end.div_ceil(self.block)
+    }
+
+    /// The byte range of a block of content with this length.
+    pub(super) fn range_of(&self, number: u64, length: u64) -> Range<u64> {
+        let start = number.saturating_mul(self.block).min(length);
+        start..start.saturating_add(self.block).min(length)
+    }
+
+    /// Whether the object may be written to volumes.
+    pub(in crate::store) fn is_admitted(&self) -> bool {
+        self.admitted
+    }
+
+    /// Whether any of these bytes waits to be written.
+    pub(in crate::store) fn is_queued(&self, range: &Range<u64>) -> bool {
+        let meets = |queued: &Range<u64>| queued.start < range.end && range.start < queued.end;
+        self.queued.iter().any(meets)
+    }
+
+    /// The blocks that wait to be written.
+    pub(in crate::store) fn queued(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.queued.iter().cloned()
+    }
+}
+
+/// Ranges remembered per object, at most.
+const FRAGMENTS_MAX: usize = 4096;
+
+impl DiskCopy {
+    /// Looks up which blocks of `range` are on volumes, at most `at_most + 1` of them.
+    pub(super) fn consult(&mut self, range: Range<u64>, length: u64, at_most: u64) {
+        let range = range.start.min(length)..range.end.min(length);
+        if range.is_empty() || self.known.covers(&range) {
+            return;
+        }
+        let is_loading = self.volumes.is_loading(); // before anything is looked up
+        let first = range.start / self.block;
+        let last = (range.end - 1) / self.block;
+        for number in first..=last.min(first.saturating_add(at_most)) {
+            let bytes = self.range_of(number, length);
+            if self.known.covers(&bytes) {
+                continue;
+            }
+            let found = self.block_id(number).map(|id| self.volumes.find(&id));
+            let is_there = found.is_some_and(|found| !found.is_empty());
+            if is_there {
+                self.there.insert(bytes.clone());
+            }
+            // While the index loads, a block that is not found may still turn up.
+            if is_there || !is_loading {
+                self.known.insert(bytes);
+            }
+        }
+        if self.known.len() > FRAGMENTS_MAX {
+            // Scattered reads of a huge object: forget everything, and look it up again.
+            self.known = Ranges::new();
+            self.there = Ranges::new();
+            self.aside = Ranges::new();
+        }
+    }
+
+    /// Suspends reads from volumes until this time.
+    pub(super) fn rest_until(&mut self, rested_us: u64) {
+        self.aside.extend(self.there.iter());
+        self.there = Ranges::new();
+        self.rested_us = rested_us;
+    }
+
+    /// Resumes reads from volumes if the time of `rest_until` has come.
+    pub(super) fn rested(&mut self, now_us: u64) {
+        if !self.aside.is_empty() && now_us >= self.rested_us {
+            self.there.extend(self.aside.iter());
+            self.aside = Ranges::new();
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The volumes of one cache: which of them get a record, and where records are.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::admission::RecentKeys;
+use super::placement::Placement;
+use crate::store::sync::Mutex;
+use crate::store::table_key::{TableKey, VARIANTS_MAX};
+use crate::volume::{Found, Id, Kind, Volume};
+
+/// How a cache uses volumes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Options {
+    /// Names of the volumes; none: objects are in memory only.
+    pub volumes: Vec<String>,
+    /// Which volumes get a record.
+    pub placement: Placement,
+    /// Records that were not read for this long are dropped; zero: never.
+    pub inactive: Duration,
+    /// Which objects are written.
+    pub admit: Admit,
+    /// Smallest content that is written, in bytes.
+    pub admit_min: u64,
+    /// Largest content that is written, in bytes; 0: no limit.
+    pub admit_max: u64,
+}
+
+/// Which objects are written to volumes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Admit {
+    /// All objects.
+    #[default]
+    All,
+    /// Objects that are requested a second time.
+    Second,
+}
+
+/// The volumes of one cache.
+pub struct Volumes {
+    options: Options,
+    pub(super) space: u64,
+    pub(super) volumes: Vec<Arc<Volume>>,
+    asked: Option<RecentKeys>,
+    /// Which volumes are out of use and marked so in the logs of the others.
+    pub(super) absent: Mutex<SmallVec<[bool; 8]>>,
+}
+
+/// A volume's number, and the location of a record on it.
+pub(super) type At = (usize, Found);
+
+impl Volumes {
+    /// The volumes of the cache with this id.
+    pub fn new(options: &Options, volumes: Vec<Arc<Volume>>, space: u64) -> Arc<Volumes> {
+        for volume in &volumes {
+            volume.set_inactive(space, options.inactive);
+        }
+        Arc::new(Volumes {
+            asked: (options.admit == Admit::Second).then(RecentKeys::new),
+            options: options.clone(),
+            space,
+            volumes,
+            absent: Mutex::default(),
+        })
+    }
+
+    /// All volumes, in the order of the configuration.
+    pub fn all(&self) -> &[Arc<Volume>] {
+        &self.volumes
+    }
+
+    /// Whether the index of a volume still loads.
+    pub(super) fn is_loading(&self) -> bool {
+        self.volumes.iter().any(|volume| volume.is_loading())
+    }
+
+    pub(super) fn head_id(&self, table_key: TableKey) -> Id {
+        self.id_of_head(table_key.primary, tag_of(table_key.variant))
+    }
+
+    pub(super) fn id_of_head(&self, key: u128, tag: u32) -> Id {
+        Id {
+            space: self.space,
+            key,
+            version: u64::from(tag),
+            part: 0,
+            kind: Kind::Head,
+        }
+    }
+
+    /// The volumes that a record is placed on.
+    pub(super) fn homes(&self, id: &Id) -> SmallVec<[usize; 2]> {
+        let up: SmallVec<[bool; 8]> = self.volumes.iter().map(|v| v.is_up()).collect();
+        let block = (id.kind == Kind::Block).then_some(id.part);
+        self.options.placement.choose(spread(id.key), block, &up)
+    }
+
+    /// The locations of a record: on the volumes that it is placed on, or on others that got it while
+    /// those were out of use or the placement was different.
+    pub(super) fn find(&self, id: &Id) -> SmallVec<[At; 2]> {
+        let homes = self.homes(id);
+        let others = (0..self.volumes.len()).filter(|number| !homes.contains(number));
+        let found = homes.iter().copied().chain(others);
+        found
+            .filter_map(|number| Some((number, self.volumes[number].find(id)?)))
+            .collect()
+    }
+
+    /// The locations of a key's heads.
+    pub(super) fn heads(&self, key: u128) -> SmallVec<[At; 2]> {
+        let all = self.volumes.iter().enumerate();
+        all.flat_map(|(number, volume)| {
+            let heads = volume.heads(self.space, key).into_iter();
+            heads.map(move |found| (number, found))
+        })
+        .collect()
+    }
+
+    /// Notes that a record is in use.
+    pub(super) fn touch(&self, id: &Id) {
+        for volume in &self.volumes {
+            volume.touch(id);
+        }
+    }
+
+    /// Deletes a record.
+    pub(super) fn forget(&self, id: &Id) {
+        for volume in &self.volumes {
+            volume.forget(id);
+        }
+    }
+
+    /// Deletes the heads of a key for whose tags `which` is true.
+    pub(super) fn forget_heads(&self, primary: u128, which: impl Fn(u32) -> bool) {
+        for (number, found) in self.heads(primary) {
+            if which(found.tag) {
+                self.volumes[number].forget(&self.id_of_head(primary, found.tag));
+            }
+        }
+    }
+
+    /// Deletes the oldest heads of a key, so that with one more there are at most `VARIANTS_MAX` on each
+    /// volume: each lookup goes through all of them.
+    pub(super) fn bound_heads(&self, primary: u128) {
+        for volume in &self.volumes {
+            let mut heads = volume.heads(self.space, primary);
+            if heads.len() < VARIANTS_MAX {
+                continue;
+            }
+            heads.sort_unstable_by_key(|found| Reverse(written(found)));
+            for found in &heads[VARIANTS_MAX - 1..] {
+                volume.forget(&self.id_of_head(primary, found.tag));
+            }
+        }
+    }
+
+    /// Whether content of this length may be written. If the length is unknown, `come` bytes have
+    /// arrived so far.
+    pub(super) fn admits(&self, length: Option<u64>, come: u64) -> bool {
+        let max = match self.options.admit_max {
+            0 => u64::MAX,
+            max => max,
+        };
+        match length {
+            Some(length) => (self.options.admit_min..=max).contains(&length),
+            None => come <= max,
+        }
+    }
+
+    /// Whether objects with this key may be written, and notes that it was requested.
+    pub(super) fn admits_key(&self, primary: u128) -> bool {
+        self.asked.as_ref().is_none_or(|asked| asked.again(primary))
+    }
+}
+
+/// The variant in a head's id: a hash of 32 bits.
+pub(super) fn tag_of(variant: u128) -> u32 {
+    let folded = (variant >> 64) as u64 ^ variant as u64;
+    (folded >> 32) as u32 ^ folded as u32
+}
+
+/// Sorts the records of a volume by when they were written.
+pub(super) fn written(found: &Found) -> (u64, u32, u32) {
+    (found.lap, found.segment, found.offset)
+}
+
+/// A hash of a key for placement, independent of the bits that the index and the table use.
+fn spread(key: u128) -> u64 {
+    ((key >> 64) as u64 ^ (key as u64).rotate_left(17)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
