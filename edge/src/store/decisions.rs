@@ -1,4 +1,4 @@
-//! The last decisions about an object, kept for operators.
+//! The latest decisions about an object, kept for inspection.
 
 use std::ops::Range;
 
@@ -7,29 +7,29 @@ use smallvec::SmallVec;
 use super::ledger::Charge;
 use crate::reason::Reason;
 
-/// Decisions kept of one object.
+/// Maximum number of decisions kept per object.
 const DECISIONS_MAX: usize = 8;
-/// Ranges kept of one decision.
+/// Maximum number of ranges kept per decision.
 const RANGES_MAX: usize = 8;
-/// What one of them takes at most.
+/// Maximum size of a decision in bytes.
 const DECISION_BYTES: u64 = (size_of::<Decision>() + RANGES_MAX * size_of::<Range<u64>>()) as u64;
 
-/// What was decided about one request for an object.
+/// A decision about one request for an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// When, in milliseconds since the Unix epoch.
+    /// Time of the decision in milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// What was wanted.
+    /// The wanted range.
     pub want: Range<u64>,
-    /// What was decided: "fetch", "wait", "forward", "replace", "cut".
+    /// The decision: "fetch", "wait", "forward", "replace" or "cut".
     pub what: &'static str,
-    /// What is fetched.
+    /// The ranges to fetch.
     pub ranges: SmallVec<[Range<u64>; 2]>,
     /// The reason.
     pub why: Reason,
 }
 
-/// The last decisions, and what they take.
+/// The latest decisions with their charge.
 #[derive(Default)]
 pub(super) struct Notes {
     list: Vec<Decision>,
@@ -42,8 +42,8 @@ impl Notes {
         &self.list
     }
 
-    /// Adds a decision, in place of the oldest if there are many. Returns the bytes to charge if
-    /// the list grew.
+    /// Adds a decision and removes the oldest one if the list is full. Returns the bytes to charge
+    /// if the list has grown.
     pub(super) fn add(&mut self, mut decision: Decision) -> Option<u64> {
         decision.ranges.truncate(RANGES_MAX);
         if self.list.len() >= DECISIONS_MAX {
@@ -58,7 +58,7 @@ impl Notes {
         Some(DECISION_BYTES)
     }
 
-    /// Takes a charge for what was added.
+    /// Adds the charge for the list's growth.
     pub(super) fn pay(&mut self, charge: Charge) {
         match self.charges.first_mut() {
             Some(first) => first.absorb(charge),

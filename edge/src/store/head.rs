@@ -1,4 +1,4 @@
-//! The head of a stored response: plain data, made by the cache, kept by the store.
+//! The head of a stored response: plain data, made by the cache and stored with the object.
 
 use std::sync::Arc;
 
@@ -6,76 +6,80 @@ use bytes::Bytes;
 
 use crate::http::FieldBlock;
 
-/// The names that Vary lists, lower case and sorted.
+/// The header names listed by Vary, in lower case and sorted.
 pub type VaryNames = Arc<[Box<str>]>;
 
-/// A stored response's head. Times are milliseconds since the Unix epoch unless they say otherwise.
+/// The head of a stored response. Times are milliseconds since the Unix epoch unless noted
+/// otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Head {
     /// The status.
     pub status: u16,
-    /// Field lines as they are sent, Date among them; without framing, hop-by-hop fields and Age.
+    /// Header lines as sent, including Date; without framing headers, hop-by-hop headers and Age.
     pub fields: FieldBlock,
-    /// Complete length of the content, when it is known before the end.
+    /// Complete length of the content, if known before the end.
     pub length: Option<u64>,
-    /// The entity tag as sent, quotes and weakness included.
+    /// The ETag as sent, including quotes and `W/`.
     pub etag: Option<Bytes>,
-    /// Last-Modified in seconds since the epoch.
+    /// Last-Modified in seconds since the Unix epoch.
     pub last_modified_s: Option<u64>,
-    /// Date in seconds since the epoch.
+    /// Date in seconds since the Unix epoch.
     pub date_s: u64,
-    /// When the response was received.
+    /// Time at which the response was received.
     pub received_ms: u64,
-    /// Its age then (RFC 9111 4.2.3 corrected_initial_age).
+    /// Age of the response at that time (corrected_initial_age, RFC 9111 section 4.2.3).
     pub initial_age_ms: u64,
-    /// Until when it is fresh.
+    /// End of the freshness lifetime.
     pub fresh_until_ms: u64,
-    /// How long after that it may be given while it is revalidated behind (RFC 5861 3).
+    /// Time after that during which the response may be served while it is revalidated in the
+    /// background (RFC 5861 section 3).
     pub stale_while_revalidate_ms: u64,
-    /// How long after that it may be given where the origin fails (RFC 5861 4).
+    /// Time after that during which the response may be served if the origin fails (RFC 5861
+    /// section 4).
     pub stale_if_error_ms: u64,
-    /// It may not be given stale but within those times: must-revalidate and the like, with which
-    /// they are 0, and s-maxage (RFC 9111 4.2.4).
+    /// Whether the response may be served stale only within those times: because of s-maxage, or of
+    /// must-revalidate and similar directives, with which the times are 0 (RFC 9111 section 4.2.4).
     pub strict: bool,
-    /// Whether it may answer requests with Authorization (RFC 9111 3.5).
+    /// Whether the response may answer requests with Authorization (RFC 9111 section 3.5).
     pub authorized: bool,
-    /// It does not change while it is fresh (RFC 8246).
+    /// Whether the response does not change while it is fresh (RFC 8246).
     pub immutable: bool,
-    /// Its lines have a Content-Range, though it is no part: answers that are parts leave that out.
+    /// Whether the header lines contain Content-Range although the response is not partial. Partial
+    /// responses made from it omit that header.
     pub odd_range: bool,
-    /// The sequence number at which the fetch began that brought this head.
+    /// Sequence number at which the fetch of this head began.
     pub born_seq: u64,
-    /// Hashes of its tags, sorted.
+    /// Hashes of the response's tags, sorted.
     pub tags: Box<[u64]>,
-    /// The fields by which this variant was chosen; `None` without Vary.
+    /// The request headers that selected this variant; `None` without Vary.
     pub vary: Option<Selected>,
-    /// Whether bytes of other responses may be put beside those of this one: it has a strong
-    /// validator and a complete length, and its origin honours ranges (RFC 9110 13.1.5, 14.2).
+    /// Whether bytes of other responses may be combined with this one: it has a strong validator
+    /// and a complete length, and its origin honours ranges (RFC 9110 sections 13.1.5 and 14.2).
     pub joinable: bool,
-    /// Names the version: the first 64 bits of a hash over key, strong validator and length; 0
+    /// Identifies the version: the first 64 bits of a hash of key, strong validator and length; 0
     /// without a strong validator.
     pub generation: u64,
 }
 
-/// Which variant a response is (RFC 9111 4.1).
+/// The variant of a response (RFC 9111 section 4.1).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selected {
-    /// The names that its Vary lists.
+    /// The names listed by the response's Vary.
     pub names: VaryNames,
-    /// Hash of what the request that brought it had in them.
+    /// Hash of the values of these headers in the request that fetched the response.
     pub variant: u128,
 }
 
 impl Head {
-    /// Age at `now_ms` (RFC 9111 4.2.3 current_age).
+    /// Age at `now_ms` (current_age, RFC 9111 section 4.2.3).
     pub fn age_ms(&self, now_ms: u64) -> u64 {
         self.initial_age_ms
             .saturating_add(now_ms.saturating_sub(self.received_ms))
     }
 
-    /// Bytes of memory held.
+    /// Memory used in bytes.
     pub fn memory(&self) -> u64 {
-        // The lines' first copy makes them shared, which takes a little memory of its own.
+        // The first copy of the lines makes them shared, which uses a little memory.
         const SHARED: usize = 64;
         let etag = self.etag.as_ref().map_or(0, |etag| etag.len() + SHARED);
         let names = self.vary.as_ref().map_or(0, |selected| {

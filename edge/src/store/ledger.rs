@@ -1,16 +1,16 @@
-//! The ledger: every byte the store holds is charged here, pinned pages included.
+//! The ledger: counts every byte that the store holds, including pages held by readers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts bytes held against a limit. Shared by all workers; cloning gives another handle.
+/// Counts bytes against a limit. Shared by all workers; clones are handles of the same ledger.
 #[derive(Clone)]
 pub struct Ledger(Arc<Account>);
 
 struct Account {
     limit: AtomicU64,
     used: AtomicU64,
-    /// Bytes that were ever charged within the limit.
+    /// Total of all bytes ever charged within the limit.
     turned: AtomicU64,
 }
 
@@ -29,18 +29,18 @@ impl Ledger {
         self.0.limit.load(Ordering::Relaxed)
     }
 
-    /// Sets another limit. What is charged stays charged.
+    /// Sets the limit. Existing charges stay.
     pub fn set_limit(&self, limit: u64) {
         self.0.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Bytes charged now. Over the limit only by what `charge_anyway` took.
+    /// Bytes charged now. Only `charge_anyway` can exceed the limit.
     pub fn used(&self) -> u64 {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes that were ever charged within the limit: how far memory has turned over since some
-    /// moment.
+    /// Total of all bytes ever charged within the limit: a measure of how often memory has been
+    /// replaced since some moment.
     pub fn turned(&self) -> u64 {
         self.0.turned.load(Ordering::Relaxed)
     }
@@ -61,8 +61,8 @@ impl Ledger {
         })
     }
 
-    /// Charges `bytes` in any case: for the one window that a fetch with waiting readers may
-    /// always have, so that a full ledger can't stop a response that is under way.
+    /// Charges `bytes` even beyond the limit: for the one window that a fetch with waiting readers
+    /// always gets, so that a full ledger can't stop a response in progress.
     pub fn charge_anyway(&self, bytes: u64) -> Charge {
         self.0.used.fetch_add(bytes, Ordering::Relaxed);
         Charge {
@@ -72,7 +72,7 @@ impl Ledger {
     }
 }
 
-/// Bytes charged; given back on drop.
+/// A charge; released on drop.
 pub struct Charge {
     ledger: Ledger,
     bytes: u64,
@@ -84,7 +84,7 @@ impl Charge {
         self.bytes
     }
 
-    /// Takes `bytes` out of this charge into one of their own; `None` if it holds fewer.
+    /// Splits `bytes` off into a charge of their own; `None` if this charge is smaller.
     pub fn split(&mut self, bytes: u64) -> Option<Charge> {
         self.bytes = self.bytes.checked_sub(bytes)?;
         Some(Charge {
@@ -93,12 +93,13 @@ impl Charge {
         })
     }
 
-    /// Joins another charge to the same ledger with this one.
+    /// Adds another charge of the same ledger to this one.
     pub fn absorb(&mut self, mut other: Charge) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// Charges `bytes` more to the same ledger in any case: for small things of bounded number.
+    /// Charges `bytes` more to the same ledger, even beyond the limit: for small allocations of
+    /// bounded number.
     pub fn beside(&self, bytes: u64) -> Charge {
         self.ledger.charge_anyway(bytes)
     }

@@ -1,4 +1,4 @@
-//! One key's part of the table, for as long as its shard is locked.
+//! The entries of one primary key while their shard is locked.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,18 +12,18 @@ use super::resource_history::ResourceHistory;
 use super::table::Shard;
 use super::table_key::TableKey;
 
-/// One primary key while its shard is locked. What is taken out is dropped after the lock.
+/// One primary key while its shard is locked. Removed objects are dropped after unlocking.
 pub struct Locked<'a> {
     pub(super) shard: &'a mut Shard,
     pub(super) primary: u128,
     pub(super) purges: &'a Purges,
     pub(super) removed: SmallVec<[Arc<Object>; 2]>,
-    /// What may be written to volumes from now on.
+    /// Objects that have just been admitted to volumes.
     pub(super) admitted: SmallVec<[(TableKey, Arc<Object>); 1]>,
 }
 
 impl Locked<'_> {
-    /// The Vary names in force; `None` as long as no response has named any.
+    /// The Vary names in force; `None` while no response has had any.
     pub fn vary(&self) -> Option<&VaryNames> {
         self.shard.entries.get(&self.primary)?.vary.as_ref()
     }
@@ -47,7 +47,7 @@ impl Locked<'_> {
         Some(object)
     }
 
-    /// An object that was asked for once is asked for again.
+    /// Admits to volumes an object that is requested a second time.
     #[cold]
     fn again(&mut self, variant: u128, object: &Arc<Object>) {
         object.once.store(false, Ordering::Relaxed);
@@ -55,7 +55,7 @@ impl Locked<'_> {
             .push((self.table_key(variant), object.clone()));
     }
 
-    /// How many variants are kept.
+    /// Number of stored variants.
     pub fn variants(&mut self) -> usize {
         self.settle();
         self.shard
@@ -64,7 +64,7 @@ impl Locked<'_> {
             .map_or(0, |entry| entry.variants.len())
     }
 
-    /// Every variant's hash and object.
+    /// The hash and object of every variant.
     pub fn all(&mut self) -> Vec<(u128, Arc<Object>)> {
         self.settle();
         self.shard
@@ -79,14 +79,14 @@ impl Locked<'_> {
             })
     }
 
-    /// Files an object under a variant, in place of what was there. `weight`: bytes it holds.
+    /// Files an object under a variant and replaces an earlier one. `weight`: bytes of the object.
     pub fn insert(&mut self, variant: u128, object: Arc<Object>, weight: u64) {
         let table_key = self.table_key(variant);
         self.removed
             .extend(self.shard.insert(table_key, object, weight));
     }
 
-    /// Takes a variant out, if it is still this object.
+    /// Removes a variant if it still has this object.
     pub fn remove(&mut self, variant: u128, object: &Arc<Object>) {
         if self.holds(variant, object) {
             self.removed
@@ -95,7 +95,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Takes out the variant whose flight began first among those that nobody fills now; says
+    /// Removes the variant with the oldest flight among those without a flight in progress. Returns
     /// whether there was one.
     pub fn drop_oldest(&mut self) -> bool {
         let idle = self
@@ -109,7 +109,7 @@ impl Locked<'_> {
         true
     }
 
-    /// Takes every variant out.
+    /// Removes all variants.
     pub fn clear(&mut self) {
         self.clear_but(None);
         self.shard.prune(self.primary);
@@ -124,25 +124,25 @@ impl Locked<'_> {
         }
     }
 
-    /// Whether the table has anything under this variant.
+    /// Whether the table has an object under this variant.
     pub(super) fn has(&self, variant: u128) -> bool {
         let entry = self.shard.entries.get(&self.primary);
         entry.is_some_and(|entry| entry.variants.iter().any(|v| v.hash == variant))
     }
 
-    /// These Vary names are in force from now on, if the table has anything of this key.
+    /// Sets the Vary names in force, if the table has an object of this key.
     pub(super) fn set_vary(&mut self, names: Option<&VaryNames>) {
         if let Some(entry) = self.shard.entries.get_mut(&self.primary) {
             entry.vary = names.cloned();
         }
     }
 
-    /// Whether this object is what the table has under this variant.
+    /// Whether the table has this object under this variant.
     pub fn holds(&self, variant: u128, object: &Arc<Object>) -> bool {
         self.shard.holds(self.table_key(variant), object)
     }
 
-    /// What is known of this key's responses.
+    /// The history of this key's responses.
     pub fn history(&self) -> ResourceHistory {
         let entry = self.shard.entries.get(&self.primary);
         entry
@@ -151,7 +151,8 @@ impl Locked<'_> {
             .unwrap_or_default()
     }
 
-    /// Keeps what is known of this key's responses, for as long as the table has any of them.
+    /// Sets the history of this key's responses. It is kept as long as the table has an object of
+    /// the key.
     pub fn set_history(&mut self, history: ResourceHistory) {
         if let Some(entry) = self.shard.entries.get_mut(&self.primary) {
             match &mut entry.history {
@@ -169,9 +170,9 @@ impl Locked<'_> {
         }
     }
 
-    /// A response came for the object of variant `from`: under the Vary names it brought it belongs
-    /// to variant `to`. Where the names changed, variants filed under the old ones can't be found
-    /// any more and go. Returns whether the object is still in the table.
+    /// Files the object of variant `from` under variant `to`, to which its response belongs by its
+    /// Vary names. If the names have changed, variants under the old names can't be found any more
+    /// and are removed. Returns whether the object is still in the table.
     pub fn refile(
         &mut self,
         from: u128,

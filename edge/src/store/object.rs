@@ -73,20 +73,20 @@ pub enum Phase {
     Awaiting,
     /// The head is known; bytes are there or can be had.
     Open(Arc<Head>),
-    /// The response may not be shared: until then (Unix ms) requests go forward on their own.
+    /// The response may not be shared: until `until_ms` each request is forwarded by itself.
     Refused {
-        /// The named reason.
+        /// Why the response may not be shared.
         reason: Reason,
-        /// When the refusal is forgotten.
+        /// Time at which the refusal ends, in Unix milliseconds.
         until_ms: u64,
     },
     /// The flight failed before there was a head.
     Failed(Failure),
-    /// What it was fetched to confirm serves on.
+    /// The stored response that this object's fetch validated remains in use.
     Revalidated {
         /// The stored response.
         stored: Revalidated,
-        /// The origin confirmed it; else it failed to.
+        /// Whether the origin confirmed the stored response; otherwise the origin failed.
         confirmed: bool,
     },
     /// Another object has replaced this one: look it up again.
@@ -128,18 +128,18 @@ pub(super) struct State {
 /// A stored response, which may serve on.
 #[derive(Clone)]
 pub struct Revalidated {
-    /// The object.
+    /// The stored object.
     pub object: Arc<Object>,
-    /// Its head.
+    /// Head of the stored object.
     pub head: Arc<Head>,
 }
 
-/// What ties an object to another, for as long as one of them is fetched to confirm the other.
+/// Links between a stored object and the object whose fetch validates it.
 #[derive(Default)]
 pub(super) struct Ties {
-    /// What it is fetched to confirm.
+    /// The stored response that this object's fetch validates.
     pub(super) stored: Option<Revalidated>,
-    /// The object that is fetched to confirm this one.
+    /// The object whose fetch validates this one.
     pub(super) validation: Weak<Object>,
 }
 
@@ -263,14 +263,14 @@ impl Object {
         state.all_riders()
     }
 
-    /// Puts a later response's head in the place of the one there; how many more bytes it takes.
-    /// `None`: there is none to replace.
+    /// Replaces the head by that of a later response. Returns the difference in bytes; `None` if
+    /// there is no head to replace.
     pub(super) fn renew(&self, head: Arc<Head>, charge: Charge) -> Option<i64> {
         let mut state = self.lock();
         let Phase::Open(there) = &mut state.phase else {
             return None;
         };
-        // Both are dropped after the lock.
+        // Dropped after unlocking.
         let old = std::mem::replace(there, head);
         let more = charge.bytes() as i64;
         let before = state.head_charge.replace(charge);
@@ -279,7 +279,8 @@ impl Object {
         Some(more - before.map_or(0, |charge| charge.bytes() as i64))
     }
 
-    /// This head, if it is the one that is there, is stale from this time on (Unix ms) at the latest.
+    /// Makes this head, if it is still the object's, stale from this time on (Unix milliseconds) at
+    /// the latest.
     pub(super) fn expire(&self, head: &Arc<Head>, at_ms: u64) {
         if head.fresh_until_ms <= at_ms {
             return;
@@ -298,8 +299,8 @@ impl Object {
         drop(stale); // the old one, by now: after the lock
     }
 
-    /// Another took its place: riders that have no head yet look again, and nothing more is begun
-    /// for it. What is there stays readable for those who read it.
+    /// Marks the object as replaced: riders without a head are looked up again, and no further
+    /// fetch begins. Stored bytes stay available to present readers.
     pub(super) fn retire(&self) {
         let mut state = self.lock();
         state.phase = Phase::Retired;
@@ -308,22 +309,22 @@ impl Object {
         wakes.wake();
     }
 
-    /// Whether another took its place.
+    /// Whether another object has replaced this one.
     pub(super) fn is_retired(&self) -> bool {
         matches!(self.lock().phase, Phase::Retired)
     }
 
-    /// Whether a flight is bringing bytes or a head.
+    /// Whether a flight of this object is in progress.
     pub fn in_flight(&self) -> bool {
         !self.lock().claims.is_empty()
     }
 
-    /// The complete length, once known.
+    /// The complete length, if known.
     pub fn length(&self) -> Option<u64> {
         self.lock().length
     }
 
-    /// The version of what is stored; 0 where there is no head or no strong validator.
+    /// The version of the stored response; 0 without a head or a strong validator.
     pub fn generation(&self) -> u64 {
         match &self.lock().phase {
             Phase::Open(head) => head.generation,
@@ -331,28 +332,28 @@ impl Object {
         }
     }
 
-    /// Why the flight that failed last did.
+    /// The failure of the flight that failed last.
     pub fn failure(&self) -> Option<Failure> {
         self.lock().failure.clone()
     }
 
-    /// Whether anybody reads it that may have to wait for more of it.
+    /// Whether the object has a reader that may have to wait for more bytes.
     pub fn is_read(&self) -> bool {
         !self.lock().riders.is_empty()
     }
 
-    /// Whether its bytes are evicted by block, also while they are read.
+    /// Whether bytes are evicted by block, also while the object is read.
     pub fn is_sparse(&self) -> bool {
         self.lock().block.is_some()
     }
 
-    /// Whether every byte is there.
+    /// Whether all bytes are in memory.
     pub fn is_complete(&self) -> bool {
         self.lock().is_complete()
     }
 
-    /// Whether all of these bytes, as far as the object goes, are in memory, and stay there for who
-    /// reads them.
+    /// Whether all of these bytes, up to the end of the object, are in memory and stay there while
+    /// they are read.
     pub fn covers(&self, range: Range<u64>) -> bool {
         let state = self.lock();
         let range = state.within(range);
@@ -360,13 +361,13 @@ impl Object {
         state.present.covers(&range) && !state.disk.as_deref().is_some_and(passes)
     }
 
-    /// The same, where some of them may be on volumes.
+    /// Like `covers`, but the bytes may also be on volumes.
     pub fn has(&self, range: Range<u64>) -> bool {
         let state = self.lock();
         state.have().covers(&state.within(range))
     }
 
-    /// Wakes those who wait for a byte that is there now.
+    /// Wakes the riders whose next byte has arrived.
     pub(super) fn announce(&self) {
         let mut state = self.lock();
         let State {
@@ -377,25 +378,25 @@ impl Object {
         wakes.wake();
     }
 
-    /// A charge to the ledger of this object, in any case.
+    /// Charges bytes of notes to the ledger, even beyond its limit.
     pub(super) fn charge_note(&self, bytes: u64) -> Charge {
         self.noted.fetch_add(bytes, Ordering::Relaxed);
         self.overhead.beside(bytes)
     }
 
-    /// What is known of volumes is charged as notes are.
+    /// Charges the `DiskCopy` in the same way as notes.
     pub(super) fn charge_disk_copy(&self) -> Charge {
         self.charge_note(DISK_COPY_BYTES)
     }
 
-    /// What notes take.
+    /// Number of bytes charged for notes.
     pub(super) fn noted(&self) -> u64 {
         self.noted.load(Ordering::Relaxed)
     }
 }
 
 impl State {
-    /// A range as far as the object goes.
+    /// The part of a range up to the end of the object.
     fn within(&self, range: Range<u64>) -> Range<u64> {
         let end = self
             .length
@@ -424,8 +425,8 @@ impl State {
         wakes_of(&mut self.riders, |_| true)
     }
 
-    /// The riders that may go on, or ask anew, as a flight has ended, or as a part of what it was to
-    /// bring is nobody's now: those that wait in there, and those that nobody served before.
+    /// The riders to wake because a flight has ended or part of its claim has been released: those
+    /// that wait for a byte in `given_up`, and those whose next byte no flight had claimed.
     pub(super) fn answerable(&mut self, given_up: &Ranges) -> Wakes {
         wakes_of(&mut self.riders, |rider| {
             rider.unserved || given_up.contains(rider.at)
@@ -437,8 +438,8 @@ impl State {
         wakes_of(&mut self.riders, |rider| range.contains(&rider.at))
     }
 
-    /// Registers a rider at `at`, or moves the one it has.
-    /// `unserved`: nobody is bringing that byte.
+    /// Registers a rider at `at`, or moves an existing one. `unserved`: no flight has claimed that
+    /// byte.
     pub(super) fn wait(
         &mut self,
         rider: Option<usize>,
@@ -457,7 +458,7 @@ impl State {
         key
     }
 
-    /// As `wait`, without anything to wait for.
+    /// Like `wait`, for a rider that does not wait.
     pub(super) fn ride(&mut self, rider: Option<usize>, at: u64) -> usize {
         match rider {
             Some(key) => {
@@ -474,7 +475,7 @@ impl State {
     }
 }
 
-/// The wakers of those who wait and of whom `which` is true.
+/// Takes the wakers of the waiting riders for which `which` is true.
 fn wakes_of(riders: &mut Slab<Rider>, which: impl Fn(&Rider) -> bool) -> Wakes {
     let waiting = riders.iter_mut().map(|(_, rider)| rider);
     let waiting = waiting.filter(|rider| rider.waker.is_some() && which(rider));

@@ -1,4 +1,4 @@
-//! A page: up to 64 KiB of an object's bytes, written once while others read what is already there.
+//! A page: up to 64 KiB of an object's bytes. Each byte is written once, while others may be read.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -9,17 +9,17 @@ use bytes::Bytes;
 use super::ledger::Charge;
 use crate::sys::buffer::Buffer;
 
-/// Bytes of an object that one page spans.
+/// Size in bytes of the range of an object that a page covers.
 pub const PAGE: u64 = 64 << 10;
 
-/// A page's own structure, and that of the view that readers share.
+/// Size in bytes of a page's own structure and of the view that readers share.
 const BOOKKEEPING: u64 = 128;
 
-/// A page's place among those of its object, where it is not the only one: full pages pay for it.
+/// Size in bytes of a page's entry in the object's table, charged to full pages.
 const PLACE: u64 = 112;
 
-/// Memory for the bytes of one page, not initialised, with its charge: as long as anyone holds the
-/// page, be it a reader in mid-write, the ledger counts it.
+/// Uninitialised memory for the bytes of one page, with its charge. The ledger counts the memory as
+/// long as any reader or flight holds the page.
 pub struct Page {
     memory: NonNull<u8>,
     capacity: usize,
@@ -34,9 +34,9 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// What a page of `bytes` really takes: the allocator's size classes are four to a doubling, and
-    /// the page and its view are values of their own. Charging less would let the process outgrow
-    /// its ledger.
+    /// The memory that a page of `bytes` uses. The allocator has four size classes per doubling,
+    /// and the page and its view are allocations of their own. Charging less would let the process
+    /// exceed its configured memory.
     pub fn footprint(bytes: u64) -> u64 {
         let bytes = bytes.max(64);
         let step = (bytes.next_power_of_two() / 8).max(16);
@@ -44,12 +44,12 @@ impl Page {
         bytes.next_multiple_of(step) + BOOKKEEPING + table_key
     }
 
-    /// A page of `capacity` bytes, at least 1, under a charge of `footprint(capacity)`.
+    /// A page of `capacity` bytes, at least 1, charged with `footprint(capacity)`.
     pub fn new(capacity: usize, charge: Charge) -> Arc<Page> {
         Page::of(Buffer::new(capacity), charge)
     }
 
-    /// A page in this memory, under a charge of its footprint.
+    /// A page in this memory, charged with its footprint.
     fn of(buffer: Buffer, charge: Charge) -> Arc<Page> {
         let (memory, capacity, _) = buffer.into_parts();
         Arc::new(Page {
@@ -59,21 +59,21 @@ impl Page {
         })
     }
 
-    /// What is filled of a buffer, as a shared view of a page.
+    /// The filled part of a buffer as a shared view of a page.
     pub fn filled(buffer: Buffer, charge: Charge) -> Bytes {
         let filled = buffer.filled().len();
         let page = Page::of(buffer, charge);
-        // SAFETY: these bytes were written before (contract of `Buffer`), and as nobody else has the
-        // page they are never written again.
+        // SAFETY: these bytes were written before (contract of `Buffer`). This function has the
+        // only reference to the page, so they are never written again.
         unsafe { page.slice(0, filled) }
     }
 
-    /// How many bytes fit.
+    /// Number of bytes that fit into the page.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Copies `bytes` to `at`.
+    /// Copies `bytes` to offset `at`.
     ///
     /// # Safety
     /// No other `write` to any of these bytes may run at the same time, and none of them may have
@@ -95,10 +95,10 @@ impl Page {
         }
     }
 
-    /// Room for bytes `at..at + len`, to be written.
+    /// The memory of bytes `at..at + len`, to be written.
     ///
     /// # Safety
-    /// As for `write`, for as long as the room is there.
+    /// The contract of `write` applies for as long as the returned slice exists.
     #[expect(
         clippy::mut_from_ref,
         reason = "nobody else has these bytes: the contract says so"
@@ -133,7 +133,8 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: what `into_parts` gave in `of`, once; nothing of it is filled.
+        // SAFETY: these are the values that `into_parts` returned in `of`, used once; no byte
+        // counts as filled.
         drop(unsafe { Buffer::from_parts(self.memory, self.capacity, 0) });
     }
 }

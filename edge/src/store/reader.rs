@@ -1,4 +1,4 @@
-//! A reader of an object: hands out what is there, waits for what is on its way.
+//! A reader of an object: returns stored bytes and waits for bytes that are being fetched.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::head::Head;
 use super::object::{Object, Phase, State};
 
-/// Reads an object from one place on, waiting for what is on its way.
+/// Reads an object from an offset on, and waits for bytes that are being fetched.
 pub struct Reader {
     object: Arc<Object>,
     at: u64,
@@ -17,29 +17,29 @@ pub struct Reader {
     rider: Option<usize>,
 }
 
-/// What comes next.
+/// The next step of a reader.
 pub enum Next {
     /// Bytes.
     Bytes(Bytes),
-    /// Nothing: all that was to be read has been.
+    /// The end: everything has been read.
     End,
-    /// A byte that neither is there nor is brought by anyone. Whoever is to bring it has to be
-    /// arranged for; the reader is woken when bytes come after all, or a flight ends.
+    /// The next byte is neither stored nor claimed by a flight. The caller must arrange a fetch.
+    /// The reader is woken when bytes arrive or a flight ends.
     Missing,
 }
 
-/// Whether an object's answer may begin.
+/// Whether the response from an object may begin.
 pub enum Opening {
-    /// It may: the next byte is there, or on a flight whose response was accepted.
+    /// Yes: the next byte is stored, or claimed by a flight whose response was accepted.
     Here(Arc<Head>),
-    /// There is a head, but nobody is bringing the next byte.
+    /// There is a head, but no flight has claimed the next byte.
     Missing(Arc<Head>),
-    /// There will be no answer from this object: it is refused, failed or retired.
+    /// This object gives no response: it is refused, failed or retired.
     Other(Phase),
 }
 
 impl Object {
-    /// A reader from `start` to the end; `Reader::limit` narrows it once the head is known.
+    /// A reader from `start` to the end; `Reader::limit` narrows the range once the head is known.
     pub fn reader(self: &Arc<Object>, start: u64) -> Reader {
         let mut state = self.lock();
         let stays = state.is_complete() && !state.is_passing();
@@ -60,12 +60,12 @@ impl Reader {
         &self.object
     }
 
-    /// What is still to be read.
+    /// The range still to be read.
     pub fn wanted(&self) -> Range<u64> {
         self.at..self.end
     }
 
-    /// Reads `start..end` from here on, and nothing else.
+    /// Restricts the reader to `start..end`.
     pub fn limit(&mut self, start: u64, end: u64) {
         self.at = start;
         self.end = end;
@@ -77,10 +77,10 @@ impl Reader {
         }
     }
 
-    /// The bytes from here to `at` are wanted soon: they are not evicted meanwhile.
+    /// Protects the bytes up to `at` from eviction, because they are wanted soon.
     pub fn keep_until(&mut self, at: u64) {
         let mut state = self.object.lock();
-        // While it is read, an object that is not in blocks loses nothing.
+        // An object without blocks loses no bytes while it is read.
         if state.block.is_some() {
             let rider = state.ride(self.rider, self.at);
             state.riders[rider].wanted_until = at;
@@ -88,7 +88,7 @@ impl Reader {
         }
     }
 
-    /// Bytes still to come, when known.
+    /// Number of bytes still to be read, if known.
     pub fn remaining(&self) -> Option<u64> {
         let end = match self.end {
             u64::MAX => self.object.lock().length?,
@@ -97,9 +97,9 @@ impl Reader {
         Some(end.saturating_sub(self.at))
     }
 
-    /// Whether an answer may begin with the next byte; pending while there is no head, and while
-    /// the flight that brings the byte has no response that was accepted. With `arrived`, also while
-    /// the byte is on its way.
+    /// Whether the response may begin with the next byte. Pending while there is no head, and while
+    /// no response of the flight that has claimed the byte was accepted. With `arrived`, also
+    /// pending until the byte has arrived.
     pub fn poll_opening(&mut self, arrived: bool, cx: &mut Context<'_>) -> Poll<Opening> {
         let mut state = self.object.lock();
         let waits = match &state.phase {
@@ -160,7 +160,7 @@ impl Drop for Reader {
             let mut state = self.object.lock();
             state.riders.remove(rider);
             if state.riders.is_empty() {
-                // A crowd is gone: so is the memory for it.
+                // After many riders have left, their memory is freed.
                 state.riders.shrink_to_fit();
             }
             self.object.moved(state);

@@ -1,28 +1,29 @@
-//! What is known of a resource beyond its stored responses.
+//! The history of a resource, beyond its stored responses.
 
-/// What earlier responses taught about a key. Times are milliseconds since the Unix epoch.
+/// The history of the responses of a key. Times are milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceHistory {
-    /// Ranges don't work with this origin: until then it is asked for everything.
+    /// Until this time, requests to the origin have no Range, because the origin answered ranges
+    /// wrongly.
     pub no_ranges_until_ms: u64,
-    /// How often the version changed lately.
+    /// Number of version changes lately.
     pub changes: u8,
-    /// Since when that is counted.
+    /// Start of the period in which changes are counted.
     pub since_ms: u64,
-    /// Generations seen lately; 0 for none.
+    /// Generations of the latest versions; 0: none.
     pub seen: [u64; 4],
-    /// One that had been seen before came back.
+    /// Whether an earlier version has returned.
     pub flapping: bool,
-    /// The complete length that was seen last.
+    /// Complete length of the latest version.
     pub length: Option<u64>,
-    /// Fetches in a row that failed.
+    /// Number of consecutive failed fetches.
     pub failures: u8,
-    /// Until then nobody tries again.
+    /// Until this time, no fetch is attempted.
     pub retry_ms: u64,
 }
 
 impl ResourceHistory {
-    /// Whether ranges are not to be asked for.
+    /// Whether requests to the origin should have no Range.
     pub fn avoids_ranges(&self, now_ms: u64) -> bool {
         now_ms < self.no_ranges_until_ms
     }

@@ -1,8 +1,8 @@
-//! Validating: an object whose fetch is to confirm another that is stored, and what came of it.
+//! Revalidation: an object whose fetch validates a stored object, and the result.
 //!
-//! The stored object stays in the table, so that nothing of it is lost when the origin confirms it
-//! or fails. The one that validates it is known to it alone; requests that have to wait ride that.
-//! When the origin has something new, the new object takes the old one's place.
+//! The stored object stays in the table, so that it is not lost if the origin confirms it or fails.
+//! Only the stored object has a reference to the new object; requests that must wait ride the new
+//! one. If the origin sends a new response, the new object replaces the stored one.
 
 use std::sync::{Arc, Weak};
 
@@ -11,26 +11,26 @@ use super::landing::Landing;
 use super::object::{Object, Phase, Revalidated, Ties};
 
 impl Object {
-    /// The object whose fetch is to confirm this one, as long as nobody knows what comes of it.
+    /// The object whose fetch validates this one, until the result is known.
     pub fn revalidation(&self) -> Option<Arc<Object>> {
         let validation = self.lock().ties.as_ref()?.validation.upgrade()?;
         let waits = matches!(validation.lock().phase, Phase::Awaiting);
         waits.then_some(validation)
     }
 
-    /// From now on `new`, a fresh object that is not in the table, is fetched to confirm this one.
+    /// Links `new`, which is not in the table, as the object whose fetch validates this one.
     pub fn revalidate_with(self: &Arc<Object>, head: Arc<Head>, new: &Arc<Object>) {
         let object = self.clone();
         new.lock().ties.get_or_insert_default().stored = Some(Revalidated { object, head });
         self.lock().ties.get_or_insert_default().validation = Arc::downgrade(new);
     }
 
-    /// What this object is fetched to confirm.
+    /// The stored response that this object's fetch validates.
     pub fn revalidated(&self) -> Option<Revalidated> {
         self.lock().ties.as_ref()?.stored.clone()
     }
 
-    /// The same, which is held no longer: its fetch has an answer.
+    /// Takes the stored response, which is no longer needed once the fetch has a response.
     pub fn take_revalidated(&self) -> Option<Revalidated> {
         let mut state = self.lock();
         let ties = state.ties.as_mut()?;
@@ -43,14 +43,15 @@ impl Object {
         Some(stored)
     }
 
-    /// What it was to confirm need not remember it any more.
+    /// Removes the link from the stored object to this one.
     pub(super) fn untie(&self) {
         if let Some(stored) = self.revalidated() {
             stored.object.part_from(self);
         }
     }
 
-    /// Lets go of the object that was to confirm this one, if that is still the one: else its memory
+    /// Removes the link to the object that validates this one, if it is still `validation`.
+    /// Otherwise its memory would be kept.
     /// would be kept.
     fn part_from(&self, validation: &Object) {
         let mut state = self.lock();
@@ -67,7 +68,7 @@ impl Object {
         drop(gone);
     }
 
-    /// Ends flight `id`: what was stored serves on.
+    /// Ends flight `id`: the stored response remains in use.
     fn serve_stored(&self, id: u64, stored: Revalidated, confirmed: bool) {
         let mut state = self.lock();
         state.end_claim(id);
@@ -84,7 +85,7 @@ impl Object {
         wakes.wake();
     }
 
-    /// Requests from here on are not told to wait for a fetch that began before this number.
+    /// From now on, no request waits for a validation that began before this number.
     pub(super) fn forget_revalidation(&self, before: u64) {
         let Some(validation) = self.revalidation().filter(|v| v.born_seq < before) else {
             return;
@@ -97,8 +98,8 @@ impl Object {
 }
 
 impl Landing {
-    /// The stored response serves those who ride this flight: it was confirmed, or serves although
-    /// the origin failed to.
+    /// Ends the flight: its riders are served from the stored response, because the origin
+    /// confirmed it, or although the origin failed.
     pub fn serve_stored(mut self, stored: Revalidated, confirmed: bool) {
         let id = self.end();
         drop(self.object().take_revalidated());
@@ -112,7 +113,7 @@ mod tests {
     use super::super::{Store, TableKey};
     use super::*;
 
-    /// An open object in the table, and one that is fetched to confirm it.
+    /// An open object in the table, and one whose fetch validates it.
     fn pair(store: &Arc<Store>) -> (Arc<Object>, Arc<Object>, Landing) {
         let stored = store.create(b"a").expect("room");
         let here: TableKey = table_key(1);
@@ -163,7 +164,7 @@ mod tests {
         drop(landing); // its task is gone
         assert_eq!(Arc::weak_count(&new), 0);
         assert!(stored.revalidation().is_none());
-        // What failed may still have to be stood in for.
+        // The stored response may still be needed after a failure.
         assert!(new.revalidated().is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! The pages that an object has, by index: in a short list, or in a tree where there are many.
+//! The pages of an object by index: a short list, or a tree if there are many.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,28 +9,28 @@ use smallvec::SmallVec;
 
 use super::page::Page;
 
-/// A page in memory. What waits to be written is one, too; what is only on volumes is none.
+/// A page in memory. A page whose bytes are only on a volume has no entry.
 pub(super) enum PageState {
-    /// A flight writes into it.
+    /// A flight writes to the page.
     Filling(Arc<Page>),
-    /// All its bytes are there.
+    /// All bytes of the page are stored.
     Full(Bytes),
 }
 
-/// One page, with its place among the object's.
+/// A page with its index.
 pub(super) struct Slot {
     pub(super) index: u64,
     pub(super) state: PageState,
 }
 
-/// Pages taken out of an object; to be dropped when no lock is held.
+/// Pages removed from an object, to be dropped while no lock is held.
 pub(super) type Dropped = SmallVec<[Slot; 1]>;
 
-/// Pages that are kept in a list.
+/// Maximum number of pages in a list.
 const FEW: usize = 16;
 
-/// All of an object's pages. Whatever is done with one takes time that grows with the logarithm of
-/// their number at most: it is done with the object locked.
+/// The pages of an object. Each operation takes at most logarithmic time, since it runs under the
+/// object's lock.
 pub(super) enum Slots {
     /// Sorted.
     Few(SmallVec<[Slot; 1]>),
@@ -60,7 +60,7 @@ impl Slots {
         }
     }
 
-    /// Puts a page in, in place of the one that was there.
+    /// Inserts a page, replacing an existing one.
     pub(super) fn insert(&mut self, index: u64, state: PageState) {
         match self {
             Slots::Few(list) => match find(list, index) {
@@ -80,7 +80,7 @@ impl Slots {
         }
     }
 
-    /// The indices in a range of which there are pages.
+    /// The indices of the pages in a range.
     pub(super) fn within(&self, range: Range<u64>) -> impl DoubleEndedIterator<Item = u64> + '_ {
         let range = range.start..range.end.max(range.start);
         let (few, many) = match self {
@@ -92,7 +92,7 @@ impl Slots {
         few.chain(many)
     }
 
-    /// Takes out all pages of a range.
+    /// Removes all pages in a range.
     pub(super) fn take(&mut self, range: Range<u64>) -> Dropped {
         if let Slots::Few(list) = self {
             let there = span(list, &range);
@@ -112,7 +112,7 @@ impl Slots {
         }
     }
 
-    /// Takes out the last page of a range.
+    /// Removes the last page in a range.
     pub(super) fn take_last(&mut self, range: Range<u64>) -> Option<Slot> {
         let index = self.within(range).next_back()?;
         self.take_one(index)
@@ -133,7 +133,7 @@ impl Slots {
     }
 }
 
-/// Where a page is in the list, or belongs.
+/// The position of a page in the list, or where to insert it.
 #[inline]
 fn find(list: &[Slot], index: u64) -> Result<usize, usize> {
     match list.last() {
@@ -227,11 +227,11 @@ mod tests {
 
     #[test]
     fn a_page_s_place_is_charged_with_it() {
-        // A node of the tree has 11 places of which 5 are used at least; above each 6 nodes there is
-        // one of the same and with twelve pointers.
+        // A node of the tree has space for 11 entries, of which at least 5 are used. For 6 nodes
+        // there is one inner node with twelve pointers in addition.
         let leaf = size_of::<(u64, PageState)>() * 11 + 16;
         let table_key = (leaf + (leaf + 12 * 8) / 6) / 5;
-        // The page with its count, and the view of it with its own.
+        // The page with its reference count, and its view with another one.
         let page = (size_of::<Page>() + 16).next_multiple_of(16) + 48;
         let charged = Page::footprint(PAGE) - PAGE;
         assert!((page + table_key) as u64 <= charged, "{page} + {table_key}");

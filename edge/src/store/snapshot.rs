@@ -1,4 +1,4 @@
-//! What an operator may see of an object: its bytes, its flights, what was decided lately.
+//! A snapshot of an object for inspection: its bytes, its flights and recent decisions.
 
 use smallvec::SmallVec;
 
@@ -7,33 +7,33 @@ use super::decisions::Decision;
 use super::object::{Object, Phase};
 use crate::ranges::Ranges;
 
-/// An object as it is at one moment.
+/// The state of an object at one moment.
 #[derive(Clone, Debug)]
 pub struct ObjectSnapshot {
     /// Bytes that are in memory.
     pub stored: Ranges,
-    /// Bytes that are known to be on volumes, by name.
+    /// Bytes known to be on volumes, by volume name.
     pub on_disk: Vec<(String, Ranges)>,
-    /// Bytes that neither are there nor on their way; none where the length is not known.
+    /// Bytes that are neither stored nor being fetched; empty if the length is unknown.
     pub missing: Ranges,
-    /// Complete length, once known.
+    /// Complete length, if known.
     pub length: Option<u64>,
-    /// When it was looked at, on the clock of the flights' times.
+    /// Time of the snapshot in microseconds, on the clock of the flights.
     pub now_us: u64,
-    /// The flights under way.
+    /// The flights in progress.
     pub flights: Vec<Claim>,
     /// The last decisions, oldest first.
     pub decisions: Vec<Decision>,
-    /// The sequence number at which its first flight began.
+    /// Sequence number at which the object's first flight began.
     pub born_seq: u64,
     /// The version; 0 without a strong validator.
     pub generation: u64,
-    /// Whether its bytes are accounted and evicted by block.
+    /// Whether bytes are accounted and evicted by block.
     pub sparse: bool,
 }
 
 impl Object {
-    /// Bytes that neither are there nor on their way; to `u64::MAX` where the length is not known.
+    /// Bytes that are neither stored nor being fetched; up to `u64::MAX` if the length is unknown.
     pub fn missing(&self) -> Ranges {
         let state = self.lock();
         let flying: Ranges = state.claims.iter().map(|c| c.at..c.end).collect();
@@ -43,7 +43,7 @@ impl Object {
             .collect()
     }
 
-    /// What it is made of at `now_us`, by the clock that `Store::arrange` was given.
+    /// Takes a snapshot at `now_us`, on the clock of `Store::arrange`.
     pub fn snapshot(&self, now_us: u64) -> ObjectSnapshot {
         let disk = self.lock().disk.as_ref().map(|disk| disk.seen());
         let on_disk = disk.map_or(Vec::new(), |disk| disk.survey(self.length()));
@@ -72,7 +72,7 @@ impl Object {
         }
     }
 
-    /// Remembers a decision among the last few.
+    /// Remembers a decision; only the latest ones are kept.
     pub fn note(&self, decision: Decision) {
         let mut state = self.lock();
         let notes = state.notes.get_or_insert_default();

@@ -1,4 +1,5 @@
-//! The locks of the store; under the feature `shuttle`, ones whose schedules a test explores.
+//! The locks of the store. With the feature `shuttle`, they are replaced by locks whose schedules a
+//! test explores.
 
 #[cfg(not(feature = "shuttle"))]
 pub use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -8,11 +9,11 @@ pub use explored::{Mutex, MutexGuard, RwLock};
 
 #[cfg(feature = "shuttle")]
 mod explored {
-    //! Shuttle's locks under the names that parking_lot gives.
+    //! Shuttle's locks with the interface of parking_lot.
 
     pub use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
-    /// A mutex whose every locking is a point where shuttle may switch threads.
+    /// A mutex at which shuttle may switch threads whenever it is locked.
     #[derive(Default)]
     pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
@@ -28,7 +29,7 @@ mod explored {
         }
     }
 
-    /// The same for a lock that readers share.
+    /// A reader-writer lock at which shuttle may switch threads.
     #[derive(Default)]
     pub struct RwLock<T>(shuttle::sync::RwLock<T>);
 

@@ -4,15 +4,16 @@ use std::hash::Hasher;
 
 use super::page::PAGE;
 
-/// Variants kept of one primary key: more would let a hostile client fill a cache with one page.
+/// Maximum number of variants per primary key. Without it, a hostile client could fill a cache with
+/// one page.
 pub const VARIANTS_MAX: usize = 64;
 
-/// Where an object stands: its primary key and its variant, both hashes of 128 bits.
+/// The key of an object in the table: primary key and variant, both 128-bit hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableKey {
     /// Hash of the primary key.
     pub primary: u128,
-    /// Hash of the selecting fields; 0 where Vary names none.
+    /// Hash of the request headers named by Vary; 0 if Vary names none.
     pub variant: u128,
 }
 
@@ -21,14 +22,14 @@ impl TableKey {
         (self.primary ^ self.variant) as u64
     }
 
-    /// Names one block of the object here.
+    /// Identifies one block of the object with this key.
     pub(super) fn hash_of(self, block: u64) -> u64 {
-        // Blocks are whole pages; the constant is odd, so no two of them get one name.
+        // Blocks are whole pages and the constant is odd, so two blocks never get the same value.
         self.hash() ^ (block / PAGE + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }
 
-/// Keys are uniform hashes already.
+/// A hasher for keys, which are uniform hashes already.
 #[derive(Default)]
 pub(super) struct AlreadyHashed(u64);
 
