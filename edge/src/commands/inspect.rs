@@ -37,8 +37,8 @@ pub struct InspectArgs {
     ascii: bool,
 }
 
-/// The error if no cache has stored or is fetching the URL. This error has its own exit status, so that a script can distinguish it
-/// from an edge that does not answer.
+/// The error if no cache has stored or is fetching the URL. Its own exit status lets a script
+/// distinguish it from an edge that does not answer.
 #[derive(Debug)]
 pub struct Nothing(String);
 
