@@ -29,7 +29,6 @@ const CIRCLES: &[(&str, &[usize])] = &[
     ("cache", &[10, 2]),
     ("commands", &[13]),
     ("compress", &[5]),
-    ("config", &[6, 2]),
     ("downstream", &[2]),
     ("evict", &[3]),
     ("files", &[4]),

@@ -4,6 +4,7 @@ mod compress;
 mod documentation;
 mod edit;
 mod gate;
+mod listeners;
 mod logs;
 mod rules;
 mod shorthand;

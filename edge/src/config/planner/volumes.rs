@@ -1,4 +1,4 @@
-//! `[volume.NAME]`: what was typed, with bounds and defaults, and what is at its path.
+//! `[volume.NAME]`, compared with the files and devices at the paths.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,21 +7,19 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::checks::Checks;
-use super::file::VolumeFile;
-use super::report::Problem;
-use super::value::{Named, show_size};
+use crate::config::checks::Checks;
+use crate::config::file::VolumeFile;
+use crate::config::report::Problem;
+use crate::config::value::{Named, show_size};
 use crate::sys::disk::path_info::{Kind, PathInfo};
-use crate::volume::{
-    self, Options, SEGMENT_MAX, SEGMENTS_MAX, SEGMENTS_MIN, SIZE_MAX, SIZE_MIN, default_segment,
-};
+use crate::volume::{self, Options, SEGMENT_MAX, SEGMENTS_MAX, SEGMENTS_MIN, SIZE_MAX, SIZE_MIN};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Says what is at a path, where that is to be looked at.
+/// Returns what is at a path; `None` if paths aren't to be examined.
 pub type Look<'a> = &'a dyn Fn(&Path) -> Option<PathInfo>;
 
 /// All volumes.
@@ -29,7 +27,7 @@ pub type Look<'a> = &'a dyn Fn(&Path) -> Option<PathInfo>;
 pub struct Volumes {
     /// By name.
     pub options: BTreeMap<String, Options>,
-    /// What is at their paths, where that is known.
+    /// The files and devices at their paths, if known.
     pub places: BTreeMap<String, PathInfo>,
 }
 
@@ -55,23 +53,6 @@ pub fn plan(files: &Named<VolumeFile>, look: Look<'_>, checks: &mut Checks) -> V
             .extend(place.map(|place| (name.clone(), place)));
     }
     volumes
-}
-
-/// Whether a running volume can go on where other options are read: `overwrite` is for the next start.
-pub fn goes_on(is: &Options, read: &Options) -> bool {
-    let read = Options {
-        overwrite: is.overwrite,
-        ..read.clone()
-    };
-    *is == read
-}
-
-/// Bytes of each segment where nothing is said.
-pub fn segment_of(options: &Options) -> u64 {
-    match options.segment {
-        0 => default_segment(options.size),
-        bytes => bytes,
-    }
 }
 
 fn options(
@@ -128,7 +109,7 @@ fn path(
     Some((PathBuf::from(text), typed.span()))
 }
 
-/// 0 for all of a block device.
+/// The size; 0 is the whole block device.
 fn size(
     name: &Spanned<String>,
     file: &VolumeFile,
@@ -164,7 +145,7 @@ fn size(
     }
 }
 
-/// `size`: 0 where it is not known.
+/// Checks `segment`. `size`: 0 if unknown.
 fn segment(file: &VolumeFile, segment: u64, size: u64, checks: &mut Checks) {
     let Some(typed) = file.segment.as_ref().filter(|_| segment != 0) else {
         return;
@@ -201,7 +182,7 @@ fn segment(file: &VolumeFile, segment: u64, size: u64, checks: &mut Checks) {
     }
 }
 
-/// Whether there can be a volume at this path.
+/// Reports paths at which there can't be a volume.
 fn reachable(path: &Path, place: &PathInfo, at: Range<usize>, checks: &mut Checks) {
     match place.kind {
         Kind::Other(what) => checks.push(
@@ -222,7 +203,7 @@ fn reachable(path: &Path, place: &PathInfo, at: Range<usize>, checks: &mut Check
     }
 }
 
-/// The paths so far, and what their files take of the file systems.
+/// The paths of volumes so far, and the space they need on each file system.
 #[derive(Default)]
 struct Paths {
     taken: Vec<(String, PathBuf, Option<PathInfo>)>,

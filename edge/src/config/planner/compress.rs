@@ -1,22 +1,22 @@
-//! `compress` of a route: from what was typed to how its content is compressed.
+//! `compress` of sites and routes.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 use toml::Spanned;
 
-use super::checks::Checks;
-use super::file::{CompressFile, CompressForm, RouteFile};
-use super::report::Problem;
-use super::value::{Key, Names, show_size};
 use crate::compress::{Levels, Options, Types};
+use crate::config::checks::Checks;
+use crate::config::file::{CompressFile, CompressForm, RouteFile};
+use crate::config::report::Problem;
+use crate::config::value::{Key, Names, show_size};
 use crate::http::coding::Coding;
 
-/// The key as it was typed.
+/// The key, as it was written.
 pub type Typed = Key<CompressForm>;
 
-/// How a route compresses; `None`: not at all. The route's own key wins over its site's, whole. Only what
-/// is stored is compressed: where nothing is, the site's passes a route by, and its own is a mistake.
+/// The compression of a route, if any. A route's key replaces its site's as a whole. Only files and cached
+/// responses are compressed: other routes ignore the site's key, and get a warning for their own.
 pub fn plan(route: &RouteFile, of_site: &Typed, checks: &mut Checks) -> Option<Options> {
     let own = &route.compress;
     let is_stored = route.cache.is_some() || route.files.is_some();
@@ -36,7 +36,7 @@ pub fn plan(route: &RouteFile, of_site: &Typed, checks: &mut Checks) -> Option<O
     plan.filter(|_| is_stored)
 }
 
-/// One key; `None`: it is not there, or names no coding.
+/// The options of one key; `None` if it is missing or turns compression off.
 pub fn one(key: &Typed, checks: &mut Checks) -> Option<Options> {
     let at = key.as_ref()?.span();
     let CompressForm::On(typed) = key.as_ref()?.get_ref() else {
@@ -55,33 +55,6 @@ pub fn one(key: &Typed, checks: &mut Checks) -> Option<Options> {
     };
     sizes(typed, &options, checks);
     (!options.codings.is_empty()).then_some(options)
-}
-
-/// One line that says what is done.
-pub fn describe(options: &Options) -> String {
-    let codings = options.codings.iter().map(|coding| {
-        let level = match coding {
-            Coding::Zstd => options.levels.zstd,
-            Coding::Brotli => options.levels.brotli,
-            Coding::Gzip => options.levels.gzip,
-        };
-        format!("{} {level}", coding.name())
-    });
-    let mut text = format!(
-        "compressed with {}: from {} to {}, in {} of memory",
-        codings.collect::<Vec<_>>().join(", "),
-        show_size(options.min),
-        show_size(*options.sizes().end()),
-        show_size(options.memory)
-    );
-    if options.types != Types::default() {
-        let types: Vec<String> = options.types.patterns().collect();
-        text += &format!(", only {}", types.join(", "));
-    }
-    if options.ask_plain {
-        text += "; the origin is asked for it as it is";
-    }
-    text
 }
 
 /// `encodings`; `at` is the place of the whole value, for a name that has none of its own.
@@ -139,7 +112,7 @@ fn levels(typed: &CompressFile, checks: &mut Checks) -> Levels {
     }
 }
 
-/// Sizes that leave nothing to compress, or less than was meant.
+/// Sizes that exclude all content, or more content than intended.
 fn sizes(typed: &CompressFile, options: &Options, checks: &mut Checks) {
     let of_memory = options.memory / 4;
     if let Some(max) = typed.max.as_ref().filter(|_| options.max > of_memory) {

@@ -5,21 +5,21 @@ use std::ops::Range;
 
 use toml::Spanned;
 
-use super::checks::Checks;
-use super::report::Problem;
-use super::value::Names;
+use crate::config::checks::Checks;
+use crate::config::report::Problem;
+use crate::config::value::Names;
 use crate::http::Network;
 use crate::http::fields::is_token_byte;
 use crate::http::hop;
 use crate::http::pattern::Pattern;
 use crate::http::vary::is_language_tag;
 
-/// Entries of one list, at most.
+/// Most entries in one list.
 pub const ENTRIES_MAX: usize = 64;
 /// Longest name, bytes.
 const NAME_BYTES_MAX: usize = 128;
 
-/// What a name is of.
+/// The kinds of names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A header field.
@@ -49,7 +49,7 @@ impl Kind {
     }
 }
 
-/// Says so where a list has too many entries.
+/// Reports a list with too many entries.
 pub fn few(name: &str, entries: usize, at: Range<usize>, checks: &mut Checks) {
     if entries > ENTRIES_MAX {
         checks.push(
@@ -61,7 +61,7 @@ pub fn few(name: &str, entries: usize, at: Range<usize>, checks: &mut Checks) {
     }
 }
 
-/// Names that may end in `*`; `base` where none were typed.
+/// Names that may end in `*`; `base` if the key is missing.
 pub fn patterns(
     name: &str,
     key: Option<&Names>,
@@ -113,7 +113,7 @@ pub fn fields(
         .collect()
 }
 
-/// `languages`: language tags, as they were typed.
+/// `languages`: language tags, as written.
 pub fn languages(key: Option<&Names>, base: &[Box<str>], checks: &mut Checks) -> Vec<Box<str>> {
     let Some(typed) = key else {
         return base.to_vec();
@@ -138,7 +138,7 @@ pub fn languages(key: Option<&Names>, base: &[Box<str>], checks: &mut Checks) ->
     seen
 }
 
-/// Says what is wrong with a name; `stem` is it without a `*` at its end.
+/// Reports a wrong name; `stem` is the name without a `*` at its end.
 fn good(stem: &str, text: &str, entry: &Spanned<String>, kind: Kind, checks: &mut Checks) {
     let word = kind.word();
     let problem = match () {
@@ -162,7 +162,7 @@ fn good(stem: &str, text: &str, entry: &Spanned<String>, kind: Kind, checks: &mu
     checks.push(problem.at(entry.span()));
 }
 
-/// `forward_headers`: what shared fetches may carry.
+/// `forward_headers`: client headers in shared fetches.
 pub fn forwarded(key: Option<&Names>, base: &[Pattern], checks: &mut Checks) -> Vec<Pattern> {
     let patterns = patterns("forward_headers", key, Kind::Field, base, checks);
     for entry in key.iter().flat_map(|typed| typed.get_ref()) {
@@ -180,7 +180,7 @@ pub fn forwarded(key: Option<&Names>, base: &[Pattern], checks: &mut Checks) -> 
     patterns
 }
 
-/// Why a shared fetch can't carry this field of a client's.
+/// Why a shared fetch can't contain this header, and the advice.
 fn unfit(name: &[u8]) -> Option<(&'static str, &'static str)> {
     if name.eq_ignore_ascii_case(b"authorization") {
         let label = "one client's credentials are not for all";
@@ -195,7 +195,7 @@ fn unfit(name: &[u8]) -> Option<(&'static str, &'static str)> {
     hop::why_not_carried(name).map(|why| (why, "leave it out"))
 }
 
-/// Addresses and networks; `every` says what it means that all addresses are among them.
+/// Addresses and networks; `every` is the warning for a list of all addresses.
 pub fn networks(name: &str, key: Option<&Names>, every: &str, checks: &mut Checks) -> Vec<Network> {
     let Some(typed) = key else {
         return Vec::new();
@@ -207,7 +207,7 @@ pub fn networks(name: &str, key: Option<&Names>, every: &str, checks: &mut Check
         .collect()
 }
 
-/// The same, so many at most, where all addresses may well be meant.
+/// Addresses and networks, at most `most`; all addresses may be listed.
 pub fn addresses(
     name: &str,
     entries: &[Spanned<String>],
@@ -289,7 +289,7 @@ fn parse(text: &str) -> Option<Network> {
     }
 }
 
-/// The first address of a network; `None` where that can't be told.
+/// The first address of a network; `None` for an invalid length.
 fn first_of(network: Network) -> Option<IpAddr> {
     let bits = u32::from(network.bits);
     Some(match network.address {

@@ -1,12 +1,12 @@
-//! `respond` and `redirect` of a route: from what was typed to a fixed response, or an address.
+//! `respond` and `redirect` of a route.
 
 use toml::Spanned;
 
-use super::checks::Checks;
 use super::edit::{media_type, template};
-use super::file::{RedirectFile, RespondFile};
-use super::report::Problem;
-use super::value::{Key, OrTable, show_size};
+use crate::config::checks::Checks;
+use crate::config::file::{RedirectFile, RespondFile};
+use crate::config::report::Problem;
+use crate::config::value::{Key, OrTable};
 use crate::edit::{RedirectOptions, RespondOptions, Template, Variable};
 use crate::http::Status;
 
@@ -40,7 +40,7 @@ pub fn respond(typed: &Spanned<OrTable<RespondFile>>, checks: &mut Checks) -> Re
     }
 }
 
-/// Another address.
+/// A redirect.
 pub fn redirect(
     typed: &Spanned<OrTable<RedirectFile>>,
     checks: &mut Checks,
@@ -84,7 +84,7 @@ pub fn redirect(
     })
 }
 
-/// Addresses that are those that were asked for.
+/// Targets equal to the requested URL.
 const IN_CIRCLES: [&str; 4] = [
     "{path}",
     "{path}{query}",
@@ -92,7 +92,7 @@ const IN_CIRCLES: [&str; 4] = [
     "{scheme}://{host}{path}{query}",
 ];
 
-/// Why a template gives no URI reference with a scheme or an absolute path (RFC 3986 4.1).
+/// Why a template isn't a URI reference with a scheme or an absolute path (RFC 3986 4.1).
 fn not_an_address(to: &Template) -> Option<&'static str> {
     let unfit = |variable: &Variable| matches!(variable, Variable::Status | Variable::Header(_));
     if to.variables().any(unfit) {
@@ -118,7 +118,7 @@ fn not_an_address(to: &Template) -> Option<&'static str> {
     (!begins).then_some("it begins neither with a scheme nor with a slash")
 }
 
-/// A status that `fits`; the default where none was typed.
+/// A status that `fits`, or the default.
 fn status(
     key: &Key<u64>,
     default: Status,
@@ -140,17 +140,4 @@ fn status(
         );
         default
     })
-}
-
-/// One line that says what is answered.
-pub fn describe(options: &RespondOptions) -> String {
-    match &options.content {
-        None => format!("{} without content", options.status),
-        Some(content) => format!(
-            "{} with {} of {}",
-            options.status,
-            show_size(content.len() as u64),
-            options.media_type
-        ),
-    }
 }

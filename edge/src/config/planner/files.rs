@@ -1,4 +1,4 @@
-//! `files` of a route: from what was typed to a folder that is served.
+//! `files` of a route.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::checks::Checks;
-use super::file::{FilesFile, Symlinks};
-use super::report::Problem;
-use super::value::{Key, Names, OrFalse, OrTable, Word, show_size};
+use crate::config::checks::Checks;
+use crate::config::file::{FilesFile, Symlinks};
+use crate::config::report::Problem;
+use crate::config::value::{Key, Names, OrFalse, OrTable, Word};
 use crate::files::Options;
 use crate::http::fields::is_field_value;
 use crate::sys::root::Links;
@@ -22,7 +22,7 @@ pub fn plan(files: &Spanned<OrTable<FilesFile>>, checks: &mut Checks) -> Options
     let typed = &files.get_ref().0;
     let d = Options::default();
     let memory = checks.within("memory", &typed.memory, d.memory, 1 << 20..=1 << 50);
-    // Memory is kept in parts: what does not fit into one well would be read for each request.
+    // Memory is divided into shards: a file that fills most of a shard would be evicted at once.
     let small_max = (memory / 64).min(16 << 20);
     let links = typed.symlinks.as_ref().map(|typed| *typed.get_ref());
     Options {
@@ -49,15 +49,6 @@ pub fn plan(files: &Spanned<OrTable<FilesFile>>, checks: &mut Checks) -> Options
         open: checks.within("open_files", &typed.open_files, d.open, 1..=1_000_000),
         precompressed: typed.precompressed.unwrap_or(d.precompressed),
     }
-}
-
-/// One line that says what is served.
-pub fn describe(options: &Options) -> String {
-    format!(
-        "files in {}, {} of memory",
-        options.root.display(),
-        show_size(options.memory)
-    )
 }
 
 fn root(files: &Spanned<OrTable<FilesFile>>, checks: &mut Checks) -> PathBuf {

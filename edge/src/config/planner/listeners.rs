@@ -1,46 +1,20 @@
-//! Where connections come in, and whose word counts for who the client is.
+//! `listen`, `[[listener]]` and trusted proxies.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use toml::Spanned;
 
-use super::checks::Checks;
-use super::file::{ClientHeader, ListenerFile, ProxyVersion, ServerSection};
+use super::address::address;
 use super::names;
-use super::plan::{LISTEN, address};
-use super::report::Problem;
-use super::value::{Key, Names, Size, Word, show_size, show_time};
-use super::words;
+use crate::config::checks::Checks;
+use crate::config::file::{ClientHeader, ListenerFile, ProxyVersion, ServerSection};
+use crate::config::plan::{LISTEN, ListenerPlan};
+use crate::config::report::Problem;
+use crate::config::value::{Key, Names, Size, Word};
 use crate::downstream::{ClientField, ConnectionSetup, Protocol, ProxyProtocol, Trust, Versions};
 use crate::http::Scheme;
 use crate::sys::listen_options::ListenOptions;
-
-/// `[[listener]]`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ListenerPlan {
-    /// Address and port; port 0 takes a free one.
-    pub address: SocketAddr,
-    /// What its sockets are set to.
-    pub listening: ListenOptions,
-    /// How its connections are taken.
-    pub setup: ConnectionSetup,
-}
-
-impl ListenerPlan {
-    /// With all defaults.
-    pub fn at(address: SocketAddr) -> ListenerPlan {
-        ListenerPlan {
-            address,
-            listening: ListenOptions::default(),
-            setup: ConnectionSetup {
-                scheme: Scheme::Http,
-                proxy: None,
-                protocol: Protocol::default(),
-            },
-        }
-    }
-}
 
 /// Bounds of a socket's buffers, bytes.
 const BUFFER: std::ops::RangeInclusive<u64> = 4 << 10..=256 << 20;
@@ -134,7 +108,7 @@ fn listening(file: &ListenerFile, checks: &mut Checks) -> ListenOptions {
     }
 }
 
-/// Whoever may introduce clients is named: any other could say what it likes of who it is.
+/// The PROXY protocol, which needs a list of trusted peers: anyone else could claim any address.
 fn proxy(file: &ListenerFile, checks: &mut Checks) -> Option<ProxyProtocol> {
     let typed = file.proxy_protocol.as_ref();
     let versions =
@@ -191,113 +165,4 @@ pub fn trust(file: &ServerSection, checks: &mut Checks) -> Trust {
         ClientHeader::Forwarded => ClientField::Forwarded,
     };
     Trust { proxies, field }
-}
-
-/// A listener in plain words.
-pub fn describe(plan: &ListenerPlan) -> String {
-    let listening = &plan.listening;
-    let mut text = format!("listening on http://{}", plan.address);
-    if let Some(backlog) = listening.backlog {
-        text += &format!(", up to {backlog} waiting to be accepted");
-    }
-    if !listening.defer {
-        text += ", accepted before they say anything";
-    }
-    for (name, bytes) in [
-        ("receive", listening.receive_buffer),
-        ("send", listening.send_buffer),
-    ] {
-        if let Some(bytes) = bytes {
-            text += &format!(", {name} buffers of {}", show_size(u64::from(bytes)));
-        }
-    }
-    if let Some(time) = listening.keepalive {
-        text += &format!(", probed after {} without a word", show_time(time));
-    }
-    if let Some(proxy) = &plan.setup.proxy {
-        let versions = match proxy.versions {
-            Versions::V1 => "PROXY protocol v1",
-            Versions::V2 => "PROXY protocol v2",
-            Versions::Any => "PROXY protocol v1 or v2",
-        };
-        text += &format!(", {versions} from {}", words::networks(&proxy.trusted));
-    }
-    text
-}
-
-/// Whose word counts, if anybody's.
-pub fn describe_trust(trust: &Trust) -> Option<String> {
-    let field = match trust.field {
-        ClientField::XForwardedFor => "X-Forwarded-For",
-        ClientField::Forwarded => "Forwarded",
-    };
-    let proxies = words::networks(&trust.proxies);
-    (!trust.proxies.is_empty()).then(|| format!("clients as {field} says from {proxies}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::parse;
-    use super::*;
-
-    fn with(listener: &str, server: &str) -> String {
-        format!(
-            "[server]\n{server}\n[[listener]]\naddress = \"127.0.0.1:0\"\n{listener}\n\
-             [upstream.o]\nservers = [\"http://127.0.0.1:9\"]\n[[site]]\n[[site.route]]\nproxy = \"o\"\n"
-        )
-    }
-
-    fn said(listener: &str, server: &str) -> String {
-        match parse("sluice.toml", &with(listener, server)) {
-            Ok(loaded) => loaded.warnings.render(false),
-            Err(report) => report.render(false),
-        }
-    }
-
-    const ALL: &str = "backlog = 9\ndefer_accept = false\nreceive_buffer = \"64KiB\"\n\
-        send_buffer = \"1MiB\"\ntcp_keepalive = \"1m\"\nproxy_protocol = \"v2\"\ntrusted = [\"10.0.0.0/8\"]";
-
-    #[test]
-    fn all_that_was_typed_is_planned_and_described() {
-        let server = "trusted_proxies = [\"127.0.0.1\"]\nclient_ip_header = \"forwarded\"";
-        let loaded = parse("sluice.toml", &with(ALL, server)).expect("a good file");
-        let listener = &loaded.plan.listeners[0];
-        let expected = ListenOptions {
-            backlog: Some(9),
-            defer: false,
-            receive_buffer: Some(64 << 10),
-            send_buffer: Some(1 << 20),
-            keepalive: Some(Duration::from_secs(60)),
-        };
-        assert_eq!(listener.listening, expected);
-        assert_eq!(
-            describe(listener),
-            "listening on http://127.0.0.1:0, up to 9 waiting to be accepted, accepted before they \
-             say anything, receive buffers of 64 KiB, send buffers of 1 MiB, probed after 1m without a \
-             word, PROXY protocol v2 from 10.0.0.0/8"
-        );
-        let trust = &loaded.plan.trust;
-        assert_eq!(trust.field, ClientField::Forwarded);
-        assert_eq!(
-            describe_trust(trust).as_deref(),
-            Some("clients as Forwarded says from 127.0.0.1")
-        );
-    }
-
-    #[test]
-    fn nobody_is_trusted_by_omission() {
-        let text = said("proxy_protocol = \"any\"", "");
-        assert!(
-            text.contains("`proxy_protocol` without `trusted`"),
-            "{text}"
-        );
-        let text = said("trusted = [\"10.0.0.0/8\"]", "");
-        assert!(text.contains("`trusted` does nothing here"), "{text}");
-        let text = said("", "client_ip_header = \"forwarded\"");
-        assert!(text.contains("nobody is trusted to set it"), "{text}");
-        let text = said("", "trusted_proxies = [\"0.0.0.0/0\"]");
-        assert!(text.contains("every client may say who it is"), "{text}");
-        let text = said("send_buffer = \"1KiB\"\ntcp_keepalive = \"48h\"", "");
-        assert_eq!(text.matches("out of bounds").count(), 2, "{text}");
-    }
 }

@@ -1,4 +1,4 @@
-//! `[log]`, and `log` of sites and routes: from what was typed to where, what and which requests.
+//! `[log]`, and `log` of sites and routes.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::checks::Checks;
-use super::file::{LogFile, RouteFile, RouteLogFile, SiteFile};
-use super::plan::LogOptions;
-use super::report::Problem;
-use super::unknown::did_you_mean;
-use super::value::{Key, Level, Names, OrFalse, Switch, Word, show_time};
+use crate::config::checks::Checks;
+use crate::config::file::{LogFile, RouteFile, RouteLogFile, SiteFile};
+use crate::config::plan::LogOptions;
+use crate::config::report::Problem;
+use crate::config::suggestions::did_you_mean;
+use crate::config::value::{Key, Level, Names, OrFalse, Switch, Word};
 use crate::telemetry::messages::MessageTarget;
 use crate::telemetry::{
     AccessFormat, AccessOptions, AccessTarget, FIELD_NAMES, LogRule, Template, TemplateError,
@@ -21,7 +21,7 @@ use crate::telemetry::{
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Request fields that are secrets: whoever reads the log can use them.
+/// Request headers that are secrets.
 const SECRETS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 
 /// `[log]`.
@@ -99,7 +99,7 @@ fn format(key: &Key<String>, checks: &mut Checks) -> AccessFormat {
 fn wrong(typed: &Spanned<String>, error: &TemplateError) -> Problem {
     let text = typed.get_ref();
     let span = typed.span();
-    // Where nothing in the text is escaped, a place in it is one in the file.
+    // Without escapes, a position in the text is one in the file.
     let at = match span.len() == text.len() + 2 && !error.at.is_empty() {
         true => span.start + 1 + error.at.start..span.start + 1 + error.at.end,
         false => span,
@@ -181,17 +181,17 @@ fn secrets(template: &Template, typed: &Spanned<String>, checks: &mut Checks) {
     }
 }
 
-/// Which requests of a route are logged: its own key wins, whole.
+/// The requests of a route to log. A route's key replaces its site's as a whole.
 pub fn of_route(site: &SiteFile, route: &RouteFile, checks: &mut Checks) -> Option<LogRule> {
     match (&route.log, &site.log) {
         (Some(typed), _) => Some(rule(typed, checks)),
-        // What is wrong with it is said once, by `of_site`.
+        // `of_site` reports its errors.
         (None, Some(typed)) => Some(rule(typed, &mut Checks::default())),
         (None, None) => None,
     }
 }
 
-/// Says what is wrong with the rule of a site.
+/// Reports errors in the rule of a site.
 pub fn of_site(site: &SiteFile, checks: &mut Checks) {
     if let Some(typed) = &site.log {
         rule(typed, checks);
@@ -255,48 +255,4 @@ fn statuses(key: Option<&Names>, checks: &mut Checks) -> Vec<RangeInclusive<u16>
         }
     }
     ranges
-}
-
-/// A line about `[log]`.
-pub fn describe(log: &LogOptions) -> String {
-    let level = log.level.as_str();
-    let messages = match &log.messages {
-        MessageTarget::Stderr => String::new(),
-        MessageTarget::File(path) => format!(" to {}", path.display()),
-    };
-    let Some(access) = &log.access else {
-        return format!("messages from level {level} on{messages}; no access log");
-    };
-    let format = match &access.format {
-        AccessFormat::Combined => "in combined format".to_owned(),
-        AccessFormat::Json => "in JSON".to_owned(),
-        AccessFormat::Template(template) => format!("as `{}`", template.text()),
-    };
-    format!(
-        "messages from level {level} on{messages}; access log {format} to {}",
-        access.target
-    )
-}
-
-/// A line about the requests of a route that are logged.
-pub fn describe_rule(rule: &LogRule) -> String {
-    let mut some: Vec<String> = rule.statuses.iter().map(status_words).collect();
-    if let Some(time) = rule.slower_than {
-        some.push(format!("what took longer than {}", show_time(time)));
-    }
-    let percent = rule.sample * 100.0;
-    match (rule.selects(), rule.sample) {
-        (_, 1.0) => "all of it logged".to_owned(),
-        (false, 0.0) => "not logged".to_owned(),
-        (false, _) => format!("{percent} % of it logged"),
-        (true, 0.0) => format!("logged: {}", some.join(", ")),
-        (true, _) => format!("logged: {}, {percent} % of the rest", some.join(", ")),
-    }
-}
-
-fn status_words(range: &RangeInclusive<u16>) -> String {
-    match range.start() == range.end() {
-        true => range.start().to_string(),
-        false => format!("{}xx", range.start() / 100),
-    }
 }

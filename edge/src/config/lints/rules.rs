@@ -1,20 +1,20 @@
 //! Caching rules that contradict each other, do nothing, or are dangerous.
 //!
-//! Each is said where one of its keys was typed, so that a cache's is not said again for its routes.
+//! Each lint is reported at a key of the section, so that a lint of a cache isn't repeated for its routes.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use toml::Spanned;
 
-use super::checks::Checks;
-use super::file::{Cookies, Ignorable, RulesFile};
-use super::report::Problem;
-use super::value::{Words, show_time};
 use crate::cache::Rules;
+use crate::config::checks::Checks;
+use crate::config::file::{Cookies, Ignorable, RulesFile};
+use crate::config::report::Problem;
+use crate::config::value::{Words, show_time};
 
-/// All that is doubtful about the rules that a section ends up with.
-pub fn say(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
+/// Checks the rules that hold for a section.
+pub fn check(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     bounds(rules, file, checks);
     out_of_reach(rules, file, checks);
     cookies(rules, file, checks);
@@ -50,7 +50,7 @@ fn bounds(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     }
 }
 
-/// Lifetimes that the bounds change.
+/// Lifetimes outside of `lifetime_min` and `lifetime_max`.
 fn out_of_reach(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     let (min, max) = (rules.lifetime_min, rules.lifetime_max);
     let mut clamped = |name: &str, time: Duration, at: Range<usize>| {
@@ -75,7 +75,7 @@ fn out_of_reach(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
         clamped("valid", time.get_ref().0, time.span());
     }
     if let Some(time) = &file.heuristic {
-        // It is an upper bound itself: only the other one can make it useless.
+        // `heuristic` is an upper bound itself, so only `lifetime_max` can make it useless.
         clamped("heuristic", time.get_ref().0.max(min), time.span());
     }
 }
@@ -149,7 +149,7 @@ fn targets(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     }
 }
 
-/// Fields with tags.
+/// Headers in `tag_headers` with another meaning.
 fn tags(file: &RulesFile, checks: &mut Checks) {
     let typed = file.tag_headers.iter().flat_map(|typed| typed.get_ref());
     for entry in typed.filter(|name| has_a_meaning(name)) {
@@ -162,7 +162,7 @@ fn tags(file: &RulesFile, checks: &mut Checks) {
     }
 }
 
-/// Whether a response field means something to every cache.
+/// Whether a response header has a meaning for every cache.
 fn has_a_meaning(name: &Spanned<String>) -> bool {
     const FIELDS: [&str; 14] = [
         "age",
@@ -200,7 +200,7 @@ fn methods(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     );
 }
 
-/// POST where the same POST may be about several keys.
+/// `"POST"` in `methods` with a key that contains headers or cookies.
 fn post(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     let methods = file.methods.as_ref().map(Words::span);
     let at = methods.or(file.key.as_ref().map(toml::Spanned::span));
@@ -214,7 +214,7 @@ fn post(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     }
 }
 
-/// Templates that leave out what tells resources apart.
+/// Keys without host, scheme or query.
 fn key(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     let template = rules.key.to_string();
     let lacks = |part: &str| !template.contains(part);
@@ -250,7 +250,7 @@ fn key(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     }
 }
 
-/// Parameters that are left out although they are not kept anyway.
+/// Parameters in `query_ignore` that `query_only` removes anyway.
 fn parameters(file: &RulesFile, checks: &mut Checks) {
     let (Some(ignore), Some(only)) = (&file.query_ignore, &file.query_only) else {
         return;
@@ -274,7 +274,7 @@ fn parameters(file: &RulesFile, checks: &mut Checks) {
     }
 }
 
-/// Whether a name can be meant by both patterns.
+/// Whether a name can match both patterns.
 fn overlap(one: &str, other: &str) -> bool {
     match (one.strip_suffix('*'), other.strip_suffix('*')) {
         (None, None) => one == other,

@@ -1,4 +1,4 @@
-//! Caches: what `[cache.NAME]` typed, with bounds and defaults.
+//! `[cache.NAME]`: memory, fill modes and the budget of clients.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::checks::Checks;
-use super::file::CacheFile;
-use super::kept;
-use super::report::Problem;
-use super::value::{Ahead, Key, Named, Parallel, Size, show_size};
+use super::disk_tier;
 use super::volumes::Volumes;
+use crate::config::checks::Checks;
+use crate::config::file::CacheFile;
+use crate::config::report::Problem;
+use crate::config::value::{Ahead, Key, Named, Parallel, Size, show_size};
 use crate::{cache, fill};
 
 const KIB: u64 = 1 << 10;
@@ -19,11 +19,11 @@ const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A request under way keeps about two slices for each of its fetches; with fewer than so many in
-/// all, requests take each other's.
+/// A running request holds about two slices for each of its fetches. If memory has room for fewer
+/// slices than this, requests evict each other's.
 const BLOCKS_MIN: u64 = 4;
 
-/// A slice is so many bytes, or a multiple: what is kept and evicted is whole pages.
+/// A slice is a multiple of this, since whole pages are stored and evicted.
 const SLICE_STEP: u64 = 64 * KIB;
 
 /// The options of every cache.
@@ -57,7 +57,7 @@ fn options(file: &CacheFile, volumes: &Volumes, checks: &mut Checks) -> cache::O
     }
     let fill = fill_options(file, checks);
     let options = cache::Options {
-        disk_tier: kept::plan(file, (memory, fill.block), volumes, checks),
+        disk_tier: disk_tier::plan(file, (memory, fill.block), volumes, checks),
         memory,
         evict: file.evict.unwrap_or(d.evict),
         fill,
@@ -73,7 +73,7 @@ fn options(file: &CacheFile, volumes: &Volumes, checks: &mut Checks) -> cache::O
     options
 }
 
-/// 0 is typed for no limit.
+/// In the file, 0 is no limit.
 fn client_budget(key: &Key<Size>, default: u64, checks: &mut Checks) -> u64 {
     if key.as_ref().is_some_and(|size| size.get_ref().0 == 0) {
         return u64::MAX;
@@ -122,7 +122,7 @@ fn slice(key: &Key<Size>, default: u64, checks: &mut Checks) -> u64 {
     size
 }
 
-/// Whoever types `1m` or `1MB` for a slice means `1MiB`.
+/// The advice for `1m` or `1MB`, which are meant as `1MiB`.
 fn meant(size: u64) -> Option<String> {
     let units = [
         (1_000_000, MIB, "m and MB are", "MiB"),
@@ -137,7 +137,7 @@ fn meant(size: u64) -> Option<String> {
     })
 }
 
-/// A number as people read it: `1,000,000`.
+/// A number with separators: `1,000,000`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -182,7 +182,7 @@ fn at<T>(name: &'static str, key: &Key<T>) -> At {
     key.as_ref().map(|typed| (name, typed.span()))
 }
 
-/// Keys that say nothing under the `fill` that is chosen.
+/// Keys without effect under the chosen `fill`.
 fn without_effect(file: &CacheFile, fill: &fill::Options, checks: &mut Checks) {
     let blocks = matches!(fill.kind, fill::Kind::Slice | fill::Kind::Auto);
     let lock = fill.kind == fill::Kind::Lock;
@@ -206,7 +206,7 @@ fn without_effect(file: &CacheFile, fill: &fill::Options, checks: &mut Checks) {
     }
 }
 
-/// Sizes that the budget of a client never allows.
+/// Sizes larger than the budget of a client.
 fn beyond_budget(file: &CacheFile, options: &cache::Options, checks: &mut Checks) {
     let window = match options.fill.read_ahead {
         fill::ReadAhead::Window(size) => size,
@@ -232,7 +232,7 @@ fn beyond_budget(file: &CacheFile, options: &cache::Options, checks: &mut Checks
     }
 }
 
-/// Blocks of which only a few fit into memory.
+/// Blocks too large for the cache's memory.
 fn beyond_memory(file: &CacheFile, options: &cache::Options, checks: &mut Checks) {
     let (memory, block) = (options.memory, options.fill.block);
     let typed = at("slice", &file.slice).or(at("memory", &file.memory));
@@ -254,7 +254,7 @@ fn beyond_memory(file: &CacheFile, options: &cache::Options, checks: &mut Checks
     }
 }
 
-/// `read_ahead = "whole"` where no object is small enough for it, or only those that a block holds.
+/// `read_ahead = "whole"` if no object larger than a block may be read ahead.
 fn never_whole(file: &CacheFile, options: &cache::Options, checks: &mut Checks) {
     let block = options.fill.block;
     let object = match options.object {

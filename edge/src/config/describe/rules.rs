@@ -1,16 +1,15 @@
-//! Caching rules in plain words, for `sluice check`: those that differ from the defaults.
+//! Caching rules that differ from the defaults.
 
-use std::fmt::Display;
 use std::time::Duration;
 
-use super::value::show_time;
+use super::list::list;
 use crate::cache::Rules;
 use crate::cache::rules::Bypass;
-use crate::http::Network;
+use crate::config::value::show_time;
 use crate::http::freshness::{Ignored, SetCookie};
 use crate::http::key::KeyRules;
 
-/// The rules that differ from the defaults, a line for each.
+/// A line for each rule that differs from the default.
 pub fn rules(rules: &Rules) -> Vec<String> {
     let d = &Rules::default();
     let lines = [
@@ -50,29 +49,12 @@ pub fn rules(rules: &Rules) -> Vec<String> {
     lines.into_iter().flatten().collect()
 }
 
-/// Addresses, as they are written in the file.
-pub fn networks(networks: &[Network]) -> String {
-    let all = networks.iter().map(|network| {
-        let whole = if network.address.is_ipv4() { 32 } else { 128 };
-        match network.bits == whole {
-            true => network.address.to_string(),
-            false => format!("{}/{}", network.address, network.bits),
-        }
-    });
-    list(&all.collect::<Vec<_>>())
-}
-
 fn changed<T: PartialEq>(is: T, default: T, text: impl Fn(T) -> String) -> Option<String> {
     (is != default).then(|| text(is))
 }
 
 fn said(is: bool, text: &str) -> Option<String> {
     is.then(|| text.to_owned())
-}
-
-fn list(entries: &[impl Display]) -> String {
-    let texts: Vec<String> = entries.iter().map(ToString::to_string).collect();
-    texts.join(", ")
 }
 
 fn valid(rules: &Rules) -> Option<String> {

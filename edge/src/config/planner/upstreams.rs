@@ -1,4 +1,4 @@
-//! `[upstream.NAME]`: from what was typed to servers and their pools.
+//! `[upstream.NAME]`, and upstreams of routes with a URL.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::checks::Checks;
-use super::connections::ListenerPlan;
-use super::file::{RetryFile, RouteFile, ServerFile, UpstreamFile};
-use super::report::Problem;
-use super::value::{Key, Named, OrFalse, Table};
+use crate::config::checks::Checks;
+use crate::config::file::{RetryFile, RouteFile, ServerFile, UpstreamFile};
+use crate::config::plan::ListenerPlan;
+use crate::config::report::Problem;
+use crate::config::value::{Key, Named, OrFalse, Table};
 use crate::http::Scheme;
 use crate::upstream::{Options, Server};
 
@@ -232,7 +232,7 @@ fn server(entry: &Spanned<ServerFile>, checks: &mut Checks) -> Option<Server> {
     }
 }
 
-/// The URL's own place, or the entry's where the entry is the URL.
+/// The place of the URL: its own, or that of the entry if the entry is the URL.
 fn place(url: &Spanned<String>, entry: Range<usize>) -> Range<usize> {
     match url.span() {
         span if span.is_empty() => entry,
@@ -240,7 +240,7 @@ fn place(url: &Spanned<String>, entry: Range<usize>) -> Range<usize> {
     }
 }
 
-/// Host and port of `http://host:port`. An error is what to say beside it, and the advice.
+/// Host and port of `http://host:port`. An error is a label and the advice.
 fn origin(url: &str) -> Result<(String, u16), (&'static str, &'static str)> {
     const EXAMPLE: &str =
         "write a URL such as \"http://127.0.0.1:9000\" or \"http://origin.example.com\"";

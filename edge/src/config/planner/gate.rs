@@ -1,32 +1,32 @@
-//! `allow`, `deny`, `limit` and `signed_urls` of sites and routes: from what was typed to a gate.
+//! `allow`, `deny`, `limit` and `signed_urls` of sites and routes.
 
 use std::ops::Range;
 use std::path::PathBuf;
 
 use toml::Spanned;
 
-use super::checks::Checks;
-use super::file::{LimitFile, RouteFile, SignedFile, SiteFile};
-use super::report::Problem;
-use super::value::{AllowList, Key, Names, OrFalse, Table, show_size};
-use super::{names, words};
+use super::names;
+use crate::config::checks::Checks;
+use crate::config::file::{LimitFile, RouteFile, SignedFile, SiteFile};
+use crate::config::report::Problem;
+use crate::config::value::{AllowList, Key, Names, OrFalse, Table};
 use crate::edit;
 use crate::gate::signed::{self, KEY_BYTES_MAX, KEY_BYTES_MIN, Secret};
-use crate::gate::{Filling, Limit, Options, SECOND, memory};
+use crate::gate::{Filling, Limit, Options, SECOND};
 use crate::http::Network;
 
-/// Networks of one list, at most.
+/// Most networks in one list.
 const NETWORKS_MAX: usize = 4096;
-/// Keys that may have signed, at most.
+/// Most keys for signed URLs.
 const KEYS_MAX: usize = 8;
 /// Longest name of a parameter, bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Clients that a limit remembers unless it is told otherwise.
+/// Default of `clients`.
 const CLIENTS: usize = 65_536;
-/// Parts of a second whose bytes may come at once: timers are not more exact than that.
-const AT_ONCE: u64 = 8;
+/// A burst of bandwidth lasts at least this part of a second, the precision of timers.
+pub const AT_ONCE: u64 = 8;
 
-/// What a site or a route says. What it says nothing of is `None`.
+/// The keys of a site or a route. A missing key is `None`.
 #[derive(Clone, Default)]
 pub struct Said {
     allow: Option<Option<Vec<Network>>>,
@@ -36,7 +36,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// By a site; `scope` is what to call it.
+    /// The keys of a site; `scope` is its name in messages.
     pub fn by_site(site: &SiteFile, scope: &str, checks: &mut Checks) -> Said {
         Said {
             allow: allowed(site.allow.as_ref(), checks),
@@ -46,7 +46,7 @@ impl Said {
         }
     }
 
-    /// By a route; `scope` is what to call it.
+    /// The keys of a route; `scope` is its name in messages.
     fn by_route(route: &RouteFile, scope: &str, checks: &mut Checks) -> Said {
         Said {
             allow: allowed(route.allow.as_ref(), checks),
@@ -56,7 +56,7 @@ impl Said {
         }
     }
 
-    /// The gate of a route of a site that says this: each key is the route's, else the site's.
+    /// The gate of a route of this site: each key is the route's, else the site's.
     pub fn plan(
         &self,
         route: &RouteFile,
@@ -76,7 +76,7 @@ impl Said {
     }
 }
 
-/// Says so where a request is edited with what is a signature still: edits stand around the gate.
+/// Warns if edits of requests use the query of signed URLs: edits run before the gate removes signatures.
 pub fn seen_signatures(
     gate: Option<&Options>,
     edit: Option<&edit::Options>,
@@ -151,7 +151,7 @@ fn limit(
     }))
 }
 
-/// A key that does nothing without another.
+/// Warns about a key without effect.
 fn without<A, B>(name: &str, key: &Key<A>, other: &str, there: &Key<B>, checks: &mut Checks) {
     if let (Some(key), None) = (key, there) {
         checks.push(
@@ -181,7 +181,7 @@ fn requests(typed: &LimitFile, checks: &mut Checks) -> Option<Filling> {
     })
 }
 
-/// Requests, and the nanoseconds in which they come.
+/// Requests, and the nanoseconds per that many.
 fn rate_of(text: &str) -> Option<(u64, u64)> {
     let (count, per) = text.split_once('/')?;
     let per_s = match per.trim() {
@@ -297,67 +297,4 @@ fn parameter(key: &Key<String>, default: Box<str>, checks: &mut Checks) -> Box<s
         );
     }
     name.as_str().into()
-}
-
-/// What stands before a route, a line for each thing.
-pub fn describe(options: &Options) -> Vec<String> {
-    let mut lines = Vec::new();
-    match options.allow.as_deref() {
-        None => {}
-        Some([]) => lines.push("for nobody: `allow` is empty".to_owned()),
-        Some(networks) => lines.push(format!("only for {}", words::networks(networks))),
-    }
-    if !options.deny.is_empty() {
-        lines.push(format!("not for {}", words::networks(&options.deny)));
-    }
-    lines.extend(options.limit.iter().map(limit_line));
-    lines.extend(options.signed.iter().map(signed_line));
-    lines
-}
-
-fn limit_line(limit: &Limit) -> String {
-    let mut text = "for each address".to_owned();
-    if let Some(requests) = &limit.requests {
-        let per = match requests.per_ns / SECOND {
-            1 => "a second",
-            60 => "a minute",
-            _ => "an hour",
-        };
-        text += &format!(
-            " {} requests {per}, {} at once",
-            requests.tokens, requests.size
-        );
-    }
-    if let Some(bytes) = &limit.bytes {
-        let and = if limit.requests.is_some() { "," } else { "" };
-        text += &format!("{and} {} a second", show_size(bytes.tokens));
-        if bytes.size > bytes.tokens / AT_ONCE {
-            text += &format!(" after {}", show_size(bytes.size));
-        }
-    }
-    text + &format!(
-        "; {} addresses in {}",
-        limit.clients,
-        show_size(memory(limit.clients) as u64)
-    )
-}
-
-fn signed_line(options: &signed::Options) -> String {
-    let keys = options.keys.len() + options.key_files.len();
-    let many = if keys == 1 { "" } else { "s" };
-    let names = &options.names;
-    let mut text = format!(
-        "only with a signature ({}, {}) by {keys} key{many}",
-        names.expires, names.signature
-    );
-    if options.prefix {
-        text += &format!(
-            ", which may be for all paths that begin alike ({})",
-            names.prefix
-        );
-    }
-    if options.client {
-        text += ", for one address";
-    }
-    text
 }

@@ -8,19 +8,18 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::checks::Checks;
-use super::file::{ExpiresFile, HeadersFile, PageFile, PagesFile, RouteFile, SiteFile};
 use super::names::few;
-use super::report::Problem;
-use super::value::{Key, OrFalse, OrTable, Table, YEAR, show_size, show_time};
+use crate::config::checks::Checks;
+use crate::config::file::{ExpiresFile, HeadersFile, PageFile, PagesFile, RouteFile, SiteFile};
+use crate::config::report::Problem;
+use crate::config::value::{Key, OrFalse, OrTable, Table, YEAR, show_size, show_time};
 use crate::edit::{
-    ErrorPage, ErrorPages, Expires, FieldEdits, Lifetime, Options, PageFor, SECURITY, Template,
-    Variable,
+    ErrorPage, ErrorPages, Expires, FieldEdits, Lifetime, Options, PageFor, Template, Variable,
 };
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::hop::{self, HOP_BY_HOP, is_in};
 
-/// Reads a file that is sent as it is; `None`: it is taken to be there.
+/// Reads the file of an error page; `None` if files aren't to be read.
 pub type Read<'a> = &'a dyn Fn(&Path) -> Option<io::Result<String>>;
 
 /// Longest page, bytes.
@@ -28,7 +27,7 @@ pub const PAGE_BYTES_MAX: u64 = 256 << 10;
 /// Longest lifetime.
 const LIFETIME_MAX: Duration = YEAR.saturating_mul(10);
 
-/// What one section says of heads; a route's word takes the place of its site's, key by key.
+/// The keys about headers and error pages of one section. A route's key replaces its site's.
 #[derive(Clone, Default)]
 pub struct Level {
     request: Option<FieldEdits>,
@@ -57,17 +56,17 @@ macro_rules! level_of {
 }
 
 impl Level {
-    /// What a site says for all of its routes.
+    /// The keys of a site.
     pub fn of_site(typed: &SiteFile, read: Read<'_>, checks: &mut Checks) -> Level {
         level_of!(typed, read, checks)
     }
 
-    /// What a route says.
+    /// The keys of a route.
     pub fn of_route(typed: &RouteFile, read: Read<'_>, checks: &mut Checks) -> Level {
         level_of!(typed, read, checks)
     }
 
-    /// What is done on a route of this site. `keep_own`: see `ErrorPages`.
+    /// The edits of a route of this site. `keep_own`: see `ErrorPages`.
     pub fn within(self, site: &Level, keep_own: bool, checks: &mut Checks) -> Option<Box<Options>> {
         let site = site.clone();
         let pages = self.pages.or(site.pages).unwrap_or_default();
@@ -106,14 +105,14 @@ fn is_off(expires: &Expires) -> bool {
     expires.default == Lifetime::Off && types.all(|(_, lifetime)| *lifetime == Lifetime::Off)
 }
 
-/// Whose fields.
+/// Which headers are edited.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Request,
     Response,
 }
 
-/// A `set` or `add` as it was typed.
+/// A `set` or `add`, as it was written.
 type Lines = Option<BTreeMap<Spanned<String>, Spanned<String>>>;
 
 fn fields(
@@ -185,7 +184,7 @@ fn field_name(name: &Spanned<String>, side: Side, checks: &mut Checks) -> Option
     Some(text.to_ascii_lowercase().into())
 }
 
-/// Why a field of this name is left alone, and what to do instead.
+/// Why a header of this name can't be edited, and the advice.
 fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static str)> {
     let out = "leave it out";
     if is_in(&["content-length", "transfer-encoding", "trailer"], name) {
@@ -438,7 +437,7 @@ fn page_file(
     }
 }
 
-/// The type that a file's extension tells, which is text where it tells nothing.
+/// The media type for a file's extension; HTML if the extension is unknown.
 fn type_of(path: &str) -> Box<str> {
     let guess = mime_guess::from_path(path);
     match guess.first_raw() {
@@ -447,7 +446,7 @@ fn type_of(path: &str) -> Box<str> {
     }
 }
 
-/// `type` where it was typed.
+/// The value of `type`, or the default.
 pub fn media_type(key: &Key<String>, default: Box<str>, checks: &mut Checks) -> Box<str> {
     let Some(typed) = key else { return default };
     let text = typed.get_ref().trim();
@@ -459,65 +458,4 @@ pub fn media_type(key: &Key<String>, default: Box<str>, checks: &mut Checks) -> 
         );
     }
     text.into()
-}
-
-/// What is done, a line for each kind.
-pub fn describe(options: &Options) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (whose, edits) in [
-        ("request", &options.request),
-        ("response", &options.response),
-    ] {
-        let is_set = |name: &str| edits.remove.iter().any(|removed| **removed == *name);
-        let put = edits.put.iter().map(|(name, value)| {
-            let verb = if is_set(name) { "set" } else { "add" };
-            format!("{verb} {name}: {value}")
-        });
-        let removed = edits.remove.iter();
-        let removed = removed.filter(|name| edits.put.iter().all(|(put, _)| put != *name));
-        let removed = removed.map(|name| format!("remove {name}"));
-        let all: Vec<String> = put.chain(removed).collect();
-        lines.extend(all.into_iter().map(|edit| format!("{whose}: {edit}")));
-    }
-    if let Some(expires) = &options.expires {
-        let types = expires.types.iter();
-        let mut all: Vec<String> = types
-            .map(|(name, lifetime)| format!("{name} {}", show_lifetime(*lifetime)))
-            .collect();
-        all.push(match all.is_empty() {
-            true => show_lifetime(expires.default),
-            false => format!("others {}", show_lifetime(expires.default)),
-        });
-        lines.push(format!("expires: {}", all.join(", ")));
-    }
-    if let Some(text) = &options.cache_control {
-        lines.push(format!("cache-control: {text}"));
-    }
-    if options.security {
-        let names: Vec<&str> = SECURITY.iter().map(|(name, _)| *name).collect();
-        lines.push(format!("added where missing: {}", names.join(", ")));
-    }
-    if !options.errors.pages.is_empty() {
-        let shown = |page: &ErrorPage| match page.statuses {
-            PageFor::Status(status) => status.to_string(),
-            PageFor::Class(class) => format!("{class}xx"),
-        };
-        let all: Vec<String> = options.errors.pages.iter().map(shown).collect();
-        let whose = match options.errors.intercept {
-            true => ", for origins' errors, too",
-            false => "",
-        };
-        lines.push(format!("pages for {}{whose}", all.join(", ")));
-    }
-    lines
-}
-
-fn show_lifetime(lifetime: Lifetime) -> String {
-    match lifetime {
-        Lifetime::Off => "unchanged".to_owned(),
-        Lifetime::Epoch => "epoch".to_owned(),
-        Lifetime::Max => "max".to_owned(),
-        Lifetime::For(time) => show_time(time),
-        Lifetime::Past(time) => format!("-{}", show_time(time)),
-    }
 }

@@ -1,25 +1,26 @@
-//! What a cache keeps on volumes: the keys of `[cache.NAME]` about that.
+//! The keys of `[cache.NAME]` about volumes.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use toml::Spanned;
 
-use super::checks::Checks;
-use super::file::{CacheFile, VolumeFile};
 use super::names;
-use super::report::Problem;
-use super::unknown::did_you_mean;
-use super::value::{Named, Names, YEAR, show_size};
-use super::volumes::{Volumes, segment_of};
+use super::volumes::Volumes;
+use crate::config::checks::Checks;
+use crate::config::file::{CacheFile, VolumeFile};
+use crate::config::plan::segment_of;
+use crate::config::report::Problem;
+use crate::config::suggestions::did_you_mean;
+use crate::config::value::{Named, Names, YEAR, show_size};
 use crate::store::disk_tier::{Admit, Options, Placement, PlacementKind};
 use crate::sys::disk::path_info::Kind;
 
 const TIB: u64 = 1 << 40;
-/// Largest share of a volume, where the smallest is 1.
+/// Largest weight of a volume.
 const WEIGHT_MAX: u64 = 1000;
 
-/// How a cache uses volumes. `memory`, `slice`: the sizes of its memory tier and of its blocks.
+/// The options of a cache's volumes. `memory` and `slice` are the sizes of its memory tier and blocks.
 pub fn plan(
     file: &CacheFile,
     (memory, slice): (u64, u64),
@@ -60,7 +61,7 @@ pub fn plan(
     options
 }
 
-/// Says which volumes no cache uses.
+/// Warns about volumes that no cache uses.
 pub fn unused(files: &Named<VolumeFile>, used: impl Fn(&str) -> bool, checks: &mut Checks) {
     for name in files.keys().filter(|name| !used(name.get_ref())) {
         checks.push(
@@ -147,7 +148,7 @@ fn weights(file: &CacheFile, checks: &mut Checks) -> Vec<u32> {
         .collect()
 }
 
-/// Weights that no volume has.
+/// Checks that weights belong to volumes.
 fn weighed(file: &CacheFile, options: &Options, checks: &mut Checks) {
     let Some(typed) = &file.weights else {
         return;
@@ -167,7 +168,7 @@ fn weighed(file: &CacheFile, options: &Options, checks: &mut Checks) {
     checks.push(problem.at(typed.span()));
 }
 
-/// Keys that are about volumes where there are none.
+/// Warns about keys for volumes in a cache without volumes.
 fn without_volumes(file: &CacheFile, checks: &mut Checks) {
     if file
         .volumes
@@ -208,7 +209,7 @@ fn nothing_admitted(file: &CacheFile, options: &Options, checks: &mut Checks) {
     }
 }
 
-/// Blocks that no segment has room for, or that fill a queue alone.
+/// Warns about blocks larger than a segment or a queue.
 fn too_large(
     file: &CacheFile,
     slice: u64,
@@ -260,7 +261,7 @@ fn too_large(
     }
 }
 
-/// Queues for which memory has no room: what waits to be written is there.
+/// Warns about queues too large for the cache's memory, which holds the queued data.
 fn long_queue(
     file: &CacheFile,
     memory: u64,
@@ -291,7 +292,7 @@ fn long_queue(
     }
 }
 
-/// Copies on one disk.
+/// Warns about a mirror on a single file system.
 fn one_disk(file: &CacheFile, options: &Options, volumes: &Volumes, checks: &mut Checks) {
     let Some(typed) = file.volumes.as_ref() else {
         return;
@@ -305,7 +306,7 @@ fn one_disk(file: &CacheFile, options: &Options, volumes: &Volumes, checks: &mut
         let is_file = matches!(place.kind, Kind::Nothing | Kind::File(_));
         is_file.then_some(place.file_system)
     };
-    // Each object is on one of them and the next one.
+    // A mirror stores each object on a volume and on the next one in the list.
     let next = its.clone().cycle().skip(1);
     let together = its.zip(next).find(|(one, next)| {
         one != next && file_system(one).is_some_and(|its| file_system(next) == Some(its))

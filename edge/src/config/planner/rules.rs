@@ -1,18 +1,18 @@
-//! Caching rules: what one section typed, checked, over what holds without it.
+//! Caching rules of a section, with defaults from another level.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use toml::Spanned;
 
-use super::checks::Checks;
-use super::doubts;
-use super::file::{BypassFile, Cookies, Ignorable, RulesFile, Usable};
 use super::names::{self, Kind};
-use super::report::Problem;
-use super::value::{Key, OrFalse, Statuses, Table, Time, Word, Words, YEAR};
 use crate::cache::Rules;
 use crate::cache::rules::Bypass;
+use crate::config::checks::Checks;
+use crate::config::file::{BypassFile, Cookies, Ignorable, RulesFile, Usable};
+use crate::config::lints;
+use crate::config::report::Problem;
+use crate::config::value::{Key, OrFalse, Statuses, Table, Time, Word, Words, YEAR};
 use crate::http::Status;
 use crate::http::freshness::{Ignored, SetCookie};
 use crate::http::key::KeyRules;
@@ -23,8 +23,8 @@ const TIME_MAX: Duration = Duration::from_secs(10 * YEAR.as_secs());
 /// Longest `key`, bytes.
 const KEY_BYTES_MAX: usize = 1024;
 
-/// The rules of a section: each key that it typed, else that of `base`. Only what was typed here is
-/// checked here, so that nothing is said twice.
+/// The rules of a section: each key is the section's, else that of `base`. Only the section's keys are
+/// checked, so that no problem is reported twice.
 pub fn plan(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
     let rules = Rules {
         ignore: ignored(file.ignore_headers.as_ref(), base.ignore),
@@ -46,11 +46,11 @@ pub fn plan(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
         purge: base.purge.clone(),
         ..times(base, file, checks)
     };
-    doubts::say(&rules, file, checks);
+    lints::rules::check(&rules, file, checks);
     rules
 }
 
-/// `base` with the times that were typed.
+/// `base` with the section's times.
 fn times(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
     let (valid, valid_any) = match &file.valid {
         Some(typed) => match typed.get_ref() {
@@ -131,8 +131,8 @@ fn valid(
     (valid, any)
 }
 
-/// Whether responses of this status are ever stored. A part or a confirmation is stored as the 200
-/// it belongs to; 1xx are no answers; the others speak of one request, not of the resource.
+/// Whether responses of this status are ever stored. 206 and 304 are stored as the 200 that they belong
+/// to; 1xx are interim; the others concern a single request.
 fn may_be_stored(status: Status) -> bool {
     const NEVER: [Status; 16] = [
         206, 304, 401, 407, 408, 412, 413, 416, 417, 421, 425, 426, 428, 429, 431, 511,
@@ -191,7 +191,7 @@ fn bypass(key: &Key<OrFalse<Table<BypassFile>>>, base: &Bypass, checks: &mut Che
     }
 }
 
-/// What keys are made of, and to which languages variants are reduced.
+/// The cache key, and the languages that variants are reduced to.
 fn key(base: &Rules, file: &RulesFile, checks: &mut Checks) -> KeyRules {
     let base = &base.key;
     let mut list =
@@ -232,7 +232,7 @@ fn template(typed: &Spanned<String>, checks: &mut Checks) -> Option<KeyRules> {
         Ok(rules) => return Some(rules),
         Err(error) => error,
     };
-    // Between two quotes without escapes the template stands as it is.
+    // Without escapes, a position in the template is one in the file.
     let at = match span.len() == text.len() + 2 && !text.is_empty() {
         true => span.start + 1 + error.at.start..span.start + 1 + error.at.end,
         false => span,

@@ -1,16 +1,25 @@
-//! A plan in plain words, for `sluice check`.
+//! Describes a plan in sentences, for `sluice check`.
+
+mod compress;
+mod edit;
+mod files;
+mod gate;
+mod list;
+mod listeners;
+mod logs;
+mod privileges;
+mod respond;
+mod rules;
 
 use std::fmt::{Debug, Write};
 
-use super::sites::{LeadsTo, RoutePlan, SitePlan};
+use super::plan::{LeadsTo, Plan, RoutePlan, SitePlan, segment_of};
 use super::value::{show_size, show_time};
-use super::volumes::segment_of;
-use super::{Plan, connections, logs, privileges, words};
 use crate::fill::ReadAhead;
 use crate::store::disk_tier::{self, Admit, PlacementKind};
 use crate::{cache, fill, upstream, volume};
 
-/// What would run, a line for each thing.
+/// The description of the plan.
 pub fn describe(plan: &Plan) -> String {
     let mut out = String::new();
     // Writing to a String can't fail.
@@ -21,9 +30,9 @@ pub fn describe(plan: &Plan) -> String {
         n => format!("{n} workers"),
     });
     for listener in &plan.listeners {
-        line(connections::describe(listener));
+        line(listeners::describe(listener));
     }
-    if let Some(text) = connections::describe_trust(&plan.trust) {
+    if let Some(text) = listeners::describe_trust(&plan.trust) {
         line(text);
     }
     if plan.limits.connections_per_ip > 0 {
@@ -35,7 +44,7 @@ pub fn describe(plan: &Plan) -> String {
         None => "no admin address".to_owned(),
     });
     if !plan.purge.is_empty() {
-        line(format!("PURGE from {}", words::networks(&plan.purge)));
+        line(format!("PURGE from {}", list::networks(&plan.purge)));
     }
     line(logs::describe(&plan.log));
     if let Some(text) = privileges::describe(plan) {
@@ -63,15 +72,15 @@ pub fn describe(plan: &Plan) -> String {
     out
 }
 
-/// What goes with a route, in the order in which a request meets it.
+/// The details of a route, in the order in which a request meets them.
 fn details(route: &RoutePlan) -> impl Iterator<Item = String> {
     let log = route.log.iter().map(logs::describe_rule);
     let edit = route.edit.iter();
-    let edit = edit.flat_map(|edit| super::edit::describe(edit));
+    let edit = edit.flat_map(|edit| edit::describe(edit));
     let gate = route.gate.iter();
-    let gate = gate.flat_map(|gate| super::gate::describe(gate));
-    let rules = route.proxied().map(|proxied| words::rules(&proxied.rules));
-    let compress = route.compress.iter().map(super::compress::describe);
+    let gate = gate.flat_map(|gate| gate::describe(gate));
+    let rules = route.proxied().map(|proxied| rules::rules(&proxied.rules));
+    let compress = route.compress.iter().map(compress::describe);
     log.chain(edit)
         .chain(gate)
         .chain(rules.into_iter().flatten())
@@ -87,9 +96,9 @@ fn hosts(site: &SitePlan) -> String {
 
 fn route(route: &RoutePlan) -> String {
     let to = match &route.leads_to {
-        LeadsTo::Files(options) => super::files::describe(options),
+        LeadsTo::Files(options) => files::describe(options),
         LeadsTo::Redirect(options) => format!("{}, at {}", options.status, options.to),
-        LeadsTo::Respond(options) => super::respond::describe(options),
+        LeadsTo::Respond(options) => respond::describe(options),
         LeadsTo::Upstream(proxied) => match &proxied.cache {
             Some(cache) => format!("upstream {}, cached in {cache}", proxied.upstream),
             None => format!("upstream {}, not cached", proxied.upstream),
@@ -138,7 +147,7 @@ fn volume(options: &volume::Options) -> String {
     text
 }
 
-/// What a cache keeps on volumes, and on which.
+/// A cache's volumes.
 fn kept(options: &disk_tier::Options) -> String {
     let placement = &options.placement;
     let volumes = options.volumes.iter().enumerate();
@@ -224,7 +233,7 @@ fn server(server: &upstream::Server) -> String {
     text
 }
 
-/// A kind as it is written in the file: `LeastConnections` is `least-connections`.
+/// The word for a kind in the file: `LeastConnections` is `least-connections`.
 fn word(kind: impl Debug) -> String {
     let name = format!("{kind:?}");
     let mut word = String::with_capacity(name.len() + 2);
