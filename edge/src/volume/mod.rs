@@ -36,7 +36,7 @@ use smallvec::SmallVec;
 
 use crate::sys::Clock;
 use crate::sys::buffer::Buffer;
-use crate::sys::disk::device;
+use crate::sys::disk;
 use crate::sys::random::Random;
 use counters::Counters;
 use mounted::{Bell, Context, LOADED};
@@ -66,7 +66,7 @@ impl Volume {
     /// The content must not be overwritten, or a size is not usable.
     pub fn open(options: Options, clock: Clock) -> Result<Arc<Volume>, Refused> {
         let path = options.path.clone();
-        let open = Box::new(move || device::open(&path));
+        let open = Box::new(move || disk::open_device(&path));
         Volume::open_with(options, clock, Random::system(), open)
     }
 
