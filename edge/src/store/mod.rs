@@ -69,6 +69,8 @@ pub use landing::{Landing, Progress};
 pub use ledger::{Charge, Ledger};
 pub use locked::Locked;
 pub use object::{Abandoned, Failure, Object, Phase, Revalidated};
+#[cfg(test)]
+pub use object_store::SHARD_LOCKS;
 pub use object_store::{Options, Status, Store};
 pub use page::PAGE;
 pub use pass_through::WINDOW;

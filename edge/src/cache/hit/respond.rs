@@ -1,25 +1,29 @@
 //! Answers from an object: a ride reads what is wanted of it.
 
 use std::ops::Range;
-use std::task::{Context, Poll};
+use std::task::{self, Poll};
 
-use super::decide::want;
-use super::ride::Ride;
+use bytes::Bytes;
+
+use crate::cache::context::Context;
+use crate::cache::decide::want;
+use crate::cache::miss::ride::Ride;
 use crate::handler::representation::{Ranged, Representation};
 use crate::handler::{Body, BodyStream, Encoded, Fault, Frame, Head as RequestHead, Response};
 use crate::http::wanted::{self, Wanted, has_condition_or_range};
 use crate::http::{CacheStatus, FieldBlock, Method, Outcome};
+use crate::reason::Reason;
 use crate::store::{Head, Object};
 use crate::sys::Random;
 
 /// When an answer is made, and from what.
-pub(super) struct Answering<'a> {
-    pub(super) head: &'a Head,
+pub(in crate::cache) struct Answering<'a> {
+    pub(in crate::cache) head: &'a Head,
     /// Field lines in place of the head's, where the content comes in several codings.
-    pub(super) varying: Option<FieldBlock>,
-    pub(super) status: CacheStatus,
-    pub(super) now_ms: u64,
-    pub(super) random: &'a Random,
+    pub(in crate::cache) varying: Option<FieldBlock>,
+    pub(in crate::cache) status: CacheStatus,
+    pub(in crate::cache) now_ms: u64,
+    pub(in crate::cache) random: &'a Random,
 }
 
 impl Answering<'_> {
@@ -50,7 +54,7 @@ impl Answering<'_> {
     }
 
     /// What a request comes to, against the content as it is.
-    pub(super) fn judged(&self, wanted: Wanted, request: &RequestHead) -> Wanted {
+    pub(in crate::cache) fn judged(&self, wanted: Wanted, request: &RequestHead) -> Wanted {
         match self.varying {
             Some(_) => wanted::for_several_codings(wanted, &request.fields),
             None => wanted,
@@ -64,9 +68,26 @@ impl Answering<'_> {
     }
 }
 
+/// An answer from this head, now.
+#[inline]
+pub(in crate::cache) fn answering<'a>(
+    context: &'a Context,
+    head: &'a Head,
+    status: CacheStatus,
+    now_ms: u64,
+) -> Answering<'a> {
+    Answering {
+        head,
+        varying: None,
+        status,
+        now_ms,
+        random: &context.worker.random,
+    }
+}
+
 /// The common hit: all of a small object, no conditions, no ranges.
 #[inline]
-pub(super) fn small(answering: &Answering<'_>, object: &Object) -> Option<Response> {
+pub(in crate::cache) fn small(answering: &Answering<'_>, object: &Object) -> Option<Response> {
     let bytes = object.whole()?;
     let mut response = answering.representation(None).begin(answering.head.status);
     response.body = Body::Bytes(bytes);
@@ -75,7 +96,7 @@ pub(super) fn small(answering: &Answering<'_>, object: &Object) -> Option<Respon
 
 /// The one byte range that is at hand in one piece: the common hit on a part.
 #[inline]
-pub(super) fn piece(
+pub(in crate::cache) fn piece(
     answering: &Answering<'_>,
     object: &Object,
     wanted: &Wanted,
@@ -93,7 +114,7 @@ pub(super) fn piece(
 }
 
 /// The answer where no content of the object is sent; `None` where some is.
-pub(super) fn bare(
+pub(in crate::cache) fn bare(
     answering: &Answering<'_>,
     object: &Object,
     wanted: &Wanted,
@@ -102,14 +123,14 @@ pub(super) fn bare(
 }
 
 /// The answer with content, which `ride` reads.
-pub(super) fn content(answering: &Answering<'_>, ride: Ride, wanted: Wanted) -> Response {
+pub(in crate::cache) fn content(answering: &Answering<'_>, ride: Ride, wanted: Wanted) -> Response {
     let object = ride.object().clone();
     let representation = answering.of(&object);
     representation.respond(wanted, Stored { ride }, || answering.boundary())
 }
 
 /// The answer with what is wanted of the content in a coding.
-pub(super) fn coded(
+pub(in crate::cache) fn coded(
     answering: &Answering<'_>,
     request: &RequestHead,
     encoded: &Encoded,
@@ -133,7 +154,7 @@ struct Stored {
 }
 
 impl BodyStream for Stored {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+    fn poll_frame(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
         self.ride
             .poll_next(cx)
             .map(|next| next.map(|bytes| bytes.map(Frame::Data)))
@@ -148,4 +169,13 @@ impl Ranged for Stored {
     fn limit(&mut self, range: Range<u64>) {
         self.ride.limit(range);
     }
+}
+
+/// The response to `only-if-cached` requests where nothing usable is stored (RFC 9111 5.2.1.7).
+pub(in crate::cache) fn not_cached() -> Response {
+    let mut response = Response::new(504);
+    response.cache = Some(CacheStatus::own(Reason::OnlyIfCached));
+    response.fields.append("content-type", "text/plain");
+    response.body = Body::Bytes(Bytes::from_static(b"504 nothing usable is stored\n"));
+    response
 }

@@ -1,42 +1,54 @@
-//! Launching a flight: the room for what it brings, and what it asks the origin.
+//! Launching a flight: the room for what it brings, and the request that it sends to the origin.
 
 use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
 
-use super::client_budget::BudgetCharge;
-use super::decide;
-use super::demand::Demand;
 use super::flight::Flight;
+use super::leader_result::LeaderResult;
+use crate::cache::client_budget::{BudgetCharge, ClientBudget};
+use crate::cache::context::Context;
+use crate::cache::decide;
+use crate::cache::lookup::{Known, keys};
 use crate::fill::OPEN;
 use crate::handler::{Body, Head, Request};
-use crate::store::Landing;
+use crate::http::vary::Codings;
+use crate::store::{Landing, TableKey};
+
+/// The request on whose behalf flights are launched.
+pub(in crate::cache) struct Leader {
+    pub(in crate::cache) context: Rc<Context>,
+    pub(in crate::cache) request: Request,
+    pub(in crate::cache) place: TableKey,
+    pub(in crate::cache) codings: Option<Codings>,
+    pub(in crate::cache) budget: Arc<ClientBudget>,
+    pub(in crate::cache) result: LeaderResult,
+}
 
 /// Launches the flight that brings what `landing` claimed, on behalf of a request: of that only
 /// what the key holds and what the allow-list names is sent.
-pub(super) fn launch(demand: &Demand, mut landing: Landing) {
-    let cache = demand.cache.clone();
-    let (names, history) = cache.0.store.enter(landing.table_key().primary, |locked| {
-        (locked.vary().cloned(), locked.history())
-    });
-    let names = names.as_deref().unwrap_or_default();
+pub(in crate::cache) fn launch(leader: &Leader, mut landing: Landing, known: &Known) {
+    let context = &leader.context;
+    let names = known.vary.as_deref().unwrap_or_default();
     if !landing.make_room() {
         return landing.give_back();
     }
     let range = landing.range();
-    let plain = range == (0..OPEN) || history.avoids_ranges(cache.0.clock.unix_ms());
+    let plain = range == (0..OPEN) || known.history.avoids_ranges(context.worker.clock.unix_ms());
     let ahead = match range.end {
-        OPEN => cache.0.options.fill.block,
+        OPEN => context.options.fill.block,
         end => end - range.start,
     };
     let asked = (!plain).then_some(range);
-    let request = &demand.request;
+    let request = &leader.request;
     let mut head = Head::new();
-    cache.shared_target(&request.head, &mut head.target);
+    keys::shared_target(context, &request.head, &mut head.target);
     head.authority.push_str(&request.head.authority);
     decide::flight_fields(
         &request.head.fields,
         names,
-        demand.codings,
-        &cache.0.rules,
+        leader.codings,
+        &context.rules,
         &mut head.fields,
     );
     let sent = head.fields.clone();
@@ -47,15 +59,15 @@ pub(super) fn launch(demand: &Demand, mut landing: Landing) {
         head.fields.append("range", range_value(range));
     }
     let flight = Flight {
-        charge: BudgetCharge::new(demand.budget.clone(), ahead),
-        cache,
+        charge: BudgetCharge::new(leader.budget.clone(), ahead),
+        context: context.clone(),
         landing,
         asked,
         sent,
-        leader_result: demand.leader_result.clone(),
+        leader_result: leader.result.clone(),
         skips: 0,
         brought: 0,
-        known: history,
+        known: known.history,
     };
     let request = Request {
         head,

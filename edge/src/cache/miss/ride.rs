@@ -4,26 +4,25 @@
 use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{self, Poll, ready};
 
 use bytes::Bytes;
 
 use super::demand::{Asked, Demand};
-use super::fault_of;
-use super::leader_result::LeaderResult;
+use crate::cache::fetch::leader_result::LeaderResult;
 use crate::handler::{Fault, Request};
 use crate::reason::Reason;
 use crate::store::{Failure, Head, Next, Object, Opening, Phase, Reader};
 
 /// One request's way through an object.
-pub(super) struct Ride {
+pub(in crate::cache) struct Ride {
     reader: Reader,
     /// What fetches more. Without one, everything is there and stays there.
     demand: Option<Box<Demand>>,
 }
 
 /// How the wait for a ride's first byte ended.
-pub(super) enum Met {
+pub(in crate::cache) enum Met {
     /// It is there, or on its way under this head.
     Head(Arc<Head>),
     /// There is no such object any more, or never will be.
@@ -38,7 +37,7 @@ pub(super) enum Met {
 
 impl Ride {
     /// Through an object that is complete and stays so.
-    pub(super) fn complete(object: &Arc<Object>) -> Ride {
+    pub(in crate::cache) fn complete(object: &Arc<Object>) -> Ride {
         Ride {
             reader: object.reader(0),
             demand: None,
@@ -46,8 +45,12 @@ impl Ride {
     }
 
     /// Through an object that may have to be fetched, from where `want` begins.
-    pub(super) fn filling(object: &Arc<Object>, want: Range<u64>, demand: Demand) -> Ride {
-        demand.cache.0.store.begin_ride(object);
+    pub(in crate::cache) fn filling(
+        object: &Arc<Object>,
+        want: Range<u64>,
+        demand: Demand,
+    ) -> Ride {
+        demand.leader.context.store.begin_ride(object);
         let mut ride = Ride {
             reader: object.reader(want.start),
             demand: Some(Box::new(demand)),
@@ -57,12 +60,12 @@ impl Ride {
     }
 
     /// What is read.
-    pub(super) fn object(&self) -> &Arc<Object> {
+    pub(in crate::cache) fn object(&self) -> &Arc<Object> {
         self.reader.object()
     }
 
     /// Reads these bytes from here on, and nothing else.
-    pub(super) fn limit(&mut self, range: Range<u64>) {
+    pub(in crate::cache) fn limit(&mut self, range: Range<u64>) {
         if self.reader.wanted() != range {
             self.reader.limit(range.start, range.end);
         }
@@ -72,28 +75,28 @@ impl Ride {
     }
 
     /// Bytes still to come, when known.
-    pub(super) fn remaining(&self) -> Option<u64> {
+    pub(in crate::cache) fn remaining(&self) -> Option<u64> {
         self.reader.remaining()
     }
 
-    pub(super) fn demand(&mut self) -> Option<&mut Demand> {
+    pub(in crate::cache) fn demand(&mut self) -> Option<&mut Demand> {
         self.demand.as_deref_mut()
     }
 
     /// Whether this request launched a flight.
-    pub(super) fn launched(&self) -> bool {
+    pub(in crate::cache) fn launched(&self) -> bool {
         self.demand.as_ref().is_some_and(|demand| demand.launched)
     }
 
     /// Its response begins: it can't be sent on any more.
-    pub(super) fn begin(&mut self) {
+    pub(in crate::cache) fn begin(&mut self) {
         if let Some(demand) = &mut self.demand {
             demand.begun = true;
         }
     }
 
     /// Admitted for what lies ahead, whether the next byte is there or not.
-    pub(super) fn fetch_ahead(&mut self) {
+    pub(in crate::cache) fn fetch_ahead(&mut self) {
         if let Some(demand) = &mut self.demand
             && !self.reader.wanted().is_empty()
         {
@@ -103,11 +106,11 @@ impl Ride {
     }
 
     /// Waits until the object's head is known, whatever it means for this request.
-    pub(super) async fn head(&mut self) -> Met {
+    pub(in crate::cache) async fn head(&mut self) -> Met {
         poll_fn(|cx| self.poll_head(cx)).await
     }
 
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Met> {
+    fn poll_head(&mut self, cx: &mut task::Context<'_>) -> Poll<Met> {
         loop {
             match self.object().phase() {
                 Phase::Awaiting => {}
@@ -132,11 +135,11 @@ impl Ride {
     }
 
     /// Waits until the first byte is there, or on its way under a head that has been checked.
-    pub(super) async fn first_byte(&mut self) -> Met {
+    pub(in crate::cache) async fn first_byte(&mut self) -> Met {
         poll_fn(|cx| self.poll_first_byte(cx)).await
     }
 
-    fn poll_first_byte(&mut self, cx: &mut Context<'_>) -> Poll<Met> {
+    fn poll_first_byte(&mut self, cx: &mut task::Context<'_>) -> Poll<Met> {
         loop {
             let Some(demand) = &mut self.demand else {
                 return Poll::Ready(Met::Failed(self.fault()));
@@ -171,7 +174,10 @@ impl Ride {
     }
 
     /// The next bytes, at most to the end of a page; `None` at the end of what is read.
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Fault>>> {
+    pub(in crate::cache) fn poll_next(
+        &mut self,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Fault>>> {
         loop {
             let asked = match (self.reader.poll_next(cx), &mut self.demand) {
                 (Poll::Ready(Next::Bytes(bytes)), demand) => {
@@ -206,8 +212,16 @@ impl Ride {
     }
 
     /// The request, to be sent on by itself or to look again.
-    pub(super) fn into_request(self) -> Option<(Request, LeaderResult)> {
+    pub(in crate::cache) fn into_request(self) -> Option<(Request, LeaderResult)> {
         self.demand
-            .map(|demand| (demand.request, demand.leader_result))
+            .map(|demand| (demand.leader.request, demand.leader.result))
     }
+}
+
+/// The fault that a flight put into the store, got out again.
+pub(in crate::cache) fn fault_of(failure: &Failure) -> Fault {
+    failure
+        .downcast_ref::<Fault>()
+        .copied()
+        .unwrap_or_else(|| Reason::FetchAbandoned.into())
 }

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::decide::reuse;
-use super::flight::{Flight, PLAIN_MS};
-use super::resource_history;
+use super::flight::Flight;
+use crate::cache::decide::reuse;
+use crate::cache::resource_history;
 use crate::handler::{Body, Fault, Response};
 use crate::http::Status;
 use crate::reason::{Reason, Whose};
@@ -20,20 +20,20 @@ const FRUITFUL: u64 = 64 << 10;
 impl Flight {
     /// All that was claimed is there. A body with more to come is cut; of one that only has to end
     /// the end is read, so that its connection can serve another request.
-    pub(super) async fn land(self, mut body: Body) {
+    pub(in crate::cache) async fn land(self, mut body: Body) {
         self.landed();
         if body.length().is_none() {
             let _ = tokio::time::timeout(ENDING, body.frame()).await;
         }
     }
 
-    pub(super) fn landed(self) {
+    pub(in crate::cache) fn landed(self) {
         self.recovered();
         self.landing.land();
     }
 
     /// Fetches fail no more.
-    pub(super) fn recovered(&self) {
+    pub(in crate::cache) fn recovered(&self) {
         if self.known.failures > 0 {
             self.change_history(|history| history.failures = 0);
         }
@@ -41,7 +41,7 @@ impl Flight {
 
     /// Ranges of this can't be relied on: what is missing is asked for by a plain GET. If nothing
     /// is there yet, by another object.
-    pub(super) fn plainly(self) {
+    pub(in crate::cache) fn plainly(self) {
         self.learn_plain();
         match self.landing.object().phase() {
             Phase::Open(_) => self.landing.give_back(),
@@ -49,15 +49,15 @@ impl Flight {
         }
     }
 
-    pub(super) fn learn_plain(&self) {
-        let until_ms = self.cache.0.clock.unix_ms() + PLAIN_MS;
+    pub(in crate::cache) fn learn_plain(&self) {
+        let until_ms = self.context.worker.clock.unix_ms() + resource_history::NO_RANGES_MS;
         self.change_history(|history| history.no_ranges_until_ms = until_ms);
     }
 
-    pub(super) fn fail(self, fault: Fault) {
-        self.cache.0.counters.flights_failed.add(1);
+    pub(in crate::cache) fn fail(self, fault: Fault) {
+        self.context.worker.counters.flights_failed.add(1);
         if fault.reason.whose() == Whose::Origin {
-            let now_ms = self.cache.0.clock.unix_ms();
+            let now_ms = self.context.worker.clock.unix_ms();
             self.change_history(|history| {
                 resource_history::failed(history, self.brought >= FRUITFUL, now_ms)
             });
@@ -67,10 +67,9 @@ impl Flight {
 
     /// The object is not to be used any more. Those who have had nothing of it look again, the
     /// others get what is stored.
-    pub(super) fn retire(self) {
+    pub(in crate::cache) fn retire(self) {
         let object: Arc<Object> = self.landing.object().clone();
-        self.cache
-            .0
+        self.context
             .store
             .supersede(self.landing.table_key(), &object, None);
         self.landing
@@ -79,8 +78,8 @@ impl Flight {
 
     /// The response may not be shared. Who launched the flight may have it, if the same request
     /// would have been sent for it alone; the others part.
-    pub(super) fn refuse(self, response: Response, mut reason: Reason) {
-        let now_ms = self.cache.0.clock.unix_ms();
+    pub(in crate::cache) fn refuse(self, response: Response, mut reason: Reason) {
+        let now_ms = self.context.worker.clock.unix_ms();
         let stored = self.landing.object().revalidated().is_some();
         let until_ms = match response.status {
             // What one client's credentials bring is nothing that others have to know.
@@ -103,9 +102,9 @@ impl Flight {
                 self.replace();
                 if speaks_for_all(status) {
                     // What a volume has of it may not be known yet.
-                    self.cache.0.store.forget_head(self.landing.table_key());
+                    self.context.store.forget_head(self.landing.table_key());
                 }
-                now_ms + self.cache.0.rules.pass_for.as_millis() as u64
+                now_ms + self.context.rules.pass_for.as_millis() as u64
             }
         };
         if !reuse::is_failure(response.status) {

@@ -16,7 +16,7 @@ const TARGET_MAX: usize = 256;
 
 /// A worker's memory of keys. A place holds the last target that fell to it, and is believed only
 /// when all parts are equal: it can be out of use, never wrong.
-pub(super) struct Memo {
+pub(in crate::cache) struct Memo {
     state: RandomState,
     places: RefCell<Box<[MemoEntry]>>,
 }
@@ -30,7 +30,7 @@ struct MemoEntry {
 }
 
 impl Memo {
-    pub(super) fn new() -> Memo {
+    pub(in crate::cache) fn new() -> Memo {
         Memo {
             state: RandomState::default(),
             places: RefCell::new(vec![MemoEntry::default(); PLACES].into_boxed_slice()),
@@ -39,7 +39,7 @@ impl Memo {
 
     /// The key of a request with this head.
     #[inline]
-    pub(super) fn key(&self, scheme: Scheme, head: &Head) -> KeyHash {
+    pub(in crate::cache) fn key(&self, scheme: Scheme, head: &Head) -> KeyHash {
         let at = self.state.hash_one(head.target.as_bytes()) as usize % PLACES;
         let mut places = self.places.borrow_mut();
         let place = &mut places[at];

@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::purge::Ways;
-use super::purge_queue::PurgeQueue;
+use super::queue::PurgeQueue;
+use super::ways::Ways;
 use crate::store::Store;
 use crate::store::disk_tier::DurablePurge;
 
@@ -32,12 +32,15 @@ impl Stores {
     }
 
     /// Has a rule logged for which nobody waits.
-    pub(super) fn log_in_background(&self, rule: DurablePurge) {
+    pub(in crate::cache) fn log_in_background(&self, rule: DurablePurge) {
         self.purge_queue.log(rule);
     }
 
     /// Does something to each of them, the newest first. None joins meanwhile.
-    pub(super) fn each<T>(&self, work: impl FnMut(&(Arc<Store>, Arc<Ways>)) -> T) -> Vec<T> {
+    pub(in crate::cache) fn each<T>(
+        &self,
+        work: impl FnMut(&(Arc<Store>, Arc<Ways>)) -> T,
+    ) -> Vec<T> {
         let all = self.all.lock();
         let stores = used(&all);
         let results = stores.iter().map(work).collect();

@@ -3,15 +3,17 @@
 use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{self, Poll};
 use std::time::Duration;
 
-use super::client_budget::BudgetCharge;
-use super::decide::fence::{self, Further, Meaning};
-use super::decide::storing;
 use super::leader_result::LeaderResult;
-use super::{Cache, resource_history};
+use crate::cache::client_budget::BudgetCharge;
+use crate::cache::context::Context;
+use crate::cache::decide::fence::{self, Further, Meaning};
+use crate::cache::decide::storing;
+use crate::cache::resource_history;
 use crate::fill::{Kind, OPEN};
 use crate::handler::{Body, Fault, Frame, Piece, Request, Response};
 use crate::http::Fields;
@@ -23,8 +25,6 @@ use crate::store::{
 };
 use crate::telemetry::Counters;
 
-/// How long an origin that can't be relied on to answer ranges of something is asked for all of it.
-pub(super) const PLAIN_MS: u64 = 300_000;
 /// How long a flight waits for slow readers of what can't be kept, while a fast one waits for it.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a response passed over to come to what is wanted, at most.
@@ -36,28 +36,28 @@ const TURN_BYTES: u64 = 1 << 20;
 
 /// One fetch in progress. A task of the worker whose request launched it; it goes on when that
 /// client leaves.
-pub(super) struct Flight {
-    pub(super) cache: Cache,
-    pub(super) landing: Landing,
+pub(in crate::cache) struct Flight {
+    pub(in crate::cache) context: Rc<Context>,
+    pub(in crate::cache) landing: Landing,
     /// The range asked for; `None` for a plain GET.
-    pub(super) asked: Option<Range<u64>>,
+    pub(in crate::cache) asked: Option<Range<u64>>,
     /// What was sent: a variant is chosen by these fields, whatever the riders sent.
-    pub(super) sent: Fields,
-    pub(super) leader_result: LeaderResult,
-    pub(super) charge: BudgetCharge,
+    pub(in crate::cache) sent: Fields,
+    pub(in crate::cache) leader_result: LeaderResult,
+    pub(in crate::cache) charge: BudgetCharge,
     /// Bytes of the response still to be passed over.
-    pub(super) skips: u64,
-    pub(super) brought: u64,
+    pub(in crate::cache) skips: u64,
+    pub(in crate::cache) brought: u64,
     /// What was known of the resource when it was launched.
-    pub(super) known: ResourceHistory,
+    pub(in crate::cache) known: ResourceHistory,
 }
 
 impl Flight {
     /// Fetches, to the end.
-    pub(super) async fn fly(self, request: Request) {
-        let _counted = Counted::new(&self.cache);
-        let asked_ms = self.cache.0.clock.unix_ms();
-        match self.cache.0.origin.handle(request).wait().await {
+    pub(in crate::cache) async fn fly(self, request: Request) {
+        let _counted = Counted::new(&self.context);
+        let asked_ms = self.context.worker.clock.unix_ms();
+        match self.context.origin.handler.handle(request).wait().await {
             Err(fault) => self.fall(fault),
             Ok(response) => self.arrived(response, asked_ms).await,
         }
@@ -68,7 +68,7 @@ impl Flight {
         self.leader_result.note(&response);
         let exchanged = Exchanged {
             request_ms: asked_ms,
-            response_ms: self.cache.0.clock.unix_ms(),
+            response_ms: self.context.worker.clock.unix_ms(),
         };
         let Some((mut flight, mut response)) = self.uphold(response, exchanged) else {
             return;
@@ -105,7 +105,7 @@ impl Flight {
     }
 
     /// Whether it carried credentials: what they bring is nothing that others have to know.
-    pub(super) fn has_credentials(&self) -> bool {
+    pub(in crate::cache) fn has_credentials(&self) -> bool {
         self.sent.contains("authorization")
     }
 
@@ -124,7 +124,7 @@ impl Flight {
             response,
             (self.asked.as_ref(), &content),
             exchanged,
-            &self.cache.0.rules,
+            &self.context.rules,
         );
         let born_seq = self.landing.born_seq();
         let stored = stored.map(|storable| {
@@ -153,20 +153,26 @@ impl Flight {
         }
     }
 
-    pub(super) fn primary(&self) -> KeyHash {
+    pub(in crate::cache) fn primary(&self) -> KeyHash {
         KeyHash(self.landing.table_key().primary)
     }
 
     /// The object's first response: files the object under its variant, makes room for it and
     /// opens it to readers. `Err`: it can't be kept, for this reason.
-    pub(super) fn open(&mut self, mut head: StoredHead, content: Range<u64>) -> Result<(), Reason> {
+    pub(in crate::cache) fn open(
+        &mut self,
+        mut head: StoredHead,
+        content: Range<u64>,
+    ) -> Result<(), Reason> {
         // Whatever it says, ranges of it were of no use.
-        let plain = self.known.avoids_ranges(self.cache.0.clock.unix_ms());
+        let plain = self
+            .known
+            .avoids_ranges(self.context.worker.clock.unix_ms());
         head.joinable &= self.asked.is_some() || !plain;
-        let Some(charge) = self.cache.0.store.charge_head(head.memory()) else {
+        let Some(charge) = self.context.store.charge_head(head.memory()) else {
             return Err(Reason::NoRoom);
         };
-        let now_us = self.cache.0.clock.monotonic_us();
+        let now_us = self.context.worker.clock.monotonic_us();
         if self.landing.accept(content.clone(), now_us).is_err() {
             return Err(Reason::AnotherRange);
         }
@@ -183,11 +189,11 @@ impl Flight {
     /// Makes room for a first response. What is too large to be kept whole is kept by blocks, if it
     /// may be put together again from several responses. Whether it is.
     fn room(&mut self, head: &StoredHead, content: &Range<u64>) -> Result<bool, Reason> {
-        let store = &self.cache.0.store;
+        let store = &self.context.store;
         let Some(length) = head.length else {
             return Ok(false); // room is made as it comes
         };
-        let fill = &self.cache.0.options.fill;
+        let fill = &self.context.options.fill;
         if content.end - content.start < length || (self.asked.is_some() && head.joinable) {
             return match self.landing.reserve() {
                 Ok(()) => Ok(head.joinable && length > fill.block),
@@ -226,7 +232,7 @@ impl Flight {
             self.learn_plain();
         }
         head.joinable = true;
-        if let Some(charge) = self.cache.0.store.charge_head(head.memory()) {
+        if let Some(charge) = self.context.store.charge_head(head.memory()) {
             self.landing.renew(Arc::new(head), charge);
         }
         Some(self)
@@ -237,7 +243,7 @@ impl Flight {
     fn finish(self, content: Range<u64>) -> Option<Flight> {
         let flight = self.accept(content)?;
         let (place, object) = (flight.landing.table_key(), flight.landing.object());
-        let store = &flight.cache.0.store;
+        let store = &flight.context.store;
         store.forget_head(place);
         store.withdraw(place, object);
         store.forget_head(place);
@@ -252,7 +258,7 @@ impl Flight {
             self.retire();
             return None;
         }
-        let now_us = self.cache.0.clock.monotonic_us();
+        let now_us = self.context.worker.clock.monotonic_us();
         if self.landing.accept(content, now_us).is_err() {
             self.fail(Reason::UnexpectedStatus.into());
             return None;
@@ -262,11 +268,11 @@ impl Flight {
 
     /// Another version: a new object takes this one's place, and what comes goes there.
     fn supersede(mut self, head: StoredHead, content: Range<u64>) -> Option<Flight> {
-        let store = self.cache.0.store.clone();
+        let store = self.context.store.clone();
         let (place, old) = (self.landing.table_key(), self.landing.object().clone());
         let generations = [generation_of(&old), head.generation];
         let new = self.landing.successor();
-        let now_us = self.cache.0.clock.monotonic_us();
+        let now_us = self.context.worker.clock.monotonic_us();
         let landing = new.and_then(|new| {
             store
                 .supersede(place, &old, Some(new.clone()))
@@ -276,7 +282,7 @@ impl Flight {
             });
             landings.pop()
         });
-        let now_ms = self.cache.0.clock.unix_ms();
+        let now_ms = self.context.worker.clock.unix_ms();
         self.change_history(|history| resource_history::changed(history, generations, now_ms));
         let Some(landing) = landing else {
             self.retire();
@@ -297,14 +303,14 @@ impl Flight {
         let place = self.landing.table_key();
         // Else it was taken out meanwhile, by an eviction or because the resource changed: those
         // who ride may have it, nobody else will.
-        if let Some(place) = file(&self.cache, place, self.landing.object(), head) {
+        if let Some(place) = file(&self.context, place, self.landing.object(), head) {
             self.landing.set_table_key(place);
         }
     }
 
-    pub(super) fn change_history(&self, change: impl FnOnce(&mut ResourceHistory)) {
+    pub(in crate::cache) fn change_history(&self, change: impl FnOnce(&mut ResourceHistory)) {
         let place = self.landing.table_key();
-        self.cache.0.store.enter(place.primary, |locked| {
+        self.context.store.enter(place.primary, |locked| {
             let mut history = locked.history();
             change(&mut history);
             locked.set_history(history);
@@ -312,7 +318,7 @@ impl Flight {
     }
 
     /// Takes the body in. Readers hear of progress before the flight waits for more.
-    pub(super) async fn receive(mut self, mut body: Body) {
+    pub(in crate::cache) async fn receive(mut self, mut body: Body) {
         let mut turn = 0;
         loop {
             let came = poll_fn(|cx| self.poll_body(&mut body, cx)).await;
@@ -347,8 +353,8 @@ impl Flight {
     }
 
     /// What comes of the body next: straight into the object's memory, where there is room at hand.
-    fn poll_body(&mut self, body: &mut Body, cx: &mut Context<'_>) -> Poll<Came> {
-        let clock = &self.cache.0.clock;
+    fn poll_body(&mut self, body: &mut Body, cx: &mut task::Context<'_>) -> Poll<Came> {
+        let clock = &self.context.worker.clock;
         let filled = self.landing.fill(
             || clock.monotonic_us(),
             |room| {
@@ -374,7 +380,7 @@ impl Flight {
     }
 
     fn note_brought(&mut self, bytes: u64) {
-        self.cache.0.counters.flight_bytes.add(bytes);
+        self.context.worker.counters.flight_bytes.add(bytes);
         self.charge.brought(bytes);
         self.brought += bytes;
         self.skips = self.skips.saturating_sub(bytes);
@@ -389,8 +395,8 @@ impl Flight {
     /// Whether nobody reads this any more, and it costs too much to be brought to an end all the
     /// same: its client had more fetched than one client may, or it is still far from what is wanted.
     fn is_for_nobody(&self) -> bool {
-        let parts = &self.cache.0;
-        let now_us = parts.clock.monotonic_us();
+        let parts = &self.context;
+        let now_us = parts.worker.clock.monotonic_us();
         let dear = self.skips > 0 || self.charge.is_used_up(parts.options.client_budget, now_us);
         dear && !self.landing.object().is_read()
     }
@@ -398,7 +404,7 @@ impl Flight {
     /// Writes to the store. Where it has no room, readers are waited for, but not for ever.
     async fn take_in(&mut self, bytes: &[u8]) -> Result<Progress, Abandoned> {
         let object = self.landing.object().clone();
-        let now_us = self.cache.0.clock.monotonic_us();
+        let now_us = self.context.worker.clock.monotonic_us();
         let mut writing = pin!(self.landing.write(bytes, now_us));
         loop {
             match tokio::time::timeout(PATIENCE, writing.as_mut()).await {
@@ -429,17 +435,17 @@ impl Came {
 
 /// Files an object under the variant that the head it was given belongs to, and gives back where;
 /// `None` if it is not in the table.
-pub(super) fn file(
-    cache: &Cache,
+pub(in crate::cache) fn file(
+    context: &Context,
     place: TableKey,
     object: &Arc<Object>,
     head: &StoredHead,
 ) -> Option<TableKey> {
     let to = head.vary.as_ref().map_or(0, |vary| vary.variant);
     let names = head.vary.as_ref().map(|vary| &vary.names);
-    let large = head.length > Some(cache.0.store.object_max());
+    let large = head.length > Some(context.store.object_max());
     let mut others = false;
-    let filed = cache.0.store.enter(place.primary, |locked| {
+    let filed = context.store.enter(place.primary, |locked| {
         others = locked.vary().is_some_and(|known| Some(known) != names);
         let mut history = locked.history();
         if large || history != ResourceHistory::default() {
@@ -450,7 +456,7 @@ pub(super) fn file(
     });
     if others {
         // What volumes have under other Vary names can't be found any more either.
-        cache.0.store.forget_on_disk(place.primary);
+        context.store.forget_on_disk(place.primary);
     }
     filed.then_some(TableKey {
         variant: to,
@@ -469,8 +475,8 @@ fn generation_of(object: &Object) -> u64 {
 struct Counted(Arc<Counters>);
 
 impl Counted {
-    fn new(cache: &Cache) -> Counted {
-        let counters = cache.0.counters.clone();
+    fn new(context: &Context) -> Counted {
+        let counters = context.worker.counters.clone();
         counters.flights.add(1);
         counters.flights_now.add(1);
         Counted(counters)

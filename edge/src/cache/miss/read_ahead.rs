@@ -1,14 +1,14 @@
 //! Reading ahead: the rest of an object, fetched behind the response that began it, on that client's
 //! account.
 
-use std::cell::RefCell;
-use std::collections::HashSet;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Cache;
+use super::demand::Demand;
 use super::ride::Ride;
+use crate::cache::client_budget::ReadAheads;
+use crate::cache::context::Context;
 use crate::fill::OPEN;
 use crate::handler::{Body, Request};
 
@@ -17,32 +17,28 @@ const READERS_MAX: usize = 64;
 /// Pieces passed over before others have their turn.
 const TURN_PIECES: usize = 64;
 
-/// The objects that are being read ahead, by address: each is held by its reader meanwhile.
-#[derive(Clone, Default)]
-pub(super) struct Readers(Rc<RefCell<HashSet<usize>>>);
-
 /// Has all of what `ride` reads fetched in the background, unless that is being done.
-pub(super) fn read(cache: &Cache, ride: &mut Ride) {
-    let readers = cache.0.ahead.clone();
+pub(in crate::cache) fn read(context: &Rc<Context>, ride: &mut Ride) {
+    let readers = context.clients.read_ahead.clone();
     let object = ride.object().clone();
     let id = Arc::as_ptr(&object) as usize;
     let Some(demand) = ride.demand() else {
         return;
     };
     let request = Request {
-        head: demand.request.head.clone(),
+        head: demand.leader.request.head.clone(),
         body: Body::Empty,
-        peer: demand.request.peer,
+        peer: demand.leader.request.peer,
         interim: None,
     };
-    let place = demand.place;
+    let place = demand.leader.place;
     let mut taken = readers.0.borrow_mut();
     if object.has(0..crate::fill::OPEN) || taken.len() >= READERS_MAX || !taken.insert(id) {
         return;
     }
     drop(taken);
     let reading = Reading { readers, id };
-    let mut ride = Ride::filling(&object, 0..OPEN, cache.demand(request, place));
+    let mut ride = Ride::filling(&object, 0..OPEN, Demand::new(context, request, place, None));
     if let Some(demand) = ride.demand() {
         demand.settles = false;
         if !demand.has_budget() {
@@ -68,7 +64,7 @@ pub(super) fn read(cache: &Cache, ride: &mut Ride) {
 
 /// An object that is being read ahead, for as long as it is.
 struct Reading {
-    readers: Readers,
+    readers: ReadAheads,
     id: usize,
 }
 

@@ -12,7 +12,7 @@ const WAITING_MAX: usize = 1024;
 
 /// What is to be logged of one cache.
 #[derive(Default)]
-pub(super) struct PurgeQueue(Mutex<Waiting>);
+pub(in crate::cache) struct PurgeQueue(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
@@ -24,7 +24,7 @@ struct Waiting {
 
 impl PurgeQueue {
     /// Has a rule logged soon.
-    pub(super) fn log(self: &Arc<Self>, rule: DurablePurge) {
+    pub(in crate::cache) fn log(self: &Arc<Self>, rule: DurablePurge) {
         if self.add(rule) {
             let queue = self.clone();
             tokio::task::spawn_blocking(move || queue.work());

@@ -1,50 +1,46 @@
 //! Stored content in other codings: what is asked of those who make them.
 
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{self, Poll, Waker};
 
 use bytes::Bytes;
 
-use super::Cache;
-use super::decide::admission::Admitted;
+use crate::cache::context::Context;
+use crate::cache::decide::admission::Admitted;
 use crate::fill::OPEN;
 use crate::handler::{Choice, Get, Head as RequestHead, Identity};
 use crate::http::coding::Accepted;
 use crate::store::{Head, Next, Object, TableKey};
 
-impl Cache {
-    /// How an object's content is given to a request: as it is, or in a coding that was made of it.
-    #[inline]
-    pub(super) fn choose(
-        &self,
-        request: &RequestHead,
-        admitted: &Admitted,
-        (object, head): (&Arc<Object>, &Head),
-        place: TableKey,
-    ) -> Choice {
-        let Some(encodings) = self.0.encodings.as_deref().filter(|_| head.status == 200) else {
-            return Choice::Identity;
-        };
-        // A client may have nobody transform what it gets (RFC 9111 5.2.1.6).
-        let accepted = match admitted.directives.is_some_and(|asked| asked.no_transform) {
-            true => Accepted::default(),
-            false => Accepted::of(&request.fields),
-        };
-        let content = Identity {
-            id: content_id(object, head, place),
-            length: head.length.or_else(|| object.length()),
-            fields: &head.fields,
-            get: &|| getting(object),
-        };
-        encodings.choose(&accepted, &request.fields, &content)
-    }
-
-    /// Whether the origin is asked for content as it is, whatever clients accept.
-    #[inline]
-    pub(super) fn requests_identity(&self) -> bool {
-        let encodings = self.0.encodings.as_deref();
-        encodings.is_some_and(|encodings| encodings.requests_identity())
-    }
+/// How an object's content is given to a request: as it is, or in a coding that was made of it.
+#[inline]
+pub(in crate::cache) fn choose(
+    context: &Context,
+    request: &RequestHead,
+    admitted: &Admitted,
+    (object, head): (&Arc<Object>, &Head),
+    place: TableKey,
+) -> Choice {
+    let Some(encodings) = context
+        .origin
+        .encodings
+        .as_deref()
+        .filter(|_| head.status == 200)
+    else {
+        return Choice::Identity;
+    };
+    // A client may have nobody transform what it gets (RFC 9111 5.2.1.6).
+    let accepted = match admitted.directives.is_some_and(|asked| asked.no_transform) {
+        true => Accepted::default(),
+        false => Accepted::of(&request.fields),
+    };
+    let content = Identity {
+        id: content_id(object, head, place),
+        length: head.length.or_else(|| object.length()),
+        fields: &head.fields,
+        get: &|| getting(object),
+    };
+    encodings.choose(&accepted, &request.fields, &content)
 }
 
 /// Names an object's content. No two fetches have the same number, so what was stored before a purge,
@@ -74,7 +70,7 @@ fn all(object: &Arc<Object>) -> Option<Bytes> {
     }
     let mut content = Vec::with_capacity(usize::try_from(object.length()?).ok()?);
     let mut reader = object.reader(0);
-    let mut cx = Context::from_waker(Waker::noop());
+    let mut cx = task::Context::from_waker(Waker::noop());
     loop {
         match reader.poll_next(&mut cx) {
             Poll::Ready(Next::Bytes(bytes)) => content.extend_from_slice(&bytes),

@@ -8,7 +8,7 @@ use crate::http::{Fields, Outcome};
 
 /// What a flight leaves for the request that launched it. Both are on the same worker.
 #[derive(Clone)]
-pub(super) struct LeaderResult(Rc<Left>);
+pub(in crate::cache) struct LeaderResult(Rc<Left>);
 
 struct Left {
     /// Whether the request may have a response that can't be shared.
@@ -20,7 +20,7 @@ struct Left {
 
 impl LeaderResult {
     /// With nothing left yet.
-    pub(super) fn new(may_take: bool) -> LeaderResult {
+    pub(in crate::cache) fn new(may_take: bool) -> LeaderResult {
         LeaderResult(Rc::new(Left {
             may_take,
             response: RefCell::default(),
@@ -30,19 +30,19 @@ impl LeaderResult {
     }
 
     /// Leaves a response that can't be shared, if it may be taken and someone is there to take it.
-    pub(super) fn put(self, response: Response) {
+    pub(in crate::cache) fn put(self, response: Response) {
         if self.0.may_take && Rc::strong_count(&self.0) > 1 {
             *self.0.response.borrow_mut() = Some(response);
         }
     }
 
     /// Leaves the record of the exchange.
-    pub(super) fn note(&self, response: &Response) {
+    pub(in crate::cache) fn note(&self, response: &Response) {
         self.0.exchange.borrow_mut().clone_from(&response.upstream);
     }
 
     /// Leaves field lines that are for the client of this request alone, if it may have them.
-    pub(super) fn withhold(&self, lines: Fields) {
+    pub(in crate::cache) fn withhold(&self, lines: Fields) {
         if self.0.may_take {
             *self.0.withheld.borrow_mut() = lines;
         }
@@ -50,7 +50,7 @@ impl LeaderResult {
 
     /// Adds what was left to the response that the request gets: those lines, the exchange for the
     /// log, and what the origin answered.
-    pub(super) fn complete(&self, mut response: Response) -> Response {
+    pub(in crate::cache) fn complete(&self, mut response: Response) -> Response {
         for (name, value) in self.0.withheld.take().iter() {
             response.fields.append_bytes(name, value);
         }
@@ -65,12 +65,12 @@ impl LeaderResult {
     }
 
     /// Takes the response.
-    pub(super) fn take(&self) -> Option<Response> {
+    pub(in crate::cache) fn take(&self) -> Option<Response> {
         self.0.response.borrow_mut().take()
     }
 
     /// The exchange with the origin, for the log.
-    pub(super) fn exchange(&self) -> Option<Rc<UpstreamTimings>> {
+    pub(in crate::cache) fn exchange(&self) -> Option<Rc<UpstreamTimings>> {
         self.0.exchange.borrow().clone()
     }
 }

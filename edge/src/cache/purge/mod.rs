@@ -1,66 +1,24 @@
-//! Purging: what operators ask for as rules of the store, and the method PURGE.
+//! Purging: operators' purges as rules of the store.
 
-use std::time::Duration;
+pub mod method;
+mod queue;
+pub mod stores;
+pub mod ways;
 
-use parking_lot::Mutex;
-
-use super::{Cache, Stores};
-use crate::handler::{self, Answer, Head, Request, Response};
 use crate::http::fields::is_field_value;
 use crate::http::key::{self, KeyHash, KeyRules, Parts};
-use crate::http::purge::{self, Purge, Purged};
+use crate::http::purge::Purge;
 use crate::http::tags;
 use crate::http::url::{Start, Url};
-use crate::http::{CacheStatus, Fields, Fwd, Scheme, Status};
-use crate::reason::Reason;
+use crate::http::{Fields, Scheme, Status};
 use crate::store::disk_tier::{DurablePurge, NotDurable};
 use crate::store::{self, Full, Rule, Store};
 
-/// With the value `soft`, a PURGE marks stale and drops nothing.
-const SOFTLY: &str = "sluice-purge";
-/// How long who purges waits for the disks.
-const LOG_WAIT: Duration = Duration::from_secs(10);
-const NOT_LOGGED: &str =
-    "the purge is in force, but may be undone by a restart: the disks take too long\n";
+pub use stores::Stores;
+pub use ways::Ways;
 
 /// How the store reads the keys of caches.
 pub struct Keys;
-
-/// How the keys of a store were made since it is there. A reload may change that and keep what is
-/// stored; a further one may bring it back into reach. So a purge by URL has to know all ways.
-#[derive(Default)]
-pub struct Ways(Mutex<Vec<KeyRules>>);
-
-/// Ways known of one store, unless more are in use at once.
-const WAYS_MAX: usize = 64;
-
-impl Ways {
-    /// Keys are made in these ways from now on. Where that makes too many, the oldest ones that are
-    /// not in use are forgotten; says how many.
-    pub fn take_up<'a>(&self, now: impl Iterator<Item = &'a KeyRules>) -> usize {
-        let mut ways = self.0.lock();
-        let mut used: Vec<KeyRules> = Vec::new();
-        for rules in now.map(KeyRules::of_urls) {
-            if !used.contains(&rules) {
-                used.push(rules);
-            }
-        }
-        ways.retain(|old| !used.contains(old));
-        let forgotten = (ways.len() + used.len()).saturating_sub(WAYS_MAX);
-        let forgotten = forgotten.min(ways.len());
-        ways.drain(..forgotten);
-        ways.append(&mut used);
-        forgotten
-    }
-
-    /// All of them, oldest first; the plain one where there is none.
-    pub fn all(&self) -> Vec<KeyRules> {
-        match &self.0.lock()[..] {
-            [] => vec![KeyRules::default()],
-            ways => ways.to_vec(),
-        }
-    }
-}
 
 /// Why nothing was purged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -280,70 +238,9 @@ impl Enforced {
     }
 }
 
-impl Cache {
-    /// Answers a PURGE, from addresses that may.
-    pub(super) fn purge_for(&self, request: &Request) -> Answer {
-        let address = request.peer.client;
-        let rules = &self.0.rules;
-        let (response, enforced) = match rules.purge.iter().any(|n| n.contains(address)) {
-            true => self.purge_own(&request.head, request.peer.scheme),
-            false => (
-                Response::text(403, format!("{}\n", Reason::PurgeNotAllowed)),
-                Enforced::default(),
-            ),
-        };
-        if enforced.durable.is_empty() {
-            return handler::Answer::Ready(Ok(about_purging(response)));
-        }
-        handler::Answer::later(async move {
-            let logging = tokio::task::spawn_blocking(move || enforced.log());
-            let response = match tokio::time::timeout(LOG_WAIT, logging).await {
-                Ok(Ok(Ok(()))) => response,
-                Ok(Ok(Err(why))) => Response::text(503, format!("{why}\n")),
-                Ok(Err(_)) | Err(_) => Response::text(503, NOT_LOGGED),
-            };
-            Ok(about_purging(response))
-        })
-    }
-
-    fn purge_own(&self, head: &Head, scheme: Scheme) -> (Response, Enforced) {
-        let nothing = |status, text: String| (Response::text(status, text), Enforced::default());
-        let soft = match head.fields.get(SOFTLY) {
-            None => false,
-            Some(value) if value.eq_ignore_ascii_case(b"soft") => true,
-            Some(_) => return nothing(400, "Sluice-Purge is soft, or left out\n".to_owned()),
-        };
-        let (host, path, query) = (&head.authority, head.path(), head.query());
-        let rules = |ways: &Ways| Ok(resources(scheme, host, path, query, &ways.all()));
-        match purge_by(&self.0.stores, soft, self.0.clock.unix_ms(), rules) {
-            Ok(enforced) => {
-                let url = key::Key::new(scheme, host, path, query).to_string();
-                let purged = Purged {
-                    cache: None,
-                    sequence: enforced.sequence,
-                    rule: Purge::Url(url),
-                    soft,
-                };
-                let answer = purge::Answer {
-                    purged: vec![purged],
-                };
-                let mut response = Response::text(200, answer.to_json());
-                response.fields.set("content-type", "application/json");
-                (response, enforced)
-            }
-            Err(refusal) => nothing(refusal.status(), format!("{refusal}\n")),
-        }
-    }
-}
-
-fn about_purging(mut response: Response) -> Response {
-    response.fields.append("cache-control", "no-store");
-    response.cache = Some(CacheStatus::fwd(Fwd::Method).because(Reason::Purge));
-    response
-}
-
 #[cfg(test)]
 mod tests {
+    use super::ways::WAYS_MAX;
     use super::*;
     use crate::http::pattern::Pattern;
     use crate::store::Names;
