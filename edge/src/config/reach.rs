@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::plan::{LeadsTo, Plan};
 use crate::files;
-use crate::sys::confine::{Allowed, Reach};
+use crate::sys::sandbox::{Allowed, Reach};
 use crate::telemetry::AccessTarget;
 use crate::telemetry::messages::MessageTarget;
 

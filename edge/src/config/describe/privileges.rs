@@ -3,7 +3,7 @@
 use crate::config::plan::Plan;
 use crate::config::reach::reach;
 use crate::config::value::Sandbox;
-use crate::sys::confine::Reach;
+use crate::sys::sandbox::Reach;
 
 /// A line about user and sandbox; `None` if neither is set.
 pub fn describe(plan: &Plan) -> Option<String> {

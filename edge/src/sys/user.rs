@@ -7,7 +7,7 @@ use nix::unistd::{self, Gid, Group, ResGid, ResUid, Uid, User};
 
 /// A user of the system with its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Account {
+pub struct ProcessUser {
     uid: Uid,
     gid: Gid,
     groups: Vec<Gid>,
@@ -16,12 +16,12 @@ pub struct Account {
 /// Largest number of groups of a user; the kernel permits more.
 const GROUPS_MAX: usize = 1024;
 
-impl Account {
+impl ProcessUser {
     /// Looks up a user by name or number, and a group to be its primary one.
     ///
     /// # Errors
     /// The unknown name, described for the operator.
-    pub fn find(user: &str, group: Option<&str>) -> Result<Account, String> {
+    pub fn find(user: &str, group: Option<&str>) -> Result<ProcessUser, String> {
         let known = match user.parse() {
             Ok(uid) => User::from_uid(Uid::from_raw(uid)),
             Err(_) => User::from_name(user),
@@ -46,7 +46,7 @@ impl Account {
             None => vec![gid],
         };
         groups.truncate(GROUPS_MAX);
-        Ok(Account { uid, gid, groups })
+        Ok(ProcessUser { uid, gid, groups })
     }
 
     /// Switches the process to this user: real, effective and saved ids, and all groups. The C
@@ -111,7 +111,7 @@ fn groups_of(user: &str, own: Gid) -> Vec<Gid> {
 ///
 /// # Errors
 /// The kernel refused.
-pub fn gain_no_rights() -> io::Result<()> {
+pub fn set_no_new_privs() -> io::Result<()> {
     Ok(rustix::thread::set_no_new_privs(true)?)
 }
 
@@ -121,10 +121,10 @@ mod tests {
 
     #[test]
     fn users_and_groups_are_found_by_name_and_number() {
-        let root = Account::find("root", None).expect("there is a root");
+        let root = ProcessUser::find("root", None).expect("there is a root");
         assert_eq!((root.uid.as_raw(), root.gid.as_raw()), (0, 0));
-        assert_eq!(Account::find("0", Some("root")), Ok(root.clone()));
-        let stranger = Account::find("4123456", Some("77")).expect("a number needs no name");
+        assert_eq!(ProcessUser::find("0", Some("root")), Ok(root.clone()));
+        let stranger = ProcessUser::find("4123456", Some("77")).expect("a number needs no name");
         assert_eq!(stranger.uid.as_raw(), 4_123_456);
         assert_eq!(stranger.groups, [Gid::from_raw(77)]);
         for (user, group, said) in [
@@ -133,14 +133,14 @@ mod tests {
             ("root", Some("no-such-group"), "unknown group no-such-group"),
             ("no-such-user", Some("0"), "unknown user no-such-user"),
         ] {
-            assert_eq!(Account::find(user, group), Err(said.to_owned()));
+            assert_eq!(ProcessUser::find(user, group), Err(said.to_owned()));
         }
     }
 
     #[test]
     fn switching_to_the_current_user_needs_no_privileges() -> io::Result<()> {
         let uid = unistd::getuid();
-        let now = Account {
+        let now = ProcessUser {
             uid,
             gid: unistd::getgid(),
             groups: unistd::getgroups()?,

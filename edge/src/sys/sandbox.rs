@@ -34,7 +34,7 @@ pub struct Allowed {
 
 /// The result of starting the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Confined {
+pub enum Enforcement {
     /// All rules are in force.
     Fully,
     /// The kernel supports only some of the rules.
@@ -45,12 +45,12 @@ pub enum Confined {
 
 /// Confines this thread, and all threads and processes that it starts, to these files. They can
 /// listen on no TCP ports except `ports`, signal only each other, and gain no privileges. There
-/// must be no other threads, because those would not be confined. Paths that don't exist are
+/// must be no other threads, because those would not be covered. Paths that don't exist are
 /// skipped.
 ///
 /// # Errors
 /// There are other threads, or the kernel reported an error.
-pub fn confine(allowed: &[Allowed], ports: &[u16]) -> io::Result<Confined> {
+pub fn enter(allowed: &[Allowed], ports: &[u16]) -> io::Result<Enforcement> {
     if threads()? != 1 {
         return Err(io::Error::other(
             "other threads are already running, which the sandbox would not cover",
@@ -59,9 +59,9 @@ pub fn confine(allowed: &[Allowed], ports: &[u16]) -> io::Result<Confined> {
     rules(allowed, ports)
         .and_then(RulesetCreated::restrict_self)
         .map(|status| match status.ruleset {
-            RulesetStatus::FullyEnforced => Confined::Fully,
-            RulesetStatus::PartiallyEnforced => Confined::Partly,
-            RulesetStatus::NotEnforced => Confined::Not,
+            RulesetStatus::FullyEnforced => Enforcement::Fully,
+            RulesetStatus::PartiallyEnforced => Enforcement::Partly,
+            RulesetStatus::NotEnforced => Enforcement::Not,
         })
         .map_err(io::Error::other)
 }
@@ -173,10 +173,10 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_several_threads_is_not_confined() {
+    fn a_process_with_several_threads_is_refused() {
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let other = std::thread::spawn(move || held.recv().is_err());
-        let error = confine(&[], &[]).expect_err("there are others");
+        let error = enter(&[], &[]).expect_err("there are others");
         assert!(error.to_string().contains("already running"), "{error}");
         drop(hold);
         assert!(other.join().expect("it ends"));
