@@ -46,9 +46,13 @@ pub(in crate::cache) struct Joined {
 }
 
 impl Joined {
-    /// What a ride needs of it.
-    pub(in crate::cache) fn into_parts(self) -> (Arc<Object>, TableKey, Option<Box<Known>>) {
-        (self.object, self.place, Some(self.known))
+    /// The object with its key and history for a ride, and why it is ridden.
+    pub(in crate::cache) fn into_parts<W>(
+        self,
+        why: impl FnOnce(Fwd) -> W,
+    ) -> ((Arc<Object>, TableKey, Option<Box<Known>>), W) {
+        let target = (self.object, self.place, Some(self.known));
+        (target, why(self.fwd))
     }
 }
 

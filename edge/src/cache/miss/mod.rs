@@ -83,14 +83,8 @@ async fn miss(
                 continue;
             }
             Lookup::Stored(found) => ((found.object, found.place, None), Why::Stored(found.how)),
-            Lookup::Flying(joined) => {
-                let fwd = joined.fwd;
-                (joined.into_parts(), Why::Flying(fwd))
-            }
-            Lookup::New(joined) => {
-                let fwd = joined.fwd;
-                (joined.into_parts(), Why::New(fwd))
-            }
+            Lookup::Flying(joined) => joined.into_parts(Why::Flying),
+            Lookup::New(joined) => joined.into_parts(Why::New),
         };
         // What is stored and can't be had is not sought on volumes again.
         recalls &= !matches!(why, Why::Stored(_));

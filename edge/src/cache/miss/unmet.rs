@@ -108,12 +108,7 @@ pub(in crate::cache) fn unmet(
             Rode::Alone(request, CacheStatus::fwd(why.fwd()).because(reason))
         }
         Met::Replace => {
-            let now_ms = context.worker.clock.unix_ms();
-            context.store.enter(place.primary, |locked| {
-                let mut history = locked.history();
-                history.no_ranges_until_ms = now_ms + resource_history::NO_RANGES_MS;
-                locked.set_history(history);
-            });
+            stop_requesting_ranges(context, place);
             context.store.supersede(place, &object, None);
             Rode::Parted(request)
         }
@@ -122,6 +117,16 @@ pub(in crate::cache) fn unmet(
             None => Rode::Answered(Err(fault)),
         },
     }
+}
+
+/// Remembers that the origin is to be asked for the whole resource, for some time.
+fn stop_requesting_ranges(context: &Context, place: TableKey) {
+    let now_ms = context.worker.clock.unix_ms();
+    context.store.enter(place.primary, |locked| {
+        let mut history = locked.history();
+        history.no_ranges_until_ms = now_ms + resource_history::NO_RANGES_MS;
+        locked.set_history(history);
+    });
 }
 
 /// What may be given in place of a fetch that failed, because this request says so: what the

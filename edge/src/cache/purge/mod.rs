@@ -23,7 +23,7 @@ pub struct Keys;
 /// Why nothing was purged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// What is wrong with what was asked for.
+    /// The purge is malformed.
     Wrong(String),
     /// The store has no room for another rule.
     Full(Full),
@@ -48,7 +48,7 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// What texts of keys, and prefixes, begin with: they are told apart by what they name.
+/// First characters of key texts and prefixes, by the kind of thing that the text names.
 const URL: char = 'u';
 const HOST: char = 'h';
 const PATH: char = 'p';
@@ -92,10 +92,10 @@ impl store::Names for Keys {
     }
 }
 
-/// What has to be known of a purge before it is done: the store's rules, where keys are made so.
+/// The store's rules for a purge, if keys are made in these ways.
 ///
 /// # Errors
-/// What is wrong with what was asked for.
+/// The purge is malformed.
 pub fn rules(what: &Purge, keys: &[KeyRules]) -> Result<Vec<Rule>, Refusal> {
     Ok(match what {
         Purge::All(true) => vec![Rule::All],
@@ -119,7 +119,7 @@ pub fn rules(what: &Purge, keys: &[KeyRules]) -> Result<Vec<Rule>, Refusal> {
     })
 }
 
-/// What was asked for as it is compared with keys, to be shown.
+/// The purge in the normal form in which it is compared with keys, to be shown.
 pub fn canonical(what: &Purge) -> Purge {
     match what {
         Purge::Url(url) => Url::parse(url).map(|url| Purge::Url(url.to_string())),
@@ -180,7 +180,7 @@ fn is_hostless(keys: &KeyRules) -> bool {
 pub struct Enforced {
     /// The number of the last rule that took.
     pub sequence: u64,
-    /// What is to be logged on volumes, so that it outlasts a restart; none where there are none.
+    /// The purges to log on volumes, so that they survive a restart; empty without volumes.
     pub durable: Vec<DurablePurge>,
 }
 
@@ -207,7 +207,7 @@ fn purge_by(
     Ok(first_to_log(all))
 }
 
-/// What the newest store says; but one that is just being made has no volumes yet. They all have the same.
+/// The result of the newest store, with the purges to log of the first store that has volumes.
 fn first_to_log(all: Vec<Enforced>) -> Enforced {
     let sequence = all.first().map_or(0, |newest| newest.sequence);
     let mut durable = all.into_iter().map(|enforced| enforced.durable);
@@ -338,7 +338,7 @@ mod tests {
         ways.take_up([&b].into_iter());
         ways.take_up([].into_iter());
         assert_eq!(ways.all(), [a.clone(), b.clone()]);
-        // What a URL does not meet makes no difference.
+        // Key rules that do not concern URLs make no difference.
         let template = "{scheme}{host}{path}{query}{header:X-A}";
         let mut more = KeyRules::parse(template).expect("a template");
         more.ignore.clone_from(&a.ignore);

@@ -10,7 +10,7 @@ use crate::store::disk_tier::DurablePurge;
 /// Rules that may wait for disks at once.
 const WAITING_MAX: usize = 1024;
 
-/// What is to be logged of one cache.
+/// Purges of one cache that wait to be logged.
 #[derive(Default)]
 pub(in crate::cache) struct PurgeQueue(Mutex<Waiting>);
 
@@ -51,7 +51,7 @@ impl PurgeQueue {
     /// Logs what waits, until nothing does. Waits for disks.
     fn work(&self) {
         while let Some(rule) = self.next() {
-            // It is in force, logged or not.
+            // The rule is in force even if logging fails.
             let _ = rule.log();
         }
     }
