@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_is_found_in_any_case() {
+    fn relevant_fields_are_found_in_any_case() {
         let rules = Rules::default();
         assert_eq!(check(&[("accept", "*/*")], &rules), Ok(Admitted::default()));
         for line in ["Range", "if-none-match", "IF-RANGE", "If-Modified-Since"] {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_ask_for_more_only_where_they_may() {
+    fn directives_that_cause_fetches_count_only_if_permitted() {
         let mut rules = Rules::default();
         let lines = [(
             "cache-control",
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_configuration_names_goes_past() {
+    fn requests_with_configured_names_bypass_the_cache() {
         let with = |change: fn(&mut Bypass)| {
             let mut rules = Rules::default();
             change(&mut rules.bypass);
