@@ -90,7 +90,8 @@ pub(super) fn flight_fields(
         out.append("accept-language", language);
     }
     if rules
-        .targets
+        .headers
+        .target_list
         .iter()
         .any(|target| &**target == surrogate::FIELD)
     {
@@ -116,7 +117,7 @@ fn is_carried(name: &[u8], rules: &Rules) -> bool {
     }
     // A cookie is carried only where it is named: it tells clients apart.
     let cookie = name.eq_ignore_ascii_case(b"cookie");
-    let mut forward = rules.forward.iter();
+    let mut forward = rules.forward_headers.iter();
     forward.any(|pattern| pattern.matches_field(name) && !(cookie && pattern.is_any()))
         && hop::may_be_carried(name)
 }

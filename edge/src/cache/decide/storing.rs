@@ -74,7 +74,7 @@ pub(in crate::cache) fn freshened(
     rules: &Rules,
 ) -> Result<Storable, Reason> {
     let mut update = Cow::Borrowed(&response.fields);
-    if rules.set_cookie != SetCookie::Store && update.contains("set-cookie") {
+    if rules.headers.set_cookie != SetCookie::Store && update.contains("set-cookie") {
         // It is for the one who asked, and says nothing about what is stored.
         update.to_mut().remove("set-cookie");
     }
@@ -140,7 +140,7 @@ fn head(
         authorized: verdict.authorized,
         immutable: verdict.immutable,
         odd_range: fields.contains("content-range"),
-        tags: tags(fields, &rules.tags),
+        tags: tags(fields, &rules.headers.tags),
         vary: selecting(&verdict.vary).map(|names| Selected {
             variant: variant(primary, &names, sent, rules.normal(None)),
             names,

@@ -52,7 +52,7 @@ pub(in crate::cache) struct Posted {
 pub(in crate::cache) fn posted(context: &Rc<Context>, request: &mut Request) -> Option<Posted> {
     let rules = &context.rules;
     // Under keys with fields a POST invalidates by a purge, which covers what it brings as well.
-    if !rules.post || rules.key.needs_fields() || request.head.method != Method::Post {
+    if !rules.requests.post || rules.key.needs_fields() || request.head.method != Method::Post {
         return None;
     }
     let mut fields = request.head.fields.clone();
