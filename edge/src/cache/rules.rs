@@ -1,4 +1,4 @@
-//! What the configuration says about caching: for one route, from its own keys and its cache's.
+//! The caching rules of one route, from its own keys and its cache's keys in the configuration.
 
 use crate::http::Network;
 use std::time::Duration;
@@ -86,19 +86,19 @@ pub struct ResponseHeaders {
     pub tags: Vec<Box<str>>,
 }
 
-/// Requests that go past the cache: those that have any of these.
+/// Requests that bypass the cache: those that have any of these.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bypass {
     /// Names of cookies.
     pub cookies: Vec<Pattern>,
-    /// Names of request fields.
+    /// Names of request headers.
     pub headers: Vec<Pattern>,
     /// Names of query parameters.
     pub query: Vec<Pattern>,
 }
 
 impl Bypass {
-    /// Whether nothing goes past the cache by it: for most routes.
+    /// Whether no request bypasses the cache by these rules, as on most routes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.cookies.is_empty() && self.headers.is_empty() && self.query.is_empty()
@@ -106,7 +106,8 @@ impl Bypass {
 }
 
 impl Rules {
-    /// To what requests are reduced, in keys and in what is sent; `codings`: if not to their own.
+    /// The normal forms to which requests are reduced, in keys and in fetches. `codings` is `None`
+    /// for the codings that a request accepts.
     #[inline]
     pub fn normal(&self, codings: Option<Codings>) -> Normal<'_> {
         Normal {
@@ -115,7 +116,7 @@ impl Rules {
         }
     }
 
-    /// What they say about a response with this status.
+    /// The storing terms for a response with this status.
     pub fn terms(&self, status: Status) -> Terms<'_> {
         let (lifetimes, stale, headers) = (&self.lifetimes, &self.stale, &self.headers);
         let named = lifetimes.valid.iter().find(|(of, _)| *of == status);
