@@ -397,7 +397,7 @@ impl Flight {
         left.end == OPEN || left.is_empty()
     }
 
-    /// Whether the flight is worth stopping: the object has no readers, and either the client's
+    /// Whether the flight should stop: the object has no readers, and either the client's
     /// budget is used up or bytes are still being discarded.
     fn is_for_nobody(&self) -> bool {
         let parts = &self.context;
