@@ -54,7 +54,7 @@ pub(in crate::cache) fn posted(context: &Rc<Context>, request: &mut Request) -> 
     let rules = &context.rules;
     // If keys hold header fields, a POST invalidates by a purge, which would also cover its own
     // response.
-    if !rules.post || rules.key.needs_fields() || request.head.method != Method::Post {
+    if !rules.requests.post || rules.key.needs_fields() || request.head.method != Method::Post {
         return None;
     }
     let mut fields = request.head.fields.clone();
