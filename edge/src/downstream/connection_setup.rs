@@ -1,5 +1,6 @@
 //! The setup of a listener's connections: scheme, PROXY protocol, and the protocol spoken.
 
+#[cfg(test)]
 use std::sync::Arc;
 
 use crate::http::Scheme;
@@ -27,6 +28,7 @@ pub enum Protocol {
 
 impl ConnectionSetup {
     /// HTTP/1 in clear text, without the PROXY protocol.
+    #[cfg(test)]
     pub fn plain() -> Arc<ConnectionSetup> {
         Arc::new(ConnectionSetup {
             scheme: Scheme::Http,

@@ -145,6 +145,7 @@ impl Worker {
     }
 
     /// Open client connections of this worker.
+    #[cfg(test)]
     pub fn connections(&self) -> usize {
         self.open.get()
     }

@@ -324,14 +324,6 @@ impl Object {
         self.lock().length
     }
 
-    /// The version of the stored response; 0 without a head or a strong validator.
-    pub fn generation(&self) -> u64 {
-        match &self.lock().phase {
-            Phase::Open(head) => head.generation,
-            _ => 0,
-        }
-    }
-
     /// The failure of the flight that failed last.
     pub fn failure(&self) -> Option<Failure> {
         self.lock().failure.clone()
@@ -348,6 +340,7 @@ impl Object {
     }
 
     /// Whether all bytes are in memory.
+    #[cfg(test)]
     pub fn is_complete(&self) -> bool {
         self.lock().is_complete()
     }

@@ -19,6 +19,7 @@ use super::sync::{Mutex, RwLock};
 use super::table::{Evicted, Shard};
 use super::table_key::TableKey;
 use crate::evict;
+use crate::telemetry::CacheNumbers;
 
 /// The options of a store.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,29 +68,9 @@ pub struct Store {
     pub(super) volume_bytes: AtomicU64,
 }
 
-/// Numbers for the status page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// Objects in the table.
-    pub objects: u64,
-    /// Objects with a flight.
-    pub flights: u64,
-    /// Bytes charged, including those pinned by readers.
-    pub bytes: u64,
-    /// Bytes of these that flights and readers hold.
-    pub pinned: u64,
-    /// The limit.
-    pub limit: u64,
-    /// Objects and blocks evicted.
-    pub evictions: u64,
-    /// Heads and blocks read from volumes.
-    pub volume_hits: u64,
-    /// Bytes read from volumes.
-    pub volume_bytes: u64,
-}
-
 impl Store {
     /// An empty store whose keys have no structure.
+    #[cfg(test)]
     pub fn new(options: &Options) -> Arc<Store> {
         Store::build(options, None, Arc::new(AtomicU64::new(1)))
     }
@@ -256,31 +237,32 @@ impl Store {
         self.ledger.limit()
     }
 
-    /// Numbers for the status page. Walks the whole table, a few objects at a time, so that no
+    /// The numbers of this cache. Walks the whole table, a few objects at a time, so that no
     /// worker waits for long.
-    pub fn status(&self) -> Status {
+    pub fn numbers(&self) -> CacheNumbers {
         const AT_A_TIME: usize = 1024;
-        let mut status = Status {
+        let mut numbers = CacheNumbers {
             bytes: self.ledger.used(),
             limit: self.ledger.limit(),
-            evictions: self.evictions.load(Ordering::Relaxed),
+            evicted: self.evictions.load(Ordering::Relaxed),
+            purges: self.rules() as u64,
             volume_hits: self.volume_hits.load(Ordering::Relaxed),
             volume_bytes: self.volume_bytes.load(Ordering::Relaxed),
-            ..Status::default()
+            ..CacheNumbers::default()
         };
         let mut idle = 0;
         for shard in &self.shards {
-            status.objects += shard.lock().len() as u64;
+            numbers.objects += shard.lock().len() as u64;
             let surveys = (0..).step_by(AT_A_TIME);
             for (bytes, flights) in
                 surveys.map_while(|from| shard.lock().survey(from..from + AT_A_TIME))
             {
                 idle += bytes;
-                status.flights += flights;
+                numbers.flights += flights;
             }
         }
-        status.pinned = status.bytes.saturating_sub(idle);
-        status
+        numbers.pinned = numbers.bytes.saturating_sub(idle);
+        numbers
     }
 
     /// Charges the memory of a head.

@@ -33,7 +33,7 @@ pub enum Opening {
     /// Yes: the next byte is stored, or claimed by a flight whose response was accepted.
     Here(Arc<Head>),
     /// There is a head, but no flight has claimed the next byte.
-    Missing(Arc<Head>),
+    Missing,
     /// This object gives no response: it is refused, failed or retired.
     Other(Phase),
 }
@@ -118,7 +118,7 @@ impl Reader {
                 Some(_) => {}
                 None => {
                     self.rider = Some(state.wait(self.rider, self.at, true, cx));
-                    return Poll::Ready(Opening::Missing(head));
+                    return Poll::Ready(Opening::Missing);
                 }
             }
         }

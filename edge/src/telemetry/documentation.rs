@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use super::metric::Scope;
 use super::{
     CacheNumbers, CompressNumbers, FIELD_NAMES, FilesNumbers, Kind, Metric, Numbers,
-    ProcessNumbers, Scope, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
+    ProcessNumbers, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
 };
 
 const BEGINNING: &str = "\

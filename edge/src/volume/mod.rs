@@ -8,6 +8,7 @@ mod compose;
 mod counters;
 mod device_io;
 mod device_writer;
+#[cfg(feature = "test-rigs")]
 pub mod exercise;
 mod format;
 mod index;
@@ -284,6 +285,7 @@ impl Volume {
     }
 
     /// Waits until every record queued before is on the device or was dropped.
+    #[cfg(test)]
     pub fn flush(&self) {
         if let Some(mounted) = self.inner.mounted() {
             let (sender, flushed) = std::sync::mpsc::channel();

@@ -53,6 +53,7 @@ pub struct DurablePurge {
 
 impl DurablePurge {
     /// The purge's sequence number.
+    #[cfg(test)]
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -256,7 +257,7 @@ mod tests {
     }
 
     fn records(volume: &Volume) -> u64 {
-        volume.status().records
+        volume.status().numbers.records
     }
 
     #[test]

@@ -391,11 +391,13 @@ impl Index {
     }
 
     /// Number of bytes that the records use on the device.
+    #[cfg(test)]
     pub fn live_bytes(&self) -> u64 {
         self.units.load(Ordering::Relaxed) * u64::from(UNIT)
     }
 
     /// Bytes of memory used by the index.
+    #[cfg(test)]
     pub fn memory(&self) -> usize {
         let tables = self.shards.iter().map(|shard| {
             let table = shard.0.lock();
