@@ -67,7 +67,7 @@ struct Edge {
     given_up: DroppedPrivileges,
     /// The current snapshot. Workers watch it; only `reload` replaces it.
     snapshots: watch::Sender<Arc<Snapshot>>,
-    /// Why the last reload changed nothing.
+    /// Why the last reload failed.
     last_error: Mutex<Option<String>>,
     stopping: watch::Sender<bool>,
     /// Number of drained workers. Each lives until all are drained, since its flights may have riders on other workers.
@@ -256,7 +256,7 @@ impl Edge {
         let mut changes = config::changes(&before.plan, &plan);
         if !changes.needs_restart.is_empty() {
             return Err(format!(
-                "only a new start can change this: {}\n",
+                "this change needs a restart: {}\n",
                 changes.needs_restart.join(", ")
             ));
         }
@@ -304,7 +304,8 @@ impl Edge {
 }
 
 impl Running {
-    /// Stops accepting, lets requests finish for as long as `[limits] drain` allows, and ends.
+    /// Stops accepting connections, lets requests finish within `[limits] shutdown_timeout`, and
+    /// ends.
     pub fn stop(mut self) {
         let edge = &self.edge;
         let drain = edge.snapshots.borrow().plan.limits.drain;
@@ -366,7 +367,7 @@ impl Edge {
         }
     }
 
-    /// Writes what is left of the access logs.
+    /// Writes the last lines of the access logs.
     fn finish_logs(&self) {
         for log in self.logs.lock().drain(..) {
             if !log.finish(LOG_WAIT) {

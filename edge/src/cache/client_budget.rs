@@ -1,8 +1,10 @@
 //! What each client has had fetched and not yet been sent: one client can't make the edge fetch
 //! without bound.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +28,7 @@ pub struct ClientBudgets {
 
 /// One client's: bytes fetched on its behalf less bytes sent to it.
 #[derive(Default)]
-pub(super) struct ClientBudget {
+pub(in crate::cache) struct ClientBudget {
     owed: AtomicU64,
     /// Up to when debts have been forgiven.
     forgiven_us: AtomicU64,
@@ -34,7 +36,12 @@ pub(super) struct ClientBudget {
 
 impl ClientBudgets {
     /// The budget of a client.
-    pub(super) fn of(&self, client: IpAddr, budget: u64, now_us: u64) -> Arc<ClientBudget> {
+    pub(in crate::cache) fn of(
+        &self,
+        client: IpAddr,
+        budget: u64,
+        now_us: u64,
+    ) -> Arc<ClientBudget> {
         let client = network(client);
         let mut clients = self.clients.lock();
         if let Some(budget) = clients.get(&client) {
@@ -52,20 +59,20 @@ impl ClientBudgets {
     }
 
     /// So many bytes were sent to this client out of what had been fetched before.
-    pub(super) fn settle(&self, client: IpAddr, bytes: u64) {
+    pub(in crate::cache) fn settle(&self, client: IpAddr, bytes: u64) {
         if let Some(budget) = self.clients.lock().get(&network(client)) {
             budget.settle(bytes);
         }
     }
 
     /// Counts a request that has bytes fetched as it reads, for as long as it does.
-    pub(super) fn reading(self: &Arc<ClientBudgets>) -> Reading {
+    pub(in crate::cache) fn reading(self: &Arc<ClientBudgets>) -> Reading {
         self.readers.fetch_add(1, Ordering::Relaxed);
         Reading(self.clone())
     }
 
     /// How many of them there are; at least 1, the one who admitted.
-    pub(super) fn readers(&self) -> u64 {
+    pub(in crate::cache) fn readers(&self) -> u64 {
         self.readers.load(Ordering::Relaxed).max(1)
     }
 }
@@ -79,8 +86,28 @@ fn network(client: IpAddr) -> IpAddr {
     }
 }
 
+/// What a worker knows of the clients that have more fetched as they read.
+pub(in crate::cache) struct Clients {
+    pub(in crate::cache) budgets: Arc<ClientBudgets>,
+    pub(in crate::cache) read_ahead: ReadAheads,
+}
+
+/// The objects that are being read ahead, by address: each is held by its reader meanwhile.
+#[derive(Clone, Default)]
+pub(in crate::cache) struct ReadAheads(pub(in crate::cache) Rc<RefCell<HashSet<usize>>>);
+
+impl Clients {
+    /// For one worker; the budgets are shared by all.
+    pub(in crate::cache) fn new(budgets: Arc<ClientBudgets>) -> Clients {
+        Clients {
+            budgets,
+            read_ahead: ReadAheads::default(),
+        }
+    }
+}
+
 /// A request that has bytes fetched as it reads.
-pub(super) struct Reading(Arc<ClientBudgets>);
+pub(in crate::cache) struct Reading(Arc<ClientBudgets>);
 
 impl Drop for Reading {
     fn drop(&mut self) {
@@ -90,7 +117,7 @@ impl Drop for Reading {
 
 impl ClientBudget {
     /// Bytes of the budget that may still be fetched for this client beyond what it asks for.
-    pub(super) fn spare(&self, budget: u64, now_us: u64) -> u64 {
+    pub(in crate::cache) fn spare(&self, budget: u64, now_us: u64) -> u64 {
         let passed_us = now_us.saturating_sub(self.forgiven_us.load(Ordering::Relaxed));
         let forgiven =
             u128::from(budget) * u128::from(passed_us) / (u128::from(FORGIVEN_S) * 1_000_000);
@@ -103,12 +130,12 @@ impl ClientBudget {
     }
 
     /// So many bytes are being fetched for this client.
-    pub(super) fn fetch(&self, bytes: u64) {
+    pub(in crate::cache) fn fetch(&self, bytes: u64) {
         self.change(|owed| owed.saturating_add(bytes));
     }
 
     /// So many bytes were sent to it, or will not be fetched after all.
-    pub(super) fn settle(&self, bytes: u64) {
+    pub(in crate::cache) fn settle(&self, bytes: u64) {
         self.change(|owed| owed.saturating_sub(bytes));
     }
 
@@ -123,7 +150,7 @@ impl ClientBudget {
 
 /// What a flight costs the client that launched it: a range all at once, before it is asked for; of
 /// a plain GET a block, then what comes. What will not come is given back in the end.
-pub(super) struct BudgetCharge {
+pub(in crate::cache) struct BudgetCharge {
     budget: Arc<ClientBudget>,
     /// Billed already and not brought yet.
     ahead: u64,
@@ -131,20 +158,20 @@ pub(super) struct BudgetCharge {
 
 impl BudgetCharge {
     /// For a flight that will bring so much.
-    pub(super) fn new(budget: Arc<ClientBudget>, ahead: u64) -> BudgetCharge {
+    pub(in crate::cache) fn new(budget: Arc<ClientBudget>, ahead: u64) -> BudgetCharge {
         budget.fetch(ahead);
         BudgetCharge { budget, ahead }
     }
 
     /// So many bytes have come.
-    pub(super) fn brought(&mut self, bytes: u64) {
+    pub(in crate::cache) fn brought(&mut self, bytes: u64) {
         let known = bytes.min(self.ahead);
         self.ahead -= known;
         self.budget.fetch(bytes - known);
     }
 
     /// Whether the client has nothing left of its budget.
-    pub(super) fn is_used_up(&self, budget: u64, now_us: u64) -> bool {
+    pub(in crate::cache) fn is_used_up(&self, budget: u64, now_us: u64) -> bool {
         self.budget.spare(budget, now_us) == 0
     }
 }

@@ -6,18 +6,20 @@ use std::time::Duration;
 use crate::fill::Unsettled;
 use crate::store::ResourceHistory;
 
+/// How long an origin is not asked for ranges of a resource after they proved unusable.
+pub(in crate::cache) const NO_RANGES_MS: u64 = 300_000;
 /// How long changes are remembered.
 const REMEMBERED_MS: u64 = 10_000;
 /// After a failed fetch nobody tries again for so long; four times as long after each further one,
 /// up to the second.
 const RETRY_MS: u64 = 25;
-pub(super) const RETRY_MAX_MS: u64 = 1000;
+pub(in crate::cache) const RETRY_MAX_MS: u64 = 1000;
 /// Changes within that time by which a resource counts as unsettled.
 const CHANGES: u8 = 2;
 
 /// Another version was met while one was fresh. Which ones lately is remembered: between two
 /// servers that disagree, versions come back.
-pub(super) fn changed(history: &mut ResourceHistory, [from, to]: [u64; 2], now_ms: u64) {
+pub(in crate::cache) fn changed(history: &mut ResourceHistory, [from, to]: [u64; 2], now_ms: u64) {
     if now_ms.saturating_sub(history.since_ms) > REMEMBERED_MS {
         *history = ResourceHistory {
             no_ranges_until_ms: history.no_ranges_until_ms,
@@ -37,7 +39,7 @@ pub(super) fn changed(history: &mut ResourceHistory, [from, to]: [u64; 2], now_m
 }
 
 /// How settled a resource is: versions that changed under its readers lately.
-pub(super) fn unsettled(history: &ResourceHistory, now_ms: u64) -> Unsettled {
+pub(in crate::cache) fn unsettled(history: &ResourceHistory, now_ms: u64) -> Unsettled {
     if history.changes < CHANGES || now_ms.saturating_sub(history.since_ms) > REMEMBERED_MS {
         return Unsettled::No;
     }
@@ -48,31 +50,31 @@ pub(super) fn unsettled(history: &ResourceHistory, now_ms: u64) -> Unsettled {
 }
 
 /// How long nobody is to try again, since fetches failed. A clock that was set back counts as no time.
-pub(super) fn retry_in(history: &ResourceHistory, now_ms: u64) -> Option<Duration> {
+pub(in crate::cache) fn retry_in(history: &ResourceHistory, now_ms: u64) -> Option<Duration> {
     let wait_ms = history.retry_ms.saturating_sub(now_ms);
     let waits = history.failures > 0 && (1..=RETRY_MAX_MS).contains(&wait_ms);
     waits.then(|| Duration::from_millis(wait_ms))
 }
 
 /// For a while what is stale is not asked about behind the answers that it gives.
-pub(super) fn rest(history: &mut ResourceHistory, now_ms: u64) {
+pub(in crate::cache) fn rest(history: &mut ResourceHistory, now_ms: u64) {
     history.retry_ms = now_ms + RETRY_MAX_MS;
 }
 
 /// Whether it is not to be asked about yet. A clock that was set back counts as no time.
-pub(super) fn is_resting(history: &ResourceHistory, now_ms: u64) -> bool {
+pub(in crate::cache) fn is_resting(history: &ResourceHistory, now_ms: u64) -> bool {
     (1..=RETRY_MAX_MS).contains(&history.retry_ms.saturating_sub(now_ms))
 }
 
 /// How long to wait before the try that follows so many in vain.
-pub(super) fn backoff(tries: u32) -> Duration {
+pub(in crate::cache) fn backoff(tries: u32) -> Duration {
     let steps = tries.clamp(1, 5) - 1;
     Duration::from_millis((RETRY_MS << (2 * steps)).min(RETRY_MAX_MS))
 }
 
 /// A fetch failed. Others try again after a while that grows with each failure in a row: one for
 /// all who wait. `fruitful`: it brought something worth while before.
-pub(super) fn failed(history: &mut ResourceHistory, fruitful: bool, now_ms: u64) {
+pub(in crate::cache) fn failed(history: &mut ResourceHistory, fruitful: bool, now_ms: u64) {
     if retry_in(history, now_ms).is_some() {
         return; // together with another: that is one failure
     }

@@ -21,7 +21,7 @@ pub use layout::Style;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "If no cache has anything of the URL, the exit status is 3, and --json prints [].
+    after_help = "If no cache has stored or is fetching the URL, the exit status is 3, and --json prints [].
 `sluice status --url URL` shows the same, but its exit status is then 0."
 )]
 pub struct InspectArgs {
@@ -37,8 +37,8 @@ pub struct InspectArgs {
     ascii: bool,
 }
 
-/// No cache has anything of the URL. This has its own exit status, so that a script can distinguish it
-/// from an edge that does not answer.
+/// The error if no cache has stored or is fetching the URL. Its own exit status lets a script
+/// distinguish it from an edge that does not answer.
 #[derive(Debug)]
 pub struct Nothing(String);
 

@@ -50,8 +50,7 @@ struct Cli {
 enum Command {
     /// Run Sluice with a configuration file, or with --origin or --files and other options
     Serve(serve::ServeArgs),
-    /// Check a configuration file, show each mistake with its line and the fix, or show the resulting configuration;
-    /// with --system, check this machine's kernel settings
+    /// Check a configuration file or, with --system, this machine's kernel settings
     Check(check::CheckArgs),
     /// Run a slow origin and Sluice in front of it, with three requests to try
     Demo(demo::DemoArgs),

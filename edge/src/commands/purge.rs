@@ -11,7 +11,7 @@ use crate::http::purge::{Answer, Purge, Purged};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "When this command ends, the purge is in force on all workers. It also applies to responses of fetches that began before."
+    after_help = "When this command ends, the purge is in force on all workers. The purge also applies to responses of fetches that began before."
 )]
 pub struct PurgeArgs {
     #[command(flatten)]

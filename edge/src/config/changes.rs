@@ -1,22 +1,21 @@
-//! What differs between two plans, for whoever reloads.
+//! The differences between two plans, for a reload.
 
 use std::collections::BTreeMap;
 
-use super::volumes::goes_on;
-use super::{LeadsTo, Plan, RoutePlan, SitePlan};
+use super::plan::{LeadsTo, Plan, RoutePlan, SitePlan, goes_on};
 use crate::cache::Rules;
 use crate::telemetry::LogRule;
 
-/// The differences, in words.
+/// The differences, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// What a reload brings into force.
+    /// Changes that the reload applies.
     pub applied: Vec<String>,
-    /// What only a new start can change.
+    /// Differences that only a restart applies.
     pub needs_restart: Vec<String>,
 }
 
-/// Compares what runs with what was read.
+/// Compares the running plan with a new one.
 pub fn changes(old: &Plan, new: &Plan) -> Changes {
     let mut applied = Vec::new();
     let mut note = |differs: bool, what: &str| {
@@ -55,7 +54,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
     }
 }
 
-/// Volumes that come and go, and what a running one takes up.
+/// Added, removed and changed volumes, without those that need a restart.
 fn volumes(old: &Plan, new: &Plan, out: &mut Vec<String>) {
     let mut stays = old.volumes.clone();
     stays.retain(|name, options| {
@@ -68,7 +67,7 @@ fn volumes(old: &Plan, new: &Plan, out: &mut Vec<String>) {
     named("volume", &stays, &becomes, out);
 }
 
-/// Volumes that would have to be closed before they are opened otherwise.
+/// Volumes whose changes need a restart.
 fn other_volumes(old: &Plan, new: &Plan) -> Vec<String> {
     let other = new
         .volumes
@@ -101,7 +100,7 @@ fn places(plan: &Plan) -> Vec<SitePlan> {
     sites
 }
 
-/// The caching rules of all routes, but for who may purge.
+/// The caching rules of all routes, without the addresses that may purge.
 fn rules(plan: &Plan) -> Vec<Rules> {
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
     let rules = routes.filter_map(RoutePlan::proxied).map(|proxied| Rules {
@@ -128,7 +127,7 @@ fn named<T: PartialEq>(
     out.extend(gone.map(|name| format!("{kind} {name} removed")));
 }
 
-/// One line each; `nothing changed` when that is so.
+/// One line per difference, or `nothing changed`.
 impl std::fmt::Display for Changes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self == &Changes::default() {

@@ -1,4 +1,4 @@
-//! Bounds: every number a configuration may hold has a least and a greatest value.
+//! Bounds of numbers, and the collection of problems.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use super::value::{Key, Size, Time, show_size, show_time};
 /// Collects problems while the plan is made, so that one run shows all of them.
 #[derive(Default)]
 pub struct Checks {
-    /// What was found so far.
+    /// The problems so far.
     pub problems: Vec<Problem>,
 }
 
 /// A value with an order and a way to be shown.
 pub trait Bounded {
-    /// What is compared.
+    /// The type to compare.
     type Plain: PartialOrd + Copy;
     /// The value to compare.
     fn plain(&self) -> Self::Plain;
-    /// As people write it.
+    /// The value for people.
     fn show(plain: Self::Plain) -> String;
 }
 
@@ -54,12 +54,12 @@ impl Bounded for Time {
 }
 
 impl Checks {
-    /// Notes a problem.
+    /// Adds a problem.
     pub fn push(&mut self, problem: Problem) {
         self.problems.push(problem);
     }
 
-    /// The value typed, or the default. Out of bounds is a problem.
+    /// The value, or the default. A value out of bounds is a problem.
     pub fn within<V: Bounded>(
         &mut self,
         name: &str,
@@ -70,7 +70,7 @@ impl Checks {
         self.within_or(name, key, default, bounds, "")
     }
 
-    /// `within`, with what else may be chosen said after the bounds.
+    /// `within`, with text after the bounds in the advice.
     pub fn within_or<V: Bounded>(
         &mut self,
         name: &str,
@@ -97,7 +97,7 @@ impl Checks {
         default
     }
 
-    /// `within` for what memory counts.
+    /// `within` for a `usize`.
     pub fn count<V: Bounded<Plain = u64>>(
         &mut self,
         name: &str,
@@ -106,7 +106,7 @@ impl Checks {
         bounds: RangeInclusive<usize>,
     ) -> usize {
         let wide = *bounds.start() as u64..=*bounds.end() as u64;
-        // Both ends of the bounds are a usize, so what lies between them is.
+        // Both bounds fit into a usize, so the value does.
         usize::try_from(self.within(name, key, default as u64, wide)).unwrap_or(default)
     }
 }

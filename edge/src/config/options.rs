@@ -1,29 +1,30 @@
-//! Options alone, without a file: the text of the file they stand for.
+//! The options of `sluice serve` without a file, and the text of the equivalent file.
 
 use std::fmt::Write;
 
-use super::{Loaded, Report, parse_here};
+use super::loading::{Loaded, parse_here};
+use super::report::Report;
 
-/// What can be said on a command line. Values are as they would stand in a file, and are checked there.
+/// Values from the command line. They have the form of values in the file and are checked there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Origin servers, at least one if there is no folder.
     pub origins: Vec<String>,
     /// A folder of files, in place of origins.
     pub files: Option<String>,
-    /// Where requests are taken.
+    /// Addresses to listen on.
     pub listen: Vec<String>,
     /// The admin address, or `false` for none.
     pub admin: Option<String>,
-    /// Memory for what is cached, or for files.
+    /// Size of the cache in memory, or of the memory for files.
     pub memory: Option<String>,
     /// Volumes, each as `PATH:SIZE`, or the path of a block device.
     pub volumes: Vec<String>,
-    /// How objects are spread over them.
+    /// How objects are distributed over the volumes.
     pub placement: Option<String>,
     /// How missing bytes are fetched.
     pub fill: Option<String>,
-    /// What is fetched with one request.
+    /// Block size.
     pub slice: Option<String>,
     /// Worker threads.
     pub workers: Option<u64>,
@@ -32,7 +33,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The file that means the same.
+    /// The text of the equivalent file.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         // Writing to a String can't fail.
@@ -60,7 +61,7 @@ impl Options {
         out
     }
 
-    /// A folder on all paths.
+    /// One route with files.
     fn files_text(&self, root: &str, mut line: impl FnMut(String)) {
         line("[[site]]\n[[site.route]]\n[site.route.files]".to_owned());
         line(format!("root = {}", quoted(root)));
@@ -69,10 +70,10 @@ impl Options {
         }
     }
 
-    /// Origins behind a cache on all paths.
+    /// One route with a cache and origins.
     fn cache_text(&self, mut line: impl FnMut(String)) {
         for (name, volume) in volume_names().zip(&self.volumes) {
-            // What stands behind the last colon is a size, but in the path of a device.
+            // The size follows the last colon; the path of a device has none.
             let (path, size) = volume
                 .rsplit_once(':')
                 .map_or((&**volume, None), |(path, size)| (path, Some(size)));
@@ -108,16 +109,16 @@ impl Options {
         line("[[site]]\n[[site.route]]\nproxy = \"origin\"\ncache = \"memory\"".to_owned());
     }
 
-    /// The plan they make.
+    /// The plan for these options.
     ///
     /// # Errors
-    /// The report on the file they stand for.
+    /// The report on the equivalent file.
     pub fn load(&self) -> Result<Loaded, Report> {
         parse_here("options", &self.to_text())
     }
 }
 
-/// What volumes are called that have no name.
+/// Names for volumes without one.
 fn volume_names() -> impl Iterator<Item = String> {
     (1..).map(|n: usize| format!("volume{n}"))
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, shown at its line with the way to mend it.
+//! Problems of a configuration, shown at their line with advice.
 
 use std::ops::Range;
 
@@ -8,23 +8,23 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet}
 /// Problems beyond this many are counted, not shown.
 const SHOWN_MAX: usize = 20;
 
-/// One thing that is wrong, or only doubtful.
+/// An error or a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Whether the configuration can't run like this.
+    /// Whether this is an error.
     pub fatal: bool,
-    /// What is wrong.
+    /// The problem.
     pub title: String,
-    /// Where in the text, bytes.
+    /// The place in the text, bytes.
     pub span: Option<Range<usize>>,
-    /// Said beside the place.
+    /// Text beside the place.
     pub label: String,
-    /// How to mend it.
+    /// Advice.
     pub help: Option<String>,
 }
 
 impl Problem {
-    /// Something that makes the configuration unusable.
+    /// A problem that makes the configuration unusable.
     pub fn error(title: impl Into<String>) -> Problem {
         Problem {
             fatal: true,
@@ -35,7 +35,7 @@ impl Problem {
         }
     }
 
-    /// Something that can run, but is hardly meant.
+    /// A problem in a usable configuration.
     pub fn warning(title: impl Into<String>) -> Problem {
         Problem {
             fatal: false,
@@ -49,7 +49,7 @@ impl Problem {
         self
     }
 
-    /// With this said beside the place.
+    /// With this text beside the place.
     pub fn label(mut self, label: impl Into<String>) -> Problem {
         self.label = label.into();
         self
@@ -69,12 +69,12 @@ pub struct Report {
     pub name: String,
     /// The text.
     pub text: String,
-    /// What was found, in the order of the text.
+    /// The problems, in the order of the text.
     pub problems: Vec<Problem>,
 }
 
 impl Report {
-    /// Whether nothing can run.
+    /// Whether there is an error.
     pub fn is_fatal(&self) -> bool {
         self.problems.iter().any(|p| p.fatal)
     }
@@ -128,7 +128,7 @@ impl Report {
         renderer.render(&[group])
     }
 
-    /// A span of several lines is cut to its first, so that only what begins it is shown.
+    /// Cuts a span of several lines to its first line.
     fn within(&self, span: Option<Range<usize>>) -> Option<Range<usize>> {
         let span = span?;
         let marked = self.text.get(span.clone())?;

@@ -4,6 +4,7 @@ mod compress;
 mod documentation;
 mod edit;
 mod gate;
+mod listeners;
 mod logs;
 mod rules;
 mod shorthand;
@@ -12,6 +13,7 @@ mod volumes;
 use std::path::Path;
 use std::time::Duration;
 
+use super::plan::LISTEN;
 use super::*;
 use crate::telemetry::{AccessFormat, AccessTarget};
 

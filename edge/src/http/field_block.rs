@@ -1,4 +1,5 @@
-//! The field lines of a stored head, in a form from which every protocol is rendered without parsing.
+//! The field lines of a stored head, in a form from which every protocol version sends them without
+//! parsing.
 
 use std::fmt;
 
@@ -7,11 +8,11 @@ use bytes::Bytes;
 use super::Fields;
 use super::fields::{is_field_value, is_token};
 
-/// Field lines that many responses share: the text that HTTP/1.1 sends, and an index of its lines,
+/// Field lines shared by many responses: the text that HTTP/1.1 sends, and an index of its lines,
 /// from which HTTP/2 and HTTP/3 take names in lower case.
 ///
-/// Everything lies in one allocation: first the text, then lower-case copies of the names that have
-/// capital letters, then one entry per line. A clone costs one reference count.
+/// The block is one allocation: first the text, then lower-case copies of the names that have
+/// capital letters, then one index entry per line. A clone increments a reference count.
 #[derive(Clone, Default)]
 pub struct FieldBlock {
     bytes: Bytes,
@@ -23,7 +24,7 @@ pub struct FieldBlock {
 /// name (u32) with the flag `COPIED`, both little-endian.
 const ENTRY: usize = 8;
 
-/// Flag of an entry whose name has capital letters, and so a copy in lower case.
+/// Flag of an entry whose name has capital letters and therefore a lower-case copy.
 const COPIED: u32 = 1 << 31;
 
 /// One line of a block.
@@ -47,7 +48,7 @@ impl FieldBlock {
         }
     }
 
-    /// Makes a block of lines of which each is a token and a value without CR, LF and NUL.
+    /// Builds a block. Each line is a valid name (token) and a value without CR, LF and NUL.
     fn of_lines<'a>(lines: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> FieldBlock {
         let (mut text, mut copied, mut count) = (0, 0, 0);
         for (name, value) in lines.clone() {
@@ -79,9 +80,8 @@ impl FieldBlock {
         }
     }
 
-    /// Takes a block from bytes that `as_bytes` gave, with a text of `text` bytes and so many
-    /// `lines`. `None` if they are not exactly a block: whoever reads them from a disk need not
-    /// trust them.
+    /// Parses bytes made by `as_bytes`, with `text` bytes of text and `lines` lines. Returns `None`
+    /// unless they are exactly a block, so bytes from a disk need not be trusted.
     pub fn from_bytes(bytes: Bytes, text: u32, lines: u32) -> Option<FieldBlock> {
         let index = usize::try_from(lines).ok()?.checked_mul(ENTRY)?;
         let names = bytes.len().checked_sub(index)?;
@@ -92,7 +92,8 @@ impl FieldBlock {
         block.is_sound(names).then_some(block)
     }
 
-    /// Whether each entry describes a line of the text, and each copy the name it is a copy of.
+    /// Whether each entry describes a line of the text, and each copy equals its name in lower
+    /// case.
     fn is_sound(&self, names_end: usize) -> bool {
         let (mut start, mut copy) = (0, self.text as usize);
         for (end, name, is_copied) in self.entries() {
@@ -123,7 +124,7 @@ impl FieldBlock {
         start == self.text as usize && copy == names_end
     }
 
-    /// All of the block as bytes; with `text().len()` and `len()` what `from_bytes` takes.
+    /// The complete block as bytes. `from_bytes` takes them with `text().len()` and `len()`.
     pub fn as_bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -134,7 +135,7 @@ impl FieldBlock {
         &self.bytes[..self.text as usize]
     }
 
-    /// How many lines there are.
+    /// Number of lines.
     pub fn len(&self) -> usize {
         self.lines as usize
     }
@@ -180,24 +181,25 @@ impl FieldBlock {
         self.get(lower_name).is_some()
     }
 
-    /// The block of those lines for which `keep` is true.
+    /// A block of the lines for which `keep` is true.
     #[must_use]
     pub fn filtered(&self, keep: impl Fn(&FieldLine<'_>) -> bool) -> FieldBlock {
         let lines = self.lines().filter(|line| keep(line));
         FieldBlock::of_lines(lines.map(|line| (line.name, line.value)))
     }
 
-    /// Whether this is the other block itself, and not one that was made apart from it.
+    /// Whether both are the same block in memory, and not two equal blocks.
     pub fn is_same(&self, other: &FieldBlock) -> bool {
         self.bytes.as_ptr() == other.bytes.as_ptr() && self.bytes.len() == other.bytes.len()
     }
 
-    /// Bytes that the text, the copies of names and the index take together.
+    /// Total bytes of the text, the copies of names and the index.
     pub fn memory(&self) -> usize {
         self.bytes.len()
     }
 
-    /// End of line, length of name, and whether the name has a copy in lower case.
+    /// The entries: end of the line, length of the name, and whether the name has a lower-case
+    /// copy.
     #[inline]
     fn entries(&self) -> impl Iterator<Item = (usize, usize, bool)> + Clone {
         let index = &self.bytes[self.bytes.len() - self.lines as usize * ENTRY..];
@@ -231,7 +233,7 @@ impl<'a> FromIterator<(&'a str, &'a str)> for FieldBlock {
     }
 }
 
-/// Blocks with the same text are equal: the rest follows from it.
+/// Blocks with the same text are equal, because the text determines everything else.
 impl PartialEq for FieldBlock {
     fn eq(&self, other: &FieldBlock) -> bool {
         self.text() == other.text()
@@ -286,7 +288,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_index_tells_what_parsing_the_text_tells(lines in some_lines()) {
+        fn the_index_agrees_with_parsing_the_text(lines in some_lines()) {
             let block = block(&lines);
             let parsed = crate::http::fields::lines_of(block.text());
             prop_assert!(parsed.eq(block.iter()));
@@ -300,7 +302,7 @@ mod tests {
         }
 
         #[test]
-        fn a_block_is_read_as_it_was_written_and_not_if_a_byte_of_its_index_is_another(
+        fn a_written_block_is_read_back_and_refused_if_a_byte_of_its_index_changes(
             lines in some_lines(), at: prop::sample::Index, byte: u8
         ) {
             let block = block(&lines);
@@ -313,7 +315,8 @@ mod tests {
                 let mut changed = bytes.to_vec();
                 let at = at.index(changed.len());
                 changed[at] = byte;
-                // Another letter of a value makes another block; anything beyond the text makes none.
+                // A changed letter of a value gives another block; a changed byte after the text
+                // gives no block.
                 if let Some(other) = read(&changed) {
                     prop_assert!(at < text as usize || changed == bytes[..]);
                     prop_assert!(other.lines().eq(FieldBlock::of_lines(other.iter()).lines()));

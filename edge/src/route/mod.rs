@@ -1,4 +1,4 @@
-//! Host and path to what answers: the sites and their routes.
+//! Routing: from host and path to a handler.
 
 mod glob;
 mod matcher;
@@ -13,31 +13,31 @@ use crate::reason::Reason;
 
 pub use matcher::{Matcher, PatternError};
 
-/// A DNS name is no longer (RFC 1035 2.3.4), so a longer host can't have been configured.
+/// Longest DNS name (RFC 1035 2.3.4); a longer host has no site.
 const NAME_MAX: usize = 253;
 
-/// Finds what answers for a host and a target. `T` is whatever a route leads to.
+/// Finds the handler for a host and a target. `T` is the type of handlers.
 ///
-/// A site is chosen by its host: an exact name, else the longest `*.name` that fits, else the site
-/// without names. Within the site the first route that matches counts; no other site is tried.
+/// The host selects the site: an exact name, else the longest `*.name` that matches, else the site
+/// without names. Within the site the first matching route is used; no other site is tried.
 pub struct Router<T> {
     sites: Vec<Vec<(Matcher, T)>>,
     exact: HashMap<Box<str>, usize, foldhash::fast::RandomState>,
-    /// By what follows the `*.`.
+    /// By the name after the `*.`.
     wildcard: HashMap<Box<str>, usize, foldhash::fast::RandomState>,
     any: Option<usize>,
 }
 
-/// What a site is made of.
+/// One site.
 pub struct Site<T> {
-    /// Lower-case names, or `*.name`; none: any host.
+    /// Lower-case names, or `*.name`; if empty, any host.
     pub hosts: Vec<String>,
     /// Tried in order.
     pub routes: Vec<(Matcher, T)>,
 }
 
 impl<T> Router<T> {
-    /// From sites. Where two claim the same host the first has it.
+    /// A router for these sites. If two have the same host, the first one gets it.
     pub fn new(sites: impl IntoIterator<Item = Site<T>>) -> Router<T> {
         let mut router = Router {
             sites: Vec::new(),
@@ -61,8 +61,8 @@ impl<T> Router<T> {
         router
     }
 
-    /// What answers for this authority (host and optional port, lower case) and this target in
-    /// origin-form. Allocates nothing; with one site for any host it does not look at the authority.
+    /// The handler for an authority (host and optional port, lower case) and a target in origin-form.
+    /// Allocates nothing; with a single site for any host the authority is not parsed.
     #[inline]
     pub fn find(&self, authority: &str, target: &str) -> Option<&T> {
         let site = match self.exact.is_empty() && self.wildcard.is_empty() {
@@ -86,14 +86,14 @@ impl<T> Router<T> {
         if self.wildcard.is_empty() {
             return None;
         }
-        // From the first dot on, so that the longest name is found first.
+        // From the first dot on, to find the longest name first.
         memchr::memchr_iter(b'.', host.as_bytes())
             .filter(|dot| *dot > 0)
             .find_map(|dot| self.wildcard.get(&host[dot + 1..]).copied())
     }
 }
 
-/// The host without port and without the root's dot.
+/// The host without its port and its final dot.
 fn host_of(authority: &str) -> &str {
     let host = match authority.starts_with('[') {
         true => authority

@@ -68,6 +68,8 @@ pub use head::{Head, Selected, VaryNames};
 pub use landing::{Landing, Progress};
 pub use locked::Locked;
 pub use object::{Abandoned, Failure, Object, Phase, Revalidated};
+#[cfg(test)]
+pub use object_store::SHARD_LOCKS;
 pub use object_store::{Options, Store};
 pub use purges::{Full, Names, RULES_MAX, Rule, Swept, TEXT_MAX};
 pub use reader::{Next, Opening, Reader};

@@ -324,6 +324,12 @@ impl Object {
         self.lock().length
     }
 
+    /// The complete length of the content with this head, if known: the head's, or the one that the
+    /// first flight found.
+    pub fn content_length(&self, head: &Head) -> Option<u64> {
+        head.length.or_else(|| self.length())
+    }
+
     /// The failure of the flight that failed last.
     pub fn failure(&self) -> Option<Failure> {
         self.lock().failure.clone()

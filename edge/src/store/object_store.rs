@@ -48,6 +48,12 @@ const BUSY_EACH: usize = 16;
 /// cheap.
 const BUSY_STILL: usize = 256;
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread locked the shard of a key.
+    pub static SHARD_LOCKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// All objects of one cache, shared by all workers.
 pub struct Store {
     pub(super) shards: Box<[Mutex<Shard>]>,
@@ -270,7 +276,10 @@ impl Store {
         self.make_room(bytes)
     }
 
+    /// The shard of a key, to be locked.
     pub(super) fn shard(&self, primary: u128) -> &Mutex<Shard> {
+        #[cfg(test)]
+        SHARD_LOCKS.with(|locks| locks.set(locks.get() + 1));
         // The map in a shard uses the low bits.
         let at = (primary >> 96) as usize & (self.shards.len() - 1);
         &self.shards[at]

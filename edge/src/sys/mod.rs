@@ -1,10 +1,8 @@
 //! Interfaces to the outside: clock, randomness, files, sockets. No other code uses these directly.
 
-pub mod account;
 pub mod address;
 pub mod buffer;
 pub mod clock;
-pub mod confine;
 pub mod connect;
 pub mod disk;
 pub mod limits;
@@ -14,6 +12,8 @@ pub mod net;
 pub mod priority;
 pub mod random;
 pub mod root;
+pub mod sandbox;
+pub mod user;
 
 pub use address::Address;
 pub use clock::Clock;

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_crc_32c() {
+    fn the_checksum_is_crc_32c() {
         assert_eq!(crc(b"123456789"), 0xe306_9283);
     }
 

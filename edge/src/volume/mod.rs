@@ -37,7 +37,7 @@ use smallvec::SmallVec;
 
 use crate::sys::Clock;
 use crate::sys::buffer::Buffer;
-use crate::sys::disk::device;
+use crate::sys::disk;
 use crate::sys::random::Random;
 use counters::Counters;
 use mounted::{Bell, Context, LOADED};
@@ -49,8 +49,8 @@ pub use format::{
 };
 pub use status::{State, Status};
 pub use types::{
-    Content, Found, HeadRead, Id, Kind, LogError, Logged, Missing, Options, PAGE, RecordSource,
-    Refused, Witness,
+    Content, Found, HeadRead, Id, Kind, LogError, Logged, Missing, Options, RecordSource, Refused,
+    Witness,
 };
 
 /// One volume, shared by all workers and by the caches that use it.
@@ -67,7 +67,7 @@ impl Volume {
     /// The content must not be overwritten, or a size is not usable.
     pub fn open(options: Options, clock: Clock) -> Result<Arc<Volume>, Refused> {
         let path = options.path.clone();
-        let open = Box::new(move || device::open(&path));
+        let open = Box::new(move || disk::open_device(&path));
         Volume::open_with(options, clock, Random::system(), open)
     }
 

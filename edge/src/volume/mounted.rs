@@ -170,7 +170,7 @@ pub struct Mounted {
     /// Held while a segment is loaded or reclaimed, and while all segments are inspected.
     pub gate: Mutex<()>,
     superblock: Mutex<Superblock>,
-    /// Lower bound for the first sequence number of the next run. It is raised on the device before
+    /// Lower bound for the first sequence number of the next run. The bound is raised on the device before
     /// a number of this size is written.
     ceiling: AtomicU64,
     /// Per segment, the smallest `born_seq` of its records.

@@ -366,7 +366,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_entry_is_read_as_it_was_written(space: u64, number: u64, text in prop::collection::vec(any::<u8>(), 0..100),
+        fn an_encoded_entry_is_decoded(space: u64, number: u64, text in prop::collection::vec(any::<u8>(), 0..100),
                                               kind in 1u32..=2, bit: prop::sample::Index) {
             let salt = entry_salt(Salt::of(u128::from(space)), number, 3);
             let text = if kind == MARK { Vec::new() } else { text };
@@ -381,7 +381,7 @@ mod tests {
         }
 
         #[test]
-        fn a_text_that_no_rule_has_is_not_read(more in 0usize..100) {
+        fn a_text_that_is_too_long_is_refused(more in 0usize..100) {
             let mut bytes = Vec::new();
             for (kind, most) in [(RULE, TEXT_MAX), (MARK, 0)] {
                 let mut bytes = Vec::new();
@@ -396,7 +396,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_else_is_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..200), ours: bool) {
+        fn arbitrary_bytes_do_not_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), ours: bool) {
             if ours && bytes.len() >= 4 {
                 put(&mut bytes, 0, &ENTRY_MAGIC.to_le_bytes());
             }

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_read_than_is_written() {
+    fn at_most_the_written_recency_is_read() {
         let size = 1 << 30;
         let pieces = most(size).div_ceil(PIECE as u64);
         let mut recency = Recency::new(size);

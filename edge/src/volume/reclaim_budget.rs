@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_is_there_longer_within_a_quarter() {
+    fn records_that_were_read_stay_longer_up_to_a_quarter() {
         // Four segments of eight: two of each may be written again.
         let mut ring = Ring::new(32, 4);
         (0..3).for_each(|key| assert!(!ring.ask(key)));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn one_large_record_fits_and_it_begins_while_it_does() {
+    fn one_large_record_fits_and_rewriting_begins_in_time() {
         assert_eq!(ReclaimBudget::of(64, 10).left(), 16);
         assert_eq!(ReclaimBudget::of(64, 20).left(), 20);
         assert_eq!(
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_no_more_than_it_has_room_for() {
+    fn the_ring_holds_at_most_its_capacity() {
         let mut ring = Ring::new(640, 64);
         for n in 0..10_000u32 {
             ring.ask(if n % 3 == 0 { n % 100 } else { n * 7919 % 1009 });

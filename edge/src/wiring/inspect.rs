@@ -120,7 +120,7 @@ fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
 /// A response younger than this has no meaningful rate.
 const RATE_AFTER_US: u64 = 50_000;
 
-/// One object, as the admin address shows it.
+/// The admin API's view of one object.
 fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
     let snapshot = object.snapshot();
     let mut state = ObjectState {

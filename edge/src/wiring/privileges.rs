@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use crate::config::{self, Plan, Sandbox};
-use crate::sys::account::{self, Account};
-use crate::sys::confine::{self, Allowed, Confined, Reach};
 use crate::sys::disk;
+use crate::sys::sandbox::{self, Allowed, Enforcement, Reach};
+use crate::sys::user::{self, ProcessUser};
 
 /// The privileges that were dropped.
 #[derive(Default)]
@@ -61,11 +61,11 @@ pub(super) fn drop_privileges(
     let mut given = DroppedPrivileges::default();
     if let Some(user) = &wanted.user {
         let account =
-            Account::find(&user.name, user.group.as_deref()).map_err(anyhow::Error::msg)?;
+            ProcessUser::find(&user.name, user.group.as_deref()).map_err(anyhow::Error::msg)?;
         account
             .enter()
             .with_context(|| format!("can't switch to the user {user}"))?;
-        account::gain_no_rights().context("can't set no_new_privs")?;
+        user::set_no_new_privs().context("can't set no_new_privs")?;
         given.user = Some(user.to_string());
     }
     if wanted.sandbox != Sandbox::No {
@@ -91,16 +91,16 @@ fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Permitt
             .with_context(|| format!("can't make {}", volume.path.display()))?;
     }
     let ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
-    let outcome = confine::confine(&allowed.allowed, &ports);
+    let outcome = sandbox::enter(&allowed.allowed, &ports);
     match (outcome, plan.privileges.sandbox) {
-        (Ok(Confined::Fully), _) => tracing::info!("the sandbox is active"),
-        (Ok(Confined::Partly), _) => {
+        (Ok(Enforcement::Fully), _) => tracing::info!("the sandbox is active"),
+        (Ok(Enforcement::Partly), _) => {
             tracing::info!("the sandbox is active with the restrictions that this kernel supports");
         }
-        (Ok(Confined::Not), Sandbox::Yes) => {
+        (Ok(Enforcement::Not), Sandbox::Yes) => {
             bail!("can't start the sandbox: this kernel has no Landlock, or Landlock is disabled")
         }
-        (Ok(Confined::Not), _) => {
+        (Ok(Enforcement::Not), _) => {
             tracing::warn!("no sandbox: this kernel has no Landlock, or Landlock is disabled");
             return Ok(None);
         }
@@ -147,7 +147,7 @@ fn allowed(plan: &Plan, config: Option<&Path>) -> Permitted {
     all.extend(paths.map(|path| read(path.into())));
     // Another user may be able to move the working directory, so paths are made absolute.
     for one in &mut all {
-        one.path = confine::real(&one.path);
+        one.path = sandbox::real(&one.path);
     }
     Permitted {
         allowed: all,
@@ -160,7 +160,7 @@ impl DroppedPrivileges {
     pub(super) fn refuses(&self, plan: &Plan) -> Option<String> {
         let given = self.given.as_ref()?;
         let Needs { named, system } = needs(plan);
-        let beyond = confine::beyond(&named, &given.allowed);
+        let beyond = sandbox::beyond(&named, &given.allowed);
         // System files are compared by purpose, because their paths depend on the system and may
         // change.
         let system = system.iter().map(|(what, _)| *what);
@@ -172,7 +172,7 @@ impl DroppedPrivileges {
             .collect();
         (!beyond.is_empty()).then(|| {
             format!(
-                "only a new start can change this: it is sandboxed (`sandbox` in [server]), and can't reach {}\n",
+                "this change needs a restart: the sandbox (`sandbox` in [server]) denies access to {}\n",
                 beyond.join(", ")
             )
         })
@@ -184,7 +184,7 @@ impl DroppedPrivileges {
         if !text.contains("ermission denied") {
             return error;
         }
-        let confined = "it is sandboxed (`sandbox` in [server]) to what its configuration names";
+        let confined = "the sandbox (`sandbox` in [server]) permits only the files that the configuration named at startup";
         match (&self.user, self.given.is_some()) {
             (Some(user), false) => {
                 anyhow::anyhow!("{text}\nit runs as {user}, which needs permission for this")

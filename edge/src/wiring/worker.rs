@@ -82,7 +82,7 @@ async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Door>, ready: mpsc::S
     let _ = all.wait_for(|drained| *drained >= workers).await;
 }
 
-/// Counts a worker as drained, even if it panics.
+/// Counts a worker as drained when dropped, even after a panic.
 struct Drained(Arc<Edge>);
 
 impl Drop for Drained {
@@ -180,7 +180,7 @@ fn upstreams(
     snapshot.plan.upstreams.iter().filter_map(build).collect()
 }
 
-/// The worker's end of the access log, with a task that flushes it for as long as it is in use.
+/// The worker's sender to the access log, with a task that flushes it while it is in use.
 fn log(
     counters: &Arc<Counters>,
     snapshot: &Snapshot,

@@ -187,7 +187,7 @@ fn in_the_sandbox_a_reload_reports_what_needs_a_restart() {
     let edge = Setup::of_text(text.clone()).start();
     let (reloaded, said) = reload_with_log(&edge, &text, at, "other/access.log");
     assert!(!reloaded);
-    assert!(said.contains("only a new start can change this"), "{said}");
+    assert!(said.contains("this change needs a restart"), "{said}");
     let other = at.join("other").display().to_string();
     assert!(
         said.contains("`sandbox`") && said.contains(&other),

@@ -1,4 +1,4 @@
-//! A test origin on real sockets. It serves a programmable table of resources, misbehaves on command, and records
+//! A test origin on real sockets, which serves a programmable table of resources, misbehaves on command, and records
 //! everything that it receives and sends.
 //!
 //! ```no_run

@@ -84,7 +84,7 @@ impl FromStr for Part {
 pub struct Options {
     /// The program `sluice`.
     pub program: PathBuf,
-    /// Whether nginx is measured, too. It must be installed then.
+    /// Whether nginx, which must be installed then, is measured as well.
     pub nginx: bool,
     /// Parts to run; if empty, all.
     pub parts: Vec<Part>,

@@ -23,7 +23,7 @@ pub const GOOD_US: f64 = 1100.0;
 pub struct Options {
     /// The program `sluice`.
     pub program: PathBuf,
-    /// Whether nginx is measured, too. It must be installed then.
+    /// Whether nginx, which must be installed then, is measured as well.
     pub nginx: bool,
     /// Number of ramps of each server, and of runs at half of the held rate. Medians count.
     pub rounds: usize,

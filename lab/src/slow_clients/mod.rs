@@ -49,7 +49,7 @@ const MEMORY_INTERVAL: Duration = Duration::from_millis(500);
 pub struct Options {
     /// The program `sluice`.
     pub program: PathBuf,
-    /// Whether nginx is measured, too, with its default time limits. It must be installed then.
+    /// Whether nginx, which must be installed then, is measured as well, with its default time limits.
     pub nginx: bool,
     /// Whether nginx is also measured with short time limits, as recommended in hardening guides.
     pub hardened: bool,

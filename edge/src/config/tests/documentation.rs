@@ -117,7 +117,7 @@ fn every_key_is_documented_in_its_section() {
 /// A file with `line` in a section. Sections that need other keys get them.
 fn with_line(section: &str, line: &str) -> String {
     let needed = match section {
-        "[[listener]]" => "address = \":8080\"\nproxy_protocol = \"any\"\ntrusted = \"::1\"\n",
+        "[[listener]]" => "address = \":8080\"\n",
         "[volume.a]" => "path = \"/a\"\nsize = \"1GiB\"\n",
         "[upstream.a]" => "servers = \"http://a\"\n",
         "[[route]]\n[route.files]" => "root = \"/a\"\n",
@@ -125,6 +125,7 @@ fn with_line(section: &str, line: &str) -> String {
         "[[route]]\n[route.signed_urls]" => "keys = \"0123456789abcdef\"\n",
         "[[route]]\n[route.respond]" => "body = \"a\"\n",
         "[[route]]\n[route.redirect]" => "to = \"/a\"\n",
+        "[[route]]\n[route.expires]" => "types = { \"text/html\" = \"1h\" }\n",
         _ => "",
     };
     let key = line.split(" = ").next().unwrap_or_default();
@@ -210,7 +211,7 @@ pub(super) fn examples(document: &str) -> Vec<&str> {
 
 /// A file with the example, and with all that it refers to and does not have.
 fn completed(example: &str) -> String {
-    let mut text = example.to_owned();
+    let mut text = format!("{example}\n");
     if !text.starts_with('[') && !text.contains("\n[") {
         // The keys of a route.
         text = format!("[[route]]\nproxy = \"origin\"\n{text}");
@@ -236,7 +237,8 @@ fn every_example_of_every_document_is_accepted() {
     let mut accepted = 0;
     for (name, document) in documents() {
         for example in examples(&document) {
-            let texts: Vec<String> = match example.contains("[") && !example.contains("\nlog = ") {
+            let is_file = example.lines().any(|line| line.starts_with('['));
+            let texts: Vec<String> = match is_file {
                 true => vec![completed(example)],
                 // Each line is an example of its own.
                 false => example.lines().map(completed).collect(),
@@ -250,7 +252,7 @@ fn every_example_of_every_document_is_accepted() {
             }
         }
     }
-    assert!(accepted > 50, "{accepted} examples");
+    assert!(accepted > 40, "{accepted} examples");
 }
 
 #[test]

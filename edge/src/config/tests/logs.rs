@@ -1,7 +1,7 @@
 //! Logs and privileges in the configuration: what is refused and where, and what would run.
 
 use super::*;
-use crate::sys::confine::Reach;
+use crate::sys::sandbox::Reach;
 use crate::telemetry::LogRule;
 use crate::telemetry::messages::MessageTarget;
 

@@ -12,7 +12,7 @@ use crate::downstream::turn::{Turn, yield_turn};
 use crate::downstream::worker::Serving;
 use crate::reason::Reason;
 
-use super::cycle::{Cycle, Next, Wanted};
+use super::cycle::{Cycle, CycleOptions, Next};
 use super::head::{self, Limits, Parsed};
 
 /// A client's HTTP/1 connection, from its first request to its close.
@@ -196,7 +196,7 @@ impl Http1 {
         let options = &serving.options;
         let last = options.keepalive_timeout.is_zero()
             || (options.keepalive_requests > 0 && self.answered + 1 >= options.keepalive_requests);
-        let wanted = Wanted {
+        let cycle_options = CycleOptions {
             version: parsed.head.version,
             keep_alive: parsed.keep_alive && !last,
             // A client that asked for the end sends nothing more; others may have sent further requests.
@@ -215,7 +215,7 @@ impl Http1 {
             parsed.head,
             peer,
             parsed.framing,
-            &wanted,
+            &cycle_options,
             parsed.expects_continue,
         );
         self.run(cx, cycle, turn)

@@ -26,8 +26,8 @@ use super::tunnel::Tunnel;
 /// Unread bytes of a request that are discarded to reuse or close a connection cleanly.
 pub(super) const DISCARD_BYTES_MAX: u64 = 256 << 10;
 
-/// The requirements of a request's head on its response and its connection.
-pub struct Wanted {
+/// The parts of a request head that decide over its response and its connection.
+pub struct CycleOptions {
     /// The client's version.
     pub version: Version,
     /// Whether another request may follow on this connection.
@@ -90,14 +90,14 @@ pub(super) enum Progress {
 
 impl Cycle {
     #[inline]
-    fn new(exchange: Exchange, body: RequestBody, wanted: &Wanted) -> Cycle {
+    fn new(exchange: Exchange, body: RequestBody, options: &CycleOptions) -> Cycle {
         Cycle {
             exchange,
             body,
-            keep_alive: wanted.keep_alive,
-            lingers: wanted.lingers,
-            version: wanted.version,
-            takes_trailers: wanted.takes_trailers,
+            keep_alive: options.keep_alive,
+            lingers: options.lingers,
+            version: options.version,
+            takes_trailers: options.takes_trailers,
             owes_continue: false,
             input_ended: false,
             stage: Stage::Awaiting,
@@ -113,13 +113,13 @@ impl Cycle {
         head: Head,
         peer: Peer,
         framing: Framing,
-        wanted: &Wanted,
+        options: &CycleOptions,
         expects_continue: bool,
     ) -> Cycle {
         let (body, decoder) = request_body::receive(connection, &mut exchange, framing);
         let owes_continue = expects_continue && exchange.intake.is_some();
         let response = exchange.start(head, body, peer);
-        let mut cycle = Cycle::new(exchange, decoder, wanted);
+        let mut cycle = Cycle::new(exchange, decoder, options);
         cycle.owes_continue = owes_continue;
         if let Some(mut response) = response {
             cycle.send(&mut response, connection);
@@ -134,7 +134,7 @@ impl Cycle {
         request: RefusedRequest<'_>,
         refusal: Refusal,
     ) -> Cycle {
-        let wanted = Wanted {
+        let cycle_options = CycleOptions {
             version: Version::Http11,
             keep_alive: false,
             lingers: true,
@@ -148,7 +148,7 @@ impl Cycle {
             refusal,
         );
         let body = RequestBody::new(Framing::None, 0);
-        let mut cycle = Cycle::new(exchange, body, &wanted);
+        let mut cycle = Cycle::new(exchange, body, &cycle_options);
         cycle.send(&mut response, connection);
         cycle
     }

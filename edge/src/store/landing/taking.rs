@@ -1,4 +1,5 @@
-//! Taking bytes in: from frames, straight from the wire, and as whole pages from a volume.
+//! How a landing adds bytes: copied from frames, received directly into pages, or as whole pages
+//! from a volume.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -15,17 +16,18 @@ use crate::store::pages::{Lacking, ToFill};
 use crate::store::pass_through::WINDOW;
 use crate::sys::buffer::Buffer;
 
-/// Bytes that an object takes more, in a block or as a whole.
+/// A change of an object's weight, in a block or as a whole.
 type Weight = (Option<Range<u64>>, i64);
 
 impl Landing {
-    /// Takes bytes in; waits only where the store has no room, the object can't be had again, and
-    /// the readers are behind. `now_us` as for `Store::arrange`.
+    /// Adds bytes. Waits only if the store has no room, the object can't be fetched again, and the
+    /// readers are behind. `now_us` as for `Store::arrange`.
     ///
     /// # Errors
-    /// Nobody reads what can't be kept, or there is no room for what was not reserved.
+    /// The bytes can't be stored and have no reader, or there is no room for bytes that were not
+    /// reserved.
     pub async fn write(&mut self, bytes: &[u8], now_us: u64) -> Result<Progress, Abandoned> {
-        self.birth = None; // its head is where it belongs
+        self.birth = None; // the head is in place
         let skipped = self.skip.min(bytes.len() as u64);
         self.skip -= skipped;
         let mut bytes = &bytes[skipped as usize..];
@@ -55,9 +57,9 @@ impl Landing {
         }
     }
 
-    /// Has `fill` put the next bytes straight into the object's memory, as many as it has and as
-    /// there is room for in one page. `None` where there is no such room just now: `write` makes
-    /// some. Then what `fill` gave, and how far the flight is if bytes came.
+    /// Lets `fill` put the next bytes directly into the object's memory, at most up to the end of a
+    /// page. `None` if there is no room at the moment; `write` makes room. Otherwise what `fill`
+    /// returned, and the progress if bytes were added.
     pub fn fill<T>(
         &mut self,
         now_us: impl FnOnce() -> u64,
@@ -74,7 +76,7 @@ impl Landing {
         if came == 0 {
             return Some((given, None));
         }
-        self.birth = None; // its head is where it belongs
+        self.birth = None; // the head is in place
         let progress = match self.published(came, now_us()) {
             Ok(()) if self.at < self.end => Ok(Progress::More),
             Ok(()) => Ok(Progress::Done),
@@ -83,7 +85,7 @@ impl Landing {
         Some((given, Some(progress)))
     }
 
-    /// The page that the next bytes belong to, if it is there, or can be had without waiting.
+    /// The page of the next bytes, if it exists or can be added without waiting.
     fn page_at_hand(&mut self) -> Option<Arc<Page>> {
         if self.skip > 0 || self.passes_through || self.end == u64::MAX || self.at >= self.end {
             return None;
@@ -106,7 +108,7 @@ impl Landing {
         Some(self.page.insert((index, page)).1.clone())
     }
 
-    /// So many bytes from `at` on are in their page: readers may have them.
+    /// Publishes this many bytes from `at`, which are in their page.
     fn published(&mut self, bytes: u64, now_us: u64) -> Result<(), Abandoned> {
         let published = self.object.publish(self.id, self.at, bytes, now_us);
         self.at += bytes;
@@ -119,11 +121,11 @@ impl Landing {
         Ok(())
     }
 
-    /// Takes whole pages in, from the page on in which it is: they become the object's without being
-    /// copied, but where there is one already.
+    /// Adds whole pages, beginning with the page that contains `at`. They become pages of the
+    /// object without a copy, unless a page exists already.
     ///
     /// # Errors
-    /// Nobody wants them any more.
+    /// The bytes are not wanted any more.
     pub(in crate::store) fn take_in(
         &mut self,
         pages: Vec<Buffer>,
@@ -147,7 +149,7 @@ impl Landing {
         taken
     }
 
-    /// Takes one page in; what that weighs, in which block, if the object has a page more by it.
+    /// Adds one page. Returns its weight and block if the object has a new page now.
     fn take_page(&mut self, buffer: Buffer, now_us: u64) -> Result<Option<Weight>, Abandoned> {
         let (index, offset) = (self.at / PAGE, (self.at % PAGE) as usize);
         let (found, end) = self.object.to_fill(self.id, index);
@@ -162,7 +164,7 @@ impl Landing {
             ToFill::There(page) => page,
             ToFill::Lacking(lacking) => {
                 let charge = self.reserved(lacking.cost).ok_or(Abandoned)?;
-                // All of it becomes the object's only where all of it was claimed.
+                // The page is used as it is only if all of it was claimed.
                 if len == lacking.capacity && offset == 0 {
                     let weight = (lacking.block, lacking.cost as i64);
                     let page = Page::filled(buffer, charge);
@@ -188,7 +190,7 @@ impl Landing {
         Ok(())
     }
 
-    /// Tells the readers of what has come: before the flight waits for more.
+    /// Wakes the readers: called before the flight waits for more bytes.
     pub fn announce(&mut self) {
         if self.unannounced > 0 {
             self.unannounced = 0;
@@ -196,7 +198,7 @@ impl Landing {
         }
     }
 
-    /// Has volumes keep what came, as soon as that is a whole block or all there is.
+    /// Queues the added bytes for volumes once they are a whole block or the end of the content.
     pub(super) fn enqueue_writes(&mut self, landed: bool) {
         let Some(block) = self.write_block else {
             return;
@@ -209,7 +211,8 @@ impl Landing {
         }
     }
 
-    /// The page to write to, a new one if need be; `None` if the claim turns out to end here.
+    /// The page to write to, which is added if necessary; `None` if the claim turns out to end
+    /// here.
     async fn page(&mut self, index: u64) -> Result<Option<Arc<Page>>, Abandoned> {
         match &self.page {
             Some((at, page)) if *at == index => return Ok(Some(page.clone())),
@@ -243,13 +246,13 @@ impl Landing {
         let page = Page::new(lacking.capacity as usize, charge);
         let (page, ours) = self.object.add_page(index, page).ok_or(Abandoned)?;
         if ours && !self.passes_through {
-            // Until this is told the block can't be evicted: the claim meets it.
+            // The block can't be evicted before this is reported, since the claim overlaps it.
             self.weigh(lacking.block, lacking.cost as i64);
         }
         Ok(page)
     }
 
-    /// Room for one page: reserved before, made now, or within the window that readers open.
+    /// Memory for one page: reserved before, charged now, or within the window behind the readers.
     async fn room(&mut self, bytes: u64) -> Result<Charge, Abandoned> {
         if let Some(charge) = self.reserved(bytes) {
             return Ok(charge);
@@ -263,14 +266,14 @@ impl Landing {
             if again {
                 return Err(Abandoned);
             }
-            // From here on the bytes only pass through: nobody may join any more.
+            // From here on bytes pass through, and no request may join.
             self.passes_through = true;
             self.store.withdraw(self.table_key, &self.object);
             self.object.begin_pass_through();
         }
         self.announce();
         poll_fn(|cx| {
-            // With the ledger full, each such flight has one page and no more.
+            // If the ledger is full, each such flight has one page only.
             let ledger = &self.store.ledger;
             let window = match ledger.used() < ledger.limit() {
                 true => WINDOW,
@@ -282,7 +285,7 @@ impl Landing {
         Ok(self.store.ledger.charge_anyway(bytes))
     }
 
-    /// The last page's bytes in memory of their size, where the page is much too large.
+    /// The last page's bytes in memory of their size, if the page is much larger.
     pub(super) fn shrunk_tail(&self) -> Option<bytes::Bytes> {
         let start = self.at.checked_sub(1)? / PAGE * PAGE;
         let used = self.at - start;

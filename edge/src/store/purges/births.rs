@@ -1,20 +1,20 @@
-//! Which fetches have numbers but no head yet: as long as there are any, rules newer than they are
-//! may be needed.
+//! Births: which fetches have a number but no head yet. While there are any, rules newer than they
+//! are may be needed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::sync::Mutex;
 
-/// A fetch's number, taken before the origin is asked. Held until its head is where rules are
-/// checked, or nowhere.
+/// A fetch's number, taken before its request is sent. Held until the head is where rules are
+/// checked, or the fetch has ended.
 #[derive(Clone)]
 pub(in crate::store) struct Birth {
     pub(in crate::store) seq: u64,
     _era: Arc<()>,
 }
 
-/// Deals out births. They are told apart by eras, not one by one: an era is over when none of its
+/// Hands out births. Eras distinguish them, not single numbers: an era is over when none of its
 /// births is held any more.
 pub(in crate::store) struct Births {
     era: Mutex<Arc<()>>,
@@ -24,7 +24,7 @@ pub(in crate::store) struct Births {
 pub(in crate::store) struct Era(Arc<()>);
 
 impl Birth {
-    /// The same with an earlier number: its fetch is over, and was not counted before.
+    /// The same birth with an earlier number, for a fetch that is over and was not counted.
     pub(in crate::store) fn at(self, seq: u64) -> Birth {
         Birth { seq, ..self }
     }
@@ -45,8 +45,8 @@ impl Births {
         }
     }
 
-    /// Begins a new era. What is born in it has a greater number than any rule that `latest` had
-    /// seen published.
+    /// Begins a new era. Births in it have greater numbers than any rule that was published in
+    /// `latest` before.
     pub(in crate::store) fn turn(&self, latest: &AtomicU64) -> (u64, Era) {
         let mut era = self.era.lock();
         let latest = latest.load(Ordering::Acquire);
@@ -55,7 +55,7 @@ impl Births {
 }
 
 impl Era {
-    /// Whether all that was born in it, or before, has a head or ended.
+    /// Whether all births of this era and earlier ones have a head or have ended.
     pub(in crate::store) fn is_over(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }

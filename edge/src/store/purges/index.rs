@@ -1,4 +1,4 @@
-//! The rules in force, so that checking one object does not depend on their number.
+//! An index of the rules in force, so that checking an object does not depend on their number.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
@@ -8,50 +8,50 @@ use super::super::ledger::Charge;
 use super::super::table_key::AlreadyHashed;
 use super::rule::{Full, RULES_MAX, Rule, TEXT_MAX};
 
-/// Bytes of all prefixes together.
+/// Total length of all prefixes in bytes.
 const TEXTS_MAX: usize = 8 << 20;
-/// What a rule takes beside its text: rows of tables that may be half empty.
+/// Bytes of a rule in addition to its text: rows of tables that may be half empty.
 const RULE_BYTES: usize = 128;
 
 type Hashed<K> = HashMap<K, Mark, BuildHasherDefault<AlreadyHashed>>;
 
-/// Everything but the rules is found by what it is; no rule is older than an `All` of its kind
-/// that makes it needless.
+/// Rules are found by what they cover. No rule is older than a rule for everything that makes it
+/// unnecessary.
 pub(super) struct Index {
     all: Mark,
     resources: Hashed<u128>,
     tags: Hashed<u64>,
-    /// The newest rule about any tag that takes out what it covers.
+    /// The newest hard rule for any tag.
     newest_tag: u64,
     prefixes: BTreeMap<Box<[u8]>, Mark>,
     texts: usize,
     charge: Charge,
 }
 
-/// The newest rules about one thing; numbers are 0 where there is none.
+/// The newest rules for one resource, prefix or tag; 0 if there is none.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Mark {
     hard: u64,
     soft: u64,
-    /// The time of the soft one.
+    /// The time of the newest soft rule.
     soft_ms: u64,
 }
 
-/// What was found about one object.
+/// What the rules say about one object.
 pub(super) struct Covered {
-    /// It is to be taken out.
+    /// Whether a rule removes the object.
     pub(super) hard: bool,
-    /// Since when it is stale, Unix ms.
+    /// Since when the object is stale, in Unix milliseconds.
     pub(super) stale_at_ms: Option<u64>,
-    /// The newest rule that says so; 0 for none.
+    /// The newest rule that makes the object stale; 0 for none.
     pub(super) soft: u64,
-    /// The newest rule that takes it out; 0 for none.
+    /// The newest rule that removes the object; 0 for none.
     pub(super) hardest: u64,
     born: u64,
     head_born: u64,
 }
 
-/// Rules taken out; to be dropped when no lock is held.
+/// Rules taken out, to be dropped after unlocking.
 pub(super) struct Dropped {
     _resources: Hashed<u128>,
     _tags: Hashed<u64>,
@@ -71,7 +71,7 @@ impl Mark {
         }
     }
 
-    /// Forgets rules up to this number; whether any is left.
+    /// Drops rules up to this number. Returns whether any is left.
     fn forget(&mut self, upto: u64) -> bool {
         if self.hard <= upto {
             self.hard = 0;
@@ -88,7 +88,7 @@ impl Mark {
 }
 
 impl Covered {
-    /// Of an object born at this number, whose head was born at that.
+    /// For an object born at this number, whose head was born at that one.
     pub(super) fn nothing(born: u64, head_born: u64) -> Covered {
         Covered {
             hard: false,
@@ -104,7 +104,7 @@ impl Covered {
         self.by_since(mark, self.born);
     }
 
-    /// By a rule about what it is since this number.
+    /// Applies a rule to what the object has been since this number.
     fn by_since(&mut self, mark: &Mark, since: u64) {
         if mark.hard > since {
             self.hard = true;
@@ -136,10 +136,10 @@ impl Index {
         self.resources.len() + self.tags.len() + self.prefixes.len() + all
     }
 
-    /// Sees that there is room for a rule; what becomes needless with it is given back.
+    /// Makes room for a rule. Returns the rules that it makes unnecessary.
     pub(super) fn make_room(&mut self, rule: &Rule, soft: bool) -> Result<Option<Dropped>, Full> {
         let known = match rule {
-            // Every older rule covers only what this one covers.
+            // Each older rule covers only a part of what this one covers.
             Rule::All => return Ok((!soft).then(|| self.clear())),
             Rule::Resource(resource) => self.resources.contains_key(resource),
             Rule::Tag(tag) => self.tags.contains_key(tag),
@@ -213,7 +213,7 @@ impl Index {
         }
     }
 
-    /// The ledger holds what the rules take.
+    /// Adjusts the charge on the ledger to the rules.
     fn recharge(&mut self) {
         let rules = self.resources.len() + self.tags.len() + self.prefixes.len();
         let bytes = (rules * RULE_BYTES + self.texts) as u64;
@@ -224,7 +224,8 @@ impl Index {
         }
     }
 
-    /// All rules, with their numbers; of soft ones since when what they cover is stale (Unix ms).
+    /// All rules with their numbers; for soft rules also the time since which responses are stale
+    /// (Unix ms).
     pub(super) fn rules(&self) -> Vec<(Rule, u64, Option<u64>)> {
         let resources = self.resources.iter();
         let tags = self.tags.iter();
@@ -259,7 +260,7 @@ impl Index {
         }
     }
 
-    /// The newest rule about any tag.
+    /// The newest rule for any tag.
     pub(super) fn newest_tag(&self) -> Mark {
         Mark {
             hard: self.newest_tag,
@@ -267,7 +268,8 @@ impl Index {
         }
     }
 
-    /// The tags of a head that was born at this number: earlier rules were about other heads.
+    /// Applies the rules for the tags of a head born at this number. Earlier rules applied to
+    /// earlier heads.
     pub(super) fn tags(&self, tags: &[u64], since: u64, covered: &mut Covered) {
         if self.tags.is_empty() {
             return;
@@ -277,8 +279,8 @@ impl Index {
         }
     }
 
-    /// All rules that this text begins with: from the longest on, each found by one search. Where
-    /// the search meets another text, none is longer than what the two have in common.
+    /// Applies all rules whose prefix the text begins with, from the longest on, each found by one
+    /// search. If a search finds another text, no rule is longer than the common beginning of both.
     pub(super) fn prefixes(&self, text: &[u8], covered: &mut Covered) {
         let mut rest = text;
         loop {

@@ -1,12 +1,12 @@
-//! Going through the store behind purges: objects that nobody looks up are checked here, a few for
-//! each lock; rules that nothing can need any more are dropped.
+//! The sweep through the store after purges: it checks objects that are not looked up, a few per
+//! lock, and drops rules that are not needed any more.
 
 use std::sync::atomic::Ordering;
 
 use super::rules::Round;
 use crate::store::object_store::Store;
 
-/// Objects looked at while one lock is held.
+/// Objects checked while one lock is held.
 const AT_ONCE: usize = 64;
 
 /// What is left to do.
@@ -14,25 +14,25 @@ const AT_ONCE: usize = 64;
 pub enum Swept {
     /// Nothing: no rule is in force, and there are no volumes.
     Idle,
-    /// The round goes on.
+    /// The sweep is in progress.
     More,
-    /// Fetches that began before a purge have not come to a head yet.
+    /// The sweep waits for fetches that began before a purge and have no head yet.
     Waiting,
-    /// Nothing in memory; volumes are looked at now and then.
+    /// Nothing in memory; volumes are checked from time to time.
     Later,
 }
 
 impl Store {
-    /// Goes on through the store, past so many places in it: takes out what purges cover, marks
-    /// what they make stale, and at a round's end drops the rules that it was made for. No lock of
-    /// the table is held for more than a few objects.
+    /// Continues the sweep over this many table ids: removes objects that purges cover, marks those
+    /// that soft purges make stale, and at the end drops the rules that the sweep began with. No
+    /// lock of the table is held for more than a few objects.
     pub fn sweep(&self, places: usize) -> Swept {
         let purges = &self.purges;
         let mut round = purges.round.lock();
         let now = match &mut *round {
             Some(now) => now,
             None if purges.index.read().len() == 0 => return self.swept(),
-            // What is left is for what volumes have.
+            // The remaining rules are needed for records on volumes.
             None if purges.swept.load(Ordering::Relaxed) >= self.purged_upto() => {
                 self.drop_rules();
                 return self.swept();
@@ -69,12 +69,12 @@ impl Store {
         if !now.era.is_over() {
             return Swept::Waiting;
         }
-        // What has come since is to be met, too.
+        // Objects that were opened meanwhile are checked in another walk.
         (now.sure, now.shard, now.id) = (true, 0, 0);
         Swept::More
     }
 
-    /// There is nothing to do for what is in memory.
+    /// Nothing is left to do in memory.
     fn swept(&self) -> Swept {
         match self.volumes() {
             None => Swept::Idle,
@@ -82,7 +82,7 @@ impl Store {
         }
     }
 
-    /// Drops the rules that nothing in memory needs, nor anything on volumes.
+    /// Drops the rules that nothing in memory or on volumes needs.
     fn drop_rules(&self) {
         let swept = self.purges.swept.load(Ordering::Relaxed);
         let upto = swept.min(self.oldest_on_disk().saturating_sub(1));
@@ -91,7 +91,7 @@ impl Store {
         self.drop_logged(upto);
     }
 
-    /// Checks the objects of some ids of a shard; whether there are ids behind them.
+    /// Checks the objects with some ids of a shard. Returns whether there are further ids.
     fn sweep_some(&self, shard: usize, from: usize) -> bool {
         let mut shard = self.shards[shard].lock();
         let open = |object: &_| !self.purges.is_settled(object);

@@ -1,4 +1,4 @@
-//! Purges against a model that keeps every rule and asks all of them.
+//! Purges compared with a model that keeps every rule and checks all of them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::super::tests::{begin, content, head, launch, now, store, table_key};
 use super::super::{Landing, Seen};
 use super::*;
 
-/// A complete object without content, with these tags, filed under this key text.
+/// A complete object without content, with these tags and this key text.
 fn filed(store: &Arc<Store>, primary: u128, key: &str, tags: &[u64]) -> Arc<Object> {
     let landing = flying(store, primary, key);
     opened(store, landing, tags)
@@ -27,7 +27,7 @@ fn flying(store: &Arc<Store>, primary: u128, key: &str) -> Landing {
     landings.pop().expect("a claim")
 }
 
-/// The flight's response came, and ended.
+/// Opens and completes the flight's object.
 fn opened(store: &Arc<Store>, mut landing: Landing, tags: &[u64]) -> Arc<Object> {
     landing.accept(0..0, 0).expect("nothing is claimed");
     let head = Arc::new(tagged(landing.born_seq(), tags));
@@ -65,7 +65,7 @@ fn prefix(text: &str) -> Rule {
     Rule::Prefix(text.as_bytes().into())
 }
 
-/// Sweeps until nothing is left to do, or fetches are waited for.
+/// Sweeps until no work is left, or fetches must be waited for.
 fn sweep(store: &Arc<Store>) -> Swept {
     (0..10_000)
         .map(|_| store.sweep(64))
@@ -78,7 +78,7 @@ fn checks(store: &Arc<Store>) -> u64 {
 }
 
 #[test]
-fn each_rule_takes_out_what_it_covers_and_nothing_else() {
+fn each_rule_removes_only_objects_that_it_covers() {
     let rules = [
         (Rule::Resource(1), vec![1]),
         (prefix("/a/"), vec![1, 2]),
@@ -105,7 +105,7 @@ fn each_rule_takes_out_what_it_covers_and_nothing_else() {
                 };
                 assert_eq!(until, expected, "{rule:?} {soft} {primary}");
             }
-            // What comes later is not covered.
+            // Later objects are not covered.
             filed(&store, 1, "/a/x", &[7]);
             assert_eq!(
                 find(&store, 1).as_deref().and_then(fresh_until),
@@ -135,7 +135,7 @@ fn a_purge_touches_no_object_and_each_is_checked_once() {
 }
 
 #[test]
-fn what_is_being_fetched_is_not_joined_after_a_purge() {
+fn a_running_fetch_is_not_joined_after_a_purge() {
     let store = store(1 << 20);
     for soft in [false, true] {
         let landing = launch(&store, 1).expect("room");
@@ -153,13 +153,13 @@ fn what_is_being_fetched_is_not_joined_after_a_purge() {
 }
 
 #[test]
-fn a_flight_from_before_a_purge_brings_nothing_back() {
+fn a_flight_from_before_a_purge_restores_nothing() {
     let store = store(1 << 20);
     let landing = flying(&store, 1, "/");
     let soft = flying(&store, 2, "/");
     purge(&store, &Rule::Tag(7));
     store.purge(&Rule::Tag(8), true, 50).expect("room");
-    // Nobody knows yet that they have these tags.
+    // The objects' tags are not known yet.
     assert!(find(&store, 1).is_some() && find(&store, 2).is_some());
     opened(&store, landing, &[7]);
     opened(&store, soft, &[8]);
@@ -168,7 +168,7 @@ fn a_flight_from_before_a_purge_brings_nothing_back() {
 }
 
 #[test]
-fn another_version_is_as_old_as_the_fetch_that_found_it() {
+fn another_version_is_as_old_as_the_fetch_that_received_it() {
     let store = store(1 << 20);
     let landing = flying(&store, 1, "/");
     let old = landing.object().clone();
@@ -187,7 +187,7 @@ fn another_version_is_as_old_as_the_fetch_that_found_it() {
 }
 
 #[test]
-fn a_confirmed_head_hides_no_purge_and_outlives_no_earlier_one() {
+fn a_validated_head_neither_hides_nor_survives_a_purge() {
     let renewed_when =
         |settled, rule: &Rule, soft, validated: bool, before: &[u64], after: &[u64]| {
             let store = store(1 << 20);
@@ -195,7 +195,7 @@ fn a_confirmed_head_hides_no_purge_and_outlives_no_earlier_one() {
             let early = store.birth();
             store.purge(rule, soft, 50).expect("room");
             if settled {
-                // Someone looks it up meanwhile: by the tags it has it is checked up to here.
+                // A lookup meanwhile checks the object by its present tags.
                 find(&store, 1);
             }
             let birth = if validated { store.birth() } else { early };
@@ -214,14 +214,14 @@ fn a_confirmed_head_hides_no_purge_and_outlives_no_earlier_one() {
         until
     };
     let fresh = Some(u64::MAX);
-    // The purge was about the tags it had, or about those it turned out to have.
+    // The purge was about the old or the new tags.
     for (before, after) in [([7], [8]), ([8], [7])] {
         assert_eq!(renewed(Rule::Tag(7), false, false, &before, &after), None);
         assert_eq!(
             renewed(Rule::Tag(7), true, false, &before, &after),
             Some(50)
         );
-        // Confirmed since, it is fresh again.
+        // Validated after the purge, the object is fresh again.
         assert_eq!(renewed(Rule::Tag(7), true, true, &before, &after), fresh);
     }
     assert_eq!(renewed(Rule::Tag(7), false, true, &[7], &[7]), None);
@@ -232,7 +232,7 @@ fn a_confirmed_head_hides_no_purge_and_outlives_no_earlier_one() {
 }
 
 #[test]
-fn an_object_whose_bytes_are_read_goes_from_the_table_only() {
+fn a_purged_object_stays_available_to_its_readers() {
     let store = store(1 << 20);
     let mut landing = begin(&store, 1, Some(100)).expect("room");
     assert!(now(landing.write(&content(0, 100), 0)).is_ready());
@@ -247,7 +247,7 @@ fn an_object_whose_bytes_are_read_goes_from_the_table_only() {
 }
 
 #[test]
-fn variants_that_are_covered_are_not_counted() {
+fn purged_variants_are_not_counted() {
     let store = store(1 << 20);
     filed(&store, 1, "/", &[7]);
     let second = store.create(b"/").expect("room");
@@ -276,7 +276,7 @@ fn rules_are_bounded_and_everything_can_always_be_purged() {
     assert!(store.ledger.used() > RULES_MAX as u64 * 40);
     assert_eq!(store.purge(&Rule::Tag(u64::MAX), false, 0), Err(Full));
     assert_eq!(store.purge(&Rule::Resource(1), false, 0), Err(Full));
-    // What is purged again takes no more.
+    // A repeated purge uses no more memory.
     purge(&store, &Rule::Tag(1));
     assert_eq!(sweep(&store), Swept::Waiting);
     store.purge(&Rule::All, true, 0).expect("everything goes");
@@ -303,7 +303,7 @@ fn rules_are_bounded_and_everything_can_always_be_purged() {
 }
 
 #[test]
-fn nobody_is_told_to_wait_for_a_validation_from_before_a_purge() {
+fn no_request_waits_for_a_validation_from_before_a_purge() {
     let store = store(1 << 20);
     let object = filed(&store, 1, "/", &[7]);
     let validate = || {
@@ -323,7 +323,7 @@ fn nobody_is_told_to_wait_for_a_validation_from_before_a_purge() {
 }
 
 #[test]
-fn a_response_asked_for_before_a_purge_is_not_stored_after_it() {
+fn a_response_requested_before_a_purge_is_not_stored_after_it() {
     let store = store(1 << 20);
     let moment = store.moment();
     let object = store
@@ -338,11 +338,11 @@ fn a_response_asked_for_before_a_purge_is_not_stored_after_it() {
 }
 
 #[test]
-fn a_purge_wakes_who_sweeps() {
+fn a_purge_wakes_the_sweeping_thread() {
     let store = store(1 << 20);
     store.set_sweeper(std::thread::current());
     purge(&store, &Rule::All);
-    // It would wait for ever, had nobody woken it.
+    // Without a wake-up this would wait forever.
     std::thread::park();
     assert_eq!(store.sweep(1), Swept::More);
 }
@@ -389,21 +389,21 @@ fn rule_of(kind: u8, of: u8) -> Rule {
     }
 }
 
-/// An object as the model knows it.
+/// An object in the model.
 struct Known {
     object: Arc<Object>,
     born: u64,
     head_born: u64,
-    /// All tags it had: after which number and up to which.
+    /// All tags that it has had, each with the range of numbers.
     tags: Vec<(u64, Range<u64>)>,
-    /// A sweep may have met it while it was to be taken out.
+    /// Whether a sweep may have removed it.
     may_be_out: bool,
     is_out: bool,
     landing: Option<(Landing, u8)>,
 }
 
 impl Known {
-    /// Whether it is to be taken out, and whether it is stale.
+    /// Whether the object must be removed, and whether it is stale.
     fn fate(&self, key: u8, rules: &[(u64, Rule, bool)]) -> (bool, bool) {
         let by = |soft: bool, born: u64| {
             rules.iter().any(|(number, rule, is_soft)| {
@@ -417,7 +417,7 @@ impl Known {
         )
     }
 
-    /// A rule covers it by what it is: a tag, if it had it then or has it now.
+    /// Whether a rule names the object: by its key, or by a tag that it had then or has now.
     fn is_named_by(&self, key: u8, rule: &Rule, number: u64) -> bool {
         match rule {
             Rule::Resource(resource) => *resource == u128::from(key),
@@ -433,7 +433,7 @@ impl Known {
 
 proptest! {
     #[test]
-    fn they_do_what_asking_every_rule_would_do(steps in prop::collection::vec(a_step(), 1..80)) {
+    fn purges_act_like_a_check_of_every_rule(steps in prop::collection::vec(a_step(), 1..80)) {
         let store = store(16 << 20);
         let mut rules: Vec<(u64, Rule, bool)> = Vec::new();
         let mut known: BTreeMap<u8, Known> = BTreeMap::new();
@@ -511,7 +511,7 @@ proptest! {
                 }
             }
         }
-        // When all has come to an end, nothing is left of the rules, and only what they cover went.
+        // When all fetches have ended, no rule is left, and only covered objects have been removed.
         for known in known.values_mut() {
             known.landing = None;
         }

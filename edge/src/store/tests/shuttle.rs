@@ -1,6 +1,7 @@
 //! The object under every schedule that shuttle tries: `cargo test -p sluice --features shuttle store::tests::shuttle`.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 
 use shuttle::future::block_on;
 use shuttle::rand::Rng;

@@ -3,10 +3,7 @@
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
-use std::path::Path;
 use std::sync::Arc;
-
-use super::real::Real;
 
 /// How to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,20 +61,6 @@ pub struct Opened {
     pub fresh: bool,
     /// Whether it is a block device.
     pub is_block: bool,
-}
-
-/// Opens and locks a regular file or a block device, creating a file if there is none. The content
-/// is not changed.
-///
-/// # Errors
-/// The path is something else, another process uses it, or the system failed.
-pub fn open(path: &Path) -> Result<Opened, OpenError> {
-    let (real, fresh, is_block) = Real::open(path)?;
-    Ok(Opened {
-        device: Arc::new(real),
-        fresh,
-        is_block,
-    })
 }
 
 /// Why a device can't be used. Each message names the path and a remedy.

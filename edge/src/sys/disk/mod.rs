@@ -11,9 +11,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+
+use device::{OpenError, Opened};
+use real::Real;
 
 /// Reads a text file of at most `bytes_max` bytes.
 ///
@@ -50,6 +54,20 @@ pub fn open_append(path: &Path) -> io::Result<File> {
     let flags = rustix::fs::fcntl_getfl(&file)?;
     rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
     Ok(file)
+}
+
+/// Opens and locks a regular file or a block device, creating a file if there is none. The content
+/// is not changed.
+///
+/// # Errors
+/// The path is something else, another process uses it, or the system failed.
+pub fn open_device(path: &Path) -> Result<Opened, OpenError> {
+    let (real, fresh, is_block) = Real::open(path)?;
+    Ok(Opened {
+        device: Arc::new(real),
+        fresh,
+        is_block,
+    })
 }
 
 /// Checks that a file can be opened for reading.

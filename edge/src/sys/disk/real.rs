@@ -389,7 +389,7 @@ fn write_all(file: &File, at: u64, from: &[&[u8]]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::device::open;
+    use super::super::open_device as open;
     use super::*;
 
     fn read(device: &dyn Device, at: u64, length: usize, how: How) -> io::Result<Vec<u8>> {

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_never_takes_more_than_its_size_and_little_less() {
+    fn a_volume_uses_at_most_its_size_and_nearly_all_of_it() {
         for size in [16 * MIB, 17 * MIB + 5, 100 * MIB, 4 << 30, SIZE_MAX] {
             let geometry = Geometry::of(size, 0).expect("a size that does");
             assert!(geometry.size() <= size);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn small_volumes_have_segments_that_blocks_fit_into() {
+    fn blocks_fit_into_the_segments_of_small_volumes() {
         for (size, segment) in [
             (16, 1),
             (17, 2),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_do_not_do_are_refused() {
+    fn unusable_sizes_are_refused() {
         assert!(Geometry::of(16 * MIB - 1, 0).is_err());
         assert!(Geometry::of(SIZE_MAX + 1, 0).is_err());
         assert!(Geometry::of(64 * MIB, 8 * MIB).is_err(), "seven segments");

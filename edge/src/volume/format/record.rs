@@ -268,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(code in 1u8..=5, meta in 0u32..5000, data in 0u32..900_000,
+        fn an_encoded_header_is_decoded(code in 1u8..=5, meta in 0u32..5000, data in 0u32..900_000,
                                    numbers: (u64, u128, u32), lap: u64, bit: prop::sample::Index) {
             let written = header(Mark::from_code(code).expect("a mark"), meta, data, numbers);
             let salt = Salt::of(numbers.1);
@@ -290,7 +290,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_else_is_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..200), ours: bool) {
+        fn arbitrary_bytes_do_not_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), ours: bool) {
             if ours && bytes.len() >= 16 {
                 put(&mut bytes, 0, &MAGIC.to_le_bytes());
                 put(&mut bytes, 8, &7u64.to_le_bytes());
@@ -299,7 +299,7 @@ mod tests {
         }
 
         #[test]
-        fn parts_follow_one_another(at in 0u64..10_000, meta in 0u32..100_000, data in 0u32..1_000_000) {
+        fn the_parts_of_a_record_are_in_order(at in 0u64..10_000, meta in 0u32..100_000, data in 0u32..1_000_000) {
             let at = at * UNIT;
             let layout = Layout::of(at, meta, data);
             prop_assert!(layout.at < layout.crcs && layout.crcs <= layout.meta && layout.meta <= layout.data);

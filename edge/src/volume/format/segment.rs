@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_entry_is_read_as_it_was_written(code in 1u8..=5, offset in 64u32..10_000, length in 1u32..3000,
+        fn an_encoded_entry_is_decoded(code in 1u8..=5, offset in 64u32..10_000, length in 1u32..3000,
                                               numbers: (u64, u128, u32), born_seq: u64) {
             let mark = Mark::from_code(code).expect("a mark");
             let written = Entry {
@@ -210,7 +210,7 @@ mod tests {
         }
 
         #[test]
-        fn ends_are_read_as_they_were_written(lap in 0..NUMBER_MAX, seq in 0..NUMBER_MAX, segment: u32, bit in 0usize..FOOTER_LENGTH * 8) {
+        fn encoded_opening_and_footer_are_decoded(lap in 0..NUMBER_MAX, seq in 0..NUMBER_MAX, segment: u32, bit in 0usize..FOOTER_LENGTH * 8) {
             let salt = Salt::of(u128::from(lap) << 3);
             let opening = Opening { segment, lap, first_seq: seq };
             prop_assert_eq!(Opening::decode(&opening.encode(salt), salt), Some(opening));
@@ -223,7 +223,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_else_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..400), end: u32) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), end: u32) {
             prop_assert_eq!(Opening::decode(&bytes, Salt::of(1)), None);
             prop_assert_eq!(Footer::decode(&bytes, Salt::of(1), SEGMENT), None);
             for entry in entries(&bytes, end).flatten() {
@@ -232,7 +232,7 @@ mod tests {
         }
 
         #[test]
-        fn a_footer_whose_numbers_can_not_be_is_none(end: u32, count: u32) {
+        fn an_impossible_footer_is_refused(end: u32, count: u32) {
             let footer = Footer { lap: 1, end, count, table_crc: 1 };
             if let Some(footer) = Footer::decode(&footer.encode(Salt::of(1)), Salt::of(1), SEGMENT) {
                 let table = Footer::table_place(u64::from(footer.count), SEGMENT).expect("it fits");

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newer_valid_one_counts() {
+    fn the_newer_valid_copy_is_used() {
         let old = sample();
         let new = Superblock {
             generation: 4,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_told_apart_from_damage() {
+    fn another_version_is_distinguished_from_damage() {
         let mut other = sample().encode();
         for version in [1, VERSION + 1] {
             put(&mut other, 8, &version.to_le_bytes());
@@ -210,20 +210,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(generation in 0..=super::super::NUMBER_MAX, uuid: u128, lap in 1..=super::super::NUMBER_MAX, clean: bool, made_s: u64) {
+        fn an_encoded_superblock_is_decoded(generation in 0..=super::super::NUMBER_MAX, uuid: u128, lap in 1..=super::super::NUMBER_MAX, clean: bool, made_s: u64) {
             let written = Superblock { generation, uuid, lap, clean, made_s, ..sample() };
             prop_assert_eq!(Superblock::decode(&written.encode()), Ok(written));
         }
 
         #[test]
-        fn any_bit_flipped_is_noticed(bit in 0usize..LENGTH * 8) {
+        fn any_flipped_bit_is_detected(bit in 0usize..LENGTH * 8) {
             let mut block = sample().encode();
             block[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(Superblock::decode(&block).is_err());
         }
 
         #[test]
-        fn anything_else_is_survived(mut block in proptest::collection::vec(any::<u8>(), 0..300), ours: bool) {
+        fn arbitrary_bytes_do_not_panic(mut block in proptest::collection::vec(any::<u8>(), 0..300), ours: bool) {
             if ours && block.len() >= 12 {
                 put(&mut block, 0, MAGIC);
                 put(&mut block, 8, &VERSION.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The index against a map, and its memory.
+//! Tests of the index: comparison with a map, and memory use.
 
 use std::collections::HashMap;
 
@@ -118,7 +118,7 @@ fn apply(index: &Index, step: &Step) {
 
 proptest! {
     #[test]
-    fn it_does_what_a_map_does(steps in steps()) {
+    fn the_index_acts_like_a_map(steps in steps()) {
         let (index, mut model) = (Index::new(3), Model::default());
         for step in &steps {
             apply(&index, step);
@@ -146,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn a_place_comes_back_from_its_bits(s in 0..65536u64, o in 0..1u64 << 20, l in 0..1u64 << 20) {
+    fn a_location_is_decoded_from_its_bits(s in 0..65536u64, o in 0..1u64 << 20, l in 0..1u64 << 20) {
         let place = place(s, o * 64, l * 64);
         let mut packed = Packed::new(place, 15, Kind::Head);
         packed.set_used(true);
@@ -158,7 +158,7 @@ proptest! {
 }
 
 #[test]
-fn no_place_outside_of_a_segment() {
+fn locations_outside_a_segment_are_refused() {
     assert!(RecordLocation::new(1 << 16, 0, 64).is_none());
     assert!(RecordLocation::new(0, 64 << 20, 64).is_none());
     assert!(RecordLocation::new(0, 0, 64 << 20).is_none());
@@ -166,8 +166,8 @@ fn no_place_outside_of_a_segment() {
     assert_eq!(place(0, 64, 65).length(), 128);
 }
 
-/// Bytes held for each of so many records, at the worst moment of getting there: with each
-/// table that is replaced still there.
+/// Maximum number of bytes per record while an index grows to this many records, including tables
+/// that are being replaced.
 fn worst(records: u64) -> f64 {
     let index = Index::new(16);
     let mut worst = 0.0f64;
@@ -177,7 +177,7 @@ fn worst(records: u64) -> f64 {
         let size = || index.shard(hash).lock().entries.allocation_size();
         let before = size();
         index.insert(&id, place(0, 0, 64), 0);
-        // Small indexes cost what they cost: the shards themselves are the most of them.
+        // In small indexes the shards themselves use most of the memory.
         if size() != before && n > records / 4 {
             worst = worst.max((index.memory() + before) as f64 / n as f64);
         }
@@ -231,11 +231,11 @@ fn churn_does_not_make_tables_grow() {
 }
 
 #[test]
-fn entries_that_nobody_read_for_long_are_found() {
+fn inactive_entries_are_found() {
     let index = Index::new(16);
     let at = |n: u64| place(0, n * 64, 64);
     for n in 0..10_000 {
-        // Two caches; every tenth entry was written later, or read.
+        // Two caches; every tenth entry is newer or has been read.
         let id = id(n % 2, u128::from(n), 0, Kind::Head);
         index.insert(&id, at(n), if n % 10 == 0 { 50 } else { 0 });
         if n % 10 == 1 {
@@ -261,7 +261,7 @@ fn entries_that_nobody_read_for_long_are_found() {
 }
 
 #[test]
-fn what_is_found_is_of_the_lap_of_its_segment() {
+fn a_found_record_has_the_lap_of_its_segment() {
     let index = Index::new(4);
     let id = id(1, 2, 3 << 32 | 4, Kind::Block);
     index.set_lap(3, 7);
@@ -282,7 +282,7 @@ fn what_is_found_is_of_the_lap_of_its_segment() {
 }
 
 #[test]
-fn what_was_lost_is_remembered_until_the_log_has_something_newer() {
+fn a_lost_record_is_remembered_until_the_log_has_a_newer_one() {
     let index = Index::new(3);
     let at = place(0, 0, 64);
     let lose = |key: u128| {
@@ -291,7 +291,7 @@ fn what_was_lost_is_remembered_until_the_log_has_something_newer() {
         assert!(index.lose(index.key(&id), at));
         id
     };
-    // One after the other, there may be any number.
+    // Any number of records may be lost one after the other.
     for key in 0..LOST_MAX as u128 + 5 {
         let id = lose(key);
         assert!(index.is_lost(&id));
@@ -301,7 +301,7 @@ fn what_was_lost_is_remembered_until_the_log_has_something_newer() {
         }
         assert!(!index.is_lost(&id));
     }
-    // At once, there may not.
+    // At the same time, only this many.
     for key in 0..=LOST_MAX as u128 {
         lose(key);
     }

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_is_free_when_its_last_reader_is_done() {
+    fn a_segment_is_free_after_its_last_reader() {
         let pins = Pins::new(2);
         let (a, b) = (pins.pin(1).expect("a segment"), pins.pin(1));
         assert!(pins.pin(2).is_none());

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_queue_is_bounded_and_a_panic_does_not_stop_it() {
+    fn the_queue_is_bounded_and_a_panic_does_not_stop_the_pool() {
         let pool = Pool::start("test", 1).expect("a thread");
         assert!(pool.submit(Box::new(|| panic!("a bug in a read"))));
         let (begin, begun) = mpsc::channel();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_dropped_with_it() {
+    fn queued_jobs_are_dropped_with_the_pool() {
         let pool = Pool::start("test", 1).expect("a thread");
         let (begin, begun) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();

@@ -1,4 +1,5 @@
-//! Reads of a simulated device: what is at hand, what waits, what is damaged, what is over.
+//! Reads of a simulated device: from the page cache, by threads, of damaged and of overwritten
+//! records.
 
 use std::future::Future;
 use std::sync::atomic::AtomicUsize;
@@ -56,7 +57,7 @@ impl Rig {
         }
     }
 
-    /// Writes a record, and has the index know it.
+    /// Writes a record and adds it to the index.
     fn put(&self, id: &Id, offset: u64, meta: &[u8], data: &[u8]) -> Found {
         let source = &self.reader.source;
         let seq = 5;
@@ -89,7 +90,7 @@ impl Rig {
         self.reader.index.find(id).expect("it was put in")
     }
 
-    /// Where a record's first byte is on the device.
+    /// Offset of a record's first byte on the device.
     fn at(&self, found: &Found) -> u64 {
         let segment = self.reader.source.geometry.segment_place(SEGMENT);
         segment + u64::from(found.offset)
@@ -138,7 +139,7 @@ fn bytes(length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// One for each of these pages of so many bytes, the last one just large enough.
+/// One buffer for each of these pages; the last one has the size of the remaining data.
 fn buffers(data: usize, pages: std::ops::Range<usize>) -> Vec<Buffer> {
     let page = PAGE as usize;
     pages
@@ -155,7 +156,7 @@ fn at_hand() -> impl Strategy<Value = AtHand> {
     ]
 }
 
-/// A record's place, the lengths of its meta and data, and which pages of it are read.
+/// A record's offset, the lengths of its metadata and data, and the pages to read.
 fn records() -> impl Strategy<Value = (u64, usize, usize, std::ops::Range<usize>)> {
     let lengths = (
         64..200u64,
@@ -174,7 +175,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_pages_come_as_they_were_written((offset, meta, data, pages) in records(), at_hand in at_hand()) {
+    fn pages_are_read_as_written((offset, meta, data, pages) in records(), at_hand in at_hand()) {
         let (rig, id) = (Rig::new(LONG), id(Kind::Block));
         let content = bytes(data);
         let found = rig.put(&id, offset, &bytes(meta), &content);
@@ -193,7 +194,7 @@ proptest! {
     }
 
     #[test]
-    fn a_head_comes_with_its_data((offset, meta, data, _) in records(), at_hand in at_hand()) {
+    fn a_head_is_read_with_its_data((offset, meta, data, _) in records(), at_hand in at_hand()) {
         let (rig, id) = (Rig::new(LONG), id(Kind::Head));
         let (meta, data) = (bytes(meta), bytes(data));
         let found = rig.put(&id, offset, &meta, &data);
@@ -239,7 +240,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_in_memory_takes_one_read_for_each_256_kib() {
+fn cached_pages_take_one_read_per_256_kib() {
     let (rig, id) = (Rig::new(LONG), id(Kind::Block));
     let content = bytes(900_000);
     let found = rig.put(&id, 4096 + 64, b"", &content);
@@ -252,7 +253,7 @@ fn what_is_in_memory_takes_one_read_for_each_256_kib() {
 }
 
 #[test]
-fn another_record_in_that_place_is_not_served_and_is_forgotten() {
+fn another_record_at_the_location_is_not_served_and_is_removed() {
     let (rig, wanted) = (Rig::new(LONG), id(Kind::Block));
     let found = rig.put(&wanted, 4096, b"", &bytes(100));
     let other = Id { part: 9, ..wanted };
@@ -261,7 +262,7 @@ fn another_record_in_that_place_is_not_served_and_is_forgotten() {
     assert_eq!(read, Err(Missing::Gone));
     assert!(rig.reader.index.find(&wanted).is_none());
     assert!(rig.reader.index.find(&other).is_some());
-    // Nor one of another length than the reader knows of.
+    // A record of another length than the reader expects is not served either.
     let found = rig.reader.index.find(&other).expect("it is there");
     assert_eq!(
         rig.pages(found, &other, 0, buffers(99, 0..1)),
@@ -272,7 +273,7 @@ fn another_record_in_that_place_is_not_served_and_is_forgotten() {
 }
 
 #[test]
-fn a_failing_device_is_told_of() {
+fn a_failing_device_is_reported() {
     let (rig, id) = (Rig::new(LONG), id(Kind::Head));
     let found = rig.put(&id, 4096, b"meta", b"");
     rig.device.set_at_hand(AtHand::Nothing);
@@ -286,7 +287,7 @@ fn a_failing_device_is_told_of() {
 }
 
 #[test]
-fn what_is_over_is_not_read() {
+fn an_overwritten_record_is_not_read() {
     let (rig, id) = (Rig::new(LONG), id(Kind::Head));
     let found = rig.put(&id, 4096, b"meta", b"");
     rig.reader.index.set_lap(SEGMENT as u16, LAP + 1);
@@ -301,12 +302,12 @@ fn what_is_over_is_not_read() {
 }
 
 #[test]
-fn a_stuck_device_keeps_nobody_waiting_for_long_and_its_segment_pinned() {
+fn a_stuck_device_delays_no_read_for_long_and_keeps_its_segment_pinned() {
     let (rig, id) = (Rig::new(Duration::from_millis(1)), id(Kind::Head));
     let found = rig.put(&id, 4096, b"meta", b"");
     rig.device.set_at_hand(AtHand::Nothing);
     rig.device.hold_reads();
-    // Who gives up before a thread gets to it is not read for.
+    // A read whose caller gives up before a thread starts it is skipped.
     while rig.device.held() == 0 {
         assert_eq!(rig.head(found, &id).err(), Some(Missing::Slow));
     }
@@ -316,7 +317,7 @@ fn a_stuck_device_keeps_nobody_waiting_for_long_and_its_segment_pinned() {
     while rig.head(found, &id).err() == Some(Missing::Slow) {
         slow += 1;
     }
-    // One may have come into it before the read stood still.
+    // One read may have entered the queue before the device was held.
     assert!((63..=64).contains(&slow), "the queue is bounded: {slow}");
     assert_eq!(rig.head(found, &id).err(), Some(Missing::Busy));
     rig.device.release_reads();
@@ -330,7 +331,7 @@ fn a_stuck_device_keeps_nobody_waiting_for_long_and_its_segment_pinned() {
 }
 
 #[test]
-fn a_segment_overwritten_under_a_slow_read_is_not_called_damaged() {
+fn a_segment_overwritten_during_a_slow_read_does_not_count_as_damaged() {
     let (rig, id) = (Rig::new(LONG), id(Kind::Head));
     let found = rig.put(&id, 4096, b"meta", b"");
     rig.device.set_at_hand(AtHand::Nothing);

@@ -199,7 +199,7 @@ fn work(rig: &Rig, volume: &Volume, model: &mut Model, life: u128) {
 }
 
 #[test]
-fn power_is_lost_at_every_write() {
+fn power_failures_at_every_write_lose_nothing_acknowledged() {
     let (image, model) = filled();
     let image = image.content();
     let total = {
@@ -243,7 +243,7 @@ fn power_is_lost_at_every_write() {
 }
 
 #[test]
-fn power_is_lost_while_a_volume_is_made() {
+fn power_failures_during_creation_are_survived() {
     for before in [Vec::new(), filled().0.content()] {
         let size = if before.is_empty() { SIZE } else { 2 * SIZE };
         for (cut, seed) in (0..6).flat_map(|cut| (0..2).map(move |seed| (cut, seed))) {

@@ -1,0 +1,490 @@
+//! A flight: one fetch from the origin, of a whole object or of a range, that many readers may ride.
+
+use std::future::poll_fn;
+use std::ops::Range;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{self, Poll};
+use std::time::Duration;
+
+use super::leader_result::LeaderResult;
+use crate::cache::client_budget::BudgetCharge;
+use crate::cache::context::Context;
+use crate::cache::decide::fence::{self, Further, Meaning};
+use crate::cache::decide::storing;
+use crate::cache::resource_history;
+use crate::fill::{Kind, OPEN};
+use crate::handler::{Body, Fault, Frame, Piece, Request, Response};
+use crate::http::Fields;
+use crate::http::freshness::Exchanged;
+use crate::http::key::KeyHash;
+use crate::reason::Reason;
+use crate::store::{
+    Abandoned, Head as StoredHead, Landing, Object, Phase, Progress, ResourceHistory, TableKey,
+};
+use crate::telemetry::Counters;
+
+/// How long a flight waits for slow readers of what can't be kept, while a fast one waits for it.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes of a response passed over to come to what is wanted, at most.
+const SKIP_MAX: u64 = 64 << 20;
+/// Blocks that a plain GET brings of what can't be kept whole, before it goes on by blocks.
+const BEGINNING: u64 = 4;
+/// Bytes taken in before others have their turn.
+const TURN_BYTES: u64 = 1 << 20;
+
+/// One fetch in progress. A task of the worker whose request launched it; it goes on when that
+/// client leaves.
+pub(in crate::cache) struct Flight {
+    pub(in crate::cache) context: Rc<Context>,
+    pub(in crate::cache) landing: Landing,
+    /// The range asked for; `None` for a plain GET.
+    pub(in crate::cache) asked: Option<Range<u64>>,
+    /// What was sent: a variant is chosen by these fields, whatever the riders sent.
+    pub(in crate::cache) sent: Fields,
+    pub(in crate::cache) leader_result: LeaderResult,
+    pub(in crate::cache) charge: BudgetCharge,
+    /// Bytes of the response still to be passed over.
+    pub(in crate::cache) skips: u64,
+    pub(in crate::cache) brought: u64,
+    /// What was known of the resource when it was launched.
+    pub(in crate::cache) known: ResourceHistory,
+}
+
+impl Flight {
+    /// Fetches, to the end.
+    pub(in crate::cache) async fn fly(self, request: Request) {
+        let _counted = Counted::new(&self.context);
+        let asked_ms = self.context.worker.clock.unix_ms();
+        match self.context.origin.handler.handle(request).wait().await {
+            Err(fault) => self.fall(fault),
+            Ok(response) => self.arrived(response, asked_ms).await,
+        }
+    }
+
+    /// The response's head is here: whoever waits learns what it means.
+    async fn arrived(self, response: Response, asked_ms: u64) {
+        self.leader_result.note(&response);
+        let exchanged = Exchanged {
+            request_ms: asked_ms,
+            response_ms: self.context.worker.clock.unix_ms(),
+        };
+        let Some((mut flight, mut response)) = self.uphold(response, exchanged) else {
+            return;
+        };
+        match flight.meaning(&response, exchanged) {
+            Meaning::Open(head, content) => match flight.open(head, content) {
+                Ok(()) => flight.receive(std::mem::take(&mut response.body)).await,
+                Err(reason) => flight.refuse(response, reason),
+            },
+            Meaning::Join(head, content) => {
+                if let Some(flight) = flight.join(head, content) {
+                    flight.receive(std::mem::take(&mut response.body)).await;
+                }
+            }
+            Meaning::Supersede(head, content) => {
+                if let Some(flight) = flight.supersede(head, content) {
+                    flight.receive(std::mem::take(&mut response.body)).await;
+                }
+            }
+            Meaning::Finish(content) => {
+                if let Some(flight) = flight.finish(content) {
+                    flight.receive(std::mem::take(&mut response.body)).await;
+                }
+            }
+            Meaning::Refuse(reason) => flight.refuse(response, reason),
+            Meaning::Retire(_) | Meaning::Plain(_) if flight.is_about_credentials() => {
+                let fault = Fault::from(Reason::UnexpectedStatus);
+                flight.landing.fail(Arc::new(fault));
+            }
+            Meaning::Retire(_) => flight.retire(),
+            Meaning::Plain(_) => flight.plainly(),
+            Meaning::Fail(cause) => flight.fail(cause.into()),
+        }
+    }
+
+    /// Whether it carried credentials: what they bring is nothing that others have to know.
+    pub(in crate::cache) fn has_credentials(&self) -> bool {
+        self.sent.contains("authorization")
+    }
+
+    /// Whether what it brought may be about the credentials that it carried, while others read what
+    /// is there: then they are not disturbed by it.
+    fn is_about_credentials(&self) -> bool {
+        self.has_credentials() && matches!(self.landing.object().phase(), Phase::Open(_))
+    }
+
+    /// What the response means for the object, as it is now.
+    fn meaning(&self, response: &Response, exchanged: Exchanged) -> Meaning {
+        let content = fence::content_of(response);
+        let stored = storing::store_as(
+            self.primary(),
+            &self.sent,
+            response,
+            (self.asked.as_ref(), &content),
+            exchanged,
+            &self.context.rules,
+        );
+        let born_seq = self.landing.born_seq();
+        let stored = stored.map(|storable| {
+            self.leader_result.withhold(storable.withheld);
+            StoredHead {
+                born_seq,
+                ..storable.head
+            }
+        });
+        match self.landing.object().phase() {
+            Phase::Awaiting => fence::first(self.asked.as_ref(), response.status, content, stored),
+            Phase::Open(is) => {
+                let further = Further {
+                    wanted: self.landing.range().start,
+                    status: response.status,
+                    ranged: self.asked.is_some(),
+                    generation: match &stored {
+                        Ok(head) => head.generation,
+                        Err(_) => storing::generation(self.primary(), response, &content),
+                    },
+                };
+                fence::further(&further, content, stored, &is)
+            }
+            // Nobody will look it up any more; its readers may still get what is on its way.
+            _ => Meaning::Fail(Reason::FetchAbandoned),
+        }
+    }
+
+    pub(in crate::cache) fn primary(&self) -> KeyHash {
+        KeyHash(self.landing.table_key().primary)
+    }
+
+    /// The object's first response: files the object under its variant, makes room for it and
+    /// opens it to readers. `Err`: it can't be kept, for this reason.
+    pub(in crate::cache) fn open(
+        &mut self,
+        mut head: StoredHead,
+        content: Range<u64>,
+    ) -> Result<(), Reason> {
+        // Whatever it says, ranges of it were of no use.
+        let plain = self
+            .known
+            .avoids_ranges(self.context.worker.clock.unix_ms());
+        head.joinable &= self.asked.is_some() || !plain;
+        let Some(charge) = self.context.store.charge_head(head.memory()) else {
+            return Err(Reason::NoRoom);
+        };
+        let now_us = self.context.worker.clock.monotonic_us();
+        if self.landing.accept(content.clone(), now_us).is_err() {
+            return Err(Reason::AnotherRange);
+        }
+        let sparse = self.room(&head, &content)?;
+        self.replace();
+        self.file(&head);
+        if self.asked.is_some() && !head.joinable {
+            self.learn_plain();
+        }
+        self.landing.open(Arc::new(head), charge, sparse);
+        Ok(())
+    }
+
+    /// Makes room for a first response. What is too large to be kept whole is kept by blocks, if it
+    /// may be put together again from several responses. Whether it is.
+    fn room(&mut self, head: &StoredHead, content: &Range<u64>) -> Result<bool, Reason> {
+        let store = &self.context.store;
+        let Some(length) = head.length else {
+            return Ok(false); // room is made as it comes
+        };
+        let fill = &self.context.options.fill;
+        if content.end - content.start < length || (self.asked.is_some() && head.joinable) {
+            return match self.landing.reserve() {
+                Ok(()) => Ok(head.joinable && length > fill.block),
+                Err(_) if head.joinable => {
+                    self.landing.reserve_least();
+                    Ok(true)
+                }
+                Err(reason) => Err(reason),
+            };
+        }
+        let whole = match length <= store.object_max() {
+            true => self.landing.reserve(),
+            false => Err(Reason::TooLarge),
+        };
+        match whole {
+            Ok(()) => Ok(false),
+            Err(_) if head.joinable && matches!(fill.kind, Kind::Slice | Kind::Auto) => {
+                self.landing.shorten((BEGINNING * fill.block).min(length));
+                if self.landing.reserve().is_err() {
+                    self.landing.reserve_least();
+                }
+                Ok(true)
+            }
+            Err(reason) => Err(reason),
+        }
+    }
+
+    /// More of the version that is there: the head it came with takes the place of the older one
+    /// (RFC 9111 3.4).
+    fn join(mut self, mut head: StoredHead, content: Range<u64>) -> Option<Flight> {
+        let whole = content == (0..head.length.unwrap_or(OPEN));
+        self = self.accept(content)?;
+        if whole && self.landing.range().start > 0 {
+            // The origin takes no notice of Range any more: all that is missing comes with this.
+            self.landing.extend();
+            self.learn_plain();
+        }
+        head.joinable = true;
+        if let Some(charge) = self.context.store.charge_head(head.memory()) {
+            self.landing.renew(Arc::new(head), charge);
+        }
+        Some(self)
+    }
+
+    /// More of the version that is there, which by now may not be stored any more, or not for long:
+    /// who reads it gets the rest, and nobody else comes to it.
+    fn finish(self, content: Range<u64>) -> Option<Flight> {
+        let flight = self.accept(content)?;
+        let (place, object) = (flight.landing.table_key(), flight.landing.object());
+        let store = &flight.context.store;
+        store.forget_head(place);
+        store.withdraw(place, object);
+        store.forget_head(place);
+        Some(flight)
+    }
+
+    /// Takes a further response on for what it has of the claim.
+    fn accept(mut self, content: Range<u64>) -> Option<Flight> {
+        let wanted = self.landing.range().start;
+        self.skips = wanted.saturating_sub(content.start);
+        if self.skips > SKIP_MAX {
+            self.retire();
+            return None;
+        }
+        let now_us = self.context.worker.clock.monotonic_us();
+        if self.landing.accept(content, now_us).is_err() {
+            self.fail(Reason::UnexpectedStatus.into());
+            return None;
+        }
+        Some(self)
+    }
+
+    /// Another version: a new object takes this one's place, and what comes goes there.
+    fn supersede(mut self, head: StoredHead, content: Range<u64>) -> Option<Flight> {
+        let store = self.context.store.clone();
+        let (place, old) = (self.landing.table_key(), self.landing.object().clone());
+        let generations = [generation_of(&old), head.generation];
+        let new = self.landing.successor();
+        let now_us = self.context.worker.clock.monotonic_us();
+        let landing = new.and_then(|new| {
+            store
+                .supersede(place, &old, Some(new.clone()))
+                .then_some(())?;
+            let (_, mut landings) = store.arrange(&new, place, now_us, |_| {
+                (smallvec::smallvec![content.clone()], ())
+            });
+            landings.pop()
+        });
+        let now_ms = self.context.worker.clock.unix_ms();
+        self.change_history(|history| resource_history::changed(history, generations, now_ms));
+        let Some(landing) = landing else {
+            self.retire();
+            return None;
+        };
+        let old = std::mem::replace(&mut self.landing, landing);
+        old.fail(Arc::new(Fault::from(Reason::VersionChanged)));
+        if self.open(head, content).is_err() {
+            self.retire();
+            return None;
+        }
+        Some(self)
+    }
+
+    /// Under the Vary that the response names, the object belongs to the variant that the
+    /// flight's own request selects. Its length is remembered where the next fetch may go by it.
+    fn file(&mut self, head: &StoredHead) {
+        let place = self.landing.table_key();
+        // Else it was taken out meanwhile, by an eviction or because the resource changed: those
+        // who ride may have it, nobody else will.
+        if let Some(place) = file(&self.context, place, self.landing.object(), head) {
+            self.landing.set_table_key(place);
+        }
+    }
+
+    pub(in crate::cache) fn change_history(&self, change: impl FnOnce(&mut ResourceHistory)) {
+        let place = self.landing.table_key();
+        self.context.store.enter(place.primary, |locked| {
+            let mut history = locked.history();
+            change(&mut history);
+            locked.set_history(history);
+        });
+    }
+
+    /// Takes the body in. Readers hear of progress before the flight waits for more.
+    pub(in crate::cache) async fn receive(mut self, mut body: Body) {
+        let mut turn = 0;
+        loop {
+            let came = poll_fn(|cx| self.poll_body(&mut body, cx)).await;
+            let length = came.bytes();
+            self.note_brought(length);
+            if length > 0 && self.is_for_nobody() {
+                return self.fail(Reason::FetchAbandoned.into());
+            }
+            let progress = match came {
+                Came::Placed(_, progress) => progress,
+                Came::Frame(Some(Ok(Frame::Data(bytes)))) => self.take_in(&bytes).await,
+                // Trailers are not stored (RFC 9111 3: they may be left out).
+                Came::Frame(Some(Ok(Frame::Trailers(_)))) => continue,
+                // No origin gives these.
+                Came::Frame(Some(Ok(Frame::File(_)))) => return self.fail(Reason::BadBody.into()),
+                Came::Frame(Some(Err(fault))) => return self.fail(fault),
+                Came::Frame(None) if self.is_all() => return self.landed(),
+                Came::Frame(None) => return self.fail(Reason::BodyCut.into()),
+            };
+            match progress {
+                Err(Abandoned) => return self.fail(Reason::FetchAbandoned.into()),
+                Ok(Progress::Done) => return self.land(body).await,
+                Ok(Progress::More) => {}
+            }
+            turn += length;
+            if turn >= TURN_BYTES {
+                turn = 0;
+                self.landing.announce();
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// What comes of the body next: straight into the object's memory, where there is room at hand.
+    fn poll_body(&mut self, body: &mut Body, cx: &mut task::Context<'_>) -> Poll<Came> {
+        let clock = &self.context.worker.clock;
+        let filled = self.landing.fill(
+            || clock.monotonic_us(),
+            |room| {
+                let polled = body.poll_into(cx, room);
+                (polled, room.filled().len() as u64)
+            },
+        );
+        let polled = match filled {
+            Some(((_, bytes), Some(progress))) => {
+                return Poll::Ready(Came::Placed(bytes, progress));
+            }
+            Some(((polled, _), None)) => polled.map(|piece| match piece {
+                Some(Ok(Piece::Frame(frame))) => Some(Ok(frame)),
+                Some(Err(fault)) => Some(Err(fault)),
+                Some(Ok(Piece::Placed)) | None => None,
+            }),
+            None => body.poll_frame(cx),
+        };
+        if polled.is_pending() {
+            self.landing.announce();
+        }
+        polled.map(Came::Frame)
+    }
+
+    fn note_brought(&mut self, bytes: u64) {
+        self.context.worker.counters.flight_bytes.add(bytes);
+        self.charge.brought(bytes);
+        self.brought += bytes;
+        self.skips = self.skips.saturating_sub(bytes);
+    }
+
+    /// Whether the end of the body is the end of what was claimed.
+    fn is_all(&self) -> bool {
+        let left = self.landing.range();
+        left.end == OPEN || left.is_empty()
+    }
+
+    /// Whether nobody reads this any more, and it costs too much to be brought to an end all the
+    /// same: its client had more fetched than one client may, or it is still far from what is wanted.
+    fn is_for_nobody(&self) -> bool {
+        let parts = &self.context;
+        let now_us = parts.worker.clock.monotonic_us();
+        let dear = self.skips > 0 || self.charge.is_used_up(parts.options.client_budget, now_us);
+        dear && !self.landing.object().is_read()
+    }
+
+    /// Writes to the store. Where it has no room, readers are waited for, but not for ever.
+    async fn take_in(&mut self, bytes: &[u8]) -> Result<Progress, Abandoned> {
+        let object = self.landing.object().clone();
+        let now_us = self.context.worker.clock.monotonic_us();
+        let mut writing = pin!(self.landing.write(bytes, now_us));
+        loop {
+            match tokio::time::timeout(PATIENCE, writing.as_mut()).await {
+                Ok(result) => return result,
+                Err(_) => object.leave_behind(),
+            }
+        }
+    }
+}
+
+/// What came of a body.
+enum Came {
+    /// So many bytes, which are in their place.
+    Placed(u64, Result<Progress, Abandoned>),
+    /// A frame, or its end.
+    Frame(Option<Result<Frame, Fault>>),
+}
+
+impl Came {
+    fn bytes(&self) -> u64 {
+        match self {
+            Came::Placed(bytes, _) => *bytes,
+            Came::Frame(Some(Ok(Frame::Data(bytes)))) => bytes.len() as u64,
+            Came::Frame(_) => 0,
+        }
+    }
+}
+
+/// Files an object under the variant that the head it was given belongs to, and gives back where;
+/// `None` if it is not in the table.
+pub(in crate::cache) fn file(
+    context: &Context,
+    place: TableKey,
+    object: &Arc<Object>,
+    head: &StoredHead,
+) -> Option<TableKey> {
+    let to = head.vary.as_ref().map_or(0, |vary| vary.variant);
+    let names = head.vary.as_ref().map(|vary| &vary.names);
+    let large = head.length > Some(context.store.object_max());
+    let mut others = false;
+    let filed = context.store.enter(place.primary, |locked| {
+        others = locked.vary().is_some_and(|known| Some(known) != names);
+        let mut history = locked.history();
+        if large || history != ResourceHistory::default() {
+            history.length = head.length;
+            locked.set_history(history);
+        }
+        locked.refile(place.variant, to, names, object)
+    });
+    if others {
+        // What volumes have under other Vary names can't be found any more either.
+        context.store.forget_on_disk(place.primary);
+    }
+    filed.then_some(TableKey {
+        variant: to,
+        ..place
+    })
+}
+
+fn generation_of(object: &Object) -> u64 {
+    match object.phase() {
+        Phase::Open(head) => head.generation,
+        _ => 0,
+    }
+}
+
+/// Counts a flight for as long as it lasts, even if it panics.
+struct Counted(Arc<Counters>);
+
+impl Counted {
+    fn new(context: &Context) -> Counted {
+        let counters = context.worker.counters.clone();
+        counters.flights.add(1);
+        counters.flights_now.add(1);
+        Counted(counters)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.flights_now.sub(1);
+    }
+}

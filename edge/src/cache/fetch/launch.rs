@@ -1,0 +1,88 @@
+//! Launching a flight: the room for what it brings, and the request that it sends to the origin.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::flight::Flight;
+use super::leader_result::LeaderResult;
+use crate::cache::client_budget::{BudgetCharge, ClientBudget};
+use crate::cache::context::Context;
+use crate::cache::decide;
+use crate::cache::lookup::{Known, keys};
+use crate::fill::OPEN;
+use crate::handler::{Body, Head, Request};
+use crate::http::vary::Codings;
+use crate::store::{Landing, TableKey};
+
+/// The request on whose behalf flights are launched.
+pub(in crate::cache) struct Leader {
+    pub(in crate::cache) context: Rc<Context>,
+    pub(in crate::cache) request: Request,
+    pub(in crate::cache) place: TableKey,
+    pub(in crate::cache) codings: Option<Codings>,
+    pub(in crate::cache) budget: Arc<ClientBudget>,
+    pub(in crate::cache) result: LeaderResult,
+}
+
+/// Launches the flight that brings what `landing` claimed, on behalf of a request: of that only
+/// what the key holds and what the allow-list names is sent.
+pub(in crate::cache) fn launch(leader: &Leader, mut landing: Landing, known: &Known) {
+    let context = &leader.context;
+    let names = known.vary.as_deref().unwrap_or_default();
+    if !landing.make_room() {
+        return landing.give_back();
+    }
+    let range = landing.range();
+    let plain = range == (0..OPEN) || known.history.avoids_ranges(context.worker.clock.unix_ms());
+    let ahead = match range.end {
+        OPEN => context.options.fill.block,
+        end => end - range.start,
+    };
+    let asked = (!plain).then_some(range);
+    let request = &leader.request;
+    let mut head = Head::new();
+    keys::shared_target(context, &request.head, &mut head.target);
+    head.authority.push_str(&request.head.authority);
+    decide::flight_fields(
+        &request.head.fields,
+        names,
+        leader.codings,
+        &context.rules,
+        &mut head.fields,
+    );
+    let sent = head.fields.clone();
+    if let Some(stored) = landing.object().revalidated() {
+        decide::validation::ask(&stored.head, &mut head.fields);
+    }
+    if let Some(range) = &asked {
+        head.fields.append("range", range_value(range));
+    }
+    let flight = Flight {
+        charge: BudgetCharge::new(leader.budget.clone(), ahead),
+        context: context.clone(),
+        landing,
+        asked,
+        sent,
+        leader_result: leader.result.clone(),
+        skips: 0,
+        brought: 0,
+        known: known.history,
+    };
+    let request = Request {
+        head,
+        body: Body::Empty,
+        // Of the launching client only its address is told, as for a request of its own.
+        peer: request.peer,
+        interim: None,
+    };
+    tokio::task::spawn_local(flight.fly(request));
+}
+
+/// `bytes=first-last`, or to the end (RFC 9110 14.1.2).
+fn range_value(range: &Range<u64>) -> String {
+    match range.end {
+        OPEN => format!("bytes={}-", range.start),
+        end => format!("bytes={}-{}", range.start, end - 1),
+    }
+}

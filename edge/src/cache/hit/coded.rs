@@ -1,0 +1,81 @@
+//! Stored content in other codings: what is asked of those who make them.
+
+use std::sync::{Arc, Weak};
+use std::task::{self, Poll, Waker};
+
+use bytes::Bytes;
+
+use crate::cache::context::Context;
+use crate::cache::decide::admission::Admitted;
+use crate::fill::OPEN;
+use crate::handler::{Choice, Get, Head as RequestHead, Identity};
+use crate::http::coding::Accepted;
+use crate::store::{Head, Next, Object, TableKey};
+
+/// How an object's content is given to a request: as it is, or in a coding that was made of it.
+#[inline]
+pub(in crate::cache) fn choose(
+    context: &Context,
+    request: &RequestHead,
+    admitted: &Admitted,
+    (object, head): (&Arc<Object>, &Head),
+    place: TableKey,
+) -> Choice {
+    let Some(encodings) = context
+        .origin
+        .encodings
+        .as_deref()
+        .filter(|_| head.status == 200)
+    else {
+        return Choice::Identity;
+    };
+    // A client may have nobody transform what it gets (RFC 9111 5.2.1.6).
+    let accepted = match admitted.directives.is_some_and(|asked| asked.no_transform) {
+        true => Accepted::default(),
+        false => Accepted::of(&request.fields),
+    };
+    let content = Identity {
+        id: content_id(object, head, place),
+        length: object.content_length(head),
+        fields: &head.fields,
+        get: &|| getting(object),
+    };
+    encodings.choose(&accepted, &request.fields, &content)
+}
+
+/// Names an object's content. No two fetches have the same number, so what was stored before a purge,
+/// or before another version came, is never taken for what is stored now; a head that the origin
+/// confirmed is about the same content.
+#[inline]
+fn content_id(object: &Object, head: &Head, place: TableKey) -> u128 {
+    // Both are cut from hashes, or 0.
+    let named = place.primary ^ place.variant.rotate_left(64);
+    named ^ (u128::from(head.generation) << 64) ^ u128::from(object.born_seq)
+}
+
+/// Gets all of an object's content, if all of it is in memory now. What waits for its turn keeps nothing
+/// in memory.
+fn getting(object: &Arc<Object>) -> Option<Get> {
+    if object.length().is_none() || !object.covers(0..OPEN) {
+        return None;
+    }
+    let object: Weak<Object> = Arc::downgrade(object);
+    Some(Box::new(move || all(&object.upgrade()?)))
+}
+
+/// All of the content; `None`: not all of it is in memory any more.
+fn all(object: &Arc<Object>) -> Option<Bytes> {
+    if let Some(whole) = object.whole() {
+        return Some(whole);
+    }
+    let mut content = Vec::with_capacity(usize::try_from(object.length()?).ok()?);
+    let mut reader = object.reader(0);
+    let mut cx = task::Context::from_waker(Waker::noop());
+    loop {
+        match reader.poll_next(&mut cx) {
+            Poll::Ready(Next::Bytes(bytes)) => content.extend_from_slice(&bytes),
+            Poll::Ready(Next::End) => return Some(content.into()),
+            Poll::Ready(Next::Missing) | Poll::Pending => return None,
+        }
+    }
+}

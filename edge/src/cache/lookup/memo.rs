@@ -1,0 +1,83 @@
+//! The keys of what was asked for lately: hot targets are hashed once, not for each request.
+
+use std::cell::RefCell;
+use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
+
+use crate::handler::Head;
+use crate::http::Scheme;
+use crate::http::key::KeyHash;
+
+/// Targets remembered; a power of two.
+const PLACES: usize = 512;
+/// Longer ones are not worth their memory.
+const TARGET_MAX: usize = 256;
+
+/// A worker's memory of keys. A place holds the last target that fell to it, and is believed only
+/// when all parts are equal: it can be out of use, never wrong.
+pub(in crate::cache) struct Memo {
+    state: RandomState,
+    places: RefCell<Box<[MemoEntry]>>,
+}
+
+#[derive(Clone, Default)]
+struct MemoEntry {
+    scheme: Option<Scheme>,
+    authority: String,
+    target: String,
+    key: u128,
+}
+
+impl Memo {
+    pub(in crate::cache) fn new() -> Memo {
+        Memo {
+            state: RandomState::default(),
+            places: RefCell::new(vec![MemoEntry::default(); PLACES].into_boxed_slice()),
+        }
+    }
+
+    /// The key of a request with this head.
+    #[inline]
+    pub(in crate::cache) fn key(&self, scheme: Scheme, head: &Head) -> KeyHash {
+        let at = self.state.hash_one(head.target.as_bytes()) as usize % PLACES;
+        let mut places = self.places.borrow_mut();
+        let place = &mut places[at];
+        if place.scheme == Some(scheme)
+            && place.target == head.target
+            && place.authority == head.authority
+        {
+            return KeyHash(place.key);
+        }
+        let key = KeyHash::of(scheme, &head.authority, head.path(), head.query());
+        if head.target.len() + head.authority.len() <= TARGET_MAX {
+            place.scheme = Some(scheme);
+            place.target.clone_from(&head.target);
+            place.authority.clone_from(&head.authority);
+            place.key = key.0;
+        }
+        key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remembered_keys_are_the_right_ones() {
+        let memo = Memo::new();
+        let mut head = Head::new();
+        // More targets than places, each twice in a row and again later.
+        for round in 0..2 {
+            for n in 0..2 * PLACES {
+                head.target = format!("/{n}?{n}");
+                head.authority = if n % 3 == 0 { "a" } else { "b" }.to_owned();
+                let key = KeyHash::of(Scheme::Http, &head.authority, head.path(), head.query());
+                assert_eq!(memo.key(Scheme::Http, &head), key, "{round} {n}");
+                assert_eq!(memo.key(Scheme::Http, &head), key, "{round} {n}");
+                assert_ne!(memo.key(Scheme::Https, &head), key, "{round} {n}");
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Revalidation in the background, while a stale response is served (RFC 5861).
+
+use std::rc::Rc;
+
+use super::demand::{Demand, FLIGHTS_MAX};
+use super::ride::Ride;
+use crate::cache::context::Context;
+use crate::cache::lookup::Found;
+use crate::handler::{Body, Request};
+use crate::http::Method;
+
+/// Has a stale response revalidated in the background while it is served, unless another fetch
+/// already does.
+pub(in crate::cache) fn revalidate_in_background(
+    context: &Rc<Context>,
+    request: &Request,
+    found: &Found,
+) {
+    let store = &context.store;
+    if context.worker.counters.flights_now.get() >= FLIGHTS_MAX {
+        return; // while it is stale, another request will see to it
+    }
+    let Some(spare) = store.create(&found.object.key) else {
+        return;
+    };
+    let begun = store.enter(found.place.primary, |locked| {
+        let object = &found.object;
+        let first = locked.holds(found.place.variant, object) && object.revalidation().is_none();
+        if first {
+            object.revalidate_with(found.head.clone(), &spare);
+        }
+        first
+    });
+    if !begun {
+        return;
+    }
+    // It may have been a range of it, for which other codings are asked than for the whole.
+    let history = store.enter(found.place.primary, |locked| locked.history());
+    let codings = context.codings(request, &history, context.worker.clock.unix_ms());
+    let mut head = request.head.clone();
+    head.method = Method::Get;
+    head.fields
+        .retain(|name, _| !matches!(name, [b'i' | b'I', b'f' | b'F', b'-', ..]));
+    head.fields.remove("range");
+    let request = Request {
+        head,
+        body: Body::Empty,
+        peer: request.peer,
+        interim: None,
+    };
+    let mut demand = Demand::new(context, request, found.place, None);
+    demand.leader.codings = codings;
+    let mut ride = Ride::filling(&spare, 0..crate::fill::OPEN, demand);
+    tokio::task::spawn_local(async move {
+        ride.head().await;
+    });
+}

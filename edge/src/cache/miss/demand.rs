@@ -1,0 +1,415 @@
+//! What a request still wants of an object: asks the fill policy, registers the claims it decides
+//! on, and launches the flights.
+
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{self, Poll, ready};
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+use tokio::time::Sleep;
+
+use super::retry::{Retry, Verdict};
+use crate::cache::client_budget::Reading;
+use crate::cache::context::Context;
+use crate::cache::fetch::launch::{Leader, launch};
+use crate::cache::fetch::leader_result::LeaderResult;
+use crate::cache::lookup::Known;
+use crate::cache::{decide, resource_history};
+use crate::fill::{self, Joinable, OPEN, Pace, Plan, Situation, Unsettled};
+use crate::handler::Request;
+use crate::reason::Reason;
+use crate::store::{
+    CLAIMS_MAX, Claim, Decision, Object, Phase, Reader, ResourceHistory, Seen, TableKey,
+};
+
+/// Time until a request tries again when an object has as many flights as one may have.
+const CROWDED: Duration = Duration::from_millis(50);
+/// Flights of one worker and cache beyond which no request gets more than one at a time.
+pub(in crate::cache) const FLIGHTS_MAX: u64 = 256;
+
+/// The policy's answer, as a request that waits sees it.
+pub(in crate::cache) enum Asked {
+    /// Bytes are on their way, or are to be waited for.
+    Coming,
+    Forward(Reason),
+    Replace,
+    Cut,
+}
+
+/// What one request still wants of an object.
+pub(in crate::cache) struct Demand {
+    pub(in crate::cache) leader: Leader,
+    history: ResourceHistory,
+    /// What looking up found, for a flight that is launched at once.
+    known: Option<Box<Known>>,
+    /// Whether it launched a flight.
+    pub(in crate::cache) launched: bool,
+    /// Whether the response has begun: then the request can't be sent on any more.
+    pub(in crate::cache) begun: bool,
+    /// Whether what is read is sent to the client.
+    pub(in crate::cache) settles: bool,
+    asking: Asking,
+    waiting: Waiting,
+    retry: Retry,
+    _reading: Reading,
+}
+
+/// What the policy was asked, and the limits that it was given.
+struct Asking {
+    pace: Pace,
+    /// Flights at once that were allowed when the policy was asked last.
+    width: usize,
+    /// All that is wanted, including bytes that were handed out.
+    whole_want: Range<u64>,
+    /// The block for which the policy was asked last.
+    block: Option<u64>,
+    /// Whether there was no place for one more flight.
+    crowded: bool,
+}
+
+/// The wait for a byte that is on its way.
+#[derive(Default)]
+struct Waiting {
+    /// Since when, in microseconds.
+    since_us: Option<u64>,
+    /// When the policy wants to be asked again.
+    ask_again: Option<Pin<Box<Sleep>>>,
+}
+
+impl Demand {
+    /// For a request that rides the object at `place`. `known`: what looking it up found, if that
+    /// was just now.
+    pub(in crate::cache) fn new(
+        context: &Rc<Context>,
+        request: Request,
+        place: TableKey,
+        known: Option<Box<Known>>,
+    ) -> Demand {
+        let known = known.unwrap_or_else(|| Box::new(Known::now(context, place)));
+        let now_ms = context.worker.clock.unix_ms();
+        let now_us = context.worker.clock.monotonic_us();
+        let codings = context.codings(&request, &known.history, now_ms);
+        let budgets = &context.clients.budgets;
+        let budget = budgets.of(request.peer.client, context.options.client_budget, now_us);
+        let may_take = decide::may_take(&request.head.fields, &context.rules);
+        Demand {
+            history: known.history,
+            known: Some(known),
+            launched: false,
+            begun: false,
+            settles: true,
+            asking: Asking {
+                pace: Pace::new(context.options.fill.parallel),
+                width: 1,
+                whole_want: 0..0,
+                block: None,
+                crowded: false,
+            },
+            waiting: Waiting::default(),
+            retry: Retry::default(),
+            _reading: budgets.reading(),
+            leader: Leader {
+                context: context.clone(),
+                request,
+                place,
+                codings,
+                budget,
+                result: LeaderResult::new(may_take),
+            },
+        }
+    }
+
+    /// Asks the policy what to do for the bytes that `reader` still wants, and does it: the
+    /// decision and the claims are one critical section.
+    pub(in crate::cache) fn ask(&mut self, reader: &mut Reader) -> Asked {
+        let context = self.leader.context.clone();
+        let (now_us, want) = (context.worker.clock.monotonic_us(), reader.wanted());
+        let block = context.options.fill.block;
+        self.asking.block = Some(want.start / block);
+        self.asking.crowded = false;
+        let known = self.known.take();
+        let (object, place) = (reader.object().clone(), self.leader.place);
+        let reads = context
+            .store
+            .claim_disk_reads(&object, place, want.clone(), now_us);
+        for read in reads {
+            // Bytes that can't be read after all are asked for at once.
+            self.retry.forget_position();
+            let clock = context.worker.clock.clone();
+            tokio::task::spawn_local(read.run(move || clock.monotonic_us()));
+        }
+        let decide = |seen: &Seen<'_>| {
+            let plan = self.plan(seen, want.clone(), now_us);
+            let ranges = match &plan {
+                Plan::Fetch { ranges, .. } => ranges.clone(),
+                _ => SmallVec::new(),
+            };
+            (ranges, plan)
+        };
+        let (plan, landings) = context.store.arrange(&object, place, now_us, decide);
+        self.note(&object, &want, &plan);
+        let ahead = (self.asking.width as u64).saturating_mul(block);
+        reader.keep_until(want.start.saturating_add(ahead).min(want.end));
+        if !landings.is_empty() {
+            self.launched = true;
+            let known = known.unwrap_or_else(|| Box::new(Known::now(&context, place)));
+            for landing in landings {
+                launch(&self.leader, landing, &known);
+            }
+        }
+        let again = match plan {
+            Plan::Fetch { again, .. } | Plan::Wait(again) => again,
+            Plan::Forward(reason) => return Asked::Forward(reason),
+            Plan::Replace(_) => return Asked::Replace,
+            Plan::Cut => return Asked::Cut,
+        };
+        self.waiting.ask_again = again.map(|after| Box::pin(tokio::time::sleep(after)));
+        Asked::Coming
+    }
+
+    /// The policy's plan, under the object's lock.
+    fn plan(&mut self, seen: &Seen<'_>, want: Range<u64>, now_us: u64) -> Plan {
+        let joinable = match seen.phase {
+            Phase::Open(head) if head.joinable => Joinable::Yes,
+            Phase::Open(_) => Joinable::No,
+            // A range of it has proved to be of no use.
+            Phase::Awaiting if self.is_plain() && seen.claims.is_empty() => {
+                if !self.has_budget() && want != (0..OPEN) && !self.begun {
+                    return Plan::Forward(Reason::Budget);
+                }
+                return Plan::Fetch {
+                    ranges: smallvec![0..OPEN],
+                    again: None,
+                };
+            }
+            Phase::Awaiting => Joinable::Unknown,
+            _ if self.begun && seen.brings(want.start) => return Plan::Wait(None),
+            _ if self.begun => return Plan::Cut,
+            _ => return Plan::Wait(None),
+        };
+        let flights: SmallVec<[fill::Flight; 4]> = seen
+            .claims
+            .iter()
+            .map(|claim| flight_of(claim, now_us))
+            .collect();
+        let brought = seen.in_memory.within(self.asking.whole_want.clone());
+        let brought = brought.map(|range| range.end - range.start).sum();
+        self.asking.pace.observe(now_us, brought, flights.len());
+        let context = &self.leader.context;
+        let spare = self
+            .leader
+            .budget
+            .spare(context.options.client_budget, now_us);
+        let (mut width, spare) = self.within_memory(spare);
+        if seen.claims.len() >= CLAIMS_MAX / 2 {
+            width = 1;
+        }
+        self.asking.width = width;
+        let situation = Situation {
+            want,
+            length: seen.length.or(self.history.length),
+            have: seen.have,
+            flights: &flights,
+            joinable,
+            unsettled: resource_history::unsettled(&self.history, context.worker.clock.unix_ms()),
+            leads: self.launched,
+            begun: self.begun,
+            waited: Duration::from_micros(now_us - self.waiting.since_us.unwrap_or(now_us)),
+            spare,
+            width,
+            whole_max: context.store.object_max(),
+        };
+        match context.fill.plan(&situation) {
+            // Until the first flight has a head, nobody knows what may be put beside it.
+            Plan::Fetch { .. } if joinable == Joinable::Unknown && !flights.is_empty() => {
+                Plan::Wait(None)
+            }
+            // It would be brought more than it asks for.
+            Plan::Fetch { .. } if spare == 0 && seen.is_shattered() && !self.begun => {
+                Plan::Forward(Reason::Budget)
+            }
+            Plan::Fetch { .. } if seen.is_full() => {
+                self.asking.crowded = true;
+                match self.begun {
+                    true => Plan::Wait(Some(CROWDED)),
+                    false => Plan::Forward(Reason::Crowded),
+                }
+            }
+            plan => plan,
+        }
+    }
+
+    /// Flights at once and bytes ahead for this request: all who read share the memory there is,
+    /// and what is fetched ahead of them all must fit in well.
+    fn within_memory(&self, spare: u64) -> (usize, u64) {
+        let context = &self.leader.context;
+        let block = context.options.fill.block;
+        let share = context.store.limit() / context.clients.budgets.readers();
+        let width = match context.worker.counters.flights_now.get() >= FLIGHTS_MAX {
+            true => 1,
+            // The policy looks two blocks ahead for each flight.
+            false => (share / (4 * block)).clamp(1, self.asking.pace.width() as u64) as usize,
+        };
+        match share < 2 * block {
+            true => (width, spare.min(share / 4)),
+            false => (width, spare),
+        }
+    }
+
+    /// Whether its client may have more fetched than it asks for.
+    pub(in crate::cache) fn has_budget(&self) -> bool {
+        let context = &self.leader.context;
+        let now_us = context.worker.clock.monotonic_us();
+        self.leader
+            .budget
+            .spare(context.options.client_budget, now_us)
+            > 0
+    }
+
+    /// Other bytes are wanted from here on.
+    pub(in crate::cache) fn want(&mut self, range: Range<u64>) {
+        self.asking.block = None;
+        self.asking.whole_want = range;
+        self.retry.restart();
+    }
+
+    /// Whether the policy has not been asked about what is wanted now.
+    pub(in crate::cache) fn is_unasked(&self) -> bool {
+        self.asking.block.is_none()
+    }
+
+    /// Whether ranges of this resource are not to be asked for.
+    fn is_plain(&self) -> bool {
+        self.history
+            .avoids_ranges(self.leader.context.worker.clock.unix_ms())
+    }
+
+    /// Whether its response may begin while the first byte is only on its way. Who may yet be sent
+    /// on by itself waits for it.
+    pub(in crate::cache) fn may_begin(&self) -> bool {
+        let lock = self.leader.context.options.fill.kind == fill::Kind::Lock;
+        let settled =
+            resource_history::unsettled(&self.history, self.leader.context.worker.clock.unix_ms())
+                == Unsettled::No;
+        self.launched || (settled && !lock)
+    }
+
+    /// Notes what was decided, and why, for whoever inspects the object.
+    fn note(&self, object: &Object, want: &Range<u64>, plan: &Plan) {
+        let (what, why, ranges) = match plan {
+            Plan::Wait(_) => return,
+            // The beginning of an object nobody knows: no news, and there are many of those.
+            Plan::Fetch { ranges, .. } if !self.begun && ranges.iter().all(|r| r.start == 0) => {
+                return;
+            }
+            Plan::Fetch { ranges, .. } => {
+                let why = match (self.retry.is_resuming(), self.begun, self.launched) {
+                    (true, ..) => Reason::Resume,
+                    (_, true, _) => Reason::Ahead,
+                    (.., false) => Reason::FirstFetch,
+                    _ => Reason::Gap,
+                };
+                ("fetch", why, ranges.clone())
+            }
+            Plan::Forward(why) => ("forward", *why, SmallVec::new()),
+            Plan::Replace(why) => ("replace", *why, SmallVec::new()),
+            Plan::Cut => ("cut", Reason::OutOfReach, SmallVec::new()),
+        };
+        object.note(Decision {
+            unix_ms: self.leader.context.worker.clock.unix_ms(),
+            want: want.clone(),
+            what,
+            ranges,
+            why,
+        });
+    }
+
+    /// No flight brings the next byte: has it fetched, with bounded retries, and after a pause if
+    /// its last fetch failed.
+    pub(in crate::cache) fn poll_missing(
+        &mut self,
+        reader: &mut Reader,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Asked> {
+        let at = reader.wanted().start;
+        let tries = ready!(self.retry.poll_pause(at, cx));
+        let context = &self.leader.context;
+        let primary = self.leader.place.primary;
+        self.history = context.store.enter(primary, |locked| locked.history());
+        let now_ms = context.worker.clock.unix_ms();
+        let verdict = self
+            .retry
+            .judge((at, tries), self.begun, &self.history, now_ms);
+        match verdict {
+            Verdict::GiveUp => return Poll::Ready(Asked::Cut),
+            Verdict::Wait(time) => {
+                self.retry.begin_pause(time, cx);
+                return Poll::Pending;
+            }
+            Verdict::Try => {}
+        }
+        match self.ask(reader) {
+            // Other requests have all the flights of this object: one of them ends before long.
+            Asked::Coming if self.asking.crowded => {
+                self.retry.forget_position();
+                self.retry.begin_pause(CROWDED, cx);
+                Poll::Pending
+            }
+            asked => Poll::Ready(asked),
+        }
+    }
+
+    /// While the next byte is on its way: ready when the policy is to be asked again.
+    pub(in crate::cache) fn poll_again(&mut self, cx: &mut task::Context<'_>) -> Poll<()> {
+        if self.waiting.since_us.is_none() {
+            self.waiting.since_us = Some(self.leader.context.worker.clock.monotonic_us());
+        }
+        match &mut self.waiting.ask_again {
+            None => Poll::Pending,
+            Some(again) => {
+                ready!(again.as_mut().poll(cx));
+                self.waiting.ask_again = None;
+                Poll::Ready(())
+            }
+        }
+    }
+
+    /// Bytes have been handed out: in the next block the policy may want more ahead.
+    pub(in crate::cache) fn delivered(&mut self, reader: &mut Reader, bytes: u64) {
+        self.waiting.since_us = None;
+        self.retry.progressed();
+        if self.settles {
+            self.leader.budget.settle(bytes);
+        }
+        let want = reader.wanted();
+        let context = &self.leader.context;
+        if want.is_empty() || self.asking.block == Some(want.start / context.options.fill.block) {
+            return;
+        }
+        let store = &context.store;
+        store.touch_block(self.leader.place, reader.object(), want.start);
+        // The result matters when its byte is reached.
+        let _ = self.ask(reader);
+    }
+}
+
+/// A claim as the policy sees it. Its rate is told once it can be: what came in the first moment, or
+/// did not come, says little.
+fn flight_of(claim: &Claim, now_us: u64) -> fill::Flight {
+    const TELLING_US: u64 = 30_000;
+    const TELLING_BYTES: u128 = 64 << 10;
+    const LONG_US: u64 = 500_000;
+    let since_us = now_us.saturating_sub(claim.head_us.unwrap_or(now_us));
+    let brought = u128::from(claim.at - claim.start);
+    let rate = (since_us >= LONG_US || (since_us >= TELLING_US && brought >= TELLING_BYTES))
+        .then(|| u64::try_from(brought * 1_000_000 / u128::from(since_us)).unwrap_or(u64::MAX));
+    fill::Flight {
+        at: claim.at,
+        end: claim.end,
+        rate,
+        idle: Duration::from_micros(now_us.saturating_sub(claim.progress_us)),
+    }
+}

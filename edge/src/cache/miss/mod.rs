@@ -1,0 +1,280 @@
+//! Everything but a hit: a request launches a fetch, or rides one, or goes on alone.
+
+pub(in crate::cache) mod background;
+pub(in crate::cache) mod demand;
+mod read_ahead;
+mod recall;
+mod retry;
+pub(in crate::cache) mod ride;
+mod unmet;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use self::demand::Demand;
+use self::ride::{Met, Ride};
+use self::unmet::{Rode, Why};
+
+use crate::cache::context::Context;
+use crate::cache::decide::admission::Admitted;
+use crate::cache::decide::want::{self, OfObject};
+use crate::cache::fetch::leader_result::LeaderResult;
+use crate::cache::hit::{coded, respond};
+use crate::cache::lookup::{self, How, Known, Lookup};
+use crate::cache::{decide, pass};
+use crate::fill::ReadAhead;
+use crate::handler::{Answer, Choice, Fault, Pending, Request, Response};
+use crate::http::key::KeyHash;
+use crate::http::wanted::{Wanted, for_several_codings};
+use crate::http::{CacheStatus, Fwd};
+use crate::reason::Reason;
+use crate::store::{Head, Object, Phase, TableKey};
+
+/// How often a request may look again because what it rode was not for it, or is no more.
+const LOOKS_MAX: usize = 6;
+
+/// Everything but a hit: launch or ride or pass, later.
+pub(in crate::cache) fn fetch(
+    context: &Rc<Context>,
+    request: Request,
+    admitted: Admitted,
+    key: KeyHash,
+    looked: Lookup,
+) -> Answer {
+    if let Lookup::Pass(status) = looked {
+        return pass::pass(context, request, status);
+    }
+    let mut request = request;
+    let interim = request.interim();
+    Answer::Later(Pending {
+        response: Box::pin(miss(context.clone(), request, admitted, key, looked)),
+        interim: Some(interim),
+    })
+}
+
+async fn miss(
+    context: Rc<Context>,
+    request: Request,
+    admitted: Admitted,
+    key: KeyHash,
+    first: Lookup,
+) -> Result<Response, Fault> {
+    let context = &context;
+    let (mut request, mut looked) = (request, first);
+    let mut left: Option<LeaderResult> = None;
+    let mut recalls = true;
+    for _ in 0..LOOKS_MAX {
+        if recalls {
+            looked = recall::recalled(context, &request, &admitted, key, looked).await;
+        }
+        if admitted.only_if_cached() && !is_stored(&request, &looked) {
+            return Ok(respond::not_cached());
+        }
+        if let Lookup::Missing | Lookup::Stale = looked {
+            looked = lookup::look_up_to_fetch(context, &request, &admitted, key);
+        }
+        let (target, why) = match looked {
+            Lookup::Pass(status) => return pass::pass(context, request, status).wait().await,
+            Lookup::Missing | Lookup::Stale => {
+                return pass::pass(context, request, no_room()).wait().await;
+            }
+            Lookup::Recalled(object) => {
+                looked = recall::look_up_again(context, &request, &admitted, key, &object).await;
+                continue;
+            }
+            Lookup::Stored(found) => ((found.object, found.place, None), Why::Stored(found.how)),
+            Lookup::Flying(joined) => {
+                let fwd = joined.fwd;
+                (joined.into_parts(), Why::Flying(fwd))
+            }
+            Lookup::New(joined) => {
+                let fwd = joined.fwd;
+                (joined.into_parts(), Why::New(fwd))
+            }
+        };
+        // What is stored and can't be had is not sought on volumes again.
+        recalls &= !matches!(why, Why::Stored(_));
+        request = match ride(context, request, &admitted, key, target, why).await {
+            Rode::Answered(result) => {
+                return match left {
+                    Some(left) => result.map(|response| left.complete(response)),
+                    None => result,
+                };
+            }
+            Rode::Alone(request, status) => {
+                return pass::pass(context, request, status).wait().await;
+            }
+            Rode::Stored(request, found, by) => {
+                left = Some(by);
+                looked = Lookup::Stored(found);
+                request
+            }
+            Rode::Parted(request) => {
+                looked = lookup::look_up(
+                    context,
+                    &request,
+                    &admitted,
+                    key,
+                    context.worker.clock.unix_ms(),
+                    None,
+                );
+                request
+            }
+        };
+    }
+    let parted = CacheStatus::fwd(Fwd::VaryMiss).because(Reason::Parted);
+    pass::pass(context, request, parted).wait().await
+}
+
+/// Rides an object to the response: waits for its head and for the first wanted byte to be on
+/// its way, then answers.
+pub(in crate::cache) async fn ride(
+    context: &Rc<Context>,
+    request: Request,
+    admitted: &Admitted,
+    key: KeyHash,
+    (object, place, known): (Arc<Object>, TableKey, Option<Box<Known>>),
+    why: Why,
+) -> Rode {
+    let object = &object;
+    let guess = want::guess(&request.head);
+    let hit = matches!(why, Why::Stored(_)) && is_there(&request, object);
+    let purged_upto = context.store.purged_upto();
+    let mut ride = Ride::filling(object, guess, Demand::new(context, request, place, known));
+    let head = match ride.head().await {
+        Met::Head(head) => head,
+        met => return unmet::unmet(context, ride, met, admitted, place, why),
+    };
+    let Some(demand) = ride.demand() else {
+        return Rode::Answered(Err(Reason::FetchAbandoned.into()));
+    };
+    let request = &demand.leader.request.head;
+    let purged =
+        matches!(why, Why::Flying(_)) && context.store.is_purged(key.0, object, &head, purged_upto);
+    if admitted.authorized && !head.authorized {
+        // It was asked for without credentials, and says nothing about those who have some.
+        return unmet::alone(ride, Fwd::Bypass, Reason::Authorization);
+    }
+    let normal = context.rules.normal(demand.leader.codings);
+    if purged || !decide::selects(key, &head, &request.fields, normal) {
+        return unmet::unmet(
+            context,
+            ride,
+            Met::Gone(Phase::Retired),
+            admitted,
+            place,
+            why,
+        );
+    }
+    // Under the Vary that it brought it was filed anew.
+    demand.leader.place.variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
+    let place = demand.leader.place;
+    let mut wanted = want::judge(request, &head, object.content_length(&head));
+    let choice = coded::choose(context, request, admitted, (object, &head), place);
+    match choice {
+        Choice::Identity => {}
+        Choice::Varying(_) => wanted = for_several_codings(wanted, &request.fields),
+        // That is there, whatever there is of the object itself.
+        Choice::Coded(_) => {
+            return Rode::Answered(Ok(answer(context, ride, &head, wanted, true, why, choice)));
+        }
+    }
+    if !head.joinable && !wanted.is_coming(object) {
+        // It has one flight, and that does not bring all that this request wants.
+        return unmet::unmet(context, ride, Met::Replace, admitted, place, why);
+    }
+    if let Some(first) = wanted.first() {
+        ride.limit(first);
+        match ride.first_byte().await {
+            Met::Head(_) => {}
+            met => return unmet::unmet(context, ride, met, admitted, place, why),
+        }
+    }
+    Rode::Answered(Ok(answer(context, ride, &head, wanted, hit, why, choice)))
+}
+
+/// Whether looking up found all that a request wants.
+fn is_stored(request: &Request, looked: &Lookup) -> bool {
+    match looked {
+        Lookup::Stored(found) => is_there(request, &found.object),
+        _ => false,
+    }
+}
+
+/// Whether all that a request wants of an object with a head is there.
+fn is_there(request: &Request, object: &Arc<Object>) -> bool {
+    let Phase::Open(head) = object.phase() else {
+        return false;
+    };
+    let length = object.content_length(&head);
+    let wanted = want::judge(&request.head, &head, length);
+    wanted.first().is_none() || wanted.is_there(object)
+}
+
+/// The response of a ride whose first byte is there or on its way.
+fn answer(
+    context: &Rc<Context>,
+    mut ride: Ride,
+    head: &Head,
+    wanted: Wanted,
+    hit: bool,
+    why: Why,
+    choice: Choice,
+) -> Response {
+    let now_ms = context.worker.clock.unix_ms();
+    if wanted.first().is_some() && !matches!(choice, Choice::Coded(_)) {
+        ride.begin();
+        ride.fetch_ahead();
+        read_ahead(context, &mut ride, head);
+    }
+    let leader_result = ride.demand().map(|demand| demand.leader.result.clone());
+    let exchange = leader_result.as_ref().and_then(LeaderResult::exchange);
+    let status = match why {
+        Why::Stored(how @ (How::Confirmed { .. } | How::OnError { .. })) => {
+            how.status(head, now_ms)
+        }
+        Why::Stored(how) if hit => how.status(head, now_ms),
+        _ => {
+            let answered = exchange.as_ref().and_then(|exchange| exchange.status.get());
+            let mut status = CacheStatus::fwd(why.fwd());
+            status.collapsed = !ride.launched();
+            status.stored = true;
+            // Of a fetch of its own that has no answer yet, nothing is said.
+            status.fwd_status = answered.or((!ride.launched()).then_some(head.status));
+            status
+        }
+    };
+    let mut answering = respond::answering(context, head, status, now_ms);
+    let coded = match choice {
+        Choice::Identity => None,
+        Choice::Varying(fields) => {
+            answering.varying = Some(fields);
+            None
+        }
+        Choice::Coded(encoded) => ride
+            .demand()
+            .map(|demand| respond::coded(&answering, &demand.leader.request.head, &encoded)),
+    };
+    let response = coded
+        .or_else(|| respond::bare(&answering, ride.object(), &wanted))
+        .unwrap_or_else(|| respond::content(&answering, ride, wanted));
+    match leader_result {
+        Some(leader_result) => leader_result.complete(response),
+        None => response,
+    }
+}
+
+/// Has the rest of an object fetched behind a response, where the configuration says so.
+fn read_ahead(context: &Rc<Context>, ride: &mut Ride, head: &Head) {
+    let whole = context.options.fill.read_ahead == ReadAhead::Whole;
+    let fits = head
+        .length
+        .is_some_and(|length| length <= context.store.object_max());
+    if whole && head.joinable && fits {
+        read_ahead::read(context, ride);
+    }
+}
+
+fn no_room() -> CacheStatus {
+    CacheStatus::fwd(Fwd::Miss).because(Reason::NoRoom)
+}

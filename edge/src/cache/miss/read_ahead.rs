@@ -1,0 +1,75 @@
+//! Reading ahead: the rest of an object, fetched behind the response that began it, on that client's
+//! account.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::demand::Demand;
+use super::ride::Ride;
+use crate::cache::client_budget::ReadAheads;
+use crate::cache::context::Context;
+use crate::fill::OPEN;
+use crate::handler::{Body, Request};
+
+/// Objects read ahead at once by one worker and cache.
+const READERS_MAX: usize = 64;
+/// Pieces passed over before others have their turn.
+const TURN_PIECES: usize = 64;
+
+/// Has all of what `ride` reads fetched in the background, unless that is being done.
+pub(in crate::cache) fn read(context: &Rc<Context>, ride: &mut Ride) {
+    let readers = context.clients.read_ahead.clone();
+    let object = ride.object().clone();
+    let id = Arc::as_ptr(&object) as usize;
+    let Some(demand) = ride.demand() else {
+        return;
+    };
+    let request = Request {
+        head: demand.leader.request.head.clone(),
+        body: Body::Empty,
+        peer: demand.leader.request.peer,
+        interim: None,
+    };
+    let place = demand.leader.place;
+    let mut taken = readers.0.borrow_mut();
+    if object.has(0..crate::fill::OPEN) || taken.len() >= READERS_MAX || !taken.insert(id) {
+        return;
+    }
+    drop(taken);
+    let reading = Reading { readers, id };
+    let mut ride = Ride::filling(&object, 0..OPEN, Demand::new(context, request, place, None));
+    if let Some(demand) = ride.demand() {
+        demand.settles = false;
+        if !demand.has_budget() {
+            return;
+        }
+    }
+    tokio::task::spawn_local(async move {
+        let _reading = reading;
+        ride.begin();
+        ride.fetch_ahead();
+        let mut pieces = 0;
+        while let Some(Ok(_)) = poll_fn(|cx| ride.poll_next(cx)).await {
+            pieces += 1;
+            if ride.demand().is_some_and(|demand| !demand.has_budget()) {
+                break;
+            }
+            if pieces % TURN_PIECES == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+}
+
+/// An object that is being read ahead, for as long as it is.
+struct Reading {
+    readers: ReadAheads,
+    id: usize,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.readers.0.borrow_mut().remove(&self.id);
+    }
+}

@@ -1,0 +1,97 @@
+//! Recalling: what is not in memory may be on a volume. Its head is read before the origin is asked.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::background;
+use crate::cache::context::Context;
+use crate::cache::decide::admission::Admitted;
+use crate::cache::lookup::{self, How, Lookup, keys};
+use crate::handler::Request;
+use crate::http::key::KeyHash;
+use crate::store::{Object, Phase};
+
+/// How often a request may wait for a read. Each teaches Vary names or brings a variant.
+const RECALLS_MAX: usize = 4;
+
+/// What looking up comes to, once all that volumes have for this request is in the table.
+pub(in crate::cache) async fn recalled(
+    context: &Rc<Context>,
+    request: &Request,
+    admitted: &Admitted,
+    key: KeyHash,
+    mut looked: Lookup,
+) -> Lookup {
+    for _ in 0..RECALLS_MAX {
+        let object = match looked {
+            Lookup::Recalled(object) => object,
+            Lookup::Missing => match recall(context, request, admitted, key) {
+                Lookup::Recalled(object) => object,
+                other => return other,
+            },
+            other => return other,
+        };
+        looked = look_up_again(context, request, admitted, key, &object).await;
+        if matches!(object.phase(), Phase::Failed(_)) {
+            break;
+        }
+    }
+    looked
+}
+
+/// What looking up comes to when the read that an object stands for is over.
+pub(in crate::cache) async fn look_up_again(
+    context: &Rc<Context>,
+    request: &Request,
+    admitted: &Admitted,
+    key: KeyHash,
+    object: &Arc<Object>,
+) -> Lookup {
+    let mut reader = object.reader(0);
+    poll_fn(|cx| reader.poll_opening(false, cx).map(|_| ())).await;
+    let looked = lookup::look_up(
+        context,
+        request,
+        admitted,
+        key,
+        context.worker.clock.unix_ms(),
+        None,
+    );
+    if let Lookup::Stored(found) = &looked
+        && let How::Stale {
+            revalidate: true, ..
+        } = found.how
+    {
+        background::revalidate_in_background(context, request, found);
+    }
+    looked
+}
+
+/// Has what volumes have for this request read, unless somebody else does, or they have nothing.
+fn recall(context: &Rc<Context>, request: &Request, admitted: &Admitted, key: KeyHash) -> Lookup {
+    let store = &context.store;
+    if !store.is_on_disk(key.0) {
+        return Lookup::Missing;
+    }
+    let Some(spare) = store.create(keys::key_text(context, request).text()) else {
+        return Lookup::Missing;
+    };
+    spare.mark_recall();
+    let now_ms = context.worker.clock.unix_ms();
+    let (object, place) =
+        match lookup::look_up(context, request, admitted, key, now_ms, Some(spare)) {
+            Lookup::New(joined) => (joined.object, joined.place),
+            other => return other,
+        };
+    match store.recall(&object, place, context.worker.clock.monotonic_us()) {
+        Some(recall) => {
+            tokio::task::spawn_local(recall.run());
+            Lookup::Recalled(object)
+        }
+        None => {
+            store.give_up_recall(place, &object);
+            Lookup::Missing
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Requests that go past the cache: sent on alone, with what their responses teach it.
+
+pub(in crate::cache) mod forwarded;
+mod post_response;
+mod shared_form;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use self::forwarded::forwarded;
+
+use self::post_response::Posted;
+use crate::cache::context::Context;
+use crate::cache::decide::{self, storing};
+use crate::cache::lookup::keys;
+use crate::handler::{Answer, Body, Request, Response};
+use crate::http::freshness::Exchanged;
+use crate::http::{CacheStatus, Fwd, Method, Outcome, hop};
+use crate::store::{Phase, RULES_MAX, Rule, Store, TableKey};
+
+/// What a response to a request that was sent on alone may change.
+enum Teaches {
+    Nothing,
+    /// It is unsafe: what is stored for its target may be outdated (RFC 9111 4.4). It may have a
+    /// response for GET, too.
+    Unsafe(Request, Option<Posted>),
+    /// The head of what GET gets (RFC 9111 4.3.5).
+    Head(Request, u64),
+}
+
+/// Sends the request to the origin on its own.
+pub(in crate::cache) fn pass(
+    context: &Rc<Context>,
+    mut request: Request,
+    status: CacheStatus,
+) -> Answer {
+    if request.head.method.is_safe() {
+        // What the key does not hold is not acted upon here, shared or not.
+        let fields = &mut request.head.fields;
+        fields.retain(|name, _| !hop::is_unkeyed(name) || shared_form::is_keyed(context, name));
+    }
+    let teaches = teaches(context, &mut request, status);
+    let answer = context.origin.handler.handle(request);
+    let context = context.clone();
+    answer.map(move |result| result.map(|response| learn(&context, teaches, response, status)))
+}
+
+fn teaches(context: &Rc<Context>, request: &mut Request, status: CacheStatus) -> Teaches {
+    match request.head.method {
+        Method::Get | Method::Options | Method::Trace => Teaches::Nothing,
+        Method::Head => {
+            // One that goes past the cache for another reason, or is not sent as for all, may
+            // get what is for its client alone.
+            let head = &request.head;
+            let method = status.outcome == Outcome::Fwd(Fwd::Method);
+            if !method || !shared_form::is_for_all(context, head, &head.fields) {
+                return Teaches::Nothing;
+            }
+            shared_form::level(context, &mut request.head.fields);
+            Teaches::Head(kept(request), context.worker.clock.unix_ms())
+        }
+        _ => {
+            let posted = post_response::posted(context, request);
+            Teaches::Unsafe(kept(request), posted)
+        }
+    }
+}
+
+fn learn(
+    context: &Rc<Context>,
+    teaches: Teaches,
+    response: Response,
+    status: CacheStatus,
+) -> Response {
+    match teaches {
+        Teaches::Nothing => {}
+        Teaches::Unsafe(request, posted) => {
+            invalidate(context, &request, &response);
+            if let Some(posted) = posted {
+                return post_response::store_post_response(
+                    context, &request, &posted, response, status,
+                );
+            }
+        }
+        Teaches::Head(request, asked_ms) => compare(context, &request, &response, asked_ms),
+    }
+    forwarded(response, status)
+}
+
+/// A successful unsafe request may have changed what is stored for its target, and for what its
+/// response says is concerned (RFC 9111 4.4). All variants are taken out: what is being fetched
+/// for them is not stored any more.
+fn invalidate(context: &Rc<Context>, request: &Request, response: &Response) {
+    if !(200..400).contains(&response.status) {
+        return;
+    }
+    clear(context, request);
+    for name in ["location", "content-location"] {
+        let reference = response.fields.get(name);
+        if let Some(target) = reference.and_then(|value| keys::target_of(request, value)) {
+            let mut head = request.head.clone();
+            head.target = target;
+            clear(
+                context,
+                &Request {
+                    head,
+                    body: Body::Empty,
+                    peer: request.peer,
+                    interim: None,
+                },
+            );
+        }
+    }
+}
+
+fn clear(context: &Rc<Context>, request: &Request) {
+    let (key, keys) = (keys::key(context, request), &context.rules.key);
+    let (scheme, head) = (request.peer.scheme, &request.head);
+    let resource = keys.resource(scheme, &head.authority, head.path(), head.query());
+    let (rule, now_ms) = (Rule::Resource(resource.0), context.worker.clock.unix_ms());
+    let durable = context.stores.each(|(store, _)| {
+        clear_in(store, key.0);
+        // Half of the rules there may be stay for those whom the purges are for. Where there are too
+        // many already, only what the request itself would have been given is known to be gone.
+        let hidden = keys.needs_fields() || store.is_loading();
+        let purged = (hidden && store.rules() < RULES_MAX / 2)
+            .then(|| store.purge(&rule, false, now_ms).ok())
+            .flatten();
+        purged.and_then(|number| store.durable_purge(&rule, None, number))
+    });
+    if let Some(durable) = durable.into_iter().flatten().next() {
+        context.stores.log_in_background(durable);
+    }
+}
+
+/// The response to a HEAD that was sent on: what is stored for GET is freshened by it if it is
+/// the same, and stale if it is not (RFC 9111 4.3.5).
+fn compare(context: &Rc<Context>, request: &Request, response: &Response, asked_ms: u64) {
+    if response.status != 200 {
+        return;
+    }
+    let (key, now_ms) = (keys::key(context, request), context.worker.clock.unix_ms());
+    let store = &context.store;
+    let found = store.enter(key.0, |locked| {
+        let variant = match locked.vary() {
+            None => 0,
+            Some(names) => {
+                let normal = context.rules.normal(None);
+                decide::variant(key, names, &request.head.fields, normal)
+            }
+        };
+        let object = locked.find(variant)?;
+        let primary = key.0;
+        Some((object, TableKey { primary, variant }))
+    });
+    let Some((object, place)) = found else {
+        return;
+    };
+    let Phase::Open(head) = object.phase() else {
+        return;
+    };
+    let exchanged = Exchanged {
+        request_ms: asked_ms,
+        response_ms: now_ms,
+    };
+    let sent = &request.head.fields;
+    let fresh = storing::same_as(&head, response)
+        .then(|| storing::freshened(key, sent, &head, response, exchanged, &context.rules));
+    match fresh {
+        // Of one that would be for other requests by now, or for nobody, a GET has to tell.
+        Some(Ok(storing::Storable {
+            head: mut fresh, ..
+        })) if fresh.vary == head.vary => {
+            fresh.born_seq = head.born_seq;
+            if let Some(charge) = store.charge_head(fresh.memory()) {
+                store.renew(place, &object, fresh.into(), charge);
+            }
+        }
+        _ => store.expire(place, &object, &head, now_ms),
+    }
+}
+
+/// Takes out all variants of a key, in memory and on volumes.
+fn clear_in(store: &Arc<Store>, primary: u128) {
+    store.enter(primary, |locked| {
+        // In one, so that nobody restores it in between. By name, too: what is just being written
+        // is not found yet.
+        for (variant, _) in locked.all() {
+            store.forget_head(TableKey { primary, variant });
+        }
+        store.forget_on_disk(primary);
+        locked.clear();
+    });
+}
+
+/// A request without its body.
+fn kept(request: &Request) -> Request {
+    Request {
+        head: request.head.clone(),
+        body: Body::Empty,
+        peer: request.peer,
+        interim: None,
+    }
+}

@@ -1,0 +1,203 @@
+//! Responses to POST that answer GET as well: those that name their target as what they represent,
+//! and say how long they are fresh (RFC 9110 9.3.3).
+//!
+//! Such a response is its client's first of all. Everything up to where it is read out of the store
+//! is done in one go, and no fetch ever follows it: what can't be kept whole is sent on as it came.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use smallvec::smallvec;
+
+use super::forwarded::forwarded;
+use super::shared_form;
+use crate::cache::client_budget::{BudgetCharge, ClientBudget};
+use crate::cache::context::Context;
+use crate::cache::decide::{fence, storing};
+use crate::cache::fetch::flight::Flight;
+use crate::cache::fetch::leader_result::LeaderResult;
+use crate::cache::hit::respond;
+use crate::cache::lookup::keys;
+use crate::cache::miss::ride::Ride;
+use crate::fill::OPEN;
+use crate::handler::{Head, Request, Response};
+use crate::http::freshness::Exchanged;
+use crate::http::key::{Key, KeyHash};
+use crate::http::wanted::Wanted;
+use crate::http::{CacheStatus, Fields, Method, hop};
+use crate::store::{Landing, ResourceHistory, TableKey};
+
+/// Fields of a POST that are about its content, which a GET does not have.
+const OF_CONTENT: [&str; 5] = [
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "transfer-encoding",
+];
+
+/// What is kept of a POST until its response is here.
+pub(in crate::cache) struct Posted {
+    key: Key,
+    hash: KeyHash,
+    /// What it was sent with, but for what is about its content.
+    sent: Fields,
+    asked_ms: u64,
+    /// When it was asked, in the order of purges.
+    asked_seq: u64,
+}
+
+/// Remembers a POST whose response may be of use for GET: one that is sent as a fetch for all
+/// would be. To that end it says what it accepts as such a fetch does.
+pub(in crate::cache) fn posted(context: &Rc<Context>, request: &mut Request) -> Option<Posted> {
+    let rules = &context.rules;
+    // Under keys with fields a POST invalidates by a purge, which covers what it brings as well.
+    if !rules.post || rules.key.needs_fields() || request.head.method != Method::Post {
+        return None;
+    }
+    let mut fields = request.head.fields.clone();
+    fields.retain(|name, value| !is_for_post(name, value, &request.head));
+    if !shared_form::is_for_all(context, &request.head, &fields) {
+        return None;
+    }
+    shared_form::level(context, &mut request.head.fields);
+    shared_form::level(context, &mut fields);
+    Some(Posted {
+        key: keys::key_text(context, request),
+        hash: keys::key(context, request),
+        sent: fields,
+        asked_ms: context.worker.clock.unix_ms(),
+        asked_seq: context.store.moment(),
+    })
+}
+
+/// Stores the response to a POST, if it may answer GET, and gives it out from there.
+pub(in crate::cache) fn store_post_response(
+    context: &Rc<Context>,
+    request: &Request,
+    posted: &Posted,
+    mut response: Response,
+    status: CacheStatus,
+) -> Response {
+    match stored_post_response(context, request, posted, &mut response, status) {
+        Some(adopted) => adopted,
+        None => forwarded(response, status),
+    }
+}
+
+/// `None`: it can't be stored, and is as it was.
+fn stored_post_response(
+    context: &Rc<Context>,
+    request: &Request,
+    posted: &Posted,
+    response: &mut Response,
+    mut status: CacheStatus,
+) -> Option<Response> {
+    let storing::Storable { head, withheld, .. } =
+        storable_post_response(context, request, posted, response)?;
+    let landing = landing_for(context, posted)?;
+    let (length, object) = (head.length?, landing.object().clone());
+    let head = crate::store::Head {
+        born_seq: landing.born_seq(),
+        // A further response might be another's: GET and POST may differ in what they bring.
+        joinable: false,
+        ..head
+    };
+    let mut flight = flight_for(context, posted, landing);
+    if flight.open(head.clone(), 0..length).is_err() {
+        flight.retire();
+        return None;
+    }
+    status.fwd_status = Some(response.status);
+    status.stored = true;
+    let answering = respond::answering(context, &head, status, context.worker.clock.unix_ms());
+    // Reads from here on, so that the flight is never for nobody.
+    let ride = Ride::complete(&object);
+    let mut adopted = match respond::bare(&answering, &object, &Wanted::All) {
+        Some(adopted) => adopted,
+        None => respond::content(&answering, ride, Wanted::All),
+    };
+    adopted.upstream = response.upstream.take();
+    for (name, value) in withheld.iter() {
+        adopted.fields.append_bytes(name, value);
+    }
+    tokio::task::spawn_local(flight.receive(std::mem::take(&mut response.body)));
+    Some(adopted)
+}
+
+/// What a response to a POST is stored as, if it may be: a whole 200 that fits, names the target
+/// as its own, and says itself how long it is fresh.
+fn storable_post_response(
+    context: &Rc<Context>,
+    request: &Request,
+    posted: &Posted,
+    response: &Response,
+) -> Option<storing::Storable> {
+    let mut locations = response.fields.get_all("content-location");
+    let own = keys::target_of(request, locations.next()?);
+    let fits = |length| length <= context.store.object_max();
+    if response.status != 200
+        || own.as_deref() != Some(&*request.head.target)
+        || locations.next().is_some()
+        || !response.content_length().is_some_and(fits)
+    {
+        return None;
+    }
+    let exchanged = Exchanged {
+        request_ms: posted.asked_ms,
+        response_ms: context.worker.clock.unix_ms(),
+    };
+    let content = fence::content_of(response);
+    let (sent, rules) = (&posted.sent, &context.rules);
+    let asked = (None, &content);
+    storing::store_as(posted.hash, sent, response, asked, exchanged, rules)
+        .ok()
+        .filter(|stored| stored.explicit)
+}
+
+/// The place for a response to a POST; `None` without room, or where anything was purged since
+/// it was asked for.
+fn landing_for(context: &Rc<Context>, posted: &Posted) -> Option<Landing> {
+    let store = &context.store;
+    let object = store.create_since(posted.key.text(), posted.asked_seq)?;
+    let place = TableKey {
+        primary: posted.hash.0,
+        variant: 0,
+    };
+    store.enter(place.primary, |locked| {
+        locked.insert(place.variant, object.clone(), store.weight(&object.key));
+    });
+    let now_us = context.worker.clock.monotonic_us();
+    let whole = || (smallvec![0..OPEN], ());
+    let ((), mut landings) = store.arrange(&object, place, now_us, |_| whole());
+    landings.pop()
+}
+
+/// A flight whose request was sent already. It goes on for as long as somebody reads what it
+/// brings, as if it were billed to who has nothing left.
+fn flight_for(context: &Rc<Context>, posted: &Posted, landing: Landing) -> Flight {
+    let nobody = Arc::<ClientBudget>::default();
+    nobody.fetch(u64::MAX);
+    Flight {
+        charge: BudgetCharge::new(nobody, 0),
+        context: context.clone(),
+        landing,
+        asked: None,
+        sent: posted.sent.clone(),
+        leader_result: LeaderResult::new(false),
+        skips: 0,
+        brought: 0,
+        known: ResourceHistory::default(),
+    }
+}
+
+/// Whether a field of a POST says nothing about what a GET would get: it is about the content sent,
+/// or it is the Origin of the target itself, which browsers send with every POST.
+fn is_for_post(name: &[u8], value: &[u8], head: &Head) -> bool {
+    let own_origin = || {
+        let host = value.splitn(2, |&b| b == b'/').nth(1);
+        let host = host.and_then(|rest| rest.strip_prefix(b"/"));
+        host.is_some_and(|host| host.eq_ignore_ascii_case(head.authority.as_bytes()))
+    };
+    hop::is_in(&OF_CONTENT, name) || (name.eq_ignore_ascii_case(b"origin") && own_origin())
+}

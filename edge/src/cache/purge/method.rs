@@ -1,0 +1,78 @@
+//! The method PURGE: a request purges what is stored for its own target.
+
+use std::time::Duration;
+
+use super::{Enforced, Ways, purge_by, resources};
+use crate::cache::context::Context;
+use crate::handler::{Answer, Head, Request, Response};
+use crate::http::key;
+use crate::http::purge::{self, Purge, Purged};
+use crate::http::{CacheStatus, Fwd, Scheme};
+use crate::reason::Reason;
+
+/// With the value `soft`, a PURGE marks stale and drops nothing.
+const SOFTLY: &str = "sluice-purge";
+/// How long who purges waits for the disks.
+const LOG_WAIT: Duration = Duration::from_secs(10);
+const NOT_LOGGED: &str =
+    "the purge is in force, but may be undone by a restart: the disks take too long\n";
+
+/// Answers a PURGE, from addresses that may.
+pub(in crate::cache) fn answer(context: &Context, request: &Request) -> Answer {
+    let address = request.peer.client;
+    let rules = &context.rules;
+    let (response, enforced) = match rules.purge.iter().any(|n| n.contains(address)) {
+        true => purge_own(context, &request.head, request.peer.scheme),
+        false => (
+            Response::text(403, format!("{}\n", Reason::PurgeNotAllowed)),
+            Enforced::default(),
+        ),
+    };
+    if enforced.durable.is_empty() {
+        return Answer::Ready(Ok(about_purging(response)));
+    }
+    Answer::later(async move {
+        let logging = tokio::task::spawn_blocking(move || enforced.log());
+        let response = match tokio::time::timeout(LOG_WAIT, logging).await {
+            Ok(Ok(Ok(()))) => response,
+            Ok(Ok(Err(why))) => Response::text(503, format!("{why}\n")),
+            Ok(Err(_)) | Err(_) => Response::text(503, NOT_LOGGED),
+        };
+        Ok(about_purging(response))
+    })
+}
+
+fn purge_own(context: &Context, head: &Head, scheme: Scheme) -> (Response, Enforced) {
+    let nothing = |status, text: String| (Response::text(status, text), Enforced::default());
+    let soft = match head.fields.get(SOFTLY) {
+        None => false,
+        Some(value) if value.eq_ignore_ascii_case(b"soft") => true,
+        Some(_) => return nothing(400, "Sluice-Purge is soft, or left out\n".to_owned()),
+    };
+    let (host, path, query) = (&head.authority, head.path(), head.query());
+    let rules = |ways: &Ways| Ok(resources(scheme, host, path, query, &ways.all()));
+    match purge_by(&context.stores, soft, context.worker.clock.unix_ms(), rules) {
+        Ok(enforced) => {
+            let url = key::Key::new(scheme, host, path, query).to_string();
+            let purged = Purged {
+                cache: None,
+                sequence: enforced.sequence,
+                rule: Purge::Url(url),
+                soft,
+            };
+            let answer = purge::Answer {
+                purged: vec![purged],
+            };
+            let mut response = Response::text(200, answer.to_json());
+            response.fields.set("content-type", "application/json");
+            (response, enforced)
+        }
+        Err(refusal) => nothing(refusal.status(), format!("{refusal}\n")),
+    }
+}
+
+fn about_purging(mut response: Response) -> Response {
+    response.fields.append("cache-control", "no-store");
+    response.cache = Some(CacheStatus::fwd(Fwd::Method).because(Reason::Purge));
+    response
+}

@@ -1,0 +1,371 @@
+//! Purging: operators' purges as rules of the store.
+
+pub mod method;
+mod queue;
+pub mod stores;
+pub mod ways;
+
+use crate::http::fields::is_field_value;
+use crate::http::key::{self, KeyHash, KeyRules, Parts};
+use crate::http::purge::Purge;
+use crate::http::tags;
+use crate::http::url::{Start, Url};
+use crate::http::{Fields, Scheme, Status};
+use crate::store::disk_tier::{DurablePurge, NotDurable};
+use crate::store::{self, Full, Rule, Store};
+
+pub use stores::Stores;
+pub use ways::Ways;
+
+/// How the store reads the keys of caches.
+pub struct Keys;
+
+/// Why nothing was purged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// What is wrong with what was asked for.
+    Wrong(String),
+    /// The store has no room for another rule.
+    Full(Full),
+}
+
+impl Refusal {
+    /// The status for it.
+    pub fn status(&self) -> Status {
+        match self {
+            Refusal::Wrong(_) => 400,
+            Refusal::Full(_) => 429,
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::Wrong(why) => f.write_str(why),
+            Refusal::Full(full) => full.fmt(f),
+        }
+    }
+}
+
+/// What texts of keys, and prefixes, begin with: they are told apart by what they name.
+const URL: char = 'u';
+const HOST: char = 'h';
+const PATH: char = 'p';
+/// A path of a key that stands for all hosts.
+const HOSTLESS: char = 'a';
+
+impl store::Names for Keys {
+    fn is_sound(&self, head: &store::Head) -> bool {
+        // As heads are stored: final, not the answer to a condition, and without framing.
+        let status = (200..=999).contains(&head.status) && head.status != 304;
+        let etag = head.etag.as_deref().is_none_or(is_field_value);
+        let framing = ["content-length", "transfer-encoding", "connection"];
+        let framed = framing.iter().any(|name| head.fields.contains(name));
+        status && etag && !framed
+    }
+
+    fn resource(&self, primary: u128, text: &[u8]) -> u128 {
+        key::resource_with(KeyHash(primary), text).0
+    }
+
+    fn texts(&self, text: &[u8], each: &mut dyn FnMut(&[u8])) {
+        let Some(parts) = Parts::of(text) else {
+            return;
+        };
+        let mut target = parts.path.to_owned();
+        if let Some(query) = parts.query {
+            target.push('?');
+            target.push_str(query);
+        }
+        each(format!("{PATH}{target}").as_bytes());
+        let Some(host) = parts.authority else {
+            return each(format!("{HOSTLESS}{target}").as_bytes());
+        };
+        each(format!("{HOST}{host}{target}").as_bytes());
+        // A key without a scheme stands for both.
+        let both = [Scheme::Http, Scheme::Https];
+        let is = |scheme: &Scheme| parts.scheme.is_none_or(|its| its == *scheme);
+        for scheme in both.into_iter().filter(is) {
+            each(format!("{URL}{}://{host}{target}", scheme.as_str()).as_bytes());
+        }
+    }
+}
+
+/// What has to be known of a purge before it is done: the store's rules, where keys are made so.
+///
+/// # Errors
+/// What is wrong with what was asked for.
+pub fn rules(what: &Purge, keys: &[KeyRules]) -> Result<Vec<Rule>, Refusal> {
+    Ok(match what {
+        Purge::All(true) => vec![Rule::All],
+        Purge::All(false) => {
+            return Err(Refusal::Wrong("\"all\" is true, or left out".to_owned()));
+        }
+        Purge::Tag(tag) if tags::is_tag(tag.as_bytes()) => {
+            vec![Rule::Tag(tags::tag_hash(tag.as_bytes()))]
+        }
+        Purge::Tag(_) => {
+            let most = tags::TAG_MAX;
+            let why = format!("a tag has 1 to {most} bytes, none of them a space or a comma");
+            return Err(Refusal::Wrong(why));
+        }
+        Purge::Url(url) => {
+            let url = Url::parse(url).map_err(Refusal::Wrong)?;
+            let query = url.query.as_deref();
+            resources(url.scheme, &url.authority, &url.path, query, keys)
+        }
+        Purge::Prefix(text) => prefixes(&Start::parse(text).map_err(Refusal::Wrong)?, keys)?,
+    })
+}
+
+/// What was asked for as it is compared with keys, to be shown.
+pub fn canonical(what: &Purge) -> Purge {
+    match what {
+        Purge::Url(url) => Url::parse(url).map(|url| Purge::Url(url.to_string())),
+        Purge::Prefix(text) => Start::parse(text).map(|start| Purge::Prefix(start.to_string())),
+        Purge::Tag(_) | Purge::All(_) => Ok(what.clone()),
+    }
+    .unwrap_or_else(|_| what.clone())
+}
+
+/// One rule for each resource that these ways of making keys take a URL for.
+fn resources(
+    scheme: Scheme,
+    host: &str,
+    path: &str,
+    query: Option<&str>,
+    keys: &[KeyRules],
+) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for keys in keys {
+        let rule = Rule::Resource(keys.resource(scheme, host, path, query).0);
+        if !rules.contains(&rule) {
+            rules.push(rule);
+        }
+    }
+    rules
+}
+
+fn prefixes(start: &Start, keys: &[KeyRules]) -> Result<Vec<Rule>, Refusal> {
+    let path = &start.path;
+    let text = match (start.scheme, &start.authority) {
+        (_, None) => format!("{PATH}{path}"),
+        (None, Some(host)) => format!("{HOST}{}{path}", key::normal_host(None, host)),
+        (Some(scheme), Some(host)) => {
+            let host = key::normal_host(Some(scheme), host);
+            format!("{URL}{}://{host}{path}", scheme.as_str())
+        }
+    };
+    if text.len() > store::TEXT_MAX {
+        return Err(Refusal::Wrong("this prefix is too long".to_owned()));
+    }
+    let mut rules = vec![Rule::Prefix(text.into_bytes().into())];
+    // Where keys don't tell hosts apart, what is stored may be this host's.
+    if start.authority.is_some() && keys.iter().any(is_hostless) {
+        rules.push(Rule::Prefix(
+            format!("{HOSTLESS}{path}").into_bytes().into(),
+        ));
+    }
+    Ok(rules)
+}
+
+fn is_hostless(keys: &KeyRules) -> bool {
+    let key = keys.key(Scheme::Http, "a", "/", None, &Fields::new());
+    key.parts().authority.is_none()
+}
+
+/// A purge that is in force.
+#[derive(Default)]
+pub struct Enforced {
+    /// The number of the last rule that took.
+    pub sequence: u64,
+    /// What is to be logged on volumes, so that it outlasts a restart; none where there are none.
+    pub durable: Vec<DurablePurge>,
+}
+
+/// Purges from a cache. It is in force when this returns; whoever acknowledges it has to have it logged
+/// first.
+///
+/// # Errors
+/// What is wrong with what was asked for, or that there are too many rules in one of its stores; it is
+/// in force in the others then.
+pub fn purge(stores: &Stores, what: &Purge, soft: bool, now_ms: u64) -> Result<Enforced, Refusal> {
+    purge_by(stores, soft, now_ms, |ways| rules(what, &ways.all()))
+}
+
+/// The same by the rules that there are for keys made in these ways.
+fn purge_by(
+    stores: &Stores,
+    soft: bool,
+    now_ms: u64,
+    rules: impl Fn(&Ways) -> Result<Vec<Rule>, Refusal>,
+) -> Result<Enforced, Refusal> {
+    let all = stores
+        .each(|(store, ways)| enforce(store, &rules(ways)?, soft, now_ms).map_err(Refusal::Full));
+    let all: Vec<Enforced> = all.into_iter().collect::<Result<_, _>>()?;
+    Ok(first_to_log(all))
+}
+
+/// What the newest store says; but one that is just being made has no volumes yet. They all have the same.
+fn first_to_log(all: Vec<Enforced>) -> Enforced {
+    let sequence = all.first().map_or(0, |newest| newest.sequence);
+    let mut durable = all.into_iter().map(|enforced| enforced.durable);
+    Enforced {
+        sequence,
+        durable: durable.find(|rules| !rules.is_empty()).unwrap_or_default(),
+    }
+}
+
+fn enforce(store: &Store, rules: &[Rule], soft: bool, now_ms: u64) -> Result<Enforced, Full> {
+    let mut enforced = Enforced::default();
+    for rule in rules {
+        let number = store.purge(rule, soft, now_ms)?;
+        let durable = store.durable_purge(rule, soft.then_some(now_ms), number);
+        enforced.durable.extend(durable);
+        enforced.sequence = number;
+    }
+    Ok(enforced)
+}
+
+impl Enforced {
+    /// Logs it. Waits for disks.
+    ///
+    /// # Errors
+    /// Some of it may be undone by a restart.
+    pub fn log(&self) -> Result<(), NotDurable> {
+        self.durable.iter().try_for_each(DurablePurge::log)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ways::WAYS_MAX;
+    use super::*;
+    use crate::http::pattern::Pattern;
+    use crate::store::Names;
+
+    fn covers(prefix: &str, keys: &KeyRules, url: &str) -> bool {
+        let prefixes = rules(
+            &Purge::Prefix(prefix.to_owned()),
+            std::slice::from_ref(keys),
+        );
+        let url = Url::parse(url).expect("a URL");
+        let query = url.query.as_deref();
+        let key = keys.key(url.scheme, &url.authority, &url.path, query, &Fields::new());
+        let mut found = false;
+        Keys.texts(key.text(), &mut |text| {
+            found |= prefixes
+                .iter()
+                .flatten()
+                .any(|rule| matches!(rule, Rule::Prefix(prefix) if text.starts_with(prefix)));
+        });
+        found
+    }
+
+    #[test]
+    fn prefixes_cover_what_begins_so() {
+        let plain = KeyRules::default();
+        for (prefix, url, covered) in [
+            ("http://a/b/", "http://a/b/c", true),
+            ("http://a/b/", "http://a/b/", true),
+            ("http://a/b", "http://a/bc?d", true),
+            ("http://a/b/", "http://a/b", false),
+            ("http://a/b/", "https://a/b/c", false),
+            ("//a/b/", "https://a/b/c", true),
+            ("//a", "https://a/b/c", true),
+            ("//a", "https://ab/", false),
+            ("//a:80", "http://a/b", true),
+            ("http://A:80", "http://a/b", true),
+            ("/b/", "https://x/b/c", true),
+            ("/", "https://x:8/b/c", true),
+            ("/b?c=", "http://a/b?c=1", true),
+            ("//a/", "http://x//a/b", false),
+            ("http://a/%62", "http://a/b", true),
+        ] {
+            assert_eq!(covers(prefix, &plain, url), covered, "{prefix} {url}");
+        }
+    }
+
+    #[test]
+    fn what_keys_leave_out_is_any() {
+        let hostless = KeyRules::parse("{scheme}{path}").expect("a template");
+        assert!(covers("http://a/b/", &hostless, "http://x/b/c"));
+        assert!(covers("/b/", &hostless, "http://x/b/c"));
+        assert!(!covers("/c/", &hostless, "http://x/b/c"));
+        let schemeless = KeyRules::parse("{host}{path}").expect("a template");
+        assert!(covers("https://a/b/", &schemeless, "http://a/b/c"));
+        assert!(covers("http://a/b/", &schemeless, "https://a/b/c"));
+    }
+
+    #[test]
+    fn a_url_names_every_key_that_differs_in_more_than_the_url() {
+        let template = "{scheme}{host}{path}{query}{header:X-A}";
+        let keys = KeyRules::parse(template).expect("a template");
+        let url = Purge::Url("http://a/b?c".to_owned());
+        let expected = rules(&url, std::slice::from_ref(&keys)).expect("a URL");
+        for value in ["1", "2"] {
+            let mut fields = Fields::new();
+            fields.append("x-a", value);
+            let key = keys.key(Scheme::Http, "a", "/b", Some("c"), &fields);
+            let resource = Keys.resource(key.hash().0, key.text());
+            assert_eq!(expected, [Rule::Resource(resource)]);
+        }
+        let plain = key::Key::new(Scheme::Http, "a", "/b", Some("c"));
+        assert_eq!(Keys.resource(plain.hash().0, plain.text()), plain.hash().0);
+        let of = |purge: Purge| rules(&purge, &[KeyRules::default()]);
+        assert_eq!(of(url).expect("a URL"), [Rule::Resource(plain.hash().0)]);
+        assert!(of(Purge::Url("a".to_owned())).is_err());
+        assert!(of(Purge::Tag("a b".to_owned())).is_err());
+        assert!(of(Purge::All(false)).is_err());
+        assert!(of(Purge::Prefix("/a/..".to_owned())).is_err());
+        let long = Purge::Prefix(format!("/{}", "x".repeat(store::TEXT_MAX)));
+        assert_eq!(of(long).expect_err("too long").status(), 400);
+    }
+
+    fn ignoring(parameter: &str) -> KeyRules {
+        let mut rules = KeyRules::parse("{scheme}{host}{path}{query}").expect("a template");
+        rules.ignore.push(Pattern::new(parameter));
+        rules
+    }
+
+    #[test]
+    fn ways_are_remembered_when_they_are_out_of_use() {
+        let ways = Ways::default();
+        assert_eq!(ways.all(), [KeyRules::default()]);
+        let (a, b) = (ignoring("a"), ignoring("b"));
+        ways.take_up([&a, &a].into_iter());
+        ways.take_up([&b].into_iter());
+        ways.take_up([].into_iter());
+        assert_eq!(ways.all(), [a.clone(), b.clone()]);
+        // What a URL does not meet makes no difference.
+        let template = "{scheme}{host}{path}{query}{header:X-A}";
+        let mut more = KeyRules::parse(template).expect("a template");
+        more.ignore.clone_from(&a.ignore);
+        ways.take_up([&more].into_iter());
+        assert_eq!(ways.all(), [b, a]);
+        let url = Purge::Url("http://h/?a&b".to_owned());
+        assert_eq!(rules(&url, &ways.all()).expect("a URL").len(), 2);
+        let same = Purge::Url("http://h/?c".to_owned());
+        assert_eq!(rules(&same, &ways.all()).expect("a URL").len(), 1);
+    }
+
+    #[test]
+    fn ways_are_bounded_and_those_in_use_stay() {
+        let ways = Ways::default();
+        let many: Vec<_> = (0..WAYS_MAX + 2)
+            .map(|n| ignoring(&n.to_string()))
+            .collect();
+        for rules in &many[..WAYS_MAX] {
+            assert_eq!(ways.take_up([rules].into_iter()), 0);
+        }
+        // The oldest is in use again; the next oldest goes.
+        assert_eq!(ways.take_up([&many[0], &many[WAYS_MAX]].into_iter()), 1);
+        let all = ways.all();
+        assert!(all.len() == WAYS_MAX && all.contains(&many[0]) && !all.contains(&many[1]));
+        assert_eq!(ways.take_up(many.iter()), 0);
+        assert_eq!(ways.all(), many);
+        assert_eq!(ways.take_up([&many[5]].into_iter()), 2);
+        assert_eq!(ways.all().len(), WAYS_MAX);
+    }
+}

@@ -1,0 +1,32 @@
+//! A route's compression.
+
+use crate::compress::{Options, Types};
+use crate::config::value::show_size;
+use crate::http::coding::Coding;
+
+/// One line about compression.
+pub fn describe(options: &Options) -> String {
+    let codings = options.codings.iter().map(|coding| {
+        let level = match coding {
+            Coding::Zstd => options.levels.zstd,
+            Coding::Brotli => options.levels.brotli,
+            Coding::Gzip => options.levels.gzip,
+        };
+        format!("{} {level}", coding.name())
+    });
+    let mut text = format!(
+        "compressed with {}: from {} to {}, in {} of memory",
+        codings.collect::<Vec<_>>().join(", "),
+        show_size(options.min),
+        show_size(*options.sizes().end()),
+        show_size(options.memory)
+    );
+    if options.types != Types::default() {
+        let types: Vec<String> = options.types.patterns().collect();
+        text += &format!(", only {}", types.join(", "));
+    }
+    if options.ask_plain {
+        text += "; the origin is asked for it as it is";
+    }
+    text
+}

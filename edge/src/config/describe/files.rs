@@ -1,0 +1,13 @@
+//! Folders of static files.
+
+use crate::config::value::show_size;
+use crate::files::Options;
+
+/// One line about the folder.
+pub fn describe(options: &Options) -> String {
+    format!(
+        "files in {}, {} of memory",
+        options.root.display(),
+        show_size(options.memory)
+    )
+}

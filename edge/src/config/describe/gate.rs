@@ -1,0 +1,69 @@
+//! Access rules, rate limits and signed URLs.
+
+use super::list::networks;
+use crate::config::planner::AT_ONCE;
+use crate::config::value::show_size;
+use crate::gate::{Limit, Options, SECOND, memory, signed};
+
+/// A line for each check.
+pub fn describe(options: &Options) -> Vec<String> {
+    let mut lines = Vec::new();
+    match options.allow.as_deref() {
+        None => {}
+        Some([]) => lines.push("for nobody: `allow` is empty".to_owned()),
+        Some(allowed) => lines.push(format!("only for {}", networks(allowed))),
+    }
+    if !options.deny.is_empty() {
+        lines.push(format!("not for {}", networks(&options.deny)));
+    }
+    lines.extend(options.limit.iter().map(limit_line));
+    lines.extend(options.signed.iter().map(signed_line));
+    lines
+}
+
+fn limit_line(limit: &Limit) -> String {
+    let mut text = "for each address".to_owned();
+    if let Some(requests) = &limit.requests {
+        let per = match requests.per_ns / SECOND {
+            1 => "a second",
+            60 => "a minute",
+            _ => "an hour",
+        };
+        text += &format!(
+            " {} requests {per}, {} at once",
+            requests.tokens, requests.size
+        );
+    }
+    if let Some(bytes) = &limit.bytes {
+        let and = if limit.requests.is_some() { "," } else { "" };
+        text += &format!("{and} {} a second", show_size(bytes.tokens));
+        if bytes.size > bytes.tokens / AT_ONCE {
+            text += &format!(" after {}", show_size(bytes.size));
+        }
+    }
+    text + &format!(
+        "; {} addresses in {}",
+        limit.clients,
+        show_size(memory(limit.clients) as u64)
+    )
+}
+
+fn signed_line(options: &signed::Options) -> String {
+    let keys = options.keys.len() + options.key_files.len();
+    let many = if keys == 1 { "" } else { "s" };
+    let names = &options.names;
+    let mut text = format!(
+        "only with a signature ({}, {}) by {keys} key{many}",
+        names.expires, names.signature
+    );
+    if options.prefix {
+        text += &format!(
+            ", which may be for all paths that begin alike ({})",
+            names.prefix
+        );
+    }
+    if options.client {
+        text += ", for one address";
+    }
+    text
+}

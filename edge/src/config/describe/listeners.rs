@@ -1,0 +1,48 @@
+//! Listeners and trusted proxies.
+
+use super::list::networks;
+use crate::config::plan::ListenerPlan;
+use crate::config::value::{show_size, show_time};
+use crate::downstream::{ClientField, Trust, Versions};
+
+/// One line about a listener.
+pub fn describe(plan: &ListenerPlan) -> String {
+    let listening = &plan.listening;
+    let mut text = format!("listening on http://{}", plan.address);
+    if let Some(backlog) = listening.backlog {
+        text += &format!(", up to {backlog} waiting to be accepted");
+    }
+    if !listening.defer {
+        text += ", accepted before they say anything";
+    }
+    for (name, bytes) in [
+        ("receive", listening.receive_buffer),
+        ("send", listening.send_buffer),
+    ] {
+        if let Some(bytes) = bytes {
+            text += &format!(", {name} buffers of {}", show_size(u64::from(bytes)));
+        }
+    }
+    if let Some(time) = listening.keepalive {
+        text += &format!(", probed after {} without a word", show_time(time));
+    }
+    if let Some(proxy) = &plan.setup.proxy {
+        let versions = match proxy.versions {
+            Versions::V1 => "PROXY protocol v1",
+            Versions::V2 => "PROXY protocol v2",
+            Versions::Any => "PROXY protocol v1 or v2",
+        };
+        text += &format!(", {versions} from {}", networks(&proxy.trusted));
+    }
+    text
+}
+
+/// One line about trusted proxies, if there are any.
+pub fn describe_trust(trust: &Trust) -> Option<String> {
+    let field = match trust.field {
+        ClientField::XForwardedFor => "X-Forwarded-For",
+        ClientField::Forwarded => "Forwarded",
+    };
+    let proxies = networks(&trust.proxies);
+    (!trust.proxies.is_empty()).then(|| format!("clients as {field} says from {proxies}"))
+}

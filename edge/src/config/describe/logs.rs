@@ -1,0 +1,52 @@
+//! Logs.
+
+use std::ops::RangeInclusive;
+
+use crate::config::plan::LogOptions;
+use crate::config::value::show_time;
+use crate::telemetry::messages::MessageTarget;
+use crate::telemetry::{AccessFormat, LogRule};
+
+/// A line about `[log]`.
+pub fn describe(log: &LogOptions) -> String {
+    let level = log.level.as_str();
+    let messages = match &log.messages {
+        MessageTarget::Stderr => String::new(),
+        MessageTarget::File(path) => format!(" to {}", path.display()),
+    };
+    let Some(access) = &log.access else {
+        return format!("messages from level {level} on{messages}; no access log");
+    };
+    let format = match &access.format {
+        AccessFormat::Combined => "in combined format".to_owned(),
+        AccessFormat::Json => "in JSON".to_owned(),
+        AccessFormat::Template(template) => format!("as `{}`", template.text()),
+    };
+    format!(
+        "messages from level {level} on{messages}; access log {format} to {}",
+        access.target
+    )
+}
+
+/// A line about the requests of a route that are logged.
+pub fn describe_rule(rule: &LogRule) -> String {
+    let mut some: Vec<String> = rule.statuses.iter().map(status_words).collect();
+    if let Some(time) = rule.slower_than {
+        some.push(format!("what took longer than {}", show_time(time)));
+    }
+    let percent = rule.sample * 100.0;
+    match (rule.selects(), rule.sample) {
+        (_, 1.0) => "all of it logged".to_owned(),
+        (false, 0.0) => "not logged".to_owned(),
+        (false, _) => format!("{percent} % of it logged"),
+        (true, 0.0) => format!("logged: {}", some.join(", ")),
+        (true, _) => format!("logged: {}, {percent} % of the rest", some.join(", ")),
+    }
+}
+
+fn status_words(range: &RangeInclusive<u16>) -> String {
+    match range.start() == range.end() {
+        true => range.start().to_string(),
+        false => format!("{}xx", range.start() / 100),
+    }
+}

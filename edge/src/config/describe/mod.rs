@@ -1,0 +1,247 @@
+//! Describes a plan in sentences, for `sluice check`.
+
+mod compress;
+mod edit;
+mod files;
+mod gate;
+mod list;
+mod listeners;
+mod logs;
+mod privileges;
+mod respond;
+mod rules;
+
+use std::fmt::{Debug, Write};
+
+use super::plan::{LeadsTo, Plan, RoutePlan, SitePlan, segment_of};
+use super::value::{show_size, show_time};
+use crate::fill::ReadAhead;
+use crate::store::disk_tier::{self, Admit, PlacementKind};
+use crate::{cache, fill, upstream, volume};
+
+/// The description of the plan.
+pub fn describe(plan: &Plan) -> String {
+    let mut out = String::new();
+    // Writing to a String can't fail.
+    let mut line = |text: String| _ = writeln!(out, "{text}");
+    line(match plan.workers {
+        0 => "one worker per core".to_owned(),
+        1 => "1 worker".to_owned(),
+        n => format!("{n} workers"),
+    });
+    for listener in &plan.listeners {
+        line(listeners::describe(listener));
+    }
+    if let Some(text) = listeners::describe_trust(&plan.trust) {
+        line(text);
+    }
+    if plan.limits.connections_per_ip > 0 {
+        let most = plan.limits.connections_per_ip;
+        line(format!("up to {most} connections from one address"));
+    }
+    line(match plan.admin {
+        Some(address) => format!("admin on http://{address}"),
+        None => "no admin address".to_owned(),
+    });
+    if !plan.purge.is_empty() {
+        line(format!("PURGE from {}", list::networks(&plan.purge)));
+    }
+    line(logs::describe(&plan.log));
+    if let Some(text) = privileges::describe(plan) {
+        line(text);
+    }
+    for site in &plan.sites {
+        line(format!("site {}", hosts(site)));
+        for typed in &site.routes {
+            line(format!("  {}", route(typed)));
+            details(typed).for_each(|text| line(format!("    {text}")));
+        }
+    }
+    for (name, options) in &plan.volumes {
+        line(format!("volume {name}: {}", volume(options)));
+    }
+    for (name, options) in &plan.caches {
+        line(format!("cache {name}: {}", cache(options)));
+        if !options.disk_tier.volumes.is_empty() {
+            line(format!("  {}", kept(&options.disk_tier)));
+        }
+    }
+    for (name, options) in &plan.upstreams {
+        line(format!("upstream {name}: {}", upstream(options)));
+    }
+    out
+}
+
+/// The details of a route, in the order in which a request meets them.
+fn details(route: &RoutePlan) -> impl Iterator<Item = String> {
+    let log = route.log.iter().map(logs::describe_rule);
+    let edit = route.edit.iter();
+    let edit = edit.flat_map(|edit| edit::describe(edit));
+    let gate = route.gate.iter();
+    let gate = gate.flat_map(|gate| gate::describe(gate));
+    let rules = route.proxied().map(|proxied| rules::rules(&proxied.rules));
+    let compress = route.compress.iter().map(compress::describe);
+    log.chain(edit)
+        .chain(gate)
+        .chain(rules.into_iter().flatten())
+        .chain(compress)
+}
+
+fn hosts(site: &SitePlan) -> String {
+    match site.hosts.is_empty() {
+        true => "for any host".to_owned(),
+        false => site.hosts.join(", "),
+    }
+}
+
+fn route(route: &RoutePlan) -> String {
+    let to = match &route.leads_to {
+        LeadsTo::Files(options) => files::describe(options),
+        LeadsTo::Redirect(options) => format!("{}, at {}", options.status, options.to),
+        LeadsTo::Respond(options) => respond::describe(options),
+        LeadsTo::Upstream(proxied) => match &proxied.cache {
+            Some(cache) => format!("upstream {}, cached in {cache}", proxied.upstream),
+            None => format!("upstream {}, not cached", proxied.upstream),
+        },
+    };
+    format!("{} -> {to}", route.matcher)
+}
+
+fn cache(options: &cache::Options) -> String {
+    let mut text = format!(
+        "{} of memory, evict {}, {}, {} ahead of a client",
+        show_size(options.memory),
+        word(options.evict),
+        fill(&options.fill),
+        match options.client_budget {
+            u64::MAX => "no limit".to_owned(),
+            budget => format!("up to {}", show_size(budget)),
+        }
+    );
+    if options.object != 0 {
+        text += &format!(", objects up to {}", show_size(options.object));
+    }
+    text
+}
+
+fn volume(options: &volume::Options) -> String {
+    let size = match options.size {
+        0 => "all of it".to_owned(),
+        size => format!(
+            "{} in segments of {}",
+            show_size(size),
+            show_size(segment_of(options))
+        ),
+    };
+    let mut text = format!(
+        "{}, {size}, up to {} waiting to be written, {} readers, reads within {}, tried again after {}",
+        options.path.display(),
+        show_size(options.queue),
+        options.readers,
+        show_time(options.read_timeout),
+        show_time(options.retry)
+    );
+    if options.overwrite {
+        text += ", what is there and no volume is overwritten";
+    }
+    text
+}
+
+/// A cache's volumes.
+fn kept(options: &disk_tier::Options) -> String {
+    let placement = &options.placement;
+    let volumes = options.volumes.iter().enumerate();
+    let volumes: Vec<String> = volumes
+        .map(|(index, name)| match placement.weights.get(index) {
+            Some(weight) => format!("{name} (weight {weight})"),
+            None => name.clone(),
+        })
+        .collect();
+    let spread = match placement.kind {
+        _ if volumes.len() == 1 => "",
+        PlacementKind::Single => ", all in the first",
+        PlacementKind::Hash => ", each object in one of them",
+        PlacementKind::Stripe => ", blocks of an object in turn",
+        PlacementKind::Mirror => ", each object in two of them",
+    };
+    let mut text = format!("kept on {}{spread}", volumes.join(", "));
+    text += match options.admit {
+        Admit::All => "",
+        Admit::Second => ", what is asked for a second time",
+    };
+    match (options.admit_min, options.admit_max) {
+        (0, 0) => {}
+        (min, 0) => text += &format!(", from {} on", show_size(min)),
+        (0, max) => text += &format!(", up to {}", show_size(max)),
+        (min, max) => text += &format!(", from {} to {}", show_size(min), show_size(max)),
+    }
+    if !options.inactive.is_zero() {
+        text += &format!(
+            ", until nobody asks for it for {}",
+            show_time(options.inactive)
+        );
+    }
+    text
+}
+
+fn fill(options: &fill::Options) -> String {
+    let kind = word(options.kind);
+    let slice = show_size(options.block);
+    match options.kind {
+        fill::Kind::Whole => format!("fill {kind}"),
+        fill::Kind::Lock => format!(
+            "fill {kind}, others wait up to {}, replaced after {} without a byte",
+            show_time(options.lock_timeout),
+            show_time(options.lock_age)
+        ),
+        fill::Kind::Slice | fill::Kind::Auto => {
+            let ahead = match options.read_ahead {
+                ReadAhead::None => "nothing read ahead".to_owned(),
+                ReadAhead::Window(size) => format!("{} read ahead", show_size(size)),
+                ReadAhead::Whole => "all read ahead".to_owned(),
+            };
+            let parallel = options.parallel;
+            format!("fill {kind} by {slice}, up to {parallel} at once, {ahead}")
+        }
+    }
+}
+
+fn upstream(options: &upstream::Options) -> String {
+    let servers: Vec<String> = options.servers.iter().map(server).collect();
+    let mut text = format!("{}, {}", servers.join(", "), word(options.balance));
+    text += &match options.keepalive {
+        0 => ", a new connection for each request".to_owned(),
+        n => format!(", up to {n} idle connections per worker and server"),
+    };
+    if let Some(host) = &options.host {
+        text += &format!(", asked as {host}");
+    }
+    text
+}
+
+fn server(server: &upstream::Server) -> String {
+    let mut text = match server.host.contains(':') {
+        true => format!("http://[{}]:{}", server.host, server.port),
+        false => format!("http://{}:{}", server.host, server.port),
+    };
+    if server.weight != 1 {
+        text += &format!(" (weight {})", server.weight);
+    }
+    if server.backup {
+        text += " (backup)";
+    }
+    text
+}
+
+/// The word for a kind in the file: `LeastConnections` is `least-connections`.
+fn word(kind: impl Debug) -> String {
+    let name = format!("{kind:?}");
+    let mut word = String::with_capacity(name.len() + 2);
+    for (i, letter) in name.char_indices() {
+        if letter.is_ascii_uppercase() && i > 0 {
+            word.push('-');
+        }
+        word.push(letter.to_ascii_lowercase());
+    }
+    word
+}

@@ -1,0 +1,17 @@
+//! Fixed responses.
+
+use crate::config::value::show_size;
+use crate::edit::RespondOptions;
+
+/// One line about the response.
+pub fn describe(options: &RespondOptions) -> String {
+    match &options.content {
+        None => format!("{} without content", options.status),
+        Some(content) => format!(
+            "{} with {} of {}",
+            options.status,
+            show_size(content.len() as u64),
+            options.media_type
+        ),
+    }
+}

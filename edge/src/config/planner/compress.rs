@@ -1,0 +1,139 @@
+//! `compress` of sites and routes.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+use toml::Spanned;
+
+use crate::compress::{Levels, Options, Types};
+use crate::config::checks::Checks;
+use crate::config::file::{CompressFile, CompressForm, RouteFile};
+use crate::config::report::Problem;
+use crate::config::value::{Key, Names, show_size};
+use crate::http::coding::Coding;
+
+/// The key, as it was written.
+pub type Typed = Key<CompressForm>;
+
+/// The compression of a route, if any. A route's key replaces its site's as a whole. Only files and cached
+/// responses are compressed: other routes ignore the site's key, and get a warning for their own.
+pub fn plan(route: &RouteFile, of_site: &Typed, checks: &mut Checks) -> Option<Options> {
+    let own = &route.compress;
+    let is_stored = route.cache.is_some() || route.files.is_some();
+    let plan = match (own, is_stored) {
+        (Some(_), _) => one(own, checks),
+        (None, true) => one(of_site, &mut Checks::default()),
+        (None, false) => None,
+    };
+    if let Some(own) = own.as_ref().filter(|_| plan.is_some() && !is_stored) {
+        checks.push(
+            Problem::warning("`compress` does nothing here")
+                .at(own.span())
+                .label("the route has no cache, and only what is stored is compressed")
+                .help("add `cache = \"NAME\"` with the name of a [cache.NAME], or leave this out"),
+        );
+    }
+    plan.filter(|_| is_stored)
+}
+
+/// The options of one key; `None` if it is missing or turns compression off.
+pub fn one(key: &Typed, checks: &mut Checks) -> Option<Options> {
+    let at = key.as_ref()?.span();
+    let CompressForm::On(typed) = key.as_ref()?.get_ref() else {
+        return None;
+    };
+    let d = Options::default();
+    let memory = checks.within("memory", &typed.memory, d.memory, 1 << 20..=1 << 50);
+    let options = Options {
+        codings: codings(typed.encodings.as_ref(), at, checks).unwrap_or(d.codings),
+        types: types(typed.types.as_ref(), checks).unwrap_or(d.types),
+        min: checks.within("min", &typed.min, d.min, 1..=1 << 30),
+        max: checks.within("max", &typed.max, d.max.min(memory / 4), 1..=1 << 30),
+        levels: levels(typed, checks),
+        memory,
+        ask_plain: typed.request_identity.unwrap_or(d.ask_plain),
+    };
+    sizes(typed, &options, checks);
+    (!options.codings.is_empty()).then_some(options)
+}
+
+/// `encodings`; `at` is the place of the whole value, for a name that has none of its own.
+fn codings(
+    key: Option<&Names>,
+    at: Range<usize>,
+    checks: &mut Checks,
+) -> Option<SmallVec<[Coding; 3]>> {
+    let mut codings = SmallVec::new();
+    for name in key?.get_ref() {
+        let at = match name.span() {
+            span if span.is_empty() => at.clone(),
+            span => span,
+        };
+        match Coding::named(name.get_ref().as_bytes()) {
+            Some(coding) if !codings.contains(&coding) => codings.push(coding),
+            Some(_) => checks.push(
+                Problem::error("an encoding that is named twice")
+                    .at(at)
+                    .help("name each once, the one that you like best first"),
+            ),
+            None => checks.push(
+                Problem::error("unknown encoding")
+                    .at(at)
+                    .help("write \"zstd\", \"br\" or \"gzip\""),
+            ),
+        }
+    }
+    Some(codings)
+}
+
+fn types(key: Option<&Names>, checks: &mut Checks) -> Option<Types> {
+    let typed = key?.get_ref();
+    for pattern in typed {
+        if Types::of([pattern.get_ref().as_str()]).is_none() {
+            checks.push(
+                Problem::error("this is no media type")
+                    .at(pattern.span())
+                    .help("write one without parameters, as in \"text/html\", \"text/*\" or \"*+json\""),
+            );
+        }
+    }
+    Types::of(typed.iter().map(|pattern| pattern.get_ref().as_str()))
+}
+
+fn levels(typed: &CompressFile, checks: &mut Checks) -> Levels {
+    let d = Levels::default();
+    let mut level = |name: &str, key: &Key<u64>, default: u32, least: u64, most: u64| {
+        checks.within(name, key, u64::from(default), least..=most) as u32
+    };
+    Levels {
+        gzip: level("gzip_level", &typed.gzip_level, d.gzip, 1, 9),
+        brotli: level("br_level", &typed.br_level, d.brotli, 0, 11),
+        zstd: level("zstd_level", &typed.zstd_level, d.zstd, 1, 19),
+    }
+}
+
+/// Sizes that exclude all content, or more content than intended.
+fn sizes(typed: &CompressFile, options: &Options, checks: &mut Checks) {
+    let of_memory = options.memory / 4;
+    if let Some(max) = typed.max.as_ref().filter(|_| options.max > of_memory) {
+        checks.push(
+            Problem::warning("`max` is out of reach")
+                .at(max.span())
+                .label(format!("`memory` makes this {}", show_size(of_memory)))
+                .help("content may be as long as a quarter of `memory`: give it more, or make this smaller"),
+        );
+    }
+    let at = typed.min.as_ref().or(typed.max.as_ref()).map(Spanned::span);
+    if let Some(at) = at.filter(|_| options.sizes().is_empty()) {
+        checks.push(
+            Problem::error("nothing is long enough and short enough to be compressed")
+                .at(at)
+                .label(format!(
+                    "here from {} to {}",
+                    show_size(options.min),
+                    show_size(*options.sizes().end())
+                ))
+                .help("make `min` smaller or `max` larger"),
+        );
+    }
+}

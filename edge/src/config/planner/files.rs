@@ -1,0 +1,150 @@
+//! `files` of a route.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toml::Spanned;
+
+use crate::config::checks::Checks;
+use crate::config::file::{FilesFile, Symlinks};
+use crate::config::report::Problem;
+use crate::config::value::{Key, Names, OrFalse, OrTable, Word};
+use crate::files::Options;
+use crate::http::fields::is_field_value;
+use crate::sys::root::Links;
+
+const MS: Duration = Duration::from_millis(1);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The folder, and how it is served.
+pub fn plan(files: &Spanned<OrTable<FilesFile>>, checks: &mut Checks) -> Options {
+    let typed = &files.get_ref().0;
+    let d = Options::default();
+    let memory = checks.within("memory", &typed.memory, d.memory, 1 << 20..=1 << 50);
+    // Memory is divided into shards: a file that fills most of a shard would be evicted at once.
+    let small_max = (memory / 64).min(16 << 20);
+    let links = typed.symlinks.as_ref().map(|typed| *typed.get_ref());
+    Options {
+        root: root(files, checks),
+        strip: strip(&typed.strip_prefix, checks),
+        index: names(typed.index.as_ref(), checks).unwrap_or(d.index),
+        fallback: names(typed.try_files.as_ref(), checks).unwrap_or(d.fallback),
+        links: match links {
+            Some(OrFalse::False) => Links::None,
+            None | Some(OrFalse::On(Word(Symlinks::Within))) => Links::Within,
+            Some(OrFalse::On(Word(Symlinks::Any))) => Links::Any,
+        },
+        hidden: typed.hidden.unwrap_or(d.hidden),
+        types: types(typed, checks),
+        charset: charset(&typed.charset, d.charset, checks),
+        valid: checks.within("recheck", &typed.recheck, d.valid, MS..=DAY),
+        memory,
+        small: checks.within(
+            "max_memory_file",
+            &typed.max_memory_file,
+            d.small.min(small_max),
+            0..=small_max,
+        ),
+        open: checks.within("open_files", &typed.open_files, d.open, 1..=1_000_000),
+        precompressed: typed.precompressed.unwrap_or(d.precompressed),
+    }
+}
+
+fn root(files: &Spanned<OrTable<FilesFile>>, checks: &mut Checks) -> PathBuf {
+    let Some(root) = &files.get_ref().0.root else {
+        checks.push(
+            Problem::error("`files` without a folder")
+                .at(files.span())
+                .help("add `root = \"/srv/www\"`"),
+        );
+        return PathBuf::new();
+    };
+    let at = match root.span() {
+        span if span.is_empty() => files.span(),
+        span => span,
+    };
+    let path = PathBuf::from(root.get_ref());
+    let wrong = match () {
+        () if root.get_ref().is_empty() => "it is empty",
+        () if root.get_ref().contains('\0') => "no path has such a character",
+        () => return path,
+    };
+    checks.push(
+        Problem::error("this is no folder")
+            .at(at)
+            .label(wrong)
+            .help("write the path of a folder, as in \"/srv/www\""),
+    );
+    path
+}
+
+fn strip(key: &Key<String>, checks: &mut Checks) -> String {
+    let Some(typed) = key else {
+        return String::new();
+    };
+    let strip = typed.get_ref().trim_end_matches('/');
+    if !typed.get_ref().starts_with('/') {
+        checks.push(
+            Problem::error("`strip_prefix` is not the beginning of a path")
+                .at(typed.span())
+                .help("write it with a slash at its beginning, as in \"/static\""),
+        );
+    }
+    strip.to_owned()
+}
+
+/// Paths below the root.
+fn names(key: Option<&Names>, checks: &mut Checks) -> Option<Vec<String>> {
+    let typed = key?;
+    for name in typed.get_ref() {
+        let mut parts = name.get_ref().split('/');
+        let leads_out = parts.any(|part| part == "..") || name.get_ref().contains('\0');
+        if leads_out || name.get_ref().is_empty() {
+            checks.push(
+                Problem::error("this is no path below the folder")
+                    .at(name.span())
+                    .help("write one as in \"index.html\", \"/404.html\" or \"{path}.html\""),
+            );
+        }
+    }
+    let names = typed.get_ref().iter().map(|name| name.get_ref().clone());
+    Some(names.collect())
+}
+
+fn types(typed: &FilesFile, checks: &mut Checks) -> BTreeMap<String, String> {
+    let mut types = BTreeMap::new();
+    for (extension, media_type) in typed.types.iter().flatten() {
+        let value = media_type.get_ref();
+        if !value.contains('/') || !is_field_value(value.as_bytes()) {
+            checks.push(
+                Problem::error("this is no media type")
+                    .at(media_type.span())
+                    .help("write one as in \"text/html; charset=utf-8\""),
+            );
+        }
+        let extension = extension.get_ref().trim_start_matches('.');
+        types.insert(extension.to_ascii_lowercase(), value.clone());
+    }
+    types
+}
+
+fn charset(
+    key: &Key<OrFalse<String>>,
+    default: Option<String>,
+    checks: &mut Checks,
+) -> Option<String> {
+    let Some(typed) = key else {
+        return default;
+    };
+    let charset = typed.get_ref().on()?;
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || b"-_.:+".contains(&b);
+    if charset.is_empty() || !charset.bytes().all(is_name) {
+        checks.push(
+            Problem::error("this is no charset")
+                .at(typed.span())
+                .help("write \"utf-8\", or false"),
+        );
+    }
+    Some(charset.clone())
+}

@@ -1,0 +1,258 @@
+//! `[log]`, and `log` of sites and routes.
+
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+use std::time::Duration;
+
+use toml::Spanned;
+
+use crate::config::checks::Checks;
+use crate::config::file::{LogFile, RouteFile, RouteLogFile, SiteFile};
+use crate::config::plan::LogOptions;
+use crate::config::report::Problem;
+use crate::config::suggestions::did_you_mean;
+use crate::config::value::{Key, Level, Names, OrFalse, Switch, Word};
+use crate::telemetry::messages::MessageTarget;
+use crate::telemetry::{
+    AccessFormat, AccessOptions, AccessTarget, FIELD_NAMES, LogRule, Template, TemplateError,
+    TemplateFault,
+};
+
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Request headers that are secrets.
+const SECRETS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
+
+/// `[log]`.
+pub fn plan(file: &LogFile, checks: &mut Checks) -> LogOptions {
+    let d = AccessOptions::default();
+    let options = AccessOptions {
+        format: format(&file.format, checks),
+        buffer: checks.count("buffer", &file.buffer, d.buffer, 4 << 10..=1 << 20),
+        flush: checks.within("flush", &file.flush, d.flush, 10 * MS..=HOUR),
+        target: d.target,
+    };
+    let access = file.access.as_ref();
+    let access = access.and_then(|typed| Some((typed.get_ref().on()?, typed.span())));
+    let target = access.map(|(path, at)| {
+        let other = "\"-\" for standard output, or false";
+        is_path("access", path, at, other, checks);
+        match path.as_str() {
+            "-" => AccessTarget::Stdout,
+            path => AccessTarget::File(path.into()),
+        }
+    });
+    let error = file.error.as_ref().map(|typed| {
+        let other = "or \"-\" for standard error";
+        is_path("error", typed.get_ref(), typed.span(), other, checks);
+        typed.get_ref().as_str()
+    });
+    let messages = match error {
+        None | Some("-") => MessageTarget::Stderr,
+        Some(path) => MessageTarget::File(path.into()),
+    };
+    LogOptions {
+        level: match file.level {
+            None => Level::default(),
+            Some(OrFalse::False) => Level::Off,
+            Some(OrFalse::On(Word(level))) => level,
+        },
+        messages,
+        access: target.map(|target| AccessOptions { target, ..options }),
+    }
+}
+
+/// Checks that a target of a log can be a path; `other` is what may be written in its place.
+fn is_path(name: &str, path: &str, at: Range<usize>, other: &str, checks: &mut Checks) {
+    if path.is_empty() || path.contains('\0') {
+        checks.push(
+            Problem::error(format!("`{name}` is not a path"))
+                .at(at)
+                .help(format!("write a path, {other}")),
+        );
+    }
+}
+
+fn format(key: &Key<String>, checks: &mut Checks) -> AccessFormat {
+    let Some(typed) = key else {
+        return AccessFormat::default();
+    };
+    let text = typed.get_ref();
+    match text.as_str() {
+        "combined" => return AccessFormat::Combined,
+        "json" => return AccessFormat::Json,
+        _ => {}
+    }
+    match Template::parse(text) {
+        Ok(template) => {
+            secrets(&template, typed, checks);
+            AccessFormat::Template(Arc::new(template))
+        }
+        Err(error) => {
+            checks.push(wrong(typed, &error));
+            AccessFormat::default()
+        }
+    }
+}
+
+fn wrong(typed: &Spanned<String>, error: &TemplateError) -> Problem {
+    let text = typed.get_ref();
+    let span = typed.span();
+    // Without escapes, a position in the text is one in the file.
+    let at = match span.len() == text.len() + 2 && !error.at.is_empty() {
+        true => span.start + 1 + error.at.start..span.start + 1 + error.at.end,
+        false => span,
+    };
+    let (title, help) = match &error.fault {
+        TemplateFault::NoField => match did_you_mean(text, ["combined", "json"]) {
+            Some(nearest) => (
+                format!("unknown format `{text}`"),
+                format!("did you mean `{nearest}`?"),
+            ),
+            None => (
+                "a format without a field".to_owned(),
+                "write \"combined\", \"json\", or text with fields, as in \
+                 '{client} {time_iso} \"{method} {target}\" {status}'"
+                    .to_owned(),
+            ),
+        },
+        TemplateFault::Unknown(name) => (
+            format!("unknown field `{name}`"),
+            match did_you_mean(name, FIELD_NAMES.iter().copied()) {
+                Some(nearest) => format!("did you mean `{nearest}`?"),
+                None => format!(
+                    "known here: {}, `request.NAME`",
+                    FIELD_NAMES.map_names().join(", ")
+                ),
+            },
+        ),
+        TemplateFault::NoFieldName(name) => (
+            format!("`{name}` is no name of a request field"),
+            "write one as in {request.accept-language}".to_owned(),
+        ),
+        TemplateFault::Brace => (
+            "a brace without the other one".to_owned(),
+            "fields are written {status}; a brace in the text is written twice: {{ or }}"
+                .to_owned(),
+        ),
+        TemplateFault::Character => (
+            "this character can't stand in a log line".to_owned(),
+            "write visible ASCII, spaces and tabs".to_owned(),
+        ),
+        TemplateFault::Adjacent => (
+            "two fields with nothing between them".to_owned(),
+            "put a space or another sign between them: nobody could tell where one ends".to_owned(),
+        ),
+        TemplateFault::Ending => (
+            "nobody could tell where the field before this ends".to_owned(),
+            "put a space, a quote or another sign behind it, but no letter, digit, `-` or `\\`"
+                .to_owned(),
+        ),
+        TemplateFault::TooMuch => (
+            "this format is too long".to_owned(),
+            "it may have 4 KiB, 64 fields, and 16 different ones of requests".to_owned(),
+        ),
+    };
+    Problem::error(title).at(at).help(help)
+}
+
+/// Names in backquotes.
+trait Quoted {
+    fn map_names(&self) -> Vec<String>;
+}
+
+impl Quoted for [&str] {
+    fn map_names(&self) -> Vec<String> {
+        self.iter().map(|name| format!("`{name}`")).collect()
+    }
+}
+
+fn secrets(template: &Template, typed: &Spanned<String>, checks: &mut Checks) {
+    let fields = template.request_fields();
+    let secret = fields.iter().find(|name| SECRETS.contains(&&***name));
+    if let Some(secret) = secret {
+        checks.push(
+            Problem::warning(format!("the access log shows `{secret}`"))
+                .at(typed.span())
+                .label("whoever reads the log can use it")
+                .help("leave it out, or guard the log as you guard passwords"),
+        );
+    }
+}
+
+/// The requests of a route to log. A route's key replaces its site's as a whole.
+pub fn of_route(site: &SiteFile, route: &RouteFile, checks: &mut Checks) -> Option<LogRule> {
+    match (&route.log, &site.log) {
+        (Some(typed), _) => Some(rule(typed, checks)),
+        // `of_site` reports its errors.
+        (None, Some(typed)) => Some(rule(typed, &mut Checks::default())),
+        (None, None) => None,
+    }
+}
+
+/// Reports errors in the rule of a site.
+pub fn of_site(site: &SiteFile, checks: &mut Checks) {
+    if let Some(typed) = &site.log {
+        rule(typed, checks);
+    }
+}
+
+fn rule(typed: &Spanned<Switch<RouteLogFile>>, checks: &mut Checks) -> LogRule {
+    let table = match typed.get_ref() {
+        Switch::Off => return LogRule::none(),
+        Switch::On => return LogRule::all(),
+        Switch::Table(table) => table,
+    };
+    let statuses = statuses(table.statuses.as_ref(), checks);
+    let slower_than = table
+        .slower_than
+        .as_ref()
+        .map(|_| checks.within("slower_than", &table.slower_than, HOUR, MS..=HOUR));
+    let rest = match statuses.is_empty() && slower_than.is_none() {
+        true => 1.0,
+        false => 0.0,
+    };
+    LogRule {
+        statuses,
+        slower_than,
+        sample: sample(&table.sample, rest, checks),
+    }
+}
+
+fn sample(key: &Key<f64>, default: f64, checks: &mut Checks) -> f64 {
+    let Some(typed) = key else { return default };
+    let share = *typed.get_ref();
+    if (0.0..=1.0).contains(&share) {
+        return share;
+    }
+    checks.push(
+        Problem::error("`sample` is out of bounds")
+            .at(typed.span())
+            .help("choose a share from 0 to 1, as in 0.01 for one request of a hundred"),
+    );
+    default
+}
+
+fn statuses(key: Option<&Names>, checks: &mut Checks) -> Vec<RangeInclusive<u16>> {
+    let mut ranges = Vec::new();
+    for typed in key.iter().flat_map(|key| key.get_ref()) {
+        let text = typed.get_ref();
+        let range = match text.strip_suffix("xx") {
+            Some(class) => class
+                .parse::<u16>()
+                .ok()
+                .map(|class| class * 100..=class * 100 + 99),
+            None => text.parse::<u16>().ok().map(|status| status..=status),
+        };
+        match range.filter(|range| (100..=999).contains(range.start()) && text.len() == 3) {
+            Some(range) => ranges.push(range),
+            None => checks.push(
+                Problem::error("this is no status")
+                    .at(typed.span())
+                    .help("write \"404\" for one, or \"4xx\" for all that begin so"),
+            ),
+        }
+    }
+    ranges
+}

@@ -1,0 +1,98 @@
+//! Makes the plan from the file: checks every value and fills in the defaults.
+
+mod address;
+mod caches;
+mod compress;
+mod disk_tier;
+mod edit;
+mod files;
+mod gate;
+mod limits;
+mod listeners;
+mod logs;
+mod names;
+mod privileges;
+mod respond;
+mod routes;
+mod rules;
+mod sites;
+mod upstreams;
+mod volumes;
+
+use std::net::SocketAddr;
+
+use toml::Spanned;
+
+use super::checks::Checks;
+use super::file::{AdminFile, File};
+use super::lints;
+use super::plan::{ADMIN, Plan};
+use super::report::Problem;
+
+pub use edit::{PAGE_BYTES_MAX, Read};
+pub use gate::AT_ONCE;
+pub use volumes::Look;
+
+/// Makes the plan, which is usable only if no problem is fatal. `look` returns what is at the path of a
+/// volume, `read` the content of an error page.
+pub fn plan(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>) {
+    let mut checks = Checks::default();
+    let admin = admin(&file.admin, &mut checks);
+    let listeners = listeners::listeners(&file.listener, file.listen.as_ref(), admin, &mut checks);
+    let mut upstreams = upstreams::plan(&file.upstream, &listeners, &mut checks);
+    let sites = file.site.iter().flat_map(|site| &site.get_ref().route);
+    let routes = sites.chain(&file.route).map(Spanned::get_ref);
+    upstreams::of_routes(routes, &listeners, &mut upstreams, &mut checks);
+    let purge = names::networks(
+        "purge_from",
+        file.admin.purge_from.as_ref(),
+        "every address may purge",
+        &mut checks,
+    );
+    let volumes = volumes::plan(&file.volume, look, &mut checks);
+    let plan = Plan {
+        workers: checks.count("workers", &file.server.workers, 0, 0..=1024),
+        limits: limits::plan(&file.limits, &mut checks),
+        trust: listeners::trust(&file.server, &mut checks),
+        admin,
+        log: logs::plan(&file.log, &mut checks),
+        privileges: privileges::plan(&file.server, &mut checks),
+        caches: caches::plan(&file.cache, &volumes, &mut checks),
+        volumes: volumes.options,
+        sites: sites::plan(file, &purge, read, &mut checks),
+        purge,
+        upstreams,
+        listeners,
+    };
+    let uses = |name: &str| {
+        plan.caches
+            .values()
+            .any(|cache| cache.disk_tier.volumes.iter().any(|n| n == name))
+    };
+    disk_tier::unused(&file.volume, uses, &mut checks);
+    lints::plan::check(file, &plan, &mut checks);
+    let mut problems = checks.problems;
+    if problems.iter().any(|p| p.fatal) {
+        // An error also causes warnings: an upstream is unused because its name is mistyped in a route.
+        problems.retain(|p| p.fatal);
+    }
+    problems.sort_by_key(|p| p.span.as_ref().map_or(0, |s| s.start));
+    (plan, problems)
+}
+
+fn admin(file: &AdminFile, checks: &mut Checks) -> Option<SocketAddr> {
+    let Some(typed) = &file.address else {
+        return ADMIN.parse().ok();
+    };
+    let text = Spanned::new(typed.span(), typed.get_ref().on()?.clone());
+    let address = address::address("address", &text, checks)?;
+    if !address.ip().is_loopback() {
+        checks.push(
+            Problem::warning("the admin address can be reached from other machines")
+                .at(text.span())
+                .label("whoever reaches it can read the status, reload the configuration and purge")
+                .help("keep it on 127.0.0.1, or let a firewall guard it"),
+        );
+    }
+    Some(address)
+}

@@ -1,0 +1,351 @@
+//! Lists of names: of fields, cookies, parameters, languages and addresses.
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use toml::Spanned;
+
+use crate::config::checks::Checks;
+use crate::config::report::Problem;
+use crate::config::value::Names;
+use crate::http::Network;
+use crate::http::fields::is_token_byte;
+use crate::http::hop;
+use crate::http::pattern::Pattern;
+use crate::http::vary::is_language_tag;
+
+/// Most entries in one list.
+pub const ENTRIES_MAX: usize = 64;
+/// Longest name, bytes.
+const NAME_BYTES_MAX: usize = 128;
+
+/// The kinds of names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A header field.
+    Field,
+    /// A cookie.
+    Cookie,
+    /// A query parameter.
+    Parameter,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Kind::Field => "field",
+            Kind::Cookie => "cookie",
+            Kind::Parameter => "parameter",
+        }
+    }
+
+    /// Names of fields and cookies are tokens (RFC 9110 5.1, RFC 6265 4.1.1); a parameter's is what
+    /// may stand before its `=`.
+    fn allows(self, byte: u8) -> bool {
+        match self {
+            Kind::Field | Kind::Cookie => is_token_byte(byte),
+            Kind::Parameter => byte.is_ascii_graphic() && !matches!(byte, b'&' | b'=' | b'#'),
+        }
+    }
+}
+
+/// Reports a list with too many entries.
+pub fn few(name: &str, entries: usize, at: Range<usize>, checks: &mut Checks) {
+    if entries > ENTRIES_MAX {
+        checks.push(
+            Problem::error(format!("`{name}` has too many entries"))
+                .at(at)
+                .label(format!("{entries} of them"))
+                .help(format!("keep at most {ENTRIES_MAX}")),
+        );
+    }
+}
+
+/// Names that may end in `*`; `base` if the key is missing.
+pub fn patterns(
+    name: &str,
+    key: Option<&Names>,
+    kind: Kind,
+    base: &[Pattern],
+    checks: &mut Checks,
+) -> Vec<Pattern> {
+    let Some(typed) = key else {
+        return base.to_vec();
+    };
+    few(name, typed.get_ref().len(), typed.span(), checks);
+    for entry in typed.get_ref() {
+        let text = entry.get_ref();
+        good(
+            text.strip_suffix('*').unwrap_or(text),
+            text,
+            entry,
+            kind,
+            checks,
+        );
+    }
+    let all = typed.get_ref().iter();
+    all.map(|entry| Pattern::new(entry.get_ref())).collect()
+}
+
+/// Whole field names, in lower case.
+pub fn fields(
+    name: &str,
+    key: Option<&Names>,
+    base: &[Box<str>],
+    checks: &mut Checks,
+) -> Vec<Box<str>> {
+    let Some(typed) = key else {
+        return base.to_vec();
+    };
+    few(name, typed.get_ref().len(), typed.span(), checks);
+    for entry in typed.get_ref() {
+        match entry.get_ref().ends_with('*') {
+            true => checks.push(
+                Problem::error(format!("`{}` is not a whole name", entry.get_ref()))
+                    .at(entry.span())
+                    .help(format!("`{name}` takes whole names, each of its own")),
+            ),
+            false => good(entry.get_ref(), entry.get_ref(), entry, Kind::Field, checks),
+        }
+    }
+    let all = typed.get_ref().iter();
+    all.map(|entry| entry.get_ref().to_ascii_lowercase().into())
+        .collect()
+}
+
+/// `languages`: language tags, as written.
+pub fn languages(key: Option<&Names>, base: &[Box<str>], checks: &mut Checks) -> Vec<Box<str>> {
+    let Some(typed) = key else {
+        return base.to_vec();
+    };
+    few("languages", typed.get_ref().len(), typed.span(), checks);
+    let mut seen: Vec<Box<str>> = Vec::new();
+    for entry in typed.get_ref() {
+        let text = entry.get_ref();
+        let fits = text.len() <= NAME_BYTES_MAX && is_language_tag(text);
+        let again = seen.iter().any(|tag| tag.eq_ignore_ascii_case(text));
+        seen.push(text.as_str().into());
+        let problem = match (fits, again) {
+            (true, false) => continue,
+            (true, true) => Problem::warning(format!("`{text}` is there twice"))
+                .label("the first of the two counts")
+                .help("leave this one out; case makes no difference in language tags"),
+            (false, _) => Problem::error(format!("`{text}` is not a language tag"))
+                .help("write a tag as in \"de\", \"pt-BR\" or \"zh-Hant\", without weight or `*`"),
+        };
+        checks.push(problem.at(entry.span()));
+    }
+    seen
+}
+
+/// Reports a wrong name; `stem` is the name without a `*` at its end.
+fn good(stem: &str, text: &str, entry: &Spanned<String>, kind: Kind, checks: &mut Checks) {
+    let word = kind.word();
+    let problem = match () {
+        () if text.is_empty() => Problem::error(format!("a {word} without a name")),
+        () if text.len() > NAME_BYTES_MAX => {
+            Problem::error(format!("the name of a {word} is too long"))
+                .label(format!("{} bytes; at most {NAME_BYTES_MAX}", text.len()))
+        }
+        () if stem.contains('*') => Problem::error(format!("`{text}` is not the name of a {word}"))
+            .help("a `*` may only stand at the end, for all names that begin so"),
+        () if !stem.bytes().all(|b| kind.allows(b)) => {
+            Problem::error(format!("`{text}` is not the name of a {word}")).help(match kind {
+                Kind::Parameter => {
+                    "write the name alone, as it stands in URLs, without `=`, `&` or spaces"
+                }
+                _ => "write the name alone: letters, digits and !#$%&'+-.^_`|~",
+            })
+        }
+        () => return,
+    };
+    checks.push(problem.at(entry.span()));
+}
+
+/// `forward_headers`: client headers in shared fetches.
+pub fn forwarded(key: Option<&Names>, base: &[Pattern], checks: &mut Checks) -> Vec<Pattern> {
+    let patterns = patterns("forward_headers", key, Kind::Field, base, checks);
+    for entry in key.iter().flat_map(|typed| typed.get_ref()) {
+        let name = entry.get_ref().as_bytes();
+        let Some((label, help)) = unfit(name) else {
+            continue;
+        };
+        checks.push(
+            Problem::error(format!("`{}` can't be forwarded", entry.get_ref()))
+                .at(entry.span())
+                .label(label)
+                .help(help),
+        );
+    }
+    patterns
+}
+
+/// Why a shared fetch can't contain this header, and the advice.
+fn unfit(name: &[u8]) -> Option<(&'static str, &'static str)> {
+    if name.eq_ignore_ascii_case(b"authorization") {
+        let label = "one client's credentials are not for all";
+        return Some((
+            label,
+            "leave it out: requests with it are looked after by RFC 9111 3.5",
+        ));
+    }
+    if name.eq_ignore_ascii_case(b"host") || hop::is_in(hop::SHARED, name) {
+        return Some(("shared fetches carry it anyway", "leave it out"));
+    }
+    hop::why_not_carried(name).map(|why| (why, "leave it out"))
+}
+
+/// Addresses and networks; `every` is the warning for a list of all addresses.
+pub fn networks(name: &str, key: Option<&Names>, every: &str, checks: &mut Checks) -> Vec<Network> {
+    let Some(typed) = key else {
+        return Vec::new();
+    };
+    few(name, typed.get_ref().len(), typed.span(), checks);
+    let entries = typed.get_ref().iter();
+    entries
+        .filter_map(|entry| network(entry, Some(every), checks))
+        .collect()
+}
+
+/// Addresses and networks, at most `most`; all addresses may be listed.
+pub fn addresses(
+    name: &str,
+    entries: &[Spanned<String>],
+    at: Range<usize>,
+    most: usize,
+    checks: &mut Checks,
+) -> Vec<Network> {
+    if entries.len() > most {
+        checks.push(
+            Problem::error(format!("`{name}` has too many entries"))
+                .at(at)
+                .label(format!("{} of them", entries.len()))
+                .help(format!("keep at most {most}")),
+        );
+    }
+    let entries = entries.iter();
+    entries
+        .filter_map(|entry| network(entry, None, checks))
+        .collect()
+}
+
+fn network(entry: &Spanned<String>, every: Option<&str>, checks: &mut Checks) -> Option<Network> {
+    let Some(network) = parse(entry.get_ref()) else {
+        checks.push(
+            Problem::error(format!("`{}` is not an address", entry.get_ref()))
+                .at(entry.span())
+                .help("write an IP address or a network, as in \"127.0.0.1\", \"10.0.0.0/8\" or \"fd00::/8\""),
+        );
+        return None;
+    };
+    let Network { address, bits } = network;
+    let every = every.filter(|_| bits == 0);
+    if let Some(every) = every {
+        checks.push(
+            Problem::warning(every)
+                .at(entry.span())
+                .help("name the addresses that are meant"),
+        );
+    } else if let Some(first) = first_of(network).filter(|first| *first != address) {
+        checks.push(
+            Problem::warning(format!(
+                "`{}` names an address within its network",
+                entry.get_ref()
+            ))
+            .at(entry.span())
+            .label(format!("only the first {bits} bits count"))
+            .help(format!(
+                "write \"{first}/{bits}\" for the network, or \"{address}\" for the address alone"
+            )),
+        );
+    }
+    Some(network)
+}
+
+/// `address` or `address/bits`. IPv4 addresses written as IPv6 are IPv4.
+fn parse(text: &str) -> Option<Network> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let all = if address.is_ipv4() { 32 } else { 128 };
+    let bits: u8 = match bits {
+        None => all,
+        // `parse` would take a sign.
+        Some(bits) if bits.bytes().all(|b| b.is_ascii_digit()) => bits.parse().ok()?,
+        Some(_) => return None,
+    };
+    if bits > all {
+        return None;
+    }
+    let own = address.to_canonical();
+    match own.is_ipv4() && all == 128 {
+        true => Some(Network {
+            address: own,
+            bits: bits.checked_sub(96)?,
+        }),
+        false => Some(Network { address, bits }),
+    }
+}
+
+/// The first address of a network; `None` for an invalid length.
+fn first_of(network: Network) -> Option<IpAddr> {
+    let bits = u32::from(network.bits);
+    Some(match network.address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32_u32.checked_sub(bits)?).unwrap_or(0);
+            IpAddr::V4((u32::from(address) & mask).into())
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX
+                .checked_shl(128_u32.checked_sub(bits)?)
+                .unwrap_or(0);
+            IpAddr::V6((u128::from(address) & mask).into())
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_read_in_both_families() {
+        let shown = |text: &str| parse(text).map(|n| format!("{}/{}", n.address, n.bits));
+        for (text, is) in [
+            ("127.0.0.1", "127.0.0.1/32"),
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("::1", "::1/128"),
+            ("fd00::/8", "fd00::/8"),
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+        ] {
+            assert_eq!(shown(text).as_deref(), Some(is), "{text}");
+        }
+        for text in [
+            "",
+            "localhost",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0.0/",
+            "10.0.0.0/+8",
+            "10.0.0.0/8/8",
+            "10/8",
+            "::ffff:10.0.0.0/90",
+            "10.0.0.1:80",
+            "10.0.0.0/1000",
+        ] {
+            assert_eq!(shown(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_first_address_has_no_bits_beyond_its_network() {
+        let first = |text: &str| first_of(parse(text)?).map(|a| a.to_string());
+        assert_eq!(first("10.1.2.3/8").as_deref(), Some("10.0.0.0"));
+        assert_eq!(first("10.1.2.3").as_deref(), Some("10.1.2.3"));
+        assert_eq!(first("1.2.3.4/0").as_deref(), Some("0.0.0.0"));
+        assert_eq!(first("fd12::1/8").as_deref(), Some("fd00::"));
+    }
+}

@@ -1,0 +1,272 @@
+//! `[[site.route]]` and `[[route]]`: conditions, handlers and rules.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use toml::Spanned;
+
+use super::edit::{Level, Read};
+use super::{compress, files, gate, logs, respond, rules, upstreams};
+use crate::cache::Rules;
+use crate::config::checks::Checks;
+use crate::config::file::{CacheFile, RouteFile, SiteFile, UpstreamFile};
+use crate::config::plan::{LeadsTo, Proxied, RoutePlan};
+use crate::config::report::Problem;
+use crate::config::suggestions::did_you_mean;
+use crate::config::value::{Key, Named};
+use crate::edit;
+use crate::http::hop;
+use crate::http::pattern::Pattern;
+use crate::route::{Matcher, PatternError};
+use gate::Said;
+
+/// The sections that routes may name.
+pub struct Known<'a> {
+    /// `[upstream.NAME]`.
+    pub upstreams: &'a Named<UpstreamFile>,
+    /// `[cache.NAME]`.
+    pub caches: &'a Named<CacheFile>,
+    /// The caching rules of each cache.
+    pub rules: BTreeMap<&'a str, Rules>,
+    /// The rules of routes without a cache.
+    pub plain: Rules,
+    /// Reads error pages.
+    pub read: Read<'a>,
+}
+
+/// The keys of a site that hold for all of its routes.
+pub struct Above<'a> {
+    /// The site's name in messages.
+    pub name: String,
+    /// The site's section.
+    pub typed: &'a SiteFile,
+    /// Its `compress`.
+    pub compress: compress::Typed,
+    /// Its `allow`, `deny`, `limit` and `signed_urls`.
+    pub gate: Said,
+    /// Its edits of headers.
+    pub edit: Level,
+}
+
+/// The plan of one route.
+pub fn route(
+    route: &Spanned<RouteFile>,
+    above: &Above<'_>,
+    known: &Known,
+    checks: &mut Checks,
+) -> RoutePlan {
+    let typed = route.get_ref();
+    let matcher = matcher(typed, checks);
+    let mut leads_to = leads_to(route, known, checks);
+    let own_words = matches!(&leads_to, LeadsTo::Respond(options) if options.content.is_some());
+    let level = Level::of_route(typed, known.read, checks);
+    let edit = level.within(&above.edit, own_words, checks);
+    if let (LeadsTo::Upstream(proxied), Some(edit)) = (&mut leads_to, &edit)
+        && proxied.cache.is_some()
+    {
+        carry_constants(&mut proxied.rules, edit);
+    }
+    // Only cached routes treat PURGE specially.
+    let purge = typed.cache.as_ref().and(typed.proxy.as_ref());
+    let purge = purge.map_or(&[][..], |_| &known.plain.purge);
+    let name = format!("{}: {matcher}", above.name);
+    let gate = above.gate.plan(typed, &name, purge, checks);
+    gate::seen_signatures(
+        gate.as_deref(),
+        edit.as_deref(),
+        &route_place(route),
+        checks,
+    );
+    RoutePlan {
+        compress: compress::plan(typed, &above.compress, checks),
+        edit,
+        gate,
+        log: logs::of_route(above.typed, typed, checks),
+        matcher,
+        leads_to,
+    }
+}
+
+/// Headers that edits set to a constant are also forwarded by shared fetches.
+fn carry_constants(rules: &mut Rules, edit: &edit::Options) {
+    let shared = |name: &str| name == "authorization" || hop::is_in(hop::SHARED, name.as_bytes());
+    let names = edit.request.constant();
+    for name in names.filter(|name| !shared(name) && hop::may_be_carried(name.as_bytes())) {
+        let pattern = Pattern::new(name);
+        if !rules.forward.contains(&pattern) {
+            rules.forward.push(pattern);
+        }
+    }
+}
+
+fn leads_to(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> LeadsTo {
+    let typed = route.get_ref();
+    one_target(route, checks);
+    let proxied = Proxied {
+        upstream: upstream(&typed.proxy, known, checks).unwrap_or_default(),
+        cache: named("cache", &typed.cache, known.caches, checks),
+        rules: rules_of(typed, known, checks),
+    };
+    let (why, leads_to) = if let Some(files) = &typed.files {
+        let options = files::plan(files, checks);
+        let why = "files are kept in memory of their own";
+        (why, LeadsTo::Files(Box::new(options)))
+    } else if let Some(fixed) = &typed.respond {
+        let options = respond::respond(fixed, checks);
+        ("nothing is fetched", LeadsTo::Respond(Box::new(options)))
+    } else if let Some(options) = typed
+        .redirect
+        .as_ref()
+        .and_then(|redirect| respond::redirect(redirect, checks))
+    {
+        ("nothing is fetched", LeadsTo::Redirect(Box::new(options)))
+    } else {
+        return LeadsTo::Upstream(Box::new(proxied));
+    };
+    if let Some(cache) = &typed.cache {
+        checks.push(
+            Problem::warning("`cache` does nothing here")
+                .at(cache.span())
+                .label(why)
+                .help(match typed.files {
+                    Some(_) => "leave it out, and set `memory` of `files`",
+                    None => "leave it out",
+                }),
+        );
+    }
+    leads_to
+}
+
+/// Reports routes with no handler, or with several.
+fn one_target(route: &Spanned<RouteFile>, checks: &mut Checks) {
+    let typed = route.get_ref();
+    let targets = [
+        ("proxy", typed.proxy.as_ref().map(Spanned::span)),
+        ("files", typed.files.as_ref().map(Spanned::span)),
+        ("respond", typed.respond.as_ref().map(Spanned::span)),
+        ("redirect", typed.redirect.as_ref().map(Spanned::span)),
+    ];
+    let mut targets = targets.into_iter().filter_map(|(key, at)| Some((key, at?)));
+    let problem = match (targets.next(), targets.next()) {
+        (Some(_), None) => return,
+        (Some((one, _)), Some((other, at))) => {
+            Problem::error(format!("a route with both `{one}` and `{other}`"))
+                .at(at)
+                .help("keep one, and give the other a route of its own")
+        }
+        (None, _) => Problem::error("a route that leads nowhere")
+            .at(route.span())
+            .help(
+                "add `proxy = \"http://HOST\"` or the name of an [upstream.NAME], `files = \"FOLDER\"`, \
+                 `respond = \"TEXT\"` or `redirect = \"ADDRESS\"`",
+            ),
+    };
+    checks.push(problem);
+}
+
+/// The caching rules: each key is the route's, else its cache's.
+fn rules_of(typed: &RouteFile, known: &Known, checks: &mut Checks) -> Rules {
+    let own = typed.rules();
+    if let Some(cache) = &typed.cache {
+        let base = known.rules.get(cache.get_ref().as_str());
+        return rules::plan(base.unwrap_or(&known.plain), &own, checks);
+    }
+    // Errors are reported, warnings aren't.
+    let mut wrong = Checks::default();
+    rules::plan(&known.plain, &own, &mut wrong);
+    wrong.problems.retain(|problem| problem.fatal);
+    checks.problems.append(&mut wrong.problems);
+    for (name, at) in own.typed() {
+        checks.push(
+            Problem::warning(format!("`{name}` does nothing here"))
+                .at(at)
+                .label("the route has no cache")
+                .help("add `cache = \"NAME\"` with the name of a [cache.NAME], or leave this out"),
+        );
+    }
+    known.plain.clone()
+}
+
+/// The name of the upstream that a route names, or that its URL stands for.
+fn upstream(key: &Key<String>, known: &Known, checks: &mut Checks) -> Option<String> {
+    let text = key.as_ref()?.get_ref();
+    let is_section = known.upstreams.keys().any(|name| name.get_ref() == text);
+    match upstreams::is_url(text) && !is_section {
+        true => upstreams::name_of(text),
+        false => named("upstream", key, known.upstreams, checks),
+    }
+}
+
+fn named<T>(
+    kind: &str,
+    name: &Key<String>,
+    sections: &Named<T>,
+    checks: &mut Checks,
+) -> Option<String> {
+    let name = name.as_ref()?;
+    let known = || sections.keys().map(|k| k.get_ref().as_str());
+    if !known().any(|k| k == name.get_ref()) {
+        let help = match did_you_mean(name.get_ref(), known()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if kind == "upstream" && name.get_ref().contains(['.', ':']) => {
+                "write the URL of a server, as in \"http://127.0.0.1:9000\", or the NAME of an [upstream.NAME]".to_owned()
+            }
+            None => format!("add a section [{kind}.{}]", name.get_ref()),
+        };
+        checks.push(
+            Problem::error(format!("no {kind} is named `{}`", name.get_ref()))
+                .at(name.span())
+                .help(help),
+        );
+    }
+    Some(name.get_ref().clone())
+}
+
+fn matcher(route: &RouteFile, checks: &mut Checks) -> Matcher {
+    let mut matcher = match (&route.path, &route.path_regex) {
+        (None, None) => Matcher::any(),
+        (Some(path), None) => usable(path, Matcher::path(path.get_ref()), checks),
+        (None, Some(regex)) => usable(regex, Matcher::path_regex(regex.get_ref()), checks),
+        (Some(_), Some(regex)) => {
+            checks.push(
+                Problem::error("a route with both `path` and `path_regex`")
+                    .at(regex.span())
+                    .help("keep one: a regex can also begin with the path, as in '^/static/'"),
+            );
+            Matcher::any()
+        }
+    };
+    if let Some(query) = &route.query {
+        matcher = usable(query, matcher.with_query(query.get_ref()), checks);
+    }
+    matcher
+}
+
+/// The matcher, or one for everything if its pattern is wrong.
+fn usable(
+    text: &Spanned<String>,
+    matcher: Result<Matcher, PatternError>,
+    checks: &mut Checks,
+) -> Matcher {
+    matcher.unwrap_or_else(|error| {
+        checks.push(
+            Problem::error(error.what)
+                .at(text.span())
+                .label(error.why)
+                .help(error.help),
+        );
+        Matcher::any()
+    })
+}
+
+/// The place to show for a route: its condition, else its target, else its header.
+pub fn route_place(route: &Spanned<RouteFile>) -> Range<usize> {
+    let typed = route.get_ref();
+    let keys = [&typed.path, &typed.path_regex, &typed.query, &typed.proxy];
+    let key = keys.into_iter().flatten().next().map(Spanned::span);
+    let files = || typed.files.as_ref().map(Spanned::span);
+    let respond = || typed.respond.as_ref().map(Spanned::span);
+    let redirect = || typed.redirect.as_ref().map(Spanned::span);
+    let key = key.or_else(files).or_else(respond).or_else(redirect);
+    key.unwrap_or(route.span())
+}

@@ -1,0 +1,247 @@
+//! Caching rules of a section, with defaults from another level.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::names::{self, Kind};
+use crate::cache::Rules;
+use crate::cache::rules::Bypass;
+use crate::config::checks::Checks;
+use crate::config::file::{BypassFile, Cookies, Ignorable, RulesFile, Usable};
+use crate::config::lints;
+use crate::config::report::Problem;
+use crate::config::value::{Key, OrFalse, Statuses, Table, Time, Word, Words, YEAR};
+use crate::http::Status;
+use crate::http::freshness::{Ignored, SetCookie};
+use crate::http::key::KeyRules;
+use crate::http::pattern::Pattern;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const TIME_MAX: Duration = Duration::from_secs(10 * YEAR.as_secs());
+/// Longest `key`, bytes.
+const KEY_BYTES_MAX: usize = 1024;
+
+/// The rules of a section: each key is the section's, else that of `base`. Only the section's keys are
+/// checked, so that no problem is reported twice.
+pub fn plan(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
+    let rules = Rules {
+        ignore: ignored(file.ignore_headers.as_ref(), base.ignore),
+        set_cookie: set_cookie(&file.set_cookie, base.set_cookie),
+        targets: names::fields(
+            "target_list",
+            file.target_list.as_ref(),
+            &base.targets,
+            checks,
+        ),
+        tags: names::fields("tag_headers", file.tag_headers.as_ref(), &base.tags, checks),
+        client_directives: value(&file.client_cache_control, base.client_directives),
+        bypass: bypass(&file.bypass, &base.bypass, checks),
+        get: uses(file.methods.as_ref(), Usable::Get, base.get),
+        head: uses(file.methods.as_ref(), Usable::Head, base.head),
+        post: uses(file.methods.as_ref(), Usable::Post, base.post),
+        forward: names::forwarded(file.forward_headers.as_ref(), &base.forward, checks),
+        key: key(base, file, checks),
+        purge: base.purge.clone(),
+        ..times(base, file, checks)
+    };
+    lints::rules::check(&rules, file, checks);
+    rules
+}
+
+/// `base` with the section's times.
+fn times(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
+    let (valid, valid_any) = match &file.valid {
+        Some(typed) => match typed.get_ref() {
+            OrFalse::On(times) => valid(times, typed.span(), checks),
+            OrFalse::False => (Vec::new(), None),
+        },
+        None => (base.valid.clone(), base.valid_any),
+    };
+    let mut seconds = |name, key, base| seconds(name, key, base, checks);
+    Rules {
+        valid,
+        valid_any,
+        heuristic_max: seconds("heuristic", &file.heuristic, base.heuristic_max),
+        lifetime_min: seconds("lifetime_min", &file.lifetime_min, base.lifetime_min),
+        lifetime_max: seconds("lifetime_max", &file.lifetime_max, base.lifetime_max),
+        stale_while_revalidate: seconds(
+            "stale_while_revalidate",
+            &file.stale_while_revalidate,
+            base.stale_while_revalidate,
+        ),
+        stale_if_error: seconds("stale_if_error", &file.stale_if_error, base.stale_if_error),
+        stale_while_updating: seconds(
+            "stale_while_updating",
+            &file.stale_while_updating,
+            base.stale_while_updating,
+        ),
+        pass_for: checks.within(
+            "hit_for_pass",
+            &file.hit_for_pass,
+            base.pass_for,
+            Duration::ZERO..=DAY,
+        ),
+        ..base.clone()
+    }
+}
+
+fn value<T: Copy>(key: &Key<T>, base: T) -> T {
+    key.as_ref().map_or(base, |typed| *typed.get_ref())
+}
+
+/// A time in whole seconds, as HTTP counts lifetimes (RFC 9111 1.2.2).
+fn seconds(name: &str, key: &Key<Time>, base: Duration, checks: &mut Checks) -> Duration {
+    let time = checks.within(name, key, base, Duration::ZERO..=TIME_MAX);
+    if let Some(typed) = key.as_ref().filter(|_| time.subsec_nanos() != 0) {
+        let whole = time.as_secs();
+        checks.push(
+            Problem::error(format!("`{name}` is not a whole number of seconds"))
+                .at(typed.span())
+                .label("HTTP counts lifetimes in seconds")
+                .help(format!("write \"{whole}s\" or \"{}s\"", whole + 1)),
+        );
+    }
+    time
+}
+
+/// Lifetimes by status, and the one of `any`.
+fn valid(
+    Statuses(typed): &Statuses,
+    at: Range<usize>,
+    checks: &mut Checks,
+) -> (Vec<(Status, Duration)>, Option<Duration>) {
+    let (mut valid, mut any) = (Vec::new(), None);
+    names::few("valid", typed.len(), at, checks);
+    for (status, time) in typed {
+        let time = seconds("valid", &Some(time.clone()), Duration::ZERO, checks);
+        match status.get_ref().as_str() {
+            "any" => any = Some(time),
+            text => match text.parse() {
+                Ok(status) if may_be_stored(status) => valid.push((status, time)),
+                _ => checks.push(
+                    Problem::error(format!("`{text}` is not a status that can be stored"))
+                        .at(status.span())
+                        .help("write a final status, as in valid = { 200 = \"1h\", 404 = \"1m\", any = \"1s\" }; 206 and 304 follow 200, and what asks the client to act otherwise (401, 407, 429 …) is never stored"),
+                ),
+            },
+        }
+    }
+    (valid, any)
+}
+
+/// Whether responses of this status are ever stored. 206 and 304 are stored as the 200 that they belong
+/// to; 1xx are interim; the others concern a single request.
+fn may_be_stored(status: Status) -> bool {
+    const NEVER: [Status; 16] = [
+        206, 304, 401, 407, 408, 412, 413, 416, 417, 421, 425, 426, 428, 429, 431, 511,
+    ];
+    (200..600).contains(&status) && !NEVER.contains(&status)
+}
+
+fn ignored(key: Option<&Words<Ignorable>>, base: Ignored) -> Ignored {
+    let Some(typed) = key else { return base };
+    let mut ignored = Ignored::default();
+    for word in typed.get_ref() {
+        *match word.get_ref().0 {
+            Ignorable::CacheControl => &mut ignored.cache_control,
+            Ignorable::Expires => &mut ignored.expires,
+            Ignorable::Age => &mut ignored.age,
+            Ignorable::Vary => &mut ignored.vary,
+            Ignorable::SetCookie => &mut ignored.set_cookie,
+            Ignorable::Targeted => &mut ignored.targeted,
+            Ignorable::XAccelExpires => &mut ignored.x_accel_expires,
+        } = true;
+    }
+    ignored
+}
+
+fn set_cookie(key: &Key<Word<Cookies>>, base: SetCookie) -> SetCookie {
+    match key.as_ref().map(|typed| typed.get_ref().0) {
+        Some(Cookies::Pass) => SetCookie::Pass,
+        Some(Cookies::Store) => SetCookie::Store,
+        Some(Cookies::Remove) => SetCookie::Remove,
+        None => base,
+    }
+}
+
+fn uses(key: Option<&Words<Usable>>, method: Usable, base: bool) -> bool {
+    match key {
+        Some(typed) => typed
+            .get_ref()
+            .iter()
+            .any(|word| word.get_ref().0 == method),
+        None => base,
+    }
+}
+
+fn bypass(key: &Key<OrFalse<Table<BypassFile>>>, base: &Bypass, checks: &mut Checks) -> Bypass {
+    let Some(typed) = key else {
+        return base.clone();
+    };
+    let OrFalse::On(Table(typed)) = typed.get_ref() else {
+        return Bypass::default();
+    };
+    let mut list = |name, key, kind| names::patterns(name, key, kind, &[], checks);
+    Bypass {
+        cookies: list("cookies", typed.cookies.as_ref(), Kind::Cookie),
+        headers: list("headers", typed.headers.as_ref(), Kind::Field),
+        query: list("query", typed.query.as_ref(), Kind::Parameter),
+    }
+}
+
+/// The cache key, and the languages that variants are reduced to.
+fn key(base: &Rules, file: &RulesFile, checks: &mut Checks) -> KeyRules {
+    let base = &base.key;
+    let mut list =
+        |name, key, of: &[Pattern]| names::patterns(name, key, Kind::Parameter, of, checks);
+    let ignore = list("query_ignore", file.query_ignore.as_ref(), &base.ignore);
+    let only = list("query_only", file.query_only.as_ref(), &base.only);
+    let languages = names::languages(file.languages.as_ref(), &base.languages, checks);
+    let mut rules = match &file.key {
+        Some(typed) => template(typed, checks).unwrap_or_default(),
+        None => base.clone(),
+    };
+    rules.sort = value(&file.query_sort, base.sort);
+    (rules.ignore, rules.only) = (ignore, only);
+    rules.languages = languages;
+    rules
+}
+
+fn template(typed: &Spanned<String>, checks: &mut Checks) -> Option<KeyRules> {
+    let (text, span) = (typed.get_ref(), typed.span());
+    if text.len() > KEY_BYTES_MAX {
+        checks.push(
+            Problem::error("`key` is too long")
+                .at(span)
+                .label(format!("{} bytes; at most {KEY_BYTES_MAX}", text.len()))
+                .help("take literal text out of it"),
+        );
+        return None;
+    }
+    if text.contains(char::is_control) {
+        checks.push(
+            Problem::error("`key` has control characters")
+                .at(span)
+                .help("keep to what can be seen: keys are shown by `sluice inspect`"),
+        );
+        return None;
+    }
+    let error = match KeyRules::parse(text) {
+        Ok(rules) => return Some(rules),
+        Err(error) => error,
+    };
+    // Without escapes, a position in the template is one in the file.
+    let at = match span.len() == text.len() + 2 && !text.is_empty() {
+        true => span.start + 1 + error.at.start..span.start + 1 + error.at.end,
+        false => span,
+    };
+    checks.push(
+        Problem::error("`key` is no template of a key")
+            .at(at)
+            .label(error.what)
+            .help(error.help),
+    );
+    None
+}

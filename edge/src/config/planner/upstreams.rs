@@ -1,0 +1,415 @@
+//! `[upstream.NAME]`, and upstreams of routes with a URL.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::time::Duration;
+
+use toml::Spanned;
+
+use crate::config::checks::Checks;
+use crate::config::file::{RetryFile, RouteFile, ServerFile, UpstreamFile};
+use crate::config::plan::ListenerPlan;
+use crate::config::report::Problem;
+use crate::config::value::{Key, Named, OrFalse, Table};
+use crate::http::Scheme;
+use crate::upstream::{Options, Server};
+
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const SERVERS_MAX: usize = 256;
+
+/// All upstreams.
+pub fn plan(
+    files: &Named<UpstreamFile>,
+    listeners: &[ListenerPlan],
+    checks: &mut Checks,
+) -> BTreeMap<String, Options> {
+    let mut plans = BTreeMap::new();
+    for (name, file) in files {
+        let servers = servers(name, file, listeners, checks);
+        plans.insert(name.get_ref().clone(), options(file, servers, checks));
+    }
+    plans
+}
+
+/// Whether a route's `proxy` is a URL, and not the name of a section.
+pub fn is_url(proxy: &str) -> bool {
+    proxy.contains("://")
+}
+
+/// The name of the upstream that a URL in a route stands for; `None` if it is no origin's.
+pub fn name_of(url: &str) -> Option<String> {
+    let (host, port) = origin(url).ok()?;
+    Some(match host.contains(':') {
+        true => format!("http://[{host}]:{port}"),
+        false => format!("http://{host}:{port}"),
+    })
+}
+
+/// Adds an upstream for each URL that a route has in `proxy`. Routes with the same URL share one.
+pub fn of_routes<'a>(
+    routes: impl Iterator<Item = &'a RouteFile>,
+    listeners: &[ListenerPlan],
+    plans: &mut BTreeMap<String, Options>,
+    checks: &mut Checks,
+) {
+    for typed in routes.filter_map(|route| route.proxy.as_ref()) {
+        let url = typed.get_ref();
+        if !is_url(url) || plans.contains_key(url) {
+            continue;
+        }
+        let entry = ServerFile {
+            url: Some(typed.clone()),
+            weight: None,
+            backup: None,
+        };
+        let server = server(&Spanned::new(typed.span(), entry), checks);
+        if let (Some(server), Some(name)) = (server, name_of(url)) {
+            leads_back(&server, url, typed.span(), listeners, checks);
+            let options = || Options::new(vec![server]);
+            plans.entry(name).or_insert_with(options);
+        }
+    }
+}
+
+fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Options {
+    let d = Options::new(servers);
+    let read_max = 24 * HOUR;
+    let options = Options {
+        balance: file.balance.unwrap_or(d.balance),
+        keepalive: checks.count("keepalive", &file.keepalive, d.keepalive, 0..=65_536),
+        keepalive_requests: checks.within(
+            "keepalive_requests",
+            &file.keepalive_requests,
+            d.keepalive_requests,
+            0..=u64::MAX,
+        ),
+        keepalive_timeout: checks.within(
+            "keepalive_timeout",
+            &file.keepalive_timeout,
+            d.keepalive_timeout,
+            MS..=24 * HOUR,
+        ),
+        connect_timeout: checks.within(
+            "connect_timeout",
+            &file.connect_timeout,
+            d.connect_timeout,
+            MS..=HOUR,
+        ),
+        read_timeout: checks.within(
+            "read_timeout",
+            &file.read_timeout,
+            d.read_timeout,
+            MS..=read_max,
+        ),
+        send_timeout: checks.within(
+            "send_timeout",
+            &file.send_timeout,
+            d.send_timeout,
+            MS..=read_max,
+        ),
+        connections: checks.count(
+            "max_connections",
+            &file.max_connections,
+            d.connections,
+            0..=65_536,
+        ),
+        queue: checks.count("queue", &file.queue, d.queue, 0..=1_000_000),
+        retries: retries(&file.retry, d.retries, checks),
+        head: checks.count(
+            "max_response_headers",
+            &file.max_response_headers,
+            d.head,
+            8 << 10..=1 << 20,
+        ),
+        host: file.host.as_ref().and_then(|text| host_sent(text, checks)),
+        servers: d.servers,
+    };
+    if let Some(typed) = &file.keepalive
+        && options.connections != 0
+        && options.keepalive > options.connections
+    {
+        checks.push(
+            Problem::warning("`keepalive` keeps more connections than `max_connections` allows")
+                .at(typed.span())
+                .label(format!("only {} may be open", options.connections)),
+        );
+    }
+    options
+}
+
+/// How many servers are tried after the first one; `tries` counts the first one too.
+fn retries(key: &Key<OrFalse<Table<RetryFile>>>, default: u32, checks: &mut Checks) -> u32 {
+    let Some(typed) = key else { return default };
+    match typed.get_ref() {
+        OrFalse::False => 0,
+        OrFalse::On(Table(retry)) => {
+            let default = u64::from(default) + 1;
+            let tries = checks.within("tries", &retry.tries, default, 1..=17);
+            tries.saturating_sub(1) as u32
+        }
+    }
+}
+
+fn servers(
+    name: &Spanned<String>,
+    file: &UpstreamFile,
+    listeners: &[ListenerPlan],
+    checks: &mut Checks,
+) -> Vec<Server> {
+    let Some(list) = file
+        .servers
+        .as_ref()
+        .filter(|list| !list.get_ref().is_empty())
+    else {
+        checks.push(
+            Problem::error(format!("upstream `{}` has no servers", name.get_ref()))
+                .at(name.span())
+                .help("add `servers = [\"http://127.0.0.1:9000\"]`"),
+        );
+        return Vec::new();
+    };
+    if list.get_ref().len() > SERVERS_MAX {
+        checks.push(Problem::error(format!("more than {SERVERS_MAX} servers")).at(list.span()));
+    }
+    let mut servers: Vec<Server> = Vec::new();
+    for entry in list.get_ref().iter().take(SERVERS_MAX) {
+        let Some(server) = server(entry, checks) else {
+            continue;
+        };
+        leads_back(&server, name.get_ref(), entry.span(), listeners, checks);
+        if servers
+            .iter()
+            .any(|s| (&s.host, s.port) == (&server.host, server.port))
+        {
+            checks.push(
+                Problem::warning(format!("`{}:{}` is listed twice", server.host, server.port))
+                    .at(entry.span())
+                    .help("to give a server more requests, write { url = \"…\", weight = 2 }"),
+            );
+        }
+        servers.push(server);
+    }
+    if !servers.is_empty() && servers.iter().all(|s| s.backup) {
+        checks.push(
+            Problem::error(format!("upstream `{}` has only backups", name.get_ref()))
+                .at(list.span())
+                .help("leave `backup` out for at least one server"),
+        );
+    }
+    servers
+}
+
+fn server(entry: &Spanned<ServerFile>, checks: &mut Checks) -> Option<Server> {
+    let file = entry.get_ref();
+    let Some(url) = &file.url else {
+        checks.push(
+            Problem::error("a server without `url`")
+                .at(entry.span())
+                .help("write { url = \"http://127.0.0.1:9000\" }"),
+        );
+        return None;
+    };
+    let weight = checks.within("weight", &file.weight, 1, 1..=1000) as u32;
+    match origin(url.get_ref()) {
+        Ok((host, port)) => Some(Server {
+            scheme: Scheme::Http,
+            host,
+            port,
+            weight,
+            backup: file.backup.unwrap_or(false),
+        }),
+        Err((label, help)) => {
+            checks.push(
+                Problem::error("this is not an origin server")
+                    .at(place(url, entry.span()))
+                    .label(label)
+                    .help(help),
+            );
+            None
+        }
+    }
+}
+
+/// The place of the URL: its own, or that of the entry if the entry is the URL.
+fn place(url: &Spanned<String>, entry: Range<usize>) -> Range<usize> {
+    match url.span() {
+        span if span.is_empty() => entry,
+        span => span,
+    }
+}
+
+/// Host and port of `http://host:port`. An error is a label and the advice.
+fn origin(url: &str) -> Result<(String, u16), (&'static str, &'static str)> {
+    const EXAMPLE: &str =
+        "write a URL such as \"http://127.0.0.1:9000\" or \"http://origin.example.com\"";
+    if url.starts_with("https://") {
+        return Err((
+            "this version does not speak TLS to origins",
+            "use the origin's http:// address",
+        ));
+    }
+    let rest = url
+        .strip_prefix("http://")
+        .ok_or(("`http://` is missing", EXAMPLE))?;
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.contains(['/', '?', '#']) {
+        return Err((
+            "a server has no path",
+            "leave the path out: requests keep the path that the client asked for",
+        ));
+    }
+    if authority.contains('@') {
+        return Err(("a server has no user name", EXAMPLE));
+    }
+    let (host, port) =
+        split_port(authority).ok_or(("the port is not a number from 1 to 65535", EXAMPLE))?;
+    if !is_host(&host) {
+        return Err(("the host is not a name or an IP address", EXAMPLE));
+    }
+    Ok((host, port.unwrap_or(80)))
+}
+
+/// Host (an IPv6 address without its brackets) and port.
+fn split_port(authority: &str) -> Option<(String, Option<u16>)> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            match rest.strip_prefix(':') {
+                Some(port) => (host, Some(port)),
+                None if rest.is_empty() => (host, None),
+                None => return None,
+            }
+        }
+        None => match authority.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        },
+    };
+    let port = match port {
+        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
+            Some(digits.parse().ok().filter(|port| *port != 0)?)
+        }
+        Some(_) => return None,
+        None => None,
+    };
+    Some((host.to_ascii_lowercase(), port))
+}
+
+/// A name of letters, digits, `-`, `_` and dots (RFC 9110 4.2.1 allows more; nobody uses it), or an address.
+pub fn is_host(host: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    host.parse::<IpAddr>().is_ok()
+        || (host.len() <= 253
+            && host
+                .strip_suffix('.')
+                .unwrap_or(host)
+                .split('.')
+                .all(is_label))
+}
+
+fn host_sent(text: &Spanned<String>, checks: &mut Checks) -> Option<String> {
+    let host = text.get_ref();
+    if split_port(host).is_some_and(|(name, _)| is_host(&name)) {
+        return Some(host.to_ascii_lowercase());
+    }
+    checks.push(
+        Problem::error("`host` is not a host")
+            .at(text.span())
+            .help("write what the origin expects, as in \"www.example.com\"; without it the client's Host is sent"),
+    );
+    None
+}
+
+/// Reports a server whose address is one of this configuration's listeners.
+fn leads_back(
+    server: &Server,
+    name: &str,
+    at: Range<usize>,
+    listeners: &[ListenerPlan],
+    checks: &mut Checks,
+) {
+    if asks_itself(server, listeners) {
+        checks.push(
+            Problem::error(format!("upstream `{name}` leads back to this server"))
+                .at(at)
+                .label("a listener of this configuration has this address")
+                .help("name the origin's address, or listen on another port"),
+        );
+    }
+}
+
+/// Whether connecting to this server would reach one of our own listeners.
+fn asks_itself(server: &Server, listeners: &[ListenerPlan]) -> bool {
+    let ip = match server.host.as_str() {
+        "localhost" => "127.0.0.1",
+        host => host,
+    };
+    let Ok(ip) = ip.parse::<IpAddr>() else {
+        return false;
+    };
+    let here = SocketAddr::new(ip, server.port);
+    listeners.iter().any(|l| {
+        let everywhere =
+            l.address.ip().is_unspecified() && (ip.is_loopback() || ip.is_unspecified());
+        l.address == here || (everywhere && l.address.port() == server.port)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_host_and_port() {
+        assert_eq!(
+            origin("http://A.example:81"),
+            Ok(("a.example".to_owned(), 81))
+        );
+        assert_eq!(
+            origin("http://a.example/"),
+            Ok(("a.example".to_owned(), 80))
+        );
+        assert_eq!(origin("http://[::1]:9"), Ok(("::1".to_owned(), 9)));
+        for bad in [
+            "a.example",
+            "https://a.example",
+            "http://",
+            "http://a:0",
+            "http://a:65536",
+            "http://a:+1",
+            "http://a/x",
+            "http://u@a",
+            "http://a b",
+            "http://[::1",
+            "http://[::1]x",
+            "http://a..b",
+            "http://a\r\nb",
+            "http://::1",
+        ] {
+            assert!(origin(bad).is_err(), "{bad:?} is no origin");
+        }
+    }
+
+    #[test]
+    fn our_own_listeners_are_known() {
+        let at = |host: &str, port| Server {
+            scheme: Scheme::Http,
+            host: host.to_owned(),
+            port,
+            weight: 1,
+            backup: false,
+        };
+        let listen = |a: &str| [ListenerPlan::at(a.parse().expect("an address"))];
+        assert!(asks_itself(&at("localhost", 80), &listen("0.0.0.0:80")));
+        assert!(asks_itself(&at("10.0.0.1", 80), &listen("10.0.0.1:80")));
+        assert!(!asks_itself(&at("10.0.0.1", 80), &listen("0.0.0.0:80")));
+        assert!(!asks_itself(&at("127.0.0.1", 81), &listen("0.0.0.0:80")));
+    }
+}
