@@ -1,5 +1,5 @@
-//! What each client has had fetched and not yet been sent: one client can't make the edge fetch
-//! without bound.
+//! The budget of each client: bytes fetched on its behalf and not yet sent to it. Its bound keeps
+//! one client from making the edge fetch without limit.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -10,32 +10,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// Clients with an budget of their own; beyond these, strangers share one.
+/// Clients with a budget of their own. All further clients share one.
 const CLIENTS_MAX: usize = 4096;
 
-/// In so many seconds a whole budget is forgiven: who fetched more than it read yesterday is not
-/// held to it today.
+/// Seconds in which a debt of one whole budget is forgiven, so that a client does not pay for what
+/// it fetched and did not read long ago.
 const FORGIVEN_S: u64 = 600;
 
-/// The budgets of a cache's clients, for all workers. Only who has something fetched asks for its.
+/// The budgets of a cache's clients, shared by all workers. A client has one only once bytes were
+/// fetched for it.
 #[derive(Default)]
 pub struct ClientBudgets {
-    /// Requests that have more fetched as they read on.
+    /// Requests in progress for which missing bytes are fetched while they read.
     readers: AtomicU64,
     clients: Mutex<HashMap<IpAddr, Arc<ClientBudget>>>,
     strangers: Arc<ClientBudget>,
 }
 
-/// One client's: bytes fetched on its behalf less bytes sent to it.
+/// One client's budget: bytes fetched on its behalf less bytes sent to it.
 #[derive(Default)]
 pub(in crate::cache) struct ClientBudget {
     owed: AtomicU64,
-    /// Up to when debts have been forgiven.
+    /// The time up to which debt has been forgiven.
     forgiven_us: AtomicU64,
 }
 
 impl ClientBudgets {
-    /// The budget of a client.
+    /// Returns the budget of a client, which is created at need.
     pub(in crate::cache) fn of(
         &self,
         client: IpAddr,
@@ -58,27 +59,27 @@ impl ClientBudgets {
         clients.entry(client).or_default().clone()
     }
 
-    /// So many bytes were sent to this client out of what had been fetched before.
+    /// Credits a client with bytes that were sent to it and that had been fetched before.
     pub(in crate::cache) fn settle(&self, client: IpAddr, bytes: u64) {
         if let Some(budget) = self.clients.lock().get(&network(client)) {
             budget.settle(bytes);
         }
     }
 
-    /// Counts a request that has bytes fetched as it reads, for as long as it does.
+    /// Counts a request for which missing bytes are fetched, until the result is dropped.
     pub(in crate::cache) fn reading(self: &Arc<ClientBudgets>) -> Reading {
         self.readers.fetch_add(1, Ordering::Relaxed);
         Reading(self.clone())
     }
 
-    /// How many of them there are; at least 1, the one who admitted.
+    /// The number of such requests, at least 1: the caller's.
     pub(in crate::cache) fn readers(&self) -> u64 {
         self.readers.load(Ordering::Relaxed).max(1)
     }
 }
 
-/// Whom an budget is for: an address, or a network of 64 bits with IPv6, where clients have as many
-/// addresses as they like.
+/// The address that a budget belongs to: an IPv4 address, or the first 64 bits of an IPv6 address,
+/// since an IPv6 client can use any address of its network.
 fn network(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
@@ -86,18 +87,19 @@ fn network(client: IpAddr) -> IpAddr {
     }
 }
 
-/// What a worker knows of the clients that have more fetched as they read.
+/// A worker's access to the budgets, and its list of objects that are being read ahead.
 pub(in crate::cache) struct Clients {
     pub(in crate::cache) budgets: Arc<ClientBudgets>,
     pub(in crate::cache) read_ahead: ReadAheads,
 }
 
-/// The objects that are being read ahead, by address: each is held by its reader meanwhile.
+/// The objects that are being read ahead, by memory address. The reader keeps each of them alive
+/// meanwhile.
 #[derive(Clone, Default)]
 pub(in crate::cache) struct ReadAheads(pub(in crate::cache) Rc<RefCell<HashSet<usize>>>);
 
 impl Clients {
-    /// For one worker; the budgets are shared by all.
+    /// Creates one worker's access to the shared budgets.
     pub(in crate::cache) fn new(budgets: Arc<ClientBudgets>) -> Clients {
         Clients {
             budgets,
@@ -106,7 +108,7 @@ impl Clients {
     }
 }
 
-/// A request that has bytes fetched as it reads.
+/// Counts one request for which missing bytes are fetched, until it is dropped.
 pub(in crate::cache) struct Reading(Arc<ClientBudgets>);
 
 impl Drop for Reading {
@@ -116,12 +118,12 @@ impl Drop for Reading {
 }
 
 impl ClientBudget {
-    /// Bytes of the budget that may still be fetched for this client beyond what it asks for.
+    /// Bytes that may still be fetched for this client beyond those that it requested.
     pub(in crate::cache) fn spare(&self, budget: u64, now_us: u64) -> u64 {
         let passed_us = now_us.saturating_sub(self.forgiven_us.load(Ordering::Relaxed));
         let forgiven =
             u128::from(budget) * u128::from(passed_us) / (u128::from(FORGIVEN_S) * 1_000_000);
-        // Small steps would be lost in the division.
+        // A short time forgives less than one byte. Then it is left to count later.
         if forgiven > 0 {
             self.forgiven_us.store(now_us, Ordering::Relaxed);
             self.settle(u64::try_from(forgiven).unwrap_or(u64::MAX));
@@ -129,48 +131,49 @@ impl ClientBudget {
         budget.saturating_sub(self.owed.load(Ordering::Relaxed))
     }
 
-    /// So many bytes are being fetched for this client.
+    /// Charges the client for bytes that are being fetched for it.
     pub(in crate::cache) fn fetch(&self, bytes: u64) {
         self.change(|owed| owed.saturating_add(bytes));
     }
 
-    /// So many bytes were sent to it, or will not be fetched after all.
+    /// Credits the client with bytes that were sent to it, or that will not be fetched after all.
     pub(in crate::cache) fn settle(&self, bytes: u64) {
         self.change(|owed| owed.saturating_sub(bytes));
     }
 
     fn change(&self, to: impl Fn(u64) -> u64) {
         let changed = |owed| Some(to(owed));
-        // It always changes to something.
+        // The closure never returns `None`, so the update can't fail.
         let _ = self
             .owed
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
     }
 }
 
-/// What a flight costs the client that launched it: a range all at once, before it is asked for; of
-/// a plain GET a block, then what comes. What will not come is given back in the end.
+/// The charge of one flight to the client that launched it. A range is charged in advance and in
+/// full. A plain GET is charged one block in advance, then each byte received. Bytes that are
+/// charged and never received are credited when the flight ends.
 pub(in crate::cache) struct BudgetCharge {
     budget: Arc<ClientBudget>,
-    /// Billed already and not brought yet.
+    /// Bytes charged in advance and not received yet.
     ahead: u64,
 }
 
 impl BudgetCharge {
-    /// For a flight that will bring so much.
+    /// Charges a flight that is expected to fetch `ahead` bytes.
     pub(in crate::cache) fn new(budget: Arc<ClientBudget>, ahead: u64) -> BudgetCharge {
         budget.fetch(ahead);
         BudgetCharge { budget, ahead }
     }
 
-    /// So many bytes have come.
+    /// Counts bytes that were received.
     pub(in crate::cache) fn brought(&mut self, bytes: u64) {
         let known = bytes.min(self.ahead);
         self.ahead -= known;
         self.budget.fetch(bytes - known);
     }
 
-    /// Whether the client has nothing left of its budget.
+    /// Whether nothing is left of the client's budget.
     pub(in crate::cache) fn is_used_up(&self, budget: u64, now_us: u64) -> bool {
         self.budget.spare(budget, now_us) == 0
     }

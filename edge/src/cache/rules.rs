@@ -1,4 +1,4 @@
-//! What the configuration says about caching: for one route, from its own keys and its cache's.
+//! The caching rules of one route, from its own keys and its cache's keys in the configuration.
 
 use crate::http::Network;
 use std::time::Duration;
@@ -14,64 +14,66 @@ use crate::http::vary::{Codings, Normal};
 pub struct Rules {
     /// Freshness lifetime by status where the response gives none.
     pub valid: Vec<(Status, Duration)>,
-    /// The same for every other status that may be stored.
+    /// The lifetime for every other status that may be stored.
     pub valid_any: Option<Duration>,
-    /// Longest heuristic lifetime (RFC 9111 4.2.2); zero: none.
+    /// Longest heuristic lifetime (RFC 9111 4.2.2). Zero disables heuristics.
     pub heuristic_max: Duration,
-    /// No positive lifetime is shorter.
+    /// Lower bound of positive lifetimes.
     pub lifetime_min: Duration,
-    /// No lifetime is longer.
+    /// Upper bound of lifetimes.
     pub lifetime_max: Duration,
-    /// How long a stale response may be given while it is revalidated behind, where it does not say
-    /// (RFC 5861 3).
+    /// How long a stale response may be served while it is revalidated in the background, if the
+    /// response does not say (RFC 5861 3).
     pub stale_while_revalidate: Duration,
-    /// How long a stale response may be given where the origin fails, where it does not say (RFC
-    /// 5861 4).
+    /// How long a stale response may be served if the origin fails, if the response does not say
+    /// (RFC 5861 4).
     pub stale_if_error: Duration,
-    /// How long a stale response may be given to others while one request waits for revalidation.
+    /// How long a stale response may be served to other requests while one request waits for its
+    /// revalidation.
     pub stale_while_updating: Duration,
-    /// Response fields that are not heeded.
+    /// Response headers that are ignored.
     pub ignore: Ignored,
-    /// What becomes of a response that sets a cookie.
+    /// How responses that set a cookie are stored.
     pub set_cookie: SetCookie,
-    /// Targeted fields, lower case, in order of preference (RFC 9213).
+    /// Targeted cache-control headers, in lower case and in order of preference (RFC 9213).
     pub targets: Vec<Box<str>>,
-    /// Response fields that carry tags, lower case.
+    /// Response headers that carry tags, in lower case.
     pub tags: Vec<Box<str>>,
-    /// Whether requests may ask for more than the cache would do.
+    /// Whether Cache-Control of a request may cause a fetch that the cache would not make
+    /// otherwise.
     pub client_directives: bool,
-    /// What the primary key is made of, and to which languages variants are reduced.
+    /// The parts of the primary key, and the languages to which variants are reduced.
     pub key: KeyRules,
-    /// Which requests go past the cache.
+    /// Requests that bypass the cache.
     pub bypass: Bypass,
     /// Whether GET may use the cache.
     pub get: bool,
-    /// Whether HEAD may use the cache; else it is sent on as HEAD.
+    /// Whether HEAD may use the cache. Otherwise it is passed to the origin.
     pub head: bool,
-    /// Whether a response to POST that names its own target in Content-Location and says how long
-    /// it is fresh answers GET, too (RFC 9110 9.3.3).
+    /// Whether a response to POST may also answer GET: it must name its own target in
+    /// Content-Location and state its lifetime (RFC 9110 9.3.3).
     pub post: bool,
-    /// Request fields that shared fetches carry beside those of the allow-list.
+    /// Request headers that shared fetches send beside those of the allow-list.
     pub forward: Vec<Pattern>,
-    /// How long a response that can't be shared makes its key be passed.
+    /// How long requests are passed to the origin after a response that can't be shared.
     pub pass_for: Duration,
     /// Addresses that may send PURGE.
     pub purge: Vec<Network>,
 }
 
-/// Requests that go past the cache: those that have any of these.
+/// Requests that bypass the cache: those that have any of these.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bypass {
     /// Names of cookies.
     pub cookies: Vec<Pattern>,
-    /// Names of request fields.
+    /// Names of request headers.
     pub headers: Vec<Pattern>,
     /// Names of query parameters.
     pub query: Vec<Pattern>,
 }
 
 impl Bypass {
-    /// Whether nothing goes past the cache by it: for most routes.
+    /// Whether no request bypasses the cache by these rules, as on most routes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.cookies.is_empty() && self.headers.is_empty() && self.query.is_empty()
@@ -79,7 +81,8 @@ impl Bypass {
 }
 
 impl Rules {
-    /// To what requests are reduced, in keys and in what is sent; `codings`: if not to their own.
+    /// The normal forms to which requests are reduced, in keys and in fetches. `codings` is `None`
+    /// for the codings that a request accepts.
     #[inline]
     pub fn normal(&self, codings: Option<Codings>) -> Normal<'_> {
         Normal {
@@ -88,7 +91,7 @@ impl Rules {
         }
     }
 
-    /// What they say about a response with this status.
+    /// The storing terms for a response with this status.
     pub fn terms(&self, status: Status) -> Terms<'_> {
         let named = self.valid.iter().find(|(of, _)| *of == status);
         let valid = named.map(|(_, lifetime)| *lifetime).or(self.valid_any);

@@ -1,4 +1,4 @@
-//! What a request asks of the cache: whether it may use it at all, and its directives.
+//! Admission: whether a request may use the cache, and which of its directives count.
 
 use crate::cache::rules::{Bypass, Rules};
 use crate::handler::Head;
@@ -6,25 +6,26 @@ use crate::http::cache_control::RequestDirectives;
 use crate::http::{CacheStatus, Fields, Fwd, Method, cookies};
 use crate::reason::Reason;
 
-/// What a request asks of the cache.
+/// The properties of an admitted request that matter to the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::cache) struct Admitted {
-    /// It has credentials: what it gets may be for it alone (RFC 9111 3.5).
+    /// Whether the request has credentials: a response to it may be private (RFC 9111 3.5).
     pub(in crate::cache) authorized: bool,
-    /// It has a condition or a range: the answer may be less than the whole.
+    /// Whether the request has a condition or a range, so that the response may be less than the
+    /// whole.
     pub(in crate::cache) less: bool,
-    /// Its directives, as far as they count; `None` for the many that have none.
+    /// The directives of the request that count. `None` if it has none.
     pub(in crate::cache) directives: Option<RequestDirectives>,
 }
 
 impl Admitted {
-    /// Whether it is to be answered without the origin (RFC 9111 5.2.1.7).
+    /// Whether the request must be answered without the origin (RFC 9111 5.2.1.7).
     pub(in crate::cache) fn only_if_cached(&self) -> bool {
         self.directives.is_some_and(|asked| asked.only_if_cached)
     }
 }
 
-/// Whether a request may be answered through the cache, and what it admitted; else why not.
+/// Checks whether a request may be answered through the cache. An error says why not.
 #[inline]
 pub(in crate::cache) fn admit(
     head: &Head,
@@ -61,7 +62,8 @@ pub(in crate::cache) fn admit(
     Ok(admitted)
 }
 
-/// What matters among the fields, and whether any of them are directives: one walk.
+/// Finds the relevant header fields in one pass. The second value says whether any of them may hold
+/// directives.
 #[inline]
 fn marks(fields: &Fields) -> (Admitted, bool) {
     let (mut admitted, mut directed) = (Admitted::default(), false);
@@ -79,8 +81,8 @@ fn marks(fields: &Fields) -> (Admitted, bool) {
     (admitted, directed)
 }
 
-/// The directives that count. Those by which a client asks for less than the cache would do always
-/// do; those by which it has the origin asked, only where the configuration lets it.
+/// The directives that count. Directives that spare the origin always count. Directives that cause
+/// a request to the origin count only if the configuration permits it.
 fn directives(fields: &Fields, rules: &Rules) -> RequestDirectives {
     let mut asked = RequestDirectives::of(fields);
     if !rules.client_directives {
@@ -92,7 +94,8 @@ fn directives(fields: &Fields, rules: &Rules) -> RequestDirectives {
             ..RequestDirectives::default()
         };
     }
-    // Without Cache-Control, Pragma: no-cache means the same as there (RFC 9111 5.4).
+    // Without Cache-Control, `Pragma: no-cache` means the same as `Cache-Control: no-cache` (RFC
+    // 9111 5.4).
     if !fields.contains("cache-control") {
         let mut members = fields.members("pragma");
         asked.no_cache |= members.any(|member| member.eq_ignore_ascii_case(b"no-cache"));
@@ -100,7 +103,7 @@ fn directives(fields: &Fields, rules: &Rules) -> RequestDirectives {
     asked
 }
 
-/// What the configuration has go past the cache.
+/// The reason for which the configuration makes a request bypass the cache, if any.
 fn bypassed(head: &Head, bypass: &Bypass) -> Option<Reason> {
     let fields = &head.fields;
     let named = |name: &[u8]| bypass.headers.iter().any(|p| p.matches_field(name));

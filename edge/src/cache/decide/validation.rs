@@ -1,4 +1,5 @@
-//! Validating a stored response (RFC 9111 4.3): what the origin is asked, and what its answer means.
+//! Validation of a stored response (RFC 9111 4.3): the conditions sent to the origin, and the
+//! meaning of its response.
 
 use crate::handler::Response;
 use crate::http::Fields;
@@ -7,21 +8,20 @@ use crate::store::Head;
 
 use super::reuse::is_failure;
 
-/// What an answer means for the stored response that was to be validated.
+/// The meaning of a response for the stored response that is validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cache) enum Outcome {
-    /// 304: it is what the origin has.
+    /// A 304: the stored response is the current one.
     Confirmed,
-    /// The origin fails, and the stored response may be given all the same.
+    /// The origin fails, and the stored response may be served instead.
     Failure,
-    /// Nothing can be made of it: what is stored is dropped, and all of it asked for.
+    /// A 304 to a request without conditions: the stored response is dropped and fetched again.
     Again,
-    /// It is a response by itself.
+    /// A full response, to be judged by itself.
     Other,
 }
 
-/// The conditions under which the origin is to send the content again (RFC 9111 4.3.1): the
-/// validators as they came.
+/// Adds the conditions of a revalidation (RFC 9111 4.3.1): the stored validators, byte for byte.
 pub(in crate::cache) fn ask(head: &Head, out: &mut Fields) {
     let conditions = conditions(head);
     if let Some(tag) = conditions.if_none_match {
@@ -36,10 +36,11 @@ fn conditions(head: &Head) -> Conditions<'_> {
     Conditions::of(head.etag.as_deref(), head.fields.get("last-modified"))
 }
 
-/// Judges the answer. `serves_on_error`: whether the stored response may be given where the origin fails.
+/// Judges the response to a revalidation. `serves_on_error` says whether the stored response may be
+/// served if the origin fails.
 ///
-/// A 304 confirms what was asked about, whatever entity tag it carries itself; that is not taken
-/// over.
+/// A 304 confirms the stored response whatever entity tag the 304 itself carries. That tag is
+/// ignored.
 pub(in crate::cache) fn outcome(
     head: &Head,
     response: &Response,
@@ -92,7 +93,7 @@ mod tests {
             outcome(head, &Response::new(status), serves_on_error)
         };
         assert_eq!(of(&known, 304, false), Outcome::Confirmed);
-        // It was asked about nothing.
+        // The request had no conditions.
         assert_eq!(of(&head(&[]), 304, true), Outcome::Again);
         for (status, serves_on_error, expected) in [
             (503, true, Outcome::Failure),

@@ -1,4 +1,4 @@
-//! Launching a flight: the room for what it brings, and the request that it sends to the origin.
+//! Launching a flight: makes room for its bytes and sends a request to the origin.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -25,8 +25,8 @@ pub(in crate::cache) struct Leader {
     pub(in crate::cache) result: LeaderResult,
 }
 
-/// Launches the flight that brings what `landing` claimed, on behalf of a request: of that only
-/// what the key holds and what the allow-list names is sent.
+/// Launches the flight for the bytes that `landing` claimed. Of the leader's request it sends only
+/// what the key and the allow-list contain.
 pub(in crate::cache) fn launch(leader: &Leader, mut landing: Landing, known: &Known) {
     let context = &leader.context;
     let names = known.vary.as_deref().unwrap_or_default();
@@ -72,14 +72,15 @@ pub(in crate::cache) fn launch(leader: &Leader, mut landing: Landing, known: &Kn
     let request = Request {
         head,
         body: Body::Empty,
-        // Of the launching client only its address is told, as for a request of its own.
+        // The client's address is all that the upstream learns of it, as for a request of its own.
         peer: request.peer,
         interim: None,
     };
     tokio::task::spawn_local(flight.fly(request));
 }
 
-/// `bytes=first-last`, or to the end (RFC 9110 14.1.2).
+/// The value of a Range header: `bytes=first-last`, or `bytes=first-` for the rest (RFC 9110
+/// 14.1.2).
 fn range_value(range: &Range<u64>) -> String {
     match range.end {
         OPEN => format!("bytes={}-", range.start),

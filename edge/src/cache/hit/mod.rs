@@ -1,4 +1,4 @@
-//! Hits: answers from a stored object whose wanted bytes are all in memory.
+//! Hits: responses from a stored object whose wanted bytes are all in memory.
 
 pub(in crate::cache) mod coded;
 pub(in crate::cache) mod respond;
@@ -18,7 +18,8 @@ use crate::http::Method;
 use crate::http::wanted::Wanted;
 use crate::store::{Object, TableKey};
 
-/// Answers from a stored object whose wanted bytes are all there; `None` if some are not.
+/// Makes the response from a stored object whose wanted bytes are all in memory, `None` if some are
+/// not.
 #[inline]
 pub(in crate::cache) fn hit(
     context: &Rc<Context>,
@@ -66,7 +67,7 @@ pub(in crate::cache) fn hit(
             Ride::complete(object)
         }
         true => {
-            // Its blocks may be evicted one by one, also while they are read.
+            // Blocks of this object may be evicted one by one, also while they are read.
             let first = wanted.first().unwrap_or(0..fill::OPEN);
             let request = Request {
                 head: std::mem::take(&mut request.head),
@@ -86,7 +87,7 @@ pub(in crate::cache) fn hit(
     Some(respond::content(&answering, ride, wanted))
 }
 
-/// A part of a block that may have been fetched for this very client was of use, and is sent.
+/// Credits the client and marks the block as used: the block may have been fetched for this client.
 fn note_piece(
     context: &Context,
     request: &Request,
@@ -103,7 +104,7 @@ fn note_piece(
     }
 }
 
-/// So much of what is stored is sent to this client.
+/// Credits the client's budget with stored bytes that are sent to it.
 fn settle(context: &Context, request: &Request, bytes: u64) {
     let client = request.peer.client;
     context.clients.budgets.settle(client, bytes);

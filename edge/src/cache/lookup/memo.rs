@@ -1,4 +1,4 @@
-//! The keys of what was asked for lately: hot targets are hashed once, not for each request.
+//! A memo of recent keys, so that frequent targets are not hashed for each request.
 
 use std::cell::RefCell;
 use std::hash::BuildHasher;
@@ -9,13 +9,13 @@ use crate::handler::Head;
 use crate::http::Scheme;
 use crate::http::key::KeyHash;
 
-/// Targets remembered; a power of two.
+/// Number of entries, a power of two.
 const PLACES: usize = 512;
-/// Longer ones are not worth their memory.
+/// Longest target and authority that are remembered, bytes.
 const TARGET_MAX: usize = 256;
 
-/// A worker's memory of keys. A place holds the last target that fell to it, and is believed only
-/// when all parts are equal: it can be out of use, never wrong.
+/// A worker's memo of keys. Each entry holds the last target with its hash, and is used only if
+/// target, scheme and authority are equal. So an entry can be useless, but never wrong.
 pub(in crate::cache) struct Memo {
     state: RandomState,
     places: RefCell<Box<[MemoEntry]>>,
@@ -37,7 +37,7 @@ impl Memo {
         }
     }
 
-    /// The key of a request with this head.
+    /// Returns the key of a request with this head.
     #[inline]
     pub(in crate::cache) fn key(&self, scheme: Scheme, head: &Head) -> KeyHash {
         let at = self.state.hash_one(head.target.as_bytes()) as usize % PLACES;
@@ -68,7 +68,7 @@ mod tests {
     fn remembered_keys_are_the_right_ones() {
         let memo = Memo::new();
         let mut head = Head::new();
-        // More targets than places, each twice in a row and again later.
+        // There are more targets than entries, each twice in a row and again later.
         for round in 0..2 {
             for n in 0..2 * PLACES {
                 head.target = format!("/{n}?{n}");

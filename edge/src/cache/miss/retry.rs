@@ -19,20 +19,20 @@ const PROGRESS: u64 = 64 << 10;
 const STEP: u64 = 4 << 10;
 const TRIES_MAX: u32 = 8;
 
-/// What one request has tried so far.
+/// The tries of one request so far.
 #[derive(Default)]
 pub(super) struct Retry {
-    /// Fetches that failed in a row, and the position of the last one.
+    /// Number of fetches that failed in a row, and the position of the last one.
     misses: u32,
     missed_at: u64,
-    /// Further tries at almost the same position, and that position.
+    /// Number of repeated tries at almost the same position, and that position.
     tries: u32,
     tried_at: Option<u64>,
     /// The pause before the next try.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-/// What to do about a missing byte.
+/// The decision about a missing byte.
 pub(super) enum Verdict {
     Try,
     Wait(Duration),
@@ -62,8 +62,8 @@ impl Retry {
         self.misses > 0
     }
 
-    /// Waits for the end of the pause. Then the number of tries at this position, if this one is
-    /// not the first and did not wait.
+    /// Waits for the end of the pause. Returns the number of tries at this position if this is a
+    /// repeated one that did not wait.
     pub(super) fn poll_pause(&mut self, at: u64, cx: &mut task::Context<'_>) -> Poll<Option<u32>> {
         if let Some(pause) = &mut self.pause {
             ready!(pause.as_mut().poll(cx));
@@ -82,7 +82,7 @@ impl Retry {
         self.pause = Some(pause);
     }
 
-    /// What to do, given what is known of the resource now. `begun`: the response has begun.
+    /// Decides by the resource's history. `begun` says whether the response has begun.
     pub(super) fn judge(
         &mut self,
         (at, tries): (u64, Option<u32>),
@@ -90,7 +90,7 @@ impl Retry {
         history: &ResourceHistory,
         now_ms: u64,
     ) -> Verdict {
-        // Of all requests that waited one was the first to try again, and may have failed by now.
+        // Of all waiting requests one tried first, and its fetch may have failed by now.
         let wait = resource_history::retry_in(history, now_ms);
         if wait.is_some() || (tries.is_some() && history.failures > 0) {
             if self.gives_up(at, begun, history) {
@@ -99,7 +99,8 @@ impl Retry {
         } else if tries.is_some_and(|tries| tries > TRIES_MAX) {
             return Verdict::GiveUp;
         }
-        // Known failures keep all waiting requests in step; without any, this one waits by itself.
+        // Known failures give all waiting requests the same time to try again. Without any, this
+        // request chooses its own pause.
         let alone = tries.filter(|_| history.failures == 0);
         match wait.or(alone.map(resource_history::backoff)) {
             Some(wait) => Verdict::Wait(wait),
@@ -118,7 +119,7 @@ impl Retry {
         (self.tries > 0).then_some(self.tries)
     }
 
-    /// Counts a failed fetch; whether it was one too many.
+    /// Counts a failed fetch. Returns whether the limit is exceeded.
     fn gives_up(&mut self, at: u64, begun: bool, history: &ResourceHistory) -> bool {
         if at >= self.missed_at.saturating_add(PROGRESS) {
             self.misses = 0;
@@ -127,7 +128,7 @@ impl Retry {
         self.misses += 1;
         match begun {
             true => self.misses > MISSES_MAX,
-            // No request has to wait for an origin that just failed twice.
+            // Requests do not wait for an origin that just failed twice.
             false => history.failures >= 2,
         }
     }

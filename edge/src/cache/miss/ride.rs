@@ -1,5 +1,5 @@
-//! A ride: one request's way through an object. It hands out what is there, waits for what is on
-//! its way, and has its demand ask for what nobody is bringing.
+//! A ride: the progress of one request through an object. A ride returns stored bytes, waits for
+//! bytes that are being fetched, and lets its demand fetch the missing ones.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -14,29 +14,29 @@ use crate::handler::{Fault, Request};
 use crate::reason::Reason;
 use crate::store::{Failure, Head, Next, Object, Opening, Phase, Reader};
 
-/// One request's way through an object.
+/// The progress of one request through an object.
 pub(in crate::cache) struct Ride {
     reader: Reader,
-    /// What fetches more. Without one, everything is there and stays there.
+    /// Fetches missing bytes. Without a demand, all bytes are in memory and stay there.
     demand: Option<Box<Demand>>,
 }
 
-/// How the wait for a ride's first byte ended.
+/// The end of the wait for a ride's head or first byte.
 pub(in crate::cache) enum Met {
-    /// It is there, or on its way under this head.
+    /// The bytes are stored or being fetched, under this head.
     Head(Arc<Head>),
-    /// There is no such object any more, or never will be.
+    /// The object was dropped, or will never have a head.
     Gone(Phase),
-    /// The request is to be sent on by itself, for this reason.
+    /// The request is to be passed to the origin, for this reason.
     Forward(Reason),
-    /// Another object is to take this one's place, fetched whole.
+    /// Another object has to replace this one, fetched whole.
     Replace,
-    /// Nobody can bring it.
+    /// The bytes can't be fetched.
     Failed(Fault),
 }
 
 impl Ride {
-    /// Through an object that is complete and stays so.
+    /// Creates a ride through an object that is complete and stays so.
     pub(in crate::cache) fn complete(object: &Arc<Object>) -> Ride {
         Ride {
             reader: object.reader(0),
@@ -44,7 +44,8 @@ impl Ride {
         }
     }
 
-    /// Through an object that may have to be fetched, from where `want` begins.
+    /// Creates a ride through an object whose bytes may have to be fetched, from the start of
+    /// `want`.
     pub(in crate::cache) fn filling(
         object: &Arc<Object>,
         want: Range<u64>,
@@ -59,12 +60,12 @@ impl Ride {
         ride
     }
 
-    /// What is read.
+    /// The object that is read.
     pub(in crate::cache) fn object(&self) -> &Arc<Object> {
         self.reader.object()
     }
 
-    /// Reads these bytes from here on, and nothing else.
+    /// Sets the range to read.
     pub(in crate::cache) fn limit(&mut self, range: Range<u64>) {
         if self.reader.wanted() != range {
             self.reader.limit(range.start, range.end);
@@ -74,7 +75,7 @@ impl Ride {
         }
     }
 
-    /// Bytes still to come, when known.
+    /// Number of bytes still to be read, if known.
     pub(in crate::cache) fn remaining(&self) -> Option<u64> {
         self.reader.remaining()
     }
@@ -88,19 +89,19 @@ impl Ride {
         self.demand.as_ref().is_some_and(|demand| demand.launched)
     }
 
-    /// Its response begins: it can't be sent on any more.
+    /// Notes that the response begins: from now on the request can't be passed to the origin.
     pub(in crate::cache) fn begin(&mut self) {
         if let Some(demand) = &mut self.demand {
             demand.begun = true;
         }
     }
 
-    /// Admitted for what lies ahead, whether the next byte is there or not.
+    /// Lets the policy fetch ahead, whether the next byte is stored or not.
     pub(in crate::cache) fn fetch_ahead(&mut self) {
         if let Some(demand) = &mut self.demand
             && !self.reader.wanted().is_empty()
         {
-            // What this comes to is met when the byte is.
+            // The result is handled when the reader gets to the missing byte.
             let _ = demand.ask(&mut self.reader);
         }
     }
@@ -120,7 +121,7 @@ impl Ride {
             let Some(demand) = &mut self.demand else {
                 return Poll::Ready(Met::Failed(self.fault()));
             };
-            // The policy may not want this request to wait at all.
+            // The policy may decide that this request must not wait.
             if !demand.is_unasked() {
                 if self.reader.poll_opening(false, cx).is_ready() {
                     continue;
@@ -134,7 +135,7 @@ impl Ride {
         }
     }
 
-    /// Waits until the first byte is there, or on its way under a head that has been checked.
+    /// Waits until the first byte is stored, or being fetched under a head that has been checked.
     pub(in crate::cache) async fn first_byte(&mut self) -> Met {
         poll_fn(|cx| self.poll_first_byte(cx)).await
     }
@@ -163,7 +164,8 @@ impl Ride {
         }
     }
 
-    /// What an asking means for a request that has not been answered; `None`: it waits on.
+    /// The meaning of the policy's decision for a request whose response has not begun. `None` if
+    /// the request has to wait.
     fn met(&self, asked: Asked) -> Option<Met> {
         Some(match asked {
             Asked::Coming => return None,
@@ -173,7 +175,7 @@ impl Ride {
         })
     }
 
-    /// The next bytes, at most to the end of a page; `None` at the end of what is read.
+    /// The next bytes, at most up to the end of a page. `None` at the end of the wanted range.
     pub(in crate::cache) fn poll_next(
         &mut self,
         cx: &mut task::Context<'_>,
@@ -194,7 +196,7 @@ impl Ride {
                 (Poll::Pending, None) => return Poll::Pending,
                 (Poll::Pending, Some(demand)) => {
                     ready!(demand.poll_again(cx));
-                    // The byte is on its way, whatever this comes to.
+                    // The byte is being fetched, whatever the policy decides.
                     let _ = demand.ask(&mut self.reader);
                     Asked::Coming
                 }
@@ -205,20 +207,20 @@ impl Ride {
         }
     }
 
-    /// Why its next byte does not come.
+    /// The reason why the next byte can't be had.
     fn fault(&self) -> Fault {
         let failure: Option<Failure> = self.object().failure();
         failure.map_or(Reason::FetchAbandoned.into(), |failure| fault_of(&failure))
     }
 
-    /// The request, to be sent on by itself or to look again.
+    /// Gives the request back, to be passed to the origin or looked up again.
     pub(in crate::cache) fn into_request(self) -> Option<(Request, LeaderResult)> {
         self.demand
             .map(|demand| (demand.leader.request, demand.leader.result))
     }
 }
 
-/// The fault that a flight put into the store, got out again.
+/// Converts a failure of the store back into the fault that the flight reported.
 pub(in crate::cache) fn fault_of(failure: &Failure) -> Fault {
     failure
         .downcast_ref::<Fault>()

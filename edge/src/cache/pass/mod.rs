@@ -1,4 +1,4 @@
-//! Requests that go past the cache: sent on alone, with what their responses teach it.
+//! Requests that are passed to the origin, and what their responses change in the cache.
 
 pub(in crate::cache) mod forwarded;
 mod post_response;
@@ -18,24 +18,25 @@ use crate::http::freshness::Exchanged;
 use crate::http::{CacheStatus, Fwd, Method, Outcome, hop};
 use crate::store::{Phase, RULES_MAX, Rule, Store, TableKey};
 
-/// What a response to a request that was sent on alone may change.
+/// The changes that the response to a passed request may make in the cache.
 enum Teaches {
     Nothing,
-    /// It is unsafe: what is stored for its target may be outdated (RFC 9111 4.4). It may have a
-    /// response for GET, too.
+    /// The request is unsafe: stored responses for its target may be outdated (RFC 9111 4.4). Its
+    /// own response may also answer GET.
     Unsafe(Request, Option<Posted>),
-    /// The head of what GET gets (RFC 9111 4.3.5).
+    /// The response to HEAD, sent at this time (Unix ms), updates the stored response to GET (RFC
+    /// 9111 4.3.5).
     Head(Request, u64),
 }
 
-/// Sends the request to the origin on its own.
+/// Passes the request to the origin.
 pub(in crate::cache) fn pass(
     context: &Rc<Context>,
     mut request: Request,
     status: CacheStatus,
 ) -> Answer {
     if request.head.method.is_safe() {
-        // What the key does not hold is not acted upon here, shared or not.
+        // Fields that are dangerous outside the key are removed from passed requests, too.
         let fields = &mut request.head.fields;
         fields.retain(|name, _| !hop::is_unkeyed(name) || shared_form::is_keyed(context, name));
     }
@@ -49,8 +50,8 @@ fn teaches(context: &Rc<Context>, request: &mut Request, status: CacheStatus) ->
     match request.head.method {
         Method::Get | Method::Options | Method::Trace => Teaches::Nothing,
         Method::Head => {
-            // One that goes past the cache for another reason, or is not sent as for all, may
-            // get what is for its client alone.
+            // A HEAD that bypasses the cache for another reason, or that differs from a shared
+            // fetch, may get a private response.
             let head = &request.head;
             let method = status.outcome == Outcome::Fwd(Fwd::Method);
             if !method || !shared_form::is_for_all(context, head, &head.fields) {
@@ -87,9 +88,9 @@ fn learn(
     forwarded(response, status)
 }
 
-/// A successful unsafe request may have changed what is stored for its target, and for what its
-/// response says is concerned (RFC 9111 4.4). All variants are taken out: what is being fetched
-/// for them is not stored any more.
+/// Invalidates what a successful unsafe request may have changed: the responses for its target and
+/// for the URLs that its response names (RFC 9111 4.4). All variants are removed, and fetches in
+/// progress are not stored.
 fn invalidate(context: &Rc<Context>, request: &Request, response: &Response) {
     if !(200..400).contains(&response.status) {
         return;
@@ -120,8 +121,8 @@ fn clear(context: &Rc<Context>, request: &Request) {
     let (rule, now_ms) = (Rule::Resource(resource.0), context.worker.clock.unix_ms());
     let durable = context.stores.each(|(store, _)| {
         clear_in(store, key.0);
-        // Half of the rules there may be stay for those whom the purges are for. Where there are too
-        // many already, only what the request itself would have been given is known to be gone.
+        // Half of the rules are reserved for purges by operators. If the other half is used up,
+        // only the key of the request itself is invalidated.
         let hidden = keys.needs_fields() || store.is_loading();
         let purged = (hidden && store.rules() < RULES_MAX / 2)
             .then(|| store.purge(&rule, false, now_ms).ok())
@@ -133,8 +134,8 @@ fn clear(context: &Rc<Context>, request: &Request) {
     }
 }
 
-/// The response to a HEAD that was sent on: what is stored for GET is freshened by it if it is
-/// the same, and stale if it is not (RFC 9111 4.3.5).
+/// Updates the stored response to GET by the response to a HEAD. If both describe the same content,
+/// the stored response is freshened, otherwise it becomes stale (RFC 9111 4.3.5).
 fn compare(context: &Rc<Context>, request: &Request, response: &Response, asked_ms: u64) {
     if response.status != 200 {
         return;
@@ -167,7 +168,7 @@ fn compare(context: &Rc<Context>, request: &Request, response: &Response, asked_
     let fresh = storing::same_as(&head, response)
         .then(|| storing::freshened(key, sent, &head, response, exchanged, &context.rules));
     match fresh {
-        // Of one that would be for other requests by now, or for nobody, a GET has to tell.
+        // If the response has another Vary or may not be stored, only a GET can show what is true.
         Some(Ok(storing::Storable {
             head: mut fresh, ..
         })) if fresh.vary == head.vary => {
@@ -180,11 +181,11 @@ fn compare(context: &Rc<Context>, request: &Request, response: &Response, asked_
     }
 }
 
-/// Takes out all variants of a key, in memory and on volumes.
+/// Removes all variants of a key, in memory and on volumes.
 fn clear_in(store: &Arc<Store>, primary: u128) {
     store.enter(primary, |locked| {
-        // In one, so that nobody restores it in between. By name, too: what is just being written
-        // is not found yet.
+        // One critical section, so that nothing is recalled in between. Each variant is also
+        // removed by its key, since a record that is being written is not indexed yet.
         for (variant, _) in locked.all() {
             store.forget_head(TableKey { primary, variant });
         }
@@ -193,7 +194,7 @@ fn clear_in(store: &Arc<Store>, primary: u128) {
     });
 }
 
-/// A request without its body.
+/// Copies a request without its body.
 fn kept(request: &Request) -> Request {
     Request {
         head: request.head.clone(),

@@ -1,8 +1,9 @@
-//! Responses to POST that answer GET as well: those that name their target as what they represent,
-//! and say how long they are fresh (RFC 9110 9.3.3).
+//! Responses to POST that also answer GET: those that name their target in Content-Location and
+//! state their lifetime (RFC 9110 9.3.3).
 //!
-//! Such a response is its client's first of all. Everything up to where it is read out of the store
-//! is done in one go, and no fetch ever follows it: what can't be kept whole is sent on as it came.
+//! Such a response belongs to the client of the POST first. Everything up to reading it from the
+//! store happens without an await, and no fetch ever follows. A response that can't be stored whole
+//! is forwarded unchanged.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::http::wanted::Wanted;
 use crate::http::{CacheStatus, Fields, Method, hop};
 use crate::store::{Landing, ResourceHistory, TableKey};
 
-/// Fields of a POST that are about its content, which a GET does not have.
+/// Header fields of a POST that describe its content, and which a GET does not have.
 const OF_CONTENT: [&str; 5] = [
     "content-encoding",
     "content-length",
@@ -36,22 +37,23 @@ const OF_CONTENT: [&str; 5] = [
     "transfer-encoding",
 ];
 
-/// What is kept of a POST until its response is here.
+/// The properties of a POST that are needed when its response arrives.
 pub(in crate::cache) struct Posted {
     key: Key,
     hash: KeyHash,
-    /// What it was sent with, but for what is about its content.
+    /// The header fields that were sent, without those about the content.
     sent: Fields,
     asked_ms: u64,
-    /// When it was asked, in the order of purges.
+    /// The purge sequence number when the request was sent.
     asked_seq: u64,
 }
 
-/// Remembers a POST whose response may be of use for GET: one that is sent as a fetch for all
-/// would be. To that end it says what it accepts as such a fetch does.
+/// Notes a POST whose response may answer GET: one that is sent with the same header fields as a
+/// shared fetch. For that, its Accept fields are set to those of such a fetch.
 pub(in crate::cache) fn posted(context: &Rc<Context>, request: &mut Request) -> Option<Posted> {
     let rules = &context.rules;
-    // Under keys with fields a POST invalidates by a purge, which covers what it brings as well.
+    // If keys hold header fields, a POST invalidates by a purge, which would also cover its own
+    // response.
     if !rules.post || rules.key.needs_fields() || request.head.method != Method::Post {
         return None;
     }
@@ -71,7 +73,7 @@ pub(in crate::cache) fn posted(context: &Rc<Context>, request: &mut Request) -> 
     })
 }
 
-/// Stores the response to a POST, if it may answer GET, and gives it out from there.
+/// Stores the response to a POST if it may answer GET, and serves it from the store.
 pub(in crate::cache) fn store_post_response(
     context: &Rc<Context>,
     request: &Request,
@@ -85,7 +87,8 @@ pub(in crate::cache) fn store_post_response(
     }
 }
 
-/// `None`: it can't be stored, and is as it was.
+/// Stores the response and returns it as served from the store. `None` if it can't be stored: then
+/// the response is unchanged.
 fn stored_post_response(
     context: &Rc<Context>,
     request: &Request,
@@ -99,7 +102,7 @@ fn stored_post_response(
     let (length, object) = (head.length?, landing.object().clone());
     let head = crate::store::Head {
         born_seq: landing.born_seq(),
-        // A further response might be another's: GET and POST may differ in what they bring.
+        // GET and POST may have different content, so no later response may be added to this one.
         joinable: false,
         ..head
     };
@@ -111,7 +114,7 @@ fn stored_post_response(
     status.fwd_status = Some(response.status);
     status.stored = true;
     let answering = respond::answering(context, &head, status, context.worker.clock.unix_ms());
-    // Reads from here on, so that the flight is never for nobody.
+    // The ride begins before the flight, so that the flight always has a reader.
     let ride = Ride::complete(&object);
     let mut adopted = match respond::bare(&answering, &object, &Wanted::All) {
         Some(adopted) => adopted,
@@ -125,8 +128,8 @@ fn stored_post_response(
     Some(adopted)
 }
 
-/// What a response to a POST is stored as, if it may be: a whole 200 that fits, names the target
-/// as its own, and says itself how long it is fresh.
+/// The head for the response to a POST, if it may be stored: a whole 200 of acceptable size that
+/// names the target as its own and states its lifetime.
 fn storable_post_response(
     context: &Rc<Context>,
     request: &Request,
@@ -155,8 +158,8 @@ fn storable_post_response(
         .filter(|stored| stored.explicit)
 }
 
-/// The place for a response to a POST; `None` without room, or where anything was purged since
-/// it was asked for.
+/// Creates an object for the response to a POST. `None` without room, or if anything was purged
+/// since the POST was sent.
 fn landing_for(context: &Rc<Context>, posted: &Posted) -> Option<Landing> {
     let store = &context.store;
     let object = store.create_since(posted.key.text(), posted.asked_seq)?;
@@ -173,8 +176,8 @@ fn landing_for(context: &Rc<Context>, posted: &Posted) -> Option<Landing> {
     landings.pop()
 }
 
-/// A flight whose request was sent already. It goes on for as long as somebody reads what it
-/// brings, as if it were billed to who has nothing left.
+/// Makes a flight for a request that was sent already. The flight has a client without any budget
+/// left, so that it ends when its last reader leaves.
 fn flight_for(context: &Rc<Context>, posted: &Posted, landing: Landing) -> Flight {
     let nobody = Arc::<ClientBudget>::default();
     nobody.fetch(u64::MAX);
@@ -191,8 +194,8 @@ fn flight_for(context: &Rc<Context>, posted: &Posted, landing: Landing) -> Fligh
     }
 }
 
-/// Whether a field of a POST says nothing about what a GET would get: it is about the content sent,
-/// or it is the Origin of the target itself, which browsers send with every POST.
+/// Whether a field of a POST would not change the response to a GET: it describes the content, or
+/// is the Origin of the target itself, which browsers send with every POST.
 fn is_for_post(name: &[u8], value: &[u8], head: &Head) -> bool {
     let own_origin = || {
         let host = value.splitn(2, |&b| b == b'/').nth(1);

@@ -1,4 +1,4 @@
-//! The method PURGE: a request purges what is stored for its own target.
+//! The method PURGE: a request that purges the stored responses for its own target.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::http::purge::{self, Purge, Purged};
 use crate::http::{CacheStatus, Fwd, Scheme};
 use crate::reason::Reason;
 
-/// With the value `soft`, a PURGE marks stale and drops nothing.
+/// With the value `soft` in this header, a PURGE marks responses as stale and drops nothing.
 const SOFTLY: &str = "sluice-purge";
-/// How long who purges waits for the disks.
+/// How long a PURGE waits for the disks.
 const LOG_WAIT: Duration = Duration::from_secs(10);
 const NOT_LOGGED: &str =
     "the purge is in force, but may be undone by a restart: the disks take too long\n";
 
-/// Answers a PURGE, from addresses that may.
+/// Answers a PURGE. Only addresses that are configured for it may purge.
 pub(in crate::cache) fn answer(context: &Context, request: &Request) -> Answer {
     let address = request.peer.client;
     let rules = &context.rules;
