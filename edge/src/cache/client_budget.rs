@@ -24,7 +24,7 @@ pub struct ClientBudgets {
     /// Requests in progress for which missing bytes are fetched while they read.
     readers: AtomicU64,
     clients: Mutex<HashMap<IpAddr, Arc<ClientBudget>>>,
-    strangers: Arc<ClientBudget>,
+    shared: Arc<ClientBudget>,
 }
 
 /// One client's budget: bytes fetched on its behalf less bytes sent to it.
@@ -54,7 +54,7 @@ impl ClientBudgets {
             });
         }
         if clients.len() >= CLIENTS_MAX {
-            return self.strangers.clone();
+            return self.shared.clone();
         }
         clients.entry(client).or_default().clone()
     }
@@ -193,7 +193,7 @@ mod tests {
     const BUDGET: u64 = 10;
 
     #[test]
-    fn what_is_fetched_and_not_sent_uses_the_budget_up() {
+    fn bytes_fetched_and_not_sent_use_up_the_budget() {
         let budgets = ClientBudgets::default();
         let client = budgets.of([127, 0, 0, 1].into(), BUDGET, 0);
         let other = budgets.of([127, 0, 0, 2].into(), BUDGET, 0);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn debts_are_forgiven_with_time_in_steps_of_any_size() {
+    fn debt_is_forgiven_over_time_in_steps_of_any_size() {
         let budgets = ClientBudgets::default();
         let client = budgets.of([127, 0, 0, 1].into(), BUDGET, 0);
         client.fetch(6000);
@@ -221,13 +221,13 @@ mod tests {
     }
 
     #[test]
-    fn clients_beyond_the_limit_share_an_account() {
+    fn clients_beyond_the_limit_share_a_budget() {
         let budgets = ClientBudgets::default();
         for n in 0..CLIENTS_MAX as u32 {
             budgets.of(IpAddr::V4(n.into()), BUDGET, 0).fetch(1);
         }
-        let stranger = budgets.of([10, 0, 0, 1].into(), BUDGET, 0);
-        stranger.fetch(10);
+        let unknown = budgets.of([10, 0, 0, 1].into(), BUDGET, 0);
+        unknown.fetch(10);
         assert_eq!(
             budgets.of([10, 0, 0, 2].into(), BUDGET, 0).spare(BUDGET, 0),
             0
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_one_ipv6_network_share_an_account() {
+    fn addresses_of_one_ipv6_network_share_a_budget() {
         let budgets = ClientBudgets::default();
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         budgets.of(address("2001:db8::1"), BUDGET, 0).fetch(10);

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_changes_within_ten_seconds_unsettle() {
+    fn two_changes_within_ten_seconds_make_a_resource_unsettled() {
         let mut history = ResourceHistory::default();
         changed(&mut history, [1, 2], 1000);
         assert_eq!(unsettled(&history, 1000), Unsettled::No);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_wait_longer_and_longer() {
+    fn pauses_before_retries_grow() {
         let mut history = ResourceHistory::default();
         let mut wait = |fruitful| {
             let now_ms = history.retry_ms + 1;

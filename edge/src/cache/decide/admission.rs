@@ -34,8 +34,8 @@ pub(in crate::cache) fn admit(
 ) -> Result<Admitted, CacheStatus> {
     let because = |reason| Err(CacheStatus::fwd(Fwd::Bypass).because(reason));
     let admitted = match head.method {
-        Method::Get => rules.get,
-        Method::Head => rules.head,
+        Method::Get => rules.requests.get,
+        Method::Head => rules.requests.head,
         _ => false,
     };
     if !admitted {
@@ -54,8 +54,8 @@ pub(in crate::cache) fn admit(
             return Err(CacheStatus::fwd(Fwd::Request).because(Reason::NoStore));
         }
     }
-    if !rules.bypass.is_empty()
-        && let Some(reason) = bypassed(head, &rules.bypass)
+    if !rules.requests.bypass.is_empty()
+        && let Some(reason) = bypassed(head, &rules.requests.bypass)
     {
         return because(reason);
     }
@@ -85,7 +85,7 @@ fn marks(fields: &Fields) -> (Admitted, bool) {
 /// a request to the origin count only if the configuration permits it.
 fn directives(fields: &Fields, rules: &Rules) -> RequestDirectives {
     let mut asked = RequestDirectives::of(fields);
-    if !rules.client_directives {
+    if !rules.requests.client_cache_control {
         return RequestDirectives {
             max_stale: asked.max_stale,
             stale_if_error: asked.stale_if_error,
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_is_found_in_any_case() {
+    fn relevant_fields_are_found_in_any_case() {
         let rules = Rules::default();
         assert_eq!(check(&[("accept", "*/*")], &rules), Ok(Admitted::default()));
         for line in ["Range", "if-none-match", "IF-RANGE", "If-Modified-Since"] {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_ask_for_more_only_where_they_may() {
+    fn directives_that_cause_fetches_count_only_if_permitted() {
         let mut rules = Rules::default();
         let lines = [(
             "cache-control",
@@ -171,7 +171,7 @@ mod tests {
         assert!(!asked.no_cache && asked.max_age.is_none());
         assert!(asked.only_if_cached && asked.max_stale == Some(5));
         assert!(check(&[("cache-control", "no-store")], &rules).is_ok());
-        rules.client_directives = true;
+        rules.requests.client_cache_control = true;
         let asked = check(&lines, &rules).expect("admitted").directives;
         assert!(asked.is_some_and(|asked| asked.no_cache && asked.max_age == Some(0)));
         let no_store = check(&[("cache-control", "no-store")], &rules);
@@ -188,10 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_configuration_names_goes_past() {
+    fn requests_with_configured_names_bypass_the_cache() {
         let with = |change: fn(&mut Bypass)| {
             let mut rules = Rules::default();
-            change(&mut rules.bypass);
+            change(&mut rules.requests.bypass);
             rules
         };
         let cookies = with(|bypass| bypass.cookies.push(Pattern::new("session*")));

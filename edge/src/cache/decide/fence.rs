@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_clear_range_of_a_known_length_is_a_part() {
+    fn only_a_single_valid_range_of_a_known_length_is_a_part() {
         let of =
             |bytes, value: &str| content_of(&response(206, bytes, &[("content-range", value)]));
         assert_eq!(of(10, "bytes 5-14/100"), Content::Part(5..15, 100));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_response_opens_the_object_with_what_it_brings() {
+    fn a_first_response_opens_the_object_with_its_content() {
         let asked = 5..15;
         let open =
             |asked: Option<&Range<u64>>, content| first(asked, 206, content, Ok(head(1, 100)));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_response_joins_under_the_same_validator_and_length_only() {
+    fn a_further_response_joins_only_under_the_same_validator_and_length() {
         let is = head(7, 100);
         let by = |status, generation| Further {
             wanted: 5,
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_without_a_range_is_not_asked_again_and_again() {
+    fn a_fetch_without_range_that_is_refused_is_not_repeated() {
         let is = head(7, 100);
         let by = |ranged, status| Further {
             wanted: 5,
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_is_still_for_those_who_read() {
+    fn an_expired_response_of_the_same_version_is_for_current_readers() {
         let is = head(7, 100);
         let expired = |generation| {
             let by = Further {

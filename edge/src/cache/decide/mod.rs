@@ -92,7 +92,8 @@ pub(super) fn flight_fields(
         out.append("accept-language", language);
     }
     if rules
-        .targets
+        .headers
+        .target_list
         .iter()
         .any(|target| &**target == surrogate::FIELD)
     {
@@ -118,7 +119,7 @@ fn is_carried(name: &[u8], rules: &Rules) -> bool {
     }
     // Cookies tell clients apart, so they are sent only if they are named explicitly.
     let cookie = name.eq_ignore_ascii_case(b"cookie");
-    let mut forward = rules.forward.iter();
+    let mut forward = rules.forward_headers.iter();
     forward.any(|pattern| pattern.matches_field(name) && !(cookie && pattern.is_any()))
         && hop::may_be_carried(name)
 }

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fresh_is_given_unless_the_client_wants_it_fresher() {
+    fn a_fresh_response_is_served_unless_the_client_requires_a_fresher_one() {
         let at = |value, s| reuse(&head(), value, s, Circumstances::default());
         let asked = Reuse::Validate(Fwd::Request);
         for (value, at_s, expected) in [
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stale_is_given_only_where_someone_allows_it() {
+    fn a_stale_response_is_served_only_if_something_permits_it() {
         let quiet = Circumstances::default();
         let failing = Circumstances {
             failing: true,
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_origin_is_stood_in_for_within_the_grace() {
+    fn a_stale_response_is_served_for_a_failing_origin_within_its_limit() {
         assert!(serves_on_error(&head(), &Admitted::default(), 149_000));
         assert!(!serves_on_error(&head(), &Admitted::default(), 150_000));
         assert!(serves_on_error(
@@ -256,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strict_responses_are_never_given_stale(
+        fn strict_responses_are_never_served_stale(
             past_s in 0..200_u64, failing: bool, updating: bool, stale in prop::option::of(0..300_u32),
         ) {
             let strict = Head {

@@ -75,7 +75,7 @@ pub(in crate::cache) fn freshened(
     rules: &Rules,
 ) -> Result<Storable, Reason> {
     let mut update = Cow::Borrowed(&response.fields);
-    if rules.set_cookie != SetCookie::Store && update.contains("set-cookie") {
+    if rules.headers.set_cookie != SetCookie::Store && update.contains("set-cookie") {
         // A cookie in a 304 is for the client of this request, and says nothing about the stored
         // response.
         update.to_mut().remove("set-cookie");
@@ -142,7 +142,7 @@ fn head(
         authorized: verdict.authorized,
         immutable: verdict.immutable,
         odd_range: fields.contains("content-range"),
-        tags: tags(fields, &rules.tags),
+        tags: tags(fields, &rules.headers.tags),
         vary: selecting(&verdict.vary).map(|names| Selected {
             variant: variant(primary, &names, sent, rules.normal(None)),
             names,

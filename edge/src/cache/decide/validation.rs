@@ -77,7 +77,7 @@ mod tests {
     const MODIFIED: (&str, &str) = ("last-modified", "Sunday, 06-Nov-94 08:49:37 GMT");
 
     #[test]
-    fn the_origin_is_asked_by_the_validators_as_they_came() {
+    fn conditions_repeat_the_validators_byte_for_byte() {
         let both = asked(&head(&[("etag", "W/\"a\""), MODIFIED]));
         assert_eq!(
             both,
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_confirms_fails_or_stands_by_itself() {
+    fn a_response_confirms_fails_or_is_judged_by_itself() {
         let known = head(&[MODIFIED]);
         let of = |head: &Head, status, serves_on_error| {
             outcome(head, &Response::new(status), serves_on_error)

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_want_is_guessed_from_the_first_range_alone() {
+    fn the_wanted_bytes_are_guessed_from_the_first_range() {
         assert_eq!(guess(&get("")), 0..OPEN);
         assert_eq!(guess(&get("bytes=5000000-5000009")), 5_000_000..5_000_010);
         assert_eq!(guess(&get("bytes=7-")), 7..OPEN);

@@ -104,7 +104,7 @@ impl Flight {
                     // A head on a volume may not be indexed yet.
                     self.context.store.forget_head(self.landing.table_key());
                 }
-                now_ms + self.context.rules.pass_for.as_millis() as u64
+                now_ms + self.context.rules.hit_for_pass.as_millis() as u64
             }
         };
         if !reuse::is_failure(response.status) {

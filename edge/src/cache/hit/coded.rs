@@ -20,7 +20,7 @@ pub(in crate::cache) fn choose(
     request: &RequestHead,
     admitted: &Admitted,
     (object, head): (&Arc<Object>, &Head),
-    place: TableKey,
+    table_key: TableKey,
 ) -> Choice {
     let Some(encodings) = context
         .origin
@@ -36,7 +36,7 @@ pub(in crate::cache) fn choose(
         false => Accepted::of(&request.fields),
     };
     let content = Identity {
-        id: content_id(object, head, place),
+        id: content_id(object, head, table_key),
         length: object.content_length(head),
         fields: &head.fields,
         get: &|| getting(object),
@@ -48,9 +48,9 @@ pub(in crate::cache) fn choose(
 /// version, or stored before a purge, has another id. A head that the origin confirmed belongs to
 /// the same content.
 #[inline]
-fn content_id(object: &Object, head: &Head, place: TableKey) -> u128 {
+fn content_id(object: &Object, head: &Head, table_key: TableKey) -> u128 {
     // Both are truncated hashes, or 0.
-    let named = place.primary ^ place.variant.rotate_left(64);
+    let named = table_key.primary ^ table_key.variant.rotate_left(64);
     named ^ (u128::from(head.generation) << 64) ^ u128::from(object.born_seq)
 }
 

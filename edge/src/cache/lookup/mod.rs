@@ -230,7 +230,7 @@ fn found(
 /// Whether a refusal is still in force. A refusal whose end is too far away is not, since then the
 /// clock was set back.
 fn is_refused(context: &Context, until_ms: u64, now_ms: u64) -> bool {
-    let longest_ms = context.rules.pass_for.as_millis() as u64 + resource_history::RETRY_MAX_MS;
+    let longest_ms = context.rules.hit_for_pass.as_millis() as u64 + resource_history::RETRY_MAX_MS;
     (1..=longest_ms).contains(&until_ms.saturating_sub(now_ms))
 }
 
@@ -244,7 +244,7 @@ fn circumstances(
         failing: history.failures > 0,
         resting: resource_history::is_resting(history, now_ms),
         updating: object.revalidation().is_some(),
-        updating_ms: context.rules.stale_while_updating.as_millis() as u64,
+        updating_ms: context.rules.stale.while_updating.as_millis() as u64,
     }
 }
 

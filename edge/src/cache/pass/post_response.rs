@@ -54,7 +54,7 @@ pub(in crate::cache) fn posted(context: &Rc<Context>, request: &mut Request) -> 
     let rules = &context.rules;
     // If keys hold header fields, a POST invalidates by a purge, which would also cover its own
     // response.
-    if !rules.post || rules.key.needs_fields() || request.head.method != Method::Post {
+    if !rules.requests.post || rules.key.needs_fields() || request.head.method != Method::Post {
         return None;
     }
     let mut fields = request.head.fields.clone();
@@ -82,7 +82,7 @@ pub(in crate::cache) fn store_post_response(
     status: CacheStatus,
 ) -> Response {
     match stored_post_response(context, request, posted, &mut response, status) {
-        Some(adopted) => adopted,
+        Some(served) => served,
         None => forwarded(response, status),
     }
 }
@@ -116,16 +116,16 @@ fn stored_post_response(
     let answering = respond::answering(context, &head, status, context.worker.clock.unix_ms());
     // The ride begins before the flight, so that the flight always has a reader.
     let ride = Ride::complete(&object);
-    let mut adopted = match respond::bare(&answering, &object, &Wanted::All) {
-        Some(adopted) => adopted,
+    let mut served = match respond::bare(&answering, &object, &Wanted::All) {
+        Some(served) => served,
         None => respond::content(&answering, ride, Wanted::All),
     };
-    adopted.upstream = response.upstream.take();
+    served.upstream = response.upstream.take();
     for (name, value) in withheld.iter() {
-        adopted.fields.append_bytes(name, value);
+        served.fields.append_bytes(name, value);
     }
     tokio::task::spawn_local(flight.receive(std::mem::take(&mut response.body)));
-    Some(adopted)
+    Some(served)
 }
 
 /// The head for the response to a POST, if it may be stored: a whole 200 of acceptable size that
@@ -163,26 +163,26 @@ fn storable_post_response(
 fn landing_for(context: &Rc<Context>, posted: &Posted) -> Option<Landing> {
     let store = &context.store;
     let object = store.create_since(posted.key.text(), posted.asked_seq)?;
-    let place = TableKey {
+    let table_key = TableKey {
         primary: posted.hash.0,
         variant: 0,
     };
-    store.enter(place.primary, |locked| {
-        locked.insert(place.variant, object.clone(), store.weight(&object.key));
+    store.enter(table_key.primary, |locked| {
+        locked.insert(table_key.variant, object.clone(), store.weight(&object.key));
     });
     let now_us = context.worker.clock.monotonic_us();
     let whole = || (smallvec![0..OPEN], ());
-    let ((), mut landings) = store.arrange(&object, place, now_us, |_| whole());
+    let ((), mut landings) = store.arrange(&object, table_key, now_us, |_| whole());
     landings.pop()
 }
 
 /// Makes a flight for a request that was sent already. The flight has a client without any budget
 /// left, so that it ends when its last reader leaves.
 fn flight_for(context: &Rc<Context>, posted: &Posted, landing: Landing) -> Flight {
-    let nobody = Arc::<ClientBudget>::default();
-    nobody.fetch(u64::MAX);
+    let exhausted = Arc::<ClientBudget>::default();
+    exhausted.fetch(u64::MAX);
     Flight {
-        charge: BudgetCharge::new(nobody, 0),
+        charge: BudgetCharge::new(exhausted, 0),
         context: context.clone(),
         landing,
         asked: None,

@@ -21,7 +21,7 @@ const NOT_LOGGED: &str =
 pub(in crate::cache) fn answer(context: &Context, request: &Request) -> Answer {
     let address = request.peer.client;
     let rules = &context.rules;
-    let (response, enforced) = match rules.purge.iter().any(|n| n.contains(address)) {
+    let (response, enforced) = match rules.purge_from.iter().any(|n| n.contains(address)) {
         true => purge_own(context, &request.head, request.peer.scheme),
         false => (
             Response::text(403, format!("{}\n", Reason::PurgeNotAllowed)),

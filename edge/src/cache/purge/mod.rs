@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_cover_what_begins_so() {
+    fn prefixes_cover_urls_that_begin_with_them() {
         let plain = KeyRules::default();
         for (prefix, url, covered) in [
             ("http://a/b/", "http://a/b/c", true),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keys_leave_out_is_any() {
+    fn prefixes_cover_any_value_of_parts_that_keys_leave_out() {
         let hostless = KeyRules::parse("{scheme}{path}").expect("a template");
         assert!(covers("http://a/b/", &hostless, "http://x/b/c"));
         assert!(covers("/b/", &hostless, "http://x/b/c"));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_names_every_key_that_differs_in_more_than_the_url() {
+    fn a_url_covers_all_keys_that_differ_only_in_header_fields() {
         let template = "{scheme}{host}{path}{query}{header:X-A}";
         let keys = KeyRules::parse(template).expect("a template");
         let url = Purge::Url("http://a/b?c".to_owned());
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_remembered_when_they_are_out_of_use() {
+    fn ways_no_longer_in_use_are_remembered() {
         let ways = Ways::default();
         assert_eq!(ways.all(), [KeyRules::default()]);
         let (a, b) = (ignoring("a"), ignoring("b"));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_bounded_and_those_in_use_stay() {
+    fn the_number_of_ways_is_bounded_and_ways_in_use_stay() {
         let ways = Ways::default();
         let many: Vec<_> = (0..WAYS_MAX + 2)
             .map(|n| ignoring(&n.to_string()))
