@@ -37,7 +37,7 @@ pub(in crate::cache) fn choose(
     };
     let content = Identity {
         id: content_id(object, head, table_key),
-        length: head.length.or_else(|| object.length()),
+        length: object.content_length(head),
         fields: &head.fields,
         get: &|| getting(object),
     };

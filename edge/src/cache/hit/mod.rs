@@ -48,7 +48,7 @@ pub(in crate::cache) fn hit(
     {
         return Some(response);
     }
-    let length = head.length.or_else(|| object.length());
+    let length = object.content_length(head);
     let wanted = answering.judged(want::judge(&request.head, head, length), &request.head);
     if let Some(response) = respond::bare(&answering, object, &wanted) {
         return Some(response);
@@ -62,7 +62,7 @@ pub(in crate::cache) fn hit(
     }
     let ride = match object.is_sparse() {
         false => {
-            let length = head.length.or_else(|| object.length());
+            let length = object.content_length(head);
             settle(context, request, wanted.bytes(length));
             Ride::complete(object)
         }

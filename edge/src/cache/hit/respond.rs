@@ -50,7 +50,7 @@ impl Answering<'_> {
     }
 
     fn of(&self, object: &Object) -> Representation<'_> {
-        self.representation(self.head.length.or_else(|| object.length()))
+        self.representation(object.content_length(self.head))
     }
 
     /// Ignores the conditions and ranges of a request that don't apply to content in several

@@ -167,7 +167,7 @@ pub(in crate::cache) async fn ride(
     // The object has moved to the variant that the Vary of its response selects.
     demand.leader.place.variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
     let place = demand.leader.place;
-    let mut wanted = want::judge(request, &head, head.length.or_else(|| object.length()));
+    let mut wanted = want::judge(request, &head, object.content_length(&head));
     let choice = coded::choose(context, request, admitted, (object, &head), place);
     match choice {
         Choice::Identity => {}
@@ -205,7 +205,7 @@ fn is_there(request: &Request, object: &Arc<Object>) -> bool {
     let Phase::Open(head) = object.phase() else {
         return false;
     };
-    let length = head.length.or_else(|| object.length());
+    let length = object.content_length(&head);
     let wanted = want::judge(&request.head, &head, length);
     wanted.first().is_none() || wanted.is_there(object)
 }

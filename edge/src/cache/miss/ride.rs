@@ -150,7 +150,7 @@ impl Ride {
             let asked = match self.reader.poll_opening(!demand.may_begin(), cx) {
                 Poll::Ready(Opening::Here(head)) => return Poll::Ready(Met::Head(head)),
                 Poll::Ready(Opening::Other(phase)) => return Poll::Ready(Met::Gone(phase)),
-                Poll::Ready(Opening::Missing(_)) => {
+                Poll::Ready(Opening::Missing) => {
                     ready!(demand.poll_missing(&mut self.reader, cx))
                 }
                 Poll::Pending => {

@@ -333,7 +333,7 @@ fn a_volume_that_missed_a_purge_is_wiped() {
     volumes.iter().for_each(|volume| wait_until_loaded(volume));
     let store = store_on(&volumes, &both);
     assert!(recalled(&store, 1).is_none());
-    assert_eq!(volumes[1].status().records, 0);
+    assert_eq!(volumes[1].status().numbers.records, 0);
 }
 
 #[test]
@@ -408,9 +408,9 @@ fn a_fast_reader_leaves_nothing_in_memory_for_a_slow_one() {
             Some(content(range.start, range.end))
         );
         assert!(
-            store.status().bytes <= MIB,
+            store.numbers().bytes <= MIB,
             "{} bytes",
-            store.status().bytes
+            store.numbers().bytes
         );
     }
     // The page that the slow reader needs next has stayed in memory; the others are read from the volume again.

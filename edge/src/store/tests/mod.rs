@@ -9,6 +9,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use smallvec::smallvec;
 
+use super::page::PAGE;
+use super::pass_through::WINDOW;
 use super::*;
 use crate::evict;
 
@@ -158,13 +160,13 @@ proptest! {
             if matches!(now(landing.write(&content(0, size), 0)), Poll::Ready(Ok(_))) {
                 landing.land();
             }
-            prop_assert!(store.status().bytes <= 1 << 20);
+            prop_assert!(store.numbers().bytes <= 1 << 20);
         }
         for key in 0..40 {
             store.enter(key, |locked| locked.clear());
         }
-        prop_assert_eq!(store.status().bytes, 0);
-        prop_assert_eq!(store.status().objects, 0);
+        prop_assert_eq!(store.numbers().bytes, 0);
+        prop_assert_eq!(store.numbers().objects, 0);
     }
 }
 
@@ -307,5 +309,5 @@ fn a_late_reader_of_a_window_is_told_that_the_beginning_is_gone() {
     drop(writing);
     let mut late = object.reader(0);
     assert!(read_on(&mut late, &mut Vec::new()).is_err());
-    assert!(!object.snapshot(0).stored.contains(0));
+    assert!(!object.snapshot().stored.contains(0));
 }

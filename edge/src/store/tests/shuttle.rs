@@ -7,6 +7,7 @@ use shuttle::future::block_on;
 use shuttle::rand::Rng;
 use shuttle::thread;
 
+use super::super::page::PAGE;
 use super::super::*;
 use super::model::{accepted, ask, begin_sparse};
 use super::{Missing, begin, content, head, launch, store};
