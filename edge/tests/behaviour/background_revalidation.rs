@@ -1,4 +1,5 @@
-//! Tests of stale responses that are served while they are revalidated in the background (RFC 5861 3).
+//! Tests of stale responses that are served while they are revalidated in the background (RFC 5861
+//! 3).
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Gate, Origin, Resource, Seen};

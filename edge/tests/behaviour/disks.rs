@@ -167,15 +167,16 @@ pub fn again(edge: Edge, how: End, setup: &Setup) -> Edge {
 }
 
 /// An edge on volumes that can be ended and started again with the same configuration.
-pub struct Restartable {
+pub struct Restartable<D = Disks> {
     edge: Option<Edge>,
     setup: Setup,
     /// The volumes, which outlive the program.
-    pub disks: Disks,
+    pub disks: D,
 }
 
-impl Restartable {
-    fn new(disks: Disks, setup: Setup) -> Restartable {
+impl<D> Restartable<D> {
+    /// Starts the program with this configuration.
+    pub fn new(disks: D, setup: Setup) -> Restartable<D> {
         Restartable {
             edge: Some(start(&setup)),
             setup,
@@ -201,7 +202,7 @@ impl Restartable {
     }
 }
 
-impl Deref for Restartable {
+impl<D> Deref for Restartable<D> {
     type Target = Edge;
 
     fn deref(&self) -> &Edge {

@@ -1,14 +1,14 @@
-//! Tests of failing disks, which clients must not notice: a failing volume is taken out of service, reported and
-//! retried.
+//! Tests of failing disks, which clients must not notice: a failing volume is taken out of service,
+//! reported and retried.
 
 use serde_json::json;
-use sluice_lab::disk::{Condition, Pace, SlowDisk};
+use sluice_lab::disk::{Condition, Pace};
 
 use crate::disks::{
-    End, File, SMALL, again, ask_purge, end, fill, is_hit, loaded, number_of, purge, settled,
-    shelf, start, volume, without_origin, written,
+    End, File, SMALL, again, ask_purge, fill, is_hit, loaded, number_of, purge, settled, shelf,
+    volume, without_origin, written,
 };
-use crate::harness::{Edge, Setup, eventually};
+use crate::harness::eventually;
 use crate::slow_disk::*;
 
 // A volume whose disk fails to write (EIO, ENOSPC) is taken out of service and reported; traffic
@@ -54,9 +54,7 @@ fn a_disk_that_fails_to_read_affects_no_response() {
     let Some(disk) = disk() else { return };
     let origin = shelf();
     let mut edge = on(&disk).start(&origin);
-    let files = mixed(0);
-    fill(&edge, &files);
-    written(&edge, count(&files));
+    let files = store_mixed(&edge, 1);
     edge.restart(End::Stopped);
     disk.set_condition(Condition::FailReads);
     get_all(&edge, &files);
@@ -116,17 +114,13 @@ fn a_disk_without_room_is_out_of_service_from_the_start() {
 #[test]
 fn a_mirror_serves_all_objects_when_one_disk_fails() {
     for condition in [Condition::Fail, Condition::FailReads] {
-        let (Some(first), Some(second)) = (disk(), disk()) else {
+        let Some([first, second]) = two_disks() else {
             return;
         };
         let origin = shelf();
-        let disks = [on(&first), on(&second)];
-        let setup = over(&[&disks[0], &disks[1]], &origin, "mirror");
-        let edge = start(&setup);
-        let files = mixed(0);
-        fill(&edge, &files);
-        written(&edge, 2 * count(&files));
-        let edge = again(edge, End::Killed, &setup);
+        let mut edge = on_two([&first, &second], &origin, "mirror");
+        let files = store_mixed(&edge, 2);
+        edge.restart(End::Killed);
         first.set_condition(condition);
         without_origin(&origin, "one is left", || {
             files.iter().for_each(|file| file.assert_stored(&edge));
@@ -150,24 +144,22 @@ fn a_mirror_serves_all_objects_when_one_disk_fails() {
 #[test]
 fn the_other_volumes_serve_when_a_disk_fails() {
     for placement in ["hash", "stripe"] {
-        let (Some(first), Some(second)) = (disk(), disk()) else {
+        let Some([first, second]) = two_disks() else {
             return;
         };
         let origin = shelf();
-        let disks = [on(&first), on(&second)];
-        let setup = over(&[&disks[0], &disks[1]], &origin, placement);
-        let edge = start(&setup);
-        let files = mixed(0);
-        fill(&edge, &files);
-        written(&edge, count(&files));
-        let edge = again(edge, End::Killed, &setup);
+        let mut edge = on_two([&first, &second], &origin, placement);
+        let files = store_mixed(&edge, 1);
+        edge.restart(End::Killed);
         first.set_condition(Condition::Fail);
         let hits = files.iter().filter(|file| is_hit(&file.get(&edge))).count();
         assert!(hits > 0, "{placement}");
         eventually("it is out", || is(&edge, 1, "out"));
         fill(&edge, &files);
         // While one volume is out of service, another takes its place.
-        let edge = start_again_with(edge, &first, &setup);
+        edge.end(End::Killed);
+        first.set_condition(Condition::Fine);
+        edge.start();
         fill(&edge, &files);
         without_origin(&origin, placement, || {
             files.iter().for_each(|file| file.assert_stored(&edge));
@@ -176,34 +168,23 @@ fn the_other_volumes_serve_when_a_disk_fails() {
     }
 }
 
-/// Starts the program again with working disks.
-fn start_again_with(edge: Edge, disk: &SlowDisk, setup: &Setup) -> Edge {
-    end(edge, End::Killed);
-    disk.set_condition(Condition::Fine);
-    start(setup)
-}
-
 // A volume that was out of service comes back empty, so that purged objects do not reappear.
 #[test]
 fn a_disk_that_was_out_of_service_restores_nothing() {
-    let (Some(first), Some(second)) = (disk(), disk()) else {
+    let Some([first, second]) = two_disks() else {
         return;
     };
     let origin = shelf();
-    let disks = [on(&first), on(&second)];
-    let setup = over(&[&disks[0], &disks[1]], &origin, "mirror");
-    let edge = start(&setup);
-    let files = mixed(0);
-    fill(&edge, &files);
-    written(&edge, 2 * count(&files));
+    let mut edge = on_two([&first, &second], &origin, "mirror");
+    let files = store_mixed(&edge, 2);
     first.set_condition(Condition::Fail);
     // The volume logs the purge, fails, and is taken out of service; the other volume has the purge
     // as well.
     purge(&edge, &json!({"prefix": "/shelf/"}));
     eventually("it is out", || is(&edge, 1, "out"));
-    end(edge, End::Killed);
+    edge.end(End::Killed);
     first.set_condition(Condition::Fine);
-    let edge = start(&setup);
+    edge.start();
     for file in &files {
         assert!(!is_hit(&file.get(&edge)), "{file:?}");
     }

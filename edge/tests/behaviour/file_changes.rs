@@ -1,5 +1,5 @@
-//! Tests of static files that change: validators, checks for changes, and files replaced or overwritten while they are
-//! sent.
+//! Tests of static files that change: validators, checks for changes, and files replaced or
+//! overwritten while they are sent.
 
 use std::io::Write;
 

@@ -1,4 +1,5 @@
-//! Tests of the log of purges on volumes: when a purge is acknowledged, and how long a rule is kept.
+//! Tests of the log of purges on volumes: when a purge is acknowledged, and how long a rule is
+//! kept.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,9 +1,10 @@
-//! Helpers of the tests of slow and failing disks: a file system whose disk can be slowed down, stopped and made to fail.
+//! Helpers of the tests of slow and failing disks: a file system whose disk can be slowed down,
+//! stopped and made to fail.
 
 use sluice_lab::disk::{Pace, SlowDisk};
 use sluice_lab::origin::{Modified, Origin, Resource, Tag};
 
-use crate::disks::{Disks, File, SMALL, records, volume, written};
+use crate::disks::{Disks, File, Restartable, SMALL, fill, records, volume, written};
 use crate::harness::{Edge, Setup, fresh};
 
 /// The size of the mounted disk, with room for a volume.
@@ -14,6 +15,7 @@ pub fn disk() -> Option<SlowDisk> {
     paced(ROOM, Pace::default())
 }
 
+/// A disk of this size with this speed.
 pub fn paced(room: u64, pace: Pace) -> Option<SlowDisk> {
     match SlowDisk::new(room, pace) {
         Ok(disk) => Some(disk),
@@ -34,18 +36,32 @@ pub fn on(disk: &SlowDisk) -> Disks {
         .each("read_timeout = \"300ms\"")
 }
 
-/// A cache with little memory on the volumes of several disks.
-pub fn over(disks: &[&Disks], origin: &Origin, placement: &str) -> Setup {
-    let names: Vec<_> = (1..=disks.len()).map(|n| format!("disk{n}")).collect();
-    let setup = Setup::cached(origin)
-        .cache(&format!("volumes = {names:?}"))
-        .cache(&format!("placement = \"{placement}\""))
-        .cache("slice = \"256KiB\"");
-    names.iter().zip(disks).fold(setup, |setup, (name, disk)| {
-        setup.tables(&disk.tables().replace("disk1", name))
-    })
+/// Two disks as fast as memory.
+pub fn two_disks() -> Option<[SlowDisk; 2]> {
+    Some([disk()?, disk()?])
 }
 
+/// An edge with a volume on each of two disks and this placement.
+pub fn on_two(disks: [&SlowDisk; 2], origin: &Origin, placement: &str) -> Restartable<[Disks; 2]> {
+    let disks = disks.map(on);
+    let setup = Setup::cached(origin)
+        .cache("volumes = [\"disk1\", \"disk2\"]")
+        .cache(&format!("placement = \"{placement}\""))
+        .cache("slice = \"256KiB\"")
+        .tables(&disks[0].tables())
+        .tables(&disks[1].tables().replace("disk1", "disk2"));
+    Restartable::new(disks, setup)
+}
+
+/// Stores small and large files, each on this many volumes.
+pub fn store_mixed(edge: &Edge, copies: u64) -> Vec<File> {
+    let files = mixed(0);
+    fill(edge, &files);
+    written(edge, copies * count(&files));
+    files
+}
+
+/// Whether a volume, counted from 1, is in this state.
 pub fn is(edge: &Edge, number: usize, state: &str) -> bool {
     volume(edge, number)["state"] == state
 }
@@ -59,6 +75,7 @@ pub fn mixed(first: u64) -> Vec<File> {
     .concat()
 }
 
+/// Number of records of these files.
 pub fn count(files: &[File]) -> u64 {
     files.iter().map(|file| records(file.length)).sum()
 }

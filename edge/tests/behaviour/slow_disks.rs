@@ -1,5 +1,5 @@
-//! Tests of slow and hanging disks, which clients must not notice: a slow volume is bypassed, and records that can't be
-//! written in time are dropped.
+//! Tests of slow and hanging disks, which clients must not notice: a slow volume is bypassed, and
+//! records that can't be written in time are dropped.
 
 use std::thread;
 use std::time::Duration;
@@ -7,9 +7,7 @@ use std::time::Duration;
 use sluice_lab::disk::{Condition, Pace};
 use sluice_lab::origin::Origin;
 
-use crate::disks::{
-    BLOCK, End, File, MIB, ask, fill, number_of, settled, shelf, start, sum, written,
-};
+use crate::disks::{BLOCK, End, File, MIB, ask, fill, number_of, settled, shelf, sum};
 use crate::harness::{Edge, assert_hit, eventually};
 use crate::slow_disk::*;
 
@@ -19,9 +17,7 @@ fn a_stuck_read_falls_back_to_the_origin() {
     let Some(disk) = disk() else { return };
     let origin = shelf();
     let mut edge = on(&disk).start(&origin);
-    let files = mixed(0);
-    fill(&edge, &files);
-    written(&edge, count(&files));
+    let files = store_mixed(&edge, 1);
     edge.restart(End::Stopped);
     let remembered = File::new(0, 20_000);
     remembered.assert_stored(&edge);
@@ -165,13 +161,11 @@ fn a_stuck_write_holds_up_no_client() {
 // their share.
 #[test]
 fn one_slow_disk_of_two_holds_up_no_client() {
-    let (Some(first), Some(second)) = (disk(), disk()) else {
+    let Some([first, second]) = two_disks() else {
         return;
     };
     let origin = shelf();
-    let disks = [on(&first), on(&second)];
-    let setup = over(&[&disks[0], &disks[1]], &origin, "stripe");
-    let edge = start(&setup);
+    let edge = on_two([&first, &second], &origin, "stripe");
     first.set_condition(Condition::Hang);
     let files = [File::row(0, 8, 4 * BLOCK), File::row(100, 30, 20_000)].concat();
     get_all(&edge, &files);

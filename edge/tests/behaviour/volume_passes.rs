@@ -1,4 +1,5 @@
-//! Tests of the writer passing over a whole volume: objects that are read are kept, others are overwritten.
+//! Tests of the writer passing over a whole volume: objects that are read are kept, others are
+//! overwritten.
 
 use crate::disks::{
     Disks, ENDS, End, File, again, fill, is_hit, number_of, settled, shelf, start, without_origin,
