@@ -8,19 +8,19 @@ use super::supervisor::Inner;
 /// The state of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum State {
-    /// In service; this many thousandths of the index have been loaded.
+    /// In service while the index loads; the number is the part that has been loaded, in thousandths.
     Loading(u32),
     /// In service.
     #[default]
     Up,
-    /// Out of service, with the reason.
+    /// Out of service for this reason.
     Out(String),
 }
 
-/// State and counters for the status page.
+/// The state and the counters of a volume for the status page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// State.
+    /// State of the volume.
     pub state: State,
     /// Size on the device in bytes.
     pub size: u64,
@@ -30,39 +30,39 @@ pub struct Status {
     pub segment_bytes: u64,
     /// Number of records in the index.
     pub records: u64,
-    /// Bytes that the records use on the device.
+    /// Number of bytes that all records take on the device.
     pub live_bytes: u64,
-    /// Bytes of memory that the index uses.
+    /// Number of bytes of memory that the index uses.
     pub index_bytes: u64,
-    /// Bytes queued for writing.
+    /// Number of bytes queued for writing.
     pub queue_bytes: u64,
-    /// Bytes written, including tables and rewritten records.
+    /// Number of bytes written, including tables and copied records.
     pub written_bytes: u64,
-    /// Bytes of records written again by reclaiming.
+    /// Number of bytes of records copied by reclaiming.
     pub rewritten_bytes: u64,
-    /// Number of reads served from the page cache alone.
+    /// Number of reads whose bytes were all in the page cache.
     pub reads_at_hand: u64,
-    /// Number of reads.
+    /// Number of reads from the volume.
     pub reads: u64,
-    /// Bytes read.
+    /// Number of bytes read.
     pub read_bytes: u64,
     /// Number of records not written because the queue was full.
     pub shed: u64,
-    /// Bytes of these records.
+    /// Number of bytes of the records in `shed`.
     pub shed_bytes: u64,
-    /// Number of damaged records.
+    /// Number of records found damaged.
     pub damaged: u64,
     /// Number of failures of the device.
     pub errors: u64,
-    /// Number of times that the whole volume was written.
+    /// Number of times that the volume has been written from its first to its last segment.
     pub laps: u64,
-    /// Microseconds spent in writes.
+    /// Time spent in writes, in microseconds.
     pub write_us: u64,
-    /// Microseconds spent in reads.
+    /// Time spent in reads, in microseconds.
     pub read_us: u64,
 }
 
-/// The status of a volume.
+/// Collects the status of a volume.
 pub fn of(inner: &Inner) -> Status {
     let counters = &inner.context.counters;
     let tally = &inner.context.tally;
