@@ -260,7 +260,7 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn whatever_happens_bytes_are_right_and_paid_for(
+    fn bytes_are_correct_and_charged_after_any_steps(
         first in a_range(),
         memory in 400_000u64..3_000_000,
         steps in prop::collection::vec(a_step(), 1..80),
