@@ -25,7 +25,8 @@ impl Admitted {
     }
 }
 
-/// Checks whether a request may be answered through the cache. An error says why not.
+/// Checks whether a request may be answered through the cache. If not, the error holds the
+/// Cache-Status with the reason.
 #[inline]
 pub(in crate::cache) fn admit(
     head: &Head,
@@ -81,8 +82,9 @@ fn marks(fields: &Fields) -> (Admitted, bool) {
     (admitted, directed)
 }
 
-/// The directives that count. Directives that spare the origin always count. Directives that cause
-/// a request to the origin count only if the configuration permits it.
+/// The request's Cache-Control directives, without those that don't count. Directives by which the
+/// cache may avoid the origin (such as `max-stale`) always count. Directives by which it must ask
+/// the origin (such as `no-cache`) count only if the configuration permits it.
 fn directives(fields: &Fields, rules: &Rules) -> RequestDirectives {
     let mut asked = RequestDirectives::of(fields);
     if !rules.requests.client_cache_control {

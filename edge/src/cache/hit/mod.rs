@@ -87,7 +87,8 @@ pub(in crate::cache) fn hit(
     Some(respond::content(&answering, ride, wanted))
 }
 
-/// Credits the client and marks the block as used: the block may have been fetched for this client.
+/// Credits the client's budget with a part of a block, which may have been fetched for this client,
+/// and marks the block as used.
 fn note_piece(
     context: &Context,
     request: &Request,

@@ -36,7 +36,8 @@ pub(in crate::cache) fn pass(
     status: CacheStatus,
 ) -> Answer {
     if request.head.method.is_safe() {
-        // Fields that are dangerous outside the key are removed from passed requests, too.
+        // An origin may act on such headers although they are not in the key, so a stored response
+        // could be poisoned by them. They are removed even if the response is not shared.
         let fields = &mut request.head.fields;
         fields.retain(|name, _| !hop::is_unkeyed(name) || shared_form::is_keyed(context, name));
     }
@@ -50,8 +51,8 @@ fn effect(context: &Rc<Context>, request: &mut Request, status: CacheStatus) -> 
     match request.head.method {
         Method::Get | Method::Options | Method::Trace => Effect::Nothing,
         Method::Head => {
-            // A HEAD that bypasses the cache for another reason, or that differs from a shared
-            // fetch, may get a private response.
+            // A HEAD that bypasses the cache by configuration, or that differs from a shared fetch,
+            // may get a private response.
             let head = &request.head;
             let method = status.outcome == Outcome::Fwd(Fwd::Method);
             if !method || !shared_form::is_for_all(context, head, &head.fields) {
@@ -121,8 +122,8 @@ fn clear(context: &Rc<Context>, request: &Request) {
     let (rule, now_ms) = (Rule::Resource(resource.0), context.worker.clock.unix_ms());
     let durable = context.stores.each(|(store, _)| {
         clear_in(store, key.0);
-        // Half of the rules are reserved for purges by operators. If the other half is used up,
-        // only the key of the request itself is invalidated.
+        // Half of the rules are reserved for purges by operators. If the other half is in use, only
+        // the responses under the request's own key are removed.
         let hidden = keys.needs_fields() || store.is_loading();
         let purged = (hidden && store.rules() < RULES_MAX / 2)
             .then(|| store.purge(&rule, false, now_ms).ok())
@@ -168,7 +169,8 @@ fn compare(context: &Rc<Context>, request: &Request, response: &Response, asked_
     let fresh = storing::same_as(&head, response)
         .then(|| storing::freshened(key, sent, &head, response, exchanged, &context.rules));
     match fresh {
-        // If the response has another Vary or may not be stored, only a GET can show what is true.
+        // If the fresh head has another Vary, or may not be stored, the stored response becomes
+        // stale, and the next GET revalidates it.
         Some(Ok(storing::Storable {
             head: mut fresh, ..
         })) if fresh.vary == head.vary => {
@@ -184,8 +186,9 @@ fn compare(context: &Rc<Context>, request: &Request, response: &Response, asked_
 /// Removes all variants of a key, in memory and on volumes.
 fn clear_in(store: &Arc<Store>, primary: u128) {
     store.enter(primary, |locked| {
-        // One critical section, so that nothing is recalled in between. Each variant is also
-        // removed by its key, since a record that is being written is not indexed yet.
+        // All variants are removed in one critical section, so that none is recalled meanwhile.
+        // Their heads are also deleted by id, since the index does not have records that are being
+        // written.
         for (variant, _) in locked.all() {
             store.forget_head(TableKey { primary, variant });
         }

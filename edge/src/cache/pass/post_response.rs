@@ -1,9 +1,9 @@
 //! Responses to POST that also answer GET: those that name their target in Content-Location and
 //! state their lifetime (RFC 9110 9.3.3).
 //!
-//! Such a response belongs to the client of the POST first. Everything up to reading it from the
-//! store happens without an await, and no fetch ever follows. A response that can't be stored whole
-//! is forwarded unchanged.
+//! Such a response must reach the client of the POST in any case. It is stored and read from the
+//! store without an await in between, and no other fetch adds bytes to it. A response that can't be
+//! stored whole is forwarded unchanged.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,19 +41,20 @@ const OF_CONTENT: [&str; 5] = [
 pub(in crate::cache) struct Posted {
     key: Key,
     hash: KeyHash,
-    /// The header fields that were sent, without those about the content.
+    /// The header fields that were sent, without those that describe the POST's content.
     sent: Fields,
     asked_ms: u64,
     /// The purge sequence number when the request was sent.
     asked_seq: u64,
 }
 
-/// Notes a POST whose response may answer GET: one that is sent with the same header fields as a
-/// shared fetch. For that, its Accept fields are set to those of such a fetch.
+/// Prepares for storing the response to a POST. `None` if the POST differs from a shared fetch in
+/// more than its content. Accept-Encoding and Accept-Language of the POST are set to the values of
+/// a shared fetch.
 pub(in crate::cache) fn posted(context: &Rc<Context>, request: &mut Request) -> Option<Posted> {
     let rules = &context.rules;
-    // If keys hold header fields, a POST invalidates by a purge, which would also cover its own
-    // response.
+    // If keys contain header fields, a POST invalidates by a purge rule, which would also cover its
+    // own response.
     if !rules.requests.post || rules.key.needs_fields() || request.head.method != Method::Post {
         return None;
     }
@@ -87,8 +88,8 @@ pub(in crate::cache) fn store_post_response(
     }
 }
 
-/// Stores the response and returns it as served from the store. `None` if it can't be stored: then
-/// the response is unchanged.
+/// Stores the response and returns the response that reads it from the store. `None` if it can't be
+/// stored: then `response` is unchanged.
 fn stored_post_response(
     context: &Rc<Context>,
     request: &Request,
@@ -102,7 +103,8 @@ fn stored_post_response(
     let (length, object) = (head.length?, landing.object().clone());
     let head = crate::store::Head {
         born_seq: landing.born_seq(),
-        // GET and POST may have different content, so no later response may be added to this one.
+        // GET and POST may get different content, so other fetches must not add bytes to this
+        // object.
         joinable: false,
         ..head
     };
@@ -128,8 +130,8 @@ fn stored_post_response(
     Some(served)
 }
 
-/// The head for the response to a POST, if it may be stored: a whole 200 of acceptable size that
-/// names the target as its own and states its lifetime.
+/// Makes the head to store for the response to a POST. `None` unless it is a whole 200 of
+/// acceptable size that names its target in Content-Location and states its lifetime.
 fn storable_post_response(
     context: &Rc<Context>,
     request: &Request,
@@ -176,8 +178,8 @@ fn landing_for(context: &Rc<Context>, posted: &Posted) -> Option<Landing> {
     landings.pop()
 }
 
-/// Makes a flight for a request that was sent already. The flight has a client without any budget
-/// left, so that it ends when its last reader leaves.
+/// Makes a flight for a POST that was sent already. The flight is charged to a budget that is used
+/// up, so that it ends when its last reader leaves.
 fn flight_for(context: &Rc<Context>, posted: &Posted, landing: Landing) -> Flight {
     let exhausted = Arc::<ClientBudget>::default();
     exhausted.fetch(u64::MAX);

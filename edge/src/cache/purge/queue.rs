@@ -32,8 +32,8 @@ impl PurgeQueue {
         }
     }
 
-    /// Adds a purge. Returns whether the caller must start `work`. A queued purge of the same rule
-    /// is replaced, since the newer one covers it.
+    /// Adds a purge. Returns whether the caller must start `work`. A queued purge with the same
+    /// rule is replaced by the newer one.
     fn add(&self, rule: DurablePurge) -> bool {
         let mut waiting = self.0.lock();
         if let Some(old) = waiting.rules.iter_mut().find(|old| rule.repeats(old)) {
@@ -49,7 +49,7 @@ impl PurgeQueue {
         !std::mem::replace(&mut waiting.is_at_work, true)
     }
 
-    /// Logs all queued purges, which blocks on disks.
+    /// Logs all queued purges. Blocks on disks.
     fn work(&self) {
         while let Some(rule) = self.next() {
             // The rule is in force even if logging fails.
