@@ -1,8 +1,8 @@
-//! The interface between protocols and everything that responds to requests: `Handler`, with
-//! `Request`, `Response`, `Body` and `Fault`.
+//! The interface between protocols and everything that responds to requests: `Handler`, with `Request`, `Response`,
+//! `Body` and `Fault`.
 //!
-//! All of these stay on the worker that serves the connection (nothing is `Send`). A handler that
-//! can respond at once returns `Answer::Ready`, so a memory hit never awaits.
+//! All of these stay on the worker that serves the connection (nothing is `Send`). A handler that can respond at once
+//! returns `Answer::Ready`, so a memory hit never awaits.
 
 mod encodings;
 mod fault;
@@ -86,8 +86,7 @@ impl Answer {
     }
 }
 
-/// A request whose head has been read and checked. Its body is read from the client when it is
-/// polled.
+/// A request whose head has been read and checked. Its body is read from the client when it is polled.
 pub struct Request {
     /// The request's head.
     pub head: Head,
@@ -100,8 +99,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns the queue of 1xx heads, which the first call creates. A handler that calls this must
-    /// put the same queue into its `Pending`.
+    /// Returns the queue of 1xx heads, which the first call creates. A handler that calls this must put the same queue
+    /// into its `Pending`.
     pub fn interim(&mut self) -> Interim {
         self.interim.get_or_insert_with(Interim::default).clone()
     }
@@ -112,8 +111,7 @@ impl Request {
 pub struct Peer {
     /// Address of the other end of the connection.
     pub address: Address,
-    /// Address of the client: the other end of the connection, or the address that a trusted proxy
-    /// reports.
+    /// Address of the client: the other end of the connection, or the address that a trusted proxy reports.
     pub client: IpAddr,
     /// Address of the server's end of the connection.
     pub local: Address,
@@ -128,8 +126,8 @@ pub struct Peer {
 pub struct Head {
     /// The request method.
     pub method: Method,
-    /// Absolute path and query in origin-form (RFC 9112 3.2.1), with dot segments removed; at least
-    /// `/` (or `*` for OPTIONS). Visible ASCII without `#` and backslash.
+    /// Absolute path and query in origin-form (RFC 9112 3.2.1), with dot segments removed; at least `/` (or `*` for
+    /// OPTIONS). Visible ASCII without `#` and backslash.
     pub target: String,
     /// The target as the client sent it, if it differs from `target`.
     pub received_target: Option<Box<str>>,
@@ -147,8 +145,7 @@ thread_local! {
     static HEAD_BUFFERS: RefCell<Vec<(String, String, Fields)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Most heads that each worker keeps for reuse, and the size in bytes of the largest head that is
-/// kept.
+/// Most heads that each worker keeps for reuse, and the size in bytes of the largest head that is kept.
 const POOLED_HEADS_MAX: usize = 64;
 const POOLED_HEAD_BYTES_MAX: usize = 8 << 10;
 
@@ -202,8 +199,7 @@ impl Drop for Head {
             std::mem::take(&mut self.authority),
             std::mem::take(&mut self.fields),
         );
-        // While a thread ends, the thread-local pool may already have been destroyed. Then the
-        // buffers are freed.
+        // While a thread ends, the thread-local pool may already have been destroyed. Then the buffers are freed.
         let _ = HEAD_BUFFERS.try_with(|pool| {
             let mut pool = pool.borrow_mut();
             if pool.len() < POOLED_HEADS_MAX {
@@ -223,11 +219,9 @@ impl Default for Head {
 pub struct Response {
     /// Final status.
     pub status: Status,
-    /// Stored header lines, which are sent first. All responses made of the same stored head share
-    /// them.
+    /// Stored header lines, which are sent first. All responses made of the same stored head share them.
     pub stored: FieldBlock,
-    /// Further header lines. Never Content-Length, Transfer-Encoding, Connection or Keep-Alive,
-    /// which downstream adds.
+    /// Further header lines. Never Content-Length, Transfer-Encoding, Connection or Keep-Alive, which downstream adds.
     pub fields: Fields,
     /// Age in seconds, for responses from the cache (RFC 9111 5.1).
     pub age_s: Option<u32>,
@@ -237,8 +231,7 @@ pub struct Response {
     pub length: Option<u64>,
     /// The content, without framing.
     pub body: Body,
-    /// Whether the content ends when the origin closes its connection, so that truncation cannot be
-    /// detected.
+    /// Whether the content ends when the origin closes its connection, so that truncation cannot be detected.
     pub until_close: bool,
     /// With status 101: the stream to which the client's connection is tunnelled (RFC 9110 7.8).
     pub upgrade: Option<Box<dyn Duplex>>,
@@ -286,8 +279,8 @@ impl Response {
 pub trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
-/// Server, status and times of one request to an origin. `upstream` fills them in as the request proceeds; the
-/// access log reads them.
+/// Server, status and times of one request to an origin. `upstream` fills them in as the request proceeds; the access
+/// log reads them.
 #[derive(Debug, Default)]
 pub struct UpstreamTimings {
     /// Address of the chosen server.
@@ -316,16 +309,15 @@ pub enum Body {
     Stream(Box<dyn BodyStream>),
 }
 
-/// Content that arrives over time: stored blocks read one after another, an origin's response, a
-/// client's request body. Dropping it abandons the rest of the content.
+/// Content that arrives over time: stored blocks read one after another, an origin's response, a client's request
+/// body. Dropping it abandons the rest of the content.
 pub trait BodyStream {
-    /// Returns the next frame, or `None` at the end. A `Fault` means that the content is truncated
-    /// here, which the recipient must be able to detect. After `None` or a fault the stream must
-    /// not be polled again.
+    /// Returns the next frame, or `None` at the end. A `Fault` means that the content is truncated here, which the
+    /// recipient must be able to detect. After `None` or a fault the stream must not be polled again.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>>;
 
-    /// Returns the next frame like `poll_frame`, or writes bytes to `room` instead, which must not
-    /// be full. That avoids a copy if the caller keeps the bytes.
+    /// Returns the next frame like `poll_frame`, or writes bytes to `room` instead, which must not be full. That
+    /// avoids a copy if the caller keeps the bytes.
     fn poll_into(
         &mut self,
         cx: &mut Context<'_>,
@@ -335,14 +327,13 @@ pub trait BodyStream {
         polled.map(|frame| frame.map(|frame| frame.map(Piece::Frame)))
     }
 
-    /// Limits the length in bytes of further parts of files, because the caller sends them slowly.
-    /// The rest of a long part might be sent so late that the file has changed or left the page
-    /// cache.
+    /// Limits the length in bytes of further parts of files, because the caller sends them slowly. The rest of a long
+    /// part might be sent so late that the file has changed or left the page cache.
     fn prefer_short(&mut self, _bytes: u64) {}
 
-    /// Takes back the last bytes of the last frame, which was a part of a file, because the client
-    /// does not read them now. The stream checks these bytes again before it returns them again.
-    /// Returns false if the stream does not support this.
+    /// Takes back the last bytes of the last frame, which was a part of a file, because the client does not read them
+    /// now. The stream checks these bytes again before it returns them again. Returns false if the stream does not
+    /// support this.
     fn take_back(&mut self, _bytes: u64) -> bool {
         false
     }
@@ -365,8 +356,7 @@ pub enum Piece {
 pub enum Frame {
     /// Bytes, at least one.
     Data(Bytes),
-    /// Bytes of a file, at least one. Only static files return such frames, and only downstream
-    /// receives them.
+    /// Bytes of a file, at least one. Only static files return such frames, and only downstream receives them.
     File(FileRange),
     /// Trailers (RFC 9110 6.5). Always the last frame.
     Trailers(Fields),
@@ -383,8 +373,7 @@ impl Frame {
     }
 }
 
-/// Bytes of a file that are in the page cache, as far as the kernel can tell, so that sending them
-/// does not block.
+/// Bytes of a file that are in the page cache, as far as the kernel can tell, so that sending them does not block.
 #[derive(Clone, Debug)]
 pub struct FileRange {
     /// The file, open for reading.
@@ -432,8 +421,7 @@ impl Body {
         }
     }
 
-    /// Returns or writes the next bytes, like `BodyStream::poll_into`, but may also be polled after
-    /// the end.
+    /// Returns or writes the next bytes, like `BodyStream::poll_into`, but may also be polled after the end.
     pub fn poll_into(
         &mut self,
         cx: &mut Context<'_>,
@@ -470,8 +458,8 @@ impl Interim {
     /// Most heads in the queue. Further ones are dropped, since 1xx heads are only hints.
     pub const HEADS_MAX: usize = 8;
 
-    /// Adds a head to the queue. Handlers must not add 100 or 101: downstream sends 100 itself, and
-    /// 101 is a final response.
+    /// Adds a head to the queue. Handlers must not add 100 or 101: downstream sends 100 itself, and 101 is a final
+    /// response.
     pub fn push(&self, status: Status, fields: Fields) {
         let mut state = self.0.borrow_mut();
         if state.heads.len() < Self::HEADS_MAX {

@@ -1,6 +1,7 @@
 //! Batches: several records in one write. Small records are copied into a buffer; full pages are
 //! written from their own memory.
 
+#[cfg(test)]
 use std::sync::mpsc::Sender;
 
 use bytes::Bytes;
@@ -64,6 +65,7 @@ pub enum Told {
         id: Id,
     },
     /// Everything queued earlier is on the device.
+    #[cfg(test)]
     Flush(Sender<()>),
     /// No notification.
     Nobody,

@@ -106,8 +106,6 @@ pub struct Content {
 pub struct HeadRead {
     /// The complete id.
     pub id: Id,
-    /// The number at which the oldest fetch began that contributed to the record.
-    pub born_seq: u64,
     /// The meta as it was written.
     pub meta: Bytes,
     /// The data as it was written.

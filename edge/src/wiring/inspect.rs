@@ -15,7 +15,7 @@ use crate::http::key::KeyHash;
 use crate::http::url::Url;
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase, Store};
-use crate::telemetry::{CacheNumbers, Numbers, WorkerNumbers};
+use crate::telemetry::{Numbers, WorkerNumbers};
 use crate::upstream;
 
 impl Inspect for Edge {
@@ -36,7 +36,7 @@ impl Inspect for Edge {
             caches: snapshot
                 .stores
                 .iter()
-                .map(|(name, stored)| (name.clone(), cache_numbers(&stored.store)))
+                .map(|(name, stored)| (name.clone(), stored.store.numbers()))
                 .collect(),
             compress: snapshot.compression.numbers(),
             volumes: snapshot
@@ -100,21 +100,6 @@ fn stores(snapshot: &Snapshot) -> impl Iterator<Item = (&String, &Arc<Store>)> {
         .map(|(name, stored)| (name, &stored.store))
 }
 
-fn cache_numbers(store: &Store) -> CacheNumbers {
-    let status = store.status();
-    CacheNumbers {
-        objects: status.objects,
-        bytes: status.bytes,
-        limit: status.limit,
-        pinned: status.pinned,
-        flights: status.flights,
-        evicted: status.evictions,
-        purges: store.rules() as u64,
-        volume_hits: status.volume_hits,
-        volume_bytes: status.volume_bytes,
-    }
-}
-
 fn files_state(files: &files::Shared) -> FilesState {
     FilesState {
         root: files.options().root.display().to_string(),
@@ -137,7 +122,7 @@ const RATE_AFTER_US: u64 = 50_000;
 
 /// Returns an object's state for the admin API.
 fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
-    let snapshot = object.snapshot(now_us);
+    let snapshot = object.snapshot();
     let mut state = ObjectState {
         length: snapshot.length,
         generation: (snapshot.generation != 0).then(|| format!("{:016x}", snapshot.generation)),

@@ -159,13 +159,13 @@ impl Held {
     fn close_when_quiet(&self, volume: &Arc<Volume>, patience: Duration) {
         let mut state = self.state.lock();
         let looks = patience.as_nanos() / self.look.as_nanos().max(1);
-        let (mut reads, mut quiet) = (volume.status().reads, 0);
+        let (mut reads, mut quiet) = (volume.status().numbers.reads, 0);
         for _ in 0..looks {
             if quiet == QUIET || state.place_of(volume).is_none() {
                 break;
             }
             self.changed.wait_for(&mut state, self.look);
-            let before = std::mem::replace(&mut reads, volume.status().reads);
+            let before = std::mem::replace(&mut reads, volume.status().numbers.reads);
             quiet = if before == reads { quiet + 1 } else { 0 };
         }
         let Some(at) = state.place_of(volume) else {
