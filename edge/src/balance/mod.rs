@@ -19,6 +19,7 @@ pub enum Kind {
     LeastConnections,
 }
 
+#[cfg(test)]
 impl Kind {
     /// Every kind of balancer.
     pub const ALL: &'static [Kind] = &[Kind::RoundRobin, Kind::LeastConnections];

@@ -17,14 +17,14 @@ const CLIENTS_MAX: usize = 4096;
 /// it fetched and did not read long ago.
 const FORGIVEN_S: u64 = 600;
 
-/// The budgets of a cache's clients, shared by all workers. A client has one only once bytes were
-/// fetched for it.
+/// The budgets of a cache's clients, shared by all workers. A budget is created when bytes are
+/// first fetched for its client.
 #[derive(Default)]
 pub struct ClientBudgets {
-    /// Requests in progress for which missing bytes are fetched while they read.
+    /// Number of requests in progress that may have missing bytes fetched.
     readers: AtomicU64,
     clients: Mutex<HashMap<IpAddr, Arc<ClientBudget>>>,
-    strangers: Arc<ClientBudget>,
+    shared: Arc<ClientBudget>,
 }
 
 /// One client's budget: bytes fetched on its behalf less bytes sent to it.
@@ -36,7 +36,8 @@ pub(in crate::cache) struct ClientBudget {
 }
 
 impl ClientBudgets {
-    /// Returns the budget of a client, which is created at need.
+    /// Returns the budget of a client, and creates it if there is none yet. `budget` is the limit
+    /// in bytes.
     pub(in crate::cache) fn of(
         &self,
         client: IpAddr,
@@ -54,25 +55,25 @@ impl ClientBudgets {
             });
         }
         if clients.len() >= CLIENTS_MAX {
-            return self.strangers.clone();
+            return self.shared.clone();
         }
         clients.entry(client).or_default().clone()
     }
 
-    /// Credits a client with bytes that were sent to it and that had been fetched before.
+    /// Credits a client with stored bytes that were sent to it.
     pub(in crate::cache) fn settle(&self, client: IpAddr, bytes: u64) {
         if let Some(budget) = self.clients.lock().get(&network(client)) {
             budget.settle(bytes);
         }
     }
 
-    /// Counts a request for which missing bytes are fetched, until the result is dropped.
+    /// Counts a request that may have missing bytes fetched, until the returned value is dropped.
     pub(in crate::cache) fn reading(self: &Arc<ClientBudgets>) -> Reading {
         self.readers.fetch_add(1, Ordering::Relaxed);
         Reading(self.clone())
     }
 
-    /// The number of such requests, at least 1: the caller's.
+    /// Number of requests in progress that may have missing bytes fetched, at least 1.
     pub(in crate::cache) fn readers(&self) -> u64 {
         self.readers.load(Ordering::Relaxed).max(1)
     }
@@ -93,8 +94,8 @@ pub(in crate::cache) struct Clients {
     pub(in crate::cache) read_ahead: ReadAheads,
 }
 
-/// The objects that are being read ahead, by memory address. The reader keeps each of them alive
-/// meanwhile.
+/// The memory addresses of the objects that are being read ahead. Each object's reader keeps it
+/// alive meanwhile.
 #[derive(Clone, Default)]
 pub(in crate::cache) struct ReadAheads(pub(in crate::cache) Rc<RefCell<HashSet<usize>>>);
 
@@ -108,7 +109,7 @@ impl Clients {
     }
 }
 
-/// Counts one request for which missing bytes are fetched, until it is dropped.
+/// Counts one request that may have missing bytes fetched, until the value is dropped.
 pub(in crate::cache) struct Reading(Arc<ClientBudgets>);
 
 impl Drop for Reading {
@@ -118,12 +119,13 @@ impl Drop for Reading {
 }
 
 impl ClientBudget {
-    /// Bytes that may still be fetched for this client beyond those that it requested.
+    /// Number of bytes that may still be fetched for this client beyond those that it requested.
     pub(in crate::cache) fn spare(&self, budget: u64, now_us: u64) -> u64 {
         let passed_us = now_us.saturating_sub(self.forgiven_us.load(Ordering::Relaxed));
         let forgiven =
             u128::from(budget) * u128::from(passed_us) / (u128::from(FORGIVEN_S) * 1_000_000);
-        // A short time forgives less than one byte. Then it is left to count later.
+        // If the time passed is so short that less than one byte is forgiven, it stays uncounted
+        // until a later call.
         if forgiven > 0 {
             self.forgiven_us.store(now_us, Ordering::Relaxed);
             self.settle(u64::try_from(forgiven).unwrap_or(u64::MAX));
@@ -150,12 +152,13 @@ impl ClientBudget {
     }
 }
 
-/// The charge of one flight to the client that launched it. A range is charged in advance and in
-/// full. A plain GET is charged one block in advance, then each byte received. Bytes that are
-/// charged and never received are credited when the flight ends.
+/// The bytes that one flight charges to the budget of the client that launched it. A range is
+/// charged in full before it is fetched. A plain GET is charged one block in advance, then each
+/// further byte when it is received. Bytes that were charged and not received are credited when the
+/// flight ends.
 pub(in crate::cache) struct BudgetCharge {
     budget: Arc<ClientBudget>,
-    /// Bytes charged in advance and not received yet.
+    /// Number of bytes that were charged and not received yet.
     ahead: u64,
 }
 
@@ -166,7 +169,7 @@ impl BudgetCharge {
         BudgetCharge { budget, ahead }
     }
 
-    /// Counts bytes that were received.
+    /// Counts received bytes, and charges those that were not charged in advance.
     pub(in crate::cache) fn brought(&mut self, bytes: u64) {
         let known = bytes.min(self.ahead);
         self.ahead -= known;
@@ -193,7 +196,7 @@ mod tests {
     const BUDGET: u64 = 10;
 
     #[test]
-    fn what_is_fetched_and_not_sent_uses_the_budget_up() {
+    fn bytes_fetched_and_not_sent_use_up_the_budget() {
         let budgets = ClientBudgets::default();
         let client = budgets.of([127, 0, 0, 1].into(), BUDGET, 0);
         let other = budgets.of([127, 0, 0, 2].into(), BUDGET, 0);
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn debts_are_forgiven_with_time_in_steps_of_any_size() {
+    fn debt_is_forgiven_over_time_in_steps_of_any_size() {
         let budgets = ClientBudgets::default();
         let client = budgets.of([127, 0, 0, 1].into(), BUDGET, 0);
         client.fetch(6000);
@@ -221,13 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn clients_beyond_the_limit_share_an_account() {
+    fn clients_beyond_the_limit_share_a_budget() {
         let budgets = ClientBudgets::default();
         for n in 0..CLIENTS_MAX as u32 {
             budgets.of(IpAddr::V4(n.into()), BUDGET, 0).fetch(1);
         }
-        let stranger = budgets.of([10, 0, 0, 1].into(), BUDGET, 0);
-        stranger.fetch(10);
+        let unknown = budgets.of([10, 0, 0, 1].into(), BUDGET, 0);
+        unknown.fetch(10);
         assert_eq!(
             budgets.of([10, 0, 0, 2].into(), BUDGET, 0).spare(BUDGET, 0),
             0
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_one_ipv6_network_share_an_account() {
+    fn addresses_of_one_ipv6_network_share_a_budget() {
         let budgets = ClientBudgets::default();
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         budgets.of(address("2001:db8::1"), BUDGET, 0).fetch(10);

@@ -11,13 +11,14 @@ pub struct Options {
     pub memory: u64,
     /// The eviction policy.
     pub evict: evict::Kind,
-    /// The fill policy, for missing bytes.
+    /// The options of the fill policy, which fetches missing bytes.
     pub fill: fill::Options,
-    /// Most bytes fetched on behalf of one client and not sent to it. `u64::MAX` for no limit.
+    /// Largest number of bytes that may be fetched for one client and not sent to it. `u64::MAX`
+    /// for no limit.
     pub client_budget: u64,
     /// Largest object kept in memory, in bytes. 0 for a quarter of `memory`.
     pub object: u64,
-    /// The part of the cache on volumes.
+    /// The options of the disk tier.
     pub disk_tier: disk_tier::Options,
 }
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 use crate::fill::Unsettled;
 use crate::store::ResourceHistory;
 
-/// How long ranges of a resource are not requested after they proved unusable.
+/// Time for which ranges of a resource are not requested after they proved unusable, in
+/// milliseconds.
 pub(in crate::cache) const NO_RANGES_MS: u64 = 300_000;
-/// How long version changes are remembered.
+/// Time for which version changes are remembered, in milliseconds.
 const REMEMBERED_MS: u64 = 10_000;
-/// Pause after a failed fetch. After each further failure the pause is four times as long, up to
-/// `RETRY_MAX_MS`.
+/// Pause after a failed fetch, in milliseconds. After each further failure the pause is four times
+/// as long, up to `RETRY_MAX_MS`.
 const RETRY_MS: u64 = 25;
 pub(in crate::cache) const RETRY_MAX_MS: u64 = 1000;
 /// Number of version changes within `REMEMBERED_MS` that make a resource unsettled.
@@ -38,7 +39,7 @@ pub(in crate::cache) fn changed(history: &mut ResourceHistory, [from, to]: [u64;
     }
 }
 
-/// How often the resource's version has changed lately.
+/// Returns whether the resource's version keeps changing.
 pub(in crate::cache) fn unsettled(history: &ResourceHistory, now_ms: u64) -> Unsettled {
     if history.changes < CHANGES || now_ms.saturating_sub(history.since_ms) > REMEMBERED_MS {
         return Unsettled::No;
@@ -49,32 +50,33 @@ pub(in crate::cache) fn unsettled(history: &ResourceHistory, now_ms: u64) -> Uns
     }
 }
 
-/// How long requests have to wait before the next fetch, after failed ones. If the clock was set
-/// back, they need not wait.
+/// Returns the rest of the pause after failed fetches. A pause that seems too long is ignored,
+/// since then the clock was set back.
 pub(in crate::cache) fn retry_in(history: &ResourceHistory, now_ms: u64) -> Option<Duration> {
     let wait_ms = history.retry_ms.saturating_sub(now_ms);
     let waits = history.failures > 0 && (1..=RETRY_MAX_MS).contains(&wait_ms);
     waits.then(|| Duration::from_millis(wait_ms))
 }
 
-/// Suspends revalidation in the background for a while.
+/// Begins a pause in which stale responses are served without being revalidated in the background.
 pub(in crate::cache) fn rest(history: &mut ResourceHistory, now_ms: u64) {
     history.retry_ms = now_ms + RETRY_MAX_MS;
 }
 
-/// Whether revalidation in the background is suspended. If the clock was set back, it is not.
+/// Whether the pause of revalidations in the background lasts. A pause that seems too long is
+/// ignored, since then the clock was set back.
 pub(in crate::cache) fn is_resting(history: &ResourceHistory, now_ms: u64) -> bool {
     (1..=RETRY_MAX_MS).contains(&history.retry_ms.saturating_sub(now_ms))
 }
 
-/// The pause after this number of failed tries.
+/// Returns the pause after this number of failed tries.
 pub(in crate::cache) fn backoff(tries: u32) -> Duration {
     let steps = tries.clamp(1, 5) - 1;
     Duration::from_millis((RETRY_MS << (2 * steps)).min(RETRY_MAX_MS))
 }
 
-/// Notes a failed fetch. All waiting requests try again after a pause, which grows with each
-/// failure in a row. `fruitful` says that the fetch made progress before.
+/// Notes a failed fetch, which begins a pause for all waiting requests. `fruitful` says that the
+/// fetch made progress: then earlier failures don't count.
 pub(in crate::cache) fn failed(history: &mut ResourceHistory, fruitful: bool, now_ms: u64) {
     if retry_in(history, now_ms).is_some() {
         return; // together with another: that is one failure
@@ -91,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_changes_within_ten_seconds_unsettle() {
+    fn two_changes_within_ten_seconds_make_a_resource_unsettled() {
         let mut history = ResourceHistory::default();
         changed(&mut history, [1, 2], 1000);
         assert_eq!(unsettled(&history, 1000), Unsettled::No);
@@ -108,7 +110,7 @@ mod tests {
         changed(&mut history, [1, 2], 0);
         changed(&mut history, [2, 1], 10);
         assert_eq!(unsettled(&history, 10), Unsettled::Flapping);
-        // Without a validator, versions can't be told apart.
+        // Versions without a validator have the id 0, so they can't be recognized.
         let mut weak = ResourceHistory::default();
         changed(&mut weak, [0, 0], 0);
         changed(&mut weak, [0, 0], 10);
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_wait_longer_and_longer() {
+    fn pauses_before_retries_grow() {
         let mut history = ResourceHistory::default();
         let mut wait = |fruitful| {
             let now_ms = history.retry_ms + 1;

@@ -66,7 +66,7 @@ fn cache(kind: fill::Kind, origin: &Rc<Origin>) -> Cache {
 fn get(range: Option<&str>) -> Request {
     let mut head = Head::new();
     head.target.push_str("/a");
-    head.authority.push_str("a");
+    head.authority.push('a');
     if let Some(range) = range {
         head.fields.append("range", range);
     }

@@ -13,6 +13,7 @@ mod volumes;
 use std::path::Path;
 use std::time::Duration;
 
+use super::plan::LISTEN;
 use super::*;
 use crate::telemetry::{AccessFormat, AccessTarget};
 

@@ -1,6 +1,7 @@
 //! The setup of a listener's connections: scheme, PROXY protocol, and the protocol that clients
 //! speak.
 
+#[cfg(test)]
 use std::sync::Arc;
 
 use crate::http::Scheme;
@@ -29,6 +30,7 @@ pub enum Protocol {
 
 impl ConnectionSetup {
     /// Returns the setup for HTTP/1 in clear text, without the PROXY protocol.
+    #[cfg(test)]
     pub fn plain() -> Arc<ConnectionSetup> {
         Arc::new(ConnectionSetup {
             scheme: Scheme::Http,

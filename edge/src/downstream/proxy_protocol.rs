@@ -218,6 +218,7 @@ fn check_sum(header: &[u8], at: usize, value: &[u8]) -> Result<(), Malformed> {
 
 /// Checks for the fuzzer that the result does not depend on how the bytes are split into reads, and
 /// that the parser never waits for more input than the longest header.
+#[cfg(any(test, feature = "test-rigs"))]
 pub fn exercise(data: &[u8]) {
     for versions in [Versions::V1, Versions::V2, Versions::Any] {
         let whole = parse(data, versions);

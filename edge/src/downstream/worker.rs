@@ -147,6 +147,7 @@ impl Worker {
     }
 
     /// Returns the number of open client connections of this worker.
+    #[cfg(test)]
     pub fn connections(&self) -> usize {
         self.open.get()
     }

@@ -322,12 +322,10 @@ impl Object {
         self.lock().length
     }
 
-    /// Returns the generation of the stored response; 0 without a head or a strong validator.
-    pub fn generation(&self) -> u64 {
-        match &self.lock().phase {
-            Phase::Open(head) => head.generation,
-            _ => 0,
-        }
+    /// The complete length of the content with this head, if known: the head's, or the one that the
+    /// first flight found.
+    pub fn content_length(&self, head: &Head) -> Option<u64> {
+        head.length.or_else(|| self.length())
     }
 
     /// Returns the error of the object's last failed flight.
@@ -346,6 +344,7 @@ impl Object {
     }
 
     /// Whether all bytes are in memory.
+    #[cfg(test)]
     pub fn is_complete(&self) -> bool {
         self.lock().is_complete()
     }

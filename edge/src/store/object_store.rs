@@ -19,6 +19,7 @@ use super::sync::{Mutex, RwLock};
 use super::table::{Evicted, Shard};
 use super::table_key::TableKey;
 use crate::evict;
+use crate::telemetry::CacheNumbers;
 
 /// The options of a store.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,29 +74,9 @@ pub struct Store {
     pub(super) volume_bytes: AtomicU64,
 }
 
-/// Numbers for the status page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// Number of objects in the table.
-    pub objects: u64,
-    /// Number of objects with a flight in progress.
-    pub flights: u64,
-    /// Number of bytes charged to the ledger, including pages that only readers hold.
-    pub bytes: u64,
-    /// Number of charged bytes that flights and readers hold, so that they can't be evicted.
-    pub pinned: u64,
-    /// Limit of the ledger in bytes.
-    pub limit: u64,
-    /// Number of objects and blocks evicted.
-    pub evictions: u64,
-    /// Number of heads and blocks read from volumes.
-    pub volume_hits: u64,
-    /// Number of bytes read from volumes.
-    pub volume_bytes: u64,
-}
-
 impl Store {
     /// Creates an empty store whose primary keys are opaque: purges can't match a part of them.
+    #[cfg(test)]
     pub fn new(options: &Options) -> Arc<Store> {
         Store::build(options, None, Arc::new(AtomicU64::new(1)))
     }
@@ -260,30 +241,32 @@ impl Store {
         self.ledger.limit()
     }
 
-    /// Collects the numbers for the status page. The whole table is walked, a few objects per lock, so that no worker waits for long.
-    pub fn status(&self) -> Status {
+    /// Collects the numbers of this cache. The whole table is walked, a few objects per lock, so that no worker waits
+    /// for long.
+    pub fn numbers(&self) -> CacheNumbers {
         const AT_A_TIME: usize = 1024;
-        let mut status = Status {
+        let mut numbers = CacheNumbers {
             bytes: self.ledger.used(),
             limit: self.ledger.limit(),
-            evictions: self.evictions.load(Ordering::Relaxed),
+            evicted: self.evictions.load(Ordering::Relaxed),
+            purges: self.rules() as u64,
             volume_hits: self.volume_hits.load(Ordering::Relaxed),
             volume_bytes: self.volume_bytes.load(Ordering::Relaxed),
-            ..Status::default()
+            ..CacheNumbers::default()
         };
         let mut idle = 0;
         for shard in &self.shards {
-            status.objects += shard.lock().len() as u64;
+            numbers.objects += shard.lock().len() as u64;
             let surveys = (0..).step_by(AT_A_TIME);
             for (bytes, flights) in
                 surveys.map_while(|from| shard.lock().survey(from..from + AT_A_TIME))
             {
                 idle += bytes;
-                status.flights += flights;
+                numbers.flights += flights;
             }
         }
-        status.pinned = status.bytes.saturating_sub(idle);
-        status
+        numbers.pinned = numbers.bytes.saturating_sub(idle);
+        numbers
     }
 
     /// Charges the memory of a head to the ledger, and evicts objects if necessary. Returns `None` if there is no room.

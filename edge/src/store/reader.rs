@@ -33,7 +33,7 @@ pub enum Opening {
     /// The response can begin: the next byte is stored, or claimed by a flight whose response was accepted.
     Here(Arc<Head>),
     /// The head is known, but no flight has claimed the next byte.
-    Missing(Arc<Head>),
+    Missing,
     /// The object has no response to serve: it is refused, failed or retired.
     Other(Phase),
 }
@@ -117,7 +117,7 @@ impl Reader {
                 Some(_) => {}
                 None => {
                     self.rider = Some(state.wait(self.rider, self.at, true, cx));
-                    return Poll::Ready(Opening::Missing(head));
+                    return Poll::Ready(Opening::Missing);
                 }
             }
         }

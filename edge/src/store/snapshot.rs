@@ -18,18 +18,12 @@ pub struct ObjectSnapshot {
     pub missing: Ranges,
     /// Complete length in bytes, if known.
     pub length: Option<u64>,
-    /// Time of the snapshot in microseconds, on the clock that also dates the claims.
-    pub now_us: u64,
     /// Claims of the flights in progress.
     pub flights: Vec<Claim>,
     /// The last decisions, oldest first.
     pub decisions: Vec<Decision>,
-    /// Sequence number at which the object's first flight began.
-    pub born_seq: u64,
     /// Generation of the stored response; 0 without a strong validator.
     pub generation: u64,
-    /// Whether single blocks of the object can be evicted.
-    pub sparse: bool,
 }
 
 impl Object {
@@ -43,8 +37,8 @@ impl Object {
             .collect()
     }
 
-    /// Takes a snapshot of the object. `now_us` is the time on the clock that dates the claims of `Store::arrange`.
-    pub fn snapshot(&self, now_us: u64) -> ObjectSnapshot {
+    /// Takes a snapshot of the object.
+    pub fn snapshot(&self) -> ObjectSnapshot {
         let disk = self.lock().disk.as_ref().map(|disk| disk.seen());
         let on_disk = disk.map_or(Vec::new(), |disk| disk.survey(self.length()));
         let state = self.lock();
@@ -57,18 +51,15 @@ impl Object {
             on_disk,
             missing: missing.collect(),
             length: state.length,
-            now_us,
             flights: state.claims.clone(),
             decisions: state
                 .notes
                 .as_ref()
                 .map_or(Vec::new(), |notes| notes.list().to_vec()),
-            born_seq: self.born_seq,
             generation: match &state.phase {
                 Phase::Open(head) => head.generation,
                 _ => 0,
             },
-            sparse: state.block.is_some(),
         }
     }
 

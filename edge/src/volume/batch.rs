@@ -1,6 +1,7 @@
 //! Batches: several records in one write. Small records are copied into a buffer; full pages are written from the memory in which the store
 //! has them.
 
+#[cfg(test)]
 use std::sync::mpsc::Sender;
 
 use bytes::Bytes;
@@ -64,6 +65,7 @@ pub enum Told {
         id: Id,
     },
     /// A caller waits until everything queued earlier is on the device.
+    #[cfg(test)]
     Flush(Sender<()>),
     /// Nothing is to be done after the write.
     Nobody,

@@ -8,6 +8,7 @@ mod compose;
 mod counters;
 mod device_io;
 mod device_writer;
+#[cfg(feature = "test-rigs")]
 pub mod exercise;
 mod format;
 mod index;
@@ -48,8 +49,8 @@ pub use format::{
 };
 pub use status::{State, Status};
 pub use types::{
-    Content, Found, HeadRead, Id, Kind, LogError, Logged, Missing, Options, PAGE, RecordSource,
-    Refused, Witness,
+    Content, Found, HeadRead, Id, Kind, LogError, Logged, Missing, Options, RecordSource, Refused,
+    Witness,
 };
 
 /// One volume, shared by all workers and by the caches that use it.
@@ -290,6 +291,7 @@ impl Volume {
     }
 
     /// Waits until every record queued before this call is on the device or was dropped.
+    #[cfg(test)]
     pub fn flush(&self) {
         if let Some(mounted) = self.inner.mounted() {
             let (sender, flushed) = std::sync::mpsc::channel();

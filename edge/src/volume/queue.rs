@@ -1,6 +1,7 @@
 //! The write queue of a volume: first in, first out, with a limit in bytes.
 
 use std::collections::VecDeque;
+#[cfg(test)]
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -42,7 +43,8 @@ pub enum Item {
         /// Id of the deleted record.
         id: Id,
     },
-    /// A caller waits until everything queued earlier is on the device.
+    /// A test waits until everything queued earlier is on the device.
+    #[cfg(test)]
     Flush(Sender<()>),
 }
 
@@ -181,6 +183,7 @@ impl Queue {
     }
 
     /// Sends a message to `sender` when everything queued earlier is on the device; drops `sender` if that will not happen.
+    #[cfg(test)]
     pub fn flush(&self, sender: Sender<()>) {
         let mut state = self.state.lock();
         if !state.is_closed {
@@ -227,10 +230,12 @@ impl Queue {
             let weight = match &item {
                 Item::Put { weight, .. } => *weight,
                 Item::Tombstone { .. } => TOMBSTONE_WEIGHT,
+                #[cfg(test)]
                 Item::Flush(_) => 0,
             };
             match &item {
                 Item::Tombstone { .. } => state.tombstones -= 1,
+                #[cfg(test)]
                 Item::Flush(_) => state.flushes -= 1,
                 Item::Put { source, .. } => {
                     state.taken_born = state.taken_born.min(source.born_seq());

@@ -105,8 +105,6 @@ pub struct Content {
 pub struct HeadRead {
     /// The complete id of the head's record.
     pub id: Id,
-    /// Smallest sequence number of the fetches that contributed bytes to the record.
-    pub born_seq: u64,
     /// The record's metadata as it was written.
     pub meta: Bytes,
     /// The record's data as it was written.

@@ -194,6 +194,7 @@ impl Writer<'_> {
                 self.line = self.mounted.queue.take(BATCH).into();
             }
             match self.line.pop_front()? {
+                #[cfg(test)]
                 Item::Flush(sender) => {
                     self.batch.sync = true;
                     self.batch.told.push(Told::Flush(sender));
@@ -404,8 +405,11 @@ fn tell(mounted: &Mounted, told: Told, written: bool, now: u32) {
             mounted.index.move_if(mounted.index.key(&id), from, to);
         }
         Told::Tombstone { ticket, id } => mounted.queue.settle_tombstone(&id, ticket),
+        #[cfg(test)]
         Told::Flush(sender) if written => drop(sender.send(())),
-        Told::Moved { .. } | Told::Flush(_) | Told::Nobody => {}
+        #[cfg(test)]
+        Told::Flush(_) => {}
+        Told::Moved { .. } | Told::Nobody => {}
     }
 }
 

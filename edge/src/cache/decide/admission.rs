@@ -25,7 +25,8 @@ impl Admitted {
     }
 }
 
-/// Checks whether a request may be answered through the cache. An error says why not.
+/// Checks whether a request may be answered through the cache. If not, the error holds the
+/// Cache-Status with the reason.
 #[inline]
 pub(in crate::cache) fn admit(
     head: &Head,
@@ -81,8 +82,9 @@ fn marks(fields: &Fields) -> (Admitted, bool) {
     (admitted, directed)
 }
 
-/// The directives that count. Directives that spare the origin always count. Directives that cause
-/// a request to the origin count only if the configuration permits it.
+/// The request's Cache-Control directives, without those that don't count. Directives by which the
+/// cache may avoid the origin (such as `max-stale`) always count. Directives by which it must ask
+/// the origin (such as `no-cache`) count only if the configuration permits it.
 fn directives(fields: &Fields, rules: &Rules) -> RequestDirectives {
     let mut asked = RequestDirectives::of(fields);
     if !rules.requests.client_cache_control {
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_is_found_in_any_case() {
+    fn relevant_fields_are_found_in_any_case() {
         let rules = Rules::default();
         assert_eq!(check(&[("accept", "*/*")], &rules), Ok(Admitted::default()));
         for line in ["Range", "if-none-match", "IF-RANGE", "If-Modified-Since"] {
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_ask_for_more_only_where_they_may() {
+    fn directives_that_cause_fetches_count_only_if_permitted() {
         let mut rules = Rules::default();
         let lines = [(
             "cache-control",
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_configuration_names_goes_past() {
+    fn requests_with_configured_names_bypass_the_cache() {
         let with = |change: fn(&mut Bypass)| {
             let mut rules = Rules::default();
             change(&mut rules.requests.bypass);

@@ -1,8 +1,8 @@
-//! The fence: judges the response to a fetch against the object that it was made for.
+//! The fence: decides whether a response may add bytes to the object that it was fetched for.
 //!
 //! Bytes of two responses are put together only under the same strong validator and the same
-//! complete length (RFC 9110 15.3.7.3, RFC 9111 3.4). The response alone decides, not the request:
-//! origins ignore Range and If-Range, and send other ranges than those requested.
+//! complete length (RFC 9110 15.3.7.3, RFC 9111 3.4). The decision depends on the response and not
+//! on the request: origins ignore Range and If-Range, and send other ranges than those requested.
 
 use std::ops::Range;
 
@@ -15,33 +15,33 @@ use crate::http::{Fields, Status};
 use crate::reason::Reason;
 use crate::store::Head;
 
-/// The meaning of a response for the object that it was fetched for.
+/// Decision about a response, given the object that it was fetched for.
 #[derive(Debug, PartialEq)]
 pub(in crate::cache) enum Meaning {
-    /// The first response of the object: the object opens with this head, and the range of its
-    /// content follows.
+    /// The first response of the object. The object gets this head, and the response contains this
+    /// range of the content.
     Open(Head, Range<u64>),
-    /// The first response of the object, which may not be shared, for this reason.
+    /// The first response of the object may not be shared, for this reason.
     Refuse(Reason),
-    /// More bytes of the stored version.
+    /// The response contains more bytes of the stored version, at this range.
     Join(Head, Range<u64>),
-    /// More bytes of the stored version, in a response that may not be stored: they are for the
-    /// current readers only.
+    /// The response contains more bytes of the stored version, at this range, but may not be
+    /// stored: the bytes are for the object's current readers only.
     Finish(Range<u64>),
-    /// Another version, which replaces the object.
+    /// The response is of another version, which replaces the object.
     Supersede(Head, Range<u64>),
-    /// The object may not be used any more, and the next request fetches it again.
+    /// The object may not be used any more, so that the next request fetches it again.
     Retire(Reason),
-    /// As `Retire`, and ranges of this resource are not requested any more.
+    /// The object may not be used any more, and further fetches of the resource request no ranges.
     Plain(Reason),
-    /// The response says nothing about the object, and the same fetch may be repeated.
+    /// The response says nothing about the object, so the fetch has failed and may be repeated.
     Fail(Reason),
 }
 
 /// The content of a response, as its status and framing describe it.
 #[derive(Debug, PartialEq)]
 pub(in crate::cache) enum Content {
-    /// A whole representation, with its length if known.
+    /// A whole representation, with its length if the response declares it.
     Whole(Option<u64>),
     /// One range of a representation of known length (206).
     Part(Range<u64>, u64),
@@ -136,7 +136,7 @@ pub(in crate::cache) fn further(
         ranged,
         generation,
     } = further;
-    // Without a Range in the request, a request without Range would get the same response again.
+    // A fetch without Range that failed is not repeated, since no simpler request exists.
     let plainly = |reason| match ranged {
         true => Meaning::Plain(reason),
         false => Meaning::Retire(reason),
@@ -163,7 +163,7 @@ pub(in crate::cache) fn further(
             match same_version(is, &head) {
                 true if here => Meaning::Join(head, range),
                 true => plainly(Reason::AnotherRange),
-                // One of the two lengths is wrong: the whole representation shows which.
+                // One of the two declared lengths is wrong. A fetch without Range shows which.
                 false if same_tag(is, &head) => plainly(Reason::AnotherLength),
                 false if here => Meaning::Supersede(head, range),
                 false => Meaning::Retire(Reason::Changed),
@@ -194,8 +194,8 @@ fn same_tag(a: &Head, b: &Head) -> bool {
     }
 }
 
-/// The id of a version: a hash of key, strong validator and complete length. The id is 0 without a
-/// strong validator or a length.
+/// Returns the id of a version: a hash of key, strong validator and complete length. The id is 0
+/// without a strong validator or a length.
 pub(in crate::cache) fn generation(primary: KeyHash, fields: &Fields, length: Option<u64>) -> u64 {
     let validators = Validators::of(fields);
     let (Some(length), true) = (length, validators.is_strong()) else {
@@ -203,7 +203,7 @@ pub(in crate::cache) fn generation(primary: KeyHash, fields: &Fields, length: Op
     };
     let mut text = Vec::with_capacity(64);
     text.extend_from_slice(&length.to_le_bytes());
-    // Some origins compress content and keep its entity tag.
+    // Some origins compress content without changing its entity tag.
     text.extend_from_slice(fields.get("content-encoding").unwrap_or_default());
     match (validators.etag, validators.strong_date_s()) {
         (Some(EntityTag { opaque, .. }), _) => {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_clear_range_of_a_known_length_is_a_part() {
+    fn only_a_single_valid_range_of_a_known_length_is_a_part() {
         let of =
             |bytes, value: &str| content_of(&response(206, bytes, &[("content-range", value)]));
         assert_eq!(of(10, "bytes 5-14/100"), Content::Part(5..15, 100));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_response_opens_the_object_with_what_it_brings() {
+    fn a_first_response_opens_the_object_with_its_content() {
         let asked = 5..15;
         let open =
             |asked: Option<&Range<u64>>, content| first(asked, 206, content, Ok(head(1, 100)));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_response_joins_under_the_same_validator_and_length_only() {
+    fn a_further_response_joins_only_under_the_same_validator_and_length() {
         let is = head(7, 100);
         let by = |status, generation| Further {
             wanted: 5,
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_without_a_range_is_not_asked_again_and_again() {
+    fn a_fetch_without_range_that_is_refused_is_not_repeated() {
         let is = head(7, 100);
         let by = |ranged, status| Further {
             wanted: 5,
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_is_still_for_those_who_read() {
+    fn an_expired_response_of_the_same_version_is_for_current_readers() {
         let is = head(7, 100);
         let expired = |generation| {
             let by = Further {

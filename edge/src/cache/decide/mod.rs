@@ -18,15 +18,15 @@ use crate::http::vary::{self, Codings, Normal};
 use crate::http::{Fields, cookies, hop, surrogate};
 use crate::store::{Head, VaryNames};
 
-/// The codings to fetch for a request. `None` means those that the request accepts. Blocks are
-/// fetched unencoded: ranges of content that the origin compresses on the fly can't be relied on,
-/// and every client understands identity. `plain` says that ranges of this resource are not
+/// Returns the content codings to fetch for a request, `None` for those that the request accepts.
+/// Blocks are fetched unencoded: ranges of content that the origin compresses on the fly can't be
+/// relied on, and every client accepts identity. `plain` says that ranges of this resource are not
 /// requested.
 pub(super) fn codings(fill: fill::Kind, request: &RequestHead, plain: bool) -> Option<Codings> {
     let sliced = match fill {
         fill::Kind::Whole | fill::Kind::Lock => false,
         fill::Kind::Slice => true,
-        // A request with If-Range continues an earlier response, which had codings of its own.
+        // A request with If-Range continues an earlier response, whose coding it has to get again.
         fill::Kind::Auto => {
             want::guess(request) != (0..OPEN) && !request.fields.contains("if-range")
         }
@@ -49,7 +49,7 @@ pub(super) fn variant(
     primary.variant(&text).0
 }
 
-/// Whether the response with this head may answer a request for this key.
+/// Whether the response with this head may answer a request with this key and these header fields.
 pub(super) fn selects(primary: KeyHash, head: &Head, fields: &Fields, normal: Normal<'_>) -> bool {
     head.vary.as_ref().is_none_or(|selected| {
         variant(primary, &selected.names, fields, normal) == selected.variant
@@ -73,8 +73,8 @@ pub(super) fn flight_fields(
         |name: &[u8]| !normal.languages.is_empty() && name.eq_ignore_ascii_case(b"accept-language");
     for (name, value) in request.iter() {
         let keyed = keyed().any(|keyed| name.eq_ignore_ascii_case(keyed.as_bytes()));
-        // If variants are reduced to a normal form, only that form is sent, so that the response
-        // fits every request of the variant.
+        // If the configuration reduces Accept-Language to a few languages, only the reduced value
+        // is sent, so that the response fits every request of the variant.
         let own = hop::is_in(&OWN, name) || reduced(name);
         if (keyed || is_carried(name, rules)) && !own {
             out.append_bytes(name, value);
@@ -112,21 +112,21 @@ const OWN: [&str; 7] = [
     "if-range",
 ];
 
-/// Whether a shared fetch sends this field of the launching request, whatever Vary names.
+/// Whether a shared fetch sends this field of the launching request even if Vary does not name it.
 fn is_carried(name: &[u8], rules: &Rules) -> bool {
     if hop::is_in(hop::SHARED, name) || name.eq_ignore_ascii_case(b"authorization") {
         return true;
     }
-    // Cookies tell clients apart, so they are sent only if they are named explicitly.
+    // Cookies tell clients apart, so `*` in the configuration does not include them.
     let cookie = name.eq_ignore_ascii_case(b"cookie");
     let mut forward = rules.forward_headers.iter();
     forward.any(|pattern| pattern.matches_field(name) && !(cookie && pattern.is_any()))
         && hop::may_be_carried(name)
 }
 
-/// Whether a shared fetch sends the same as the request itself would send. If so, its client may
-/// have the response to the fetch even if that can't be shared. Fields that the fetch leaves out
-/// must have no meaning to an origin.
+/// Whether forwarding the request by itself would send the origin the same as a shared fetch. If
+/// so, its client may have the response to that fetch even if the response can't be shared. Header
+/// fields that a shared fetch leaves out must have no meaning to an origin.
 pub(super) fn may_take(request: &Fields, rules: &Rules) -> bool {
     const WITHOUT_MEANING: [&str; 10] = [
         "host",

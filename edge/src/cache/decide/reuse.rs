@@ -5,7 +5,7 @@ use crate::http::Fwd;
 use crate::reason::Reason;
 use crate::store::Head;
 
-/// How a stored response may be used.
+/// The decision about a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cache) enum Reuse {
     /// The response is fresh and is served.
@@ -20,21 +20,22 @@ pub(in crate::cache) enum Reuse {
     Validate(Fwd),
 }
 
-/// The state of the resource, which matters if its stored response is not fresh.
+/// The state of a resource, needed if its stored response is not fresh.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::cache) struct Circumstances {
-    /// Whether the last fetches failed.
+    /// Whether the last fetches of the resource failed.
     pub(in crate::cache) failing: bool,
-    /// Whether the next fetch has to wait, since earlier ones failed.
+    /// Whether the pause after failed fetches is not over, so that no fetch may begin.
     pub(in crate::cache) resting: bool,
-    /// Whether another fetch already revalidates the response.
+    /// Whether a fetch that revalidates the response is in progress.
     pub(in crate::cache) updating: bool,
-    /// How long past its lifetime the response may be served while another fetch revalidates it,
-    /// ms.
+    /// Time past the end of its freshness for which the response may be served while a fetch
+    /// revalidates it, in milliseconds.
     pub(in crate::cache) updating_ms: u64,
 }
 
-/// Judges a stored response. `about` is called only if the response is not fresh.
+/// Decides whether a stored response may be served. `about` is called only if the response is not
+/// fresh.
 #[inline]
 pub(in crate::cache) fn judge(
     head: &Head,
@@ -42,7 +43,7 @@ pub(in crate::cache) fn judge(
     now_ms: u64,
     about: impl FnOnce() -> Circumstances,
 ) -> Reuse {
-    // If the clock was set back, a response does not get younger than when it was received.
+    // If the clock was set back, the response does not become younger than when it was received.
     let now_ms = now_ms.max(head.received_ms);
     let fresh = now_ms < head.fresh_until_ms;
     match admitted.directives {
@@ -70,7 +71,7 @@ fn satisfies(head: &Head, admitted: &Admitted, now_ms: u64) -> bool {
     !asked.no_cache && young && asked.min_fresh.is_none_or(|s| left_ms >= of(s))
 }
 
-/// Judges a response that has been stale for `past_ms` (RFC 9111 4.2.4, RFC 5861).
+/// Decides about a response that has been stale for `past_ms` (RFC 9111 4.2.4, RFC 5861).
 fn stale(head: &Head, admitted: &Admitted, past_ms: u64, about: &Circumstances) -> Reuse {
     let revalidate = !about.updating && !about.resting;
     let max_stale = admitted.directives.and_then(|asked| asked.max_stale);
@@ -79,7 +80,8 @@ fn stale(head: &Head, admitted: &Admitted, past_ms: u64, about: &Circumstances) 
         () if past_ms < head.stale_while_revalidate_ms => {
             given(Reason::StaleWhileRevalidate, revalidate)
         }
-        // After a failure, no request waits for the next fetch.
+        // While fetches fail, the stale response is served at once instead of after one more failed
+        // fetch.
         () if about.failing && past_ms < head.stale_if_error_ms => {
             given(Reason::StaleIfError, revalidate)
         }
@@ -94,8 +96,8 @@ fn stale(head: &Head, admitted: &Admitted, past_ms: u64, about: &Circumstances) 
     }
 }
 
-/// Whether a stale response may be served because the origin failed (RFC 5861 4). Both the
-/// request's and the response's `stale-if-error` count.
+/// Whether a stale response may be served because the origin failed (RFC 5861 4). The response or
+/// the request may permit it by `stale-if-error`.
 pub(in crate::cache) fn serves_on_error(head: &Head, admitted: &Admitted, now_ms: u64) -> bool {
     let past_ms = now_ms.saturating_sub(head.fresh_until_ms);
     let asked = admitted.directives.and_then(|asked| asked.stale_if_error);
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fresh_is_given_unless_the_client_wants_it_fresher() {
+    fn a_fresh_response_is_served_unless_the_client_requires_a_fresher_one() {
         let at = |value, s| reuse(&head(), value, s, Circumstances::default());
         let asked = Reuse::Validate(Fwd::Request);
         for (value, at_s, expected) in [
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stale_is_given_only_where_someone_allows_it() {
+    fn a_stale_response_is_served_only_if_something_permits_it() {
         let quiet = Circumstances::default();
         let failing = Circumstances {
             failing: true,
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_origin_is_stood_in_for_within_the_grace() {
+    fn a_stale_response_is_served_for_a_failing_origin_within_its_limit() {
         assert!(serves_on_error(&head(), &Admitted::default(), 149_000));
         assert!(!serves_on_error(&head(), &Admitted::default(), 150_000));
         assert!(serves_on_error(
@@ -256,7 +258,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strict_responses_are_never_given_stale(
+        fn strict_responses_are_never_served_stale(
             past_s in 0..200_u64, failing: bool, updating: bool, stale in prop::option::of(0..300_u32),
         ) {
             let strict = Head {

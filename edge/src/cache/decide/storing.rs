@@ -99,8 +99,8 @@ pub(in crate::cache) fn freshened(
     })
 }
 
-/// Whether the response to a HEAD describes the stored content: every validator and length that
-/// both state is equal (RFC 9111 4.3.5).
+/// Whether the response to a HEAD describes the stored content: entity tag, Last-Modified and
+/// length are equal if both responses have them (RFC 9111 4.3.5).
 pub(in crate::cache) fn same_as(head: &Head, response: &Response) -> bool {
     let fields = &response.fields;
     let modified_s = fields.get("last-modified").and_then(date::parse);
@@ -193,8 +193,8 @@ fn represented<'a>(
     }
 }
 
-/// Whether the origin answered this fetch with a range, or states Accept-Ranges in response to a
-/// plain GET.
+/// Whether the origin supports ranges of this resource: it has answered with one, or states
+/// Accept-Ranges in response to a request without Range.
 fn honours_ranges(response: &Response, asked: Option<&Range<u64>>, content: &Content) -> bool {
     let mut units = response.fields.members("accept-ranges");
     matches!(content, Content::Part(..))

@@ -8,7 +8,7 @@ use crate::store::Head;
 
 use super::reuse::is_failure;
 
-/// The meaning of a response for the stored response that is validated.
+/// Decision about the stored response, given the response to its revalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cache) enum Outcome {
     /// A 304: the stored response is the current one.
@@ -17,11 +17,12 @@ pub(in crate::cache) enum Outcome {
     Failure,
     /// A 304 to a request without conditions: the stored response is dropped and fetched again.
     Again,
-    /// A full response, to be judged by itself.
+    /// Any other response, which is judged like the response to a fetch without conditions.
     Other,
 }
 
-/// Adds the conditions of a revalidation (RFC 9111 4.3.1): the stored validators, byte for byte.
+/// Adds the conditions of a revalidation (RFC 9111 4.3.1): the validators of the stored response,
+/// byte for byte.
 pub(in crate::cache) fn ask(head: &Head, out: &mut Fields) {
     let conditions = conditions(head);
     if let Some(tag) = conditions.if_none_match {
@@ -77,7 +78,7 @@ mod tests {
     const MODIFIED: (&str, &str) = ("last-modified", "Sunday, 06-Nov-94 08:49:37 GMT");
 
     #[test]
-    fn the_origin_is_asked_by_the_validators_as_they_came() {
+    fn conditions_repeat_the_validators_byte_for_byte() {
         let both = asked(&head(&[("etag", "W/\"a\""), MODIFIED]));
         assert_eq!(
             both,
@@ -87,13 +88,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_confirms_fails_or_stands_by_itself() {
+    fn a_response_confirms_fails_or_is_judged_by_itself() {
         let known = head(&[MODIFIED]);
         let of = |head: &Head, status, serves_on_error| {
             outcome(head, &Response::new(status), serves_on_error)
         };
         assert_eq!(of(&known, 304, false), Outcome::Confirmed);
-        // The request had no conditions.
+        // Without validators, the request to the origin had no conditions.
         assert_eq!(of(&head(&[]), 304, true), Outcome::Again);
         for (status, serves_on_error, expected) in [
             (503, true, Outcome::Failure),

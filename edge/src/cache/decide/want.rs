@@ -10,7 +10,7 @@ use crate::http::range::{self, Spec};
 use crate::http::wanted::{self, Wanted, only_range};
 use crate::store::{Head, Object};
 
-/// Checks of a request's wanted bytes against an object.
+/// Checks whether an object has the bytes that a request wants.
 pub(in crate::cache) trait OfObject {
     /// Whether all wanted bytes are stored, in memory or on a volume.
     fn is_there(&self, object: &Object) -> bool;
@@ -70,16 +70,17 @@ pub(in crate::cache) fn guess(request: &RequestHead) -> Range<u64> {
         Some(Spec::From(first)) => first..OPEN,
         Some(Spec::Suffix(_)) => 0..1,
     };
-    // A range at the largest position that a number can hold is empty.
+    // The range is empty if it begins at the largest position that a number can hold.
     if wanted.is_empty() { all } else { wanted }
 }
 
-/// The bytes and the status that a request gets from a stored response.
+/// Applies a request's conditions and ranges to a stored response.
 pub(in crate::cache) fn judge(request: &RequestHead, head: &Head, length: Option<u64>) -> Wanted {
     judge_as(request, head, head.etag.as_deref(), length)
 }
 
-/// As `judge`, for encoded content, which has its own entity tag and length.
+/// Applies a request's conditions and ranges to the encoded content of a stored response, which has
+/// an entity tag and a length of its own.
 pub(in crate::cache) fn judge_as(
     request: &RequestHead,
     head: &Head,
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_want_is_guessed_from_the_first_range_alone() {
+    fn the_wanted_bytes_are_guessed_from_the_first_range() {
         assert_eq!(guess(&get("")), 0..OPEN);
         assert_eq!(guess(&get("bytes=5000000-5000009")), 5_000_000..5_000_010);
         assert_eq!(guess(&get("bytes=7-")), 7..OPEN);

@@ -26,10 +26,11 @@ use crate::store::{
 };
 use crate::telemetry::Counters;
 
-/// How long a flight waits for slow readers of content that is not stored, while a fast reader
-/// waits for the flight.
+/// Longest time that a flight waits for slow readers of content that is not stored, while a fast
+/// reader waits for the flight.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Largest number of bytes of a response that are discarded to get to the wanted ones.
+/// Largest number of bytes at the start of a response that are discarded to get to the wanted
+/// bytes.
 const SKIP_MAX: u64 = 64 << 20;
 /// Number of blocks that a plain GET fetches of content too large to be stored whole. The rest is
 /// fetched block by block.
@@ -44,7 +45,8 @@ pub(in crate::cache) struct Flight {
     pub(in crate::cache) landing: Landing,
     /// The requested range, `None` for a plain GET.
     pub(in crate::cache) asked: Option<Range<u64>>,
-    /// The header fields that were sent. The variant is chosen by these, whatever the riders sent.
+    /// The header fields of the fetch. They choose the variant, whatever the riders' requests
+    /// contain.
     pub(in crate::cache) sent: Fields,
     pub(in crate::cache) leader_result: LeaderResult,
     pub(in crate::cache) charge: BudgetCharge,
@@ -66,7 +68,7 @@ impl Flight {
         }
     }
 
-    /// Handles the head of the response. Waiting requests are woken with its meaning.
+    /// Handles the head of the response, and wakes the requests that wait for it.
     async fn arrived(self, response: Response, asked_ms: u64) {
         self.leader_result.note(&response);
         let exchanged = Exchanged {
@@ -107,18 +109,19 @@ impl Flight {
         }
     }
 
-    /// Whether the fetch carried credentials. A refusal of these concerns no other client.
+    /// Whether the fetch carried credentials. Its response may then concern only the owner of the
+    /// credentials.
     pub(in crate::cache) fn has_credentials(&self) -> bool {
         self.sent.contains("authorization")
     }
 
-    /// Whether the response may concern only the credentials that the fetch carried, while others
-    /// read the object. If so, their responses must not fail.
+    /// Whether the response may concern only the credentials that the fetch carried, although other
+    /// requests read the object. Their reads must go on.
     fn is_about_credentials(&self) -> bool {
         self.has_credentials() && matches!(self.landing.object().phase(), Phase::Open(_))
     }
 
-    /// Judges the response against the object in its current phase.
+    /// Decides what to do with the response, given the current phase of the object.
     fn meaning(&self, response: &Response, exchanged: Exchanged) -> Meaning {
         let content = fence::content_of(response);
         let stored = storing::store_as(
@@ -168,7 +171,7 @@ impl Flight {
         mut head: StoredHead,
         content: Range<u64>,
     ) -> Result<(), Reason> {
-        // Ranges of this resource proved unusable before, whatever this response states.
+        // Ranges of this resource proved unusable in an earlier response.
         let plain = self
             .known
             .avoids_ranges(self.context.worker.clock.unix_ms());
@@ -190,8 +193,8 @@ impl Flight {
         Ok(())
     }
 
-    /// Makes room for a first response. Returns whether the object is kept by blocks: that is so if
-    /// it is too large to be kept whole and may be put together from several responses.
+    /// Makes room for a first response. Returns whether the object is stored block by block: an
+    /// object is, if it is too large to be stored whole and other responses may add bytes to it.
     fn room(&mut self, head: &StoredHead, content: &Range<u64>) -> Result<bool, Reason> {
         let store = &self.context.store;
         let Some(length) = head.length else {
@@ -225,13 +228,13 @@ impl Flight {
         }
     }
 
-    /// Handles more bytes of the stored version: the head that came with them replaces the older
-    /// one (RFC 9111 3.4).
+    /// Handles a response with more bytes of the stored version. Its head replaces the older one
+    /// (RFC 9111 3.4).
     fn join(mut self, mut head: StoredHead, content: Range<u64>) -> Option<Flight> {
         let whole = content == (0..head.length.unwrap_or(OPEN));
         self = self.accept(content)?;
         if whole && self.landing.range().start > 0 {
-            // The origin ignores Range now: this response contains all missing bytes.
+            // The origin now ignores Range, so this response contains all missing bytes.
             self.landing.extend();
             self.learn_plain();
         }
@@ -242,8 +245,8 @@ impl Flight {
         Some(self)
     }
 
-    /// Handles more bytes of a version that may not be stored any more: its current readers get the
-    /// rest, and no new ones are admitted.
+    /// Handles a response with more bytes of a version that may not be stored any more: the
+    /// object's current readers get the bytes, and the object leaves the table.
     fn finish(self, content: Range<u64>) -> Option<Flight> {
         let flight = self.accept(content)?;
         let (place, object) = (flight.landing.table_key(), flight.landing.object());
@@ -254,7 +257,7 @@ impl Flight {
         Some(flight)
     }
 
-    /// Accepts a further response for the part of the claim that it contains.
+    /// Accepts a further response. The claim is reduced to the bytes that the response contains.
     fn accept(mut self, content: Range<u64>) -> Option<Flight> {
         let wanted = self.landing.range().start;
         self.skips = wanted.saturating_sub(content.start);
@@ -270,7 +273,8 @@ impl Flight {
         Some(self)
     }
 
-    /// Handles another version: a new object replaces the current one and receives the bytes.
+    /// Handles a response of another version: a new object replaces the current one and receives
+    /// the bytes.
     fn supersede(mut self, head: StoredHead, content: Range<u64>) -> Option<Flight> {
         let store = self.context.store.clone();
         let (place, old) = (self.landing.table_key(), self.landing.object().clone());
@@ -301,12 +305,12 @@ impl Flight {
         Some(self)
     }
 
-    /// Files the object under the variant that the flight's own request selects by the Vary of the
-    /// response. A large object's length is remembered for later fetches.
+    /// Files the object under the variant that the fetch selects by the Vary of its response. The
+    /// length of a large object is remembered for the next fetch.
     fn file(&mut self, head: &StoredHead) {
         let place = self.landing.table_key();
-        // An object that was removed meanwhile, by an eviction or a change of the resource, stays
-        // out of the table: only its current riders get it.
+        // If an eviction or a new version removed the object from the table, it is not inserted
+        // again: only its current riders read it.
         if let Some(place) = file(&self.context, place, self.landing.object(), head) {
             self.landing.set_table_key(place);
         }
@@ -397,8 +401,8 @@ impl Flight {
         left.end == OPEN || left.is_empty()
     }
 
-    /// Whether the flight should stop: the object has no readers, and either the client's
-    /// budget is used up or bytes are still being discarded.
+    /// Whether the flight should stop early. That is so if the object has no readers, and either
+    /// the client's budget is used up or the first wanted byte was not received yet.
     fn is_for_nobody(&self) -> bool {
         let parts = &self.context;
         let now_us = parts.worker.clock.monotonic_us();
@@ -406,8 +410,8 @@ impl Flight {
         dear && !self.landing.object().is_read()
     }
 
-    /// Writes bytes to the store. If the store has no room, the flight waits for readers, but only
-    /// for `PATIENCE`: then slow readers are dropped.
+    /// Writes bytes to the store. If the store has no room, the flight waits for readers. After
+    /// `PATIENCE`, it drops slow readers that delay a faster one.
     async fn take_in(&mut self, bytes: &[u8]) -> Result<Progress, Abandoned> {
         let object = self.landing.object().clone();
         let now_us = self.context.worker.clock.monotonic_us();
@@ -421,11 +425,11 @@ impl Flight {
     }
 }
 
-/// A part of a body, or its end.
+/// Result of polling for the next part of a response body.
 enum Came {
-    /// This number of bytes, read directly into the object.
+    /// Number of bytes that were read directly into the object's memory.
     Placed(u64, Result<Progress, Abandoned>),
-    /// A frame, or the end of the body.
+    /// The next frame, or `None` at the end of the body.
     Frame(Option<Result<Frame, Fault>>),
 }
 
@@ -461,7 +465,7 @@ pub(in crate::cache) fn file(
         locked.refile(place.variant, to, names, object)
     });
     if others {
-        // Records on volumes under other Vary names can't be found any more either.
+        // Records on volumes that were written under other Vary names can't be found any more.
         context.store.forget_on_disk(place.primary);
     }
     filed.then_some(TableKey {
@@ -477,7 +481,7 @@ fn generation_of(object: &Object) -> u64 {
     }
 }
 
-/// Counts a flight in progress until it is dropped, also if it panics.
+/// Counts a flight in progress until the value is dropped, also if the flight panics.
 struct Counted(Arc<Counters>);
 
 impl Counted {

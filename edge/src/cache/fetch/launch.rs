@@ -1,4 +1,4 @@
-//! Launching a flight: makes room for its bytes and sends a request to the origin.
+//! Launches flights: makes room for the bytes of one and sends its request to the origin.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -25,8 +25,8 @@ pub(in crate::cache) struct Leader {
     pub(in crate::cache) result: LeaderResult,
 }
 
-/// Launches the flight for the bytes that `landing` claimed. Of the leader's request it sends only
-/// what the key and the allow-list contain.
+/// Launches the flight for the bytes that `landing` claimed. Only what the key and the allow-list
+/// contain is taken over from the leader's request.
 pub(in crate::cache) fn launch(leader: &Leader, mut landing: Landing, known: &Known) {
     let context = &leader.context;
     let names = known.vary.as_deref().unwrap_or_default();
@@ -72,7 +72,7 @@ pub(in crate::cache) fn launch(leader: &Leader, mut landing: Landing, known: &Kn
     let request = Request {
         head,
         body: Body::Empty,
-        // The client's address is all that the upstream learns of it, as for a request of its own.
+        // The upstream learns the address of the leader's client, as for a forwarded request.
         peer: request.peer,
         interim: None,
     };

@@ -1,4 +1,4 @@
-//! The result of a flight for the request that launched it.
+//! The data that a flight returns to the request that launched it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,7 +6,8 @@ use std::rc::Rc;
 use crate::handler::{Response, UpstreamTimings};
 use crate::http::{Fields, Outcome};
 
-/// The result of a flight for the request that launched it. Both run on the same worker.
+/// The data that a flight returns to the request that launched it. Flight and request run on the
+/// same worker.
 #[derive(Clone)]
 pub(in crate::cache) struct LeaderResult(Rc<Left>);
 

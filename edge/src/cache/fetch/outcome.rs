@@ -1,4 +1,4 @@
-//! The outcomes of a flight: all claimed bytes were received, or the origin failed, or its response
+//! The end of a flight: all claimed bytes were received, or the origin failed, or the response
 //! can't be shared.
 
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::http::Status;
 use crate::reason::{Reason, Whose};
 use crate::store::{Object, Phase};
 
-/// How long to wait for the end of a chunked body after all its bytes were received.
+/// Longest wait for the end of a chunked body after all its bytes were received.
 const ENDING: Duration = Duration::from_secs(1);
-/// Bytes that a flight must fetch before it fails to count as progress.
+/// Number of bytes from which a failed flight counts as having made progress.
 const FRUITFUL: u64 = 64 << 10;
 
 impl Flight {
-    /// Ends a flight that received its whole claim. A body with more bytes is cut off. The end of a
-    /// chunked body is read, so that its connection can be reused.
+    /// Ends a flight that received its whole claim. If the body has more bytes, the connection is
+    /// closed. The end of a chunked body is read first, so that the connection can be reused.
     pub(in crate::cache) async fn land(self, mut body: Body) {
         self.landed();
         if body.length().is_none() {
@@ -32,15 +32,15 @@ impl Flight {
         self.landing.land();
     }
 
-    /// Notes that fetches succeed again.
+    /// Notes in the history that fetches succeed again.
     pub(in crate::cache) fn recovered(&self) {
         if self.known.failures > 0 {
             self.change_history(|history| history.failures = 0);
         }
     }
 
-    /// Notes that ranges of this resource can't be relied on. Missing bytes are then fetched by a
-    /// plain GET, into a new object if this one has no head yet.
+    /// Notes in the history that ranges of this resource can't be relied on. Missing bytes are then
+    /// fetched without Range. If the object has no head yet, a new object is used for that.
     pub(in crate::cache) fn plainly(self) {
         self.learn_plain();
         match self.landing.object().phase() {
@@ -65,8 +65,8 @@ impl Flight {
         self.landing.fail(Arc::new(fault));
     }
 
-    /// Takes the object out of use. Requests that have not begun their responses look up again; the
-    /// others get the stored bytes.
+    /// Removes the object from the table. Riders whose response has not begun look up again; the
+    /// other riders get the bytes that are stored.
     pub(in crate::cache) fn retire(self) {
         let object: Arc<Object> = self.landing.object().clone();
         self.context
@@ -76,8 +76,9 @@ impl Flight {
             .fail(Arc::new(Fault::from(Reason::VersionChanged)));
     }
 
-    /// Ends a flight whose response may not be shared. The leader may have the response if the same
-    /// request would have been sent for it alone. The other riders look up again or are passed.
+    /// Ends a flight whose response may not be shared. The leader may have the response if
+    /// forwarding its request would have sent the origin the same. The other riders' requests are
+    /// looked up again or forwarded.
     pub(in crate::cache) fn refuse(self, response: Response, mut reason: Reason) {
         let now_ms = self.context.worker.clock.unix_ms();
         let stored = self.landing.object().revalidated().is_some();
@@ -91,9 +92,9 @@ impl Flight {
             // A full store may soon have room, and a range beyond the end of one version may lie
             // inside the next.
             _ if !reason.remembered() => 0,
-            // The response concerns this request or this moment, not the stored response.
+            // The response concerns this request or this moment, so the stored response stays.
             status if stored && !speaks_for_all(status) => {
-                // Requests that are served stale don't revalidate again at once.
+                // The stale response is served without another revalidation for a while.
                 self.change_history(|history| resource_history::rest(history, now_ms));
                 0
             }
@@ -101,14 +102,16 @@ impl Flight {
                 self.recovered();
                 self.replace();
                 if speaks_for_all(status) {
-                    // A head on a volume may not be indexed yet.
+                    // While a volume loads its index, a head on it may not be found yet, so it is
+                    // deleted by its id.
                     self.context.store.forget_head(self.landing.table_key());
                 }
                 now_ms + self.context.rules.hit_for_pass.as_millis() as u64
             }
         };
         if !reuse::is_failure(response.status) {
-            // The origin did not fail, so the stored response may not be served instead.
+            // The origin answered and did not fail, so the stored response must not be served in
+            // its place.
             self.landing.object().take_revalidated();
         }
         self.leader_result.put(response);
@@ -116,7 +119,7 @@ impl Flight {
     }
 }
 
-/// Whether a status describes the resource for every client.
+/// Whether a response with this status describes the resource for every client.
 fn speaks_for_all(status: Status) -> bool {
     matches!(status, 200..400 | 404 | 410)
 }

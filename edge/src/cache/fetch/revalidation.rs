@@ -30,8 +30,8 @@ impl Flight {
             Outcome::Confirmed => match self.freshened(&stored, &response, exchanged) {
                 Ok(fresh) => self.confirm(stored, fresh),
                 Err(reason) => {
-                    // The resource may not be shared from now on. With credentials, that may be
-                    // true for their owner only.
+                    // The resource may not be shared from now on. If the fetch carried credentials,
+                    // that may be so for their owner only.
                     if !self.has_credentials() {
                         let place = self.landing.table_key();
                         let store = &self.context.store;
@@ -68,8 +68,8 @@ impl Flight {
         storing::freshened(primary, &self.sent, old, response, exchanged, rules)
     }
 
-    /// The new head if the origin ignored the condition and sent the stored version again. Large
-    /// content, and content fetched by ranges, is then not fetched again.
+    /// Returns the new head if the origin ignored the condition and sent the stored version again.
+    /// That spares a second fetch of content that is large or was fetched by ranges.
     fn same(
         &self,
         stored: &Revalidated,
@@ -92,14 +92,15 @@ impl Flight {
         Some(fresh)
     }
 
-    /// Drops the stored response: waiting requests look up again and find nothing.
+    /// Removes the stored response, so that waiting requests look up again and fetch all of it.
     fn start_again(self, stored: &Revalidated) {
         let place = self.landing.table_key();
         self.context.store.supersede(place, &stored.object, None);
         self.landing.give_back();
     }
 
-    /// Handles a fetch without a response: serves the stored response if it permits that.
+    /// Handles a fetch without a response: serves the stored response if that permits it, else
+    /// fails.
     pub(in crate::cache) fn fall(self, fault: Fault) {
         let now_ms = self.context.worker.clock.unix_ms();
         let stored = self.landing.object().revalidated();
@@ -116,13 +117,13 @@ impl Flight {
         }
     }
 
-    /// Confirms the stored response: gives it the new head (RFC 9111 4.3.4) and serves it to the
-    /// waiting requests.
+    /// Handles a confirmation: gives the stored response the new head (RFC 9111 4.3.4) and serves
+    /// it to the waiting requests.
     fn confirm(self, stored: Revalidated, fresh: Storable) {
         let store = self.context.store.clone();
         let mut head = fresh.head;
         if head.vary != stored.head.vary {
-            // The object is filed under a variant of other Vary names.
+            // The new head has another Vary, so the object is filed under the wrong variant.
             return self.start_again(&stored);
         }
         self.leader_result.withhold(fresh.withheld);
@@ -136,19 +137,20 @@ impl Flight {
             .serve_stored(Revalidated { object, head }, true);
     }
 
-    /// Replaces the stored response by the new object.
+    /// Replaces the stored response by the object of this fetch.
     pub(in crate::cache) fn replace(&self) {
         let object = self.landing.object();
         if let Some(stored) = object.revalidated() {
             let (store, place) = (&self.context.store, self.landing.table_key());
             store.supersede(place, &stored.object, Some(object.clone()));
-            // Until now, other requests have to see that a revalidation is in progress.
+            // Until the replacement, other requests must find the revalidation in progress.
             object.take_revalidated();
         }
     }
 
-    /// Notes a failure of the origin. Returns the time (Unix ms) until which requests are sent to
-    /// it one by one, or 0 after a first failure, since the next fetch may succeed.
+    /// Notes a failure of the origin in the history. Returns the time (Unix ms) until which
+    /// requests are forwarded without a shared fetch; 0 after a first failure, since the next fetch
+    /// may succeed.
     pub(in crate::cache) fn failed(&self) -> u64 {
         let now_ms = self.context.worker.clock.unix_ms();
         let mut until_ms = 0;

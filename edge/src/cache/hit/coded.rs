@@ -20,7 +20,7 @@ pub(in crate::cache) fn choose(
     request: &RequestHead,
     admitted: &Admitted,
     (object, head): (&Arc<Object>, &Head),
-    place: TableKey,
+    table_key: TableKey,
 ) -> Choice {
     let Some(encodings) = context
         .origin
@@ -36,8 +36,8 @@ pub(in crate::cache) fn choose(
         false => Accepted::of(&request.fields),
     };
     let content = Identity {
-        id: content_id(object, head, place),
-        length: head.length.or_else(|| object.length()),
+        id: content_id(object, head, table_key),
+        length: object.content_length(head),
         fields: &head.fields,
         get: &|| getting(object),
     };
@@ -48,14 +48,14 @@ pub(in crate::cache) fn choose(
 /// version, or stored before a purge, has another id. A head that the origin confirmed belongs to
 /// the same content.
 #[inline]
-fn content_id(object: &Object, head: &Head, place: TableKey) -> u128 {
-    // Both are truncated hashes, or 0.
-    let named = place.primary ^ place.variant.rotate_left(64);
+fn content_id(object: &Object, head: &Head, table_key: TableKey) -> u128 {
+    // Variant and generation are truncated hashes, or 0.
+    let named = table_key.primary ^ table_key.variant.rotate_left(64);
     named ^ (u128::from(head.generation) << 64) ^ u128::from(object.born_seq)
 }
 
-/// Makes a function that reads all of an object's content, if all of it is in memory now. A waiting
-/// encoder keeps nothing in memory.
+/// Makes a function that reads all of an object's content, if all of it is in memory now. Until it
+/// is called, the function does not keep the object in memory.
 fn getting(object: &Arc<Object>) -> Option<Get> {
     if object.length().is_none() || !object.covers(0..OPEN) {
         return None;
@@ -64,7 +64,7 @@ fn getting(object: &Arc<Object>) -> Option<Get> {
     Some(Box::new(move || all(&object.upgrade()?)))
 }
 
-/// All of the content, `None` if some of it has left memory.
+/// Reads all of the content. `None` if some of it is no longer in memory.
 fn all(object: &Arc<Object>) -> Option<Bytes> {
     if let Some(whole) = object.whole() {
         return Some(whole);

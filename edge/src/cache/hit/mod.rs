@@ -48,7 +48,7 @@ pub(in crate::cache) fn hit(
     {
         return Some(response);
     }
-    let length = head.length.or_else(|| object.length());
+    let length = object.content_length(head);
     let wanted = answering.judged(want::judge(&request.head, head, length), &request.head);
     if let Some(response) = respond::bare(&answering, object, &wanted) {
         return Some(response);
@@ -62,7 +62,7 @@ pub(in crate::cache) fn hit(
     }
     let ride = match object.is_sparse() {
         false => {
-            let length = head.length.or_else(|| object.length());
+            let length = object.content_length(head);
             settle(context, request, wanted.bytes(length));
             Ride::complete(object)
         }
@@ -87,7 +87,8 @@ pub(in crate::cache) fn hit(
     Some(respond::content(&answering, ride, wanted))
 }
 
-/// Credits the client and marks the block as used: the block may have been fetched for this client.
+/// Credits the client's budget with a part of a block, which may have been fetched for this client,
+/// and marks the block as used.
 fn note_piece(
     context: &Context,
     request: &Request,

@@ -16,7 +16,7 @@ use crate::reason::Reason;
 use crate::store::{Head, Object};
 use crate::sys::Random;
 
-/// The head and circumstances that a response is made from.
+/// The data from which a response is made.
 pub(in crate::cache) struct Answering<'a> {
     pub(in crate::cache) head: &'a Head,
     /// Header fields that replace the head's if the content is served in several codings.
@@ -27,7 +27,7 @@ pub(in crate::cache) struct Answering<'a> {
 }
 
 impl Answering<'_> {
-    /// The representation with all of the content.
+    /// The representation with all of the object's content.
     #[inline]
     fn representation(&self, length: Option<u64>) -> Representation<'_> {
         let fields = self.varying.as_ref().unwrap_or(&self.head.fields);
@@ -50,10 +50,11 @@ impl Answering<'_> {
     }
 
     fn of(&self, object: &Object) -> Representation<'_> {
-        self.representation(self.head.length.or_else(|| object.length()))
+        self.representation(object.content_length(self.head))
     }
 
-    /// Adjusts the result of a request's conditions and ranges for content in several codings.
+    /// Ignores the conditions and ranges of a request that don't apply to content in several
+    /// codings.
     pub(in crate::cache) fn judged(&self, wanted: Wanted, request: &RequestHead) -> Wanted {
         match self.varying {
             Some(_) => wanted::for_several_codings(wanted, &request.fields),
@@ -61,14 +62,14 @@ impl Answering<'_> {
         }
     }
 
-    /// A random boundary, which content can't contain on purpose.
+    /// Makes a random boundary, so that nobody can put it into the content beforehand.
     fn boundary(&self) -> String {
         let random = self.random;
         format!("{:016x}{:016x}", random.next_u64(), random.next_u64())
     }
 }
 
-/// Collects what a response from this head is made from.
+/// Collects the data for a response from this head.
 #[inline]
 pub(in crate::cache) fn answering<'a>(
     context: &'a Context,
@@ -85,7 +86,7 @@ pub(in crate::cache) fn answering<'a>(
     }
 }
 
-/// The response for the most common hit: a small object, without conditions and ranges.
+/// Makes the response for the most common hit: a small object, without conditions and ranges.
 #[inline]
 pub(in crate::cache) fn small(answering: &Answering<'_>, object: &Object) -> Option<Response> {
     let bytes = object.whole()?;
@@ -94,7 +95,8 @@ pub(in crate::cache) fn small(answering: &Answering<'_>, object: &Object) -> Opt
     Some(response)
 }
 
-/// The response with one byte range that is in memory in one piece: the most common hit on a range.
+/// Makes the response with one byte range, if it is in memory in one piece: the most common hit on
+/// a range.
 #[inline]
 pub(in crate::cache) fn piece(
     answering: &Answering<'_>,
@@ -113,7 +115,7 @@ pub(in crate::cache) fn piece(
     Some(response)
 }
 
-/// The response without content, `None` if the request wants some.
+/// Makes the response if it has no content. `None` if it has some.
 pub(in crate::cache) fn bare(
     answering: &Answering<'_>,
     object: &Object,
@@ -122,14 +124,14 @@ pub(in crate::cache) fn bare(
     answering.of(object).bare(wanted)
 }
 
-/// The response with content, which `ride` reads.
+/// Makes the response with content, which `ride` reads.
 pub(in crate::cache) fn content(answering: &Answering<'_>, ride: Ride, wanted: Wanted) -> Response {
     let object = ride.object().clone();
     let representation = answering.of(&object);
     representation.respond(wanted, Stored { ride }, || answering.boundary())
 }
 
-/// The response with the wanted part of encoded content.
+/// Makes the response from encoded content.
 pub(in crate::cache) fn coded(
     answering: &Answering<'_>,
     request: &RequestHead,

@@ -34,7 +34,8 @@ pub(in crate::cache) fn key_text(context: &Context, request: &Request) -> Key {
     )
 }
 
-/// Appends the target of a shared fetch, which holds only what the key holds.
+/// Appends the target of a shared fetch, which contains only the parts of the URL that are in the
+/// key.
 pub(in crate::cache) fn shared_target(context: &Context, head: &Head, out: &mut String) {
     if context.plain_keys {
         return out.push_str(&head.target);

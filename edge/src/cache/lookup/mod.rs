@@ -1,5 +1,5 @@
-//! Looking up: finds the object for a request's key, Vary and codings, and judges it. If a fetch is
-//! needed, an object for it is registered.
+//! Looks up requests: finds the object for a request's key, Vary and codings, and decides whether
+//! it may be served. If a fetch is needed, an object for it is registered.
 
 pub(in crate::cache) mod keys;
 pub(in crate::cache) mod memo;
@@ -24,16 +24,17 @@ pub(in crate::cache) enum Lookup {
     Stored(Found),
     /// An object without a head, which another request's flight is fetching.
     Flying(Joined),
-    /// An object that represents one whose head is being read from a volume. Look up again after
-    /// that.
+    /// A placeholder for an object whose head is being read from a volume. After the read, the
+    /// request is looked up again.
     Recalled(Arc<Object>),
-    /// An object that was registered so that this request fetches it.
+    /// An object that was registered in the table so that this request fetches it.
     New(Joined),
-    /// Nothing usable. There was no spare object to register.
+    /// Nothing usable is in the table, and the caller passed no spare object to register.
     Missing,
-    /// A stored response that must be validated first. There was no spare object to register.
+    /// The stored response must be validated first, and the caller passed no spare object to
+    /// register for that.
     Stale,
-    /// The request is passed to the origin.
+    /// The request is forwarded to the origin by itself, with this Cache-Status.
     Pass(CacheStatus),
 }
 
@@ -41,13 +42,13 @@ pub(in crate::cache) enum Lookup {
 pub(in crate::cache) struct Joined {
     pub(in crate::cache) object: Arc<Object>,
     pub(in crate::cache) place: TableKey,
-    /// The `fwd` value for Cache-Status.
+    /// The reason for the fetch, as Cache-Status reports it.
     pub(in crate::cache) fwd: Fwd,
     pub(in crate::cache) known: Box<Known>,
 }
 
 impl Joined {
-    /// Splits into the target of a ride and the reason for it.
+    /// Splits into the object to ride, with its key and history, and the reason made by `why`.
     pub(in crate::cache) fn into_parts<W>(
         self,
         why: impl FnOnce(Fwd) -> W,
@@ -61,7 +62,7 @@ impl Joined {
 #[derive(Clone, Default)]
 pub(in crate::cache) struct Known {
     pub(in crate::cache) history: ResourceHistory,
-    /// The Vary names of the resource's responses.
+    /// The names in the Vary of the resource's responses.
     pub(in crate::cache) vary: Option<VaryNames>,
 }
 
@@ -73,7 +74,7 @@ impl Known {
         }
     }
 
-    /// Reads what the table knows now.
+    /// Reads the history and the Vary names from the table.
     pub(in crate::cache) fn now(context: &Context, place: TableKey) -> Known {
         context
             .store
@@ -99,12 +100,12 @@ pub(in crate::cache) enum How {
         /// Whether the response is to be revalidated in the background.
         revalidate: bool,
     },
-    /// The origin has just confirmed the response, to this request or to another.
+    /// The origin has just confirmed the response, in a fetch for this request or for another.
     Confirmed {
         fwd: Fwd,
         collapsed: bool,
     },
-    /// The origin has just failed, for this request or for another.
+    /// The origin has just failed in a fetch for this request or for another.
     OnError {
         fwd: Fwd,
         collapsed: bool,
@@ -112,7 +113,7 @@ pub(in crate::cache) enum How {
 }
 
 impl How {
-    /// The Cache-Status of a response served for this reason.
+    /// Makes the Cache-Status of a response that is served for this reason.
     #[inline]
     pub(in crate::cache) fn status(self, head: &Head, now_ms: u64) -> CacheStatus {
         let left_s = (head.fresh_until_ms as i64 - now_ms as i64).div_euclid(1000);
@@ -134,9 +135,9 @@ impl How {
     }
 }
 
-/// The state of the table for a request.
+/// The state of a request's object in the table.
 enum InTable {
-    /// The lookup is complete.
+    /// The result of the lookup is known.
     Met(Lookup),
     /// A response is stored and must be validated before it is served.
     Stale(Arc<Object>, Arc<Head>, Fwd),
@@ -185,7 +186,7 @@ pub(in crate::cache) fn look_up(
     })
 }
 
-/// Judges an object in the table for a request.
+/// Decides whether an object in the table may be used for a request.
 #[inline]
 fn found(
     context: &Context,
@@ -215,7 +216,7 @@ fn found(
             }))
         }
         Phase::Awaiting if object.is_recall() => InTable::Met(Lookup::Recalled(object)),
-        // An object that is being fetched may turn out not to be for requests with credentials.
+        // The response that is being fetched may not be for requests with credentials.
         Phase::Awaiting if admitted.authorized => pass(Fwd::Bypass, Reason::Authorization),
         Phase::Awaiting => {
             InTable::Met(Lookup::Flying(joined(locked, object, place, Fwd::UriMiss)))
@@ -227,8 +228,8 @@ fn found(
     }
 }
 
-/// Whether a refusal is still in force. A refusal whose end is too far away is not, since then the
-/// clock was set back.
+/// Whether a refusal is still in force. A refusal that would last longer than any configured time
+/// is not, since then the clock was set back.
 fn is_refused(context: &Context, until_ms: u64, now_ms: u64) -> bool {
     let longest_ms = context.rules.hit_for_pass.as_millis() as u64 + resource_history::RETRY_MAX_MS;
     (1..=longest_ms).contains(&until_ms.saturating_sub(now_ms))
@@ -271,12 +272,12 @@ pub(in crate::cache) fn look_up_to_fetch(
     key: KeyHash,
 ) -> Lookup {
     if admitted.authorized && !decide::may_take(&request.head.fields, &context.rules) {
-        // The response to a shared fetch could hardly be shared, and would not be right for this
-        // client.
+        // The response to a request with credentials can hardly be shared, and this client could
+        // not have it either.
         return Lookup::Pass(CacheStatus::fwd(Fwd::Bypass).because(Reason::Authorization));
     }
-    // Creating an object may evict others, which locks shards, so it comes before the critical
-    // section.
+    // Creating an object may evict others, which locks shards, so the object is created before the
+    // lookup locks its shard.
     match context
         .store
         .create(keys::key_text(context, request).text())

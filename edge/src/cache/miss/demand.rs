@@ -1,5 +1,5 @@
-//! The demand of one request on an object: asks the fill policy, registers the claims that the
-//! policy decides on, and launches flights for them.
+//! Demand: asks the fill policy which bytes to fetch for one request, claims them and launches
+//! flights for them.
 
 use std::future::Future;
 use std::ops::Range;
@@ -28,10 +28,10 @@ use crate::store::{
 /// Time after which a request tries again if its object has the largest permitted number of
 /// flights.
 const CROWDED: Duration = Duration::from_millis(50);
-/// Number of flights of one worker and cache from which each request gets only one at a time.
+/// Number of flights of one worker and cache from which on each request gets only one at a time.
 pub(in crate::cache) const FLIGHTS_MAX: u64 = 256;
 
-/// The policy's decision, for a request that waits for bytes.
+/// The decision about a missing byte, for the request that waits for it.
 pub(in crate::cache) enum Asked {
     /// The bytes are being fetched, or the request has to wait for them.
     Coming,
@@ -44,13 +44,13 @@ pub(in crate::cache) enum Asked {
 pub(in crate::cache) struct Demand {
     pub(in crate::cache) leader: Leader,
     history: ResourceHistory,
-    /// The result of the lookup, for a flight that is launched at once.
+    /// The history and Vary names from the lookup, for a flight that is launched at once.
     known: Option<Box<Known>>,
     /// Whether this request launched a flight.
     pub(in crate::cache) launched: bool,
     /// Whether the response has begun. Then the request can't be passed to the origin any more.
     pub(in crate::cache) begun: bool,
-    /// Whether the bytes that are read are sent to the client, and so credited to its budget.
+    /// Whether the bytes that are read are sent to the client, and so are credited to its budget.
     pub(in crate::cache) settles: bool,
     asking: Asking,
     waiting: Waiting,
@@ -58,10 +58,10 @@ pub(in crate::cache) struct Demand {
     _reading: Reading,
 }
 
-/// The last question to the policy, and the limits that applied.
+/// The last consultation of the policy, and the limits that applied.
 struct Asking {
     pace: Pace,
-    /// Flights at once that were permitted by the last decision.
+    /// Number of flights at once that the last decision permitted.
     width: usize,
     /// The whole wanted range, including bytes that were sent already.
     whole_want: Range<u64>,
@@ -71,18 +71,18 @@ struct Asking {
     crowded: bool,
 }
 
-/// The wait for a byte that is being fetched.
+/// The wait for a byte that a flight is fetching.
 #[derive(Default)]
 struct Waiting {
     /// Start of the wait, in microseconds.
     since_us: Option<u64>,
-    /// The time at which the policy wants to decide again.
+    /// Timer after which the policy has to be consulted again.
     ask_again: Option<Pin<Box<Sleep>>>,
 }
 
 impl Demand {
-    /// Creates the demand of a request for the object at `place`. `known` is the result of a lookup
-    /// just before.
+    /// Creates the demand of a request for the object at `place`. `known` is the history and Vary
+    /// names, if a lookup has just read them.
     pub(in crate::cache) fn new(
         context: &Rc<Context>,
         request: Request,
@@ -123,8 +123,8 @@ impl Demand {
         }
     }
 
-    /// Lets the policy decide about the bytes that `reader` still wants, and carries its plan out.
-    /// The decision and the claims are one critical section.
+    /// Consults the policy about the bytes that `reader` still wants, and carries the plan out.
+    /// Decision and claims are one critical section.
     pub(in crate::cache) fn ask(&mut self, reader: &mut Reader) -> Asked {
         let context = self.leader.context.clone();
         let (now_us, want) = (context.worker.clock.monotonic_us(), reader.wanted());
@@ -171,12 +171,12 @@ impl Demand {
         Asked::Coming
     }
 
-    /// Asks the policy for its plan, under the object's lock.
+    /// Makes the policy's plan. Called under the object's lock.
     fn plan(&mut self, seen: &Seen<'_>, want: Range<u64>, now_us: u64) -> Plan {
         let joinable = match seen.phase {
             Phase::Open(head) if head.joinable => Joinable::Yes,
             Phase::Open(_) => Joinable::No,
-            // A range of the resource proved unusable.
+            // Ranges of the resource proved unusable, so the whole is fetched.
             Phase::Awaiting if self.is_plain() && seen.claims.is_empty() => {
                 if !self.has_budget() && want != (0..OPEN) && !self.begun {
                     return Plan::Forward(Reason::Budget);
@@ -224,12 +224,13 @@ impl Demand {
             whole_max: context.store.object_max(),
         };
         match context.fill.plan(&situation) {
-            // Until the first flight has a head, no other response may be added to the object.
+            // Until the first flight has a head, it is unknown whether another response may add
+            // bytes to the object.
             Plan::Fetch { .. } if joinable == Joinable::Unknown && !flights.is_empty() => {
                 Plan::Wait(None)
             }
-            // The fetch would be larger than what this request wants, and its client has no budget
-            // left.
+            // The object is so fragmented that a claim would be larger than the wanted range, and
+            // the client has no budget left.
             Plan::Fetch { .. } if spare == 0 && seen.is_shattered() && !self.begun => {
                 Plan::Forward(Reason::Budget)
             }
@@ -271,14 +272,14 @@ impl Demand {
             > 0
     }
 
-    /// Sets another wanted range.
+    /// Sets the range that is wanted from now on.
     pub(in crate::cache) fn want(&mut self, range: Range<u64>) {
         self.asking.block = None;
         self.asking.whole_want = range;
         self.retry.restart();
     }
 
-    /// Whether the policy has not yet decided about the current range.
+    /// Whether the policy has not been consulted about the wanted range.
     pub(in crate::cache) fn is_unasked(&self) -> bool {
         self.asking.block.is_none()
     }
@@ -290,7 +291,7 @@ impl Demand {
     }
 
     /// Whether the response may begin before its first byte was received. A request that may still
-    /// be passed to the origin has to wait for that byte.
+    /// be forwarded by itself has to wait for that byte.
     pub(in crate::cache) fn may_begin(&self) -> bool {
         let lock = self.leader.context.options.fill.kind == fill::Kind::Lock;
         let settled =
@@ -303,7 +304,7 @@ impl Demand {
     fn note(&self, object: &Object, want: &Range<u64>, plan: &Plan) {
         let (what, why, ranges) = match plan {
             Plan::Wait(_) => return,
-            // The start of an unknown object is fetched too often to be worth noting.
+            // Fetching the start of an object without a head is too frequent to be worth noting.
             Plan::Fetch { ranges, .. } if !self.begun && ranges.iter().all(|r| r.start == 0) => {
                 return;
             }
@@ -329,8 +330,8 @@ impl Demand {
         });
     }
 
-    /// Handles a missing byte that no flight fetches: fetches it, with bounded retries, and after a
-    /// pause if its last fetch failed.
+    /// Handles a wanted byte that no flight fetches: has it fetched, after a pause if its last
+    /// fetch failed. The number of tries is bounded.
     pub(in crate::cache) fn poll_missing(
         &mut self,
         reader: &mut Reader,
@@ -364,7 +365,7 @@ impl Demand {
         }
     }
 
-    /// Waits for the time at which the policy wants to decide again.
+    /// Waits for the timer after which the policy has to be consulted again.
     pub(in crate::cache) fn poll_again(&mut self, cx: &mut task::Context<'_>) -> Poll<()> {
         if self.waiting.since_us.is_none() {
             self.waiting.since_us = Some(self.leader.context.worker.clock.monotonic_us());
@@ -379,8 +380,8 @@ impl Demand {
         }
     }
 
-    /// Counts bytes that the reader returned. When the next block begins, the policy decides
-    /// whether to fetch further ahead.
+    /// Counts bytes that the reader has returned. At the beginning of the next block the policy is
+    /// consulted, which may fetch further ahead.
     pub(in crate::cache) fn delivered(&mut self, reader: &mut Reader, bytes: u64) {
         self.waiting.since_us = None;
         self.retry.progressed();
@@ -394,13 +395,13 @@ impl Demand {
         }
         let store = &context.store;
         store.touch_block(self.leader.place, reader.object(), want.start);
-        // The result is needed only when the reader gets to the missing byte.
+        // A plan without a fetch matters only when the reader gets to the missing byte.
         let _ = self.ask(reader);
     }
 }
 
-/// Describes a claim to the policy. The rate is left out in the first moments, when the number of
-/// received bytes says little.
+/// Describes a claim to the policy. A flight's rate is reported only after some time or bytes,
+/// since the first bytes say little about it.
 fn flight_of(claim: &Claim, now_us: u64) -> fill::Flight {
     const TELLING_US: u64 = 30_000;
     const TELLING_BYTES: u128 = 64 << 10;

@@ -30,10 +30,12 @@ use crate::http::{CacheStatus, Fwd};
 use crate::reason::Reason;
 use crate::store::{Head, Object, Phase, TableKey};
 
-/// How often a request may look up again because its object proved unusable for it.
+/// Number of times that a request may be looked up again because its object could not be used for
+/// it.
 const LOOKS_MAX: usize = 6;
 
-/// Answers a request that is not a hit, asynchronously.
+/// Answers a request that is not a hit. Unless the request is forwarded at once, the answer follows
+/// later.
 pub(in crate::cache) fn fetch(
     context: &Rc<Context>,
     request: Request,
@@ -86,7 +88,8 @@ async fn miss(
             Lookup::Flying(joined) => joined.into_parts(Why::Flying),
             Lookup::New(joined) => joined.into_parts(Why::New),
         };
-        // If stored bytes can't be read, the volumes are not searched again.
+        // If stored bytes of an object can't be read, volumes are not searched for the object
+        // again.
         recalls &= !matches!(why, Why::Stored(_));
         request = match ride(context, request, &admitted, key, target, why).await {
             Rode::Answered(result) => {
@@ -120,8 +123,8 @@ async fn miss(
     pass::pass(context, request, parted).wait().await
 }
 
-/// Rides an object up to the response: waits for the head, and until the first wanted byte is
-/// stored or being fetched, then answers.
+/// Rides an object up to the response: waits for the head, then until the first wanted byte is
+/// stored or being fetched, and makes the response.
 pub(in crate::cache) async fn ride(
     context: &Rc<Context>,
     request: Request,
@@ -146,7 +149,8 @@ pub(in crate::cache) async fn ride(
     let purged =
         matches!(why, Why::Flying(_)) && context.store.is_purged(key.0, object, &head, purged_upto);
     if admitted.authorized && !head.authorized {
-        // The object was fetched without credentials, and is not for requests that have some.
+        // The object was fetched without credentials, so it says nothing about requests that have
+        // some.
         return unmet::alone(ride, Fwd::Bypass, Reason::Authorization);
     }
     let normal = context.rules.normal(demand.leader.codings);
@@ -160,22 +164,22 @@ pub(in crate::cache) async fn ride(
             why,
         );
     }
-    // The object was filed again under the Vary of its response.
+    // The object has moved to the variant that the Vary of its response selects.
     demand.leader.place.variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
     let place = demand.leader.place;
-    let mut wanted = want::judge(request, &head, head.length.or_else(|| object.length()));
+    let mut wanted = want::judge(request, &head, object.content_length(&head));
     let choice = coded::choose(context, request, admitted, (object, &head), place);
     match choice {
         Choice::Identity => {}
         Choice::Varying(_) => wanted = for_several_codings(wanted, &request.fields),
-        // The encoded content is in memory, whatever is stored of the object itself.
+        // The encoded content is in memory even if the object's own bytes are not.
         Choice::Coded(_) => {
             return Rode::Answered(Ok(answer(context, ride, &head, wanted, true, why, choice)));
         }
     }
     if !head.joinable && !wanted.is_coming(object) {
-        // The only flight that the object can have does not fetch all bytes that this request
-        // wants.
+        // Bytes of other responses can't be added to the object, and its only flight does not fetch
+        // all bytes that this request wants.
         return unmet::unmet(context, ride, Met::Replace, admitted, place, why);
     }
     if let Some(first) = wanted.first() {
@@ -201,7 +205,7 @@ fn is_there(request: &Request, object: &Arc<Object>) -> bool {
     let Phase::Open(head) = object.phase() else {
         return false;
     };
-    let length = head.length.or_else(|| object.length());
+    let length = object.content_length(&head);
     let wanted = want::judge(&request.head, &head, length);
     wanted.first().is_none() || wanted.is_there(object)
 }
@@ -234,7 +238,8 @@ fn answer(
             let mut status = CacheStatus::fwd(why.fwd());
             status.collapsed = !ride.launched();
             status.stored = true;
-            // While this request's own fetch has no response, there is no status to report.
+            // The status of this request's own fetch is left out if the origin has not answered
+            // yet.
             status.fwd_status = answered.or((!ride.launched()).then_some(head.status));
             status
         }

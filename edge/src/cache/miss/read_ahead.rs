@@ -12,12 +12,12 @@ use crate::cache::context::Context;
 use crate::fill::OPEN;
 use crate::handler::{Body, Request};
 
-/// Objects that one worker and cache reads ahead at once.
+/// Number of objects that one worker and cache reads ahead at the same time.
 const READERS_MAX: usize = 64;
-/// Pieces read before other tasks of the worker get their turn.
+/// Number of reads before other tasks of the worker get their turn.
 const TURN_PIECES: usize = 64;
 
-/// Fetches all of the object of `ride` in the background, unless that is already in progress.
+/// Fetches all of the object that `ride` reads in the background, unless that is in progress.
 pub(in crate::cache) fn read(context: &Rc<Context>, ride: &mut Ride) {
     let readers = context.clients.read_ahead.clone();
     let object = ride.object().clone();
@@ -62,7 +62,7 @@ pub(in crate::cache) fn read(context: &Rc<Context>, ride: &mut Ride) {
     });
 }
 
-/// Marks an object as being read ahead until it is dropped.
+/// Marks an object as being read ahead until the value is dropped.
 struct Reading {
     readers: ReadAheads,
     id: usize,

@@ -1,5 +1,5 @@
-//! Recalling: if an object is not in memory but on a volume, its head is read before the origin is
-//! asked.
+//! Recalls objects: if an object is not in memory but on a volume, its head is read before the
+//! origin is asked.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -13,10 +13,12 @@ use crate::handler::Request;
 use crate::http::key::KeyHash;
 use crate::store::{Object, Phase};
 
-/// How often a request may wait for a read. Each read adds Vary names or a variant to the table.
+/// Number of times that a request may wait for a head to be read. Each read can add Vary names or a
+/// variant to the table, by which another head is found.
 const RECALLS_MAX: usize = 4;
 
-/// Looks the request up after every head that volumes have for it was put into the table.
+/// Reads the heads that volumes have for a request into the table, and returns the lookup after
+/// that.
 pub(in crate::cache) async fn recalled(
     context: &Rc<Context>,
     request: &Request,
@@ -41,7 +43,7 @@ pub(in crate::cache) async fn recalled(
     looked
 }
 
-/// Looks the request up again after the read that `object` represents has ended.
+/// Waits until the read for the placeholder `object` has ended, and looks the request up again.
 pub(in crate::cache) async fn look_up_again(
     context: &Rc<Context>,
     request: &Request,
@@ -69,8 +71,8 @@ pub(in crate::cache) async fn look_up_again(
     looked
 }
 
-/// Begins to read the head that a volume has for this request, unless another request already does.
-/// The result is `Missing` if no volume has one.
+/// Begins to read the head that a volume has for this request, unless another request does that
+/// already. Returns `Missing` if no volume has one.
 fn recall(context: &Rc<Context>, request: &Request, admitted: &Admitted, key: KeyHash) -> Lookup {
     let store = &context.store;
     if !store.is_on_disk(key.0) {

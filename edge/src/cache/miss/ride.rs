@@ -1,5 +1,5 @@
-//! A ride: the progress of one request through an object. A ride returns stored bytes, waits for
-//! bytes that are being fetched, and lets its demand fetch the missing ones.
+//! A ride: reads an object for one request. The ride returns stored bytes, waits for bytes that are
+//! being fetched, and has its demand fetch missing bytes.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -14,24 +14,24 @@ use crate::handler::{Fault, Request};
 use crate::reason::Reason;
 use crate::store::{Failure, Head, Next, Object, Opening, Phase, Reader};
 
-/// The progress of one request through an object.
+/// Reads an object for one request.
 pub(in crate::cache) struct Ride {
     reader: Reader,
-    /// Fetches missing bytes. Without a demand, all bytes are in memory and stay there.
+    /// Has missing bytes fetched. `None` if all bytes are in memory and stay there.
     demand: Option<Box<Demand>>,
 }
 
-/// The end of the wait for a ride's head or first byte.
+/// Result of waiting for an object's head or for the first wanted byte.
 pub(in crate::cache) enum Met {
-    /// The bytes are stored or being fetched, under this head.
+    /// The object has this head, and the first wanted byte is stored or being fetched.
     Head(Arc<Head>),
-    /// The object was dropped, or will never have a head.
+    /// The object has ended in this phase, without a head that can be used.
     Gone(Phase),
-    /// The request is to be passed to the origin, for this reason.
+    /// The request must be forwarded to the origin by itself, for this reason.
     Forward(Reason),
-    /// Another object has to replace this one, fetched whole.
+    /// The object must be replaced by another one, which is fetched whole.
     Replace,
-    /// The bytes can't be fetched.
+    /// The first wanted byte can't be fetched.
     Failed(Fault),
 }
 
@@ -65,7 +65,7 @@ impl Ride {
         self.reader.object()
     }
 
-    /// Sets the range to read.
+    /// Sets the range that is read from now on.
     pub(in crate::cache) fn limit(&mut self, range: Range<u64>) {
         if self.reader.wanted() != range {
             self.reader.limit(range.start, range.end);
@@ -89,24 +89,24 @@ impl Ride {
         self.demand.as_ref().is_some_and(|demand| demand.launched)
     }
 
-    /// Notes that the response begins: from now on the request can't be passed to the origin.
+    /// Notes that the response begins. From now on the request can't be forwarded by itself.
     pub(in crate::cache) fn begin(&mut self) {
         if let Some(demand) = &mut self.demand {
             demand.begun = true;
         }
     }
 
-    /// Lets the policy fetch ahead, whether the next byte is stored or not.
+    /// Consults the policy about bytes ahead, whether the next byte is stored or not.
     pub(in crate::cache) fn fetch_ahead(&mut self) {
         if let Some(demand) = &mut self.demand
             && !self.reader.wanted().is_empty()
         {
-            // The result is handled when the reader gets to the missing byte.
+            // A plan without a fetch matters only when the reader gets to the missing byte.
             let _ = demand.ask(&mut self.reader);
         }
     }
 
-    /// Waits until the object's head is known, whatever it means for this request.
+    /// Waits until the object has a head, or ends without one.
     pub(in crate::cache) async fn head(&mut self) -> Met {
         poll_fn(|cx| self.poll_head(cx)).await
     }
@@ -121,7 +121,8 @@ impl Ride {
             let Some(demand) = &mut self.demand else {
                 return Poll::Ready(Met::Failed(self.fault()));
             };
-            // The policy may decide that this request must not wait.
+            // The policy is consulted before the first wait, since it may want this request
+            // forwarded instead.
             if !demand.is_unasked() {
                 if self.reader.poll_opening(false, cx).is_ready() {
                     continue;
@@ -135,7 +136,8 @@ impl Ride {
         }
     }
 
-    /// Waits until the first byte is stored, or being fetched under a head that has been checked.
+    /// Waits until the first byte is stored, or is being fetched by a flight whose head was
+    /// accepted.
     pub(in crate::cache) async fn first_byte(&mut self) -> Met {
         poll_fn(|cx| self.poll_first_byte(cx)).await
     }
@@ -148,7 +150,7 @@ impl Ride {
             let asked = match self.reader.poll_opening(!demand.may_begin(), cx) {
                 Poll::Ready(Opening::Here(head)) => return Poll::Ready(Met::Head(head)),
                 Poll::Ready(Opening::Other(phase)) => return Poll::Ready(Met::Gone(phase)),
-                Poll::Ready(Opening::Missing(_)) => {
+                Poll::Ready(Opening::Missing) => {
                     ready!(demand.poll_missing(&mut self.reader, cx))
                 }
                 Poll::Pending => {
@@ -164,8 +166,8 @@ impl Ride {
         }
     }
 
-    /// The meaning of the policy's decision for a request whose response has not begun. `None` if
-    /// the request has to wait.
+    /// Translates the policy's decision for a request whose response has not begun. `None` if the
+    /// request has to wait.
     fn met(&self, asked: Asked) -> Option<Met> {
         Some(match asked {
             Asked::Coming => return None,
@@ -175,7 +177,8 @@ impl Ride {
         })
     }
 
-    /// The next bytes, at most up to the end of a page. `None` at the end of the wanted range.
+    /// Polls for the next bytes, at most up to the end of a page. `None` at the end of the wanted
+    /// range.
     pub(in crate::cache) fn poll_next(
         &mut self,
         cx: &mut task::Context<'_>,
@@ -196,7 +199,8 @@ impl Ride {
                 (Poll::Pending, None) => return Poll::Pending,
                 (Poll::Pending, Some(demand)) => {
                     ready!(demand.poll_again(cx));
-                    // The byte is being fetched, whatever the policy decides.
+                    // The byte is being fetched already, so the decision concerns bytes further
+                    // ahead.
                     let _ = demand.ask(&mut self.reader);
                     Asked::Coming
                 }
@@ -213,7 +217,7 @@ impl Ride {
         failure.map_or(Reason::FetchAbandoned.into(), |failure| fault_of(&failure))
     }
 
-    /// Gives the request back, to be passed to the origin or looked up again.
+    /// Returns the request, to be forwarded by itself or looked up again.
     pub(in crate::cache) fn into_request(self) -> Option<(Request, LeaderResult)> {
         self.demand
             .map(|demand| (demand.leader.request, demand.leader.result))

@@ -1,5 +1,5 @@
-//! Rides that end before a response: the request is looked up again, passed to the origin, or
-//! served the stored response.
+//! Rides that end before a response: the request is looked up again, forwarded by itself, or
+//! answered from the stored response.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(in crate::cache) enum Why {
 }
 
 impl Why {
-    /// The `fwd` value for Cache-Status, if some of the bytes have to be fetched.
+    /// The reason for a fetch, as Cache-Status reports it.
     pub(in crate::cache) fn fwd(self) -> Fwd {
         match self {
             Why::Stored(_) => Fwd::Partial,
@@ -39,16 +39,16 @@ impl Why {
     }
 }
 
-/// The end of a ride.
+/// Result of a ride.
 pub(in crate::cache) enum Rode {
-    /// The request has its response, or the flight's failure.
+    /// The request has a response, or its flight has failed.
     Answered(Result<Response, Fault>),
-    /// The request is to be passed to the origin.
+    /// The request must be forwarded to the origin by itself, with this Cache-Status.
     Alone(Request, CacheStatus),
-    /// The object is not for this request, which has to look up again.
+    /// The object can't be used for the request, which must be looked up again.
     Parted(Request),
-    /// The stored response that was to be confirmed is served, with the result of the fetch that
-    /// was to confirm it.
+    /// The stored response that a fetch was to confirm is served. The last field is the data that
+    /// this fetch returned for the request.
     Stored(Request, Found, LeaderResult),
 }
 
@@ -97,14 +97,14 @@ pub(in crate::cache) fn unmet(
                 Some(response) if may_have(&request, &response) => {
                     Rode::Answered(Ok(forwarded(response, status)))
                 }
-                // The refusal concerned another client's credentials.
+                // The origin refused the credentials of another client.
                 _ if reason.credentials_only() && !admitted.authorized => Rode::Parted(request),
                 _ => Rode::Alone(request, status),
             }
         }
         Met::Forward(reason) => {
             if matches!(why, Why::New(_)) && !launched && !object.in_flight() {
-                // The object has no flight, so other requests must not wait for it.
+                // No flight fetches the object, so other requests must not wait for it.
                 context.store.supersede(place, &object, None);
             }
             Rode::Alone(request, CacheStatus::fwd(why.fwd()).because(reason))
@@ -121,7 +121,7 @@ pub(in crate::cache) fn unmet(
     }
 }
 
-/// Remembers for some time to fetch the whole resource instead of ranges.
+/// Notes in the history that the resource is fetched whole for some time, without Range.
 fn stop_requesting_ranges(context: &Context, place: TableKey) {
     let now_ms = context.worker.clock.unix_ms();
     context.store.enter(place.primary, |locked| {
@@ -131,8 +131,9 @@ fn stop_requesting_ranges(context: &Context, place: TableKey) {
     });
 }
 
-/// The stored response to serve instead of a failed fetch, if this request permits it. The flight
-/// has already checked whether the stored response itself does.
+/// Returns the stored response to serve instead of a failed fetch, if this request's
+/// `stale-if-error` permits it. The stored response's own `stale-if-error` was checked by the
+/// flight.
 pub(in crate::cache) fn serve_on_error(
     context: &Rc<Context>,
     failed: &Arc<Object>,
@@ -145,7 +146,7 @@ pub(in crate::cache) fn serve_on_error(
     reuse::serves_on_error(&stored.head, admitted, now_ms).then(|| found_in(stored, place, how))
 }
 
-/// Ends a ride whose request is to be passed to the origin.
+/// Ends a ride whose request must be forwarded by itself.
 pub(in crate::cache) fn alone(ride: Ride, fwd: Fwd, reason: Reason) -> Rode {
     match ride.into_request() {
         Some((request, _)) => Rode::Alone(request, CacheStatus::fwd(fwd).because(reason)),
@@ -153,7 +154,8 @@ pub(in crate::cache) fn alone(ride: Ride, fwd: Fwd, reason: Reason) -> Rode {
     }
 }
 
-/// The stored response that a fetch was to confirm, with its current table key.
+/// Makes the lookup result for the stored response that a fetch was to confirm, with its current
+/// key in the table.
 pub(in crate::cache) fn found_in(stored: Revalidated, place: TableKey, how: How) -> Found {
     let vary = stored.head.vary.as_ref();
     Found {
@@ -167,8 +169,9 @@ pub(in crate::cache) fn found_in(stored: Revalidated, place: TableKey, how: How)
     }
 }
 
-/// Whether the leader may have the response, which can't be shared. The fetch had other ranges and
-/// conditions than the request itself, and those are for the origin to judge.
+/// Whether the leader may have the response to its flight, which can't be shared. Unlike the
+/// leader's request, the fetch had no conditions, and its own range. A request with conditions or
+/// ranges must be answered by the origin.
 fn may_have(request: &Request, response: &Response) -> bool {
     match response.status {
         200 => !has_condition_or_range(&request.head.fields),

@@ -19,7 +19,7 @@ use crate::http::{CacheStatus, Fwd, Method, Outcome, hop};
 use crate::store::{Phase, RULES_MAX, Rule, Store, TableKey};
 
 /// The changes that the response to a passed request may make in the cache.
-enum Teaches {
+enum Effect {
     Nothing,
     /// The request is unsafe: stored responses for its target may be outdated (RFC 9111 4.4). Its
     /// own response may also answer GET.
@@ -36,46 +36,47 @@ pub(in crate::cache) fn pass(
     status: CacheStatus,
 ) -> Answer {
     if request.head.method.is_safe() {
-        // Fields that are dangerous outside the key are removed from passed requests, too.
+        // An origin may act on such headers although they are not in the key, so a stored response
+        // could be poisoned by them. They are removed even if the response is not shared.
         let fields = &mut request.head.fields;
         fields.retain(|name, _| !hop::is_unkeyed(name) || shared_form::is_keyed(context, name));
     }
-    let teaches = teaches(context, &mut request, status);
+    let effect = effect(context, &mut request, status);
     let answer = context.origin.handler.handle(request);
     let context = context.clone();
-    answer.map(move |result| result.map(|response| learn(&context, teaches, response, status)))
+    answer.map(move |result| result.map(|response| apply(&context, effect, response, status)))
 }
 
-fn teaches(context: &Rc<Context>, request: &mut Request, status: CacheStatus) -> Teaches {
+fn effect(context: &Rc<Context>, request: &mut Request, status: CacheStatus) -> Effect {
     match request.head.method {
-        Method::Get | Method::Options | Method::Trace => Teaches::Nothing,
+        Method::Get | Method::Options | Method::Trace => Effect::Nothing,
         Method::Head => {
-            // A HEAD that bypasses the cache for another reason, or that differs from a shared
-            // fetch, may get a private response.
+            // A HEAD that bypasses the cache by configuration, or that differs from a shared fetch,
+            // may get a private response.
             let head = &request.head;
             let method = status.outcome == Outcome::Fwd(Fwd::Method);
             if !method || !shared_form::is_for_all(context, head, &head.fields) {
-                return Teaches::Nothing;
+                return Effect::Nothing;
             }
             shared_form::level(context, &mut request.head.fields);
-            Teaches::Head(kept(request), context.worker.clock.unix_ms())
+            Effect::Head(without_body(request), context.worker.clock.unix_ms())
         }
         _ => {
             let posted = post_response::posted(context, request);
-            Teaches::Unsafe(kept(request), posted)
+            Effect::Unsafe(without_body(request), posted)
         }
     }
 }
 
-fn learn(
+fn apply(
     context: &Rc<Context>,
-    teaches: Teaches,
+    effect: Effect,
     response: Response,
     status: CacheStatus,
 ) -> Response {
-    match teaches {
-        Teaches::Nothing => {}
-        Teaches::Unsafe(request, posted) => {
+    match effect {
+        Effect::Nothing => {}
+        Effect::Unsafe(request, posted) => {
             invalidate(context, &request, &response);
             if let Some(posted) = posted {
                 return post_response::store_post_response(
@@ -83,7 +84,7 @@ fn learn(
                 );
             }
         }
-        Teaches::Head(request, asked_ms) => compare(context, &request, &response, asked_ms),
+        Effect::Head(request, asked_ms) => compare(context, &request, &response, asked_ms),
     }
     forwarded(response, status)
 }
@@ -121,8 +122,8 @@ fn clear(context: &Rc<Context>, request: &Request) {
     let (rule, now_ms) = (Rule::Resource(resource.0), context.worker.clock.unix_ms());
     let durable = context.stores.each(|(store, _)| {
         clear_in(store, key.0);
-        // Half of the rules are reserved for purges by operators. If the other half is used up,
-        // only the key of the request itself is invalidated.
+        // Half of the rules are reserved for purges by operators. If the other half is in use, only
+        // the responses under the request's own key are removed.
         let hidden = keys.needs_fields() || store.is_loading();
         let purged = (hidden && store.rules() < RULES_MAX / 2)
             .then(|| store.purge(&rule, false, now_ms).ok())
@@ -154,7 +155,7 @@ fn compare(context: &Rc<Context>, request: &Request, response: &Response, asked_
         let primary = key.0;
         Some((object, TableKey { primary, variant }))
     });
-    let Some((object, place)) = found else {
+    let Some((object, table_key)) = found else {
         return;
     };
     let Phase::Open(head) = object.phase() else {
@@ -168,24 +169,26 @@ fn compare(context: &Rc<Context>, request: &Request, response: &Response, asked_
     let fresh = storing::same_as(&head, response)
         .then(|| storing::freshened(key, sent, &head, response, exchanged, &context.rules));
     match fresh {
-        // If the response has another Vary or may not be stored, only a GET can show what is true.
+        // If the fresh head has another Vary, or may not be stored, the stored response becomes
+        // stale, and the next GET revalidates it.
         Some(Ok(storing::Storable {
             head: mut fresh, ..
         })) if fresh.vary == head.vary => {
             fresh.born_seq = head.born_seq;
             if let Some(charge) = store.charge_head(fresh.memory()) {
-                store.renew(place, &object, fresh.into(), charge);
+                store.renew(table_key, &object, fresh.into(), charge);
             }
         }
-        _ => store.expire(place, &object, &head, now_ms),
+        _ => store.expire(table_key, &object, &head, now_ms),
     }
 }
 
 /// Removes all variants of a key, in memory and on volumes.
 fn clear_in(store: &Arc<Store>, primary: u128) {
     store.enter(primary, |locked| {
-        // One critical section, so that nothing is recalled in between. Each variant is also
-        // removed by its key, since a record that is being written is not indexed yet.
+        // All variants are removed in one critical section, so that none is recalled meanwhile.
+        // Their heads are also deleted by id, since the index does not have records that are being
+        // written.
         for (variant, _) in locked.all() {
             store.forget_head(TableKey { primary, variant });
         }
@@ -195,7 +198,7 @@ fn clear_in(store: &Arc<Store>, primary: u128) {
 }
 
 /// Copies a request without its body.
-fn kept(request: &Request) -> Request {
+fn without_body(request: &Request) -> Request {
     Request {
         head: request.head.clone(),
         body: Body::Empty,

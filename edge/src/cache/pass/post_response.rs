@@ -1,9 +1,9 @@
 //! Responses to POST that also answer GET: those that name their target in Content-Location and
 //! state their lifetime (RFC 9110 9.3.3).
 //!
-//! Such a response belongs to the client of the POST first. Everything up to reading it from the
-//! store happens without an await, and no fetch ever follows. A response that can't be stored whole
-//! is forwarded unchanged.
+//! Such a response must reach the client of the POST in any case. It is stored and read from the
+//! store without an await in between, and no other fetch adds bytes to it. A response that can't be
+//! stored whole is forwarded unchanged.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,19 +41,20 @@ const OF_CONTENT: [&str; 5] = [
 pub(in crate::cache) struct Posted {
     key: Key,
     hash: KeyHash,
-    /// The header fields that were sent, without those about the content.
+    /// The header fields that were sent, without those that describe the POST's content.
     sent: Fields,
     asked_ms: u64,
     /// The purge sequence number when the request was sent.
     asked_seq: u64,
 }
 
-/// Notes a POST whose response may answer GET: one that is sent with the same header fields as a
-/// shared fetch. For that, its Accept fields are set to those of such a fetch.
+/// Prepares for storing the response to a POST. `None` if the POST differs from a shared fetch in
+/// more than its content. Accept-Encoding and Accept-Language of the POST are set to the values of
+/// a shared fetch.
 pub(in crate::cache) fn posted(context: &Rc<Context>, request: &mut Request) -> Option<Posted> {
     let rules = &context.rules;
-    // If keys hold header fields, a POST invalidates by a purge, which would also cover its own
-    // response.
+    // If keys contain header fields, a POST invalidates by a purge rule, which would also cover its
+    // own response.
     if !rules.requests.post || rules.key.needs_fields() || request.head.method != Method::Post {
         return None;
     }
@@ -82,13 +83,13 @@ pub(in crate::cache) fn store_post_response(
     status: CacheStatus,
 ) -> Response {
     match stored_post_response(context, request, posted, &mut response, status) {
-        Some(adopted) => adopted,
+        Some(served) => served,
         None => forwarded(response, status),
     }
 }
 
-/// Stores the response and returns it as served from the store. `None` if it can't be stored: then
-/// the response is unchanged.
+/// Stores the response and returns the response that reads it from the store. `None` if it can't be
+/// stored: then `response` is unchanged.
 fn stored_post_response(
     context: &Rc<Context>,
     request: &Request,
@@ -102,7 +103,8 @@ fn stored_post_response(
     let (length, object) = (head.length?, landing.object().clone());
     let head = crate::store::Head {
         born_seq: landing.born_seq(),
-        // GET and POST may have different content, so no later response may be added to this one.
+        // GET and POST may get different content, so other fetches must not add bytes to this
+        // object.
         joinable: false,
         ..head
     };
@@ -116,20 +118,20 @@ fn stored_post_response(
     let answering = respond::answering(context, &head, status, context.worker.clock.unix_ms());
     // The ride begins before the flight, so that the flight always has a reader.
     let ride = Ride::complete(&object);
-    let mut adopted = match respond::bare(&answering, &object, &Wanted::All) {
-        Some(adopted) => adopted,
+    let mut served = match respond::bare(&answering, &object, &Wanted::All) {
+        Some(served) => served,
         None => respond::content(&answering, ride, Wanted::All),
     };
-    adopted.upstream = response.upstream.take();
+    served.upstream = response.upstream.take();
     for (name, value) in withheld.iter() {
-        adopted.fields.append_bytes(name, value);
+        served.fields.append_bytes(name, value);
     }
     tokio::task::spawn_local(flight.receive(std::mem::take(&mut response.body)));
-    Some(adopted)
+    Some(served)
 }
 
-/// The head for the response to a POST, if it may be stored: a whole 200 of acceptable size that
-/// names the target as its own and states its lifetime.
+/// Makes the head to store for the response to a POST. `None` unless it is a whole 200 of
+/// acceptable size that names its target in Content-Location and states its lifetime.
 fn storable_post_response(
     context: &Rc<Context>,
     request: &Request,
@@ -163,26 +165,26 @@ fn storable_post_response(
 fn landing_for(context: &Rc<Context>, posted: &Posted) -> Option<Landing> {
     let store = &context.store;
     let object = store.create_since(posted.key.text(), posted.asked_seq)?;
-    let place = TableKey {
+    let table_key = TableKey {
         primary: posted.hash.0,
         variant: 0,
     };
-    store.enter(place.primary, |locked| {
-        locked.insert(place.variant, object.clone(), store.weight(&object.key));
+    store.enter(table_key.primary, |locked| {
+        locked.insert(table_key.variant, object.clone(), store.weight(&object.key));
     });
     let now_us = context.worker.clock.monotonic_us();
     let whole = || (smallvec![0..OPEN], ());
-    let ((), mut landings) = store.arrange(&object, place, now_us, |_| whole());
+    let ((), mut landings) = store.arrange(&object, table_key, now_us, |_| whole());
     landings.pop()
 }
 
-/// Makes a flight for a request that was sent already. The flight has a client without any budget
-/// left, so that it ends when its last reader leaves.
+/// Makes a flight for a POST that was sent already. The flight is charged to a budget that is used
+/// up, so that it ends when its last reader leaves.
 fn flight_for(context: &Rc<Context>, posted: &Posted, landing: Landing) -> Flight {
-    let nobody = Arc::<ClientBudget>::default();
-    nobody.fetch(u64::MAX);
+    let exhausted = Arc::<ClientBudget>::default();
+    exhausted.fetch(u64::MAX);
     Flight {
-        charge: BudgetCharge::new(nobody, 0),
+        charge: BudgetCharge::new(exhausted, 0),
         context: context.clone(),
         landing,
         asked: None,

@@ -10,9 +10,10 @@ use crate::http::purge::{self, Purge, Purged};
 use crate::http::{CacheStatus, Fwd, Scheme};
 use crate::reason::Reason;
 
-/// With the value `soft` in this header, a PURGE marks responses as stale and drops nothing.
+/// Header of a PURGE request. With the value `soft`, responses become stale instead of being
+/// removed.
 const SOFTLY: &str = "sluice-purge";
-/// How long a PURGE waits for the disks.
+/// Longest time that a PURGE waits for the disks.
 const LOG_WAIT: Duration = Duration::from_secs(10);
 const NOT_LOGGED: &str =
     "the purge is in force, but may be undone by a restart: the disks take too long\n";

@@ -52,7 +52,7 @@ impl std::fmt::Display for Refusal {
 const URL: char = 'u';
 const HOST: char = 'h';
 const PATH: char = 'p';
-/// The path of a key that covers all hosts.
+/// First character of a path in a key that contains no host.
 const HOSTLESS: char = 'a';
 
 impl store::Names for Keys {
@@ -83,7 +83,7 @@ impl store::Names for Keys {
             return each(format!("{HOSTLESS}{target}").as_bytes());
         };
         each(format!("{HOST}{host}{target}").as_bytes());
-        // A key without a scheme covers both.
+        // A key without a scheme stands for both schemes.
         let both = [Scheme::Http, Scheme::Https];
         let is = |scheme: &Scheme| parts.scheme.is_none_or(|its| its == *scheme);
         for scheme in both.into_iter().filter(is) {
@@ -129,7 +129,7 @@ pub fn canonical(what: &Purge) -> Purge {
     .unwrap_or_else(|_| what.clone())
 }
 
-/// Makes one rule for each resource that a URL has under these ways of making keys.
+/// Makes one rule for each resource that keys made in these ways have for a URL.
 fn resources(
     scheme: Scheme,
     host: &str,
@@ -194,7 +194,7 @@ pub fn purge(stores: &Stores, what: &Purge, soft: bool, now_ms: u64) -> Result<E
     purge_by(stores, soft, now_ms, |ways| rules(what, &ways.all()))
 }
 
-/// Purges by the rules that `rules` makes for each store's ways of making keys.
+/// Purges from each store by the rules that `rules` makes for the store's ways of making keys.
 fn purge_by(
     stores: &Stores,
     soft: bool,
@@ -229,7 +229,7 @@ fn enforce(store: &Store, rules: &[Rule], soft: bool, now_ms: u64) -> Result<Enf
 }
 
 impl Enforced {
-    /// Logs the purges on the volumes, which blocks on disks.
+    /// Logs the purges on the volumes. Blocks on disks.
     ///
     /// # Errors
     /// A restart may undo some of the purge.
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_cover_what_begins_so() {
+    fn prefixes_cover_urls_that_begin_with_them() {
         let plain = KeyRules::default();
         for (prefix, url, covered) in [
             ("http://a/b/", "http://a/b/c", true),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keys_leave_out_is_any() {
+    fn prefixes_cover_any_value_of_parts_that_keys_leave_out() {
         let hostless = KeyRules::parse("{scheme}{path}").expect("a template");
         assert!(covers("http://a/b/", &hostless, "http://x/b/c"));
         assert!(covers("/b/", &hostless, "http://x/b/c"));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_names_every_key_that_differs_in_more_than_the_url() {
+    fn a_url_covers_all_keys_that_differ_only_in_header_fields() {
         let template = "{scheme}{host}{path}{query}{header:X-A}";
         let keys = KeyRules::parse(template).expect("a template");
         let url = Purge::Url("http://a/b?c".to_owned());
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_remembered_when_they_are_out_of_use() {
+    fn ways_no_longer_in_use_are_remembered() {
         let ways = Ways::default();
         assert_eq!(ways.all(), [KeyRules::default()]);
         let (a, b) = (ignoring("a"), ignoring("b"));
@@ -338,7 +338,7 @@ mod tests {
         ways.take_up([&b].into_iter());
         ways.take_up([].into_iter());
         assert_eq!(ways.all(), [a.clone(), b.clone()]);
-        // Key rules that don't concern URLs make no difference.
+        // Header fields in a key make no difference between ways.
         let template = "{scheme}{host}{path}{query}{header:X-A}";
         let mut more = KeyRules::parse(template).expect("a template");
         more.ignore.clone_from(&a.ignore);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_bounded_and_those_in_use_stay() {
+    fn the_number_of_ways_is_bounded_and_ways_in_use_stay() {
         let ways = Ways::default();
         let many: Vec<_> = (0..WAYS_MAX + 2)
             .map(|n| ignoring(&n.to_string()))
@@ -359,7 +359,7 @@ mod tests {
         for rules in &many[..WAYS_MAX] {
             assert_eq!(ways.take_up([rules].into_iter()), 0);
         }
-        // The oldest is in use again, so the next oldest is forgotten.
+        // The oldest way is in use again, so the next oldest is forgotten.
         assert_eq!(ways.take_up([&many[0], &many[WAYS_MAX]].into_iter()), 1);
         let all = ways.all();
         assert!(all.len() == WAYS_MAX && all.contains(&many[0]) && !all.contains(&many[1]));

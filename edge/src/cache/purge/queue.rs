@@ -32,8 +32,8 @@ impl PurgeQueue {
         }
     }
 
-    /// Adds a purge. Returns whether the caller must start `work`. A queued purge of the same rule
-    /// is replaced, since the newer one covers it.
+    /// Adds a purge. Returns whether the caller must start `work`. A queued purge with the same
+    /// rule is replaced by the newer one.
     fn add(&self, rule: DurablePurge) -> bool {
         let mut waiting = self.0.lock();
         if let Some(old) = waiting.rules.iter_mut().find(|old| rule.repeats(old)) {
@@ -42,14 +42,14 @@ impl PurgeQueue {
             waiting.rules.push_back(rule);
         } else if !std::mem::replace(&mut waiting.is_full, true) {
             tracing::warn!(
-                "volumes are too slow to note all that unsafe requests make unusable: \
-                 a restart may bring some of it back"
+                "volumes are too slow to log all purges by unsafe requests: \
+                 a restart may undo some of them"
             );
         }
         !std::mem::replace(&mut waiting.is_at_work, true)
     }
 
-    /// Logs all queued purges, which blocks on disks.
+    /// Logs all queued purges. Blocks on disks.
     fn work(&self) {
         while let Some(rule) = self.next() {
             // The rule is in force even if logging fails.
@@ -75,7 +75,7 @@ mod tests {
     use crate::store::{self, Rule, Store};
 
     #[test]
-    fn what_waits_is_bounded_and_each_rule_waits_once() {
+    fn the_queue_is_bounded_and_holds_each_rule_once() {
         let store = Store::new(&store::Options {
             memory: 1 << 20,
             object: 1 << 20,
@@ -102,6 +102,9 @@ mod tests {
         let waiting = queue.0.lock();
         assert!(waiting.rules.is_empty() && !waiting.is_at_work && !waiting.is_full);
         drop(waiting);
-        assert!(queue.add(rule(0, 4)), "it is to begin anew");
+        assert!(
+            queue.add(rule(0, 4)),
+            "the caller must start the work again"
+        );
     }
 }

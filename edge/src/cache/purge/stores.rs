@@ -18,7 +18,7 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Adds a new store. From now on each purge applies to it, too. Then the caller gives it the
+    /// Adds a new store. From now on each purge applies to it, too. The caller then gives it the
     /// earlier purges.
     pub fn join(&self, store: &Arc<Store>, ways: &Arc<Ways>) {
         let mut all = self.all.lock();
@@ -45,7 +45,8 @@ impl Stores {
         let stores = used(&all);
         let results = stores.iter().map(work).collect();
         drop(all);
-        // After the lock is released: the last reference to a store frees its whole content.
+        // The last reference to a store frees its whole content, which takes long: not under the
+        // lock.
         drop(stores);
         results
     }

@@ -32,7 +32,7 @@ impl Ways {
         forgotten
     }
 
-    /// All ways, the oldest first. The default way if there are none.
+    /// Returns all ways, the oldest first, or the default way if there are none.
     pub fn all(&self) -> Vec<KeyRules> {
         match &self.0.lock()[..] {
             [] => vec![KeyRules::default()],

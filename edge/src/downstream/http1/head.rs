@@ -348,6 +348,7 @@ fn is_barred_from_trailers(name: &str) -> bool {
 
 /// Checks for the fuzzer that an accepted head has only one meaning: it ends at its first empty
 /// line and nowhere else, and each of its bytes belongs to the request line or to a header line.
+#[cfg(any(test, feature = "test-rigs"))]
 pub fn exercise(input: &[u8]) {
     let limits = Limits {
         request_line: 8 << 10,

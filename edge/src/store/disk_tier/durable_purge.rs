@@ -52,6 +52,7 @@ pub struct DurablePurge {
 
 impl DurablePurge {
     /// Returns the purge's sequence number.
+    #[cfg(test)]
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -254,7 +255,7 @@ mod tests {
     }
 
     fn records(volume: &Volume) -> u64 {
-        volume.status().records
+        volume.status().numbers.records
     }
 
     #[test]

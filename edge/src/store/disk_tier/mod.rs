@@ -22,8 +22,6 @@ use std::sync::Arc;
 
 pub use durable_purge::{DurablePurge, NotDurable};
 pub use placement::{Kind as PlacementKind, Placement};
-pub use reads::DiskRead;
-pub use recall::Recall;
 pub use volumes::{Admit, Options, Volumes};
 
 use super::head::Head;

@@ -129,7 +129,7 @@ fn a_purge_touches_no_object_and_each_is_checked_once() {
     assert_eq!((there, checks(&store)), (90_000, 100_000));
     let there = (0..100_000).filter(|n| find(&store, *n).is_some()).count();
     assert_eq!((there, checks(&store)), (90_000, 100_000));
-    assert_eq!(store.status().objects, 90_000);
+    assert_eq!(store.numbers().objects, 90_000);
     assert_eq!((sweep(&store), store.rules()), (Swept::Idle, 0));
     assert_eq!(checks(&store), 100_000);
 }
@@ -263,7 +263,7 @@ fn purged_variants_are_not_counted() {
     });
     purge(&store, &Rule::Resource(1));
     assert!(store.enter(1, |locked| locked.all()).is_empty());
-    assert_eq!(store.status().objects, 0);
+    assert_eq!(store.numbers().objects, 0);
 }
 
 #[test]

@@ -9,6 +9,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use smallvec::smallvec;
 
+use super::page::PAGE;
+use super::pass_through::WINDOW;
 use super::*;
 use crate::evict;
 
@@ -158,13 +160,13 @@ proptest! {
             if matches!(now(landing.write(&content(0, size), 0)), Poll::Ready(Ok(_))) {
                 landing.land();
             }
-            prop_assert!(store.status().bytes <= 1 << 20);
+            prop_assert!(store.numbers().bytes <= 1 << 20);
         }
         for key in 0..40 {
             store.enter(key, |locked| locked.clear());
         }
-        prop_assert_eq!(store.status().bytes, 0);
-        prop_assert_eq!(store.status().objects, 0);
+        prop_assert_eq!(store.numbers().bytes, 0);
+        prop_assert_eq!(store.numbers().objects, 0);
     }
 }
 
@@ -188,7 +190,7 @@ fn a_failure_reaches_readers_where_the_bytes_end() {
 }
 
 #[test]
-fn a_landing_that_is_dropped_leaves_nobody_waiting() {
+fn a_dropped_landing_wakes_all_readers() {
     let store = store(1 << 20);
     let landing = begin(&store, 1, None).expect("room");
     let mut reader = landing.object().reader(0);
@@ -211,7 +213,7 @@ fn fewer_bytes_than_declared_is_a_failure() {
 }
 
 #[test]
-fn more_than_the_store_holds_passes_through_a_window() {
+fn content_larger_than_the_store_passes_through_a_window() {
     let store = store(2 << 20);
     let mut landing = begin(&store, 1, None).expect("room");
     let mut reader = landing.object().reader(0);
@@ -242,7 +244,7 @@ fn more_than_the_store_holds_passes_through_a_window() {
 }
 
 #[test]
-fn a_flight_that_nobody_reads_and_that_does_not_fit_ends() {
+fn a_flight_without_readers_and_room_ends() {
     let store = store(1 << 20);
     let mut landing = begin(&store, 1, None).expect("room");
     assert!(matches!(
@@ -293,7 +295,7 @@ fn vary_moves_an_object_and_drops_variants_of_other_names() {
 }
 
 #[test]
-fn a_late_reader_of_a_window_is_told_that_the_beginning_is_gone() {
+fn a_late_reader_of_a_window_learns_that_the_beginning_was_dropped() {
     let store = store(1 << 20);
     let mut landing = begin(&store, 1, None).expect("room");
     let object = landing.object().clone();
@@ -307,5 +309,5 @@ fn a_late_reader_of_a_window_is_told_that_the_beginning_is_gone() {
     drop(writing);
     let mut late = object.reader(0);
     assert!(read_on(&mut late, &mut Vec::new()).is_err());
-    assert!(!object.snapshot(0).stored.contains(0));
+    assert!(!object.snapshot().stored.contains(0));
 }

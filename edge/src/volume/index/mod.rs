@@ -17,7 +17,9 @@ use smallvec::SmallVec;
 pub use entry::{Key, RecordLocation, Use};
 
 use super::types::{Found, Id, Kind};
-use entry::{Entry, Packed, UNIT};
+#[cfg(test)]
+use entry::UNIT;
+use entry::{Entry, Packed};
 use table::Table;
 
 /// Maximum number of segments of an index.
@@ -71,6 +73,7 @@ pub struct Index {
     classes: RwLock<SmallVec<[Class; 4]>>,
     records: AtomicU64,
     /// Number of units used by all records.
+    #[cfg(test)]
     units: AtomicU64,
     is_loading: AtomicBool,
     /// Records that were removed although the log still contains them.
@@ -104,6 +107,7 @@ impl Index {
             hashing: RandomState::default(),
             classes: RwLock::default(),
             records: AtomicU64::new(0),
+            #[cfg(test)]
             units: AtomicU64::new(0),
             is_loading: AtomicBool::new(true),
             lost: Mutex::default(),
@@ -391,11 +395,13 @@ impl Index {
     }
 
     /// Number of bytes that the records use on the device.
+    #[cfg(test)]
     pub fn live_bytes(&self) -> u64 {
         self.units.load(Ordering::Relaxed) * u64::from(UNIT)
     }
 
     /// Bytes of memory used by the index.
+    #[cfg(test)]
     pub fn memory(&self) -> usize {
         let tables = self.shards.iter().map(|shard| {
             let table = shard.0.lock();
@@ -449,15 +455,17 @@ impl Index {
     }
 
     fn count(&self, gone: Option<RecordLocation>, new: Option<RecordLocation>) {
-        if let Some(gone) = gone {
+        if gone.is_some() {
             self.records.fetch_sub(1, Ordering::Relaxed);
-            self.units
-                .fetch_sub(u64::from(gone.length), Ordering::Relaxed);
         }
-        if let Some(new) = new {
+        if new.is_some() {
             self.records.fetch_add(1, Ordering::Relaxed);
-            self.units
-                .fetch_add(u64::from(new.length), Ordering::Relaxed);
+        }
+        #[cfg(test)]
+        {
+            let units = |place: Option<RecordLocation>| place.map_or(0, |at| u64::from(at.length));
+            self.units.fetch_add(units(new), Ordering::Relaxed);
+            self.units.fetch_sub(units(gone), Ordering::Relaxed);
         }
     }
 

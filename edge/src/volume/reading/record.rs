@@ -203,7 +203,6 @@ impl Read for WholeHead {
         let record = shared(record);
         self.read = Some(HeadRead {
             id: header.id,
-            born_seq: header.born_seq,
             meta: record.slice(span(&layout, layout.meta, u64::from(header.meta))),
             data: record.slice(span(&layout, layout.data, u64::from(header.data))),
         });

@@ -162,7 +162,7 @@ fn filled() -> (Arc<Simulated>, Model) {
         model.purge(&volume);
         model.drop_some_purges(&volume);
     }
-    assert!(volume.status().laps >= 1);
+    assert!(volume.status().numbers.laps >= 1);
     model.sequence = volume.sequence();
     volume.close(LONG);
     (rig.device.kill(), model)
@@ -208,7 +208,10 @@ fn power_failures_at_every_write_lose_nothing_acknowledged() {
         let mut model = model.clone();
         model.check(&rig, &volume, 0);
         work(&rig, &volume, &mut model, 1);
-        assert!(volume.status().rewritten_bytes > 0, "nothing was reclaimed");
+        assert!(
+            volume.status().numbers.rewritten_bytes > 0,
+            "nothing was reclaimed"
+        );
         drop(volume);
         rig.device.counts().writes
     };
@@ -251,7 +254,7 @@ fn power_failures_during_creation_are_survived() {
             let volume = again.open();
             assert!(volume.is_up());
             again.wait_loaded(&volume);
-            assert_eq!(volume.status().records, 0);
+            assert_eq!(volume.status().numbers.records, 0);
             assert!(volume.purges(SPACE).is_empty());
         }
     }

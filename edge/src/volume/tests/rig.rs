@@ -11,6 +11,7 @@ use crate::sys::buffer::Buffer;
 use crate::sys::disk::device::Opened;
 use crate::sys::disk::simulated::Simulated;
 use crate::volume::device_io::shared;
+use crate::volume::types::PAGE;
 
 /// Source of unique identifiers for new volumes.
 static OPENED: AtomicU64 = AtomicU64::new(1);

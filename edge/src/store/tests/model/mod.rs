@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::{begin, content, head, launch, now, read_on, store, table_key};
 use crate::evict;
+use crate::store::page::PAGE;
 use crate::store::*;
 
 mod claims;
@@ -128,7 +129,7 @@ fn check_weights(store: &Store) {
         used <= weight && weight <= used + ids * block_index::BLOCK_OVERHEAD,
         "{used} bytes are charged, {weight} are known"
     );
-    assert_eq!(store.status().pinned, 0);
+    assert_eq!(store.numbers().pinned, 0);
 }
 
 /// Inserts an object of this size without readers. Returns whether there was room.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::telemetry::CacheNumbers;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -145,7 +146,7 @@ impl Run {
     }
 
     fn arrange(&mut self, ranges: Vec<Range<u64>>) {
-        let before = self.object.snapshot(0);
+        let before = self.object.snapshot();
         let landings = arrange(&self.store, &self.object, ranges.clone());
         for landing in &landings {
             let range = landing.range();
@@ -259,7 +260,7 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn whatever_happens_bytes_are_right_and_paid_for(
+    fn bytes_are_correct_and_charged_after_any_steps(
         first in a_range(),
         memory in 400_000u64..3_000_000,
         steps in prop::collection::vec(a_step(), 1..80),
@@ -282,7 +283,7 @@ proptest! {
             run.step(step);
             check_state(&run.object);
             prop_assert!(store.ledger.used() <= memory + run.anyway);
-            store.status();
+            store.numbers();
         }
         let Run { object, flights, readers, .. } = run;
         drop(flights);
@@ -291,7 +292,7 @@ proptest! {
             prop_assert_eq!(bytes, &content(*at, at + bytes.len() as u64));
         }
         drop(readers);
-        let stored = object.snapshot(0).stored;
+        let stored = object.snapshot().stored;
         for range in stored.iter() {
             let mut got = Vec::new();
             let mut reader = object.reader(0);
@@ -304,6 +305,6 @@ proptest! {
         for key in 0..100 {
             store.enter(key, |locked| locked.clear());
         }
-        prop_assert_eq!(store.status(), Status { limit: memory, evictions: store.status().evictions, ..Status::default() });
+        prop_assert_eq!(store.numbers(), CacheNumbers { limit: memory, evicted: store.numbers().evicted, ..CacheNumbers::default() });
     }
 }
