@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-/// mimalloc: little memory when idle, fast for the workers. See `docs/decisions/0006`.
+/// The allocator is mimalloc: it needs little memory when idle and is fast for the workers. See
+/// `docs/decisions/0006`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! The state of a running Sluice, for the admin API.
+//! Collects the state of a running Sluice for the admin API.
 
 mod volume;
 
@@ -117,10 +117,10 @@ fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
     }
 }
 
-/// A response younger than this has no meaningful rate.
+/// Age of a response, in microseconds, below which its transfer rate is not meaningful.
 const RATE_AFTER_US: u64 = 50_000;
 
-/// The admin API's view of one object.
+/// Returns an object's state for the admin API.
 fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
     let snapshot = object.snapshot();
     let mut state = ObjectState {
@@ -151,7 +151,7 @@ fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
     state
 }
 
-/// The end of a flight's range, or of the object if the range has no known end.
+/// Returns the end of a flight's claim, or of the object if the claim has no known end.
 fn end(claim: &Claim, length: Option<u64>) -> u64 {
     claim.end.min(length.unwrap_or(u64::MAX))
 }
@@ -214,7 +214,8 @@ fn list_bytes(
     for (list, ranges) in here.into_iter().chain(on_volumes) {
         let mut all = ranges.iter();
         list.extend(all.by_ref().take(ObjectState::SPANS_MAX).map(Span::of));
-        // All lists are complete up to the point where the first of them stops.
+        // Each list is cut after `SPANS_MAX` spans. `listed_to` is the offset up to which all lists
+        // are complete.
         if let Some(left_out) = all.next() {
             let to = state.listed_to.unwrap_or(u64::MAX).min(left_out.start);
             state.listed_to = Some(to);
@@ -222,7 +223,7 @@ fn list_bytes(
     }
 }
 
-/// Describes an object's state, and why it is in it.
+/// Sets the name of an object's phase, and the reason for it.
 fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
     state.state = match phase {
         Phase::Awaiting => "awaiting",
@@ -261,7 +262,8 @@ fn describe_head(state: &mut ObjectState, head: &Head, now_ms: u64) {
     state.why_not_joinable = obstacle.map(str::to_owned);
 }
 
-/// Why bytes of other responses can't be combined with this one's (RFC 9111 3.4).
+/// Returns the reason why bytes of other responses can't be combined with this response's (RFC 9111
+/// 3.4).
 fn obstacle(head: &Head) -> Option<&'static str> {
     match &head.etag {
         _ if head.joinable => None,

@@ -1,10 +1,10 @@
-//! A volume, as the admin API shows it.
+//! Collects the state of a volume for the admin API.
 
 use crate::admin::VolumeState;
 use crate::config::Plan;
 use crate::volume::{State, Volume};
 
-/// The state of one volume.
+/// Returns the state of one volume.
 pub(super) fn volume_state(name: &str, volume: &Volume, plan: &Plan) -> VolumeState {
     let options = plan.volumes.get(name);
     let path = options.map(|options| options.path.display().to_string());
@@ -26,7 +26,8 @@ pub(super) fn volume_state(name: &str, volume: &Volume, plan: &Plan) -> VolumeSt
     }
 }
 
-/// A state's name, why the volume is out, and which part of its index has been read.
+/// Returns a state's name, the reason why the volume is out of use, and the fraction of its index
+/// that has been read.
 fn described(state: &State) -> (&'static str, Option<String>, f64) {
     match state {
         State::Up => ("up", None, 1.0),
