@@ -95,7 +95,7 @@ const RENAMED: &[Renamed] = &[
     renamed("request_identity", "ask_plain", "`request_identity`"),
 ];
 
-/// What the parser found, in our words.
+/// Translates an error of the TOML parser into a problem with a title and advice.
 pub fn from_parser(error: &toml::de::Error) -> Problem {
     let (title, advice) = match error.message().split_once('\n') {
         Some((title, advice)) => (title, Some(advice.to_owned())),

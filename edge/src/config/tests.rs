@@ -33,7 +33,7 @@ fn plan(text: &str) -> Plan {
     }
 }
 
-/// What is said about a text, errors or warnings.
+/// The errors in a configuration, or the warnings about it if there are no errors.
 fn said(text: &str) -> String {
     match parse("sluice.toml", text) {
         Ok(loaded) => loaded.warnings.render(false),

@@ -15,7 +15,7 @@ use crate::sys::disk::device::{Device, OpenError, Opened};
 /// Number of bytes at the beginning that must be zero for a device to count as unused.
 const LOOKED_AT: u64 = 1 << 20;
 
-/// What to do with an existing volume.
+/// The use of a volume that exists already.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
     /// Continue it.

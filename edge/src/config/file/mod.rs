@@ -1,4 +1,4 @@
-//! What the configuration file says: every section as it was written, each value with its place.
+//! The content of the configuration file: every section as it is written, each value with its position.
 //!
 //! Every key is optional here; `checks` knows the defaults and the bounds. `docs/configuration.md` describes
 //! each key, and a test compares the two.

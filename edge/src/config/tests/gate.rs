@@ -1,4 +1,4 @@
-//! What stands before routes: what the plan has of it, how it is described, and what is wrong with it.
+//! Tests of the gates of routes: the plan, its description and the errors.
 
 use std::net::IpAddr;
 
@@ -97,7 +97,7 @@ fn gates_are_described() {
 }
 
 #[test]
-fn what_is_wrong_with_gates_is_shown() {
+fn errors_in_gates_are_shown() {
     let signed = |more: &str| text("", &format!("[site.route.signed_urls]\n{more}"));
     let limit = |more: &str| text("", &format!("[site.route.limit]\n{more}"));
     let many = format!("keys = [{}]", "\"0123456789abcdef\", ".repeat(9));

@@ -49,7 +49,7 @@ fn name(path: &str) -> Identity {
     Identity::Name(PathBuf::from(path))
 }
 
-/// What is said on this machine, and what would run.
+/// The errors in a configuration on the simulated machine, or its warnings if it has no errors.
 fn said(text: &str) -> String {
     match examine("sluice.toml", text, &machine, &|_| None) {
         Ok(loaded) => loaded.warnings.render(false),

@@ -66,7 +66,7 @@ pub const LIST_ADVICE: &str =
 /// Stands before the names of an enumeration.
 pub const WORD: &str = "a word in quotes: ";
 
-/// What an empty list or table says: the title of a message and its advice, separated by a newline.
+/// Makes the message about an empty list or table: a title and advice, separated by a newline.
 pub fn nothing_in(what: &str) -> String {
     format!("an empty {what} says nothing\nleave it out, or write `false` to turn it off")
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Properties of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathInfo {
-    /// What the path leads to.
+    /// The kind of file at the path, if there is one.
     pub kind: Kind,
     /// The identity, equal for all paths to the same file or device.
     pub identity: Identity,
@@ -18,7 +18,7 @@ pub struct PathInfo {
     pub free: u64,
 }
 
-/// What a path leads to.
+/// The kind of file at a path, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Nothing, in an existing folder.

@@ -13,7 +13,7 @@ use super::device::{Device, How, OpenError};
 /// Bytes that a disk writes atomically.
 pub const SECTOR: usize = 512;
 
-/// What a read with `How::AtHand` finds.
+/// The data that a simulated read with `How::AtHand` finds in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtHand {
     /// All data is in memory.
