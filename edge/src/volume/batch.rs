@@ -33,7 +33,7 @@ impl Piece {
     }
 }
 
-/// What to do when a write has completed: the record, tombstone or caller that it concerns.
+/// The record, tombstone or caller to be handled after a write has completed.
 pub enum Told {
     /// A new record was in the write.
     Put {
@@ -78,7 +78,7 @@ pub struct Batch {
     pub place: u64,
     /// The parts to write, in order.
     pub pieces: Vec<Piece>,
-    /// What to do after the write.
+    /// The records, tombstones and callers to be handled after the write.
     pub told: Vec<Told>,
     /// Whether the device is synced after the write.
     pub sync: bool,
