@@ -298,7 +298,7 @@ fn a_reader_ahead_of_a_flight_without_room_gets_the_stored_bytes() {
         let mut behind = Some(object.reader(0));
         let (mut at, mut got, mut all) = (0, Vec::new(), Vec::new());
         while at < length {
-            // At each step one of the readers moves on, in the end to where the flight is.
+            // Both readers read on after each write. The first one leaves after three pages; the other one begins ahead of the flight.
             let next = (at + 40_000).min(length);
             let Poll::Ready(written) = now(landing.write(&content(at, next), 0)) else {
                 panic!("stalled at {at}");

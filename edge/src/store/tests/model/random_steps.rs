@@ -11,7 +11,7 @@ use crate::telemetry::CacheNumbers;
 #[derive(Clone, Debug)]
 enum Step {
     Arrange(Vec<Range<u64>>),
-    /// A flight's response arrives; it begins this many bytes before the claim, or after it if negative.
+    /// A flight's response arrives; it begins this many bytes after the start of the claim, or before it if negative.
     Accept(usize, i64),
     Write(usize, u64),
     Extend(usize),
