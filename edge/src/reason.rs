@@ -1,6 +1,6 @@
-//! Reasons: one enum for why a request was refused, failed, was sent on, or was not stored.
+//! Reasons: one enum for why a request was refused, failed or was forwarded, and why a response was not stored.
 //!
-//! Decisions are made by variants and the methods here. The text of a reason is only printed.
+//! Code decides by the variants and the methods here. The text of a reason is only printed.
 
 /// The party at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum Whose {
     Origin,
 }
 
-/// Kinds of reasons, by the place where they appear. `docs/reasons.md` has a section for each.
+/// Kinds of reasons, by the event that they explain. `docs/reasons.md` has a section for each kind.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -21,17 +21,17 @@ pub enum Kind {
     Fault,
     /// A request was refused before a handler saw it.
     Refused,
-    /// A response was cut: it had begun when the connection was closed.
+    /// A response was cut: its connection was closed after a part of the response was sent.
     Cut,
-    /// A request was answered past the cache, or by the cache itself.
+    /// A request was forwarded without the cache (passed), or the cache answered it without a stored response.
     Passed,
     /// A stale response was served.
     Stale,
     /// A response was not stored.
     NotStored,
-    /// The fill policy sent a request on alone, or replaced an object.
+    /// The fill policy forwarded a request separately, or replaced an object.
     Forwarded,
-    /// A response did not fit the object it was fetched for.
+    /// A response to a fetch did not match the object for which it was fetched.
     Fenced,
     /// A fetch was started.
     Fetched,
@@ -54,38 +54,38 @@ macro_rules! reasons {
         pub enum Reason { $($($(#[doc = $doc])+ $name),*),* }
 
         impl Reason {
-            /// Every reason, in order.
+            /// Every reason, in the order of their declaration.
             #[cfg(test)]
             pub const ALL: &'static [Reason] = &[$($(Reason::$name),*),*];
 
-            /// The token printed in Cache-Status, logs, JSON and response bodies.
+            /// Returns the token that is printed in Cache-Status, logs, JSON and response bodies.
             pub const fn text(self) -> &'static str {
                 match self { $($(Reason::$name => $text),*),* }
             }
 
-            /// The kind of the reason.
+            /// Returns the kind of the reason.
             #[cfg(test)]
             pub const fn kind(self) -> Kind {
                 match self { $($(Reason::$name => Kind::$kind),*),* }
             }
 
-            /// The status of the response that Sluice makes for this reason (RFC 9110 15.5, 15.6);
-            /// `None` for reasons that end no request.
+            /// Returns the status of the response that Sluice sends for this reason (RFC 9110 15.5, 15.6); `None` for reasons that end no
+            /// request.
             pub const fn status(self) -> Option<u16> {
                 match self { $($(Reason::$name => reasons!(@status $($status)?)),*),* }
             }
 
-            /// The party at fault. For faults and refused requests.
+            /// Returns the party at fault; for faults and refused requests.
             pub const fn whose(self) -> Whose {
                 match self { $($(Reason::$name => reasons!(@whose $($($whose)?)?)),*),* }
             }
 
-            /// Whether the origin can't have acted on any of the request, so that it may be sent again.
+            /// Whether the origin can't have processed any part of the request, so that the request may be sent again.
             pub const fn retryable(self) -> bool {
                 match self { $($(Reason::$name => reasons!(@retryable $($($retryable)?)?)),*),* }
             }
 
-            /// The variant's documentation.
+            /// Returns the documentation of the variant.
             #[cfg(test)]
             fn meaning(self) -> &'static str {
                 match self { $($(Reason::$name => concat!($($doc),+)),*),* }
@@ -360,20 +360,20 @@ reasons! {
 }
 
 impl Reason {
-    /// Whether a response that is not stored for this reason makes later requests for its key pass
-    /// for `hit_for_pass`. A full store may have room in the next moment, and a range beyond the end
-    /// of one version may lie inside the next.
+    /// Whether later requests for the key pass, for the time `hit_for_pass`, after a response was not stored for this reason. Excepted are
+    /// two reasons that may not hold for the next request: a full store may have room soon, and a range beyond the end of one version may
+    /// lie inside the next version.
     pub const fn remembered(self) -> bool {
         !matches!(self, Reason::NoRoom | Reason::NotSatisfiable)
     }
 
-    /// Whether a part that is not stored for this reason may still complete a stored object of the
-    /// same version: the response is not for one client alone, only not fresh for long.
+    /// Whether a partial response that is not stored for this reason may still complete a stored object of the same version. This is so if
+    /// the response was not stored only because it is not fresh for long, and not because it is for one client alone.
     pub const fn same_version_usable(self) -> bool {
         matches!(self, Reason::Expired | Reason::NoCache | Reason::NoLifetime)
     }
 
-    /// Whether the reason holds only for requests with credentials.
+    /// Whether the reason applies only to requests with credentials.
     pub const fn credentials_only(self) -> bool {
         matches!(self, Reason::Authorization)
     }
@@ -452,7 +452,7 @@ mod tests {
         out
     }
 
-    /// The title of a kind's section, and the places where its reasons appear.
+    /// Returns the title of a kind's section in `docs/reasons.md`, and the places where its reasons appear.
     fn section(kind: Kind) -> (&'static str, &'static str) {
         match kind {
             Kind::Fault => (
