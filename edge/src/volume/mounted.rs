@@ -130,7 +130,7 @@ impl Position {
         }
     }
 
-    /// Returns the lap in which a segment was last written when the log is at this position.
+    /// Returns the lap (pass over the volume) in which a segment was last written when the log is at this position.
     pub fn lap_of(self, segment: u32) -> u64 {
         match segment <= self.segment {
             true => self.lap,
