@@ -96,11 +96,7 @@ const RENAMED: &[Renamed] = &[
     renamed("request_identity", "ask_plain", "`request_identity`"),
 ];
 
-<<<<<<< HEAD
-/// Translates an error of the TOML parser into a problem with a title and advice.
-=======
 /// Turns an error of the TOML parser into a problem with Sluice's own message.
->>>>>>> main
 pub fn from_parser(error: &toml::de::Error) -> Problem {
     let (title, advice) = match error.message().split_once('\n') {
         Some((title, advice)) => (title, Some(advice.to_owned())),

@@ -33,11 +33,7 @@ fn plan(text: &str) -> Plan {
     }
 }
 
-<<<<<<< HEAD
-/// The errors in a configuration, or the warnings about it if there are no errors.
-=======
 /// Returns the rendered errors of a text, or its warnings if it has no errors.
->>>>>>> main
 fn said(text: &str) -> String {
     match parse("sluice.toml", text) {
         Ok(loaded) => loaded.warnings.render(false),

@@ -1,9 +1,5 @@
-<<<<<<< HEAD
-//! The content of the configuration file: every section as it is written, each value with its position.
-=======
 //! The sections of the configuration file as they were written. Each value has its position in the
 //! file.
->>>>>>> main
 //!
 //! Every key is optional here; `planner` adds defaults and checks bounds. `docs/configuration.md`
 //! describes each key, and a test compares that page with these types.

@@ -1,9 +1,5 @@
-<<<<<<< HEAD
-//! Tests of the gates of routes: the plan, its description and the errors.
-=======
 //! Tests of access rules, rate limits and signed URLs: their plan, their description, and the
 //! errors in them.
->>>>>>> main
 
 use std::net::IpAddr;
 

@@ -51,11 +51,7 @@ fn name(path: &str) -> Identity {
     Identity::Name(PathBuf::from(path))
 }
 
-<<<<<<< HEAD
-/// The errors in a configuration on the simulated machine, or its warnings if it has no errors.
-=======
 /// Returns the rendered errors of a text on this machine, or its warnings if it has no errors.
->>>>>>> main
 fn said(text: &str) -> String {
     match examine("sluice.toml", text, &machine, &|_| None) {
         Ok(loaded) => loaded.warnings.render(false),
