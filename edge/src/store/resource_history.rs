@@ -1,6 +1,6 @@
-//! The resource history: facts about a resource, learned from earlier responses to its key.
+//! The resource history: what earlier responses showed about a key.
 
-/// Facts about a resource, learned from earlier responses to its key. Times are milliseconds since the Unix epoch.
+/// Observations from earlier responses to a key. Times are milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceHistory {
     /// End of the time during which requests to the origin have no Range, because the origin answered ranges wrongly.

@@ -402,7 +402,7 @@ mod tests {
             assert!(content.chunks(SECTOR).all(|s| s.iter().all(|b| *b == s[0])));
             seen.insert(sectors);
         }
-        // The first sector was written twice and has 3 possible contents, the two others were written once and have 2 each.
+        // Since the sync, one sector was written twice and has 3 possible contents; two sectors were written once and have 2 each.
         assert_eq!(seen.len(), 3 * 2 * 2);
     }
 
