@@ -16,7 +16,7 @@ use crate::balance::Outcome;
 use crate::handler::Fault;
 use crate::reason::Reason;
 
-/// What the pool grants for one exchange.
+/// A grant of the pool for one exchange.
 pub(super) enum Grant {
     /// Room on a connection that was used before.
     Lease(Lease),
