@@ -9,7 +9,7 @@ use sluice_lab::client::{self, Reply};
 
 use crate::config;
 
-/// How a command finds the running Sluice.
+/// Options that say how a command finds the running Sluice.
 #[derive(Debug, Args)]
 pub struct AdminArgs {
     /// Admin address of the running Sluice [default: 127.0.0.1:9901]
@@ -37,12 +37,12 @@ impl AdminArgs {
         }
     }
 
-    /// Sends a request to the admin address and returns the reply, whatever its status.
+    /// Sends a request to the admin address and returns the reply with any status.
     pub(super) fn request(&self, method: &str, target: &str) -> anyhow::Result<Reply> {
         self.send(method, target, b"")
     }
 
-    /// Sends a request with a body to the admin address and returns the reply, whatever its status.
+    /// Sends a request with a body to the admin address and returns the reply with any status.
     pub(super) fn send(&self, method: &str, target: &str, body: &[u8]) -> anyhow::Result<Reply> {
         let address = self.address()?;
         let host = address.to_string();

@@ -23,7 +23,7 @@ use crate::config::Report;
 use admin::AdminArgs;
 use output::in_colour;
 
-/// Exit statuses of all commands; clap ends with 2.
+/// Help text about the exit statuses of all commands. clap itself ends with 2.
 const EXIT_STATUS: &str = "Exit status:
   0  Success
   1  Error
@@ -82,7 +82,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// The exit status for an error: 3 if `sluice inspect` found nothing, else 1.
+/// Returns the exit status for an error: 3 if `sluice inspect` found nothing, else 1.
 fn exit_code(error: &anyhow::Error) -> ExitCode {
     match error.is::<inspect::Nothing>() {
         true => ExitCode::from(3),
@@ -96,6 +96,7 @@ fn print_error(error: &anyhow::Error) {
         Some(report) => report.render(in_colour()),
         None => format!("error: {error:#}\n"),
     };
-    // If standard error is closed, the message can't be delivered, and the exit status is the only sign of the error.
+    // Writing fails if standard error is closed. The exit status is then the only sign of the
+    // error.
     let _ = io::stderr().write_all(text.as_bytes());
 }

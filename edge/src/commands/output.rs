@@ -19,21 +19,24 @@ pub(super) fn in_colour() -> bool {
     colours(io::stderr().is_terminal())
 }
 
-/// Whether output is coloured: it goes to a terminal, and neither NO_COLOR (no-color.org) nor `TERM=dumb` is set.
+/// Whether output is coloured: `terminal` says that it goes to a terminal, and neither NO_COLOR
+/// (no-color.org) nor `TERM=dumb` is set.
 pub(super) fn colours(terminal: bool) -> bool {
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     terminal && !set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Writes to standard output. In contrast to `print!`, a closed pipe is an error, not a panic.
+/// Writes to standard output. Unlike `print!`, returns an error if the pipe is closed, instead of
+/// panicking.
 pub(super) fn say(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
-/// Escapes text that a server or a client chose, so that it can't control a terminal: everything except letters,
-/// digits and printable ASCII is escaped, including control characters and bidirectional overrides.
+/// Escapes text that a server or a client chose, so that the text can't control a terminal.
+/// Everything except letters, digits and printable ASCII is escaped, including control characters
+/// and bidirectional overrides.
 pub(super) fn harmless(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -45,15 +48,15 @@ pub(super) fn harmless(text: &str) -> String {
     out
 }
 
-/// Formats JSON as lines of printable ASCII, so that it can't control a terminal.
+/// Formats JSON as lines of printable ASCII, so that the text can't control a terminal.
 pub(super) fn json(value: &Value) -> String {
     let mut out = String::new();
     for c in format!("{value:#}\n").chars() {
         let mut units = [0; 2];
         match c {
             '\n' | ' '..='~' => out.push(c),
-            // In JSON, other characters occur only within strings (RFC 8259 section 7). Writing to a String never
-            // fails.
+            // Other characters occur in JSON only within strings (RFC 8259 section 7), where they
+            // may be escaped. Writing to a String can't fail.
             c => {
                 for unit in c.encode_utf16(&mut units) {
                     let _ = write!(out, "\\u{unit:04x}");
@@ -76,7 +79,7 @@ pub(super) fn percent_encoded(text: &str) -> String {
     out
 }
 
-/// A number with a noun in the singular or plural, as in "2 workers".
+/// Writes a number with its noun in the singular or plural, as in "2 workers".
 pub(super) fn count(n: u64, thing: &str) -> String {
     match n {
         1 => format!("1 {thing}"),
@@ -88,12 +91,12 @@ pub(super) fn count(n: u64, thing: &str) -> String {
 pub(super) fn warn(warnings: &Report) {
     if !warnings.problems.is_empty() {
         let text = warnings.render(in_colour());
-        // If the warnings can't be printed, the command continues.
+        // Writing fails if standard error is closed. The command continues without the warnings.
         let _ = io::stderr().write_all(text.as_bytes());
     }
 }
 
-/// Installs the logger for messages: level and target come from the configuration.
+/// Installs the logger for messages, with level and target from the configuration.
 pub(super) fn log_messages(options: &LogOptions) -> anyhow::Result<()> {
     let to_stderr = options.messages == MessageTarget::Stderr;
     let colours = to_stderr && in_colour();

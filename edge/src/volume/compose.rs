@@ -56,7 +56,7 @@ pub enum Origin {
 
 /// The open segment: the one to which records are appended.
 pub struct Open {
-    /// Number and lap of the segment.
+    /// Number of the segment, and number of the pass over the volume in which it is written (its lap).
     pub position: Position,
     /// Offset of the next record in the segment, in bytes.
     at: u64,
