@@ -16,7 +16,7 @@ use crate::balance::Outcome;
 use crate::handler::Fault;
 use crate::reason::Reason;
 
-/// A grant of the pool for one exchange.
+/// The permission of the pool for one exchange with a server.
 pub(super) enum Grant {
     /// Room on a connection that was used before.
     Lease(Lease),
