@@ -224,13 +224,11 @@ impl Demand {
             whole_max: context.store.object_max(),
         };
         match context.fill.plan(&situation) {
-            // Until the first flight has a head, it is unknown whether another response may add
-            // bytes to the object.
+            // Without a head, it is unknown whether another response may add bytes.
             Plan::Fetch { .. } if joinable == Joinable::Unknown && !flights.is_empty() => {
                 Plan::Wait(None)
             }
-            // The object is so fragmented that a claim would be larger than the wanted range, and
-            // the client has no budget left.
+            // In a fragmented object, a claim would exceed the wanted range.
             Plan::Fetch { .. } if spare == 0 && seen.is_shattered() && !self.begun => {
                 Plan::Forward(Reason::Budget)
             }

@@ -364,7 +364,7 @@ mod tests {
         bring(&store, 1, versioned(300_000, 0), 0..300_000);
         flush(&volumes);
         forget_memory(&store, 1);
-        let object = recalled(&store, 1).expect("it is kept");
+        let object = recalled(&store, 1).expect("the object is on a volume");
         let rider = object.reader(290_000);
         for why in [Missing::Busy, Missing::Slow, Missing::Failed] {
             only_read(&store, &object, 0).miss(why, 0);
