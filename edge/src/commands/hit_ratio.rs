@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Serialize;
 use sluice_lab::bench::plain;
 
-use super::say;
+use super::output::say;
 use crate::evict::Kind;
 use crate::evict::replay::Places;
 use crate::volume::reclaim_budget::Ring;

@@ -16,7 +16,7 @@ use crate::balance::Outcome;
 use crate::handler::Fault;
 use crate::reason::Reason;
 
-/// What the pool grants for one exchange.
+/// The permission of the pool for one exchange with a server.
 pub(super) enum Grant {
     /// Room on a connection that is already open.
     Lease(Lease),
