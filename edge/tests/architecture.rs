@@ -27,7 +27,7 @@ const TOO_LONG: &[(&str, usize)] = &[];
 const CIRCLES: &[(&str, &[usize])] = &[
     ("balance", &[3]),
     ("cache", &[10, 2]),
-    ("commands", &[13]),
+    ("commands", &[2]),
     ("compress", &[5]),
     ("downstream", &[2]),
     ("evict", &[3]),

@@ -196,9 +196,7 @@ impl Demand {
             .iter()
             .map(|claim| flight_of(claim, now_us))
             .collect();
-        let brought = seen.in_memory.within(self.asking.whole_want.clone());
-        let brought = brought.map(|range| range.end - range.start).sum();
-        self.asking.pace.observe(now_us, brought, flights.len());
+        self.observe_pace(seen, flights.len(), now_us);
         let context = &self.leader.context;
         let spare = self
             .leader
@@ -241,6 +239,13 @@ impl Demand {
             }
             plan => plan,
         }
+    }
+
+    /// Records for the pace how many of the wanted bytes have arrived.
+    fn observe_pace(&mut self, seen: &Seen<'_>, flights: usize, now_us: u64) {
+        let arrived = seen.in_memory.within(self.asking.whole_want.clone());
+        let arrived = arrived.map(|range| range.end - range.start).sum();
+        self.asking.pace.observe(now_us, arrived, flights);
     }
 
     /// Limits this request's flights and bytes ahead by memory: all readers share the memory of the

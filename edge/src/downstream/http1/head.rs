@@ -52,7 +52,7 @@ type Lines<'b> = [MaybeUninit<Header<'b>>; LINES_MAX];
 
 /// Parses a head at the start of `input`. Returns `None` if it is not complete yet.
 pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Parsed>, Refusal> {
-    // One empty line before a request line is tolerated (RFC 9112 2.2).
+    // One empty line before a request line is skipped (RFC 9112 2.2).
     let skipped = match input {
         [b'\r', b'\n', ..] => 2,
         [b'\r'] => return Ok(None),

@@ -20,8 +20,7 @@ use crate::store::table_key::TableKey;
 use crate::sys::buffer::Buffer;
 use crate::volume::{Id, Missing};
 
-/// Number of pages read at once, so that they are still in the CPU's cache when they are verified
-/// and sent.
+/// Number of pages read at once: few enough that they are still in the CPU's cache when they are verified and sent.
 const AT_ONCE: u64 = 4;
 /// Number of blocks looked up in one critical section, which holds the object's lock for some microseconds.
 const LOOKED_UP: u64 = 64;
