@@ -9,7 +9,7 @@ use clap::Args;
 use sluice_lab::client::{Client, Reply};
 use sluice_lab::origin::{Origin, OriginOptions, Resource};
 
-use super::{announce, count, log_messages, say};
+use super::output::{announce, count, log_messages, say};
 use crate::config::{self, Level, LogOptions, show_size};
 use crate::telemetry::messages::MessageTarget;
 use crate::wiring::{self, Running};

@@ -15,7 +15,7 @@ pub struct Changes {
     pub needs_restart: Vec<String>,
 }
 
-/// Compares the running plan with a new one.
+/// Returns the differences between the running plan and a new one.
 pub fn changes(old: &Plan, new: &Plan) -> Changes {
     let mut applied = Vec::new();
     let mut note = |differs: bool, what: &str| {

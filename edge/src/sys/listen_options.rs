@@ -23,7 +23,8 @@ pub struct ListenOptions {
     pub receive_buffer: Option<u32>,
     /// Size of a connection's send buffer in bytes (SO_SNDBUF); `None`: chosen by the kernel.
     pub send_buffer: Option<u32>,
-    /// Time without a packet after which the kernel probes the other end (SO_KEEPALIVE). Four probes follow within the same time.
+    /// Time without a packet after which the kernel probes the other end (SO_KEEPALIVE). The kernel closes the connection if four probes,
+    /// spread over as much time again, are not answered.
     pub keepalive: Option<Duration>,
 }
 

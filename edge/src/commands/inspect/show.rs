@@ -96,7 +96,8 @@ fn describe(page: &mut Page<'_>, object: &ObjectState) {
     if object.status != 0 {
         describe_head(page, object);
     }
-    // For a refused or failed object without a head, nothing else is known.
+    // Only the state of a refused or failed object without a head is known, so its bytes are not
+    // described.
     if object.status != 0 || object.state == "awaiting" {
         describe_bytes(page, object);
     }

@@ -14,7 +14,7 @@ use crate::http::hop;
 use crate::http::pattern::Pattern;
 use crate::http::vary::is_language_tag;
 
-/// Most entries in one list.
+/// Most entries in one list of names.
 pub const ENTRIES_MAX: usize = 64;
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 128;

@@ -49,7 +49,7 @@ fn a_list_is_short_for_a_table_and_the_route_wins() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_are_explained() {
     for (key, title) in [
         ("compress = \"off\"", "written `false` now"),
         ("compress = []", "an empty list has no effect"),
@@ -93,7 +93,7 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
-fn it_is_described() {
+fn compression_is_described() {
     let plan = plan(&sites("", "compress = [\"gzip\", \"zstd\"]", ""));
     let text = describe(&plan);
     let line = "    compressed with gzip 6, zstd 11: from 1 KiB to 8 MiB, in 64 MiB of memory\n";

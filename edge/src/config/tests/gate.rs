@@ -98,7 +98,7 @@ fn gates_are_described() {
 }
 
 #[test]
-fn what_is_wrong_with_gates_is_shown() {
+fn errors_in_gates_are_shown() {
     let signed = |more: &str| text("", &format!("[site.route.signed_urls]\n{more}"));
     let limit = |more: &str| text("", &format!("[site.route.limit]\n{more}"));
     let many = format!("keys = [{}]", "\"0123456789abcdef\", ".repeat(9));

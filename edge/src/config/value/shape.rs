@@ -1,7 +1,8 @@
 //! Names of expected types in error messages, each with advice on how to write a value of that
 //! type.
 
-/// Each name, as it occurs in serde's messages, and the advice.
+/// The name of each type, as it occurs in serde's messages, and the advice on how to write a value
+/// of the type.
 const SHAPES: [(&str, &str); 19] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),

@@ -5,7 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// How to read: whether to wait for the disk and to use the page cache.
+/// Way of reading: through the page cache or past it, with or without waiting for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// Read through the page cache, and wait for the disk.
