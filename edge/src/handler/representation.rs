@@ -38,11 +38,12 @@ impl Representation<'_> {
     /// The response, still without a body.
     #[inline]
     pub fn begin(&self, status: Status) -> Response {
-        let mut response = Response::new(status);
-        response.stored = self.fields.clone();
-        response.cache = self.cache;
-        response.age_s = self.age_s;
-        response
+        Response {
+            stored: self.fields.clone(),
+            cache: self.cache,
+            age_s: self.age_s,
+            ..Response::new(status)
+        }
     }
 
     /// The response if it has no content; `None` if it has some.

@@ -104,6 +104,22 @@ impl Content {
     /// The next part. After the end or a fault it must not be polled again.
     #[inline]
     pub fn poll(&mut self, cx: &mut Context<'_>, counters: &Counters) -> Poll<Result<Part, Fault>> {
+        match &mut self.body {
+            Body::Stream(_) => self.poll_stream(cx, counters),
+            Body::Bytes(bytes) if !bytes.is_empty() => {
+                let bytes = std::mem::take(bytes);
+                self.body = Body::Empty;
+                Poll::Ready(self.give(bytes.len() as u64, Part::Data(bytes)))
+            }
+            Body::Bytes(_) | Body::Empty => Poll::Ready(self.end()),
+        }
+    }
+
+    fn poll_stream(
+        &mut self,
+        cx: &mut Context<'_>,
+        counters: &Counters,
+    ) -> Poll<Result<Part, Fault>> {
         loop {
             if let Some(reader) = &mut self.reader {
                 let bytes = ready!(reader.poll(cx))?;
@@ -112,11 +128,8 @@ impl Content {
                 }
                 return Poll::Ready(self.give(bytes.len() as u64, Part::Data(bytes)));
             }
-            let polled = match &mut self.body {
-                Body::Stream(_) => guarded(counters, || self.body.poll_frame(cx))
-                    .unwrap_or_else(|fault| Poll::Ready(Some(Err(fault)))),
-                at_hand => at_hand.poll_frame(cx),
-            };
+            let polled = guarded(counters, || self.body.poll_frame(cx))
+                .unwrap_or_else(|fault| Poll::Ready(Some(Err(fault))));
             let frame = match polled {
                 // All declared bytes are there: the body's end need not be awaited.
                 Poll::Pending if self.left == Some(0) => None,

@@ -10,7 +10,7 @@ use httparse::{Header, Status};
 
 use crate::downstream::Refusal;
 use crate::downstream::exchange::RefusedRequest;
-use crate::handler::Head;
+use crate::handler::{Head, HeadParts};
 use crate::http::hop::reads_as;
 use crate::http::{Fields, Method, Scheme, Version, target};
 use crate::reason::Reason;
@@ -183,7 +183,8 @@ fn skip_whitespace(text: &[u8]) -> &[u8] {
 
 /// Reads the meaning of the lines.
 fn interpret(request: &httparse::Request<'_, '_>, scheme: Scheme) -> Result<Parsed, Refusal> {
-    let mut head = Head::new();
+    let mut pooled = Head::new();
+    let head: &mut HeadParts = &mut pooled;
     let mut framing_headers = FramingHeaders::default();
     for line in request.headers.iter() {
         framing_headers.add(line.name.as_bytes(), line.value);
@@ -204,7 +205,7 @@ fn interpret(request: &httparse::Request<'_, '_>, scheme: Scheme) -> Result<Pars
     let expects_continue =
         framing_headers.expects_continue(head.version)? && framing != Framing::None;
     locate(
-        &mut head,
+        head,
         request.path.unwrap_or_default(),
         &framing_headers,
         scheme,
@@ -220,7 +221,7 @@ fn interpret(request: &httparse::Request<'_, '_>, scheme: Scheme) -> Result<Pars
             && (head.version == Version::Http11 || framing_headers.keep_alive),
         expects_continue,
         takes_trailers: framing_headers.takes_trailers,
-        head,
+        head: pooled,
     })
 }
 
@@ -253,7 +254,7 @@ fn check_host(host: &[u8], out: &mut String) -> Result<(), Refusal> {
 
 /// Target and authority in their canonical form (RFC 9112 3.2, 3.3).
 fn locate(
-    head: &mut Head,
+    head: &mut HeadParts,
     path: &str,
     framing_headers: &FramingHeaders<'_>,
     scheme: Scheme,
