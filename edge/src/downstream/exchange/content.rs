@@ -54,6 +54,18 @@ pub enum Part {
     End(Option<Fields>),
 }
 
+impl Part {
+    /// Bytes of content in the part.
+    #[inline]
+    fn length(&self) -> u64 {
+        match self {
+            Part::Data(bytes) => bytes.len() as u64,
+            Part::File(part) => part.range.end - part.range.start,
+            Part::End(_) => 0,
+        }
+    }
+}
+
 /// The content of one response.
 pub struct Content {
     body: Body,
@@ -109,12 +121,14 @@ impl Content {
             Body::Bytes(bytes) if !bytes.is_empty() => {
                 let bytes = std::mem::take(bytes);
                 self.body = Body::Empty;
-                Poll::Ready(self.give(bytes.len() as u64, Part::Data(bytes)))
+                self.count(bytes.len() as u64)?;
+                Poll::Ready(Ok(Part::Data(bytes)))
             }
             Body::Bytes(_) | Body::Empty => Poll::Ready(self.end()),
         }
     }
 
+    #[inline]
     fn poll_stream(
         &mut self,
         cx: &mut Context<'_>,
@@ -126,64 +140,66 @@ impl Content {
                 if reader.is_done() {
                     self.reader = None;
                 }
-                return Poll::Ready(self.give(bytes.len() as u64, Part::Data(bytes)));
+                self.count(bytes.len() as u64)?;
+                return Poll::Ready(Ok(Part::Data(bytes)));
             }
             let polled = guarded(counters, || self.body.poll_frame(cx))
                 .unwrap_or_else(|fault| Poll::Ready(Some(Err(fault))));
-            let frame = match polled {
+            let part = match polled {
                 // All declared bytes are there: the body's end need not be awaited.
-                Poll::Pending if self.left == Some(0) => None,
+                Poll::Pending if self.left == Some(0) => return Poll::Ready(self.end()),
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(frame) => frame,
-            };
-            let length = match &frame {
-                Some(Ok(frame)) => frame.length(),
-                _ => 0,
-            };
-            return Poll::Ready(match frame {
-                Some(Ok(Frame::Trailers(fields))) => {
+                Poll::Ready(None) => return Poll::Ready(self.end()),
+                Poll::Ready(Some(Err(fault))) => return Poll::Ready(Err(self.cut(fault))),
+                Poll::Ready(Some(Ok(Frame::Trailers(fields)))) => {
                     self.trailers = Some(fields);
                     continue;
                 }
-                Some(Ok(_)) if length == 0 => continue,
-                Some(Ok(Frame::Data(bytes))) => self.give(length, Part::Data(bytes)),
-                Some(Ok(Frame::File(part))) if self.sends_files => {
-                    self.give(length, Part::File(part))
-                }
-                Some(Ok(Frame::File(part))) => {
-                    self.reader = Some(Box::new(FileReader::new(part)));
+                Poll::Ready(Some(Ok(Frame::File(range))))
+                    if !self.sends_files && !range.range.is_empty() =>
+                {
+                    self.reader = Some(Box::new(FileReader::new(range)));
                     continue;
                 }
-                Some(Err(fault)) => self.cut(fault),
-                None => self.end(),
-            });
+                Poll::Ready(Some(Ok(Frame::Data(bytes)))) => Part::Data(bytes),
+                Poll::Ready(Some(Ok(Frame::File(range)))) => Part::File(range),
+            };
+            let length = part.length();
+            if length == 0 {
+                continue;
+            }
+            self.count(length)?;
+            return Poll::Ready(Ok(part));
         }
     }
 
+    /// Counts bytes that are about to be given.
     #[inline]
-    fn give(&mut self, length: u64, part: Part) -> Result<Part, Fault> {
+    fn count(&mut self, length: u64) -> Result<(), Fault> {
         if let Some(left) = &mut self.left {
             match left.checked_sub(length) {
                 Some(rest) => *left = rest,
                 // More than was declared must not be sent: a client would take it for the next response.
-                None => return self.cut(Reason::BadBody.into()),
+                None => return Err(self.cut(Reason::BadBody.into())),
             }
         }
         self.given += length;
-        Ok(part)
+        Ok(())
     }
 
+    #[inline]
     fn end(&mut self) -> Result<Part, Fault> {
         if let Some(1..) = self.left {
-            return self.cut(Reason::BodyCut.into());
+            return Err(self.cut(Reason::BodyCut.into()));
         }
         self.body = Body::Empty;
         Ok(Part::End(self.trailers.take()))
     }
 
-    fn cut(&mut self, fault: Fault) -> Result<Part, Fault> {
+    #[cold]
+    fn cut(&mut self, fault: Fault) -> Fault {
         self.body = Body::Empty;
-        Err(fault)
+        fault
     }
 
     /// Gives the last bytes of a part of a file back to the body, since the client does not take them now: when it
