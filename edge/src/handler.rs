@@ -1,8 +1,8 @@
-//! The interface between protocols and everything that answers requests: `Handler`, with `Request`, `Response`, `Body`
-//! and `Fault`.
+//! The interface between protocols and everything that responds to requests: `Handler`, with `Request`, `Response`,
+//! `Body` and `Fault`.
 //!
-//! All of it stays on the worker that serves the connection (nothing is `Send`). A handler that can answer at once does
-//! (`Answer::Ready`), so a memory hit never awaits.
+//! All of these stay on the worker that serves the connection (nothing is `Send`). A handler that can respond at once
+//! returns `Answer::Ready`, so a memory hit never awaits.
 
 mod encodings;
 mod fault;
@@ -31,25 +31,25 @@ pub use encodings::{Choice, Encoded, Encodings, Get, Identity};
 pub use fault::Fault;
 pub use head::{Head, HeadParts};
 
-/// Anything that answers a request: a cache, an upstream, files, the admin pages.
+/// Anything that responds to a request: a cache, an upstream, files, the admin pages.
 pub trait Handler {
-    /// Answers a request. Only downstream turns a `Fault` into a status.
+    /// Responds to a request. Only downstream turns a `Fault` into a status.
     fn handle(&self, request: Request) -> Answer;
 }
 
-/// A handler's answer.
+/// A handler's response, or the promise of one.
 pub enum Answer {
-    /// The response, now.
+    /// The response is complete now.
     Ready(Result<Response, Fault>),
-    /// The response will follow.
+    /// The response follows later.
     Later(Pending),
 }
 
-/// A response that follows later. Dropping it abandons the request.
+/// A response that follows later. Dropping this abandons the request.
 pub struct Pending {
-    /// Resolves to the final response, whose body is then polled.
+    /// Resolves to the final response. Its body is polled after that.
     pub response: LocalFuture<Result<Response, Fault>>,
-    /// 1xx heads that may be sent before it.
+    /// 1xx heads that may be sent before the response.
     pub interim: Option<Interim>,
 }
 
@@ -57,7 +57,7 @@ pub struct Pending {
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 impl Answer {
-    /// A response that follows later, without 1xx heads before it.
+    /// Returns an answer whose response follows later, without 1xx heads.
     pub fn later(future: impl Future<Output = Result<Response, Fault>> + 'static) -> Answer {
         Answer::Later(Pending {
             response: Box::pin(future),
@@ -65,7 +65,7 @@ impl Answer {
         })
     }
 
-    /// The same answer, with `change` applied to its result when that is known.
+    /// Applies `change` to the result of the answer, once the result is known.
     pub fn map(
         self,
         change: impl FnOnce(Result<Response, Fault>) -> Result<Response, Fault> + 'static,
@@ -88,67 +88,67 @@ impl Answer {
     }
 }
 
-/// A request whose head has been read and checked. Its body is read as it is polled.
+/// A request whose head has been read and checked. Its body is read from the client when it is polled.
 pub struct Request {
-    /// The head.
+    /// The request's head.
     pub head: Head,
-    /// The content (RFC 9110 6.4), unframed.
+    /// The content (RFC 9110 6.4), without framing.
     pub body: Body,
-    /// The connection's ends, and the client.
+    /// The two ends of the connection, and the client.
     pub peer: Peer,
-    /// The queue for 1xx heads, if `interim()` has created it.
+    /// The queue of 1xx heads, if `interim()` has created it.
     pub interim: Option<Interim>,
 }
 
 impl Request {
-    /// The queue for 1xx heads, created by the first call. A handler that calls this puts the same queue into its
-    /// `Pending`.
+    /// Returns the queue of 1xx heads, which the first call creates. A handler that calls this must put the same queue
+    /// into its `Pending`.
     pub fn interim(&mut self) -> Interim {
         self.interim.get_or_insert_with(Interim::default).clone()
     }
 }
 
-/// The connection's two ends and its scheme.
+/// The two ends of the client's connection, the client, and the scheme.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// The other end of the connection.
+    /// Address of the other end of the connection.
     pub address: Address,
-    /// The client: the other end, or the address that a trusted proxy reports.
+    /// Address of the client: the other end of the connection, or the address that a trusted proxy reports.
     pub client: IpAddr,
-    /// The server's address.
+    /// Address of the server's end of the connection.
     pub local: Address,
-    /// `https` under TLS.
+    /// `https` if the client uses TLS, else `http`.
     pub scheme: Scheme,
 }
 
 /// A response: a complete head, and a body to be polled.
 pub struct Response {
-    /// The final status.
+    /// Final status.
     pub status: Status,
-    /// Stored field lines, sent first; shared by all responses made of the same stored head.
+    /// Stored header lines, which are sent first. All responses made of the same stored head share them.
     pub stored: FieldBlock,
-    /// Further field lines. Never Content-Length, Transfer-Encoding, Connection or Keep-Alive, which downstream adds.
+    /// Further header lines. Never Content-Length, Transfer-Encoding, Connection or Keep-Alive, which downstream adds.
     pub fields: Fields,
     /// Age in seconds, for responses from the cache (RFC 9111 5.1).
     pub age_s: Option<u32>,
-    /// How the cache handled the request: for Cache-Status, the log and the counters.
+    /// The cache's handling of the request, for Cache-Status, the log and the counters.
     pub cache: Option<CacheStatus>,
-    /// The Content-Length to declare if `body` does not know it, as for HEAD and 304.
+    /// The Content-Length to send if `body` does not know it, as for HEAD and 304.
     pub length: Option<u64>,
-    /// The content, unframed.
+    /// The content, without framing.
     pub body: Body,
-    /// Whether the content ends with the origin's connection, so that a truncation can't be detected.
+    /// Whether the content ends when the origin closes its connection, so that truncation cannot be detected.
     pub until_close: bool,
-    /// With status 101: the other end of the tunnel (RFC 9110 7.8).
+    /// With status 101: the stream to which the client's connection is tunnelled (RFC 9110 7.8).
     pub upgrade: Option<Box<dyn Duplex>>,
-    /// Server, status and times of the fetch from the origin, if this request caused one.
+    /// Server, status and times of the fetch from the origin, if one was made for this request.
     pub upstream: Option<Rc<UpstreamTimings>>,
-    /// The cause of an error response, for the log.
+    /// Reason of an error response, for the log.
     pub fault: Option<Reason>,
 }
 
 impl Response {
-    /// A response with a status and nothing else.
+    /// Returns a response with a status, no headers and no content.
     #[inline]
     pub fn new(status: Status) -> Response {
         Response {
@@ -166,7 +166,7 @@ impl Response {
         }
     }
 
-    /// A short plain-text response.
+    /// Returns a short plain-text response.
     pub fn text(status: Status, text: impl Into<Bytes>) -> Response {
         let mut response = Response::new(status);
         response
@@ -176,23 +176,23 @@ impl Response {
         response
     }
 
-    /// The length to declare: `length` if set, else the body's.
+    /// Returns the Content-Length to send: `length` if set, else the body's length.
     pub fn content_length(&self) -> Option<u64> {
         self.length.or_else(|| self.body.length())
     }
 }
 
-/// A byte stream both ways, such as an upgraded connection.
+/// A byte stream in both directions, such as an upgraded connection.
 pub trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
-/// Server, status and times of one request to an origin. `upstream` fills them in as the request proceeds; the
-/// access log reads them.
+/// Server, status and times of one request to an origin. `upstream` fills them in as the request proceeds; the access
+/// log reads them.
 #[derive(Debug, Default)]
 pub struct UpstreamTimings {
-    /// The chosen server.
+    /// Address of the chosen server.
     pub server: Cell<Option<SocketAddr>>,
-    /// Microseconds to connect; 0 on a reused connection.
+    /// Microseconds that connecting took. 0 on a reused connection.
     pub connect_us: Cell<u64>,
     /// Microseconds from sending the request to the complete head.
     pub header_us: Cell<Option<u64>>,
@@ -204,7 +204,7 @@ pub struct UpstreamTimings {
     pub body_bytes: Cell<u64>,
 }
 
-/// Content: nothing, bytes in memory, or a stream.
+/// The content of a request or response: nothing, bytes in memory, or a stream.
 #[derive(Default)]
 pub enum Body {
     /// No content.
@@ -212,19 +212,19 @@ pub enum Body {
     Empty,
     /// All of the content, in memory.
     Bytes(Bytes),
-    /// Content that is polled part by part. Not polling is the back-pressure.
+    /// Content that is polled frame by frame. Not polling it creates back-pressure.
     Stream(Box<dyn BodyStream>),
 }
 
 /// Content that arrives over time: stored blocks read one after another, an origin's response, a client's request
-/// body. Dropping it abandons the rest.
+/// body. Dropping it abandons the rest of the content.
 pub trait BodyStream {
-    /// The next frame; `None` at the end. A `Fault` means that the content is cut short here, which the recipient must
-    /// be able to see. After `None` or a fault the stream must not be polled again.
+    /// Returns the next frame, or `None` at the end. A `Fault` means that the content is truncated here, which the
+    /// recipient must be able to detect. After `None` or a fault the stream must not be polled again.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>>;
 
-    /// As `poll_frame`, but bytes may be written to `room`, which is not full, instead of being given as a frame. That
-    /// saves a caller that keeps the bytes a copy.
+    /// Returns the next frame like `poll_frame`, or writes bytes to `room` instead, which must not be full. That
+    /// avoids a copy if the caller keeps the bytes.
     fn poll_into(
         &mut self,
         cx: &mut Context<'_>,
@@ -234,24 +234,25 @@ pub trait BodyStream {
         polled.map(|frame| frame.map(|frame| frame.map(Piece::Frame)))
     }
 
-    /// Asks for parts of files no longer than this, because the caller sends them slowly: a file may have changed, or
-    /// left the page cache, by the time that the rest of a long part is sent.
+    /// Limits the length in bytes of further parts of files, because the caller sends them slowly. The rest of a long
+    /// part might be sent so late that the file has changed or left the page cache.
     fn prefer_short(&mut self, _bytes: u64) {}
 
-    /// Takes back the last bytes of the last frame, a part of a file, because the client does not receive them now. The
-    /// stream checks them again before it gives them again. Returns false if it does not take them back.
+    /// Takes back the last bytes of the last frame, which was a part of a file, because the client does not read them
+    /// now. The stream checks these bytes again before it returns them again. Returns false if the stream does not
+    /// support this.
     fn take_back(&mut self, _bytes: u64) -> bool {
         false
     }
 
-    /// The exact length of all further frames, if known.
+    /// Returns the exact length of all further frames, if known.
     fn length(&self) -> Option<u64>;
 }
 
 /// The result of `poll_into`.
 #[derive(Debug)]
 pub enum Piece {
-    /// A frame; `room` is unchanged.
+    /// A frame. `room` is unchanged.
     Frame(Frame),
     /// At least one byte was written to `room`.
     Placed,
@@ -260,16 +261,16 @@ pub enum Piece {
 /// A part of some content.
 #[derive(Debug)]
 pub enum Frame {
-    /// Bytes, never empty.
+    /// Bytes, at least one.
     Data(Bytes),
-    /// Bytes of a file, never none. Only static files give these, and only downstream receives them.
+    /// Bytes of a file, at least one. Only static files return such frames, and only downstream receives them.
     File(FileRange),
-    /// Trailer fields (RFC 9110 6.5); the last frame.
+    /// Trailers (RFC 9110 6.5). Always the last frame.
     Trailers(Fields),
 }
 
 impl Frame {
-    /// Bytes of content in the frame.
+    /// Returns the number of bytes of content in the frame.
     pub fn length(&self) -> u64 {
         match self {
             Frame::Data(bytes) => bytes.len() as u64,
@@ -279,22 +280,22 @@ impl Frame {
     }
 }
 
-/// Bytes of a file that are in the page cache, as far as the kernel can say, so sending them does not block.
+/// Bytes of a file that are in the page cache, as far as the kernel can tell, so that sending them does not block.
 #[derive(Clone, Debug)]
 pub struct FileRange {
     /// The file, open for reading.
     pub file: Arc<OwnedFd>,
-    /// Which of its bytes.
+    /// The range of bytes in the file.
     pub range: Range<u64>,
 }
 
 impl Body {
-    /// From a stream.
+    /// Creates a body from a stream.
     pub fn stream(stream: impl BodyStream + 'static) -> Body {
         Body::Stream(Box::new(stream))
     }
 
-    /// The exact length of the rest of the content, if known.
+    /// Returns the exact length of the rest of the content, if known.
     pub fn length(&self) -> Option<u64> {
         match self {
             Body::Empty => Some(0),
@@ -308,7 +309,7 @@ impl Body {
         matches!(self, Body::Empty) || matches!(self, Body::Bytes(b) if b.is_empty())
     }
 
-    /// The next frame, as `BodyStream::poll_frame`; may be polled after the end.
+    /// Returns the next frame, like `BodyStream::poll_frame`, but may also be polled after the end.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
         match self {
             Body::Empty => Poll::Ready(None),
@@ -327,7 +328,7 @@ impl Body {
         }
     }
 
-    /// As `BodyStream::poll_into`; may be polled after the end.
+    /// Returns or writes the next bytes, like `BodyStream::poll_into`, but may also be polled after the end.
     pub fn poll_into(
         &mut self,
         cx: &mut Context<'_>,
@@ -361,10 +362,11 @@ struct InterimState {
 }
 
 impl Interim {
-    /// Heads in the queue at most. Further ones are dropped: they are only hints.
+    /// Most heads in the queue. Further ones are dropped, since 1xx heads are only hints.
     pub const HEADS_MAX: usize = 8;
 
-    /// Adds a head. Handlers must not add 100 and 101: downstream sends 100 itself, and 101 is final.
+    /// Adds a head to the queue. Handlers must not add 100 or 101: downstream sends 100 itself, and 101 is a final
+    /// response.
     pub fn push(&self, status: Status, fields: Fields) {
         let mut state = self.0.borrow_mut();
         if state.heads.len() < Self::HEADS_MAX {
@@ -377,7 +379,7 @@ impl Interim {
         }
     }
 
-    /// The next head; pending while there is none.
+    /// Returns the next head. Pending while the queue is empty.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<(Status, Fields)> {
         let mut state = self.0.borrow_mut();
         match state.heads.pop_front() {

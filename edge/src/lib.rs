@@ -1,26 +1,57 @@
 //! Sluice: a caching reverse proxy that sends any byte of a file as soon as it has arrived.
 //!
 //! `ARCHITECTURE.md` describes the folders, the permitted imports and the invariants.
+//!
+//! The library exports only the command line, so that the compiler finds everything that the program doesn't use.
 
-pub mod admin;
+pub(crate) mod admin;
 pub(crate) mod balance;
 pub(crate) mod cache;
+pub(crate) mod commands;
 pub(crate) mod compress;
-pub mod config;
-pub mod downstream;
+pub(crate) mod config;
+pub(crate) mod downstream;
 pub(crate) mod edit;
-pub mod evict;
-pub mod files;
+pub(crate) mod evict;
+pub(crate) mod files;
 pub(crate) mod fill;
-pub mod gate;
-pub mod handler;
-pub mod http;
-pub mod ranges;
-pub mod reason;
-pub mod route;
-pub mod store;
-pub mod sys;
-pub mod telemetry;
+pub(crate) mod gate;
+pub(crate) mod handler;
+pub(crate) mod http;
+pub(crate) mod ranges;
+pub(crate) mod reason;
+pub(crate) mod route;
+pub(crate) mod store;
+pub(crate) mod sys;
+pub(crate) mod telemetry;
 pub(crate) mod upstream;
-pub mod volume;
-pub mod wiring;
+pub(crate) mod volume;
+pub(crate) mod wiring;
+
+pub use commands::run;
+
+/// Parsers and test rigs that the fuzz targets use.
+#[cfg(feature = "test-rigs")]
+pub mod test_rigs {
+    pub use crate::downstream::proxy_protocol;
+    pub use crate::gate::signed;
+    pub use crate::volume::exercise;
+
+    /// The parser of HTTP/1 requests.
+    pub mod http1 {
+        pub use crate::downstream::http1::{chunked, head};
+    }
+
+    /// Parsers and rules of HTTP that hold for all versions.
+    pub mod http {
+        pub use crate::http::{
+            FieldBlock, Method, Scheme, cache_control, conditional, date, fields, freshen,
+            freshness, key, location, pattern, range, surrogate, target, targeted, vary,
+        };
+    }
+
+    /// Paths of static files.
+    pub mod files {
+        pub use crate::files::{Located, locate};
+    }
+}

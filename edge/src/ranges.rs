@@ -141,11 +141,6 @@ impl Ranges {
         self.0.iter().cloned()
     }
 
-    /// Removes all bytes and keeps the memory.
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-
     fn run_at(&self, position: u64) -> Option<&Range<u64>> {
         let at = self.0.partition_point(|r| r.end <= position);
         self.0.get(at).filter(|r| r.start <= position)
@@ -293,7 +288,5 @@ mod tests {
         ranges.extend([0..100, 200..300]);
         assert_eq!(ranges.to_string(), "0-99,200-299");
         assert_eq!(format!("{ranges:?}"), "[0..100, 200..300]");
-        ranges.clear();
-        assert!(ranges.is_empty());
     }
 }

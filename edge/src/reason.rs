@@ -2,23 +2,6 @@
 //!
 //! Decisions are made by variants and the methods here. The text of a reason is only printed.
 
-/// What Sluice was doing when a request, a fetch or a body failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Reading the client's request.
-    Request,
-    /// Choosing and reaching a server.
-    Connect,
-    /// Sending the request to the origin.
-    Send,
-    /// Waiting for and reading the response's head.
-    Head,
-    /// Reading the response's body.
-    Body,
-    /// Work inside Sluice.
-    Edge,
-}
-
 /// The party at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
@@ -30,7 +13,8 @@ pub enum Whose {
     Origin,
 }
 
-/// Kinds of reasons, by the place where they appear.
+/// Kinds of reasons, by the place where they appear. `docs/reasons.md` has a section for each.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A request, a fetch or a body failed.
@@ -56,15 +40,13 @@ pub enum Kind {
 macro_rules! reasons {
     (@status) => { None };
     (@status $status:literal) => { Some($status) };
-    (@stage) => { Stage::Request };
-    (@stage $stage:ident) => { Stage::$stage };
     (@whose) => { Whose::Client };
     (@whose $whose:ident) => { Whose::$whose };
     (@retryable) => { false };
     (@retryable $retryable:literal) => { $retryable };
     ($($kind:ident { $(
         $(#[doc = $doc:literal])+
-        $name:ident = $text:literal $(, $status:literal $(, $stage:ident, $whose:ident, $retryable:literal)?)?;
+        $name:ident = $text:literal $(, $status:literal $(, $whose:ident, $retryable:literal)?)?;
     )* })*) => {
         /// A named reason. Its variants are listed in `docs/reasons.md`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +55,7 @@ macro_rules! reasons {
 
         impl Reason {
             /// Every reason, in order.
+            #[cfg(test)]
             pub const ALL: &'static [Reason] = &[$($(Reason::$name),*),*];
 
             /// The token printed in Cache-Status, logs, JSON and response bodies.
@@ -81,6 +64,7 @@ macro_rules! reasons {
             }
 
             /// The kind of the reason.
+            #[cfg(test)]
             pub const fn kind(self) -> Kind {
                 match self { $($(Reason::$name => Kind::$kind),*),* }
             }
@@ -89,11 +73,6 @@ macro_rules! reasons {
             /// `None` for reasons that end no request.
             pub const fn status(self) -> Option<u16> {
                 match self { $($(Reason::$name => reasons!(@status $($status)?)),*),* }
-            }
-
-            /// What Sluice was doing. For faults and refused requests.
-            pub const fn stage(self) -> Stage {
-                match self { $($(Reason::$name => reasons!(@stage $($($stage)?)?)),*),* }
             }
 
             /// The party at fault. For faults and refused requests.
@@ -118,71 +97,71 @@ macro_rules! reasons {
 reasons! {
     Fault {
         /// The client closed the connection in the middle of its request.
-        ClientGone = "client-gone", 400, Request, Client, false;
+        ClientGone = "client-gone", 400, Client, false;
         /// The client's body broke its framing.
-        BadRequestBody = "bad-request-body", 400, Request, Client, false;
+        BadRequestBody = "bad-request-body", 400, Client, false;
         /// The client's body is over the limit.
-        RequestBodyTooLarge = "request-body-too-large", 413, Request, Client, false;
+        RequestBodyTooLarge = "request-body-too-large", 413, Client, false;
         /// The client's body came too slowly.
-        RequestBodyTimeout = "request-body-timeout", 408, Request, Client, false;
+        RequestBodyTimeout = "request-body-timeout", 408, Client, false;
         /// No route matches this host and path.
-        NoRoute = "no-route", 404, Edge, Client, false;
+        NoRoute = "no-route", 404, Client, false;
         /// No server is configured, or all are marked down.
-        NoServer = "no-server", 503, Connect, Origin, true;
+        NoServer = "no-server", 503, Origin, true;
         /// There is no such file, or none that may be served.
-        NotFound = "not-found", 404, Edge, Client, false;
+        NotFound = "not-found", 404, Client, false;
         /// The file may not be read.
-        FileDenied = "file-denied", 403, Edge, Client, false;
+        FileDenied = "file-denied", 403, Client, false;
         /// The file system failed.
-        FileFailed = "file-failed", 500, Edge, Edge, false;
+        FileFailed = "file-failed", 500, Edge, false;
         /// The file was written to while it was sent (the body is cut).
-        FileChanged = "file-changed", 500, Body, Edge, false;
+        FileChanged = "file-changed", 500, Edge, false;
         /// The client's address may not use this route.
-        AddressDenied = "address-denied", 403, Edge, Client, false;
+        AddressDenied = "address-denied", 403, Client, false;
         /// The URL needs a signature and has none.
-        SignatureMissing = "signature-missing", 403, Edge, Client, false;
+        SignatureMissing = "signature-missing", 403, Client, false;
         /// The URL's signature was made with another key, or for another URL or address.
-        SignatureWrong = "signature-wrong", 403, Edge, Client, false;
+        SignatureWrong = "signature-wrong", 403, Client, false;
         /// The URL's signature has expired.
-        SignatureExpired = "signature-expired", 410, Edge, Client, false;
+        SignatureExpired = "signature-expired", 410, Client, false;
         /// The client's address sends requests more often than it may (RFC 6585 4).
-        TooManyRequests = "too-many-requests", 429, Edge, Client, false;
+        TooManyRequests = "too-many-requests", 429, Client, false;
         /// Every server is at its limit of connections.
-        ServersBusy = "servers-busy", 503, Connect, Edge, true;
+        ServersBusy = "servers-busy", 503, Edge, true;
         /// The server's name did not resolve.
-        Unresolved = "unresolved", 502, Connect, Origin, true;
+        Unresolved = "unresolved", 502, Origin, true;
         /// The server refused the connection, or the network did.
-        ConnectFailed = "connect-failed", 502, Connect, Origin, true;
+        ConnectFailed = "connect-failed", 502, Origin, true;
         /// The server did not accept the connection within `connect_timeout`.
-        ConnectTimeout = "connect-timeout", 504, Connect, Origin, true;
+        ConnectTimeout = "connect-timeout", 504, Origin, true;
         /// A reused connection turned out closed before a byte of the response came.
-        StaleConnection = "stale-connection", 502, Send, Origin, true;
+        StaleConnection = "stale-connection", 502, Origin, true;
         /// Sending the request failed.
-        SendFailed = "send-failed", 502, Send, Origin, false;
+        SendFailed = "send-failed", 502, Origin, false;
         /// The origin closed the connection before a complete head.
-        ClosedBeforeHead = "closed-before-head", 502, Head, Origin, false;
+        ClosedBeforeHead = "closed-before-head", 502, Origin, false;
         /// The origin sent no complete head within `read_timeout`.
-        HeadTimeout = "head-timeout", 504, Head, Origin, false;
+        HeadTimeout = "head-timeout", 504, Origin, false;
         /// The origin's head is broken, too large or ambiguous.
-        BadHead = "bad-head", 502, Head, Origin, false;
+        BadHead = "bad-head", 502, Origin, false;
         /// The origin answered with a status that does not fit the request, such as 101 without Upgrade.
-        UnexpectedStatus = "unexpected-status", 502, Head, Origin, false;
+        UnexpectedStatus = "unexpected-status", 502, Origin, false;
         /// The origin's body ended before its declared length or last chunk.
-        BodyCut = "body-cut", 502, Body, Origin, false;
+        BodyCut = "body-cut", 502, Origin, false;
         /// The origin's body broke its framing.
-        BadBody = "bad-body", 502, Body, Origin, false;
+        BadBody = "bad-body", 502, Origin, false;
         /// No byte of the origin's body came within `read_timeout`.
-        BodyTimeout = "body-timeout", 504, Body, Origin, false;
+        BodyTimeout = "body-timeout", 504, Origin, false;
         /// Sluice gave up the fetch that this request waited for: no memory, or no reader that kept up.
-        FetchAbandoned = "fetch-abandoned", 503, Body, Edge, false;
+        FetchAbandoned = "fetch-abandoned", 503, Edge, false;
         /// The origin has another version than the one being sent (the body is cut).
-        VersionChanged = "version-changed", 502, Body, Origin, false;
+        VersionChanged = "version-changed", 502, Origin, false;
         /// No memory is left for this request, or none to store the response in.
-        NoRoom = "no-room", 503, Edge, Edge, false;
+        NoRoom = "no-room", 503, Edge, false;
         /// The request met a defect of Sluice (a panic).
-        Panic = "panic", 500, Edge, Edge, false;
+        Panic = "panic", 500, Edge, false;
         /// The request went through this server before.
-        Loop = "loop", 508, Edge, Client, false;
+        Loop = "loop", 508, Client, false;
     }
     Refused {
         /// The complete head did not come in time.

@@ -1,7 +1,8 @@
-//! Makes a running server of a plan: the only place that connects all parts.
+//! Builds a running server from a plan: the only place that connects all parts.
 //!
-//! Everything that outlives a reload (stores, upstream statistics, the log writer) belongs to a `Snapshot`; each worker
-//! builds its handlers from the newest snapshot and replaces them between two requests.
+//! Everything that outlives a reload (stores, upstream statistics, the log writer) belongs to a
+//! `Snapshot`. Each worker builds its handlers from the newest snapshot and replaces them between
+//! two requests.
 
 mod compression;
 mod handlers;
@@ -37,23 +38,24 @@ pub use signals::Signals;
 use snapshot::{Log, Snapshot};
 use volumes::Held;
 
-/// The source of a reload's plan.
+/// Where a reload gets its plan from.
 pub struct Source {
-    /// The configuration file.
+    /// Path of the configuration file.
     pub file: PathBuf,
-    /// Reads the file again; the error says what is wrong with it.
+    /// Reads the file again and returns its plan, or a description of the errors in it.
     pub read: Box<dyn Fn() -> Result<Plan, String> + Send + Sync>,
 }
 
-/// How long a reload waits for the workers to apply it.
+/// Longest time that a reload waits for the workers to apply it.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
-/// How long writing the last log lines may take at shutdown.
+/// Longest time for writing the last log lines at shutdown.
 const LOG_WAIT: Duration = Duration::from_secs(5);
-/// How long writing the last messages may take at shutdown.
+/// Longest time for writing the last messages at shutdown.
 const MESSAGES_WAIT: Duration = Duration::from_secs(1);
-/// Minimum time for volumes to finish queued writes at shutdown, however long requests took to end.
+/// Shortest time that volumes get for queued writes at shutdown, even if requests used up the
+/// shutdown timeout.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
-/// With fewer descriptors than this, a warning is logged at start.
+/// Number of descriptors below which a warning is logged at start.
 const DESCRIPTORS_FEW: usize = 4096;
 
 /// The state that all threads share.
@@ -67,24 +69,26 @@ struct Edge {
     given_up: DroppedPrivileges,
     /// The current snapshot. Workers watch it; only `reload` replaces it.
     snapshots: watch::Sender<Arc<Snapshot>>,
-    /// Why the last reload failed.
+    /// Error of the last reload, if it failed.
     last_error: Mutex<Option<String>>,
     stopping: watch::Sender<bool>,
-    /// Number of drained workers. Each lives until all are drained, since its flights may have riders on other workers.
+    /// Number of drained workers. Each worker lives until all have drained, since its flights may
+    /// have riders on other workers.
     drained: watch::Sender<usize>,
-    /// The thread that removes purged objects from the stores in the background.
+    /// Thread that removes purged objects from the stores in the background.
     sweeper: Mutex<Option<JoinHandle<()>>>,
-    /// Serializes reloads.
+    /// Held during a reload, so that reloads run one after another.
     reloading: Mutex<()>,
     volumes: Arc<Held>,
     loggers: purge::Loggers,
-    /// Every access log that a worker may still write to; their last lines are written at shutdown.
+    /// Every access log that a worker may still write to. The last lines of these logs are written
+    /// at shutdown.
     logs: Mutex<Vec<Arc<Log>>>,
 }
 
 /// A running edge. It runs until `stop`.
 pub struct Running {
-    /// The listeners' addresses, in the configuration's order.
+    /// The listeners' addresses, in the order of the configuration.
     pub listeners: Vec<SocketAddr>,
     /// The admin API's address.
     pub admin: Option<SocketAddr>,
@@ -93,9 +97,11 @@ pub struct Running {
     workers: Vec<JoinHandle<()>>,
 }
 
-/// Starts an edge, which accepts connections when this returns. Each reload reads `source`.
+/// Starts an edge, which accepts connections when this function returns. Each reload reads
+/// `source`.
 ///
 /// # Errors
+///
 /// An address, a thread or the access log is not available.
 pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     raise_descriptors();
@@ -129,7 +135,8 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     let sweeper = purge::start_sweeper(Arc::downgrade(&edge)).context("can't start a thread")?;
     edge.snapshots.borrow().wake(&sweeper);
     *edge.sweeper.lock() = Some(sweeper);
-    // Started before the first request is accepted, so that the admin API is there when a listener is.
+    // The admin API starts before the first request is accepted, so that it is available as soon as
+    // a listener is.
     let admin_thread = match admin_address {
         None => None,
         Some(address) => Some(
@@ -162,8 +169,8 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     })
 }
 
-/// Drops the privileges that are no longer needed, and begins to log messages. Called after everything that needs
-/// privileges, and before the first thread starts.
+/// Drops the privileges that are no longer needed, and begins to log messages. Called after
+/// everything that needs privileges, and before the first thread starts.
 fn drop_privileges(plan: &Plan, source: Option<&Source>) -> anyhow::Result<DroppedPrivileges> {
     let file = source.map(|source| source.file.as_path());
     let given_up = privileges::drop_privileges(plan, file)?;
@@ -186,12 +193,14 @@ fn worker_count(plan: &Plan) -> usize {
 /// One worker's socket of one listener, and the setup of its connections.
 type Door = (Listener, Arc<ConnectionSetup>);
 
-/// Binds one socket per worker and listener; the kernel distributes connections among them.
+/// Binds one socket per worker and listener. The kernel distributes connections among these
+/// sockets.
 fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Door>>, Vec<SocketAddr>)> {
     let mut sockets: Vec<Vec<Door>> = (0..workers).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
     for listener in &plan.listeners {
-        // With port 0 the first worker's socket gets a free port, and the others bind to the same.
+        // With port 0 the first worker's socket gets a free port, and the other workers bind to the
+        // same port.
         let mut address = listener.address;
         warn_of_backlog(listener);
         Listener::check_free(address).with_context(|| format!("can't listen on {address}"))?;
@@ -209,7 +218,8 @@ fn bind(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Vec<Door>>, Vec<Sock
     Ok((sockets, addresses))
 }
 
-/// Warns of a backlog that the kernel reduces silently.
+/// Warns of a configured backlog that is above the kernel's limit, since the kernel reduces it
+/// silently.
 fn warn_of_backlog(listener: &ListenerPlan) {
     let (wanted, most) = (listener.listening.backlog, limits::somaxconn());
     if let (Some(wanted), Some(most)) = (wanted, most)
@@ -270,7 +280,8 @@ impl Edge {
             changes.applied.push("keys in files changed".to_owned());
         }
         let taken_up = next.taken_up.clone();
-        // Building the snapshot may have waited for a disk or a pipe.
+        // Building the snapshot may have waited long for a disk or a pipe, so shutdown may have
+        // begun since.
         if *self.stopping.borrow() {
             return Err("it is stopping\n".to_owned());
         }
@@ -304,8 +315,8 @@ impl Edge {
 }
 
 impl Running {
-    /// Stops accepting connections, lets requests finish within `[limits] shutdown_timeout`, and
-    /// ends.
+    /// Stops the edge: stops accepting connections, lets requests finish within `[limits]
+    /// shutdown_timeout`, and returns when all threads have ended.
     pub fn stop(mut self) {
         let edge = &self.edge;
         let drain = edge.snapshots.borrow().plan.limits.drain;
@@ -336,7 +347,7 @@ impl Running {
     }
 }
 
-/// Writes the last messages.
+/// Writes the last messages to the message log.
 fn finish_messages() {
     if let Some(messages) = messages::installed() {
         messages.finish(MESSAGES_WAIT);
@@ -344,12 +355,13 @@ fn finish_messages() {
 }
 
 impl Edge {
-    /// Keeps the current log, and drops the logs that no worker can write to any more: their threads end, and their
-    /// files are closed.
+    /// Keeps the current log, and drops the logs to which no worker can write any more. Dropping a
+    /// log ends its thread and closes its file.
     fn keep_log(&self) {
         let log = self.snapshots.borrow().log.clone();
         let mut logs = self.logs.lock();
-        // No worker starts to use a log that no snapshot has.
+        // A log is unused if only `logs` refers to it and no worker has a sender: workers get logs
+        // only from a snapshot.
         logs.retain(|kept| Arc::strong_count(kept) > 1 || kept.is_in_use());
         if let Some(log) = log
             && !logs.iter().any(|kept| Arc::ptr_eq(kept, &log))
@@ -358,7 +370,7 @@ impl Edge {
         }
     }
 
-    /// Finishes the volumes' queued writes and closes them, so that the next start is fast.
+    /// Finishes the volumes' queued writes and closes the volumes, so that the next start is fast.
     fn close_volumes(&self, within: Duration) {
         if !self.volumes.end(within.max(CLOSE_WAIT)) {
             tracing::warn!(

@@ -13,7 +13,7 @@ fn key() -> u64 {
     7
 }
 
-/// The choice for a first attempt when these servers are excluded.
+/// Returns the choice for a first attempt when these servers are excluded.
 fn choose(balancer: &mut dyn Balancer, excluded: &dyn Fn(usize) -> bool) -> Option<usize> {
     balancer.choose(&Ask {
         key: &key,
@@ -22,7 +22,8 @@ fn choose(balancer: &mut dyn Balancer, excluded: &dyn Fn(usize) -> bool) -> Opti
     })
 }
 
-/// Chooses `times` times, each request ending only after all have begun, and counts the choices.
+/// Chooses `times` times without ending a request in between, and returns how often each server was
+/// chosen.
 fn shares(balancer: &mut dyn Balancer, servers: usize, times: usize) -> Vec<u32> {
     let mut counts = vec![0; servers];
     for _ in 0..times {

@@ -1,9 +1,10 @@
-//! Fewest requests in progress, by weight.
+//! Balancer that chooses the server with the fewest requests in progress relative to its weight.
 
 use super::round_robin::RoundRobin;
 use super::{Ask, Balancer, Outcome};
 
-/// Chooses the server with the fewest requests in progress per weight; among equals, in turn.
+/// Chooses the server with the fewest requests in progress relative to its weight; among equals, by
+/// round robin.
 pub(super) struct LeastConnections {
     weights: Vec<u32>,
     in_progress: Vec<u64>,
@@ -23,7 +24,8 @@ impl LeastConnections {
 impl Balancer for LeastConnections {
     fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
         let (weights, in_progress) = (&self.weights, &self.in_progress);
-        // Whether `a` has strictly fewer requests per weight than `b`, without dividing.
+        // Whether `a` has strictly fewer requests in progress than `b`, relative to their weights.
+        // Multiplies crosswise to avoid a division.
         let less_busy = |a: usize, b: usize| {
             let load =
                 |of: usize, other: usize| u128::from(in_progress[of]) * u128::from(weights[other]);

@@ -1,4 +1,4 @@
-//! Balancers: which server of an upstream gets a request. One file per policy.
+//! Balancers, which choose the server of an upstream for each request. One file per policy.
 
 mod least_connections;
 mod round_robin;
@@ -8,19 +8,20 @@ mod laws;
 
 use serde::Deserialize;
 
-/// `balance = "…"`.
+/// Balancing policies, as named by `balance`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// In turn, by weight.
+    /// The servers take turns, weighted.
     #[default]
     RoundRobin,
-    /// Fewest requests in progress, by weight.
+    /// The server with the fewest requests in progress relative to its weight.
     LeastConnections,
 }
 
+#[cfg(test)]
 impl Kind {
-    /// Every kind.
+    /// Every kind of balancer.
     pub const ALL: &'static [Kind] = &[Kind::RoundRobin, Kind::LeastConnections];
 }
 
@@ -28,11 +29,11 @@ impl Kind {
 #[derive(Clone, Copy)]
 #[expect(dead_code, reason = "today's balancers use neither key nor attempt")]
 pub struct Ask<'a> {
-    /// Computes the hash of the requested URL. A function, since few balancers need the hash.
+    /// Computes the hash of the requested URL. A function, since few balancers need it.
     pub key: &'a dyn Fn() -> u64,
-    /// How many servers were tried for this request before.
+    /// Number of servers that were tried for this request before.
     pub attempt: usize,
-    /// Whether this server must not be chosen: it failed this request, is full, or another is
+    /// Whether a server must not be chosen: it failed this request, is full, or another one is
     /// preferred.
     pub excluded: &'a dyn Fn(usize) -> bool,
 }
@@ -67,20 +68,21 @@ pub enum Outcome {
 
 /// Chooses among the servers of an upstream, which are known by their index and weight.
 ///
-/// Pure: no I/O, no clock. Each worker has its own, so nothing is shared.
+/// A balancer does no I/O and reads no clock. Each worker has its own balancer, so nothing is
+/// shared.
 pub trait Balancer {
-    /// The server for a request, one that `ask` allows; `None` if it allows none.
+    /// Returns the server for a request, one that `ask` allows, or `None` if it allows none.
     fn choose(&mut self, ask: &Ask<'_>) -> Option<usize>;
 
-    /// An exchange with this server has begun. Called after `choose`, and also without it for a
-    /// request that waited in the queue until this server had room.
+    /// Notes that an exchange with this server has begun. Called after `choose`, and also without
+    /// it for a request that waited in the queue until this server had room.
     fn begin(&mut self, server: usize);
 
-    /// An exchange with this server has ended; called once for each `begin`.
+    /// Notes that an exchange with this server has ended. Called once for each `begin`.
     fn end(&mut self, server: usize, outcome: Outcome);
 }
 
-/// A balancer of this kind for servers with these weights (0 counts as 1).
+/// Creates a balancer of this kind for servers with these weights (0 counts as 1).
 pub fn build(kind: Kind, weights: &[u32]) -> Box<dyn Balancer> {
     let weights: Vec<u32> = weights.iter().map(|&weight| weight.max(1)).collect();
     match kind {

@@ -1,5 +1,5 @@
-//! What each client has had fetched and not yet been sent: one client can't make the edge fetch
-//! without bound.
+//! The budget of each client: bytes fetched on its behalf and not yet sent to it. Its bound keeps
+//! one client from making the edge fetch without limit.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -10,32 +10,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// Clients with an budget of their own; beyond these, strangers share one.
+/// Clients with a budget of their own. All further clients share one.
 const CLIENTS_MAX: usize = 4096;
 
-/// In so many seconds a whole budget is forgiven: who fetched more than it read yesterday is not
-/// held to it today.
+/// Seconds in which a debt of one whole budget is forgiven, so that a client does not pay for what
+/// it fetched and did not read long ago.
 const FORGIVEN_S: u64 = 600;
 
-/// The budgets of a cache's clients, for all workers. Only who has something fetched asks for its.
+/// The budgets of a cache's clients, shared by all workers. A budget is created when bytes are
+/// first fetched for its client.
 #[derive(Default)]
 pub struct ClientBudgets {
-    /// Requests that have more fetched as they read on.
+    /// Number of requests in progress that may have missing bytes fetched.
     readers: AtomicU64,
     clients: Mutex<HashMap<IpAddr, Arc<ClientBudget>>>,
-    strangers: Arc<ClientBudget>,
+    shared: Arc<ClientBudget>,
 }
 
-/// One client's: bytes fetched on its behalf less bytes sent to it.
+/// One client's budget: bytes fetched on its behalf less bytes sent to it.
 #[derive(Default)]
 pub(in crate::cache) struct ClientBudget {
     owed: AtomicU64,
-    /// Up to when debts have been forgiven.
+    /// The time up to which debt has been forgiven.
     forgiven_us: AtomicU64,
 }
 
 impl ClientBudgets {
-    /// The budget of a client.
+    /// Returns the budget of a client, and creates it if there is none yet. `budget` is the limit
+    /// in bytes.
     pub(in crate::cache) fn of(
         &self,
         client: IpAddr,
@@ -53,32 +55,32 @@ impl ClientBudgets {
             });
         }
         if clients.len() >= CLIENTS_MAX {
-            return self.strangers.clone();
+            return self.shared.clone();
         }
         clients.entry(client).or_default().clone()
     }
 
-    /// So many bytes were sent to this client out of what had been fetched before.
+    /// Credits a client with stored bytes that were sent to it.
     pub(in crate::cache) fn settle(&self, client: IpAddr, bytes: u64) {
         if let Some(budget) = self.clients.lock().get(&network(client)) {
             budget.settle(bytes);
         }
     }
 
-    /// Counts a request that has bytes fetched as it reads, for as long as it does.
+    /// Counts a request that may have missing bytes fetched, until the returned value is dropped.
     pub(in crate::cache) fn reading(self: &Arc<ClientBudgets>) -> Reading {
         self.readers.fetch_add(1, Ordering::Relaxed);
         Reading(self.clone())
     }
 
-    /// How many of them there are; at least 1, the one who admitted.
+    /// Number of requests in progress that may have missing bytes fetched, at least 1.
     pub(in crate::cache) fn readers(&self) -> u64 {
         self.readers.load(Ordering::Relaxed).max(1)
     }
 }
 
-/// Whom an budget is for: an address, or a network of 64 bits with IPv6, where clients have as many
-/// addresses as they like.
+/// The address that a budget belongs to: an IPv4 address, or the first 64 bits of an IPv6 address,
+/// since an IPv6 client can use any address of its network.
 fn network(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
@@ -86,18 +88,19 @@ fn network(client: IpAddr) -> IpAddr {
     }
 }
 
-/// What a worker knows of the clients that have more fetched as they read.
+/// A worker's access to the budgets, and its list of objects that are being read ahead.
 pub(in crate::cache) struct Clients {
     pub(in crate::cache) budgets: Arc<ClientBudgets>,
     pub(in crate::cache) read_ahead: ReadAheads,
 }
 
-/// The objects that are being read ahead, by address: each is held by its reader meanwhile.
+/// The memory addresses of the objects that are being read ahead. Each object's reader keeps it
+/// alive meanwhile.
 #[derive(Clone, Default)]
 pub(in crate::cache) struct ReadAheads(pub(in crate::cache) Rc<RefCell<HashSet<usize>>>);
 
 impl Clients {
-    /// For one worker; the budgets are shared by all.
+    /// Creates one worker's access to the shared budgets.
     pub(in crate::cache) fn new(budgets: Arc<ClientBudgets>) -> Clients {
         Clients {
             budgets,
@@ -106,7 +109,7 @@ impl Clients {
     }
 }
 
-/// A request that has bytes fetched as it reads.
+/// Counts one request that may have missing bytes fetched, until the value is dropped.
 pub(in crate::cache) struct Reading(Arc<ClientBudgets>);
 
 impl Drop for Reading {
@@ -116,12 +119,13 @@ impl Drop for Reading {
 }
 
 impl ClientBudget {
-    /// Bytes of the budget that may still be fetched for this client beyond what it asks for.
+    /// Number of bytes that may still be fetched for this client beyond those that it requested.
     pub(in crate::cache) fn spare(&self, budget: u64, now_us: u64) -> u64 {
         let passed_us = now_us.saturating_sub(self.forgiven_us.load(Ordering::Relaxed));
         let forgiven =
             u128::from(budget) * u128::from(passed_us) / (u128::from(FORGIVEN_S) * 1_000_000);
-        // Small steps would be lost in the division.
+        // If the time passed is so short that less than one byte is forgiven, it stays uncounted
+        // until a later call.
         if forgiven > 0 {
             self.forgiven_us.store(now_us, Ordering::Relaxed);
             self.settle(u64::try_from(forgiven).unwrap_or(u64::MAX));
@@ -129,48 +133,50 @@ impl ClientBudget {
         budget.saturating_sub(self.owed.load(Ordering::Relaxed))
     }
 
-    /// So many bytes are being fetched for this client.
+    /// Charges the client for bytes that are being fetched for it.
     pub(in crate::cache) fn fetch(&self, bytes: u64) {
         self.change(|owed| owed.saturating_add(bytes));
     }
 
-    /// So many bytes were sent to it, or will not be fetched after all.
+    /// Credits the client with bytes that were sent to it, or that will not be fetched after all.
     pub(in crate::cache) fn settle(&self, bytes: u64) {
         self.change(|owed| owed.saturating_sub(bytes));
     }
 
     fn change(&self, to: impl Fn(u64) -> u64) {
         let changed = |owed| Some(to(owed));
-        // It always changes to something.
+        // The closure never returns `None`, so the update can't fail.
         let _ = self
             .owed
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
     }
 }
 
-/// What a flight costs the client that launched it: a range all at once, before it is asked for; of
-/// a plain GET a block, then what comes. What will not come is given back in the end.
+/// The bytes that one flight charges to the budget of the client that launched it. A range is
+/// charged in full before it is fetched. A plain GET is charged one block in advance, then each
+/// further byte when it is received. Bytes that were charged and not received are credited when the
+/// flight ends.
 pub(in crate::cache) struct BudgetCharge {
     budget: Arc<ClientBudget>,
-    /// Billed already and not brought yet.
+    /// Number of bytes that were charged and not received yet.
     ahead: u64,
 }
 
 impl BudgetCharge {
-    /// For a flight that will bring so much.
+    /// Charges a flight that is expected to fetch `ahead` bytes.
     pub(in crate::cache) fn new(budget: Arc<ClientBudget>, ahead: u64) -> BudgetCharge {
         budget.fetch(ahead);
         BudgetCharge { budget, ahead }
     }
 
-    /// So many bytes have come.
+    /// Counts received bytes, and charges those that were not charged in advance.
     pub(in crate::cache) fn brought(&mut self, bytes: u64) {
         let known = bytes.min(self.ahead);
         self.ahead -= known;
         self.budget.fetch(bytes - known);
     }
 
-    /// Whether the client has nothing left of its budget.
+    /// Whether nothing is left of the client's budget.
     pub(in crate::cache) fn is_used_up(&self, budget: u64, now_us: u64) -> bool {
         self.budget.spare(budget, now_us) == 0
     }
@@ -190,7 +196,7 @@ mod tests {
     const BUDGET: u64 = 10;
 
     #[test]
-    fn what_is_fetched_and_not_sent_uses_the_budget_up() {
+    fn bytes_fetched_and_not_sent_use_up_the_budget() {
         let budgets = ClientBudgets::default();
         let client = budgets.of([127, 0, 0, 1].into(), BUDGET, 0);
         let other = budgets.of([127, 0, 0, 2].into(), BUDGET, 0);
@@ -205,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn debts_are_forgiven_with_time_in_steps_of_any_size() {
+    fn debt_is_forgiven_over_time_in_steps_of_any_size() {
         let budgets = ClientBudgets::default();
         let client = budgets.of([127, 0, 0, 1].into(), BUDGET, 0);
         client.fetch(6000);
@@ -218,13 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn clients_beyond_the_limit_share_an_account() {
+    fn clients_beyond_the_limit_share_a_budget() {
         let budgets = ClientBudgets::default();
         for n in 0..CLIENTS_MAX as u32 {
             budgets.of(IpAddr::V4(n.into()), BUDGET, 0).fetch(1);
         }
-        let stranger = budgets.of([10, 0, 0, 1].into(), BUDGET, 0);
-        stranger.fetch(10);
+        let unknown = budgets.of([10, 0, 0, 1].into(), BUDGET, 0);
+        unknown.fetch(10);
         assert_eq!(
             budgets.of([10, 0, 0, 2].into(), BUDGET, 0).spare(BUDGET, 0),
             0
@@ -235,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_one_ipv6_network_share_an_account() {
+    fn addresses_of_one_ipv6_network_share_a_budget() {
         let budgets = ClientBudgets::default();
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         budgets.of(address("2001:db8::1"), BUDGET, 0).fetch(10);

@@ -1,4 +1,4 @@
-//! What every part of a cache works with: its configuration, its store, its origin.
+//! The context that every part of a cache works with: configuration, store and origin.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::store::{ResourceHistory, Store};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
 
-/// One worker's end of a cache, for one route.
+/// One worker's instance of a cache, for one route.
 pub(in crate::cache) struct Context {
     pub(in crate::cache) options: Options,
     pub(in crate::cache) rules: Rules,
-    /// Keys are made of the URL exactly as it is.
+    /// Whether keys are made of the unchanged URL alone.
     pub(in crate::cache) plain_keys: bool,
     pub(in crate::cache) memo: Memo,
     pub(in crate::cache) store: Arc<Store>,
-    /// That store, and those before it that other workers may still serve from.
+    /// The stores of this cache: `store`, and older ones that other workers may still serve from.
     pub(in crate::cache) stores: Arc<Stores>,
     pub(in crate::cache) fill: Box<dyn fill::Policy + Send + Sync>,
     pub(in crate::cache) clients: Clients,
@@ -32,13 +32,14 @@ pub(in crate::cache) struct Context {
     pub(in crate::cache) worker: Worker,
 }
 
-/// The handler that the cache fetches from, and the encoder of what is stored, if the route compresses.
+/// The handler that the cache fetches from, and the encoder of stored content, if the route
+/// compresses.
 pub(in crate::cache) struct Origin {
     pub(in crate::cache) handler: Rc<dyn Handler>,
     pub(in crate::cache) encodings: Option<Rc<dyn Encodings>>,
 }
 
-/// What belongs to the worker's thread.
+/// The state that belongs to the worker's thread.
 pub(in crate::cache) struct Worker {
     pub(in crate::cache) clock: Clock,
     pub(in crate::cache) random: Random,
@@ -46,14 +47,14 @@ pub(in crate::cache) struct Worker {
 }
 
 impl Context {
-    /// Whether the origin is asked for unencoded content, whatever clients accept.
+    /// Whether the origin is always asked for unencoded content.
     #[inline]
     pub(in crate::cache) fn requests_identity(&self) -> bool {
         let encodings = self.origin.encodings.as_deref();
         encodings.is_some_and(|encodings| encodings.requests_identity())
     }
 
-    /// The codings in which this request is answered; `None`: those that it accepts.
+    /// The codings to fetch for this request. `None` means those that the request itself accepts.
     pub(in crate::cache) fn codings(
         &self,
         request: &Request,

@@ -1,8 +1,8 @@
-//! The cache, by what happens to a request.
+//! The cache, organized by what happens to a request.
 //!
-//! `Cache::handle` looks the request up (`lookup`). Then it answers from what is stored (`hit`),
-//! rides an object whose missing bytes are fetched (`miss`, `fetch`), or sends the request on alone
-//! (`pass`). What is decided on the way is in `decide`, in pure functions.
+//! `Cache::handle` looks the request up (`lookup`). Then it answers from the store (`hit`), rides
+//! an object whose missing bytes are fetched (`miss`, `fetch`), or passes the request to the origin
+//! (`pass`). The decisions are pure functions (`decide`).
 
 mod client_budget;
 mod context;
@@ -36,7 +36,7 @@ pub use options::Options;
 pub use purge::Stores;
 pub use rules::Rules;
 
-/// One worker's end of a cache in front of an origin.
+/// One worker's instance of a cache in front of an origin.
 #[derive(Clone)]
 pub struct Cache(Rc<Context>);
 
@@ -79,9 +79,8 @@ fn may_be_stored(context: &Context, key: KeyHash, looked: &Lookup) -> bool {
 }
 
 impl Cache {
-    /// A worker's end of `store`, in front of `origin`, for a route with these rules. Store, stores
-    /// and budgets are shared by all workers. Stored content is also served encoded where there are
-    /// `encodings`.
+    /// Creates a worker's instance for a route with these rules. Store, stores and budgets are
+    /// shared by all workers. With `encodings`, stored content is also served encoded.
     pub fn new(
         (options, rules): (Options, Rules),
         (store, stores): (Arc<Store>, Arc<Stores>),

@@ -1,23 +1,24 @@
-//! What `[cache.NAME]` says about one cache.
+//! The options of one cache, from `[cache.NAME]` in the configuration.
 
 use crate::evict;
 use crate::fill;
 use crate::store::disk_tier;
 
-/// `[cache.NAME]`.
+/// The options in `[cache.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Bytes of the memory tier, heads and bookkeeping included.
+    /// Size of the memory tier in bytes, including heads and bookkeeping.
     pub memory: u64,
-    /// What is dropped first.
+    /// The eviction policy.
     pub evict: evict::Kind,
-    /// How missing bytes are fetched.
+    /// The options of the fill policy, which fetches missing bytes.
     pub fill: fill::Options,
-    /// Bytes fetched on behalf of one client and not sent to it, at most; `u64::MAX`: no limit.
+    /// Largest number of bytes that may be fetched for one client and not sent to it. `u64::MAX`
+    /// for no limit.
     pub client_budget: u64,
-    /// Largest object kept in memory, bytes; 0: a quarter of `memory`.
+    /// Largest object kept in memory, in bytes. 0 for a quarter of `memory`.
     pub object: u64,
-    /// What is kept on volumes, too.
+    /// The options of the disk tier.
     pub disk_tier: disk_tier::Options,
 }
 

@@ -1,24 +1,25 @@
-//! What is learned of a resource from its responses, beyond one object: whether its versions keep
-//! changing under their readers, whether fetches of it keep failing.
+//! The history of a resource, beyond one object: whether its versions keep changing under their
+//! readers, and whether its fetches keep failing.
 
 use std::time::Duration;
 
 use crate::fill::Unsettled;
 use crate::store::ResourceHistory;
 
-/// How long an origin is not asked for ranges of a resource after they proved unusable.
+/// Time for which ranges of a resource are not requested after they proved unusable, in
+/// milliseconds.
 pub(in crate::cache) const NO_RANGES_MS: u64 = 300_000;
-/// How long changes are remembered.
+/// Time for which version changes are remembered, in milliseconds.
 const REMEMBERED_MS: u64 = 10_000;
-/// After a failed fetch nobody tries again for so long; four times as long after each further one,
-/// up to the second.
+/// Pause after a failed fetch, in milliseconds. After each further failure the pause is four times
+/// as long, up to `RETRY_MAX_MS`.
 const RETRY_MS: u64 = 25;
 pub(in crate::cache) const RETRY_MAX_MS: u64 = 1000;
-/// Changes within that time by which a resource counts as unsettled.
+/// Number of version changes within `REMEMBERED_MS` that make a resource unsettled.
 const CHANGES: u8 = 2;
 
-/// Another version was met while one was fresh. Which ones lately is remembered: between two
-/// servers that disagree, versions come back.
+/// Notes that a fetch found another version while the stored one was fresh. Recent versions are
+/// remembered: if two servers disagree, versions come back.
 pub(in crate::cache) fn changed(history: &mut ResourceHistory, [from, to]: [u64; 2], now_ms: u64) {
     if now_ms.saturating_sub(history.since_ms) > REMEMBERED_MS {
         *history = ResourceHistory {
@@ -38,7 +39,7 @@ pub(in crate::cache) fn changed(history: &mut ResourceHistory, [from, to]: [u64;
     }
 }
 
-/// How settled a resource is: versions that changed under its readers lately.
+/// Returns whether the resource's version keeps changing.
 pub(in crate::cache) fn unsettled(history: &ResourceHistory, now_ms: u64) -> Unsettled {
     if history.changes < CHANGES || now_ms.saturating_sub(history.since_ms) > REMEMBERED_MS {
         return Unsettled::No;
@@ -49,31 +50,33 @@ pub(in crate::cache) fn unsettled(history: &ResourceHistory, now_ms: u64) -> Uns
     }
 }
 
-/// How long nobody is to try again, since fetches failed. A clock that was set back counts as no time.
+/// Returns the rest of the pause after failed fetches. A pause that seems too long is ignored,
+/// since then the clock was set back.
 pub(in crate::cache) fn retry_in(history: &ResourceHistory, now_ms: u64) -> Option<Duration> {
     let wait_ms = history.retry_ms.saturating_sub(now_ms);
     let waits = history.failures > 0 && (1..=RETRY_MAX_MS).contains(&wait_ms);
     waits.then(|| Duration::from_millis(wait_ms))
 }
 
-/// For a while what is stale is not asked about behind the answers that it gives.
+/// Begins a pause in which stale responses are served without being revalidated in the background.
 pub(in crate::cache) fn rest(history: &mut ResourceHistory, now_ms: u64) {
     history.retry_ms = now_ms + RETRY_MAX_MS;
 }
 
-/// Whether it is not to be asked about yet. A clock that was set back counts as no time.
+/// Whether the pause of revalidations in the background lasts. A pause that seems too long is
+/// ignored, since then the clock was set back.
 pub(in crate::cache) fn is_resting(history: &ResourceHistory, now_ms: u64) -> bool {
     (1..=RETRY_MAX_MS).contains(&history.retry_ms.saturating_sub(now_ms))
 }
 
-/// How long to wait before the try that follows so many in vain.
+/// Returns the pause after this number of failed tries.
 pub(in crate::cache) fn backoff(tries: u32) -> Duration {
     let steps = tries.clamp(1, 5) - 1;
     Duration::from_millis((RETRY_MS << (2 * steps)).min(RETRY_MAX_MS))
 }
 
-/// A fetch failed. Others try again after a while that grows with each failure in a row: one for
-/// all who wait. `fruitful`: it brought something worth while before.
+/// Notes a failed fetch, which begins a pause for all waiting requests. `fruitful` says that the
+/// fetch made progress: then earlier failures don't count.
 pub(in crate::cache) fn failed(history: &mut ResourceHistory, fruitful: bool, now_ms: u64) {
     if retry_in(history, now_ms).is_some() {
         return; // together with another: that is one failure
@@ -90,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_changes_within_ten_seconds_unsettle() {
+    fn two_changes_within_ten_seconds_make_a_resource_unsettled() {
         let mut history = ResourceHistory::default();
         changed(&mut history, [1, 2], 1000);
         assert_eq!(unsettled(&history, 1000), Unsettled::No);
@@ -107,7 +110,7 @@ mod tests {
         changed(&mut history, [1, 2], 0);
         changed(&mut history, [2, 1], 10);
         assert_eq!(unsettled(&history, 10), Unsettled::Flapping);
-        // Without a validator no version can be told from another.
+        // Versions without a validator have the id 0, so they can't be recognized.
         let mut weak = ResourceHistory::default();
         changed(&mut weak, [0, 0], 0);
         changed(&mut weak, [0, 0], 10);
@@ -115,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_wait_longer_and_longer() {
+    fn pauses_before_retries_grow() {
         let mut history = ResourceHistory::default();
         let mut wait = |fruitful| {
             let now_ms = history.retry_ms + 1;

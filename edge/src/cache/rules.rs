@@ -1,4 +1,4 @@
-//! What the configuration says about caching: for one route, from its own keys and its cache's.
+//! The caching rules of one route, from its own keys and its cache's keys in the configuration.
 
 use crate::http::Network;
 use std::time::Duration;
@@ -12,66 +12,93 @@ use crate::http::vary::{Codings, Normal};
 /// The caching rules of one route. `docs/configuration.md` describes each key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// Freshness lifetime by status where the response gives none.
-    pub valid: Vec<(Status, Duration)>,
-    /// The same for every other status that may be stored.
-    pub valid_any: Option<Duration>,
-    /// Longest heuristic lifetime (RFC 9111 4.2.2); zero: none.
-    pub heuristic_max: Duration,
-    /// No positive lifetime is shorter.
-    pub lifetime_min: Duration,
-    /// No lifetime is longer.
-    pub lifetime_max: Duration,
-    /// How long a stale response may be given while it is revalidated behind, where it does not say
-    /// (RFC 5861 3).
-    pub stale_while_revalidate: Duration,
-    /// How long a stale response may be given where the origin fails, where it does not say (RFC
-    /// 5861 4).
-    pub stale_if_error: Duration,
-    /// How long a stale response may be given to others while one request waits for revalidation.
-    pub stale_while_updating: Duration,
-    /// Response fields that are not heeded.
-    pub ignore: Ignored,
-    /// What becomes of a response that sets a cookie.
-    pub set_cookie: SetCookie,
-    /// Targeted fields, lower case, in order of preference (RFC 9213).
-    pub targets: Vec<Box<str>>,
-    /// Response fields that carry tags, lower case.
-    pub tags: Vec<Box<str>>,
-    /// Whether requests may ask for more than the cache would do.
-    pub client_directives: bool,
-    /// What the primary key is made of, and to which languages variants are reduced.
+    /// Which requests the cache answers.
+    pub requests: Requests,
+    /// The primary key, and the languages to which variants are reduced.
     pub key: KeyRules,
-    /// Which requests go past the cache.
-    pub bypass: Bypass,
-    /// Whether GET may use the cache.
-    pub get: bool,
-    /// Whether HEAD may use the cache; else it is sent on as HEAD.
-    pub head: bool,
-    /// Whether a response to POST that names its own target in Content-Location and says how long
-    /// it is fresh answers GET, too (RFC 9110 9.3.3).
-    pub post: bool,
-    /// Request fields that shared fetches carry beside those of the allow-list.
-    pub forward: Vec<Pattern>,
-    /// How long a response that can't be shared makes its key be passed.
-    pub pass_for: Duration,
+    /// Request headers that shared fetches carry in addition to those of the allow-list.
+    pub forward_headers: Vec<Pattern>,
+    /// Which response headers count, and for what.
+    pub headers: ResponseHeaders,
+    /// How long responses are fresh.
+    pub lifetimes: Lifetimes,
+    /// How long stale responses may be served.
+    pub stale: Stale,
+    /// How long requests for a key are passed after a response that can't be shared.
+    pub hit_for_pass: Duration,
     /// Addresses that may send PURGE.
-    pub purge: Vec<Network>,
+    pub purge_from: Vec<Network>,
 }
 
-/// Requests that go past the cache: those that have any of these.
+/// The requests that the cache answers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Requests {
+    /// Whether GET may use the cache.
+    pub get: bool,
+    /// Whether HEAD may use the cache; if not, HEAD is sent to the origin.
+    pub head: bool,
+    /// Whether a response to POST that names its own target in Content-Location, and has an
+    /// explicit lifetime, also answers GET (RFC 9110 9.3.3).
+    pub post: bool,
+    /// Requests that bypass the cache.
+    pub bypass: Bypass,
+    /// Whether every request directive of Cache-Control is honoured, and Pragma.
+    pub client_cache_control: bool,
+}
+
+/// How long responses are fresh.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lifetimes {
+    /// The lifetime by status of responses that give none.
+    pub valid: Vec<(Status, Duration)>,
+    /// The lifetime of responses of all other statuses that may be stored, if they give none.
+    pub valid_any: Option<Duration>,
+    /// The longest heuristic lifetime (RFC 9111 4.2.2); zero disables them.
+    pub heuristic_max: Duration,
+    /// No positive lifetime is shorter.
+    pub min: Duration,
+    /// No lifetime is longer.
+    pub max: Duration,
+}
+
+/// How long stale responses may be served, each counted from the end of the lifetime.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stale {
+    /// While the response is revalidated in the background; the response's own
+    /// `stale-while-revalidate` takes precedence (RFC 5861 3).
+    pub while_revalidate: Duration,
+    /// If the origin fails; the response's own `stale-if-error` takes precedence (RFC 5861 4).
+    pub if_error: Duration,
+    /// To other requests, while one request waits for revalidation.
+    pub while_updating: Duration,
+}
+
+/// The response headers that count, and for what.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResponseHeaders {
+    /// Headers that are ignored.
+    pub ignored: Ignored,
+    /// The treatment of responses that set a cookie.
+    pub set_cookie: SetCookie,
+    /// Targeted fields in lower case, in order of preference (RFC 9213).
+    pub target_list: Vec<Box<str>>,
+    /// Headers that contain tags, in lower case.
+    pub tags: Vec<Box<str>>,
+}
+
+/// Requests that bypass the cache: those that have any of these.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bypass {
     /// Names of cookies.
     pub cookies: Vec<Pattern>,
-    /// Names of request fields.
+    /// Names of request headers.
     pub headers: Vec<Pattern>,
     /// Names of query parameters.
     pub query: Vec<Pattern>,
 }
 
 impl Bypass {
-    /// Whether nothing goes past the cache by it: for most routes.
+    /// Whether no request bypasses the cache by these rules, as on most routes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.cookies.is_empty() && self.headers.is_empty() && self.query.is_empty()
@@ -79,7 +106,8 @@ impl Bypass {
 }
 
 impl Rules {
-    /// To what requests are reduced, in keys and in what is sent; `codings`: if not to their own.
+    /// The normal forms to which requests are reduced, in keys and in fetches. `codings` is `None`
+    /// for the codings that a request accepts.
     #[inline]
     pub fn normal(&self, codings: Option<Codings>) -> Normal<'_> {
         Normal {
@@ -88,19 +116,20 @@ impl Rules {
         }
     }
 
-    /// What they say about a response with this status.
+    /// The storing terms for a response with this status.
     pub fn terms(&self, status: Status) -> Terms<'_> {
-        let named = self.valid.iter().find(|(of, _)| *of == status);
-        let valid = named.map(|(_, lifetime)| *lifetime).or(self.valid_any);
+        let (lifetimes, stale, headers) = (&self.lifetimes, &self.stale, &self.headers);
+        let named = lifetimes.valid.iter().find(|(of, _)| *of == status);
+        let valid = named.map(|(_, lifetime)| *lifetime).or(lifetimes.valid_any);
         Terms {
             valid_s: valid.map(|lifetime| lifetime.as_secs()),
-            heuristic_max_s: self.heuristic_max.as_secs(),
-            lifetime_s: self.lifetime_min.as_secs()..=self.lifetime_max.as_secs(),
-            ignore: self.ignore,
-            set_cookie: self.set_cookie,
-            stale_while_revalidate_s: self.stale_while_revalidate.as_secs(),
-            stale_if_error_s: self.stale_if_error.as_secs(),
-            targets: &self.targets,
+            heuristic_max_s: lifetimes.heuristic_max.as_secs(),
+            lifetime_s: lifetimes.min.as_secs()..=lifetimes.max.as_secs(),
+            ignore: headers.ignored,
+            set_cookie: headers.set_cookie,
+            stale_while_revalidate_s: stale.while_revalidate.as_secs(),
+            stale_if_error_s: stale.if_error.as_secs(),
+            targets: &headers.target_list,
         }
     }
 }
@@ -108,27 +137,49 @@ impl Rules {
 impl Default for Rules {
     fn default() -> Rules {
         Rules {
-            valid: Vec::new(),
-            valid_any: None,
-            heuristic_max: Duration::from_secs(24 * 3600),
-            lifetime_min: Duration::ZERO,
-            lifetime_max: Duration::from_secs(365 * 24 * 3600),
-            stale_while_revalidate: Duration::ZERO,
-            stale_if_error: Duration::ZERO,
-            stale_while_updating: Duration::ZERO,
-            ignore: Ignored::default(),
-            set_cookie: SetCookie::default(),
-            targets: vec!["sluice-cache-control".into(), "cdn-cache-control".into()],
-            tags: vec!["surrogate-key".into(), "cache-tag".into()],
-            client_directives: false,
+            requests: Requests::default(),
             key: KeyRules::default(),
-            bypass: Bypass::default(),
+            forward_headers: Vec::new(),
+            headers: ResponseHeaders::default(),
+            lifetimes: Lifetimes::default(),
+            stale: Stale::default(),
+            hit_for_pass: Duration::from_secs(10),
+            purge_from: Vec::new(),
+        }
+    }
+}
+
+impl Default for Requests {
+    fn default() -> Requests {
+        Requests {
             get: true,
             head: true,
             post: false,
-            forward: Vec::new(),
-            pass_for: Duration::from_secs(10),
-            purge: Vec::new(),
+            bypass: Bypass::default(),
+            client_cache_control: false,
+        }
+    }
+}
+
+impl Default for Lifetimes {
+    fn default() -> Lifetimes {
+        Lifetimes {
+            valid: Vec::new(),
+            valid_any: None,
+            heuristic_max: Duration::from_secs(24 * 3600),
+            min: Duration::ZERO,
+            max: Duration::from_secs(365 * 24 * 3600),
+        }
+    }
+}
+
+impl Default for ResponseHeaders {
+    fn default() -> ResponseHeaders {
+        ResponseHeaders {
+            ignored: Ignored::default(),
+            set_cookie: SetCookie::default(),
+            target_list: vec!["sluice-cache-control".into(), "cdn-cache-control".into()],
+            tags: vec!["surrogate-key".into(), "cache-tag".into()],
         }
     }
 }

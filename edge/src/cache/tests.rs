@@ -1,4 +1,4 @@
-//! How many locks of the table a miss takes, from looking up to the launched flight.
+//! Counts the shard locks that a miss takes, from the lookup to the launched flight.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use crate::store::{self, SHARD_LOCKS, Store};
 use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
 
-/// Shard locks that a miss may take until its flight is launched.
+/// Largest number of shard locks that a miss may take until its flight is launched.
 const LOCKS_MAX: u64 = 4;
 
-/// An origin that notes how many shards had been locked when it was asked.
+/// An origin that notes the number of shard locks when it receives a request.
 #[derive(Default)]
 struct Origin(Cell<u64>);
 
@@ -66,7 +66,7 @@ fn cache(kind: fill::Kind, origin: &Rc<Origin>) -> Cache {
 fn get(range: Option<&str>) -> Request {
     let mut head = Head::new();
     head.target.push_str("/a");
-    head.authority.push_str("a");
+    head.authority.push('a');
     if let Some(range) = range {
         head.fields.append("range", range);
     }
@@ -84,7 +84,8 @@ fn get(range: Option<&str>) -> Request {
     }
 }
 
-/// The shard locks of a cold request until its flight is launched, and the response's status.
+/// The number of shard locks of a cold request until its flight is launched, and the response's
+/// status.
 fn locks(kind: fill::Kind, range: Option<&str>) -> (u64, u16) {
     let origin = Rc::new(Origin::default());
     let cache = cache(kind, &origin);

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use sluice::config;
 
 use super::{say, system, warn};
+use crate::config;
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use sluice::config::{self, Level, LogOptions, show_size};
-use sluice::telemetry::messages::MessageTarget;
-use sluice::wiring::{self, Running};
 use sluice_lab::client::{Client, Reply};
 use sluice_lab::origin::{Origin, OriginOptions, Resource};
 
 use super::{announce, count, log_messages, say};
+use crate::config::{self, Level, LogOptions, show_size};
+use crate::telemetry::messages::MessageTarget;
+use crate::wiring::{self, Running};
 
 /// The file holds its own offset every ten bytes, so that any range shows its position.
 const PATH: &str = "/offset.bin";

@@ -2,12 +2,12 @@
 
 use clap::Args;
 use serde::Serialize;
-use sluice::evict::Kind;
-use sluice::evict::replay::Places;
-use sluice::volume::reclaim_budget::Ring;
 use sluice_lab::bench::plain;
 
 use super::say;
+use crate::evict::Kind;
+use crate::evict::replay::Places;
+use crate::volume::reclaim_budget::Ring;
 
 #[derive(Debug, Args)]
 pub struct HitRatioArgs {

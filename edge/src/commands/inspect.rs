@@ -13,9 +13,9 @@ use std::io::{self, IsTerminal};
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::Value;
-use sluice::admin::UrlState;
 
 use super::{AdminArgs, colours, harmless, json, percent_encoded, say};
+use crate::admin::UrlState;
 
 pub use layout::Style;
 

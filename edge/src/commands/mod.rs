@@ -1,15 +1,15 @@
 //! The command line of `sluice`: its subcommands, each in a file of its own, and helpers that they share.
 
-pub mod check;
-pub mod demo;
-pub mod hit_ratio;
-pub mod inspect;
-pub mod lab;
-pub mod purge;
-pub mod reload;
-pub mod serve;
-pub mod sign;
-pub mod status;
+mod check;
+mod demo;
+mod hit_ratio;
+mod inspect;
+mod lab;
+mod purge;
+mod reload;
+mod serve;
+mod sign;
+mod status;
 mod system;
 
 use std::env;
@@ -22,13 +22,14 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
 use serde_json::Value;
-use sluice::config::{self, LogOptions, Report};
-use sluice::sys::Clock;
-use sluice::telemetry::messages::{MessageTarget, Messages};
-use sluice::wiring::Running;
 use sluice_lab::client::{self, Reply};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::prelude::*;
+
+use crate::config::{self, LogOptions, Report};
+use crate::sys::Clock;
+use crate::telemetry::messages::{MessageTarget, Messages};
+use crate::wiring::Running;
 
 /// Exit statuses of all commands; clap ends with 2.
 const EXIT_STATUS: &str = "Exit status:
@@ -40,13 +41,13 @@ const EXIT_STATUS: &str = "Exit status:
 /// A caching reverse proxy that serves any byte of a file as soon as it has arrived from the origin
 #[derive(Debug, Parser)]
 #[command(name = "sluice", version, after_help = EXIT_STATUS)]
-pub struct Cli {
+struct Cli {
     #[command(subcommand)]
-    pub command: Command,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+enum Command {
     /// Run Sluice with a configuration file, or with --origin or --files and other options
     Serve(serve::ServeArgs),
     /// Check a configuration file or, with --system, this machine's kernel settings
@@ -65,6 +66,28 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Draw which bytes of a URL are stored, being fetched or missing, with recent decisions and their reasons
     Inspect(inspect::InspectArgs),
+}
+
+/// Parses the command line, runs the command and returns the exit status of the process.
+pub fn run() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Lab(args) => lab::run(&args),
+        Command::Purge(args) => purge::run(&args),
+        Command::Reload(args) => reload::run(&args),
+        Command::Sign(args) => sign::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            print_error(&error);
+            exit_code(&error)
+        }
+    }
 }
 
 /// How a command finds the running Sluice.
@@ -125,7 +148,7 @@ fn colours(terminal: bool) -> bool {
 }
 
 /// The exit status for an error: 3 if `sluice inspect` found nothing, else 1.
-pub fn exit_code(error: &anyhow::Error) -> ExitCode {
+fn exit_code(error: &anyhow::Error) -> ExitCode {
     match error.is::<inspect::Nothing>() {
         true => ExitCode::from(3),
         false => ExitCode::FAILURE,
@@ -133,7 +156,7 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
 }
 
 /// Prints an error to standard error.
-pub fn print_error(error: &anyhow::Error) {
+fn print_error(error: &anyhow::Error) {
     let text = match error.downcast_ref::<Report>() {
         Some(report) => report.render(in_colour()),
         None => format!("error: {error:#}\n"),

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
-use sluice::http::purge::{Answer, Purge, Purged};
 
 use super::{AdminArgs, harmless, say};
+use crate::http::purge::{Answer, Purge, Purged};
 
 #[derive(Debug, Args)]
 #[command(

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args};
-use sluice::config::{self, Loaded};
-use sluice::wiring;
 
 use super::{announce, log_messages, warn};
+use crate::config::{self, Loaded};
+use crate::wiring;
 
 const USAGE: &str = "sluice serve --config <FILE>
        sluice serve --origin <URL> [OPTIONS]

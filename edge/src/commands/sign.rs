@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use sluice::gate::signed::{self, KEY_BYTES_MAX, Key, Names, Secret};
-use sluice::http::Method;
-use sluice::http::target::{self, Form};
-use sluice::sys::{Clock, disk};
 
 use super::say;
+use crate::gate::signed::{self, KEY_BYTES_MAX, Key, Names, Secret};
+use crate::http::Method;
+use crate::http::target::{self, Form};
+use crate::sys::{Clock, disk};
 
 #[derive(Debug, Args)]
 pub struct SignArgs {

@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::Value;
-use sluice::config::{show_size, show_time};
-use sluice::telemetry::{
-    self, CacheNumbers, CompressNumbers, FilesNumbers, Numbers, ServerNumbers, Unit, WorkerNumbers,
-};
 
 use super::{AdminArgs, count, harmless, inspect, json, say};
+use crate::config::{show_size, show_time};
+use crate::telemetry::{
+    self, CacheNumbers, CompressNumbers, FilesNumbers, Numbers, ServerNumbers, Unit, WorkerNumbers,
+};
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {

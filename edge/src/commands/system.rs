@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use sluice::sys::{disk, limits};
+use crate::sys::{disk, limits};
 
 /// Enough file descriptors for any number of connections that one process serves.
 const DESCRIPTORS: u64 = 524_288;

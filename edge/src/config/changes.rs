@@ -104,7 +104,7 @@ fn places(plan: &Plan) -> Vec<SitePlan> {
 fn rules(plan: &Plan) -> Vec<Rules> {
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
     let rules = routes.filter_map(RoutePlan::proxied).map(|proxied| Rules {
-        purge: Vec::new(),
+        purge_from: Vec::new(),
         ..proxied.rules.clone()
     });
     rules.collect()

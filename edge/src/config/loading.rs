@@ -62,6 +62,7 @@ fn with_keys(mut loaded: Loaded) -> Result<Loaded, Report> {
 ///
 /// # Errors
 /// A report with everything that is wrong, each with its line.
+#[cfg(test)]
 pub fn parse(name: &str, text: &str) -> Result<Loaded, Report> {
     examine(name, text, &|_| None, &|_| None)
 }

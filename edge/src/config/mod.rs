@@ -28,16 +28,17 @@ mod syntax;
 mod tests;
 mod value;
 
-pub use changes::{Changes, changes};
+pub use changes::changes;
 pub use describe::describe;
-pub use loading::{Loaded, load, parse};
+#[cfg(test)]
+pub use loading::parse;
+pub use loading::{Loaded, load};
 pub use options::Options;
 pub use plan::{
-    ADMIN, LISTEN, LeadsTo, ListenerPlan, LogOptions, Plan, Privileges, Proxied, RoutePlan,
-    SitePlan, User, goes_on,
+    ADMIN, LeadsTo, ListenerPlan, LogOptions, Plan, Proxied, RoutePlan, SitePlan, goes_on,
 };
 pub use reach::{folder_of, looks_up_names, reach};
-pub use report::{Problem, Report};
+pub use report::Report;
 pub use value::{Level, Sandbox, show_size, show_time};
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod volumes;
 use std::path::Path;
 use std::time::Duration;
 
+use super::plan::LISTEN;
 use super::*;
 use crate::telemetry::{AccessFormat, AccessTarget};
 
@@ -160,7 +161,7 @@ fn everything_typed_is_in_the_plan() {
         .expect("an upstream")
         .rules;
     assert_eq!(
-        rules.valid,
+        rules.lifetimes.valid,
         [
             (200, Duration::from_secs(3600)),
             (404, Duration::from_secs(60))

@@ -19,33 +19,33 @@ use super::protocol;
 use super::transport::Transport;
 use super::worker::Worker;
 
-/// Connections accepted before other tasks get their turn.
+/// Most connections accepted before other tasks get their turn.
 const BATCH_MAX: usize = 64;
-/// Idle connections closed at a time to make room for new ones.
+/// Most idle connections closed at a time to make room for new ones.
 const EVICTED_MAX: usize = 16;
 
-/// Connections that each worker closes unserved per tick while descriptors have run out.
+/// Most connections that each worker closes unserved per tick while descriptors have run out.
 const SHED_MAX: usize = 64;
-/// How often running out of descriptors is logged.
+/// Shortest time between two log messages about descriptors having run out.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
-/// How a batch ended.
+/// Reason why a batch of accepted connections ended.
 enum Batch {
-    /// The queue is empty.
+    /// The accept queue is empty.
     Drained,
-    /// The queue may hold more connections.
+    /// The accept queue may hold more connections.
     More,
-    /// The limit of connections is reached. Further ones wait in the kernel.
+    /// The limit of connections is reached. Further ones wait in the kernel's accept queue.
     NoRoom,
-    /// Descriptors or memory have run out: trying again at once would spin.
+    /// Descriptors or memory have run out. Trying again at once would spin.
     Exhausted,
     /// Accepting failed, and might fail again at once.
     Failed,
 }
 
 impl Worker {
-    /// Accepts connections until the worker drains; then accepts the rest of the queue, since closing a listening
-    /// socket resets the connections in its queue, and returns.
+    /// Accepts connections until the worker drains. Then accepts the rest of the accept queue,
+    /// since closing a listening socket resets the connections in its queue, and returns.
     pub async fn listen(self: &Rc<Self>, mut listener: Listener, setup: Arc<ConnectionSetup>) {
         self.listening.set(self.listening.get() + 1);
         let _listening = Listening(self.clone());
@@ -67,7 +67,8 @@ impl Worker {
                 Batch::Drained => {}
                 Batch::More => tokio::task::yield_now().await,
                 Batch::Failed => tokio::time::sleep(TICK).await,
-                // The connections to be closed are polled before this task.
+                // This task yields, so that the tasks of the closed connections run first and free
+                // their descriptors.
                 Batch::NoRoom | Batch::Exhausted if self.make_room() => {
                     tokio::task::yield_now().await;
                 }
@@ -91,7 +92,8 @@ impl Worker {
         evicted > 0
     }
 
-    /// Closes idle connections that another worker has asked for: the limit is shared by all workers.
+    /// Closes idle connections if another worker needs room for new ones: all workers share one
+    /// limit of connections.
     pub(super) fn make_room_for_others(&self) {
         let wanted = self.balance.wanted_room();
         if wanted > 0 {
@@ -101,14 +103,15 @@ impl Worker {
         }
     }
 
-    /// Accepts and closes some connections of the queue with the reserved descriptor, so that their clients fail at
-    /// once rather than after a timeout.
+    /// Accepts some connections with the reserved descriptor and closes them, so that their clients
+    /// fail at once rather than after a timeout.
     async fn shed(&self, listener: &mut Listener) {
         self.log_exhaustion();
         for _ in 0..SHED_MAX {
             let ended = poll_fn(|cx| {
                 let mut reserve = self.reserve.borrow_mut();
-                // The connection is closed inside the closure, so the descriptor is free again.
+                // The connection is closed inside the closure, so the reserved descriptor is free
+                // again afterwards.
                 Poll::Ready(reserve.lend(|| matches!(listener.accept(cx), Ok(Some(_)))))
             });
             match ended.await {
@@ -138,7 +141,7 @@ impl Worker {
     ) -> Batch {
         for _ in 0..BATCH_MAX {
             if self.balance.is_full(self.serving().options.connections) {
-                // Idle connections are closed only if a connection waits.
+                // Idle connections are closed only if a new connection waits in the accept queue.
                 return match poll_fn(|cx| Poll::Ready(listener.has_waiting(cx))).await {
                     Ok(true) => Batch::NoRoom,
                     Ok(false) => Batch::Drained,
@@ -166,7 +169,7 @@ impl Worker {
         }
     }
 
-    /// Serves a new connection on this worker, or hands it to a worker with fewer connections.
+    /// Serves a new connection on this worker, or hands it over to a worker with fewer connections.
     fn place(self: &Rc<Self>, accepted: Accepted, setup: &Arc<ConnectionSetup>) {
         let setup = setup.clone();
         match self
@@ -192,7 +195,7 @@ impl Worker {
         self.begin(Transport::new(accepted), peer, setup);
     }
 
-    /// Serves a connection in clear text over this transport.
+    /// Serves a connection over this transport, with a plain-text setup.
     #[cfg(test)]
     pub(super) fn connect(self: &Rc<Self>, transport: Transport, peer: Peer) {
         self.balance.opened(self.index);
@@ -223,7 +226,8 @@ async fn accept(listener: &mut Listener) -> io::Result<Option<Accepted>> {
     poll_fn(|cx| Poll::Ready(listener.accept(cx))).await
 }
 
-/// Reports the end of a listener, also when its task is dropped.
+/// Guard of a listener's task: reports that the listener has stopped, also when the task is
+/// dropped.
 struct Listening(Rc<Worker>);
 
 impl Drop for Listening {

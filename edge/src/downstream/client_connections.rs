@@ -1,4 +1,4 @@
-//! The number of connections of each client, over all workers.
+//! Counts the open connections of each client, over all workers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
@@ -7,19 +7,20 @@ use std::net::IpAddr;
 
 use parking_lot::Mutex;
 
-/// Parts of the table, each with a lock of its own.
+/// Number of parts of the table. Each part has its own lock.
 const SHARDS: usize = 64;
-/// An empty part with room for more entries than this releases its memory.
+/// Capacity in entries above which an empty part releases its memory.
 const KEPT: usize = 256;
 
-/// The clients with open connections. Each has at least one, so there are no more entries than connections.
+/// The number of open connections of each client. A client without connections has no entry, so
+/// there are at most as many entries as connections.
 pub struct ClientConnections {
     shards: Box<[Mutex<HashMap<Client, usize>>]>,
     hasher: RandomState,
 }
 
-/// One client: an IPv4 address, or the first 64 bits of an IPv6 address, since a customer gets at least that network
-/// (RFC 6177) and controls all its addresses.
+/// One client: an IPv4 address, or the first 64 bits of an IPv6 address, since an internet
+/// subscriber gets at least a /64 network (RFC 6177) and controls all its addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Client {
     Four(u32),
@@ -50,12 +51,13 @@ impl ClientConnections {
         &self.shards[(hash % self.shards.len() as u64) as usize]
     }
 
-    /// Counts a connection, unless its client has `most` already. Returns whether it was counted.
+    /// Counts a connection, unless its client already has `most` connections. Returns whether it
+    /// was counted.
     pub fn enter(&self, address: IpAddr, most: usize) -> bool {
         let client = Client::of(address);
         let mut shard = self.shard(client).lock();
         let open = shard.entry(client).or_insert(0);
-        // A new entry is never over the limit, which is at least one.
+        // A new entry (0) is below every limit, which is at least one, so no entry stays at 0.
         let may = *open < most.max(1);
         *open += usize::from(may);
         may
@@ -76,7 +78,7 @@ impl ClientConnections {
         }
     }
 
-    /// Clients with a connection.
+    /// Returns the number of clients that have a connection.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()

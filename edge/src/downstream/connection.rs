@@ -1,4 +1,5 @@
-//! The part of a client's connection that every protocol shares: transport, input buffer, deadline slot, counts.
+//! The state of a client's connection that every protocol needs: transport, input buffer, deadline
+//! slot, counts.
 
 use std::io;
 use std::rc::Rc;
@@ -12,22 +13,22 @@ use super::worker::Worker;
 
 /// A client's connection, whatever protocol it speaks. Dropping it closes the transport and releases every count.
 pub struct Connection {
-    /// The worker that serves it.
+    /// The worker that serves the connection.
     pub worker: Rc<Worker>,
     /// The byte stream to the client.
     pub transport: Transport,
-    /// Both ends' addresses.
+    /// Addresses of both ends of the connection.
     pub peer: Peer,
-    /// Its slot among the worker's deadlines.
+    /// Index of the connection's slot in the worker's deadlines.
     pub slot: usize,
-    /// Bytes read and not used. An idle connection holds no buffer.
+    /// Bytes read and not used yet. An idle connection has no buffer.
     input: Option<Box<Input>>,
-    /// Whether it counts towards its client's limit of connections.
+    /// Whether the connection counts towards the limit of connections of its client.
     counted: bool,
 }
 
 impl Connection {
-    /// A new connection, which the worker's counts already include.
+    /// Creates a connection that the worker has already counted.
     pub fn new(worker: Rc<Worker>, transport: Transport, peer: Peer) -> Connection {
         let slot = worker.deadlines.add();
         Connection {
@@ -40,8 +41,8 @@ impl Connection {
         }
     }
 
-    /// Counts the connection towards its client's limit, if there is one. Returns false if the client has reached
-    /// it.
+    /// Counts the connection towards its client's limit, if one is configured. Returns false if the
+    /// client has reached the limit.
     pub fn count_client(&mut self) -> bool {
         let worker = &self.worker;
         let limit = worker.serving().options.connections_per_ip;
@@ -56,7 +57,7 @@ impl Connection {
         true
     }
 
-    /// Bytes read and not used yet.
+    /// Returns the bytes read and not used yet.
     #[inline]
     pub fn input(&self) -> &[u8] {
         self.input.as_ref().map_or(&[], |input| input.bytes())
@@ -70,7 +71,7 @@ impl Connection {
         }
     }
 
-    /// Returns an empty buffer to the pool. Called before the connection waits.
+    /// Returns the input buffer to the pool if it is empty. Called before the connection waits.
     #[inline]
     pub fn release_buffer(&mut self) {
         if self.input.as_ref().is_some_and(|input| input.is_empty())
@@ -80,26 +81,27 @@ impl Connection {
         }
     }
 
-    /// Moves a little input to a small buffer, since the rest may never arrive.
+    /// Moves a short input to a small buffer, since the rest of the head may never arrive.
     pub fn shrink_buffer(&mut self) {
         if let Some(input) = self.input.take() {
             self.input = Some(self.worker.pool.shrink(input));
         }
     }
 
-    /// Whether the buffer is full.
+    /// Whether the input buffer is full.
     pub fn is_full(&self) -> bool {
         self.input.as_ref().is_some_and(|input| input.is_full())
     }
 
-    /// Enlarges the buffer, up to `max` bytes.
+    /// Enlarges the input buffer, up to `max` bytes.
     pub fn grow_buffer(&mut self, max: usize) {
         if let Some(input) = &mut self.input {
             input.grow(max);
         }
     }
 
-    /// Reads more input; 0 at the end of the stream. Must not be called while the buffer is full.
+    /// Reads more input. Returns the number of bytes, 0 at the end of the stream. Must not be
+    /// called while the buffer is full.
     #[inline]
     pub fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self
@@ -124,7 +126,8 @@ impl Connection {
         }
     }
 
-    /// Reads bytes that the reactor has not reported yet. Returns whether there were any.
+    /// Reads bytes that have arrived but that the runtime has not reported yet. Returns whether
+    /// there were any.
     pub fn fill_now(&mut self) -> bool {
         let worker = &self.worker;
         let input = self.input.get_or_insert_with(|| worker.pool.get());

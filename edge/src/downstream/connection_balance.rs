@@ -1,5 +1,5 @@
-//! The balance of connections over the workers. The kernel distributes a few connections unevenly, so a worker that
-//! has too many hands the next one to another worker.
+//! The balance of connections over the workers. The kernel distributes a few connections unevenly,
+//! so a worker that has too many hands the next one over to another worker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,26 +13,27 @@ use crate::sys::net::Accepted;
 use super::client_connections::ClientConnections;
 use super::connection_setup::ConnectionSetup;
 
-/// Connections that may wait in a worker's inbox.
+/// Most connections that may wait in a worker's inbox.
 const INBOX_MAX: usize = 1024;
 
-/// A connection on its way to another worker.
+/// An accepted connection that is being handed over to another worker.
 pub(super) struct HandedOver {
     pub(super) accepted: Accepted,
     pub(super) setup: Arc<ConnectionSetup>,
 }
 
-/// The number of connections of each worker, and the way to each worker's inbox.
+/// The number of connections of each worker, and each worker's inbox.
 pub struct ConnectionBalance {
     workers: Box<[WorkerEntry]>,
-    /// Connections of each client.
+    /// Number of connections of each client.
     pub(super) clients: ClientConnections,
     derived_limit: usize,
-    /// Idle connections that a worker without idle ones asks the others to close.
+    /// Number of idle connections that workers without idle ones want the other workers to close.
     wanted: AtomicUsize,
 }
 
-/// One worker. Its count changes with every connection, so it has cache lines of its own.
+/// A worker's entry. Its count changes with every connection, so each entry has its own cache
+/// lines.
 #[repr(align(128))]
 struct WorkerEntry {
     open: AtomicUsize,
@@ -43,7 +44,7 @@ struct WorkerEntry {
 }
 
 impl ConnectionBalance {
-    /// The balance of this many workers, at least one.
+    /// Creates the balance of this many workers, at least one.
     pub fn new(workers: usize) -> Arc<ConnectionBalance> {
         let place = |_| {
             let (sender, inbox) = mpsc::channel(INBOX_MAX);
@@ -62,12 +63,12 @@ impl ConnectionBalance {
         })
     }
 
-    /// Open connections of all workers.
+    /// Returns the number of open connections of all workers.
     pub fn open(&self) -> usize {
         self.workers.iter().map(WorkerEntry::open).sum()
     }
 
-    /// Open connections of one worker.
+    /// Returns the number of open connections of one worker.
     pub fn open_at(&self, worker: usize) -> usize {
         self.workers[worker].open()
     }
@@ -81,14 +82,15 @@ impl ConnectionBalance {
         self.open() >= limit
     }
 
-    /// Asks the other workers to close this many idle connections, since the calling worker has none to close.
+    /// Requests that other workers close this many idle connections, since the calling worker has
+    /// none to close.
     pub(super) fn want_room(&self, connections: usize) {
         if self.workers.len() > 1 {
             self.wanted.fetch_max(connections, Ordering::Relaxed);
         }
     }
 
-    /// Idle connections that other workers ask to be closed.
+    /// Returns the number of idle connections that workers still want closed.
     pub(super) fn wanted_room(&self) -> usize {
         self.wanted.load(Ordering::Relaxed)
     }
@@ -96,13 +98,13 @@ impl ConnectionBalance {
     /// Reports that this many idle connections were closed.
     pub(super) fn made_room(&self, connections: usize) {
         let left = |wanted: usize| Some(wanted.saturating_sub(connections));
-        // `left` always gives a value.
+        // `left` always returns a value, so the update cannot fail.
         let _ = self
             .wanted
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
     }
 
-    /// Withdraws `want_room`: the limit is not reached any more.
+    /// Withdraws the request of `want_room`, since the limit is no longer reached.
     pub(super) fn has_room(&self) {
         if self.wanted_room() > 0 {
             self.wanted.store(0, Ordering::Relaxed);
@@ -116,7 +118,8 @@ impl ConnectionBalance {
         }
     }
 
-    /// Stops handing connections to this worker. Its count includes those that wait in its inbox.
+    /// Stops handing connections over to this worker. The worker's count still includes the
+    /// connections in its inbox.
     pub(super) fn drains(&self, worker: usize) {
         self.workers[worker].draining.store(true, Ordering::SeqCst);
     }
@@ -129,8 +132,9 @@ impl ConnectionBalance {
         self.workers[worker].open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Sends a new connection to the worker with the fewest, if `worker` would have clearly more
-    /// with it; else gives it back. Few connections are balanced evenly, many roughly.
+    /// Hands a new connection over to the worker with the fewest, if `worker` would otherwise have
+    /// clearly more than that one. If not, returns the connection to the caller. The difference
+    /// that is tolerated grows with the number of connections.
     pub(super) fn hand_over(
         &self,
         worker: usize,
@@ -151,8 +155,9 @@ impl ConnectionBalance {
         if self.open_at(worker) < self.open_at(least) + margin {
             return Err(connection);
         }
-        // Counted before it is sent, so that the next decision includes it; and before the second check for
-        // draining, so that a worker that begins to drain now waits for this connection.
+        // The connection is counted before it is sent, so that the next decision includes it. It is
+        // also counted before draining is checked again, so that a worker that begins to drain now
+        // waits for it.
         self.opened(least);
         if self.workers[least].drains() {
             self.closed(least);
@@ -178,8 +183,8 @@ impl WorkerEntry {
     }
 }
 
-/// The limit that follows from the limit of descriptors, some of which are reserved for origins, files and the
-/// process itself.
+/// Returns the limit of connections that follows from the limit of descriptors. Some descriptors
+/// are reserved for origins, files and the process itself.
 fn derived_limit() -> usize {
     let descriptors = limits::descriptors();
     descriptors.saturating_sub(descriptors / 16 + 64).max(16)

@@ -1,23 +1,26 @@
-//! The setup of a listener's connections: scheme, PROXY protocol, and the protocol spoken.
+//! The setup of a listener's connections: scheme, PROXY protocol, and the protocol that clients
+//! speak.
 
+#[cfg(test)]
 use std::sync::Arc;
 
 use crate::http::Scheme;
 
 use super::proxy_protocol::ProxyProtocol;
 
-/// How a listener's connections are set up, by whichever worker serves them.
+/// The setup of a listener's connections, the same on every worker that serves them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionSetup {
-    /// The scheme of their requests.
+    /// The scheme of the requests on these connections.
     pub scheme: Scheme,
-    /// The PROXY protocol header that load balancers send first, if this listener requires one.
+    /// The PROXY protocol header that load balancers send first. `None` if the listener does not
+    /// require one.
     pub proxy: Option<ProxyProtocol>,
     /// The protocol that clients speak.
     pub protocol: Protocol,
 }
 
-/// A protocol between clients and the edge.
+/// A protocol between clients and Sluice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.0 and HTTP/1.1.
@@ -26,7 +29,8 @@ pub enum Protocol {
 }
 
 impl ConnectionSetup {
-    /// HTTP/1 in clear text, without the PROXY protocol.
+    /// Returns the setup for HTTP/1 in clear text, without the PROXY protocol.
+    #[cfg(test)]
     pub fn plain() -> Arc<ConnectionSetup> {
         Arc::new(ConnectionSetup {
             scheme: Scheme::Http,

@@ -1,7 +1,8 @@
-//! Timeouts of a worker's connections: one slot each and one sweep for all, instead of a timer per connection.
+//! Timeouts of a worker's connections: one slot each and one sweep for all, instead of a timer per
+//! connection.
 //!
-//! Setting a deadline is a plain store. A sweep every tick wakes the connections whose deadline has passed, a few at a
-//! time, and each connection then checks its own deadline.
+//! Setting a deadline only stores a number. A sweep every tick wakes the connections whose deadline
+//! has passed, a few at a time, and each connection then checks its own deadline.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
@@ -9,51 +10,52 @@ use std::time::Duration;
 
 use slab::Slab;
 
-/// Length of a tick, and so the resolution of every timeout.
+/// Length of a tick, and thus the resolution of every timeout.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// Ticks since the worker began.
+/// Number of ticks since the worker began.
 pub type Tick = u32;
 
-/// No deadline.
+/// Deadline of a connection that has none.
 pub const NEVER: Tick = Tick::MAX;
 
-/// Late connections that are woken at a time. Thousands may be late in the same tick, and the other connections must
-/// not wait for all of them.
+/// Most late connections that are woken at a time. Thousands may be late in the same tick, and the
+/// other connections must not wait for all of them.
 const WOKEN_MAX: usize = 16;
 
-/// All slots of one worker.
+/// The deadlines of all connections of one worker.
 #[derive(Default)]
 pub struct Deadlines {
     now: Cell<Tick>,
-    /// Where the sweep continues.
+    /// Index of the slot at which the sweep continues.
     cursor: Cell<usize>,
     slots: RefCell<Slab<Slot>>,
 }
 
 struct Slot {
     deadline: Tick,
-    /// Whether the connection waits for nothing but its next request.
+    /// Whether the connection is idle: it waits only for its next request.
     idle: bool,
-    /// When the deadline was last set.
+    /// Tick at which the deadline was last set.
     since: Tick,
     waker: Option<Waker>,
 }
 
-/// The number of ticks that lasts at least this long, given that part of the current tick has passed.
+/// Returns the number of ticks after which at least `duration` has passed, even if the current tick
+/// is nearly over.
 pub fn ticks(duration: Duration) -> Tick {
     let ticks = duration.as_millis().div_ceil(TICK.as_millis()) + 1;
     Tick::try_from(ticks).unwrap_or(NEVER / 2)
 }
 
 impl Deadlines {
-    /// The current tick, as of the last sweep.
+    /// Returns the current tick, as set by the last `pass`.
     #[inline]
     pub fn now(&self) -> Tick {
         self.now.get()
     }
 
-    /// A new slot, without a deadline.
+    /// Adds a slot without a deadline and returns its index.
     pub fn add(&self) -> usize {
         self.slots.borrow_mut().insert(Slot {
             deadline: NEVER,
@@ -68,7 +70,8 @@ impl Deadlines {
         self.slots.borrow_mut().try_remove(slot);
     }
 
-    /// Sets the task that a late slot wakes. Called at each poll; only the first call stores a waker.
+    /// Sets the task that is woken when this slot's deadline passes. Called at each poll; only the
+    /// first call stores a waker.
     #[inline]
     pub fn watch(&self, slot: usize, cx: &Context<'_>) {
         if let Some(slot) = self.slots.borrow_mut().get_mut(slot) {
@@ -79,7 +82,7 @@ impl Deadlines {
         }
     }
 
-    /// Sets the deadline; `idle` marks a connection that may be closed to make room.
+    /// Sets a slot's deadline. `idle` marks a connection that may be closed to make room.
     #[inline]
     pub fn set(&self, slot: usize, deadline: Tick, idle: bool) {
         if let Some(slot) = self.slots.borrow_mut().get_mut(slot) {
@@ -89,13 +92,13 @@ impl Deadlines {
         }
     }
 
-    /// Sets the deadline to this long from now.
+    /// Sets a slot's deadline to `duration` from now.
     #[inline]
     pub fn set_in(&self, slot: usize, duration: Duration, idle: bool) {
         self.set(slot, self.now().saturating_add(ticks(duration)), idle);
     }
 
-    /// Whether the deadline has passed.
+    /// Whether a slot's deadline has passed.
     #[inline]
     pub fn expired(&self, slot: usize) -> bool {
         let slots = self.slots.borrow();
@@ -109,8 +112,8 @@ impl Deadlines {
         self.now.set(now);
     }
 
-    /// Continues a sweep: wakes a limited number of late connections. Returns whether there may be more; if not, the
-    /// next call begins a new sweep.
+    /// Continues the sweep: wakes a limited number of late connections. Returns whether more may be
+    /// late; if not, the next call begins a new sweep.
     pub fn sweep(&self) -> bool {
         let slots = self.slots.borrow();
         let mut woken = 0;
@@ -130,12 +133,13 @@ impl Deadlines {
         false
     }
 
-    /// Wakes every connection, so that each sees the worker's new phase.
+    /// Wakes every connection, so that each one notices that the worker drains.
     pub fn wake_all(&self) {
         self.slots.borrow().iter().for_each(|(_, slot)| slot.wake());
     }
 
-    /// Makes the deadlines of the `n` connections that have been idle longest pass now. Returns how many there were.
+    /// Makes the deadlines of the `n` connections that have been idle longest pass now. Returns the
+    /// number of such connections.
     pub fn expire_idle(&self, n: usize) -> usize {
         let mut slots = self.slots.borrow_mut();
         let mut idle: Vec<(Tick, usize)> = slots
@@ -144,7 +148,8 @@ impl Deadlines {
             .map(|(key, slot)| (slot.since, key))
             .collect();
         if idle.len() > n {
-            // The first n in any order: sorting many connections would take milliseconds.
+            // The `n` oldest are selected without sorting, since sorting many connections would
+            // take milliseconds.
             idle.select_nth_unstable(n);
             idle.truncate(n);
         }
@@ -157,7 +162,7 @@ impl Deadlines {
 }
 
 impl Slot {
-    /// Waking only schedules the task; no slot changes.
+    /// `wake_by_ref` only schedules the task, so no slot changes while the slots are borrowed.
     fn wake(&self) {
         if let Some(waker) = &self.waker {
             waker.wake_by_ref();

@@ -2,14 +2,14 @@
 
 use std::cell::RefCell;
 
-/// Bytes of a buffer: the most that one read returns.
+/// Size of a buffer in bytes, and thus the most that one read returns.
 const INPUT_BYTES: usize = 16 << 10;
-/// Bytes of a small buffer, for the beginning of a head whose rest does not arrive.
+/// Size in bytes of a small buffer, which holds the beginning of a head whose rest does not arrive.
 const SMALL_BYTES: usize = 1 << 10;
-/// Buffers kept for reuse per worker.
+/// Most unused buffers kept per worker.
 const POOLED_MAX: usize = 64;
 
-/// Bytes read and not yet used: `start..end` of the memory.
+/// A buffer whose bytes `start..end` have been read and not used yet.
 pub struct Input {
     memory: Box<[u8]>,
     start: usize,
@@ -25,19 +25,19 @@ impl Input {
         })
     }
 
-    /// The bytes that have not been used yet.
+    /// Returns the bytes that have not been used yet.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.memory[self.start..self.end]
     }
 
-    /// Whether all has been used.
+    /// Whether all bytes have been used.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// The room to read into; empty only if `is_full`.
+    /// Returns the free part of the buffer, to read into. Empty only if `is_full`.
     #[inline]
     pub fn spare(&mut self) -> &mut [u8] {
         if self.is_empty() {
@@ -49,7 +49,7 @@ impl Input {
         &mut self.memory[self.end..]
     }
 
-    /// Whether no byte can be read before some are used.
+    /// Whether the buffer has no free part until some bytes are used.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.end - self.start == self.memory.len()
@@ -70,7 +70,7 @@ impl Input {
         self.memory.len() < INPUT_BYTES
     }
 
-    /// A small buffer with the same bytes, if they fit into half of it.
+    /// Returns a small buffer with the same bytes, if they fit into half of a small buffer.
     fn shrunk(&self) -> Option<Box<Input>> {
         let length = self.end - self.start;
         if self.is_small() || length > SMALL_BYTES / 2 {
@@ -82,20 +82,20 @@ impl Input {
         Some(small)
     }
 
-    /// Adds `n` bytes that were read into `spare`.
+    /// Marks the first `n` bytes of `spare` as read.
     #[inline]
     pub fn filled(&mut self, n: usize) {
         self.end = (self.end + n).min(self.memory.len());
     }
 
-    /// Removes the first `n` bytes.
+    /// Removes the first `n` unused bytes.
     #[inline]
     pub fn consume(&mut self, n: usize) {
         self.start = (self.start + n).min(self.end);
     }
 }
 
-/// One worker's unused buffers. They are boxed, so that an idle connection has only a pointer for one.
+/// One worker's unused buffers. They are boxed, so that an idle connection stores only a pointer.
 #[derive(Default)]
 #[allow(
     clippy::vec_box,
@@ -106,14 +106,14 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// An empty buffer.
+    /// Returns an empty buffer.
     #[inline]
     pub fn get(&self) -> Box<Input> {
         let pooled = self.inputs.borrow_mut().pop();
         pooled.unwrap_or_else(|| Input::new(INPUT_BYTES))
     }
 
-    /// Returns a buffer to the pool; its content is discarded.
+    /// Returns a buffer to the pool and discards the buffer's bytes.
     #[inline]
     pub fn put(&self, mut input: Box<Input>) {
         let mut inputs = self.inputs.borrow_mut();
@@ -123,7 +123,7 @@ impl Pool {
         }
     }
 
-    /// Moves input to a small buffer, if it fits.
+    /// Moves the bytes of `input` to a small buffer, if they fit into half of one.
     pub fn shrink(&self, input: Box<Input>) -> Box<Input> {
         match input.shrunk() {
             None => input,

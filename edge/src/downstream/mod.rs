@@ -1,4 +1,4 @@
-//! Everything towards clients: accepting, transports, protocols, and exchanges.
+//! Serving clients: accepting connections, transports, protocols, and exchanges.
 
 mod accept;
 mod client_connections;
@@ -27,38 +27,39 @@ pub use worker::{Serving, Worker, WorkerContext};
 
 use std::time::Duration;
 
-/// `[limits]`: the limits for clients. Sizes in bytes.
+/// Limits for clients (`[limits]`). Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Longest request line; longer ones get 414.
+    /// Longest request line. Longer ones get 414.
     pub request_line: usize,
-    /// Longest head without the request line; longer ones get 431. A head has at most 256 lines.
+    /// Longest head without the request line. Longer ones get 431. A head has at most 256 lines.
     pub headers: usize,
-    /// Longest request body; longer ones get 413. 0: no limit.
+    /// Longest request body. Longer ones get 413. 0: no limit.
     pub body: u64,
-    /// Longest time from a request's first byte to its complete head; slower ones get 408.
+    /// Longest time from a request's first byte to its complete head. Slower requests get 408.
     pub header_timeout: Duration,
-    /// Longest time between two reads of a request body; slower ones get 408.
+    /// Longest time between two reads of a request body. Slower requests get 408.
     pub body_timeout: Duration,
-    /// Longest time between two successful writes of a response; slower connections are reset.
+    /// Longest time between two successful writes of a response. Slower connections are reset.
     pub send_timeout: Duration,
-    /// Longest time that an idle connection is kept. Zero: connections close after each response.
+    /// Longest time that an idle connection is kept. Zero: connections are closed after each
+    /// response.
     pub keepalive_timeout: Duration,
-    /// Whether responses report it in `Keep-Alive: timeout=`.
+    /// Whether responses report `keepalive_timeout` in `Keep-Alive: timeout=`.
     pub keepalive_header: bool,
     /// Most requests on one connection. 0: no limit.
     pub keepalive_requests: u64,
     /// Most open client connections in total. 0: derived from the limit of file descriptors.
     pub connections: usize,
-    /// Most open connections of one client: an IPv4 address, or the first 64 bits of an IPv6 address. Further ones are
-    /// closed at once. 0: no limit.
+    /// Most open connections of one client: an IPv4 address, or the first 64 bits of an IPv6
+    /// address. Further connections are closed at once. 0: no limit.
     pub connections_per_ip: usize,
-    /// Minimum average rate in bytes per second of a request body and of a response, once `min_rate_grace` has passed;
-    /// slower transfers are cut. 0: no minimum.
+    /// Minimum average rate, in bytes per second, of a request body and of a response once
+    /// `min_rate_grace` has passed. Slower transfers are cut. 0: no minimum.
     pub min_rate: u64,
     /// Tolerated shortfall, in seconds of `min_rate`.
     pub min_rate_grace: Duration,
-    /// How long requests may go on after SIGTERM or SIGQUIT.
+    /// Longest time that requests may continue after SIGTERM or SIGQUIT.
     pub drain: Duration,
 }
 

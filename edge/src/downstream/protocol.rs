@@ -1,4 +1,5 @@
-//! The connection factory: the one place that decides which protocol speaks on a connection.
+//! Starts the protocol of a new connection. Only this file chooses which protocol a connection
+//! uses.
 
 use std::sync::Arc;
 
@@ -7,7 +8,8 @@ use super::connection_setup::{ConnectionSetup, Protocol};
 use super::http1::Http1;
 use super::proxy_preamble;
 
-/// Serves a new connection in a task of its own, unless its client may not connect.
+/// Serves a new connection in its own task, unless the client has too many connections or may not
+/// send a PROXY protocol header.
 pub(super) fn start(mut connection: Connection, setup: &Arc<ConnectionSetup>) {
     let Some(proxy) = &setup.proxy else {
         if connection.count_client() {
@@ -28,7 +30,7 @@ pub(super) fn start(mut connection: Connection, setup: &Arc<ConnectionSetup>) {
     });
 }
 
-/// Starts the protocol's own task, which begins with the input that has been read.
+/// Starts the task of the connection's protocol, which begins with the input that has been read.
 fn speak(protocol: Protocol, connection: Connection) {
     match protocol {
         Protocol::Http1 => tokio::task::spawn_local(Http1::new(connection)),

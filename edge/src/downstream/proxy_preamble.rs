@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use super::connection::Connection;
 use super::proxy_protocol::{self, Header, ProxyProtocol};
 
-/// Whether the other end may send a PROXY protocol header. Counts a refusal.
+/// Whether the other end of the connection may send a PROXY protocol header. Counts a refusal.
 pub(super) fn is_trusted(connection: &Connection, proxy: &ProxyProtocol) -> bool {
     let address = connection.peer.client;
     let trusted = proxy.trusted.iter().any(|from| from.contains(address));
@@ -15,8 +15,8 @@ pub(super) fn is_trusted(connection: &Connection, proxy: &ProxyProtocol) -> bool
     trusted
 }
 
-/// Reads the header and applies the addresses in it. `None` if the connection is to be closed: any other bytes get
-/// no response, since their protocol is unknown.
+/// Reads the header and applies the addresses in it. Returns `None` if the connection must be
+/// closed. Bytes other than a header get no response, since their protocol is unknown.
 pub(super) async fn read(mut connection: Connection, proxy: &ProxyProtocol) -> Option<Connection> {
     let mut has_deadline = false;
     let header = poll_fn(|cx| poll_header(&mut connection, proxy, &mut has_deadline, cx)).await?;
@@ -65,8 +65,8 @@ fn poll_header(
     Poll::Pending
 }
 
-/// Takes over the client's addresses and counts the connection as that client's. Returns false if the client has
-/// too many.
+/// Sets the connection's addresses to those in the header, and counts the connection as that
+/// client's. Returns false if the client has too many connections.
 fn apply(connection: &mut Connection, header: Header) -> bool {
     connection.consume(header.length);
     let Some(ends) = header.ends else { return true };

@@ -1,23 +1,24 @@
-//! The PROXY protocol, versions 1 and 2: the header in which a load balancer reports its client's address before the
-//! client's first byte ("The PROXY protocol", HAProxy Technologies, 2020). Pure.
+//! Parser of the PROXY protocol, versions 1 and 2: the header in which a load balancer reports its
+//! client's address before the client's first byte ("The PROXY protocol", HAProxy Technologies,
+//! 2020). Does no I/O.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::http::Network;
 
-/// The first bytes of a header of version 1, and of version 2.
+/// First bytes of a header of version 1, and of version 2.
 const TEXT: &[u8] = b"PROXY ";
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Longest header of version 1, its line end included (section 2.1).
+/// Longest version 1 header in bytes, including its line end (section 2.1).
 const TEXT_MAX: usize = 107;
-/// Bytes of a version 2 header before its addresses (section 2.2).
+/// Bytes of a version 2 header before the addresses (section 2.2).
 const FIXED: usize = 16;
-/// Most bytes after these: addresses and further statements.
+/// Most bytes of a version 2 header after the first 16: addresses and TLVs.
 const REST_MAX: usize = 4096;
-/// The kind of a further statement that is the checksum of the header (section 2.2.3).
+/// Type of the TLV that has the header's checksum (section 2.2.3).
 const CHECKSUM: u8 = 0x03;
 
-/// `proxy_protocol`: a listener's requirement that connections begin with a header.
+/// Requirement of a listener that connections begin with a PROXY header (`proxy_protocol`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyProtocol {
     /// The accepted versions.
@@ -29,41 +30,42 @@ pub struct ProxyProtocol {
 /// Versions of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Versions {
-    /// The line of text alone.
+    /// Only version 1, the text line.
     V1,
-    /// The binary header alone.
+    /// Only version 2, the binary header.
     V2,
-    /// Either.
+    /// Versions 1 and 2.
     Any,
 }
 
-/// A whole header.
+/// A complete header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of the header; the client's first byte follows.
+    /// Length of the header in bytes. The client's first byte follows.
     pub length: usize,
-    /// The two ends of the client's connection. `None` for the balancer's own connections, such as health checks, and
-    /// for anything but TCP over IP.
+    /// The two ends of the client's connection. `None` for connections that the balancer opened
+    /// itself, such as health checks, and for anything but TCP over IP.
     pub ends: Option<Ends>,
 }
 
 /// The two ends of the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// The client.
+    /// The client's address.
     pub source: SocketAddr,
     /// The address that the client connected to.
     pub destination: SocketAddr,
 }
 
-/// The bytes do not begin with a header.
+/// Error: the bytes do not begin with a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// The header at the start of `input`; `None` if it is incomplete.
+/// Parses the header at the start of `input`. Returns `None` if more bytes are needed.
 ///
 /// # Errors
-/// The input is no header of these versions, whatever bytes follow.
+///
+/// The input cannot become a valid header of these versions, whatever bytes follow.
 pub fn parse(input: &[u8], versions: Versions) -> Result<Option<Header>, Malformed> {
     let begins = |mark: &[u8]| {
         let length = mark.len().min(input.len());
@@ -123,7 +125,8 @@ fn port(word: &str) -> Option<u16> {
     word.parse().ok().filter(|_| fits)
 }
 
-/// Reads a binary header (section 2.2): signature, version and command, family, length, addresses, further statements.
+/// Reads a binary header (section 2.2): signature, version and command, family, length, addresses,
+/// TLVs.
 fn binary(input: &[u8]) -> Result<Option<Header>, Malformed> {
     if input.get(12).is_some_and(|b| !matches!(b, 0x20 | 0x21)) {
         return Err(Malformed);
@@ -146,7 +149,8 @@ fn binary(input: &[u8]) -> Result<Option<Header>, Malformed> {
     Ok(Some(Header { length, ends }))
 }
 
-/// The addresses of a header with the command PROXY; `None` for anything but a stream over IP.
+/// Returns the addresses of a header with the command PROXY, or `None` for anything but a stream
+/// over IP.
 fn introduced(header: &[u8], family: u8) -> Result<Option<Ends>, Malformed> {
     let rest = &header[FIXED..];
     let size = match family >> 4 {
@@ -157,7 +161,8 @@ fn introduced(header: &[u8], family: u8) -> Result<Option<Ends>, Malformed> {
         _ => return Err(Malformed),
     };
     let (addresses, statements) = rest.split_at_checked(size).ok_or(Malformed)?;
-    // Without a family, the meaning of the rest is not defined.
+    // If the family is unspecified, the format of the rest is not defined, so the TLVs are not
+    // checked.
     if family >> 4 != 0 {
         check_statements(header, statements)?;
     }
@@ -169,7 +174,7 @@ fn introduced(header: &[u8], family: u8) -> Result<Option<Ends>, Malformed> {
     ends.map(Some).ok_or(Malformed)
 }
 
-/// Source, destination, source port, destination port.
+/// Reads source address, destination address, source port and destination port, in this order.
 fn binary_ends<const N: usize>(addresses: &[u8]) -> Option<Ends>
 where
     IpAddr: From<[u8; N]>,
@@ -184,7 +189,8 @@ where
     })
 }
 
-/// Checks that kind, length and value follow each other up to the end, and that a checksum is correct.
+/// Checks that the TLVs fill the rest of the header exactly, and that a checksum among them is
+/// correct.
 fn check_statements(header: &[u8], mut statements: &[u8]) -> Result<(), Malformed> {
     while let Some((&kind, rest)) = statements.split_first() {
         let (length, rest) = rest.split_first_chunk::<2>().ok_or(Malformed)?;
@@ -199,7 +205,7 @@ fn check_statements(header: &[u8], mut statements: &[u8]) -> Result<(), Malforme
     Ok(())
 }
 
-/// Checks the CRC-32C over the whole header, in which the checksum itself counts as zeros.
+/// Checks the CRC-32C over the whole header, computed with zeros in place of the checksum.
 fn check_sum(header: &[u8], at: usize, value: &[u8]) -> Result<(), Malformed> {
     let said: [u8; 4] = value.try_into().map_err(|_| Malformed)?;
     let mut zeroed = header.to_vec();
@@ -210,8 +216,9 @@ fn check_sum(header: &[u8], at: usize, value: &[u8]) -> Result<(), Malformed> {
     }
 }
 
-/// Checks for the fuzzer that the result does not depend on how the bytes arrive, and that no input is waited for
-/// without bound.
+/// Checks for the fuzzer that the result does not depend on how the bytes are split into reads, and
+/// that the parser never waits for more input than the longest header.
+#[cfg(any(test, feature = "test-rigs"))]
 pub fn exercise(data: &[u8]) {
     for versions in [Versions::V1, Versions::V2, Versions::Any] {
         let whole = parse(data, versions);
@@ -246,7 +253,7 @@ mod tests {
         })
     }
 
-    /// A header of version 2.
+    /// Returns a header of version 2.
     fn header(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
         let length = u16::try_from(rest.len()).expect("short").to_be_bytes();
         [&SIGNATURE[..], &[command, family], &length, rest].concat()
@@ -319,7 +326,8 @@ mod tests {
         let parsed = parse(&more, Versions::Any).expect("well-formed");
         let (length, ends) = (more.len(), found);
         assert_eq!(parsed, Some(Header { length, ends }));
-        // LOCAL, another family, another kind of socket, a UNIX socket: no address.
+        // Headers without client addresses: LOCAL, another address family, another socket type, a
+        // Unix socket.
         for silent in [
             header(0x20, 0x00, &[]),
             header(0x20, 0x11, &FOUR),

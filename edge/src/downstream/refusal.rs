@@ -4,18 +4,18 @@ use crate::handler::Response;
 use crate::http::Status;
 use crate::reason::Reason;
 
-/// The refusal of a request that is malformed, over a limit or too slow. The connection closes after the response,
-/// since the beginning of the next request is in doubt.
+/// The refusal of a request that is malformed, over a limit or too slow. The connection is closed
+/// after the response, since it is unknown where the next request would begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The status sent.
+    /// Status of the response.
     pub status: Status,
-    /// The reason, for the body and the log.
+    /// Reason, for the response's body and the log.
     pub reason: Reason,
 }
 
 impl Refusal {
-    /// A refusal with the reason's status; 400 if the reason has none.
+    /// Creates a refusal with the reason's status, or 400 if the reason has none.
     pub const fn of(reason: Reason) -> Refusal {
         let status = match reason.status() {
             Some(status) => status,
@@ -24,12 +24,12 @@ impl Refusal {
         Refusal { status, reason }
     }
 
-    /// The complete head did not arrive in time.
+    /// Refusal of a request whose complete head did not arrive in time.
     pub const HEADER_TIMEOUT: Refusal = Refusal::of(Reason::HeaderTimeout);
-    /// The declared body is over the limit.
+    /// Refusal of a request whose declared body is over the limit.
     pub const BODY_TOO_LARGE: Refusal = Refusal::of(Reason::RequestBodyTooLarge);
 
-    /// The error response.
+    /// Returns the error response.
     pub fn response(self) -> Response {
         let text = self.reason.text();
         let mut response = Response::text(self.status, format!("{} {text}\n", self.status));

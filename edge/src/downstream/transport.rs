@@ -11,7 +11,7 @@ use crate::sys::net::{Accepted, Socket};
 #[cfg(test)]
 mod memory;
 
-/// A byte stream to one client. Nothing is boxed or allocated per read or write.
+/// A byte stream to one client. A read or write allocates nothing.
 pub struct Transport(Kind);
 
 enum Kind {
@@ -21,20 +21,21 @@ enum Kind {
 }
 
 impl Transport {
-    /// The transport of a connection that the kernel accepted. The reactor of the calling thread serves it from
-    /// here on.
+    /// Creates the transport of a connection that the kernel accepted. The runtime of the calling
+    /// thread serves it from now on.
     pub fn new(accepted: Accepted) -> Transport {
         Transport(Kind::Socket(Socket::new(accepted)))
     }
 
-    /// Two connected transports in memory that hold at most `capacity` unread bytes each way.
+    /// Creates two connected transports in memory that hold at most `capacity` unread bytes in each
+    /// direction.
     #[cfg(test)]
     pub fn pair(capacity: usize) -> (Transport, Transport) {
         let (a, b) = memory::pair(capacity);
         (Transport(Kind::Memory(a)), Transport(Kind::Memory(b)))
     }
 
-    /// Reads the bytes that have arrived; 0 at the end of the stream.
+    /// Reads bytes that have arrived. Returns 0 at the end of the stream.
     #[inline]
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
         match &mut self.0 {
@@ -44,8 +45,8 @@ impl Transport {
         }
     }
 
-    /// Reads without waiting, even if the reactor has not reported the transport readable. `None`: no byte has
-    /// arrived.
+    /// Reads without waiting, even if the runtime has not reported the transport readable. Returns
+    /// `None` if no byte has arrived.
     pub fn read_now(&mut self, buf: &mut [u8]) -> io::Result<Option<usize>> {
         match &mut self.0 {
             Kind::Socket(socket) => socket.read_now(buf),
@@ -54,8 +55,8 @@ impl Transport {
         }
     }
 
-    /// Writes as much of the slices as there is room for. `more`: further bytes follow at once, so a packet that is
-    /// not full may wait for them.
+    /// Writes as much of the slices as fits into the send buffer. `more` says that further bytes
+    /// follow at once, so that a packet that is not full may wait for them.
     #[inline]
     pub fn poll_write(
         &mut self,
@@ -70,7 +71,8 @@ impl Transport {
         }
     }
 
-    /// Whether `poll_send_file` works. If not, files have to be read into memory and written as bytes.
+    /// Whether `poll_send_file` is supported. If not, files have to be read into memory and written
+    /// as bytes.
     #[inline]
     pub fn sends_files(&self) -> bool {
         match &self.0 {
@@ -80,10 +82,12 @@ impl Transport {
         }
     }
 
-    /// Sends as much of this part of a file as there is room for; 0: the file ends before it.
+    /// Sends as many bytes of this part of a file as fit into the send buffer. Returns 0 if the
+    /// file ends before the part does.
     ///
     /// # Errors
-    /// The system's; `Unsupported` if this transport does not send files.
+    ///
+    /// The error of the system call; `Unsupported` if this transport does not send files.
     pub fn poll_send_file(
         &mut self,
         cx: &mut Context<'_>,
@@ -97,7 +101,7 @@ impl Transport {
         }
     }
 
-    /// Prepares for a large response: see `Socket::fit_send_buffer`.
+    /// Limits the send buffer before a large response is sent: see `Socket::fit_send_buffer`.
     #[inline]
     pub fn fit_send_buffer(&mut self) {
         match &mut self.0 {
@@ -107,7 +111,8 @@ impl Transport {
         }
     }
 
-    /// Bytes that the client has acknowledged since the connection began, if the transport knows.
+    /// Returns the bytes that the client has acknowledged since the connection began, if the
+    /// transport knows.
     pub fn acknowledged(&self) -> Option<u64> {
         match &self.0 {
             Kind::Socket(socket) => socket.acknowledged(),
@@ -116,7 +121,7 @@ impl Transport {
         }
     }
 
-    /// Ends the outgoing direction; the incoming one stays open.
+    /// Closes the outgoing direction. The incoming one stays open.
     pub fn shutdown_write(&mut self) {
         match &mut self.0 {
             Kind::Socket(socket) => socket.shutdown_write(),

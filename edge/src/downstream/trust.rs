@@ -1,4 +1,5 @@
-//! The client's address and scheme as trusted proxies report them (RFC 7239 5.2, 7.4).
+//! Determines the client's address and scheme from the headers of trusted proxies (RFC 7239 5.2,
+//! 7.4).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,37 +8,39 @@ use smallvec::SmallVec;
 use crate::handler::Peer;
 use crate::http::{Fields, Network, Scheme};
 
-/// Hops that are read, from the nearest on.
+/// Most hops that are read, beginning with the nearest.
 const HOPS_MAX: usize = 32;
 
-/// `[server] trusted_proxies`, and the header that they set.
+/// The trusted proxies (`[server] trusted_proxies`), and the header that they set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
-    /// Proxies trusted to report the client's address. Empty: the client is the other end of the connection.
+    /// Proxies trusted to report the client's address. Empty: the client is the other end of the
+    /// connection.
     pub proxies: Vec<Network>,
-    /// The header in which they report it.
+    /// The header in which the proxies report the client's address.
     pub field: ClientField,
 }
 
-/// The header in which trusted proxies report the client. Only one is read: a proxy that sets one of them may forward
-/// the other as its client sent it.
+/// A header in which trusted proxies report the client. Only one is read: a proxy that sets one of
+/// the two headers may forward the other unchanged, as written by its client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientField {
-    /// `X-Forwarded-For`, and `X-Forwarded-Proto` for the scheme.
+    /// `X-Forwarded-For` for the address, and `X-Forwarded-Proto` for the scheme.
     #[default]
     XForwardedFor,
-    /// `Forwarded` (RFC 7239).
+    /// `Forwarded` for address and scheme (RFC 7239).
     Forwarded,
 }
 
-/// One hop's report about its client.
+/// The client that one hop reports.
 struct Hop {
     client: IpAddr,
     scheme: Option<Scheme>,
 }
 
 impl Trust {
-    /// The peer of a request with these headers; `peer` itself if the other end is not trusted.
+    /// Returns the peer of a request with these headers. If the other end of the connection is not
+    /// trusted, returns `peer` unchanged.
     #[inline]
     pub(super) fn peer(&self, peer: Peer, fields: &Fields) -> Peer {
         match self.proxies.is_empty() || !self.trusts(peer.client) {
@@ -50,8 +53,9 @@ impl Trust {
         self.proxies.iter().any(|network| network.contains(address))
     }
 
-    /// Reads the hops from the nearest on; each is believed because the one after it is trusted. An unreadable hop ends
-    /// the walk, since anybody may have written the hops before it.
+    /// Reads the hops, beginning with the nearest. An entry is believed if the hop that added it is
+    /// a trusted proxy. At an unreadable entry reading stops, since the entries before it may be
+    /// forged.
     #[cold]
     fn introduced(&self, mut peer: Peer, fields: &Fields) -> Peer {
         let mut hops: SmallVec<[&[u8]; 8]> = match self.field {
@@ -81,7 +85,7 @@ impl Trust {
     }
 }
 
-/// The scheme of X-Forwarded-Proto, if all its values agree.
+/// Returns the scheme in X-Forwarded-Proto, if all its values agree.
 fn sole_scheme(fields: &Fields) -> Option<Scheme> {
     let mut all = fields.members("x-forwarded-proto");
     let first = all.next().and_then(scheme)?;
@@ -97,7 +101,7 @@ fn scheme(word: &[u8]) -> Option<Scheme> {
     }
 }
 
-/// An address, in brackets or not, with a port or without.
+/// Parses an address with or without brackets, with or without a port.
 fn node(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
     let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
@@ -111,7 +115,8 @@ fn node(text: &[u8]) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-/// The elements of all Forwarded lines, the last one first. A comma or semicolon in quotes is content.
+/// Returns the elements of all Forwarded lines, the last one first. A comma or semicolon inside
+/// quotes does not separate.
 fn elements(fields: &Fields) -> SmallVec<[&[u8]; 8]> {
     let lines = fields.get_all("forwarded");
     let last_first = |line| {
@@ -121,11 +126,12 @@ fn elements(fields: &Fields) -> SmallVec<[&[u8]; 8]> {
     lines.flat_map(last_first).collect()
 }
 
-/// Splits from the right, so that a quote that a client left open cannot hide what trusted hops added after it. A
-/// quote after a backslash is content (RFC 9110 5.6.4), unless that backslash is itself escaped.
+/// Splits from the right, so that a quote that a client left open cannot hide the elements that
+/// trusted hops added after it. A quote after a backslash is content (RFC 9110 5.6.4), unless that
+/// backslash is itself escaped.
 fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut quoted = false;
-    // Each byte is read once, from the last to the first.
+    // `at` counts down with `rsplit`, which visits each byte once, from the last to the first.
     let mut at = text.len();
     let parts = text.rsplit(move |&b| {
         at = at.saturating_sub(1);
@@ -137,14 +143,15 @@ fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
         .filter(|part| !part.is_empty())
 }
 
-/// Whether the byte after this text is escaped: the text ends with an odd number of backslashes.
+/// Whether the byte that follows this text is escaped: the text ends with an odd number of
+/// backslashes.
 fn is_escaped(before: &[u8]) -> bool {
     let backslashes = before.iter().rev().take_while(|&&b| b == b'\\');
     backslashes.count() % 2 == 1
 }
 
-/// Reads `for=192.0.2.1;proto=https` (RFC 7239 4). `for=unknown` and obfuscated names give no address; a parameter
-/// that occurs twice makes the element unreadable.
+/// Reads `for=192.0.2.1;proto=https` (RFC 7239 4). `for=unknown` and obfuscated names give no
+/// address. If a parameter occurs twice, the element is unreadable.
 fn element(text: &[u8]) -> Option<Hop> {
     let (mut client, mut proto) = (None, None);
     for pair in split(text, b';') {
@@ -165,7 +172,8 @@ fn element(text: &[u8]) -> Option<Hop> {
     })
 }
 
-/// A token, or the text between quotes. No address and no scheme needs a backslash.
+/// Returns a token, or the text between quotes. Backslashes are not interpreted, since no address
+/// or scheme contains one.
 fn unquoted(value: &[u8]) -> Option<&[u8]> {
     match value.strip_prefix(b"\"") {
         Some(rest) => rest.strip_suffix(b"\""),
@@ -199,7 +207,7 @@ mod tests {
         }
     }
 
-    /// Client and scheme of a request from 10.0.0.1 with these lines.
+    /// Returns client and scheme of a request that 10.0.0.1 sends with these lines.
     fn seen(field: ClientField, lines: &[(&str, &str)]) -> String {
         let fields: Fields = lines.iter().copied().collect();
         let peer = trust(field).peer(peer("10.0.0.1:5"), &fields);

@@ -1,23 +1,23 @@
-//! How much work a connection may do before the worker's other connections get their turn.
+//! Limits the work that a connection may do before the worker's other connections get their turn.
 
 use std::future::Future;
 use std::pin::pin;
 use std::task::Context;
 
-/// Requests and bytes that one turn may serve.
+/// Most requests, and most bytes, that are processed in one turn.
 const REQUESTS_MAX: u32 = 32;
 const BYTES_MAX: usize = 1 << 20;
 
-/// The work left in a connection's turn.
+/// The work that a connection may still do in its current turn.
 pub struct Turn {
     requests: u32,
     bytes: usize,
-    /// Bytes written since `take_written`.
+    /// Bytes written since the last call of `take_written`.
     written: usize,
 }
 
 impl Turn {
-    /// A new turn.
+    /// Begins a turn.
     pub fn new() -> Turn {
         Turn {
             requests: REQUESTS_MAX,
@@ -58,10 +58,10 @@ impl Turn {
     }
 }
 
-/// Has the connection polled again after the runtime has polled the others and looked for new events. Waking it
-/// directly would give it dozens of turns before that.
+/// Schedules the connection's task to be polled after the runtime has polled other tasks and
+/// checked for new events. Waking the task directly would let it run dozens of times before that.
 pub fn yield_turn(cx: &mut Context<'_>) {
     let turn = pin!(tokio::task::yield_now());
-    // Its first poll is pending, and leaves the waker with the runtime.
+    // The first poll of `yield_now` is pending and registers the waker with the runtime.
     let _ = turn.poll(cx);
 }

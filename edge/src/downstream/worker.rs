@@ -1,4 +1,5 @@
-//! One worker's side of downstream: its connections, their deadlines, and the handlers and limits that serve them.
+//! The part of downstream that belongs to one worker: its connections, their deadlines, and the
+//! handlers and limits that apply to them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -17,7 +18,7 @@ use super::deadlines::{Deadlines, TICK, Tick};
 use super::input::Pool;
 use super::{Options, Trust};
 
-/// The parts that a worker is created from.
+/// The parts from which a worker is created.
 pub struct WorkerContext {
     /// The clock.
     pub clock: Clock,
@@ -25,7 +26,7 @@ pub struct WorkerContext {
     pub counters: Arc<Counters>,
     /// The balance of connections over all workers.
     pub balance: Arc<ConnectionBalance>,
-    /// Which of the workers this is, from 0.
+    /// Index of the worker, from 0.
     pub index: usize,
 }
 
@@ -33,7 +34,7 @@ pub struct WorkerContext {
 pub struct Serving {
     /// The handler of all requests.
     pub handler: Rc<dyn Handler>,
-    /// `[limits]`.
+    /// Limits for clients (`[limits]`).
     pub options: Options,
     /// The access log, if there is one.
     pub log: Option<Rc<AccessLog>>,
@@ -41,10 +42,10 @@ pub struct Serving {
     pub trust: Trust,
 }
 
-/// Between two steps of a sweep.
+/// Time between two steps of a sweep.
 const STEP: Duration = Duration::from_millis(1);
 
-/// One worker, on a thread of its own.
+/// One worker, which runs on its own thread.
 pub struct Worker {
     pub(super) clock: Clock,
     pub(super) counters: Arc<Counters>,
@@ -54,18 +55,18 @@ pub struct Worker {
     pub(super) pool: Pool,
     /// Notified when the worker stops accepting.
     pub(super) stopping: Notify,
-    /// Listeners that have not stopped.
+    /// Number of listeners that have not stopped.
     pub(super) listening: Cell<usize>,
-    /// A descriptor that is lent when there is no other.
+    /// A reserved descriptor, which is lent when no other is left.
     pub(super) reserve: RefCell<Reserve>,
-    /// The tick from which running out of descriptors is logged again.
+    /// Tick from which running out of descriptors is logged again. `None`: not logged yet.
     pub(super) exhaustion_logged_from: Cell<Option<Tick>>,
     serving: RefCell<Rc<Serving>>,
     date: RefCell<Date>,
     began_us: u64,
     phase: Cell<Phase>,
     open: Cell<usize>,
-    /// Notified when something changes that a drain may wait for.
+    /// Notified when a connection or a listener has ended, for which a drain may be waiting.
     changed: Notify,
 }
 
@@ -111,19 +112,19 @@ impl Worker {
         worker
     }
 
-    /// Replaces the handlers and limits. Requests under way keep those they began with.
+    /// Replaces the handlers and limits. Requests in progress keep those that they began with.
     pub fn serve(&self, serving: Serving) {
         self.serving.replace(Rc::new(serving));
     }
 
-    /// Counts a new connection, which the balance counts as this worker's already.
+    /// Counts a new connection, which the balance has already counted for this worker.
     pub(super) fn opened(&self) {
         self.open.set(self.open.get() + 1);
         self.counters.connections_now.add(1);
     }
 
-    /// Stops accepting, closes idle connections, lets requests finish for this long, and cuts the rest. Returns when
-    /// no connection is left.
+    /// Stops accepting, closes idle connections, lets requests finish for `time`, and cuts the
+    /// rest. Returns when no connection is left.
     pub async fn drain(&self, time: Duration) {
         let end_us = self
             .clock
@@ -133,7 +134,8 @@ impl Worker {
         self.balance.drains(self.index);
         self.stopping.notify_waiters();
         self.deadlines.wake_all();
-        // The balance also counts connections in the inbox.
+        // The balance also counts connections in the inbox of this worker, which have to be served,
+        // too.
         while self.balance.open_at(self.index) + self.listening.get() > 0 {
             let changed = self.changed.notified();
             if self.clock.monotonic_us() >= end_us && !self.is_cut() {
@@ -144,7 +146,8 @@ impl Worker {
         }
     }
 
-    /// Open client connections of this worker.
+    /// Returns the number of open client connections of this worker.
+    #[cfg(test)]
     pub fn connections(&self) -> usize {
         self.open.get()
     }
@@ -179,13 +182,13 @@ impl Worker {
         self.changed.notify_waiters();
     }
 
-    /// Calls `write` with the value of a Date header, at most a tick old.
+    /// Calls `write` with the value of a Date header that is at most one tick old.
     #[inline]
     pub(super) fn with_date(&self, write: impl FnOnce(&[u8])) {
         write(&self.date.borrow().value);
     }
 
-    /// Updates the tick and the date.
+    /// Updates the current tick, and the Date value if the second has changed.
     fn pass(&self) {
         let unix_s = self.clock.unix_ms() / 1000;
         let mut date = self.date.borrow_mut();
@@ -208,7 +211,7 @@ impl Worker {
     }
 }
 
-/// Ticks for as long as the worker lives.
+/// Counts ticks and runs the sweeps of the deadlines, until the worker is dropped.
 async fn keep_time(worker: Weak<Worker>) {
     loop {
         tokio::time::sleep(TICK).await;
@@ -216,7 +219,7 @@ async fn keep_time(worker: Weak<Worker>) {
             Some(worker) => worker.tick(),
             None => return,
         }
-        // Other tasks get their turn between two steps.
+        // The pause between two steps of a sweep lets other tasks run.
         while let Some(worker) = worker.upgrade() {
             worker.pass();
             if !worker.deadlines.sweep() {
@@ -228,7 +231,7 @@ async fn keep_time(worker: Weak<Worker>) {
     }
 }
 
-/// The value of a Date header at this time (RFC 9110 5.6.7).
+/// Returns the value of a Date header for this time (RFC 9110 5.6.7).
 fn date_value(unix_s: u64) -> Vec<u8> {
     let time = UNIX_EPOCH + Duration::from_secs(unix_s);
     httpdate::HttpDate::from(time).to_string().into_bytes()

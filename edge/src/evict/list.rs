@@ -144,6 +144,7 @@ impl<const N: usize> Lists<N> {
     }
 
     /// Heap memory in bytes.
+    #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>()
     }

@@ -36,6 +36,7 @@ impl Policy for Lru {
         self.0.weight(0)
     }
 
+    #[cfg(test)]
     fn memory(&self) -> usize {
         self.0.memory()
     }

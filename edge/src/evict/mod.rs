@@ -63,6 +63,7 @@ pub trait Policy {
     fn weight(&self) -> u64;
 
     /// Heap memory in bytes.
+    #[cfg(test)]
     fn memory(&self) -> usize;
 
     /// Whether no id is tracked.

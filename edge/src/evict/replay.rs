@@ -29,6 +29,7 @@ impl Places {
     }
 
     /// Whether a key is cached.
+    #[cfg(test)]
     pub fn has(&self, key: u32) -> bool {
         self.ids.get(key as usize).is_some_and(|id| *id != NONE)
     }

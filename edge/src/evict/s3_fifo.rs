@@ -116,6 +116,7 @@ impl Policy for S3Fifo {
         small.saturating_add(self.queues.weight(MAIN))
     }
 
+    #[cfg(test)]
     fn memory(&self) -> usize {
         self.queues.memory() + self.ghosts.memory()
     }
@@ -161,6 +162,7 @@ impl Ghosts {
         }
     }
 
+    #[cfg(test)]
     fn memory(&self) -> usize {
         let pair = size_of::<(u64, u64)>();
         // A row of the table is a pair and a control byte.

@@ -254,9 +254,8 @@ impl Shared {
                 }));
             }
         }
-        Err(FindError::Failed(std::io::Error::other(
-            "the file keeps changing while it is read",
-        )))
+        // The file keeps changing while it is read.
+        Err(FindError::Failed)
     }
 
     /// The content of a file, read into memory if the file is small; `None` if the file has changed
@@ -274,10 +273,10 @@ impl Shared {
                 Ok(Some(0)) => return Ok(None),
                 Ok(Some(_)) => {}
                 Ok(None) => return Err(FindError::NotCached),
-                Err(error) => return Err(FindError::Failed(error)),
+                Err(_) => return Err(FindError::Failed),
             }
         }
-        let now = Stamp::now(&opened.file).map_err(FindError::Failed)?;
+        let now = Stamp::now(&opened.file).map_err(|_| FindError::Failed)?;
         Ok((now == opened.stamp).then(|| Content::Memory(Bytes::from(bytes))))
     }
 }

@@ -25,6 +25,7 @@ use crate::telemetry::FilesNumbers;
 
 use answer::Responder;
 use load::{FilePath, ParsedPath, Resolved};
+#[cfg(feature = "test-rigs")]
 pub use path::{Located, locate};
 use table::Table;
 
@@ -228,7 +229,7 @@ fn fault_of(trouble: &FindError) -> Fault {
         FindError::Absent => Reason::NotFound,
         FindError::Denied => Reason::FileDenied,
         FindError::Exhausted => Reason::NoRoom,
-        FindError::NotCached | FindError::Failed(_) => Reason::FileFailed,
+        FindError::NotCached | FindError::Failed => Reason::FileFailed,
     };
     cause.into()
 }

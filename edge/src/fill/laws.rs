@@ -241,7 +241,7 @@ fn cases() -> impl Strategy<Value = Case> {
                 };
                 match joinable {
                     Joinable::Unknown => {
-                        case.have.clear();
+                        case.have = Ranges::new();
                         case.flights.truncate(1);
                         case.begun = false;
                     }

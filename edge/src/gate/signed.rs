@@ -317,6 +317,7 @@ pub fn signed(
 }
 
 /// Checks any text as a target, and panics if the result violates this module's guarantees.
+#[cfg(any(test, feature = "test-rigs"))]
 pub fn exercise(target: &str) {
     let names = Names::default();
     for prefix in [false, true] {

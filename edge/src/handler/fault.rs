@@ -4,14 +4,16 @@ use super::Response;
 use crate::http::Status;
 use crate::reason::Reason;
 
-/// Why a request, a fetch or a body failed, and whether another try may help.
+/// Reason for which a request, a fetch or a body failed, and whether the request may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The named reason.
     pub reason: Reason,
-    /// Whether the origin can't have acted on any of the request, so that it may be sent again.
+    /// Whether the origin cannot have acted on any part of the request, so that the request may be
+    /// sent again.
     pub retryable: bool,
-    /// Seconds after which the client may try again (RFC 9110 10.2.3); 0: nothing is said.
+    /// Seconds after which the client may try again, for Retry-After (RFC 9110 10.2.3). 0: no
+    /// Retry-After.
     pub retry_after_s: u32,
 }
 
@@ -26,14 +28,14 @@ impl From<Reason> for Fault {
 }
 
 impl Fault {
-    /// The status of the response that reports the fault.
+    /// Returns the status of the response that reports the fault.
     pub fn status(self) -> Status {
         self.reason.status().unwrap_or(500)
     }
 
-    /// The response that reports the fault: its status and its reason. The reason also stands in
-    /// Cache-Status, where `detail` is allowed beside neither `hit` nor `fwd` (RFC 9211 2). The
-    /// response concerns one request and is not to be stored.
+    /// Returns the response that reports the fault, with its status and its reason. The reason also
+    /// appears in Cache-Status; there, `detail` is sent neither with `hit` nor with `fwd` (RFC 9211
+    /// 2). The response concerns one request and must not be stored.
     pub fn response(self) -> Response {
         let (status, text) = (self.status(), self.reason.text());
         let mut response = Response::text(status, format!("{status} {text}\n"));

@@ -16,20 +16,20 @@ pub struct Head(ManuallyDrop<Box<HeadParts>>);
 /// The parts of a head.
 #[derive(Clone, Debug)]
 pub struct HeadParts {
-    /// The method.
+    /// The request method.
     pub method: Method,
-    /// Absolute path and query in origin-form (RFC 9112 3.2.1), dot segments removed, at least `/`
-    /// (or `*` for OPTIONS). Visible ASCII without `#` and backslash.
+    /// Absolute path and query in origin-form (RFC 9112 3.2.1), with dot segments removed; at least `/` (or `*` for
+    /// OPTIONS). Visible ASCII without `#` and backslash.
     pub target: String,
     /// The target as the client sent it, if it differs from `target`.
     pub received_target: Option<Box<str>>,
-    /// Host and optional port, lower case (RFC 9110 7.2); empty for HTTP/1.0 without Host.
+    /// Host and optional port in lower case (RFC 9110 7.2). Empty for HTTP/1.0 without Host.
     pub authority: String,
     /// The protocol version of the request.
     pub version: Version,
-    /// The field lines as received, Host and framing fields included.
+    /// The header lines as received, including Host and framing headers.
     pub fields: Fields,
-    /// Whether the client asks for another protocol on an HTTP/1.1 connection (RFC 9110 7.8).
+    /// Whether the client requests another protocol on an HTTP/1.1 connection (RFC 9110 7.8).
     pub upgrade: bool,
 }
 
@@ -38,12 +38,12 @@ thread_local! {
     static POOL: RefCell<Vec<Box<HeadParts>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Heads kept for reuse per worker, and the size of the largest one that is kept.
+/// Most heads that each worker keeps for reuse, and the size in bytes of the largest head that is kept.
 const POOLED_MAX: usize = 64;
 const POOLED_BYTES_MAX: usize = 8 << 10;
 
 impl Head {
-    /// An empty head, for GET.
+    /// Returns an empty head of a GET request.
     #[inline]
     pub fn new() -> Head {
         let pooled = POOL.try_with(|pool| pool.borrow_mut().pop()).ok().flatten();
@@ -52,19 +52,19 @@ impl Head {
 }
 
 impl HeadParts {
-    /// The target as the client sent it.
+    /// Returns the target as the client sent it.
     pub fn target_as_received(&self) -> &str {
         self.received_target.as_deref().unwrap_or(&self.target)
     }
 
-    /// The path: the target up to the first `?`.
+    /// Returns the path: the target up to the first `?`.
     pub fn path(&self) -> &str {
         self.target
             .split_once('?')
             .map_or(&self.target, |(path, _)| path)
     }
 
-    /// The query: the target after its first `?`, if there is one.
+    /// Returns the query: the target after the first `?`, if there is one.
     pub fn query(&self) -> Option<&str> {
         self.target.split_once('?').map(|(_, query)| query)
     }
@@ -132,7 +132,7 @@ impl Drop for Head {
             return;
         }
         parts.clear();
-        // At a thread's end the pool may be gone already; then the parts are freed.
+        // While a thread ends, the thread-local pool may already have been destroyed. Then the parts are freed.
         let _ = POOL.try_with(|pool| {
             let mut pool = pool.borrow_mut();
             if pool.len() < POOLED_MAX {

@@ -1,5 +1,5 @@
-//! Responses with one representation: the head that conditions and ranges require, and a body that reads the requested
-//! ranges of the content.
+//! Responses with one representation: builds the head for conditional and range requests, and a
+//! body that reads the requested ranges of the content.
 
 use std::ops::Range;
 use std::task::{Context, Poll};
@@ -12,15 +12,15 @@ use crate::http::range::{ContentRange, Multipart};
 use crate::http::wanted::{Parts, Wanted};
 use crate::http::{CacheStatus, FieldBlock, Status};
 
-/// The head of a response with all of the content.
+/// The head of a response with the complete content.
 pub struct Representation<'a> {
-    /// The status.
+    /// Status of the response.
     pub status: Status,
-    /// The field lines.
+    /// Header lines of the response.
     pub fields: &'a FieldBlock,
     /// Length of the content, if it is known.
     pub length: Option<u64>,
-    /// Whether the fields contain a Content-Range, which a range response must not repeat.
+    /// Whether the header lines contain a Content-Range, which a range response must not repeat.
     pub odd_range: bool,
     /// Age in seconds, if the response has an Age header.
     pub age_s: Option<u32>,
@@ -30,12 +30,13 @@ pub struct Representation<'a> {
 
 /// Content of which ranges can be read, one after another.
 pub trait Ranged: BodyStream + 'static {
-    /// Reads only these bytes from here on. At their end the content gives `None`, and may be limited to other bytes.
+    /// Limits the content to these bytes from now on. At their end the content returns `None`; then
+    /// it may be limited to other bytes.
     fn limit(&mut self, range: Range<u64>);
 }
 
 impl Representation<'_> {
-    /// The response, still without a body.
+    /// Begins the response, without a body.
     #[inline]
     pub fn begin(&self, status: Status) -> Response {
         Response {
@@ -46,7 +47,7 @@ impl Representation<'_> {
         }
     }
 
-    /// The response if it has no content; `None` if it has some.
+    /// Returns the response if it has no content, else `None`.
     pub fn bare(&self, wanted: &Wanted) -> Option<Response> {
         Some(match wanted {
             Wanted::NotModified => self.begin_bare(304),
@@ -68,8 +69,8 @@ impl Representation<'_> {
         })
     }
 
-    /// A response with only those field lines that describe the resource rather than the content: for 304 (RFC 9110
-    /// 15.4.5), 412 and 416. Only a 304 keeps the freshness headers.
+    /// Begins a response with only those header lines that describe the resource rather than the
+    /// content: for 304 (RFC 9110 15.4.5), 412 and 416. Only a 304 keeps the freshness headers.
     fn begin_bare(&self, status: Status) -> Response {
         const KEPT: [&str; 7] = [
             "content-location",
@@ -93,7 +94,7 @@ impl Representation<'_> {
         response
     }
 
-    /// The head of a response with one range: 206 with Content-Range (RFC 9110 15.3.7.1).
+    /// Returns the head of a response with one range: 206 with Content-Range (RFC 9110 15.3.7.1).
     pub fn part(&self, range: &Range<u64>, length: u64) -> Response {
         let mut response = self.begin(206);
         if self.odd_range {
@@ -110,8 +111,9 @@ impl Representation<'_> {
         response
     }
 
-    /// The response with content, which `content` reads. `boundary` is called if there are several ranges: it returns
-    /// letters and digits that nobody can have put into the content beforehand.
+    /// Returns the response with content, which `content` reads. `boundary` is called if there are
+    /// several ranges. It must return letters and digits that nobody can have put into the content
+    /// beforehand.
     pub fn respond(
         &self,
         wanted: Wanted,
@@ -138,7 +140,7 @@ impl Representation<'_> {
         }
     }
 
-    /// The response with the requested ranges of content that is entirely in memory.
+    /// Returns the response with the requested ranges of content that is entirely in memory.
     pub fn in_memory(
         &self,
         wanted: Wanted,
@@ -158,7 +160,7 @@ impl Representation<'_> {
         self.respond(wanted, InMemory::new(content.clone()), boundary)
     }
 
-    /// Several ranges: multipart/byteranges (RFC 9110 15.3.7.2).
+    /// Returns a response with several ranges, as multipart/byteranges (RFC 9110 15.3.7.2).
     fn multipart(
         &self,
         content: impl Ranged,
@@ -193,7 +195,7 @@ impl Representation<'_> {
     }
 }
 
-/// The text before each part, and after the last.
+/// Returns the text before each part, and after the last one.
 fn framing(multipart: &Multipart<'_>, ranges: &[Range<u64>]) -> Vec<Bytes> {
     let mut frames = Vec::with_capacity(ranges.len() + 1);
     for (i, range) in ranges.iter().enumerate() {
@@ -207,11 +209,12 @@ fn framing(multipart: &Multipart<'_>, ranges: &[Range<u64>]) -> Vec<Bytes> {
     frames
 }
 
-/// Several ranges with the text between them.
+/// A multipart/byteranges body: several ranges of the content, with text before, between and after
+/// them.
 struct Multiple<C> {
     content: C,
     ranges: Parts,
-    /// One more than there are ranges.
+    /// Text before each range, and after the last: one more than there are ranges.
     frames: Vec<Bytes>,
     next: usize,
     remaining: u64,
@@ -260,7 +263,7 @@ pub struct InMemory {
 }
 
 impl InMemory {
-    /// All of it.
+    /// Creates a body with all of the content.
     pub fn new(content: Bytes) -> InMemory {
         let range = 0..content.len();
         InMemory { content, range }

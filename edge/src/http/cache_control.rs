@@ -140,6 +140,7 @@ impl RequestDirectives {
     }
 
     /// Parses the value of one line.
+    #[cfg(any(test, feature = "test-rigs"))]
     pub fn parse(value: &[u8]) -> RequestDirectives {
         read([value])
     }

@@ -156,11 +156,6 @@ impl FieldBlock {
         self.lines as usize
     }
 
-    /// Whether there are no lines.
-    pub fn is_empty(&self) -> bool {
-        self.lines == 0
-    }
-
     /// The lines, in order.
     #[inline]
     pub fn lines(&self) -> impl Iterator<Item = FieldLine<'_>> + Clone {
@@ -310,7 +305,7 @@ mod tests {
     #[test]
     fn a_block_without_lines_has_no_text() {
         let block = FieldBlock::new();
-        assert!(block.is_empty() && block.text().is_empty() && block.lines().next().is_none());
+        assert!(block.len() == 0 && block.text().is_empty() && block.lines().next().is_none());
         assert_eq!(FieldBlock::from(&Fields::new()), block);
         assert!(FieldBlock::from_bytes(Bytes::new(), 0, 0).is_some());
     }

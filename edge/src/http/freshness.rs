@@ -41,20 +41,6 @@ impl Source {
             Source::Configured | Source::Heuristic | Source::Nobody
         )
     }
-
-    /// The source's name in logs and messages.
-    pub fn word(self) -> &'static str {
-        match self {
-            Source::Targeted => "targeted",
-            Source::AccelExpires => "x-accel-expires",
-            Source::SMaxage => "s-maxage",
-            Source::MaxAge => "max-age",
-            Source::Expires => "expires",
-            Source::Configured => "valid",
-            Source::Heuristic => "heuristic",
-            Source::Nobody => "none",
-        }
-    }
 }
 
 /// Response headers that the configuration ignores.

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::Scheme;
 
-pub use rules::{EXTRAS_MAX, KeyError, KeyRules};
+pub use rules::KeyRules;
 
 /// Keys up to this size are assembled on the stack.
 const STACK_BYTES: usize = 512;
@@ -77,7 +77,7 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// A primary key: its parts in one text, and the hash of that text.
+/// A primary key: its parts in one text.
 ///
 /// The text consists of the resource and the additions of `KeyRules`. The resource is: scheme and
 /// host flags (one byte), length of the authority (four bytes, little-endian), authority, length of
@@ -87,7 +87,6 @@ impl fmt::Debug for KeyHash {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     text: Box<[u8]>,
-    hash: KeyHash,
 }
 
 /// The parts of a key that come from the URL.
@@ -125,14 +124,14 @@ impl Key {
             query,
         );
         Key {
-            hash: KeyHash::of_bytes(&text),
             text: text.into_boxed_slice(),
         }
     }
 
     /// The hash of the key.
+    #[cfg(any(test, feature = "test-rigs"))]
     pub fn hash(&self) -> KeyHash {
-        self.hash
+        KeyHash::of_bytes(&self.text)
     }
 
     /// The text of the key. Two keys with the same text have the same parts.
@@ -140,49 +139,15 @@ impl Key {
         &self.text
     }
 
-    /// Parses a text made by `text()`; `None` for any other text.
-    pub fn from_text(text: &[u8]) -> Option<Key> {
-        let (_, mut extras) = parts_of(text)?;
-        while !extras.is_empty() {
-            (_, extras) = split_extra(extras)?;
-        }
-        Some(Key {
-            hash: KeyHash::of_bytes(text),
-            text: text.into(),
-        })
-    }
-
     /// The parts of the key that come from the URL.
     pub fn parts(&self) -> Parts<'_> {
         self.split().0
     }
 
-    /// The hash of the URL part of the key: the same for all keys that differ only in headers,
-    /// cookies and literals. For a key without these it is the key's own hash.
-    pub fn resource(&self) -> KeyHash {
-        let extras = self.split().1;
-        match extras {
-            [] => self.hash,
-            _ => KeyHash::of_bytes(&self.text[..self.text.len() - extras.len()]),
-        }
-    }
-
-    /// `resource` of the key with this text; `None` if the text is not a key's.
-    pub fn resource_of(text: &[u8]) -> Option<KeyHash> {
-        let (_, extras) = parts_of(text)?;
-        Some(KeyHash::of_bytes(&text[..text.len() - extras.len()]))
-    }
-
     /// The URL parts, and the encoded additions that follow them.
     fn split(&self) -> (Parts<'_>, &[u8]) {
-        // A key's text was either assembled from parts or validated by `from_text`, so parsing
-        // succeeds.
+        // A key's text was assembled from parts, so parsing succeeds.
         parts_of(&self.text).unwrap_or((NO_PARTS, &[]))
-    }
-
-    /// Heap memory of the key in bytes.
-    pub fn memory(&self) -> usize {
-        self.text.len()
     }
 }
 
@@ -219,7 +184,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// `Key::resource` of the key with this hash and text.
+/// The hash of the URL part of the key with this hash and text: the same for all keys that differ
+/// only in headers, cookies and literals. For a key without these it is the key's own hash.
 pub fn resource_with(hash: KeyHash, text: &[u8]) -> KeyHash {
     match parts_of(text) {
         Some((_, extras)) if !extras.is_empty() => {
@@ -453,14 +419,12 @@ mod tests {
     fn only_texts_of_keys_are_accepted() {
         let long = format!("/{}", "x".repeat(2 * STACK_BYTES));
         let key = key(Scheme::Http, "a", &long);
-        assert_eq!(Key::from_text(key.text()), Some(key.clone()));
-        assert_eq!(key.memory(), key.text().len());
+        assert_eq!(Parts::of(key.text()), Some(key.parts()));
         for cut in 0..key.text().len() - long.len() {
-            assert_eq!(Key::from_text(&key.text()[..cut]), None);
+            assert_eq!(Parts::of(&key.text()[..cut]), None);
         }
-        assert_eq!(Key::from_text(b"\x03\0\0\0\0\0\0\0\0\0"), None);
-        assert_eq!(Key::from_text(b"\0\0\0\0\0\0\0\0\0\0\x04\0\0\0\0\0"), None);
-        assert_eq!(Key::from_text(b"\0\xff\xff\xff\xff"), None);
+        assert_eq!(Parts::of(b"\x03\0\0\0\0\0\0\0\0\0"), None);
+        assert_eq!(Parts::of(b"\0\xff\xff\xff\xff"), None);
     }
 
     fn parts() -> impl Strategy<Value = (bool, String, String, Option<String>)> {
@@ -486,9 +450,10 @@ mod tests {
 
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            if let Some(key) = Key::from_text(&bytes) {
-                prop_assert_eq!(key.text(), &bytes[..]);
-            }
+            let hash = KeyHash::of_bytes(&bytes);
+            resource_with(hash, &bytes);
+            let shown = Key { text: bytes.into() }.to_string();
+            prop_assert!(!shown.is_empty());
         }
     }
 }

@@ -144,29 +144,6 @@ impl Specs {
             _ => Resolved::Satisfiable(parts),
         }
     }
-
-    /// The single closed range, if the field has just one. Such a range can be answered with
-    /// `Content-Range: bytes a-b/*` before the complete length is known: when its last byte has
-    /// arrived, the range is known to be satisfiable.
-    pub fn without_length(&self) -> Option<Range<u64>> {
-        match self.0[..] {
-            [Spec::Closed { first, last }] => Some(first..last.checked_add(1)?),
-            _ => None,
-        }
-    }
-
-    /// The lowest byte position requested: a hint for where to begin fetching. Returns `None` if
-    /// the field contains a suffix, whose position depends on the length.
-    pub fn first_position(&self) -> Option<u64> {
-        let starts = self.iter().map(|spec| match spec {
-            Spec::Closed { first, .. } | Spec::From(first) => Some(first),
-            Spec::Suffix(_) => None,
-        });
-        starts
-            .collect::<Option<SmallVec<[u64; 1]>>>()?
-            .into_iter()
-            .min()
-    }
 }
 
 /// Adds a range to the disjoint `parts` and joins it with every part that it overlaps or that is
@@ -436,23 +413,6 @@ mod tests {
             bridge.resolve(1000, 0),
             Resolved::Satisfiable(smallvec![0..310])
         );
-    }
-
-    #[test]
-    fn only_a_single_closed_range_can_be_answered_without_the_length() {
-        let without = |value: &str| parse(value.as_bytes()).and_then(|s| s.without_length());
-        assert_eq!(without("bytes=5-9"), Some(5..10));
-        for value in [
-            "bytes=5-",
-            "bytes=-5",
-            "bytes=1-2,5-6",
-            "bytes=0-18446744073709551615",
-        ] {
-            assert_eq!(without(value), None, "{value}");
-        }
-        let first = |value: &str| parse(value.as_bytes()).and_then(|s| s.first_position());
-        assert_eq!(first("bytes=7-9,3-"), Some(3));
-        assert_eq!(first("bytes=7-9,-3"), None);
     }
 
     #[test]

@@ -73,25 +73,9 @@ impl Vary {
         }
     }
 
-    /// Whether there are no names, so that the resource has a single variant.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The names, sorted.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|name| &**name)
-    }
-
-    /// Heap memory in bytes.
-    pub fn memory(&self) -> usize {
-        let text: usize = self.0.iter().map(|name| name.len()).sum();
-        text + size_of_val(&*self.0)
-    }
-
-    /// `select` for these names, without further reduction.
-    pub fn select(&self, request: &Fields, out: &mut Vec<u8>) {
-        select(&self.0, request, Normal::default(), out);
     }
 }
 
@@ -277,7 +261,7 @@ mod tests {
     fn selected(names: &str, request: &[(&str, &str)]) -> Vec<u8> {
         let mut out = Vec::new();
         let vary = vary(names).expect("valid");
-        vary.select(&fields(request), &mut out);
+        select(&vary.0, &fields(request), Normal::default(), &mut out);
         out
     }
 
@@ -289,7 +273,7 @@ mod tests {
             names.names().collect::<Vec<_>>(),
             ["accept-encoding", "origin"]
         );
-        assert!(Vary::of(&Fields::new()).is_ok_and(|v| v.is_empty() && v.memory() == 0));
+        assert!(Vary::of(&Fields::new()).is_ok_and(|v| v.names().len() == 0));
         assert_eq!(vary("a, *"), Err(Error::Any));
         assert_eq!(vary("a b, *"), Err(Error::Any));
         assert_eq!(vary("a b"), Err(Error::BadName));

@@ -1,37 +1,37 @@
-//! Globs on paths: `*` and `**`.
+//! Globs on paths: interprets `*` and `**`.
 
-/// How a path with or without globs is matched.
+/// The way in which paths are compared with a pattern that may have globs.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind<'a> {
-    /// It has none.
+    /// The pattern has no glob: the path must be equal.
     Exact,
-    /// One at its end: every path that begins with the text before.
+    /// The only glob is at the end: the path must begin with this text.
     Prefix(&'a str),
-    /// One at its beginning: every path that ends with the text after.
+    /// The only glob is at the beginning: the path must end with this text.
     Suffix(&'a str),
-    /// Any other.
+    /// Globs elsewhere: a regular expression is needed.
     Pattern,
 }
 
-/// How to match `text`.
+/// Returns the way in which paths are compared with the pattern `text`.
 pub fn kind(text: &str) -> Kind<'_> {
     let (before, after) = (text.trim_end_matches('*'), text.trim_start_matches('*'));
     match () {
         () if !text.contains('*') => Kind::Exact,
         () if !before.contains('*') && before.starts_with('/') => Kind::Prefix(before),
         () if !after.contains('*') && !after.is_empty() => Kind::Suffix(after),
-        // Nothing but stars.
+        // The pattern consists only of stars.
         () if before.is_empty() => Kind::Prefix("/"),
         () => Kind::Pattern,
     }
 }
 
-/// The text before the first `*`.
+/// Returns the text before the first `*`.
 pub fn literal_prefix(text: &str) -> &str {
     text.split('*').next().unwrap_or_default()
 }
 
-/// The regular expression that matches the same whole paths.
+/// Returns a regular expression that matches exactly the paths that the glob `text` matches.
 pub fn to_regex(text: &str) -> String {
     let mut out = String::from("^");
     let mut rest = text;
@@ -43,7 +43,7 @@ pub fn to_regex(text: &str) -> String {
         let is_first = at == 0 && rest.len() == text.len();
         let is_last = after.is_empty();
         match stars {
-            // `/**/` also matches a single slash.
+            // `/**/` also matches a single slash, so the slash after the stars is optional.
             2.. if literal.ends_with('/') && after.starts_with('/') => {
                 out.push_str("(?:.*/)?");
                 rest = &after[1..];

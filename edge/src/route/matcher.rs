@@ -1,20 +1,21 @@
-//! The condition of one route: on the path, and on the query.
+//! The condition of one route: on the path and on the query of a request.
 
 use regex::{Regex, RegexBuilder};
 
 use super::glob;
 
-/// A compiled regex and its lazily built automaton may each take this many bytes.
+/// Most bytes of a compiled regex, and most bytes of its lazily built automaton.
 const REGEX_BYTES_MAX: usize = 1 << 20;
-/// Longest pattern.
+/// Longest pattern, in bytes.
 const PATTERN_MAX: usize = 4 << 10;
 
-/// Which requests a route takes. Paths and queries are compared as the bytes of the request,
-/// percent-encoding untouched: the same bytes that the cache's key and the origin get.
+/// The condition that a request must satisfy for a route. Paths and queries are compared as they
+/// are in the request, without percent-decoding: the same bytes go into the cache's key and to the
+/// origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matcher {
     path: PathPattern,
-    /// Found in the query; a request without a query has an empty one.
+    /// Pattern that must be found in the query. A request without a query has an empty one.
     query: Option<Pattern>,
 }
 
@@ -29,7 +30,7 @@ enum PathPattern {
     Regex(Pattern),
 }
 
-/// A compiled regex, and the text that it was written as.
+/// A compiled regex, and the text from which it was compiled.
 #[derive(Clone, Debug)]
 struct Pattern {
     text: Box<str>,
@@ -42,19 +43,19 @@ impl PartialEq for Pattern {
     }
 }
 
-/// A pattern that can't be used: the fact, the remark beside its place, the advice.
+/// Error: a pattern can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError {
-    /// The fact.
+    /// The error itself.
     pub what: &'static str,
-    /// Why it is so.
+    /// The reason for the error, shown at the pattern's position in the file.
     pub why: String,
-    /// How to mend it.
+    /// Advice on how to correct the pattern.
     pub help: String,
 }
 
 impl Matcher {
-    /// Matches every request.
+    /// Returns a condition that every request satisfies.
     pub fn any() -> Matcher {
         Matcher {
             path: PathPattern::Any,
@@ -62,12 +63,13 @@ impl Matcher {
         }
     }
 
-    /// From `path = "…"`: a path, or a glob. `*` at the end stands for the rest of the path, and at the
-    /// beginning for any beginning; elsewhere it stands for a part of one segment, and `**` for any
-    /// number of segments.
+    /// Parses `path = "…"`: a path or a glob. A `*` at the end stands for the rest of the path, and
+    /// a `*` at the beginning for any beginning. Elsewhere `*` stands for a part of one segment,
+    /// and `**` for any number of segments.
     ///
     /// # Errors
-    /// If no request can have such a path.
+    ///
+    /// No request can have such a path.
     pub fn path(text: &str) -> Result<Matcher, PatternError> {
         if let Some((why, help)) = impossible(text) {
             return Err(PatternError {
@@ -91,11 +93,12 @@ impl Matcher {
         Ok(Matcher { path, query: None })
     }
 
-    /// From `path_regex = '…'`: a regular expression in the syntax of the regex crate, found anywhere
-    /// in the path. Its time is linear in the path's length.
+    /// Parses `path_regex = '…'`: a regular expression in the syntax of the regex crate, which may
+    /// match anywhere in the path. Matching takes time linear in the path's length.
     ///
     /// # Errors
-    /// If it can't be parsed, or becomes too large.
+    ///
+    /// The expression can't be parsed, or becomes too large.
     pub fn path_regex(text: &str) -> Result<Matcher, PatternError> {
         Ok(Matcher {
             path: PathPattern::Regex(pattern(text)?),
@@ -103,10 +106,11 @@ impl Matcher {
         })
     }
 
-    /// The same condition on the path, and that a regular expression is found in the query.
+    /// Adds the condition that this regular expression is found in the query.
     ///
     /// # Errors
-    /// If it can't be parsed, or becomes too large.
+    ///
+    /// The expression can't be parsed, or becomes too large.
     pub fn with_query(self, text: &str) -> Result<Matcher, PatternError> {
         Ok(Matcher {
             query: Some(pattern(text)?),
@@ -114,7 +118,7 @@ impl Matcher {
         })
     }
 
-    /// Whether the route takes a target in origin-form (path and query).
+    /// Whether a target in origin-form (path and query) satisfies the condition.
     #[inline]
     pub fn matches(&self, target: &str) -> bool {
         let path = match &self.path {
@@ -123,7 +127,8 @@ impl Matcher {
                 Some(rest) => rest.is_empty() || rest.starts_with('?'),
                 None => false,
             },
-            // A prefix holds no `?`, so the text that it matches lies within the path.
+            // A prefix contains no `?`, so comparing it with the whole target compares it with the
+            // path.
             PathPattern::Prefix(prefix) => target.starts_with(&**prefix),
             PathPattern::Suffix(suffix) => split(target).0.ends_with(&**suffix),
             PathPattern::Glob(pattern) | PathPattern::Regex(pattern) => {
@@ -136,7 +141,8 @@ impl Matcher {
         }
     }
 
-    /// Whether this certainly matches every request that `other` matches. (`*` of OPTIONS aside.)
+    /// Whether every request that satisfies `other` certainly satisfies this condition, except for
+    /// the target `*` of OPTIONS.
     pub fn covers(&self, other: &Matcher) -> bool {
         let query = self.query.is_none() || self.query == other.query;
         query && self.path.covers(&other.path)
@@ -163,12 +169,13 @@ impl PathPattern {
     }
 }
 
-/// A target's path, and its query without the `?`.
+/// Splits a target into its path, and its query without the `?`.
 fn split(target: &str) -> (&str, &str) {
     target.split_once('?').unwrap_or((target, ""))
 }
 
-/// Why no request has a path like this, and how to mend it.
+/// Returns the reason why no request can have this path, and advice on how to correct it. Returns
+/// `None` if the path is possible.
 fn impossible(text: &str) -> Option<(&'static str, &'static str)> {
     if text.len() > PATTERN_MAX {
         return Some(("it is too long", "use at most 4096 bytes"));
@@ -231,7 +238,7 @@ fn compile(pattern: &str, what: &'static str) -> Result<Regex, PatternError> {
         })
 }
 
-/// For people.
+/// Writes the condition as in the configuration, for messages.
 impl std::fmt::Display for Matcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.path {
@@ -249,7 +256,8 @@ impl std::fmt::Display for Matcher {
     }
 }
 
-/// The last line of an error of the regex crate, which says the fault; the others draw the pattern.
+/// Returns the last line of an error of the regex crate, which names the error. The lines before it
+/// show the pattern.
 fn last_line(text: &str) -> String {
     let line = text.trim_end().lines().last().unwrap_or_default();
     line.strip_prefix("error: ").unwrap_or(line).to_owned()

@@ -1,4 +1,4 @@
-//! Routing: from host and path to a handler.
+//! Routing: chooses a handler by host and path.
 
 mod glob;
 mod matcher;
@@ -13,31 +13,33 @@ use crate::reason::Reason;
 
 pub use matcher::{Matcher, PatternError};
 
-/// Longest DNS name (RFC 1035 2.3.4); a longer host has no site.
+/// Longest DNS name (RFC 1035 2.3.4). A longer host matches no site.
 const NAME_MAX: usize = 253;
 
 /// Finds the handler for a host and a target. `T` is the type of handlers.
 ///
-/// The host selects the site: an exact name, else the longest `*.name` that matches, else the site
-/// without names. Within the site the first matching route is used; no other site is tried.
+/// The host selects the site: the site with that name, else the site with the longest matching
+/// `*.name`, else the site without names. Within the site the first matching route is used. No
+/// other site is tried.
 pub struct Router<T> {
     sites: Vec<Vec<(Matcher, T)>>,
     exact: HashMap<Box<str>, usize, foldhash::fast::RandomState>,
-    /// By the name after the `*.`.
+    /// Index of the site for each `*.name`, without the `*.`.
     wildcard: HashMap<Box<str>, usize, foldhash::fast::RandomState>,
     any: Option<usize>,
 }
 
-/// One site.
+/// A site: its hosts, and its routes.
 pub struct Site<T> {
-    /// Lower-case names, or `*.name`; if empty, any host.
+    /// Lower-case names, or `*.name`. If empty, the site is for any host.
     pub hosts: Vec<String>,
-    /// Tried in order.
+    /// Routes with their conditions. The first that matches is used.
     pub routes: Vec<(Matcher, T)>,
 }
 
 impl<T> Router<T> {
-    /// A router for these sites. If two have the same host, the first one gets it.
+    /// Creates a router for these sites. If two sites have the same host, the first one gets its
+    /// requests.
     pub fn new(sites: impl IntoIterator<Item = Site<T>>) -> Router<T> {
         let mut router = Router {
             sites: Vec::new(),
@@ -61,8 +63,9 @@ impl<T> Router<T> {
         router
     }
 
-    /// The handler for an authority (host and optional port, lower case) and a target in origin-form.
-    /// Allocates nothing; with a single site for any host the authority is not parsed.
+    /// Returns the handler for an authority (host and optional port, in lower case) and a target in
+    /// origin-form. Allocates nothing. If the only site is for any host, the authority is not
+    /// parsed.
     #[inline]
     pub fn find(&self, authority: &str, target: &str) -> Option<&T> {
         let site = match self.exact.is_empty() && self.wildcard.is_empty() {
@@ -86,14 +89,15 @@ impl<T> Router<T> {
         if self.wildcard.is_empty() {
             return None;
         }
-        // From the first dot on, to find the longest name first.
+        // Each suffix of the host is looked up from the first dot on, so that the longest name is
+        // found first.
         memchr::memchr_iter(b'.', host.as_bytes())
             .filter(|dot| *dot > 0)
             .find_map(|dot| self.wildcard.get(&host[dot + 1..]).copied())
     }
 }
 
-/// The host without its port and its final dot.
+/// Returns the host without port and trailing dot.
 fn host_of(authority: &str) -> &str {
     let host = match authority.starts_with('[') {
         true => authority

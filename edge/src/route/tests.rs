@@ -1,4 +1,5 @@
-//! Laws of the router: the host decides the site, the order decides the route.
+//! Tests of the laws of the router: the host selects the site, and the order of the routes decides
+//! between them.
 
 use std::net::Ipv4Addr;
 

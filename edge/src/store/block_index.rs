@@ -1,22 +1,21 @@
-//! The blocks of one object that hold bytes, as the table and the eviction policy know them.
+//! The index of the blocks of one object that hold bytes, shared by the table and the eviction policy.
 
 use std::collections::BTreeMap;
 
-/// Bytes charged for the bookkeeping of one block: its rows in the block index, the list of ids and
-/// the eviction policy.
+/// Memory charged for the bookkeeping of one block, in bytes: its rows in the block index, the list of ids and the eviction policy.
 pub(super) const BLOCK_OVERHEAD: u64 = 256;
 
-/// The blocks of one object that hold bytes.
+/// The blocks of one object that have pages in memory.
 pub(super) struct Blocks {
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub(super) block: u64,
-    /// Weight of all blocks.
+    /// Sum of the weights of all blocks, in bytes.
     pub(super) weight: u64,
-    /// By first byte.
+    /// The blocks by the offset of their first byte.
     pub(super) list: BTreeMap<u64, Block>,
 }
 
-/// One block: its id and weight in the policy.
+/// One block: its id in the eviction policy, and the bytes with which the policy weighs it.
 pub(super) struct Block {
     pub(super) id: u32,
     pub(super) weight: u64,
@@ -31,7 +30,7 @@ impl Blocks {
         }
     }
 
-    /// The block that contains this byte.
+    /// Returns the block that contains the byte at this offset.
     pub(super) fn at(&self, at: u64) -> Option<&Block> {
         self.list.get(&(at / self.block * self.block))
     }

@@ -1,4 +1,4 @@
-//! Blocks of sparse objects: parts that are evicted while the rest of the object stays.
+//! Eviction of single blocks of an object while its other blocks stay in memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use super::table_key::TableKey;
 use crate::ranges::Ranges;
 
 impl Object {
-    /// Evicts a block. `None` if it is being read or filled, or if its bytes can't be fetched
-    /// again. Called with the shard locked.
+    /// Evicts a block, and returns its pages. Returns `None` if a reader or a flight uses the block, or if its bytes can't be fetched
+    /// again. The caller has locked the shard.
     pub(super) fn drop_block(&self, block: Range<u64>) -> Option<Dropped> {
         let mut state = self.lock();
         if state.is_busy(&block) {
@@ -30,7 +30,7 @@ impl Object {
         Some(pages)
     }
 
-    /// An upper bound of the bytes of blocks that readers and flights hold.
+    /// Returns an upper bound of the bytes in blocks that readers and flights use.
     pub(super) fn held(&self) -> u64 {
         let state = self.lock();
         let Some(block) = state.block.map(|block| u64::from(block.get())) else {
@@ -45,9 +45,8 @@ impl Object {
         riders.chain(claims).fold(0, u64::saturating_add)
     }
 
-    /// Takes out pages until they weigh `enough`: first pages that no flight or reader is at or
-    /// wants soon; then, unless `soon` pages must stay, pages that none is at. Returns them with
-    /// their weight by block.
+    /// Removes pages that weigh at least `enough` bytes together, and returns them with their weight by block. Pages that no flight or
+    /// reader uses or wants soon are removed first. Unless `soon` is true, pages that a reader only wants soon follow.
     fn shed(&self, enough: u64, soon: bool) -> Shed {
         let mut state = self.lock();
         let mut shed = Shed::default();
@@ -74,24 +73,24 @@ impl Object {
         shed
     }
 
-    /// Whether a block has any page.
+    /// Whether any byte of this block is in a page in memory.
     pub(super) fn has_pages(&self, block: &Range<u64>) -> bool {
         self.lock().has_pages(block)
     }
 }
 
-/// Pages taken out of an object, to be dropped after unlocking.
+/// Pages removed from an object, to be dropped after the object is unlocked.
 #[derive(Default)]
 struct Shed {
     pages: Vec<Slot>,
     weight: u64,
-    /// Their weight by block.
+    /// Bytes that the removed pages took in each block.
     weights: Vec<(Range<u64>, u64)>,
 }
 
 impl State {
-    /// Takes out pages without needed bytes until there are enough: first those that all readers
-    /// have passed, then those furthest ahead.
+    /// Removes pages that contain none of the `needed` bytes, until the removed pages weigh `enough`. Pages that all readers have passed
+    /// are removed first, then the pages furthest ahead of the readers.
     fn shed(&mut self, needed: &Ranges, enough: u64, shed: &mut Shed) {
         let gaps: SmallVec<[_; 4]> = needed.gaps(0..u64::MAX).collect();
         let passed = usize::from(gaps.first().is_some_and(|gap| gap.start == 0));
@@ -108,7 +107,7 @@ impl State {
         }
     }
 
-    /// Adds a page that was taken out.
+    /// Adds the page with this index, which was just removed, to `shed`.
     fn count_shed(&mut self, index: u64, shed: &mut Shed) {
         let base = index * PAGE;
         self.present.remove(base..base.saturating_add(PAGE));
@@ -128,8 +127,8 @@ impl State {
 }
 
 impl Store {
-    /// Reduces an object by `enough` bytes, as far as its flights and readers do not need them now,
-    /// or `soon`.
+    /// Removes about `enough` bytes of an object's pages from memory. Pages stay if flights or readers use them now, and, if `soon` is
+    /// true, also if readers want them soon.
     pub(super) fn shed(&self, table_key: TableKey, object: &Arc<Object>, enough: u64, soon: bool) {
         let shed = object.shed(enough, soon);
         drop(shed.pages);
@@ -138,7 +137,7 @@ impl Store {
         }
     }
 
-    /// Notes a use of the block that contains this byte.
+    /// Reports a use of the block that contains the byte `at` to the eviction policy.
     pub fn touch_block(&self, table_key: TableKey, object: &Arc<Object>, at: u64) {
         self.shard(table_key.primary)
             .lock()
@@ -147,23 +146,23 @@ impl Store {
 }
 
 impl State {
-    /// The block that contains this byte, if bytes are accounted by block.
+    /// Returns the block that contains the byte `at`; `None` if the object is evicted only as a whole.
     pub(super) fn block_of(&self, at: u64) -> Option<Range<u64>> {
         let block = u64::from(self.block?.get());
         let start = at / block * block;
         Some(start..start.saturating_add(block))
     }
 
-    /// Whether dropped bytes can be fetched again.
+    /// Whether bytes removed from memory can be fetched again from the origin.
     fn loses_parts(&self) -> bool {
         self.block.is_some() && matches!(self.phase, Phase::Open(_))
     }
 
-    /// Whether these bytes must stay: a reader or flight needs them, or they can't be fetched
-    /// again.
+    /// Whether the bytes of this block must stay in memory: a reader or flight needs them, or they can't be fetched again.
     fn is_busy(&self, block: &Range<u64>) -> bool {
         let needs = |rider: &Rider| match self.phase {
-            // Nothing more is fetched for a retired object: the bytes before its readers stay.
+            // No flight begins for a retired object, so bytes removed now could not be fetched again: the bytes that its readers have not
+            // read yet stay.
             Phase::Retired => rider.at < block.end,
             _ => {
                 let wants = rider.wants();

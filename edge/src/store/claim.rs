@@ -2,25 +2,26 @@
 
 use std::ops::Range;
 
-/// Flights that one object may have at once.
+/// Maximum number of flights that one object may have at once.
 pub const CLAIMS_MAX: usize = 256;
 
 /// The bytes that one flight alone may write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The flight's id.
+    /// Id of the flight.
     pub id: u64,
     /// The next byte that the flight will add.
     pub at: u64,
-    /// The end; `u64::MAX` while it is unknown.
+    /// End of the claim, exclusive; `u64::MAX` while the end of the content is unknown.
     pub end: u64,
     /// The first byte of the claim.
     pub start: u64,
-    /// When the claim was made, in microseconds of the clock that `Store::arrange` is given.
+    /// Time at which the claim was made, in microseconds of the clock that the callers of `Store::arrange` use.
     pub begun_us: u64,
-    /// When the response's head was accepted. Since then its bytes are known to belong to this object.
+    /// Time at which the head of the flight's response was accepted, in microseconds. From then on, the bytes of the response are known to
+    /// belong to this object.
     pub head_us: Option<u64>,
-    /// When its last bytes arrived; before the first ones, when the claim was made.
+    /// Time at which the flight's last bytes arrived, in microseconds. Before the first bytes: the time at which the claim was made.
     pub progress_us: u64,
 }
 
@@ -29,12 +30,12 @@ impl Claim {
         self.at <= at && at < self.end
     }
 
-    /// Whether any of these bytes are still to come from this claim.
+    /// Whether the flight has still to add any byte of this range.
     pub(super) fn meets(&self, range: &Range<u64>) -> bool {
         self.at < range.end && range.start < self.end
     }
 }
 
-/// A response contains none of the bytes that its flight claimed.
+/// Error: a response contains none of the bytes that its flight has claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotOurs;

@@ -1,10 +1,9 @@
-//! Claims: which flight adds which bytes; how claims are made, cut and given up.
+//! Claims: which flight adds which bytes; how claims are made, shortened and released.
 //!
-//! Claims are disjoint, and none contains a byte that is there. A flight copies bytes into a page
-//! without the lock, always from the claim's `at` and at most one page of them. The bytes being
-//! copied therefore lie in `at..at + PAGE`, and a claim that another flight takes over from is cut
-//! at `at + PAGE` at the earliest. `publish`, under the lock, tells the flight its new end before
-//! it copies more.
+//! Claims are disjoint, and no claim contains a byte that is stored already. A flight copies bytes into a page without the lock, always
+//! from the claim's `at` and at most one page of them. The bytes being copied therefore lie in `at..at + PAGE`, and a takeover shortens a
+//! claim to `at + PAGE` at the least. `publish`, under the lock, returns the new end of the claim to the flight before the flight copies
+//! more bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,60 +20,58 @@ use super::table_key::TableKey;
 use crate::ranges::Ranges;
 use crate::reason::Reason;
 
-/// The end of a claim that goes on to the end of the content, wherever that is.
+/// End of a claim that extends to the end of the content, wherever that is.
 const OPEN: u64 = u64::MAX;
 
-/// Number of ranges in one page from which on a new claim there is widened. An object so never has
-/// more than a few ranges for each page that the ledger pays for.
+/// Number of ranges in one page from which on a new claim in this page is widened. Widening keeps the number of ranges per page small,
+/// since the ledger's charge for a page covers only a few.
 const CROWDED: usize = 16;
 
-/// Number of ranges in one object from which on each new claim is widened. From there on each page,
-/// which the ledger pays for, adds at most one range.
+/// Number of ranges in one object from which on every new claim is widened. Widened claims add at most one range per page, and the ledger's
+/// charge for a page covers that range.
 pub(super) const FRAGMENTS_MAX: usize = 4096;
 
-/// An object as `Store::arrange` shows it to a decision, under its lock.
+/// The state of an object that `Store::arrange` passes to its decision function, under the object's lock.
 pub struct Seen<'a> {
-    /// The phase.
+    /// Phase of the object.
     pub phase: &'a Phase,
-    /// Complete length, once known.
+    /// Complete length of the content in bytes, once known.
     pub length: Option<u64>,
-    /// The bytes that are there, in memory or on volumes.
+    /// The bytes that are stored, in memory or on volumes.
     pub have: &'a Ranges,
-    /// The bytes in memory.
+    /// The bytes that are stored in memory.
     pub in_memory: &'a Ranges,
-    /// The flights in progress.
+    /// The claims of the flights in progress.
     pub claims: &'a [Claim],
 }
 
 impl Seen<'_> {
-    /// Whether the object is in so many pieces that the next small one is fetched together with the
-    /// free bytes around it.
+    /// Whether the stored bytes form so many separate ranges that the next small claim is widened to the free bytes around it.
     pub fn is_shattered(&self) -> bool {
         self.have.len() >= FRAGMENTS_MAX
     }
 
-    /// Whether this byte is in memory or claimed.
+    /// Whether the byte at this offset is in memory or claimed by a flight.
     pub fn brings(&self, at: u64) -> bool {
         self.in_memory.contains(at) || self.claims.iter().any(|claim| claim.brings(at))
     }
 
-    /// Whether the object has as many flights as it may have.
+    /// Whether the object has its maximum number of flights.
     pub fn is_full(&self) -> bool {
         self.claims.len() >= CLAIMS_MAX
     }
 }
 
 impl Store {
-    /// Decides under the object's lock what to fetch, and claims it in the same critical section.
-    /// Returns one landing per claimed range, in order. `decide` must be short, and may access the
-    /// object only through its argument.
+    /// Decides under the object's lock what to fetch, and claims the ranges in the same critical section. Returns one landing per claimed
+    /// range, in order. `decide` must be short, and may access the object only through its argument.
     ///
-    /// Bytes that are there or claimed by other flights are left out of the returned ranges. If an
-    /// object is in many pieces, small ranges are widened within their pages. If a range begins a
-    /// page or more ahead in another claim, that claim is cut to end there, and the rest of it
-    /// beyond the range is free. Nothing is claimed if bytes can't be added to the object: if it is
-    /// retired, refused, failed or not joinable, or if its first flight has no head yet. An object
-    /// without a head gets one claim.
+    /// Bytes that are stored or claimed by other flights are left out of the claimed ranges. If the object's bytes form many separate
+    /// ranges, small new ranges are widened within their pages. If a range begins at least a page ahead of the next byte of another flight,
+    /// within that flight's claim, the claim is shortened to end where the range begins, and the bytes after the range are free.
+    ///
+    /// Nothing is claimed if bytes can't be added to the object: if it is retired, refused, failed or not joinable, or if its first flight
+    /// has no head yet. An object without a head gets one claim.
     pub fn arrange<T>(
         self: &Arc<Self>,
         object: &Arc<Object>,
@@ -106,7 +103,7 @@ impl Store {
                 progress_us: now_us,
             });
         }
-        // Bytes of a cut claim may be free now.
+        // A takeover may have left bytes that no flight claims now: readers that wait for them must arrange a fetch.
         let wakes = match cut.is_empty() {
             true => Wakes::default(),
             false => {
@@ -140,12 +137,12 @@ impl State {
         self.claims.iter_mut().find(|claim| claim.id == id)
     }
 
-    /// The claim that contains this byte.
+    /// Returns the claim that contains the byte at this offset.
     pub(super) fn bringing(&self, at: u64) -> Option<&Claim> {
         self.claims.iter().find(|claim| claim.brings(at))
     }
 
-    /// Whether another flight may begin.
+    /// Whether another flight may begin for the object.
     fn takes_claims(&self) -> bool {
         let fit = match &self.phase {
             Phase::Awaiting => self.claims.is_empty(),
@@ -155,7 +152,7 @@ impl State {
         fit && self.claims.len() < CLAIMS_MAX
     }
 
-    /// Claims the free parts of a range. Bytes that another claim lost are added to `cut`.
+    /// Claims the bytes of a range that are neither stored nor claimed. Bytes that other claims lose to a takeover are added to `cut`.
     fn register(
         &mut self,
         range: Range<u64>,
@@ -184,11 +181,11 @@ impl State {
         }
     }
 
-    /// Cuts the claim that contains `start`, unless that is near its beginning. Returns what it
-    /// lost.
+    /// Shortens the claim that contains `start` to end there. A claim whose flight is less than a page before `start` is left as it is.
+    /// Returns the bytes that the shortened claim lost.
     fn take_over(&mut self, start: u64) -> Range<u64> {
         let far = |claim: &&mut Claim| {
-            // The flight may be copying bytes before `at + PAGE`.
+            // A flight copies at most one page without the lock, so it may be writing bytes before `at + PAGE`.
             claim.at.saturating_add(PAGE) <= start && start < claim.end
         };
         let taken = self.claims.iter_mut().find(far);
@@ -197,12 +194,12 @@ impl State {
         })
     }
 
-    /// The parts of a range that are neither there nor claimed.
+    /// Returns the parts of a range that are neither stored nor claimed.
     fn free(&self, range: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
         self.unclaimed(self.have().gaps(range))
     }
 
-    /// The parts of a range that are neither in memory nor claimed.
+    /// Returns the parts of a range that are neither in memory nor claimed.
     pub(super) fn lacking_in_memory(&self, range: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
         self.unclaimed(self.present.gaps(range))
     }
@@ -213,8 +210,8 @@ impl State {
             .collect()
     }
 
-    /// Widens a free range to all free bytes around it in its first and last page, if these pages
-    /// or the object are in many pieces already.
+    /// Widens a free range to all free bytes around it in its first and last page, if these pages or the whole object contain many separate
+    /// ranges already.
     fn widened(&self, free: Range<u64>) -> Range<u64> {
         let broken = self.present.len() >= FRAGMENTS_MAX;
         if free.end - free.start >= PAGE && !broken {
@@ -236,7 +233,7 @@ impl State {
         let ended = self.claims.iter().position(|claim| claim.id == id)?;
         let claim = self.claims.swap_remove(ended);
         if self.claims.is_empty() {
-            // Most objects have no flight most of the time.
+            // Most objects have no flight most of the time: the list's memory is freed.
             self.claims = Vec::new();
         }
         Some(claim)
@@ -244,14 +241,14 @@ impl State {
 }
 
 impl Object {
-    /// The bytes that flight `id` still has to add.
+    /// Returns the bytes that flight `id` still has to add.
     pub(super) fn claimed(&self, id: u64) -> Range<u64> {
         let state = self.lock();
         state.claim(id).map_or(0..0, |claim| claim.at..claim.end)
     }
 
-    /// Whether the next byte of a rider lies in the first two pages of what flight `id` still has
-    /// to add. Two pages, since fetches begin a little before the wanted byte.
+    /// Whether a reader's next byte lies in the first two pages that flight `id` still has to add. Two pages are checked, not one, since
+    /// fetches begin a little before the wanted byte.
     pub(super) fn awaits(&self, id: u64) -> bool {
         let state = self.lock();
         let Some(claim) = state.claim(id) else {
@@ -265,8 +262,8 @@ impl Object {
             .any(|(_, rider)| next.contains(&rider.at))
     }
 
-    /// Publishes bytes `at..at + len`, which flight `id` has written to their page, to readers.
-    /// Returns the end of its claim now; `None` if the object is retired and has no readers.
+    /// Publishes bytes `at..at + len`, which flight `id` has written to their page, to readers. Returns the present end of the flight's
+    /// claim, or `None` if the object is retired and has no readers.
     pub(super) fn publish(&self, id: u64, at: u64, len: u64, now_us: u64) -> Option<u64> {
         let mut state = self.lock();
         state.present.insert(at..at + len);
@@ -280,8 +277,8 @@ impl Object {
         end.filter(|_| !unwanted)
     }
 
-    /// Accepts a response with the content `content` for flight `id`. Returns its claim now, all of
-    /// which the response contains; `None` if the response contains nothing of the claim.
+    /// Accepts a response with the bytes `content` for flight `id`, and reduces the flight's claim to these bytes. Returns the reduced
+    /// claim, or `None` if the response contains nothing of the claim.
     pub(super) fn accept(&self, id: u64, content: Range<u64>, now_us: u64) -> Option<Range<u64>> {
         let mut state = self.lock();
         let first = matches!(state.phase, Phase::Awaiting);
@@ -299,7 +296,7 @@ impl Object {
         claim.end = met.end;
         claim.head_us = Some(now_us);
         claim.progress_us = now_us;
-        // Without a head, riders wait for the head.
+        // While the object has no head, riders wait for the head, not for bytes: none needs to wake here.
         let wakes = match first {
             true => Wakes::default(),
             false => state.riders_in(&before),
@@ -309,7 +306,7 @@ impl Object {
         Some(met)
     }
 
-    /// Ends the claim of flight `id` at `end` at the latest. Returns the end of the claim.
+    /// Moves the end of flight `id`'s claim to `end`, if the claim ends later. Returns the end of the claim.
     pub(super) fn shorten(&self, id: u64, end: u64) -> u64 {
         let mut state = self.lock();
         let Some(claim) = state.claim_mut(id) else {
@@ -326,8 +323,8 @@ impl Object {
         end
     }
 
-    /// Extends the claim of flight `id` to the next byte that is there or claimed, or to the end of
-    /// the content. Returns the end of the claim.
+    /// Extends the claim of flight `id` up to the next byte that is stored or claimed, or to the end of the content. Returns the end of the
+    /// claim.
     pub(super) fn extend(&self, id: u64) -> u64 {
         let mut state = self.lock();
         let Some(end) = state.claim(id).map(|claim| claim.end) else {
@@ -344,8 +341,8 @@ impl Object {
         end
     }
 
-    /// Ends flight `id`, which has added all bytes; a length that was unknown is known now. `tail`
-    /// is the content of the last page, if it was copied to memory of its size.
+    /// Ends flight `id`, which has added all bytes of its claim. A length that was unknown is known from now on. `tail` is the content of
+    /// the object's last page, if the content was copied to a smaller page.
     pub(super) fn land(&self, id: u64, tail: Option<Bytes>) {
         let mut state = self.lock();
         let claim = state.end_claim(id);
@@ -361,7 +358,7 @@ impl Object {
         wakes.wake();
     }
 
-    /// Ends flight `id`, whose response must not be shared. Riders wake, and go on separately.
+    /// Ends flight `id`, whose response must not be shared. The object's riders wake, and each forwards its own request to the origin.
     pub(super) fn refuse(&self, id: u64, reason: Reason, until_ms: u64) {
         let mut state = self.lock();
         state.end_claim(id);
@@ -374,7 +371,7 @@ impl Object {
         wakes.wake();
     }
 
-    /// Whether other flights may add what a failed flight leaves.
+    /// Whether other flights may add the bytes that a failed flight leaves missing.
     pub(super) fn outlives_flights(&self) -> bool {
         let state = self.lock();
         match state.phase {
@@ -384,7 +381,7 @@ impl Object {
         }
     }
 
-    /// Ends flight `id`, which failed. Riders that wait for its remaining bytes wake.
+    /// Ends flight `id`, which failed. Riders that wait for the flight's remaining bytes wake.
     pub(super) fn fail(&self, id: u64, failure: Failure) {
         let mut state = self.lock();
         let claim = state.end_claim(id);
@@ -403,8 +400,8 @@ impl Object {
         wakes.wake();
     }
 
-    /// Ends flight `id`, which neither failed nor added all its bytes. Riders that wait for these
-    /// wake; without a head, they look the object up again.
+    /// Ends flight `id`, which did not fail, but did not add all bytes of its claim either. Riders that wait for the remaining bytes wake.
+    /// If the object has no head, its riders look the object up again.
     pub(super) fn give_back(&self, id: u64) {
         let mut state = self.lock();
         let claim = state.end_claim(id);
@@ -421,8 +418,8 @@ impl Object {
     }
 }
 
-/// The bytes of a flight that has ended: those it added, which it may not have announced yet, and
-/// those that are free now.
+/// Returns all bytes of a claim whose flight has ended: the bytes that the flight added, whose riders it may not have woken yet, and the
+/// bytes that are free now.
 fn all_of(claim: Option<Claim>) -> Ranges {
     claim.map_or(Ranges::new(), |claim| (claim.start..claim.end).into())
 }

@@ -1,4 +1,4 @@
-//! The latest decisions about an object, kept for inspection.
+//! The latest decisions about fetches for an object, for inspection by the operator.
 
 use std::ops::Range;
 
@@ -14,22 +14,22 @@ const RANGES_MAX: usize = 8;
 /// Maximum size of a decision in bytes.
 const DECISION_BYTES: u64 = (size_of::<Decision>() + RANGES_MAX * size_of::<Range<u64>>()) as u64;
 
-/// A decision about one request for an object.
+/// A decision about what to fetch for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Time of the decision in milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// The wanted range.
+    /// The range of the object that the request wants.
     pub want: Range<u64>,
     /// The decision: "fetch", "wait", "forward", "replace" or "cut".
     pub what: &'static str,
-    /// The ranges to fetch.
+    /// The ranges that are fetched as a result.
     pub ranges: SmallVec<[Range<u64>; 2]>,
-    /// The reason.
+    /// The reason for the decision.
     pub why: Reason,
 }
 
-/// The latest decisions with their charge.
+/// The latest decisions about an object, and the charges on the ledger for their memory.
 #[derive(Default)]
 pub(super) struct Notes {
     list: Vec<Decision>,
@@ -42,8 +42,8 @@ impl Notes {
         &self.list
     }
 
-    /// Adds a decision and removes the oldest one if the list is full. Returns the bytes to charge
-    /// if the list has grown.
+    /// Adds a decision, and removes the oldest one if the list is full. Returns the number of bytes to charge to the ledger if the list has
+    /// grown.
     pub(super) fn add(&mut self, mut decision: Decision) -> Option<u64> {
         decision.ranges.truncate(RANGES_MAX);
         if self.list.len() >= DECISIONS_MAX {
@@ -58,7 +58,7 @@ impl Notes {
         Some(DECISION_BYTES)
     }
 
-    /// Adds the charge for the list's growth.
+    /// Stores the charge for the memory by which the list has grown.
     pub(super) fn pay(&mut self, charge: Charge) {
         match self.charges.first_mut() {
             Some(first) => first.absorb(charge),

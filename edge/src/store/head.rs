@@ -13,11 +13,11 @@ pub type VaryNames = Arc<[Box<str>]>;
 /// otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Head {
-    /// The status.
+    /// Status code of the response.
     pub status: u16,
-    /// Header lines as sent, including Date; without framing headers, hop-by-hop headers and Age.
+    /// Header lines as sent to clients, including Date; without framing headers, hop-by-hop headers and Age.
     pub fields: FieldBlock,
-    /// Complete length of the content, if known before the end.
+    /// Complete length of the content in bytes, if the head states it.
     pub length: Option<u64>,
     /// The ETag as sent, including quotes and `W/`.
     pub etag: Option<Bytes>,
@@ -27,29 +27,29 @@ pub struct Head {
     pub date_s: u64,
     /// Time at which the response was received.
     pub received_ms: u64,
-    /// Age of the response at that time (corrected_initial_age, RFC 9111 section 4.2.3).
+    /// Age of the response when it was received, in milliseconds (corrected_initial_age, RFC 9111 section 4.2.3).
     pub initial_age_ms: u64,
     /// End of the freshness lifetime.
     pub fresh_until_ms: u64,
-    /// Time after that during which the response may be served while it is revalidated in the
-    /// background (RFC 5861 section 3).
+    /// Time after the end of the freshness lifetime during which the response may be served while it is revalidated in the background, in
+    /// milliseconds (RFC 5861 section 3).
     pub stale_while_revalidate_ms: u64,
-    /// Time after that during which the response may be served if the origin fails (RFC 5861
+    /// Time after the end of the freshness lifetime during which the response may be served if the origin fails, in milliseconds (RFC 5861
     /// section 4).
     pub stale_if_error_ms: u64,
-    /// Whether the response may be served stale only within those times: because of s-maxage, or of
-    /// must-revalidate and similar directives, with which the times are 0 (RFC 9111 section 4.2.4).
+    /// Whether the response may be served stale only within the two times above. s-maxage has this effect, and so have must-revalidate and
+    /// similar directives, which also set the two times to 0 (RFC 9111 section 4.2.4).
     pub strict: bool,
     /// Whether the response may answer requests with Authorization (RFC 9111 section 3.5).
     pub authorized: bool,
     /// Whether the response does not change while it is fresh (RFC 8246).
     pub immutable: bool,
-    /// Whether the header lines contain Content-Range although the response is not partial. Partial
-    /// responses made from it omit that header.
+    /// Whether the header lines contain Content-Range although the response is not partial. Partial responses made from this one omit that
+    /// header.
     pub odd_range: bool,
     /// Sequence number at which the fetch of this head began.
     pub born_seq: u64,
-    /// Hashes of the response's tags, sorted.
+    /// Hashes of the tags with which the response can be purged, sorted.
     pub tags: Box<[u64]>,
     /// The request headers that selected this variant; `None` without Vary.
     pub vary: Option<Selected>,
@@ -61,25 +61,25 @@ pub struct Head {
     pub generation: u64,
 }
 
-/// The variant of a response (RFC 9111 section 4.1).
+/// The variant to which a response belongs (RFC 9111 section 4.1).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selected {
-    /// The names listed by the response's Vary.
+    /// The header names listed by the response's Vary.
     pub names: VaryNames,
-    /// Hash of the values of these headers in the request that fetched the response.
+    /// Hash of the values that these headers had in the request that fetched the response.
     pub variant: u128,
 }
 
 impl Head {
-    /// Age at `now_ms` (current_age, RFC 9111 section 4.2.3).
+    /// Returns the age of the response at `now_ms`, in milliseconds (current_age, RFC 9111 section 4.2.3).
     pub fn age_ms(&self, now_ms: u64) -> u64 {
         self.initial_age_ms
             .saturating_add(now_ms.saturating_sub(self.received_ms))
     }
 
-    /// Memory used in bytes.
+    /// Returns the memory that the head uses, in bytes.
     pub fn memory(&self) -> u64 {
-        // The first copy of the lines makes them shared, which uses a little memory.
+        // `Bytes` allocates a reference count of its own when it is cloned for the first time.
         const SHARED: usize = 64;
         let etag = self.etag.as_ref().map_or(0, |etag| etag.len() + SHARED);
         let names = self.vary.as_ref().map_or(0, |selected| {

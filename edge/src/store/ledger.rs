@@ -10,12 +10,12 @@ pub struct Ledger(Arc<Account>);
 struct Account {
     limit: AtomicU64,
     used: AtomicU64,
-    /// Total of all bytes ever charged within the limit.
+    /// Total of all bytes ever charged within the limit; releasing a charge does not reduce this number.
     turned: AtomicU64,
 }
 
 impl Ledger {
-    /// An empty ledger of `limit` bytes.
+    /// Creates an empty ledger with a limit of `limit` bytes.
     pub fn new(limit: u64) -> Ledger {
         Ledger(Arc::new(Account {
             limit: AtomicU64::new(limit),
@@ -24,28 +24,28 @@ impl Ledger {
         }))
     }
 
-    /// The limit in bytes.
+    /// Returns the limit in bytes.
     pub fn limit(&self) -> u64 {
         self.0.limit.load(Ordering::Relaxed)
     }
 
-    /// Sets the limit. Existing charges stay.
+    /// Sets the limit in bytes. Existing charges stay, even beyond the new limit.
     pub fn set_limit(&self, limit: u64) {
         self.0.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Bytes charged now. Only `charge_anyway` can exceed the limit.
+    /// Returns the number of bytes charged now. Only `charge_anyway` can exceed the limit.
     pub fn used(&self) -> u64 {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// Total of all bytes ever charged within the limit: a measure of how often memory has been
-    /// replaced since some moment.
+    /// Returns the total of all bytes ever charged within the limit. The difference between two calls tells how often the whole memory was
+    /// replaced between them.
     pub fn turned(&self) -> u64 {
         self.0.turned.load(Ordering::Relaxed)
     }
 
-    /// Charges `bytes` if the limit allows it.
+    /// Charges `bytes`, unless that would exceed the limit.
     pub fn try_charge(&self, bytes: u64) -> Option<Charge> {
         let limit = self.limit();
         self.0
@@ -61,8 +61,8 @@ impl Ledger {
         })
     }
 
-    /// Charges `bytes` even beyond the limit: for the one window that a fetch with waiting readers
-    /// always gets, so that a full ledger can't stop a response in progress.
+    /// Charges `bytes` even beyond the limit. A flight with waiting readers always gets room for one window in this way, so that a full
+    /// ledger can't block a response in progress.
     pub fn charge_anyway(&self, bytes: u64) -> Charge {
         self.0.used.fetch_add(bytes, Ordering::Relaxed);
         Charge {
@@ -72,19 +72,19 @@ impl Ledger {
     }
 }
 
-/// A charge; released on drop.
+/// A number of bytes charged to a ledger; released on drop.
 pub struct Charge {
     ledger: Ledger,
     bytes: u64,
 }
 
 impl Charge {
-    /// Bytes held by this charge.
+    /// Returns the number of bytes of this charge.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Splits `bytes` off into a charge of their own; `None` if this charge is smaller.
+    /// Splits `bytes` off into a separate charge; returns `None` if this charge is smaller.
     pub fn split(&mut self, bytes: u64) -> Option<Charge> {
         self.bytes = self.bytes.checked_sub(bytes)?;
         Some(Charge {
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn never_over_the_limit_and_all_given_back() {
+    fn the_ledger_never_exceeds_its_limit_and_gets_everything_back() {
         let ledger = Ledger::new(100);
         let mut a = ledger.try_charge(60).expect("room");
         assert!(ledger.try_charge(41).is_none());

@@ -12,23 +12,23 @@ use super::resource_history::ResourceHistory;
 use super::table::Shard;
 use super::table_key::TableKey;
 
-/// One primary key while its shard is locked. Removed objects are dropped after unlocking.
+/// The entry of one primary key in the table, while its shard is locked. Objects removed meanwhile are dropped after unlocking.
 pub struct Locked<'a> {
     pub(super) shard: &'a mut Shard,
     pub(super) primary: u128,
     pub(super) purges: &'a Purges,
     pub(super) removed: SmallVec<[Arc<Object>; 2]>,
-    /// Objects that have just been admitted to volumes.
+    /// Objects that have just been admitted to volumes, to be written there after unlocking.
     pub(super) admitted: SmallVec<[(TableKey, Arc<Object>); 1]>,
 }
 
 impl Locked<'_> {
-    /// The Vary names in force; `None` while no response has had any.
+    /// Returns the header names by which variants are selected: those of the latest Vary; `None` while no response has had a Vary.
     pub fn vary(&self) -> Option<&VaryNames> {
         self.shard.entries.get(&self.primary)?.vary.as_ref()
     }
 
-    /// The object of this variant, if no purge covers it. Counts as a use.
+    /// Returns the object of this variant, if no purge covers it. The call counts as a use for the eviction policy.
     #[inline]
     pub fn find(&mut self, variant: u128) -> Option<Arc<Object>> {
         let entry = self.shard.entries.get(&self.primary)?;
@@ -47,7 +47,7 @@ impl Locked<'_> {
         Some(object)
     }
 
-    /// Admits to volumes an object that is requested a second time.
+    /// Admits an object to volumes because a second request for it has arrived.
     #[cold]
     fn again(&mut self, variant: u128, object: &Arc<Object>) {
         object.once.store(false, Ordering::Relaxed);
@@ -55,7 +55,7 @@ impl Locked<'_> {
             .push((self.table_key(variant), object.clone()));
     }
 
-    /// Number of stored variants.
+    /// Returns the number of stored variants.
     pub fn variants(&mut self) -> usize {
         self.settle();
         self.shard
@@ -64,7 +64,7 @@ impl Locked<'_> {
             .map_or(0, |entry| entry.variants.len())
     }
 
-    /// The hash and object of every variant.
+    /// Returns the hash and the object of every variant.
     pub fn all(&mut self) -> Vec<(u128, Arc<Object>)> {
         self.settle();
         self.shard
@@ -79,14 +79,15 @@ impl Locked<'_> {
             })
     }
 
-    /// Files an object under a variant and replaces an earlier one. `weight`: bytes of the object.
+    /// Inserts an object under a variant, and replaces the variant's earlier object. `weight` is the object's size in bytes for the
+    /// eviction policy.
     pub fn insert(&mut self, variant: u128, object: Arc<Object>, weight: u64) {
         let table_key = self.table_key(variant);
         self.removed
             .extend(self.shard.insert(table_key, object, weight));
     }
 
-    /// Removes a variant if it still has this object.
+    /// Removes a variant from the table, if its object is still this one.
     pub fn remove(&mut self, variant: u128, object: &Arc<Object>) {
         if self.holds(variant, object) {
             self.removed
@@ -95,8 +96,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Removes the variant with the oldest flight among those without a flight in progress. Returns
-    /// whether there was one.
+    /// Removes one variant: of those without a flight in progress, the variant whose flight began first. Returns whether there was one.
     pub fn drop_oldest(&mut self) -> bool {
         let idle = self
             .all()
@@ -130,7 +130,7 @@ impl Locked<'_> {
         entry.is_some_and(|entry| entry.variants.iter().any(|v| v.hash == variant))
     }
 
-    /// Sets the Vary names in force, if the table has an object of this key.
+    /// Sets the header names by which variants are selected, if the table has an object of this key.
     pub(super) fn set_vary(&mut self, names: Option<&VaryNames>) {
         if let Some(entry) = self.shard.entries.get_mut(&self.primary) {
             entry.vary = names.cloned();
@@ -142,7 +142,7 @@ impl Locked<'_> {
         self.shard.holds(self.table_key(variant), object)
     }
 
-    /// The history of this key's responses.
+    /// Returns the resource history of this key.
     pub fn history(&self) -> ResourceHistory {
         let entry = self.shard.entries.get(&self.primary);
         entry
@@ -151,8 +151,7 @@ impl Locked<'_> {
             .unwrap_or_default()
     }
 
-    /// Sets the history of this key's responses. It is kept as long as the table has an object of
-    /// the key.
+    /// Sets the resource history of this key, which stays as long as the table has an object of the key.
     pub fn set_history(&mut self, history: ResourceHistory) {
         if let Some(entry) = self.shard.entries.get_mut(&self.primary) {
             match &mut entry.history {
@@ -170,9 +169,9 @@ impl Locked<'_> {
         }
     }
 
-    /// Files the object of variant `from` under variant `to`, to which its response belongs by its
-    /// Vary names. If the names have changed, variants under the old names can't be found any more
-    /// and are removed. Returns whether the object is still in the table.
+    /// Moves the object of variant `from` to variant `to`, to which its response belongs according to its Vary. If the Vary names have
+    /// changed, lookups can't find variants under the old names any more, and those are removed. Returns whether the object is still in the
+    /// table.
     pub fn refile(
         &mut self,
         from: u128,

@@ -61,21 +61,17 @@ mod table_key;
 #[cfg(test)]
 mod tests;
 
-pub use claim::{CLAIMS_MAX, Claim, NotOurs};
+pub use claim::{CLAIMS_MAX, Claim};
 pub use claims::Seen;
 pub use decisions::Decision;
 pub use head::{Head, Selected, VaryNames};
 pub use landing::{Landing, Progress};
-pub use ledger::{Charge, Ledger};
 pub use locked::Locked;
 pub use object::{Abandoned, Failure, Object, Phase, Revalidated};
 #[cfg(test)]
 pub use object_store::SHARD_LOCKS;
-pub use object_store::{Options, Status, Store};
-pub use page::PAGE;
-pub use pass_through::WINDOW;
+pub use object_store::{Options, Store};
 pub use purges::{Full, Names, RULES_MAX, Rule, Swept, TEXT_MAX};
 pub use reader::{Next, Opening, Reader};
 pub use resource_history::ResourceHistory;
-pub use snapshot::ObjectSnapshot;
 pub use table_key::{TableKey, VARIANTS_MAX};

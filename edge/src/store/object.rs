@@ -1,8 +1,7 @@
-//! One object: a head and sparse bytes, with the flights that add bytes and the riders that wait.
+//! One object: a head and sparse bytes, with the flights that add bytes and the riders that wait for bytes.
 //!
-//! All state is guarded by one lock, held for nanoseconds. Bytes are copied without the lock, into
-//! ranges that exactly one flight has claimed, and published under it. Wakers are called after
-//! unlocking.
+//! All state is guarded by one lock, held for nanoseconds. Flights copy bytes without the lock, into ranges that exactly one flight has
+//! claimed, and publish them under the lock. Wakers are called after unlocking.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -28,10 +27,10 @@ use super::sync::{Mutex, MutexGuard};
 use crate::ranges::Ranges;
 use crate::reason::Reason;
 
-/// Bytes charged for an object's `DiskCopy`, for an object that is not in many pieces.
+/// Bytes charged to the ledger for an object's `DiskCopy`, if the disk copy consists of few ranges.
 const DISK_COPY_BYTES: u64 = (size_of::<DiskCopy>() + 64) as u64;
 
-/// Why a flight ended without all its bytes. The cache gets its own error back by downcast.
+/// Why a flight ended without adding all its bytes. The cache turns this value into its own error type by downcast.
 pub type Failure = Arc<dyn Error + Send + Sync>;
 
 /// The failure of a flight that was dropped, and of bytes that no flight will add.
@@ -46,23 +45,23 @@ impl fmt::Display for Abandoned {
 
 impl Error for Abandoned {}
 
-/// A cached response: the bytes that are there, the flights that add more, the riders that wait.
+/// A cached response: its stored bytes, the flights that add more, and the riders that wait for them.
 pub struct Object {
-    /// The primary key's text, for inspection and purges.
+    /// The text of the primary key, for inspection and purges.
     pub key: Bytes,
-    /// Sequence number at which its flight began; a purge with a later one covers it.
+    /// Sequence number at which the object's first flight began. Purges with a later number cover the object.
     pub born_seq: u64,
-    /// The newest purge that the object was checked against; written with its shard locked.
+    /// Sequence number of the newest purge that the object was checked against; written only while the shard is locked.
     pub(super) checked: AtomicU64,
-    /// Whether the object is written to volumes only after another request for it.
+    /// Whether the object is written to volumes only if another request for it arrives.
     pub(super) once: AtomicBool,
-    /// Whether the object was requested since it is in memory.
+    /// Whether a request has used the object since it was put into memory.
     pub(super) used: AtomicBool,
-    /// Whether the object is a placeholder for one that is being read from a volume.
+    /// Whether the object is a placeholder for an object whose head is being read from a volume.
     recall: AtomicBool,
     pub(super) state: Mutex<State>,
     overhead: Charge,
-    /// Bytes charged for decisions, which the eviction policy does not know.
+    /// Bytes charged to the ledger for the object's latest decisions. They are not part of the object's weight in the eviction policy.
     noted: AtomicU64,
 }
 
@@ -71,61 +70,61 @@ pub struct Object {
 pub enum Phase {
     /// The first flight has no head yet.
     Awaiting,
-    /// The head is known; bytes are there or can be had.
+    /// The head is known; bytes are stored or can be fetched.
     Open(Arc<Head>),
-    /// The response may not be shared: until `until_ms` each request is forwarded by itself.
+    /// The response may not be shared: until `until_ms` each request is forwarded to the origin separately.
     Refused {
         /// Why the response may not be shared.
         reason: Reason,
-        /// Time at which the refusal ends, in Unix milliseconds.
+        /// Time at which the refusal ends, in milliseconds since the Unix epoch.
         until_ms: u64,
     },
-    /// The flight failed before there was a head.
+    /// The first flight failed before its response had a head.
     Failed(Failure),
-    /// The stored response that this object's fetch validated remains in use.
+    /// The stored response that this object's fetch revalidated remains in use.
     Revalidated {
         /// The stored response.
         stored: Revalidated,
         /// Whether the origin confirmed the stored response; otherwise the origin failed.
         confirmed: bool,
     },
-    /// Another object has replaced this one: look it up again.
+    /// Another object has replaced this one in the table: a request must look its key up again.
     Retired,
 }
 
 pub(super) struct State {
     pub(super) phase: Phase,
-    /// Complete length, once known.
+    /// Complete length of the content in bytes, once known.
     pub(super) length: Option<u64>,
     head_charge: Option<Charge>,
     pub(super) present: Ranges,
-    /// By index; pages without bytes are not listed.
+    /// Pages in memory, by index; pages without bytes have no entry.
     pub(super) pages: Slots,
-    /// Disjoint, and without bytes that are there.
+    /// Claims of the flights in progress. They are disjoint, and contain no byte that is stored already.
     pub(super) claims: Vec<Claim>,
-    /// One per request that reads the object; bounded by the number of connections.
+    /// One entry per request that reads the object; their number is bounded by the number of connections.
     pub(super) riders: Slab<Rider>,
     pub(super) failure: Option<Failure>,
     pub(super) notes: Option<Box<Notes>>,
-    /// A flight that waits for riders to move.
+    /// Waker of a flight that waits until its riders have read more.
     pub(super) stalled: Option<Waker>,
-    /// The flight does not wait for riders before this byte.
+    /// Offset before which the flight no longer waits for riders that have fallen back too far.
     pub(super) left_behind: u64,
-    /// Size of the blocks by which bytes are accounted and evicted; `None`: the whole object at once.
+    /// Size in bytes of the blocks that are charged and evicted separately; `None` if the object is evicted only as a whole.
     pub(super) block: Option<NonZeroU32>,
-    /// Whether bytes of other responses may be added.
+    /// Whether bytes of other responses may be added to this object.
     pub(super) joinable: bool,
-    /// Whether bytes that every rider has passed are dropped, since the store has no room.
+    /// Whether bytes that every rider has read are dropped, since the store has no room for them.
     pub(super) passes_through: bool,
-    /// Links to the object that this one revalidates, or that revalidates this one.
+    /// Links to the object that this one revalidates, or to the one that revalidates this object.
     pub(super) ties: Option<Box<Ties>>,
-    /// The number of the fetch for another object whose response this object takes over.
+    /// Sequence number of a running fetch for another object, if this object is made from the response of that fetch.
     pub(super) birth: Option<Birth>,
-    /// What is on volumes; `None` without volumes.
+    /// The object's records on volumes; `None` if the cache has no volumes.
     pub(super) disk: Option<Box<DiskCopy>>,
 }
 
-/// A stored response, which may serve on.
+/// A stored response that remains in use after its revalidation.
 #[derive(Clone)]
 pub struct Revalidated {
     /// The stored object.
@@ -134,19 +133,19 @@ pub struct Revalidated {
     pub head: Arc<Head>,
 }
 
-/// Links between a stored object and the object whose fetch validates it.
+/// Links between a stored object and the object whose fetch revalidates it.
 #[derive(Default)]
 pub(super) struct Ties {
-    /// The stored response that this object's fetch validates.
+    /// The stored response that this object's fetch revalidates.
     pub(super) stored: Option<Revalidated>,
-    /// The object whose fetch validates this one.
+    /// The object whose fetch revalidates this one.
     pub(super) validation: Weak<Object>,
 }
 
-/// A reader of the object: its position, and the waker to call when there are more bytes.
+/// A reader of the object: its offset, and the waker to call when there are more bytes.
 pub(super) struct Rider {
     pub(super) at: u64,
-    /// The reader will soon want the bytes up to here.
+    /// End of the bytes that the reader will want soon, as an offset.
     pub(super) wanted_until: u64,
     /// Whether no flight had claimed the reader's next byte when it began to wait.
     pub(super) unserved: bool,
@@ -154,7 +153,7 @@ pub(super) struct Rider {
 }
 
 impl Rider {
-    /// The bytes that must stay for this reader: at least the next one.
+    /// Returns the bytes that must stay in memory for this reader: at least the next one.
     pub(super) fn wants(&self) -> Range<u64> {
         self.at..self.wanted_until.max(self.at.saturating_add(1))
     }
@@ -208,12 +207,12 @@ impl Object {
         self.state.lock()
     }
 
-    /// The current phase.
+    /// Returns the current phase.
     pub fn phase(&self) -> Phase {
         self.lock().phase.clone()
     }
 
-    /// The head, if the object is open.
+    /// Returns the head, if the object is open.
     pub fn head(&self) -> Option<Arc<Head>> {
         match &self.lock().phase {
             Phase::Open(head) => Some(head.clone()),
@@ -221,19 +220,19 @@ impl Object {
         }
     }
 
-    /// Marks the object as a placeholder for one that is being read from a volume.
+    /// Marks the object as a placeholder for an object whose head is being read from a volume.
     pub fn mark_recall(&self) {
         self.recall.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the object is a placeholder for one that is being read from a volume: requests that
-    /// wait for it look it up again afterwards.
+    /// Whether the object is a placeholder for an object whose head is being read from a volume. Requests that wait for a placeholder look
+    /// their key up again afterwards.
     pub fn is_recall(&self) -> bool {
         self.recall.load(Ordering::Relaxed)
     }
 
-    /// Makes the head and the length known. Returns the riders to wake. A retired object stays retired.
-    /// `disk`: what is on volumes.
+    /// Sets the head and the length, and returns the riders to wake. A retired object stays retired. `disk` describes the object's records
+    /// on volumes.
     pub(super) fn open(
         &self,
         head: Arc<Head>,
@@ -241,7 +240,8 @@ impl Object {
         block: Option<NonZeroU32>,
         disk: Option<DiskCopy>,
     ) -> Wakes {
-        // A request meanwhile was the second one. The shard is locked, so that none can come now.
+        // A second request may have used the object while it had no head: then it is admitted to volumes. The caller has locked the shard,
+        // so no request can arrive between this check and the insertion.
         let again = self.used.load(Ordering::Relaxed);
         let disk = disk.map(|disk| Box::new(disk.asked(again).charged(self.charge_disk_copy())));
         let mut state = self.lock();
@@ -263,14 +263,13 @@ impl Object {
         state.all_riders()
     }
 
-    /// Replaces the head by that of a later response. Returns the difference in bytes; `None` if
-    /// there is no head to replace.
+    /// Replaces the head by that of a later response. Returns the difference of their sizes in bytes, or `None` if the object has no head.
     pub(super) fn renew(&self, head: Arc<Head>, charge: Charge) -> Option<i64> {
         let mut state = self.lock();
         let Phase::Open(there) = &mut state.phase else {
             return None;
         };
-        // Dropped after unlocking.
+        // The old head is dropped after unlocking.
         let old = std::mem::replace(there, head);
         let more = charge.bytes() as i64;
         let before = state.head_charge.replace(charge);
@@ -279,8 +278,7 @@ impl Object {
         Some(more - before.map_or(0, |charge| charge.bytes() as i64))
     }
 
-    /// Makes this head, if it is still the object's, stale from this time on (Unix milliseconds) at
-    /// the latest.
+    /// Makes the object stale from `at_ms` (milliseconds since the Unix epoch) at the latest, if its head is still this one.
     pub(super) fn expire(&self, head: &Arc<Head>, at_ms: u64) {
         if head.fresh_until_ms <= at_ms {
             return;
@@ -296,11 +294,11 @@ impl Object {
             std::mem::swap(there, &mut stale);
         }
         drop(state);
-        drop(stale); // the old one, by now: after the lock
+        drop(stale); // the old head, if it was replaced: dropped after unlocking
     }
 
-    /// Marks the object as replaced: riders without a head are looked up again, and no further
-    /// fetch begins. Stored bytes stay available to present readers.
+    /// Marks the object as replaced. Riders that wait for a head look their key up again, and no further flight begins. Stored bytes stay
+    /// available to the readers that the object has now.
     pub(super) fn retire(&self) {
         let mut state = self.lock();
         state.phase = Phase::Retired;
@@ -309,30 +307,28 @@ impl Object {
         wakes.wake();
     }
 
-    /// Whether another object has replaced this one.
+    /// Whether another object has replaced this one in the table.
     pub(super) fn is_retired(&self) -> bool {
         matches!(self.lock().phase, Phase::Retired)
     }
 
-    /// Whether a flight of this object is in progress.
+    /// Whether the object has a flight in progress.
     pub fn in_flight(&self) -> bool {
         !self.lock().claims.is_empty()
     }
 
-    /// The complete length, if known.
+    /// Returns the complete length in bytes, if known.
     pub fn length(&self) -> Option<u64> {
         self.lock().length
     }
 
-    /// The version of the stored response; 0 without a head or a strong validator.
-    pub fn generation(&self) -> u64 {
-        match &self.lock().phase {
-            Phase::Open(head) => head.generation,
-            _ => 0,
-        }
+    /// The complete length of the content with this head, if known: the head's, or the one that the
+    /// first flight found.
+    pub fn content_length(&self, head: &Head) -> Option<u64> {
+        head.length.or_else(|| self.length())
     }
 
-    /// The failure of the flight that failed last.
+    /// Returns the error of the object's last failed flight.
     pub fn failure(&self) -> Option<Failure> {
         self.lock().failure.clone()
     }
@@ -342,18 +338,18 @@ impl Object {
         !self.lock().riders.is_empty()
     }
 
-    /// Whether bytes are evicted by block, also while the object is read.
+    /// Whether single blocks of the object can be evicted, even while the object is read.
     pub fn is_sparse(&self) -> bool {
         self.lock().block.is_some()
     }
 
     /// Whether all bytes are in memory.
+    #[cfg(test)]
     pub fn is_complete(&self) -> bool {
         self.lock().is_complete()
     }
 
-    /// Whether all of these bytes, up to the end of the object, are in memory and stay there while
-    /// they are read.
+    /// Whether all bytes of this range, up to the end of the object, are in memory and stay there while they are read.
     pub fn covers(&self, range: Range<u64>) -> bool {
         let state = self.lock();
         let range = state.within(range);
@@ -361,7 +357,7 @@ impl Object {
         state.present.covers(&range) && !state.disk.as_deref().is_some_and(passes)
     }
 
-    /// Like `covers`, but the bytes may also be on volumes.
+    /// Whether all bytes of this range, up to the end of the object, are in memory or on volumes.
     pub fn has(&self, range: Range<u64>) -> bool {
         let state = self.lock();
         state.have().covers(&state.within(range))
@@ -378,25 +374,25 @@ impl Object {
         wakes.wake();
     }
 
-    /// Charges bytes of notes to the ledger, even beyond its limit.
+    /// Charges the memory of the object's decisions to the ledger, even beyond its limit.
     pub(super) fn charge_note(&self, bytes: u64) -> Charge {
         self.noted.fetch_add(bytes, Ordering::Relaxed);
         self.overhead.beside(bytes)
     }
 
-    /// Charges the `DiskCopy` in the same way as notes.
+    /// Charges the memory of the object's `DiskCopy` to the ledger, even beyond its limit.
     pub(super) fn charge_disk_copy(&self) -> Charge {
         self.charge_note(DISK_COPY_BYTES)
     }
 
-    /// Number of bytes charged for notes.
+    /// Returns the number of bytes charged by `charge_note`.
     pub(super) fn noted(&self) -> u64 {
         self.noted.load(Ordering::Relaxed)
     }
 }
 
 impl State {
-    /// The part of a range up to the end of the object.
+    /// Returns the part of a range before the end of the object.
     fn within(&self, range: Range<u64>) -> Range<u64> {
         let end = self
             .length
@@ -404,7 +400,7 @@ impl State {
         range.start..end
     }
 
-    /// The bytes that are in memory or on volumes.
+    /// Returns the bytes that are in memory or on volumes.
     pub(super) fn have(&self) -> Cow<'_, Ranges> {
         match &self.disk {
             Some(disk) if !disk.there.is_empty() => {
@@ -425,21 +421,20 @@ impl State {
         wakes_of(&mut self.riders, |_| true)
     }
 
-    /// The riders to wake because a flight has ended or part of its claim has been released: those
-    /// that wait for a byte in `given_up`, and those whose next byte no flight had claimed.
+    /// Returns the riders to wake because a flight has ended or a part of its claim was released: those that wait for a byte in `given_up`,
+    /// and those whose next byte no flight had claimed.
     pub(super) fn answerable(&mut self, given_up: &Ranges) -> Wakes {
         wakes_of(&mut self.riders, |rider| {
             rider.unserved || given_up.contains(rider.at)
         })
     }
 
-    /// The riders that wait for one of these bytes.
+    /// Returns the riders that wait for a byte of this range.
     pub(super) fn riders_in(&mut self, range: &Range<u64>) -> Wakes {
         wakes_of(&mut self.riders, |rider| range.contains(&rider.at))
     }
 
-    /// Registers a rider at `at`, or moves an existing one. `unserved`: no flight has claimed that
-    /// byte.
+    /// Registers a rider that waits for the byte `at`, or moves an existing one there. `unserved` says that no flight has claimed the byte.
     pub(super) fn wait(
         &mut self,
         rider: Option<usize>,
@@ -458,7 +453,7 @@ impl State {
         key
     }
 
-    /// Like `wait`, for a rider that does not wait.
+    /// Registers a rider whose next byte is `at`, or moves an existing one there, without waiting.
     pub(super) fn ride(&mut self, rider: Option<usize>, at: u64) -> usize {
         match rider {
             Some(key) => {
@@ -475,7 +470,7 @@ impl State {
     }
 }
 
-/// Takes the wakers of the waiting riders for which `which` is true.
+/// Takes the wakers of the waiting riders for which `which` returns true.
 fn wakes_of(riders: &mut Slab<Rider>, which: impl Fn(&Rider) -> bool) -> Wakes {
     let waiting = riders.iter_mut().map(|(_, rider)| rider);
     let waiting = waiting.filter(|rider| rider.waker.is_some() && which(rider));

@@ -19,11 +19,12 @@ use super::sync::{Mutex, RwLock};
 use super::table::{Evicted, Shard};
 use super::table_key::TableKey;
 use crate::evict;
+use crate::telemetry::CacheNumbers;
 
 /// The options of a store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Bytes for heads, pages and bookkeeping together.
+    /// Limit for the memory of heads, pages and bookkeeping together, in bytes.
     pub memory: u64,
     /// Size of the largest object that is stored, in bytes.
     pub object: u64,
@@ -31,25 +32,25 @@ pub struct Options {
     pub evict: evict::Kind,
     /// Number of shards; a power of two.
     pub shards: usize,
-    /// Unit in which bytes of sparse objects are evicted, in bytes; rounded up to whole pages.
+    /// Size of the blocks that are evicted separately, in bytes; rounded up to whole pages.
     pub block: u64,
 }
 
-/// Bytes charged for an object in addition to its pages: its structure, table entry, and slot in
-/// the policy.
+/// Memory charged for an object in addition to its pages, in bytes: its structure, its entry in the table, and its row in the eviction
+/// policy.
 pub(super) const OBJECT_OVERHEAD: u64 = 800;
 
-/// Objects in use that one call for room tries to evict before it gives up.
+/// Number of objects in use at which one call of `make_room` gives up searching for objects to evict.
 const BUSY_MAX: usize = 4096;
-/// For each evicted object, this many objects in use are not counted.
+/// Number of objects in use that one call of `make_room` may pass over for each object that it evicts, without counting them for
+/// `BUSY_MAX`.
 const BUSY_EACH: usize = 16;
-/// The same as `BUSY_MAX`, if the previous call gave up: while everything is in use, calls must be
-/// cheap.
+/// Replaces `BUSY_MAX` after a call of `make_room` that gave up: while everything is in use, calls must be cheap.
 const BUSY_STILL: usize = 256;
 
 #[cfg(test)]
 thread_local! {
-    /// How often this thread locked the shard of a key.
+    /// Number of times that this thread has locked the shard of a key.
     pub static SHARD_LOCKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
@@ -59,50 +60,29 @@ pub struct Store {
     pub(super) ledger: Ledger,
     object_max: AtomicU64,
     block: AtomicU64,
-    /// Numbers flights and purges: a purge covers what began before it.
+    /// Source of the sequence numbers of flights and purges. A purge covers the flights with lower numbers.
     pub(super) sequence: Arc<AtomicU64>,
     pub(super) purges: Purges,
     next_flight: AtomicU64,
-    /// The shard in which the next victim is sought.
+    /// Index of the shard in which `make_room` searches next for an object to evict.
     hand: AtomicUsize,
     evictions: AtomicU64,
-    /// Whether the last search for a victim found none.
+    /// Whether the last call of `make_room` gave up because it found nothing to evict.
     all_in_use: AtomicBool,
     pub(super) volumes: RwLock<Option<Arc<Volumes>>>,
     pub(super) volume_hits: AtomicU64,
     pub(super) volume_bytes: AtomicU64,
 }
 
-/// Numbers for the status page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// Objects in the table.
-    pub objects: u64,
-    /// Objects with a flight.
-    pub flights: u64,
-    /// Bytes charged, including those pinned by readers.
-    pub bytes: u64,
-    /// Bytes of these that flights and readers hold.
-    pub pinned: u64,
-    /// The limit.
-    pub limit: u64,
-    /// Objects and blocks evicted.
-    pub evictions: u64,
-    /// Heads and blocks read from volumes.
-    pub volume_hits: u64,
-    /// Bytes read from volumes.
-    pub volume_bytes: u64,
-}
-
 impl Store {
-    /// An empty store whose keys have no structure.
+    /// Creates an empty store whose primary keys are opaque: purges can't match a part of them.
+    #[cfg(test)]
     pub fn new(options: &Options) -> Arc<Store> {
         Store::build(options, None, Arc::new(AtomicU64::new(1)))
     }
 
-    /// An empty store for keys that `names` can read. Fetches and purges take their numbers from
-    /// `sequence`, which several stores share: a store can use what another one has written to
-    /// volumes.
+    /// Creates an empty store for keys that `names` can parse. Flights and purges take their sequence numbers from `sequence`, which
+    /// several stores share, so that one store can read from volumes what another one has written.
     pub fn named(
         options: &Options,
         names: &'static dyn Names,
@@ -137,22 +117,22 @@ impl Store {
         })
     }
 
-    /// Changes the sizes; objects that no longer fit are evicted.
+    /// Changes the memory limit, the largest object size and the block size. Objects that no longer fit are evicted.
     pub fn resize(&self, options: &Options) {
         self.object_max.store(options.object, Ordering::Relaxed);
-        // Existing objects keep their block size.
+        // Existing objects keep their block size: only new ones get this one.
         self.block.store(options.block, Ordering::Relaxed);
         self.ledger.set_limit(options.memory);
-        // Evicts while the ledger is over its limit and anything can be evicted.
+        // Evicts objects until the ledger is within its new limit, or nothing more can be evicted.
         drop(self.make_room(0));
     }
 
-    /// The largest object kept, in bytes.
+    /// Returns the size of the largest object that is stored, in bytes.
     pub fn object_max(&self) -> u64 {
         self.object_max.load(Ordering::Relaxed)
     }
 
-    /// The block size of objects that are opened now.
+    /// Returns the block size that objects get when they are opened.
     pub(super) fn block(&self) -> Option<NonZeroU32> {
         let pages = self.block.load(Ordering::Relaxed).div_ceil(PAGE).max(1);
         NonZeroU32::new(pages.saturating_mul(PAGE).try_into().unwrap_or(1 << 31))
@@ -162,8 +142,8 @@ impl Store {
         self.next_flight.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs `decide` with this primary key's shard locked, to look up, decide and register. It must
-    /// be short, and can't await.
+    /// Runs `decide` while the shard of this primary key is locked, so that looking up, deciding and registering a flight are one critical
+    /// section. `decide` must be short, and can't await.
     #[inline]
     pub fn enter<R>(
         self: &Arc<Self>,
@@ -186,21 +166,21 @@ impl Store {
             shard.prune(primary);
         }
         drop(shard);
-        drop(removed); // frees pages: after the lock
+        drop(removed); // frees pages, so it runs after unlocking
         for (table_key, object) in admitted {
             self.admit(table_key, &object);
         }
         result
     }
 
-    /// Creates an object without a head, to be inserted into the table and filled by a landing.
-    /// `None` if there is no room for another object.
+    /// Creates an object without a head. The caller inserts it into the table, and a landing fills it. Returns `None` if there is no room
+    /// for another object.
     pub fn create(&self, key: &[u8]) -> Option<Arc<Object>> {
         let born_seq = self.sequence.fetch_add(1, Ordering::SeqCst);
         self.create_with(key, born_seq)
     }
 
-    /// Creates an object for a fetch that has begun already.
+    /// Creates an object for a flight that has begun already, with the flight's sequence number.
     pub(super) fn create_at(&self, key: &[u8], birth: Birth) -> Option<Arc<Object>> {
         let object = self.create_with(key, birth.seq)?;
         object.lock().birth = Some(birth);
@@ -213,29 +193,28 @@ impl Store {
         Some(Arc::new(Object::new(key, born_seq, overhead)))
     }
 
-    /// The weight of a new object for the eviction policy.
+    /// Returns the weight of a new object in the eviction policy, in bytes.
     pub fn weight(&self, key: &[u8]) -> u64 {
         OBJECT_OVERHEAD + key.len() as u64
     }
 
-    /// Removes an object from the table, if it is still there. Its readers continue.
+    /// Removes an object from the table, if the table still has it. The object's readers can go on reading.
     pub fn withdraw(self: &Arc<Self>, table_key: TableKey, object: &Arc<Object>) {
         self.enter(table_key.primary, |locked| {
             locked.remove(table_key.variant, object)
         });
     }
 
-    /// Replaces `old` by `new`, if `old` is still in the table, and retires `old` in any case: no
-    /// further flight begins for it. Without a `new`, `old` stays in the table until another object
-    /// replaces it, and the resource history with it. Returns whether `old` was in the table.
+    /// Replaces `old` by `new`, if `old` is still in the table. `old` is retired in any case: no further flight begins for it. Without a
+    /// `new`, `old` and its resource history stay in the table until another object replaces it. Returns whether `old` was in the table.
     pub fn supersede(
         self: &Arc<Self>,
         table_key: TableKey,
         old: &Arc<Object>,
         new: Option<Arc<Object>>,
     ) -> bool {
-        // Twice: before, so that no request restores the old head from volumes; and afterwards, for
-        // a head that was just being written.
+        // The head on volumes is deleted twice: now, so that no request restores the old head from there; and after the replacement, in
+        // case the old head was being written meanwhile.
         self.forget_head(table_key);
         let was = self.enter(table_key.primary, |locked| {
             let was = locked.holds(table_key.variant, old);
@@ -252,59 +231,59 @@ impl Store {
         was
     }
 
-    /// The volumes of the cache; `None` if objects are in memory only.
+    /// Returns the volumes of the cache; `None` if objects are stored in memory only.
     pub fn volumes(&self) -> Option<Arc<Volumes>> {
         self.volumes.read().clone()
     }
 
-    /// The limit of the ledger in bytes.
+    /// Returns the limit of the ledger in bytes.
     pub fn limit(&self) -> u64 {
         self.ledger.limit()
     }
 
-    /// Numbers for the status page. Walks the whole table, a few objects at a time, so that no
-    /// worker waits for long.
-    pub fn status(&self) -> Status {
+    /// Collects the numbers of this cache. The whole table is walked, a few objects per lock, so that no worker waits
+    /// for long.
+    pub fn numbers(&self) -> CacheNumbers {
         const AT_A_TIME: usize = 1024;
-        let mut status = Status {
+        let mut numbers = CacheNumbers {
             bytes: self.ledger.used(),
             limit: self.ledger.limit(),
-            evictions: self.evictions.load(Ordering::Relaxed),
+            evicted: self.evictions.load(Ordering::Relaxed),
+            purges: self.rules() as u64,
             volume_hits: self.volume_hits.load(Ordering::Relaxed),
             volume_bytes: self.volume_bytes.load(Ordering::Relaxed),
-            ..Status::default()
+            ..CacheNumbers::default()
         };
         let mut idle = 0;
         for shard in &self.shards {
-            status.objects += shard.lock().len() as u64;
+            numbers.objects += shard.lock().len() as u64;
             let surveys = (0..).step_by(AT_A_TIME);
             for (bytes, flights) in
                 surveys.map_while(|from| shard.lock().survey(from..from + AT_A_TIME))
             {
                 idle += bytes;
-                status.flights += flights;
+                numbers.flights += flights;
             }
         }
-        status.pinned = status.bytes.saturating_sub(idle);
-        status
+        numbers.pinned = numbers.bytes.saturating_sub(idle);
+        numbers
     }
 
-    /// Charges the memory of a head.
+    /// Charges the memory of a head to the ledger, and evicts objects if necessary. Returns `None` if there is no room.
     pub fn charge_head(&self, bytes: u64) -> Option<Charge> {
         self.make_room(bytes)
     }
 
-    /// The shard of a key, to be locked.
+    /// Returns the shard of a primary key, to be locked.
     pub(super) fn shard(&self, primary: u128) -> &Mutex<Shard> {
         #[cfg(test)]
         SHARD_LOCKS.with(|locks| locks.set(locks.get() + 1));
-        // The map in a shard uses the low bits.
+        // The hash map in each shard uses the low bits of the key, so the shard is chosen by high bits.
         let at = (primary >> 96) as usize & (self.shards.len() - 1);
         &self.shards[at]
     }
 
-    /// Tells the eviction policy that an object, or one of its blocks, takes this many bytes more
-    /// or fewer.
+    /// Reports to the eviction policy that an object, or one of its blocks, takes this many bytes more or fewer.
     pub(super) fn weigh(
         &self,
         table_key: TableKey,
@@ -322,7 +301,7 @@ impl Store {
             .holds(table_key, object)
     }
 
-    /// Charges `bytes`, and evicts the least useful objects and blocks as far as necessary.
+    /// Charges `bytes` to the ledger, and evicts the least useful objects and blocks as far as necessary.
     pub(super) fn make_room(&self, bytes: u64) -> Option<Charge> {
         if bytes > self.ledger.limit() {
             return None;
@@ -337,7 +316,7 @@ impl Store {
                 return Some(charge);
             }
             let at = self.hand.fetch_add(1, Ordering::Relaxed) & (self.shards.len() - 1);
-            // Dropped after unlocking the shard: that frees pages.
+            // Dropping an evicted object frees its pages, so it is dropped after the shard is unlocked.
             let victim = self.shards[at].lock().evict();
             match victim {
                 Some(evicted @ (Evicted::Object(_) | Evicted::Block(_))) => {
@@ -356,11 +335,11 @@ impl Store {
                 }
                 None => empty += 1,
             }
-            // Policies do not go strictly by age: some objects are tried twice before others once.
+            // Eviction policies do not go strictly by age and may return one object twice before another one once. Only after twice the
+            // number of objects has every one been tried.
             let all = 2 * there * self.shards.len();
             if busy > most.min(all) || empty > self.shards.len() {
-                // Records that wait to be written hold memory, too, and are the first to be given
-                // up.
+                // Records that wait to be written to volumes hold memory too, and are given up before the call fails.
                 if self.shed_writes(bytes) {
                     (busy, empty) = (0, 0);
                     continue;

@@ -1,4 +1,4 @@
-//! A page: up to 64 KiB of an object's bytes. Each byte is written once, while others may be read.
+//! A page: up to 64 KiB of an object's bytes. Each byte is written once, while other bytes of the page may be read.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -12,14 +12,14 @@ use crate::sys::buffer::Buffer;
 /// Size in bytes of the range of an object that a page covers.
 pub const PAGE: u64 = 64 << 10;
 
-/// Size in bytes of a page's own structure and of the view that readers share.
+/// Size in bytes of a page's own structure and of the view that readers share, added to each page's charge.
 const BOOKKEEPING: u64 = 128;
 
-/// Size in bytes of a page's entry in the object's table, charged to full pages.
+/// Size in bytes of a page's entry in the object's list of pages, added to the charge of full pages.
 const PLACE: u64 = 112;
 
-/// Uninitialised memory for the bytes of one page, with its charge. The ledger counts the memory as
-/// long as any reader or flight holds the page.
+/// Uninitialised memory for the bytes of one page, with its charge on the ledger. The charge lasts as long as any reader or flight holds
+/// the page.
 pub struct Page {
     memory: NonNull<u8>,
     capacity: usize,
@@ -30,13 +30,13 @@ pub struct Page {
 // whose contracts (disjoint writes; reads only of bytes that were written before, ordered by the
 // object's lock) exclude data races.
 unsafe impl Send for Page {}
-// SAFETY: as above.
+// SAFETY: `write` and `slice` are the only accesses to `memory`; their contracts (disjoint writes; reads only of bytes written before)
+// exclude data races between threads.
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// The memory that a page of `bytes` uses. The allocator has four size classes per doubling,
-    /// and the page and its view are allocations of their own. Charging less would let the process
-    /// exceed its configured memory.
+    /// Returns the memory that a page of `bytes` takes from the allocator. The allocator has four size classes per doubling, and the page's
+    /// structure and view are allocations of their own. Charging less would let the process exceed its configured memory.
     pub fn footprint(bytes: u64) -> u64 {
         let bytes = bytes.max(64);
         let step = (bytes.next_power_of_two() / 8).max(16);
@@ -44,12 +44,12 @@ impl Page {
         bytes.next_multiple_of(step) + BOOKKEEPING + table_key
     }
 
-    /// A page of `capacity` bytes, at least 1, charged with `footprint(capacity)`.
+    /// Creates a page of `capacity` bytes, at least 1, charged with `footprint(capacity)`.
     pub fn new(capacity: usize, charge: Charge) -> Arc<Page> {
         Page::of(Buffer::new(capacity), charge)
     }
 
-    /// A page in this memory, charged with its footprint.
+    /// Creates a page in the memory of `buffer`, charged with its footprint.
     fn of(buffer: Buffer, charge: Charge) -> Arc<Page> {
         let (memory, capacity, _) = buffer.into_parts();
         Arc::new(Page {
@@ -59,7 +59,7 @@ impl Page {
         })
     }
 
-    /// The filled part of a buffer as a shared view of a page.
+    /// Returns the filled part of a buffer as a shared view of a page.
     pub fn filled(buffer: Buffer, charge: Charge) -> Bytes {
         let filled = buffer.filled().len();
         let page = Page::of(buffer, charge);
@@ -95,9 +95,10 @@ impl Page {
         }
     }
 
-    /// The memory of bytes `at..at + len`, to be written.
+    /// Returns the memory of bytes `at..at + len`, to be written.
     ///
     /// # Safety
+    ///
     /// The contract of `write` applies for as long as the returned slice exists.
     #[expect(
         clippy::mut_from_ref,
@@ -108,16 +109,16 @@ impl Page {
             at.checked_add(len).is_some_and(|end| end <= self.capacity),
             "room is within its page"
         );
-        // SAFETY: within the allocation (asserted), and nobody else reads or writes it (this
-        // function's contract); what is not initialised is what `MaybeUninit` is for.
+        // SAFETY: the slice is within the allocation (asserted), and nobody else reads or writes it (this function's contract).
+        // `MaybeUninit` permits bytes that are not initialised.
         unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr().add(at).cast(), len) }
     }
 
-    /// The bytes `start..end` as a shared view that keeps the page alive.
+    /// Returns the bytes `start..end` as a shared view that keeps the page alive.
     ///
     /// # Safety
-    /// All of them must have been written, in an order that this thread sees (through a lock), and
-    /// must never be written again.
+    ///
+    /// All these bytes must have been written, in an order that this thread sees (through a lock), and must never be written again.
     pub unsafe fn slice(self: &Arc<Page>, start: usize, end: usize) -> Bytes {
         assert!(
             start <= end && end <= self.capacity,
@@ -139,7 +140,7 @@ impl Drop for Page {
     }
 }
 
-/// Written bytes of a page. Only `Page::slice` makes one.
+/// A view of written bytes of a page; only `Page::slice` creates views.
 struct View {
     page: Arc<Page>,
     start: usize,
@@ -148,8 +149,8 @@ struct View {
 
 impl AsRef<[u8]> for View {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: within the allocation (asserted in `slice`), initialised and never written again
-        // (contract of `slice`); the `Arc` keeps the memory for as long as the view lives.
+        // SAFETY: the range is within the allocation (asserted in `slice`), initialised and never written again (contract of `slice`). The
+        // `Arc` keeps the memory for as long as the view lives.
         unsafe {
             std::slice::from_raw_parts(
                 self.page.memory.as_ptr().add(self.start),
@@ -168,7 +169,7 @@ mod tests {
     fn a_view_keeps_the_page_and_its_charge() {
         let ledger = Ledger::new(1000);
         let page = Page::new(10, ledger.try_charge(Page::footprint(10)).expect("room"));
-        // SAFETY: a single thread, each byte written once before it is sliced.
+        // SAFETY: there is a single thread, and each byte is written once before it is sliced.
         let view = unsafe {
             page.write(2, b"abc");
             page.slice(2, 5)

@@ -1,4 +1,4 @@
-//! The pages of an object, which hold its bytes.
+//! The pages of an object in memory: adding, filling and reading them.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -11,29 +11,29 @@ use super::object::{Object, Phase, State};
 use super::page::{PAGE, Page};
 use super::slots::{PageState, Slot, Slots};
 
-/// The page that a flight wants to write to.
+/// The page into which a flight is to write its next bytes.
 pub(super) enum ToFill {
     /// A page that exists already.
     There(Arc<Page>),
     /// A page that does not exist yet.
     Lacking(Lacking),
-    /// All bytes of the page are there: nothing to write.
+    /// All bytes of the page are stored already: there is nothing to write.
     Full,
 }
 
 /// A page that does not exist yet.
 pub(super) struct Lacking {
-    /// The most bytes that the page can hold.
+    /// Maximum number of bytes that the page can hold.
     pub(super) capacity: u64,
     /// Bytes to charge for the page, including the bookkeeping of a block of which it is the first
     /// page.
     pub(super) cost: u64,
-    /// The page's block, if bytes are accounted by block.
+    /// The block that contains the page; `None` if the object is evicted only as a whole.
     pub(super) block: Option<Range<u64>>,
 }
 
 impl Object {
-    /// All content, if it is there in one piece: the common hit.
+    /// Returns the whole content, if it lies in one full page: the fast path of a hit.
     #[inline]
     pub fn whole(&self) -> Option<Bytes> {
         let state = self.lock();
@@ -51,7 +51,7 @@ impl Object {
         }
     }
 
-    /// Bytes `start..end`, if they lie in one full page: the common hit on a part.
+    /// Returns bytes `start..end`, if they lie in one full page: the fast path of a hit for a range.
     #[inline]
     pub fn piece(&self, start: u64, end: u64) -> Option<Bytes> {
         let index = start / PAGE;
@@ -69,12 +69,12 @@ impl Object {
         }
     }
 
-    /// The published bytes from `at`, up to `end` and the end of their page.
+    /// Returns the published bytes from `at`, at most up to `end` and up to the end of their page.
     pub(super) fn slice(&self, at: u64, end: u64) -> Option<Bytes> {
         self.lock().slice(at, end)
     }
 
-    /// The page with this index for a flight, and the end of the flight's claim.
+    /// Returns the page with this index, for flight `id` to write to, and the end of the flight's claim.
     pub(super) fn to_fill(&self, id: u64, index: u64) -> (ToFill, u64) {
         let state = self.lock();
         let end = state.claim(id).map_or(0, |claim| claim.end);
@@ -86,8 +86,8 @@ impl Object {
         (found, end)
     }
 
-    /// Adds a page, unless another flight was faster. Returns the page to fill, and whether it is
-    /// the new one.
+    /// Adds a page, unless another flight has added the same page meanwhile. Returns the page to write to, and whether it is the one just
+    /// added.
     pub(super) fn add_page(&self, index: u64, page: Arc<Page>) -> Option<(Arc<Page>, bool)> {
         let mut state = self.lock();
         match state.pages.get(index) {
@@ -101,8 +101,8 @@ impl Object {
         }
     }
 
-    /// Adds a page read from a volume; its bytes are published afterwards. Returns whether it is
-    /// dropped when all readers have passed it; `None` if the page exists already.
+    /// Adds a page read from a volume; the caller publishes its bytes afterwards. Returns whether the page is to be dropped once all
+    /// readers have passed it, or `None` if the object has this page already.
     pub(super) fn put_page(&self, index: u64, bytes: Bytes) -> Option<bool> {
         let mut state = self.lock();
         if state.pages.get(index).is_some() {
@@ -117,25 +117,25 @@ impl Object {
         Some(passing)
     }
 
-    /// The bytes to charge for the missing pages of this range. `block`: the block size to assume
-    /// while the head is unknown.
+    /// Returns the bytes to charge to the ledger for the missing pages of this range. `block` is the block size to assume while the head is
+    /// unknown.
     pub(super) fn need(&self, range: Range<u64>, block: Option<NonZeroU32>) -> u64 {
         self.lock().need(range, block)
     }
 }
 
 impl State {
-    /// The indices of the pages that overlap these bytes.
+    /// Returns the indices of the pages in memory that overlap this range.
     fn pages_at(&self, range: &Range<u64>) -> impl Iterator<Item = u64> + '_ {
         self.pages.within(span(range))
     }
 
-    /// Whether any page overlaps these bytes.
+    /// Whether any page in memory overlaps this range.
     pub(super) fn has_pages(&self, range: &Range<u64>) -> bool {
         self.pages_at(range).next().is_some()
     }
 
-    /// The most bytes that the page with this index can hold.
+    /// Returns the maximum number of bytes that the page with this index can hold.
     pub(super) fn capacity(&self, index: u64) -> u64 {
         let length = self.length.unwrap_or(u64::MAX);
         length.saturating_sub(index * PAGE).clamp(1, PAGE)
@@ -157,7 +157,7 @@ impl State {
         if range.is_empty() {
             return 0;
         }
-        // Before the head is known, the range is taken for the whole object.
+        // Before the head is known, the range is assumed to be the whole object.
         let length = self.length.unwrap_or(range.end);
         let (first, last) = (range.start / PAGE, (range.end - 1) / PAGE);
         let lacking = last - first + 1 - self.pages_at(&range).count() as u64;
@@ -174,7 +174,7 @@ impl State {
         bytes.saturating_add(blocks * BLOCK_OVERHEAD)
     }
 
-    /// The number of blocks that overlap these bytes and have no page yet.
+    /// Returns the number of blocks that overlap this range and have no page in memory.
     fn blocks_lacking(&self, range: &Range<u64>, block: NonZeroU32) -> u64 {
         let block = u64::from(block.get());
         let (first, last) = (range.start / block, (range.end - 1) / block);
@@ -189,7 +189,7 @@ impl State {
         (last - first + 1).saturating_sub(there)
     }
 
-    /// Turns a page into one shared slice, cheap to hand out, once all its bytes are there.
+    /// Turns a page into one shared slice, which is cheap to clone, once all its bytes are stored.
     pub(super) fn seal(&mut self, index: u64) {
         let base = index * PAGE;
         let end = self
@@ -202,14 +202,14 @@ impl State {
         if let Some(state) = self.pages.get_mut(index)
             && let PageState::Filling(page) = state
         {
-            // SAFETY: all of `base..end` is published: written, never to be written again, and
-            // this thread holds the lock under which it was published.
+            // SAFETY: all bytes in `base..end` are published: they were written, will never be written again, and this thread holds the
+            // lock under which they were published.
             let bytes = unsafe { page.slice(0, (end - base) as usize) };
             *state = PageState::Full(bytes);
         }
     }
 
-    /// Seals the last page when the length has become known at the end.
+    /// Seals the last page after the flight has ended and the length is known.
     pub(super) fn seal_last(&mut self, length: u64, tail: Option<Bytes>) {
         let Some(last) = length.checked_sub(1).map(|last| last / PAGE) else {
             return;
@@ -220,7 +220,7 @@ impl State {
         }
     }
 
-    /// The published bytes from `at`, up to `end` and the end of the page.
+    /// Returns the published bytes from `at`, at most up to `end` and up to the end of the page.
     pub(super) fn slice(&self, at: u64, end: u64) -> Option<Bytes> {
         let index = at / PAGE;
         let base = index * PAGE;
@@ -241,7 +241,7 @@ impl State {
     }
 }
 
-/// The indices of the pages that these bytes need.
+/// Returns the range of page indices that covers these bytes.
 pub(super) fn span(range: &Range<u64>) -> Range<u64> {
     range.start / PAGE..range.end.div_ceil(PAGE)
 }

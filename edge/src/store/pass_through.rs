@@ -1,7 +1,7 @@
-//! Pass-through: bytes of an object for which the store has no room.
+//! Pass-through: serving an object for whose bytes the store has no room.
 //!
-//! No request can join such an object any more. Its flight waits for its readers, and a page that all
-//! readers have passed is dropped.
+//! No request can join such an object any more. Its flight waits for the object's readers, and pages that all readers have passed are
+//! dropped.
 
 use std::task::{Context, Poll};
 
@@ -9,7 +9,7 @@ use super::object::{Abandoned, Object, State};
 use super::page::PAGE;
 use super::sync::MutexGuard;
 
-/// How far a flight may be ahead of its slowest reader if the store has no room for its bytes.
+/// Maximum distance in bytes between a flight and its slowest reader if the store has no room for the bytes.
 pub const WINDOW: u64 = 1 << 20;
 
 impl Object {
@@ -18,10 +18,11 @@ impl Object {
         self.lock().passes_through = true;
     }
 
-    /// Waits until a flight whose next byte is `at` may add bytes to an object that passes through:
-    /// until it is less than `window` ahead of the slowest reader.
+    /// Waits until a flight whose next byte is `at` may add bytes to an object that passes through: until the flight is less than `window`
+    /// bytes ahead of the slowest reader.
     ///
     /// # Errors
+    ///
     /// The object has no readers any more.
     pub(super) fn poll_pass_through(
         &self,
@@ -41,9 +42,8 @@ impl Object {
         }
     }
 
-    /// Cuts off the readers of an object that passes through, if they keep a reader waiting that has
-    /// read everything: the bytes before the last page are dropped. Called by a flight that has
-    /// waited for its readers too long.
+    /// Drops all bytes before the last page of an object that passes through, if a reader that has read everything waits for slower
+    /// readers. The slower readers lose their bytes and fail. A flight calls this when it has waited for its readers too long.
     pub fn leave_behind(&self) {
         let mut state = self.lock();
         let end = state.present.end();
@@ -64,12 +64,12 @@ impl Object {
         }
     }
 
-    /// Called when a reader moved or left: wakes a flight that waits for that.
+    /// Wakes a flight that waits for riders to read more; called when a rider has moved or left.
     pub(super) fn moved(&self, mut state: MutexGuard<'_, State>) {
         if !state.passes_through {
             let passed = state.pass_on();
             drop(state);
-            return drop(passed); // frees pages: after the lock
+            return drop(passed); // frees pages, so it runs after unlocking
         }
         state.trim();
         let stalled = state.stalled.take();

@@ -17,29 +17,29 @@ pub struct Reader {
     rider: Option<usize>,
 }
 
-/// The next step of a reader.
+/// The result of one read from an object.
 pub enum Next {
-    /// Bytes.
+    /// The next bytes.
     Bytes(Bytes),
     /// The end: everything has been read.
     End,
-    /// The next byte is neither stored nor claimed by a flight. The caller must arrange a fetch.
-    /// The reader is woken when bytes arrive or a flight ends.
+    /// The next byte is neither stored nor claimed by a flight, so the caller must arrange a fetch. The reader is woken when bytes arrive
+    /// or a flight ends.
     Missing,
 }
 
-/// Whether the response from an object may begin.
+/// Whether the response to a request can begin with the reader's next byte.
 pub enum Opening {
-    /// Yes: the next byte is stored, or claimed by a flight whose response was accepted.
+    /// The response can begin: the next byte is stored, or claimed by a flight whose response was accepted.
     Here(Arc<Head>),
-    /// There is a head, but no flight has claimed the next byte.
-    Missing(Arc<Head>),
-    /// This object gives no response: it is refused, failed or retired.
+    /// The head is known, but no flight has claimed the next byte.
+    Missing,
+    /// The object has no response to serve: it is refused, failed or retired.
     Other(Phase),
 }
 
 impl Object {
-    /// A reader from `start` to the end; `Reader::limit` narrows the range once the head is known.
+    /// Creates a reader from `start` to the end of the object; `Reader::limit` narrows the range once the head is known.
     pub fn reader(self: &Arc<Object>, start: u64) -> Reader {
         let mut state = self.lock();
         let stays = state.is_complete() && !state.is_passing();
@@ -55,12 +55,12 @@ impl Object {
 }
 
 impl Reader {
-    /// The object that is read.
+    /// Returns the object that is read.
     pub fn object(&self) -> &Arc<Object> {
         &self.object
     }
 
-    /// The range still to be read.
+    /// Returns the range still to be read.
     pub fn wanted(&self) -> Range<u64> {
         self.at..self.end
     }
@@ -77,10 +77,10 @@ impl Reader {
         }
     }
 
-    /// Protects the bytes up to `at` from eviction, because they are wanted soon.
+    /// Protects the bytes before `at` from eviction, because they are wanted soon.
     pub fn keep_until(&mut self, at: u64) {
         let mut state = self.object.lock();
-        // An object without blocks loses no bytes while it is read.
+        // An object that is evicted only as a whole loses no bytes while it is read.
         if state.block.is_some() {
             let rider = state.ride(self.rider, self.at);
             state.riders[rider].wanted_until = at;
@@ -88,7 +88,7 @@ impl Reader {
         }
     }
 
-    /// Number of bytes still to be read, if known.
+    /// Returns the number of bytes still to be read, if known.
     pub fn remaining(&self) -> Option<u64> {
         let end = match self.end {
             u64::MAX => self.object.lock().length?,
@@ -97,9 +97,8 @@ impl Reader {
         Some(end.saturating_sub(self.at))
     }
 
-    /// Whether the response may begin with the next byte. Pending while there is no head, and while
-    /// no response of the flight that has claimed the byte was accepted. With `arrived`, also
-    /// pending until the byte has arrived.
+    /// Waits until it is known whether the response can begin with the next byte. Pending while the object has no head, and while the byte
+    /// is claimed by a flight whose response was not accepted yet. With `arrived`, also pending until the byte has arrived.
     pub fn poll_opening(&mut self, arrived: bool, cx: &mut Context<'_>) -> Poll<Opening> {
         let mut state = self.object.lock();
         let waits = match &state.phase {
@@ -118,7 +117,7 @@ impl Reader {
                 Some(_) => {}
                 None => {
                     self.rider = Some(state.wait(self.rider, self.at, true, cx));
-                    return Poll::Ready(Opening::Missing(head));
+                    return Poll::Ready(Opening::Missing);
                 }
             }
         }
@@ -126,7 +125,7 @@ impl Reader {
         Poll::Pending
     }
 
-    /// The next bytes, at most to the end of a page.
+    /// Waits for the next bytes, and returns them up to the end of a page at most.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         let mut state = self.object.lock();
         let end = self.end(&state);
@@ -160,7 +159,7 @@ impl Drop for Reader {
             let mut state = self.object.lock();
             state.riders.remove(rider);
             if state.riders.is_empty() {
-                // After many riders have left, their memory is freed.
+                // The list may have grown for many riders: its memory is freed when the last one leaves.
                 state.riders.shrink_to_fit();
             }
             self.object.moved(state);

@@ -1,8 +1,8 @@
-//! Revalidation: an object whose fetch validates a stored object, and the result.
+//! Revalidation: an object whose fetch validates a stored object, and its result.
 //!
-//! The stored object stays in the table, so that it is not lost if the origin confirms it or fails.
-//! Only the stored object has a reference to the new object; requests that must wait ride the new
-//! one. If the origin sends a new response, the new object replaces the stored one.
+//! The stored object stays in the table, so that it is not lost if the origin confirms it or fails. Only the stored object has a reference
+//! to the new object; requests that must wait become riders of the new object. If the origin sends a new response, the new object replaces
+//! the stored one.
 
 use std::sync::{Arc, Weak};
 
@@ -11,7 +11,7 @@ use super::landing::Landing;
 use super::object::{Object, Phase, Revalidated, Ties};
 
 impl Object {
-    /// The object whose fetch validates this one, until the result is known.
+    /// Returns the object whose fetch validates this one, while the result is not known.
     pub fn revalidation(&self) -> Option<Arc<Object>> {
         let validation = self.lock().ties.as_ref()?.validation.upgrade()?;
         let waits = matches!(validation.lock().phase, Phase::Awaiting);
@@ -25,12 +25,12 @@ impl Object {
         self.lock().ties.get_or_insert_default().validation = Arc::downgrade(new);
     }
 
-    /// The stored response that this object's fetch validates.
+    /// Returns the stored response that this object's fetch validates.
     pub fn revalidated(&self) -> Option<Revalidated> {
         self.lock().ties.as_ref()?.stored.clone()
     }
 
-    /// Takes the stored response, which is no longer needed once the fetch has a response.
+    /// Removes and returns the stored response, which is no longer needed once the origin has sent a new one.
     pub fn take_revalidated(&self) -> Option<Revalidated> {
         let mut state = self.lock();
         let ties = state.ties.as_mut()?;
@@ -50,9 +50,8 @@ impl Object {
         }
     }
 
-    /// Removes the link to the object that validates this one, if it is still `validation`.
-    /// Otherwise its memory would be kept.
-    /// would be kept.
+    /// Removes this stored object's link to `validation`, if it still has that link. A remaining link would keep the memory of `validation`
+    /// allocated.
     fn part_from(&self, validation: &Object) {
         let mut state = self.lock();
         let tied = |ties: &Ties| std::ptr::eq(ties.validation.as_ptr(), validation);
@@ -68,7 +67,7 @@ impl Object {
         drop(gone);
     }
 
-    /// Ends flight `id`: the stored response remains in use.
+    /// Ends flight `id` and makes its riders use the stored response. `confirmed` says whether the origin confirmed it.
     fn serve_stored(&self, id: u64, stored: Revalidated, confirmed: bool) {
         let mut state = self.lock();
         state.end_claim(id);
@@ -85,7 +84,7 @@ impl Object {
         wakes.wake();
     }
 
-    /// From now on, no request waits for a validation that began before this number.
+    /// Unlinks a validation that began before the sequence number `before`, so that no further request waits for it.
     pub(super) fn forget_revalidation(&self, before: u64) {
         let Some(validation) = self.revalidation().filter(|v| v.born_seq < before) else {
             return;
@@ -93,13 +92,12 @@ impl Object {
         if let Some(ties) = &mut self.lock().ties {
             ties.validation = Weak::new();
         }
-        drop(validation); // after the lock
+        drop(validation); // dropped after unlocking
     }
 }
 
 impl Landing {
-    /// Ends the flight: its riders are served from the stored response, because the origin
-    /// confirmed it, or although the origin failed.
+    /// Ends the flight, and serves its riders the stored response: because the origin confirmed it, or although the origin failed.
     pub fn serve_stored(mut self, stored: Revalidated, confirmed: bool) {
         let id = self.end();
         drop(self.object().take_revalidated());
@@ -113,7 +111,7 @@ mod tests {
     use super::super::{Store, TableKey};
     use super::*;
 
-    /// An open object in the table, and one whose fetch validates it.
+    /// Returns an open object in the table, a second object that validates it, and the landing of the second one.
     fn pair(store: &Arc<Store>) -> (Arc<Object>, Arc<Object>, Landing) {
         let stored = store.create(b"a").expect("room");
         let here: TableKey = table_key(1);
@@ -131,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn one_object_confirms_another_until_it_has() {
+    fn an_object_is_tied_to_the_one_it_revalidates_until_it_ends() {
         let store = store(1 << 20);
         let (stored, new, landing) = pair(&store);
         assert!(
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_keeps_the_others_memory() {
+    fn tied_objects_do_not_keep_each_others_memory() {
         let store = store(1 << 20);
         let (stored, new, landing) = pair(&store);
         let revalidated = new.revalidated().expect("it is to confirm the other");
@@ -161,10 +159,10 @@ mod tests {
         assert_eq!(Arc::weak_count(&new), 0);
         assert!(stored.lock().ties.is_none());
         let (stored, new, landing) = pair(&store);
-        drop(landing); // its task is gone
+        drop(landing); // as when the task of the flight is cancelled
         assert_eq!(Arc::weak_count(&new), 0);
         assert!(stored.revalidation().is_none());
-        // The stored response may still be needed after a failure.
+        // The link to the stored response stays: it may still be needed after a failure.
         assert!(new.revalidated().is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! The pages of an object by index: a short list, or a tree if there are many.
+//! The pages of an object by index: a sorted list, or a tree if there are many pages.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,13 +26,13 @@ pub(super) struct Slot {
 /// Pages removed from an object, to be dropped while no lock is held.
 pub(super) type Dropped = SmallVec<[Slot; 1]>;
 
-/// Maximum number of pages in a list.
+/// Number of pages from which on a tree is used instead of a list.
 const FEW: usize = 16;
 
 /// The pages of an object. Each operation takes at most logarithmic time, since it runs under the
 /// object's lock.
 pub(super) enum Slots {
-    /// Sorted.
+    /// A list sorted by page index.
     Few(SmallVec<[Slot; 1]>),
     Many(BTreeMap<u64, PageState>),
 }
@@ -60,7 +60,7 @@ impl Slots {
         }
     }
 
-    /// Inserts a page, replacing an existing one.
+    /// Inserts a page, and replaces an existing one with the same index.
     pub(super) fn insert(&mut self, index: u64, state: PageState) {
         match self {
             Slots::Few(list) => match find(list, index) {
@@ -80,7 +80,7 @@ impl Slots {
         }
     }
 
-    /// The indices of the pages in a range.
+    /// Returns the indices of the pages in memory within a range of indices.
     pub(super) fn within(&self, range: Range<u64>) -> impl DoubleEndedIterator<Item = u64> + '_ {
         let range = range.start..range.end.max(range.start);
         let (few, many) = match self {
@@ -92,7 +92,7 @@ impl Slots {
         few.chain(many)
     }
 
-    /// Removes all pages in a range.
+    /// Removes all pages within a range of indices.
     pub(super) fn take(&mut self, range: Range<u64>) -> Dropped {
         if let Slots::Few(list) = self {
             let there = span(list, &range);
@@ -112,7 +112,7 @@ impl Slots {
         }
     }
 
-    /// Removes the last page in a range.
+    /// Removes the last page within a range of indices.
     pub(super) fn take_last(&mut self, range: Range<u64>) -> Option<Slot> {
         let index = self.within(range).next_back()?;
         self.take_one(index)
@@ -133,7 +133,7 @@ impl Slots {
     }
 }
 
-/// The position of a page in the list, or where to insert it.
+/// Returns the position of the page with this index in the list, or as an error the position at which to insert it.
 #[inline]
 fn find(list: &[Slot], index: u64) -> Result<usize, usize> {
     match list.last() {
@@ -226,12 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn a_page_s_place_is_charged_with_it() {
-        // A node of the tree has space for 11 entries, of which at least 5 are used. For 6 nodes
-        // there is one inner node with twelve pointers in addition.
+    fn a_slot_is_charged_with_its_page() {
+        // A node of the tree has space for 11 entries, of which at least 5 are used. For every 6 leaf nodes there is one inner node, which
+        // has twelve pointers in addition.
         let leaf = size_of::<(u64, PageState)>() * 11 + 16;
         let table_key = (leaf + (leaf + 12 * 8) / 6) / 5;
-        // The page with its reference count, and its view with another one.
+        // The allocations of a page: its structure with the reference count of its `Arc`, and its view, 48 bytes with another reference
+        // count.
         let page = (size_of::<Page>() + 16).next_multiple_of(16) + 48;
         let charged = Page::footprint(PAGE) - PAGE;
         assert!((page + table_key) as u64 <= charged, "{page} + {table_key}");

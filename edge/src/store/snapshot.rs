@@ -12,28 +12,22 @@ use crate::ranges::Ranges;
 pub struct ObjectSnapshot {
     /// Bytes that are in memory.
     pub stored: Ranges,
-    /// Bytes known to be on volumes, by volume name.
+    /// Bytes known to be on volumes, by the name of the volume.
     pub on_disk: Vec<(String, Ranges)>,
-    /// Bytes that are neither stored nor being fetched; empty if the length is unknown.
+    /// Bytes that are neither stored nor claimed by a flight; empty if the length is unknown.
     pub missing: Ranges,
-    /// Complete length, if known.
+    /// Complete length in bytes, if known.
     pub length: Option<u64>,
-    /// Time of the snapshot in microseconds, on the clock of the flights.
-    pub now_us: u64,
-    /// The flights in progress.
+    /// Claims of the flights in progress.
     pub flights: Vec<Claim>,
     /// The last decisions, oldest first.
     pub decisions: Vec<Decision>,
-    /// Sequence number at which the object's first flight began.
-    pub born_seq: u64,
-    /// The version; 0 without a strong validator.
+    /// Generation of the stored response; 0 without a strong validator.
     pub generation: u64,
-    /// Whether bytes are accounted and evicted by block.
-    pub sparse: bool,
 }
 
 impl Object {
-    /// Bytes that are neither stored nor being fetched; up to `u64::MAX` if the length is unknown.
+    /// Returns the bytes that are neither stored nor claimed by a flight; up to `u64::MAX` if the length is unknown.
     pub fn missing(&self) -> Ranges {
         let state = self.lock();
         let flying: Ranges = state.claims.iter().map(|c| c.at..c.end).collect();
@@ -43,8 +37,8 @@ impl Object {
             .collect()
     }
 
-    /// Takes a snapshot at `now_us`, on the clock of `Store::arrange`.
-    pub fn snapshot(&self, now_us: u64) -> ObjectSnapshot {
+    /// Takes a snapshot of the object.
+    pub fn snapshot(&self) -> ObjectSnapshot {
         let disk = self.lock().disk.as_ref().map(|disk| disk.seen());
         let on_disk = disk.map_or(Vec::new(), |disk| disk.survey(self.length()));
         let state = self.lock();
@@ -57,22 +51,19 @@ impl Object {
             on_disk,
             missing: missing.collect(),
             length: state.length,
-            now_us,
             flights: state.claims.clone(),
             decisions: state
                 .notes
                 .as_ref()
                 .map_or(Vec::new(), |notes| notes.list().to_vec()),
-            born_seq: self.born_seq,
             generation: match &state.phase {
                 Phase::Open(head) => head.generation,
                 _ => 0,
             },
-            sparse: state.block.is_some(),
         }
     }
 
-    /// Remembers a decision; only the latest ones are kept.
+    /// Adds a decision to the object's latest decisions; the oldest one is dropped if the list is full.
     pub fn note(&self, decision: Decision) {
         let mut state = self.lock();
         let notes = state.notes.get_or_insert_default();

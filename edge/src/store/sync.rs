@@ -1,5 +1,5 @@
-//! The locks of the store. With the feature `shuttle`, they are replaced by locks whose schedules a
-//! test explores.
+//! The locks of the store. With the feature `shuttle`, they are replaced by locks of the shuttle library, which tests every order in which
+//! threads may run.
 
 #[cfg(not(feature = "shuttle"))]
 pub use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -9,7 +9,7 @@ pub use explored::{Mutex, MutexGuard, RwLock};
 
 #[cfg(feature = "shuttle")]
 mod explored {
-    //! Shuttle's locks with the interface of parking_lot.
+    //! The locks of the shuttle library with the interface of parking_lot.
 
     pub use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 

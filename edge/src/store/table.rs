@@ -1,7 +1,7 @@
-//! The table that owns every object: primary key → Vary names in force → variant → object.
+//! The table that owns every object: primary key → Vary names → variant → object.
 //!
-//! Sharded by key. One lock per shard guards its map and its eviction policy, so that looking up,
-//! deciding and registering is one critical section.
+//! The table is divided into shards by key. One lock per shard guards its map and its eviction policy, so that looking up, deciding and
+//! registering a flight are one critical section.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -22,20 +22,19 @@ use crate::evict::Policy;
 /// One shard of the table.
 pub(super) struct Shard {
     pub(super) entries: Entries,
-    /// The policy's ids.
+    /// The objects and blocks that the eviction policy knows, by the ids under which it knows them.
     ids: Slab<Tracked>,
-    /// Number of ids that stand for blocks.
+    /// Number of ids in the eviction policy that belong to blocks.
     block_ids: usize,
     pub(super) policy: Box<dyn Policy + Send>,
 }
 
-/// What an id of the policy stands for: an object, with all its pages unless they are accounted by
-/// block, or one block of an object.
+/// An entry of the eviction policy: an object, with all its pages if it is evicted only as a whole, or one block of an object.
 #[derive(Clone, Copy)]
 struct Tracked {
-    /// The key in halves, which have a smaller alignment, so that the list is a quarter smaller.
+    /// The table key as four 64-bit numbers instead of two 128-bit ones: their smaller alignment makes the list a quarter smaller.
     table_key: [u64; 4],
-    /// The block's first byte, or `WHOLE`.
+    /// Offset of the block's first byte, or `WHOLE` for an object.
     block: u64,
 }
 
@@ -60,7 +59,7 @@ impl Tracked {
 
 const WHOLE: u64 = u64::MAX;
 
-/// All variants of one primary key.
+/// All variants of one primary key, and the Vary names that select them.
 #[derive(Default)]
 pub(super) struct Entry {
     pub(super) vary: Option<VaryNames>,
@@ -71,20 +70,20 @@ pub(super) struct Entry {
 pub(super) struct Variant {
     pub(super) hash: u128,
     pub(super) id: u32,
-    /// Bytes of the object without its blocks.
+    /// Weight of the object without its blocks, in bytes.
     weight: u64,
     pub(super) object: Arc<Object>,
     blocks: Option<Box<Blocks>>,
 }
 
-/// The outcome of evicting the policy's victim.
+/// The result of evicting the object or block that the eviction policy chose.
 pub(super) enum Evicted {
-    /// An object, now out of the table; to be dropped after unlocking.
+    /// An object, removed from the table; to be dropped after unlocking.
     Object(Arc<Object>),
-    /// A block's pages.
+    /// The pages of an evicted block.
     Block(#[expect(dead_code, reason = "to be dropped after the lock")] Dropped),
-    /// The victim is being read or filled, so that dropping it would free nothing, or it still has
-    /// blocks. It is tracked again. With the number of ids in the shard.
+    /// The chosen object is in use, so that dropping it would free nothing, or it still has blocks; the policy tracks it again. The number
+    /// is that of all ids in the shard.
     InUse(usize),
 }
 
@@ -98,8 +97,8 @@ impl Shard {
         }
     }
 
-    /// Surveys the objects with these ids: bytes of those that only the table holds, and the number
-    /// of those with flights. `None` past the last id.
+    /// Counts among the objects with these policy ids: the bytes of objects that nothing but the table holds, and the number of objects
+    /// with flights. Returns `None` if the ids begin after the last one.
     pub(super) fn survey(&self, ids: Range<usize>) -> Option<(u64, u64)> {
         if ids.start >= self.ids.capacity() {
             return None;
@@ -110,7 +109,7 @@ impl Shard {
             .filter(|tracked| tracked.block == WHOLE);
         for variant in objects.filter_map(|tracked| self.variant(tracked.table_key())) {
             let blocks = variant.blocks.as_ref().map_or(0, |blocks| blocks.weight);
-            // A flight holds its object, so an object that only the table holds has none.
+            // A flight holds a reference to its object, so an object without further references has no flight.
             if Arc::strong_count(&variant.object) == 1 {
                 idle += variant.weight + blocks + variant.object.noted();
                 continue;
@@ -123,7 +122,7 @@ impl Shard {
         Some((idle, flights))
     }
 
-    /// The objects with these ids for which `which` is true. `None` past the last id.
+    /// Returns the objects with these policy ids for which `which` returns true. Returns `None` if the ids begin after the last one.
     pub(super) fn those(
         &self,
         ids: Range<usize>,
@@ -143,12 +142,12 @@ impl Shard {
         Some(those.collect())
     }
 
-    /// The number of objects.
+    /// Returns the number of objects in the shard.
     pub(super) fn len(&self) -> usize {
         self.ids.len() - self.block_ids
     }
 
-    /// Changes the weight of an object, or of one of its blocks.
+    /// Changes the weight of an object, or of one of its blocks, by a number of bytes.
     pub(super) fn weigh(
         &mut self,
         table_key: TableKey,
@@ -174,7 +173,7 @@ impl Shard {
             .blocks
             .get_or_insert_with(|| Box::new(Blocks::of(block.end - block.start)));
         if by < 0 && !variant.object.has_pages(&block) {
-            // The object is locked with its shard locked: this order holds everywhere.
+            // `has_pages` locks the object while the shard is locked: everywhere, the shard is locked before the object.
             if let Some(dropped) = blocks.list.remove(&block.start) {
                 blocks.weight -= dropped.weight;
                 policy.forget(dropped.id);
@@ -196,7 +195,7 @@ impl Shard {
         }
     }
 
-    /// Notes a use of the block that contains this byte.
+    /// Reports a use of the block that contains the byte `at` to the eviction policy.
     pub(super) fn touch(&mut self, table_key: TableKey, object: &Arc<Object>, at: u64) {
         let variant = variant_in(&mut self.entries, table_key);
         if let Some(variant) = variant.filter(|v| Arc::ptr_eq(&v.object, object))
@@ -206,7 +205,7 @@ impl Shard {
         }
     }
 
-    /// Evicts the policy's next victim.
+    /// Evicts the object or block that the eviction policy chooses.
     pub(super) fn evict(&mut self) -> Option<Evicted> {
         let id = self.policy.evict()?;
         let tracked = *self.ids.get(id as usize)?;
@@ -219,8 +218,8 @@ impl Shard {
     fn evict_object(&mut self, id: u32, table_key: TableKey) -> Option<Evicted> {
         let variant = variant_in(&mut self.entries, table_key)?;
         let held = Arc::strong_count(&variant.object) > 1;
-        // The blocks of an object are evicted one by one, and the object with the last. A retired
-        // object goes at once.
+        // The blocks of an object are evicted one by one, and the object itself only after its last block. A retired object is evicted at
+        // once.
         let in_blocks = variant
             .blocks
             .as_ref()
@@ -238,7 +237,7 @@ impl Shard {
         let variant = variant_in(&mut self.entries, table_key)?;
         let blocks = variant.blocks.as_mut()?;
         let weight = blocks.list.get(&start)?.weight;
-        // The object is locked with its shard locked: this order holds everywhere.
+        // `drop_block` locks the object while the shard is locked: everywhere, the shard is locked before the object.
         let block = start..start.saturating_add(blocks.block);
         let Some(pages) = variant.object.drop_block(block) else {
             self.policy.track(id, table_key.hash_of(start), weight);
@@ -259,13 +258,13 @@ impl Shard {
             .find(|variant| variant.hash == table_key.variant)
     }
 
-    /// Whether this object is in the table under this key.
+    /// Whether the table has this object under this key.
     pub(super) fn holds(&self, table_key: TableKey, object: &Arc<Object>) -> bool {
         self.variant(table_key)
             .is_some_and(|variant| Arc::ptr_eq(&variant.object, object))
     }
 
-    /// Inserts an object. Returns the one that it replaces.
+    /// Inserts an object. Returns the object that it replaces.
     pub(super) fn insert(
         &mut self,
         table_key: TableKey,
@@ -286,7 +285,7 @@ impl Shard {
         before
     }
 
-    /// Moves an object to another variant. Returns the one that it replaces there.
+    /// Moves an object to another variant. Returns the object that it replaces there.
     pub(super) fn refile(&mut self, from: TableKey, to: u128) -> Option<Arc<Object>> {
         let to = TableKey {
             variant: to,
@@ -301,14 +300,14 @@ impl Shard {
                 *tracked = Tracked::new(to, tracked.block);
             }
         }
-        // From now on the policy uses the new key.
+        // The eviction policy must track the object under the hash of its new key.
         self.policy.track(moved.id, to.hash(), moved.weight);
         let entry = self.entries.entry(to.primary).or_default();
         entry.variants.push(moved);
         before
     }
 
-    /// Removes a variant from its entry, which stays, even if empty.
+    /// Removes a variant from its primary key's entry. The entry stays, even if it is empty.
     fn take(&mut self, table_key: TableKey) -> Option<Variant> {
         let entry = self.entries.get_mut(&table_key.primary)?;
         let at = entry
@@ -318,7 +317,8 @@ impl Shard {
         Some(entry.variants.swap_remove(at))
     }
 
-    /// Removes an object with all its ids. Its entry stays, even if empty, until `prune`.
+    /// Removes an object from the table, and its ids from the eviction policy. The primary key's entry stays, even if it is empty, until
+    /// `prune`.
     pub(super) fn remove(&mut self, table_key: TableKey) -> Option<Arc<Object>> {
         let variant = self.take(table_key)?;
         self.policy.forget(variant.id);
@@ -335,7 +335,7 @@ impl Shard {
         Some(variant.object)
     }
 
-    /// Removes an entry without variants.
+    /// Removes the entry of a primary key, if it has no variants.
     pub(super) fn prune(&mut self, primary: u128) {
         let empty = |entry: &Entry| entry.variants.is_empty();
         if self.entries.get(&primary).is_some_and(empty) {
@@ -344,7 +344,7 @@ impl Shard {
     }
 }
 
-/// Bytes of a row of the table, and of a row of ids.
+/// Returns the size in bytes of a row of the table, and of a row of the list of policy ids.
 #[cfg(test)]
 pub(super) fn row_bytes() -> (usize, usize) {
     (size_of::<(u128, Entry)>() + 1, size_of::<Tracked>() + 8)

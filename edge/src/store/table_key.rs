@@ -4,8 +4,7 @@ use std::hash::Hasher;
 
 use super::page::PAGE;
 
-/// Maximum number of variants per primary key. Without it, a hostile client could fill a cache with
-/// one page.
+/// Maximum number of variants per primary key. Without a maximum, a hostile client could fill a cache with variants of one page.
 pub const VARIANTS_MAX: usize = 64;
 
 /// The key of an object in the table: primary key and variant, both 128-bit hashes.
@@ -22,14 +21,14 @@ impl TableKey {
         (self.primary ^ self.variant) as u64
     }
 
-    /// Identifies one block of the object with this key.
+    /// Returns a hash that identifies the block of this object that begins at offset `block`.
     pub(super) fn hash_of(self, block: u64) -> u64 {
-        // Blocks are whole pages and the constant is odd, so two blocks never get the same value.
+        // Block offsets are multiples of the page size and the constant is odd, so no two blocks get the same value.
         self.hash() ^ (block / PAGE + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }
 
-/// A hasher for keys, which are uniform hashes already.
+/// A hasher that returns its input, for keys that are uniform hashes already.
 #[derive(Default)]
 pub(super) struct AlreadyHashed(u64);
 

@@ -1,6 +1,8 @@
 //! The clock, read in one place so that tests can set it.
 
+#[cfg(test)]
 use std::sync::Arc;
+#[cfg(test)]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,8 +12,13 @@ pub struct Clock(Source);
 
 #[derive(Clone)]
 enum Source {
-    System { start: Instant },
-    Manual { now_us: Arc<AtomicU64> },
+    System {
+        start: Instant,
+    },
+    #[cfg(test)]
+    Manual {
+        now_us: Arc<AtomicU64>,
+    },
 }
 
 impl Clock {
@@ -23,6 +30,7 @@ impl Clock {
     }
 
     /// A clock that stays at this Unix time until `advance_us` moves it.
+    #[cfg(test)]
     pub fn manual(unix_s: u64) -> Clock {
         Clock(Source::Manual {
             now_us: Arc::new(AtomicU64::new(unix_s * 1_000_000)),
@@ -34,6 +42,7 @@ impl Clock {
     pub fn monotonic_us(&self) -> u64 {
         match &self.0 {
             Source::System { start } => start.elapsed().as_micros() as u64,
+            #[cfg(test)]
             Source::Manual { now_us } => now_us.load(Ordering::SeqCst),
         }
     }
@@ -45,11 +54,13 @@ impl Clock {
             Source::System { .. } => SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |d| d.as_millis() as u64),
+            #[cfg(test)]
             Source::Manual { now_us } => now_us.load(Ordering::SeqCst) / 1000,
         }
     }
 
     /// Moves a manual clock forward; has no effect on the system clock.
+    #[cfg(test)]
     pub fn advance_us(&self, by_us: u64) {
         if let Source::Manual { now_us } = &self.0 {
             now_us.fetch_add(by_us, Ordering::SeqCst);

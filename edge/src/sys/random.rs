@@ -33,6 +33,7 @@ impl Random {
     }
 
     /// A number below `bound`, which is at least 1.
+    #[cfg(test)]
     pub fn below(&self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }

@@ -79,7 +79,7 @@ pub enum FindError {
     /// File descriptors or memory have run out.
     Exhausted,
     /// The file system failed.
-    Failed(io::Error),
+    Failed,
 }
 
 /// Attempts to resolve a path that is renamed at the same time.
@@ -184,7 +184,7 @@ fn trouble(error: Errno) -> FindError {
         Errno::ACCESS | Errno::PERM => FindError::Denied,
         Errno::AGAIN => FindError::NotCached,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM => FindError::Exhausted,
-        error => FindError::Failed(error.into()),
+        _ => FindError::Failed,
     }
 }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use super::metric::Scope;
 use super::{
     CacheNumbers, CompressNumbers, FIELD_NAMES, FilesNumbers, Kind, Metric, Numbers,
-    ProcessNumbers, Scope, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
+    ProcessNumbers, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
 };
 
 const BEGINNING: &str = "\
@@ -155,7 +156,7 @@ fn the_page_about_logs_lists_every_field_of_a_template() {
                 .nth(1)
                 .is_some_and(|cell| cell.contains(&quoted))
         };
-        assert!(rows.iter().any(|row| is_first(&row)), "{name}");
+        assert!(rows.iter().any(|row| is_first(row)), "{name}");
     }
 }
 

@@ -21,7 +21,7 @@ pub use access_options::{AccessFormat, AccessOptions, AccessTarget};
 pub use access_record::{AccessRecord, AccessUpstream};
 pub use access_writer::AccessWriter;
 pub use counter::Counter;
-pub use metric::{Kind, Metric, Numbers, Scope, Unit, described};
+pub use metric::{Kind, Metric, Numbers, Unit, described};
 pub use registry::Telemetry;
 pub use selection::{LogRule, Selection};
 pub use table::{

@@ -1,4 +1,4 @@
-//! A deadline that is moved with every exchange and rarely reached.
+//! Implements a deadline that is moved with every exchange and rarely passes.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -9,17 +9,17 @@ use tokio::time::{Instant, Sleep};
 
 /// A deadline that is cheap to move further away.
 ///
-/// Its timer stays armed for an earlier time and is armed again only when it fires too early, so
-/// that moving the deadline is one store.
+/// Its timer stays armed for an earlier time. The timer is armed again only when it fires too
+/// early, so that moving the deadline only stores a time.
 pub(super) struct Deadline {
     at: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Whether the timer will wake the task by itself.
+    /// Whether the timer is armed, so that the runtime wakes the task when the timer fires.
     armed: bool,
 }
 
 impl Deadline {
-    /// No deadline.
+    /// Creates an object without a deadline.
     pub(super) fn none() -> Deadline {
         Deadline {
             at: None,
@@ -33,13 +33,15 @@ impl Deadline {
         self.at = at;
     }
 
-    /// Whether the deadline has passed at `now`; if not, the task is woken no later than then.
-    /// `cx` must wake the same task each time: an armed timer keeps the waker it has.
+    /// Returns whether the deadline has passed at `now`. If not, the task of `cx` is woken at the
+    /// deadline at the latest. All calls must pass the same task's `cx`, since an armed timer keeps
+    /// the waker that it got first.
     pub(super) fn poll(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
         let Some(at) = self.at else {
             return false;
         };
-        // Also without the timer: it does not fire while a busy socket uses up the task's budget.
+        // The time is compared here, too: the timer does not fire while a busy socket uses up the
+        // task's budget in the runtime.
         if now >= at {
             return true;
         }
@@ -52,7 +54,8 @@ impl Deadline {
         if timer.deadline() > at || timer.is_elapsed() {
             timer.as_mut().reset(at);
         }
-        // Not within the task's budget: a timer whose poll the budget refused is not armed.
+        // The poll ignores the task's budget in the runtime, since a timer whose poll the budget
+        // refuses is not armed.
         while let Poll::Ready(()) = pin!(unconstrained(timer.as_mut())).poll(cx) {
             if timer.deadline() >= at {
                 return true;

@@ -1,4 +1,4 @@
-//! The content of a response while it comes from the origin.
+//! Receives the content of a response from the origin.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -11,22 +11,23 @@ use super::lease::Lease;
 use super::worker::UpstreamWorker;
 use crate::handler::{Body, BodyStream, Fault, Frame, Piece, UpstreamTimings};
 
-/// The content still to come, and the connection over which it comes. Dropping it before the
-/// content's end closes the connection.
+/// The content still to be received, and the connection from which it is read. If this is dropped
+/// before the content's end, the connection is closed.
 pub(super) struct Download {
     pub(super) upstream: Rc<UpstreamWorker>,
     pub(super) lease: Option<Lease>,
-    /// Content that came together with the head.
+    /// Content that was received together with the head.
     pub(super) first: Option<Bytes>,
-    /// Bytes still to come, if declared.
+    /// Bytes of content still to be received, if the response has Content-Length.
     pub(super) left: Option<u64>,
     pub(super) record: Rc<UpstreamTimings>,
-    /// When the request was sent.
+    /// Time at which the request was sent, in microseconds of the upstream's clock.
     pub(super) sent_us: u64,
 }
 
 impl Download {
-    /// The next frame if it was received already. Ready with `None` at the end.
+    /// Returns the next frame if it has already been received. Ready with `None` at the end of the
+    /// content.
     fn poll_received(&mut self) -> Poll<Option<Result<Frame, Fault>>> {
         let Some(lease) = &mut self.lease else {
             return Poll::Ready(None);
@@ -50,8 +51,8 @@ impl Download {
         }
     }
 
-    /// The content as a body: bytes if all of it came together with the head, as small content does,
-    /// else a stream.
+    /// Turns the content into a body: bytes if all of it was received together with the head, which
+    /// is usual for small content, else a stream.
     pub(super) fn into_body(mut self) -> Result<Body, Fault> {
         let first = match self.poll_received() {
             Poll::Ready(Some(Ok(Frame::Data(bytes)))) => bytes,
@@ -65,7 +66,7 @@ impl Download {
         Ok(Body::stream(self))
     }
 
-    /// After a read without data: whether the content has ended, or has failed.
+    /// After a read that returned no data: ready if the content has ended (`None`) or failed.
     fn poll_end(&mut self, read: Poll<Result<usize, Fault>>) -> Poll<Option<Fault>> {
         let Some(lease) = &mut self.lease else {
             return Poll::Ready(None);
@@ -93,7 +94,7 @@ impl Download {
         self.left = self.left.map(|left| left.saturating_sub(n));
     }
 
-    /// The content is complete: the connection goes back to the pool.
+    /// Returns the connection to the pool, since the content is complete.
     pub(super) fn finish(&mut self) {
         if let Some(lease) = self.lease.take() {
             let now_us = self.note_time();
@@ -110,7 +111,7 @@ impl Download {
         fault
     }
 
-    /// Notes how long the exchange took, and returns the time.
+    /// Notes the duration of the exchange, and returns the current time.
     fn note_time(&self) -> u64 {
         let now_us = self.upstream.clock.monotonic_us();
         let took_us = now_us.saturating_sub(self.sent_us);

@@ -1,4 +1,5 @@
-//! The path of one request: reach a server, send, receive the head, pass on the content.
+//! Forwards one request: chooses a server, gets a connection, sends the request, receives the head,
+//! passes on the content.
 
 use std::rc::Rc;
 
@@ -26,13 +27,14 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    /// Tries until there is a response or no further try is allowed.
+    /// Sends the request until a server responds or no further try is allowed.
     ///
-    /// If a server can't be reached, another is tried, up to `retry.tries` in all. A request whose reused
-    /// connection turns out to be closed by the server is sent once more if that is safe
-    /// (`may_repeat`): on a new connection, to the same server if it accepts one.
+    /// If a server can't be reached, another is tried, up to `retry.tries` in all. If the server
+    /// turns out to have closed the reused connection, the request is sent once more where that is
+    /// safe (`may_repeat`): on a new connection, to the same server if it accepts one.
     pub(super) async fn run(self) -> Result<Response, Fault> {
-        // Built before a server is reached, so that a request which cannot be sent takes no permit.
+        // The head is built before a connection is requested, so that a request that cannot be sent
+        // takes no permit.
         let mut message = self.message()?;
         let mut lease = self.reach(None).await?;
         let mut may_retry = true;
@@ -90,8 +92,8 @@ impl Forward {
         }
     }
 
-    /// Room on a connection to a server that accepts one. Given the right to open a connection, opens
-    /// a new one with it, and uses no other that was open before.
+    /// Returns a lease on a connection to a server that accepts one. If `opening` is given, only a
+    /// connection newly opened with it is used.
     async fn reach(&self, mut opening: Option<Opening>) -> Result<Lease, Fault> {
         let mut failed = Failed::new();
         let must_open = opening.is_some();
@@ -100,7 +102,8 @@ impl Forward {
                 Some(opening) => opening,
                 None => match self.upstream.pool.acquire(&failed, &|| self.key()).await {
                     Ok(Grant::Opening(opening)) => opening,
-                    // Bytes that came unasked would be taken for the response to this request.
+                    // A connection with unread bytes is not used, since they would be taken for the
+                    // response to this request.
                     Ok(Grant::Lease(lease)) if !must_open && lease.is_quiet() => return Ok(lease),
                     Ok(Grant::Lease(lease)) => lease.reopen(),
                     Err(fault) => return Err(self.unreached(fault)),
@@ -122,7 +125,8 @@ impl Forward {
         }
     }
 
-    /// The hash of the requested URL, for balancers that send a URL to the same server each time.
+    /// Returns the hash of the requested URL, for balancers that send a URL to the same server each
+    /// time.
     fn key(&self) -> u64 {
         let (head, scheme) = (&self.head, self.peer.scheme);
         KeyHash::of(scheme, &head.authority, head.path(), head.query()).low()
@@ -150,8 +154,8 @@ impl Forward {
         opened
     }
 
-    /// Whether the request may be sent again: if nothing was written, or if the method is idempotent
-    /// and all of the content is still there (RFC 9110 9.2.2, RFC 9112 9.3.1).
+    /// Whether the request may be sent again: nothing was written, or the method is idempotent and
+    /// none of the content has been consumed (RFC 9110 9.2.2, RFC 9112 9.3.1).
     fn may_repeat(&self, failure: &Failure) -> bool {
         failure.fault.reason == Reason::StaleConnection
             && (failure.unsent || (self.head.method.is_idempotent() && self.upload.is_whole()))
@@ -207,7 +211,7 @@ impl Forward {
         Ok(response)
     }
 
-    /// The response without its content.
+    /// Returns the response without its content.
     fn head(&self, received: Received) -> Result<Response, Fault> {
         if received.status == 101 && !self.may_switch(&received) {
             return Err(Reason::UnexpectedStatus.into());
@@ -222,8 +226,8 @@ impl Forward {
         Ok(response)
     }
 
-    /// Whether a 101 is an answer to the request: from a server of HTTP/1.1, and only for protocols
-    /// that the request named (RFC 9110 7.8, 15.2.2).
+    /// Whether a 101 is a valid response to the request: the server speaks HTTP/1.1, and chose only
+    /// protocols that the request named (RFC 9110 7.8, 15.2.2).
     fn may_switch(&self, received: &Received) -> bool {
         let asked = |chosen: &[u8]| {
             http1::protocols(&self.head).any(|name| name.eq_ignore_ascii_case(chosen))

@@ -16,7 +16,7 @@ use crate::balance::Outcome;
 use crate::handler::Fault;
 use crate::reason::Reason;
 
-/// The pool's grant for one exchange.
+/// What the pool grants for one exchange.
 pub(super) enum Grant {
     /// Room on a connection that was used before.
     Lease(Lease),
@@ -24,12 +24,12 @@ pub(super) enum Grant {
     Opening(Opening),
 }
 
-/// Room for one exchange on a connection. To drop it before the exchange is complete closes the
-/// connection, as HTTP/1.1 knows no other way to abandon an exchange.
+/// Room for one exchange on a connection. If the lease is dropped before the exchange is complete,
+/// the connection is closed, since HTTP/1.1 has no other way to abandon an exchange.
 ///
-/// HTTP/1.1 has room for one exchange, so the lease holds the whole connection. In a protocol
-/// that carries several, the lease holds a stream, and the connection stays in the pool as long as
-/// it has room.
+/// An HTTP/1.1 connection has room for one exchange, so the lease holds the whole connection. In a
+/// protocol that multiplexes, the lease would hold a stream, and the connection would stay in the
+/// pool while it has room.
 pub(super) struct Lease {
     exchange: InProgress,
     connection: Box<Connection>,
@@ -46,7 +46,7 @@ impl Opening {
         Opening { exchange, permit }
     }
 
-    /// The server's index.
+    /// Returns the index of the server to which the connection will be opened.
     pub(super) fn server(&self) -> usize {
         self.permit.server
     }
@@ -72,7 +72,7 @@ impl Opening {
 }
 
 impl Lease {
-    /// Room for this exchange on a connection that has some.
+    /// Creates the lease of `connection`, which has room, for this exchange.
     pub(super) fn new(exchange: InProgress, connection: Box<Connection>) -> Lease {
         Lease {
             exchange,
@@ -80,7 +80,7 @@ impl Lease {
         }
     }
 
-    /// The server's index.
+    /// Returns the index of the connection's server.
     pub(super) fn server(&self) -> usize {
         self.connection.server()
     }
@@ -100,7 +100,8 @@ impl Lease {
         self.connection.is_quiet()
     }
 
-    /// Closes the connection. The same exchange may open another in its place.
+    /// Closes the connection and returns the right to open another one in its place, for the same
+    /// exchange.
     pub(super) fn reopen(self) -> Opening {
         Opening {
             exchange: self.exchange,
@@ -108,13 +109,13 @@ impl Lease {
         }
     }
 
-    /// The exchange is over: the connection, for the pool.
+    /// Ends the exchange and returns the connection, so that the caller can put it into the pool.
     pub(super) fn end(self) -> Box<Connection> {
         self.connection
     }
 
-    /// Sends a request and waits for the final head. Interim heads except 100 go to `interim`.
-    /// `spare` gets the memory of an earlier head.
+    /// Sends a request and waits for the final head. Interim heads except 100 are passed to
+    /// `interim`. `spare` receives the buffer of an earlier head, for reuse.
     pub(super) async fn send(
         &mut self,
         message: Message,
@@ -129,7 +130,7 @@ impl Lease {
         sent
     }
 
-    /// Notes how the exchange went, for the balancer.
+    /// Notes the outcome of the exchange, for the balancer.
     pub(super) fn note(&mut self, outcome: Outcome) {
         self.exchange.note(outcome);
     }
@@ -139,24 +140,25 @@ impl Lease {
         self.exchange.note_failure(fault);
     }
 
-    /// The next step through the content that was received.
+    /// Takes the next frame out of the received bytes of content.
     pub(super) fn step(&mut self) -> Result<Step, Fault> {
         self.connection.step()
     }
 
-    /// Whether all content was taken.
+    /// Whether all content has been taken.
     pub(super) fn has_ended(&self) -> bool {
         self.connection.has_ended()
     }
 
-    /// Whether all of this room may be filled with content directly from the transport.
+    /// Whether `room` may be filled with content directly from the transport: no buffered bytes
+    /// come first, and at least as many bytes of content follow as fit.
     pub(super) fn may_fill(&self, room: &ReadBuf<'_>) -> bool {
         self.connection.may_fill(room)
     }
 
-    /// Sends what is left of the request and reads more of the content, into `room` if there is one,
-    /// which `may_fill` allowed; 0 at the end of the connection. A fault if the connection broke or
-    /// the request cannot be completed.
+    /// Sends the unsent rest of the request and reads more content: into `room` if given, which
+    /// `may_fill` must have allowed. Returns the number of bytes, 0 when the server has closed the
+    /// connection. Fails if the connection broke or the request cannot be completed.
     pub(super) fn poll_content(
         &mut self,
         cx: &mut Context<'_>,
@@ -165,18 +167,19 @@ impl Lease {
         self.connection.poll_content(cx, room)
     }
 
-    /// Which limit the wait for more content has exceeded, if any. To be called whenever
-    /// `poll_content` is pending.
+    /// Returns the timeout that the wait for more content has exceeded, if any. Must be called
+    /// whenever `poll_content` is pending.
     pub(super) fn watch_body(&mut self, limits: &Limits) -> Option<Reason> {
         self.connection.watch_body(limits)
     }
 
-    /// The server has closed the connection: a fault unless that is the content's end.
+    /// Handles that the server has closed the connection: a fault unless the close is the content's
+    /// regular end.
     pub(super) fn end_of_connection(&mut self) -> Result<(), Fault> {
         self.connection.end()
     }
 
-    /// After 101: sends what is left of the request and turns the connection into a tunnel.
+    /// After a 101: sends the unsent rest of the request and turns the connection into a tunnel.
     pub(super) async fn into_tunnel(
         self,
         limits: &Limits,

@@ -1,9 +1,10 @@
 //! Upstreams: forwarding requests to origin servers.
 //!
-//! `forward` takes one request through: `pool` gives it room on a connection (`lease`) or a `permit`
-//! to open one, `http1` sends it and reads the response, with the content of both in `upload` and
-//! `download`. `transport` is the byte stream to a server, `waker` and `deadline` its waker and
-//! timer. `state` is what all workers together know of the servers, `worker` one worker's part.
+//! `forward` handles one request: `pool` gives it room on a connection (`lease`) or a `permit` to
+//! open one, `http1` sends the request and reads the response. `upload` holds the content of the
+//! request, `download` the content of the response. `transport` is the byte stream to a server,
+//! `waker` and `deadline` are its waker and timer. `state` is what all workers share about the
+//! servers, `worker` what belongs to one worker.
 
 mod deadline;
 mod download;
@@ -41,13 +42,14 @@ use crate::telemetry::Counters;
 /// An upstream as one worker sees it: a handler that forwards requests to its servers. Cheap to
 /// clone.
 ///
-/// Has to live within a `LocalRuntime` or `LocalSet`, since a task looks after idle connections.
+/// Must be used within a `LocalRuntime` or `LocalSet`, since it spawns a local task that closes
+/// idle connections.
 #[derive(Clone)]
 pub struct Upstream(Rc<UpstreamWorker>);
 
 impl Upstream {
-    /// An upstream for one worker, to whom `counters` belong. `state` is the same for all workers,
-    /// made from the same options. A `host` that is no correct field value is ignored.
+    /// Creates an upstream for one worker, which owns `counters`. All workers pass the same
+    /// `state`, made from the same options. A `host` that is no valid field value is ignored.
     pub fn new(
         options: Options,
         clock: Clock,
@@ -63,11 +65,11 @@ impl Upstream {
 impl Handler for Upstream {
     fn handle(&self, mut request: Request) -> Answer {
         if request.head.method == Method::Connect {
-            // Sluice is no forward proxy (RFC 9110 9.3.6).
+            // CONNECT is for forward proxies, and Sluice is none (RFC 9110 9.3.6).
             let refusal = Response::text(501, "CONNECT is not supported\n");
             return Answer::Ready(Ok(refusal));
         }
-        // HTTP/1.0 knows no 1xx (RFC 9110 15.2).
+        // 1xx responses must not be sent to HTTP/1.0 clients (RFC 9110 15.2).
         let interim = (request.head.version >= Version::Http11).then(|| request.interim());
         let forward = Forward {
             upstream: self.0.clone(),

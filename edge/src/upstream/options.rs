@@ -1,58 +1,61 @@
-//! `[upstream.NAME]`: the options of an upstream and its servers.
+//! Options of an upstream and its servers (`[upstream.NAME]`).
 
 use std::time::Duration;
 
 use crate::balance;
 use crate::http::Scheme;
 
-/// `[upstream.NAME]`.
+/// Options of `[upstream.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// The servers, at least one.
     pub servers: Vec<Server>,
-    /// How a server is chosen for a request.
+    /// Policy that chooses the server of a request.
     pub balance: balance::Kind,
-    /// Idle connections kept per worker and server. 0: a new connection for each request.
+    /// Most idle connections kept per worker and server. 0: a new connection for each request.
     pub keepalive: usize,
-    /// Requests on one connection before it is closed. 0: no limit.
+    /// Most requests on one connection before it is closed. 0: no limit.
     pub keepalive_requests: u64,
     /// Longest time that an idle connection is kept.
     pub keepalive_timeout: Duration,
     /// Longest time to open a connection.
     pub connect_timeout: Duration,
-    /// Longest time between two reads of a response, and from the sent request to the head.
+    /// Longest time between two reads of a response, and between sending the request and receiving
+    /// the head.
     pub read_timeout: Duration,
     /// Longest time between two writes of a request.
     pub send_timeout: Duration,
-    /// Connections per worker and server, busy ones included. 0: no limit.
+    /// Most connections per worker and server, busy ones included. 0: no limit.
     pub connections: usize,
-    /// Requests that may wait for a connection when `max_connections` is reached, per worker; more are refused (503).
+    /// Most requests per worker that may wait for a connection when `max_connections` is reached.
+    /// Further ones are refused (503).
     pub queue: usize,
-    /// Further servers tried when connecting fails.
+    /// Number of further servers tried when connecting fails.
     pub retries: u32,
     /// Largest response head in bytes; a larger one is refused (502).
     pub head: usize,
-    /// The Host sent: the client's (`None`) or this.
+    /// Host header sent to the servers. `None`: the client's.
     pub host: Option<String>,
 }
 
 /// One origin server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
-    /// `http`: in clear text. The configuration refuses `https` as long as there is no TLS.
+    /// Scheme by which the server is contacted. The configuration refuses `https` as long as TLS is
+    /// not supported.
     pub scheme: Scheme,
     /// Host name or address.
     pub host: String,
-    /// Port.
+    /// TCP port.
     pub port: u16,
-    /// Share of requests, at least 1.
+    /// Share of the requests relative to the other servers' weights, at least 1.
     pub weight: u32,
-    /// Only used when all others failed.
+    /// Whether the server is used only while all others fail.
     pub backup: bool,
 }
 
 impl Options {
-    /// The defaults for these servers.
+    /// Returns the default options with these servers.
     pub fn new(servers: Vec<Server>) -> Options {
         Options {
             servers,
@@ -73,7 +76,7 @@ impl Options {
 }
 
 impl Server {
-    /// Host and port.
+    /// Returns host and port, with brackets around an IPv6 address.
     pub(super) fn address(&self) -> String {
         match self.host.contains(':') && !self.host.starts_with('[') {
             true => format!("[{}]:{}", self.host, self.port),
@@ -112,7 +115,7 @@ impl Limits {
         }
     }
 
-    /// Whether a connection is closed after this many requests.
+    /// Whether a connection that has carried `uses` requests is closed instead of being kept.
     pub(super) fn is_last(&self, uses: u64) -> bool {
         let limit = self.keepalive_requests;
         self.keepalive == 0 || self.keepalive_timeout_us == 0 || (limit > 0 && uses >= limit)

@@ -10,9 +10,9 @@ use crate::handler::Fault;
 use crate::reason::{Reason, Whose};
 use crate::telemetry::{Counter, Counters, ServerCounters};
 
-/// Limits the connections to a server, and learns when one of them is closed.
+/// Owner of permits: limits the connections to each server, and is notified when one is closed.
 pub(super) trait PermitOwner {
-    /// A connection to this server was closed: another may take its place.
+    /// Called when a connection to this server was closed, so that another may be opened.
     fn released(self: Rc<Self>, server: usize);
 }
 
@@ -24,14 +24,15 @@ pub(super) struct Permit {
     busy: bool,
 }
 
-/// The gauges in which a connection is counted: the worker's, and its own of the server.
+/// The gauges in which a connection is counted: those of the worker, and the worker's gauges of the
+/// server.
 pub(super) struct Gauges {
     pub(super) worker: Arc<Counters>,
     pub(super) server: Arc<ServerCounters>,
 }
 
 impl Permit {
-    /// A permit for one connection, which is busy until `set_busy` changes that.
+    /// Creates a permit for one connection, which is counted as busy until `set_busy` changes that.
     pub(super) fn new(owner: Weak<dyn PermitOwner>, gauges: Rc<Gauges>, server: usize) -> Permit {
         let permit = Permit {
             owner,
@@ -93,7 +94,7 @@ pub(super) struct InProgress {
 }
 
 impl InProgress {
-    /// An exchange begins. Without an outcome noted later it was cancelled.
+    /// Begins an exchange. If no outcome is noted later, the exchange counts as cancelled.
     pub(super) fn begin(balancer: &SharedBalancer, server: usize) -> InProgress {
         balancer.borrow_mut().begin(server);
         InProgress {
@@ -103,7 +104,7 @@ impl InProgress {
         }
     }
 
-    /// Notes how the exchange went; the last note counts.
+    /// Notes the outcome of the exchange. The last note counts.
     pub(super) fn note(&mut self, outcome: Outcome) {
         self.outcome = outcome;
     }
@@ -121,12 +122,12 @@ impl Drop for InProgress {
     }
 }
 
-/// The outcome of an exchange that failed.
+/// Returns the outcome for an exchange that failed with `fault`.
 fn outcome_of(fault: &Fault) -> Outcome {
     match fault.reason {
         Reason::Unresolved | Reason::ConnectFailed => Outcome::ConnectFailed,
         Reason::ConnectTimeout | Reason::HeadTimeout | Reason::BodyTimeout => Outcome::TimedOut,
-        // A server may close an idle connection at any time.
+        // This does not count against the server, which may close an idle connection at any time.
         Reason::StaleConnection => Outcome::Cancelled,
         _ if fault.reason.whose() == Whose::Origin => Outcome::Broken,
         _ => Outcome::Cancelled,

@@ -1,5 +1,6 @@
-//! One worker's connections to an upstream's servers: those with room for an exchange, a limit on
-//! all of them, and a bounded queue of requests that met the limit.
+//! One worker's connections to an upstream's servers: the connections with room for an exchange, a
+//! limit on all connections, and a bounded queue of requests that wait because the limit is
+//! reached.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -25,13 +26,13 @@ use crate::reason::Reason;
 use crate::sys::Clock;
 use crate::telemetry::{Counters, ServerCounters};
 
-/// After a server did not accept a connection, other servers are preferred for this long.
+/// Time for which other servers are preferred after a server did not accept a connection.
 const AVOIDED_US: u64 = 5_000_000;
 
-/// Servers that failed this request.
+/// Indices of the servers that failed this request.
 pub(super) type Failed = SmallVec<[usize; 4]>;
 
-/// The pool.
+/// One worker's pool of connections to the servers of one upstream.
 pub(super) struct Pool {
     servers: Vec<PooledServer>,
     limits: Limits,
@@ -41,7 +42,7 @@ pub(super) struct Pool {
     /// Notified when the server of an idle connection closes it or sends something.
     idle_events: Arc<Notify>,
     idle_waker: Waker,
-    /// The task that closes idle connections, once there was one.
+    /// The task that closes idle connections. Started when the first connection becomes idle.
     idle_task: RefCell<Option<JoinHandle<()>>>,
 }
 
@@ -50,11 +51,11 @@ struct PooledServer {
     state: Arc<ServerState>,
     gauges: Rc<Gauges>,
     backup: bool,
-    /// Connections that are open or being opened.
+    /// Number of connections that are open or being opened.
     open: Cell<usize>,
     avoided_until_us: Cell<u64>,
-    /// Connections with room for an exchange; the longest idle first. A connection of HTTP/1.1 has
-    /// room for one, so these are idle.
+    /// Connections with room for an exchange, the longest idle first. An HTTP/1.1 connection has
+    /// room for one exchange, so these are all idle.
     #[expect(
         clippy::vec_box,
         reason = "a connection goes from pool to exchange and back as a pointer"
@@ -64,9 +65,9 @@ struct PooledServer {
 
 enum Choice {
     Server(usize),
-    /// All servers that may be used are at their limit.
+    /// All servers that may be used have reached their limit of connections.
     Full,
-    /// There is no server that may be used.
+    /// No server may be used.
     None,
 }
 
@@ -110,8 +111,9 @@ impl Pool {
         &self.servers[server].gauges.server
     }
 
-    /// Room for an exchange with a server that has not failed this request yet. Waits, within
-    /// limits, when all are full. `key` computes the hash of the requested URL.
+    /// Returns room for an exchange with a server that has not failed this request yet. If all
+    /// servers are full, waits in the queue, which is bounded. `key` computes the hash of the
+    /// requested URL.
     pub(super) async fn acquire(
         self: &Rc<Pool>,
         failed: &Failed,
@@ -124,7 +126,8 @@ impl Pool {
         }
     }
 
-    /// Prefers servers that accept connections, then backups, then those that lately did not.
+    /// Chooses a server for a request: first among the servers that accept connections, then among
+    /// the backups, then among those that lately did not accept one.
     fn choose(&self, failed: &Failed, key: &dyn Fn() -> u64) -> Choice {
         let avoids = self.servers.iter().any(|s| s.avoided_until_us.get() > 0);
         let now_us = if avoids { self.clock.monotonic_us() } else { 0 };
@@ -158,8 +161,9 @@ impl Pool {
             && server.available.borrow().is_empty()
     }
 
-    /// Room on the connection that became idle last, if it is still usable, else the permit for
-    /// another connection: in its place, which a waiting request would get if it were released.
+    /// Returns the connection that became idle last, if it is still usable, else the right to open
+    /// a connection. An unusable connection's permit is passed on directly: if it were released
+    /// first, a waiting request would get it.
     pub(super) fn take(self: &Rc<Pool>, server: usize) -> Grant {
         let exchange = InProgress::begin(&self.balancer, server);
         let available = self.servers[server].available.borrow_mut().pop();
@@ -173,7 +177,7 @@ impl Pool {
         }
     }
 
-    /// A permit for one more connection.
+    /// Creates a permit for one more connection to this server.
     fn permit(self: &Rc<Pool>, server: usize) -> Permit {
         let pooled = &self.servers[server];
         pooled.open.set(pooled.open.get() + 1);
@@ -214,8 +218,8 @@ impl Pool {
         waiting.remove(at)
     }
 
-    /// Ends a complete exchange. Its connection goes to a waiting request, or stays for a later one;
-    /// it is closed if it cannot be used again.
+    /// Ends a complete exchange. Its connection is given to a waiting request or kept for a later
+    /// one; if it cannot be used again, it is closed.
     pub(super) fn give_back(self: &Rc<Pool>, lease: Lease, now_us: u64) {
         let mut connection = lease.end();
         if !connection.has_room() {
@@ -239,7 +243,7 @@ impl Pool {
         self.start_idle_task();
     }
 
-    /// Notes whether a server accepted the connection just opened.
+    /// Notes whether a server accepted the connection that was just opened.
     pub(super) fn note_connect(&self, server: usize, accepted: bool) {
         let until = match accepted {
             true => 0,
@@ -256,8 +260,8 @@ impl Pool {
         self.limits.keepalive_timeout_us.saturating_sub(idle_us)
     }
 
-    /// Closes idle connections that expired or that the server closed. Returns the time until the
-    /// next one expires.
+    /// Closes idle connections that have expired or that the server has closed. Returns the time
+    /// until the next one expires.
     fn sweep(&self) -> Duration {
         let mut next_us = self.limits.keepalive_timeout_us;
         for server in &self.servers {
@@ -273,7 +277,7 @@ impl Pool {
         Duration::from_micros(next_us.max(1000))
     }
 
-    /// Starts the task that sweeps whenever an idle connection has an event or expires.
+    /// Starts the task that runs `sweep` whenever an idle connection has an event or expires.
     fn start_idle_task(self: &Rc<Pool>) {
         if self.idle_task.borrow().is_some() {
             return;
@@ -296,7 +300,8 @@ impl Pool {
 }
 
 impl PermitOwner for Pool {
-    /// A waiting request gets the connection's place at once, so that no later request can take it.
+    /// Gives a waiting request the permit for a new connection at once, so that no later request
+    /// can take it.
     fn released(self: Rc<Self>, server: usize) {
         let open = &self.servers[server].open;
         open.set(open.get().saturating_sub(1));
@@ -317,7 +322,7 @@ impl Drop for Pool {
     }
 }
 
-/// Wakes the task that looks after idle connections.
+/// A waker that wakes the task which closes idle connections.
 struct IdleWaker(Arc<Notify>);
 
 impl Wake for IdleWaker {
@@ -342,7 +347,8 @@ impl Waiter {
     }
 }
 
-/// Leaves the queue when dropped; a grant that was not taken goes to the next request.
+/// A waiting request's entry in the queue. Dropping it removes the request from the queue and
+/// passes a grant that was not used to the next request.
 struct Queued<'a> {
     pool: &'a Rc<Pool>,
     waiter: Rc<Waiter>,

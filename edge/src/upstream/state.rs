@@ -1,5 +1,5 @@
-//! The state of an upstream's servers that all workers share: written by each worker without
-//! contention, read by any thread.
+//! State of an upstream's servers that all workers share. Each worker writes it without contention,
+//! and any thread may read it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use super::options::{Options, Server};
 use crate::telemetry::{Numbers, ServerCounters, ServerNumbers};
 
-/// One upstream's servers as all workers together know them.
+/// The servers of one upstream, with the state that all workers share.
 pub struct UpstreamState {
     servers: Vec<Arc<ServerState>>,
 }
 
-/// One server as all workers together know it.
+/// One server, with the state that all workers share.
 pub struct ServerState {
     /// The upstream's name, for messages.
     upstream: String,
@@ -25,7 +25,7 @@ pub struct ServerState {
 }
 
 impl UpstreamState {
-    /// The state of the upstream of this name, before any worker uses it.
+    /// Creates the state of the upstream of this name, before any worker uses it.
     pub fn new(name: &str, options: &Options) -> Arc<UpstreamState> {
         let state = |server: &Server| {
             Arc::new(ServerState {
@@ -40,28 +40,29 @@ impl UpstreamState {
         })
     }
 
-    /// The servers, in the order of the configuration.
+    /// Returns the servers, in the order of the configuration.
     pub fn servers(&self) -> &[Arc<ServerState>] {
         &self.servers
     }
 }
 
 impl ServerState {
-    /// Host and port as configured.
+    /// Returns host and port as configured.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Counters for one more worker.
+    /// Creates the counters of one more worker.
     pub(super) fn worker(&self) -> Arc<ServerCounters> {
         let counters = Arc::<ServerCounters>::default();
         self.workers.lock().push(counters.clone());
         counters
     }
 
-    /// Notes that the server accepted a connection, or did not, and logs it when that changed.
+    /// Notes whether the server accepted a connection, and logs when that changes.
     pub(super) fn note_connect(&self, accepted: bool) {
-        // Nearly always nothing changed: then nothing is written.
+        // Usually nothing changed: then the flag is only read, so that workers do not contend for
+        // its cache line.
         if self.is_down.load(Ordering::Relaxed) != accepted {
             return;
         }
@@ -77,7 +78,7 @@ impl ServerState {
         }
     }
 
-    /// The numbers now, summed over the workers.
+    /// Returns the server's current numbers, summed over the workers.
     pub fn numbers(&self) -> ServerNumbers {
         let mut sum = ServerNumbers::default();
         for worker in &*self.workers.lock() {

@@ -1,6 +1,7 @@
-//! A byte stream to an origin server: the one place where it is opened, read and written.
+//! A byte stream to an origin server: the only place where it is opened, read and written.
 //!
-//! Today it is TCP. TLS and Unix sockets belong here: nothing else in this folder names a socket.
+//! Only TCP is supported today. TLS and Unix sockets belong here: nothing else in this folder uses
+//! a socket.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
@@ -20,18 +21,18 @@ use crate::http::Scheme;
 use crate::reason::Reason;
 use crate::sys::connect::{ConnectError, connect};
 
-/// A byte stream to a server, with counts of the bytes that went over it.
+/// A byte stream to a server, with counts of the bytes sent and received.
 pub(super) struct Transport {
     stream: TcpStream,
     /// The server's address.
     peer: Option<SocketAddr>,
     /// Bytes received.
     read: u64,
-    /// Bytes that the kernel took.
+    /// Bytes that the kernel accepted for sending.
     written: u64,
-    /// Whether the last write found the socket full.
+    /// Whether the last write found the socket's send buffer full.
     write_blocked: bool,
-    /// Whether a write found that the server reads no more.
+    /// Whether a write failed because the server no longer reads.
     write_broken: bool,
 }
 
@@ -40,7 +41,7 @@ impl Transport {
     pub(super) async fn connect(server: &Server, timeout: Duration) -> Result<Transport, Reason> {
         match server.scheme {
             Scheme::Http => {}
-            // The configuration refuses such servers.
+            // The configuration refuses `https` servers, so this is never reached.
             Scheme::Https => return Err(Reason::ConnectFailed),
         }
         let stream = connect(&server.host, server.port, timeout)
@@ -65,40 +66,41 @@ impl Transport {
         self.peer
     }
 
-    /// Bytes received so far.
+    /// Returns the number of bytes received so far.
     pub(super) fn read_total(&self) -> u64 {
         self.read
     }
 
-    /// Bytes that the kernel took so far.
+    /// Returns the number of bytes that the kernel accepted for sending so far.
     pub(super) fn written_total(&self) -> u64 {
         self.written
     }
 
-    /// Whether the last write found the socket full.
+    /// Whether the last write found the socket's send buffer full.
     pub(super) fn is_write_blocked(&self) -> bool {
         self.write_blocked
     }
 
-    /// Whether a write found that the server reads no more.
+    /// Whether a write failed because the server no longer reads.
     pub(super) fn is_write_broken(&self) -> bool {
         self.write_broken
     }
 
-    /// Whether the server has neither closed the connection nor sent anything. Asks the kernel and
-    /// not only the runtime, which learns of an event with its next turn.
+    /// Whether the server has neither closed the connection nor sent anything. Asks the kernel,
+    /// since the runtime learns of an event only when it polls next.
     pub(super) fn is_quiet(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let seen = rustix::net::recv(&self.stream, &mut [0; 1], flags);
         seen.is_err_and(|e| e == Errno::AGAIN)
     }
 
-    /// Ready when there may be something to read, or the end, as far as the runtime knows.
+    /// Ready when there may be bytes to read, or the end of the stream, as far as the runtime
+    /// knows.
     pub(super) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream.poll_read_ready(cx)
     }
 
-    /// Reads into the spare room of `buffer`; 0 at the end.
+    /// Reads into the spare capacity of `buffer`. Returns 0 at the end of the stream.
     pub(super) fn poll_read_buffer(
         &mut self,
         cx: &mut Context<'_>,
@@ -109,7 +111,7 @@ impl Transport {
         Poll::Ready(Ok(n))
     }
 
-    /// Reads into `room`; 0 at the end.
+    /// Reads into `room` and returns the number of bytes, 0 at the end of the stream.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -122,7 +124,7 @@ impl Transport {
         Poll::Ready(Ok(n))
     }
 
-    /// Writes what the kernel takes.
+    /// Writes as many bytes as the kernel accepts.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -131,7 +133,8 @@ impl Transport {
         if self.write_broken {
             return Poll::Ready(Ok(bytes.len()));
         }
-        // There is nearly always room: the kernel is tried first, and the runtime only if there is none.
+        // The send buffer nearly always has room, so the kernel is tried first; the runtime is
+        // polled only when the buffer is full.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let polled = match rustix::net::send(&self.stream, bytes, flags) {
             Err(Errno::AGAIN | Errno::INTR) => Pin::new(&mut self.stream).poll_write(cx, bytes),
@@ -140,7 +143,7 @@ impl Transport {
         self.note_write(bytes.len(), polled)
     }
 
-    /// `poll_write` of several slices.
+    /// Does what `poll_write` does, for several slices.
     pub(super) fn poll_write_vectored(
         &mut self,
         cx: &mut Context<'_>,
@@ -154,9 +157,10 @@ impl Transport {
         self.note_write(length, polled)
     }
 
-    /// Notes a write's result. A server may answer and close without reading the rest of the
-    /// request; its answer is then in our receive buffer. So a write that the server refuses counts
-    /// as done, and what was received is read: the answer, or the end of the connection.
+    /// Notes a write's result. A server may respond and close without reading the rest of the
+    /// request; its response is then in the socket's receive buffer. A write that fails for this
+    /// reason counts as done, so that the caller goes on to read the response, or the end of the
+    /// connection.
     fn note_write(
         &mut self,
         length: usize,
@@ -174,7 +178,7 @@ impl Transport {
         polled
     }
 
-    /// The plain byte stream, for a tunnel.
+    /// Returns the plain byte stream, for a tunnel.
     pub(super) fn into_stream(self) -> impl AsyncRead + AsyncWrite + Unpin + 'static {
         self.stream
     }

@@ -1,4 +1,4 @@
-//! A connection after 101 (Switching Protocols): bytes both ways.
+//! A connection after 101 (Switching Protocols), which carries bytes in both directions.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

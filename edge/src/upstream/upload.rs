@@ -1,4 +1,4 @@
-//! The content of a request while it goes to the origin.
+//! Sends the content of a request to the origin.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -6,8 +6,8 @@ use std::task::{Context, Poll, ready};
 
 use crate::handler::{Body, Fault, Frame};
 
-/// A request's content, shared by the connection that sends it and the request that may be repeated.
-/// Cheap to clone; all clones are the same content.
+/// A request's content, shared by the connection that sends it and by the request, which may have
+/// to be sent again. Cheap to clone; all clones share one content.
 #[derive(Clone, Default)]
 pub(super) struct Upload(Option<Rc<State>>);
 
@@ -28,25 +28,26 @@ impl Upload {
         }))
     }
 
-    /// Whether none of the content was taken yet, so that it can be sent again.
+    /// Whether none of the content has been taken, so that it can be sent again.
     pub(super) fn is_whole(&self) -> bool {
         self.0.as_ref().is_none_or(|state| !state.touched.get())
     }
 
-    /// Why the content ended early, if it did: the client left or was too slow.
+    /// Returns the fault with which the content ended early, if it did: the client left or was too
+    /// slow.
     pub(super) fn fault(&self) -> Option<Fault> {
         self.0.as_ref().and_then(|state| state.fault.get())
     }
 
-    /// Bytes still to come, if known.
+    /// Returns the bytes of content still to be received, if known.
     pub(super) fn length(&self) -> Option<u64> {
         self.0
             .as_ref()
             .map_or(Some(0), |state| state.body.borrow().length())
     }
 
-    /// The next frame; `None` at the end. After a fault every call returns that fault, so that content
-    /// which was cut never seems complete.
+    /// Returns the next frame, or `None` at the end. After a fault every call returns that fault,
+    /// so that truncated content never seems complete.
     pub(super) fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
         let Some(state) = &self.0 else {
             return Poll::Ready(None);

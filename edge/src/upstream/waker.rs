@@ -7,15 +7,16 @@ use parking_lot::Mutex;
 
 /// Forwards wake-ups to a target that may change.
 ///
-/// Socket, timer and upload of a connection are given one waker and keep it. Only the target changes
-/// as the connection goes from one exchange to the next, and to the pool between them.
+/// The socket, timer and upload of a connection get one waker for the connection's whole life. Only
+/// the target of that waker changes, when the connection passes from an exchange to the pool or to
+/// the next exchange.
 #[derive(Default)]
 pub(super) struct WakeForwarder {
     target: Mutex<Option<Waker>>,
 }
 
 impl WakeForwarder {
-    /// A forwarder, and the waker whose wake-ups it forwards.
+    /// Creates a forwarder, and the waker whose wake-ups it forwards.
     pub(super) fn new() -> (Arc<WakeForwarder>, Waker) {
         let forwarder = Arc::new(WakeForwarder::default());
         (forwarder.clone(), Waker::from(forwarder))

@@ -1,4 +1,5 @@
-//! One worker's part of an upstream: its pool, its counters and its spare buffers.
+//! The part of an upstream that belongs to one worker: its pool, its counters and its spare
+//! buffers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,19 +14,19 @@ use crate::http::fields::is_field_value;
 use crate::sys::Clock;
 use crate::telemetry::Counters;
 
-/// Emptied head buffers kept for the next requests.
+/// Most emptied head buffers kept for later requests.
 const SPARE_HEADS_MAX: usize = 16;
 
-/// One worker's part of an upstream.
+/// The part of an upstream that belongs to one worker.
 pub(super) struct UpstreamWorker {
     pub(super) options: Options,
     pub(super) limits: Limits,
     pub(super) clock: Clock,
     pub(super) counters: Arc<Counters>,
     pub(super) pool: Rc<Pool>,
-    /// The Host to send in place of the client's.
+    /// Value of Host sent in place of the client's.
     pub(super) host: Option<String>,
-    /// The Host to send when neither client nor configuration name one (HTTP/1.0).
+    /// Value of Host sent when neither client nor configuration name one (HTTP/1.0).
     pub(super) fallback_host: String,
     spare_heads: RefCell<Vec<Vec<u8>>>,
 }
@@ -53,7 +54,7 @@ impl UpstreamWorker {
         }
     }
 
-    /// An empty buffer, with memory from an earlier exchange if there is some.
+    /// Returns an empty buffer, which reuses the memory of an earlier head if possible.
     pub(super) fn spare_head(&self) -> Vec<u8> {
         self.spare_heads.borrow_mut().pop().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The compression of a configuration: one encoder for each set of options, and the worker pool
+//! The compression of one configuration: an encoder for each set of options, and the worker pool
 //! that all encoders share.
 
 use std::sync::Arc;
@@ -17,7 +17,8 @@ pub(super) struct Compression {
 }
 
 impl Compression {
-    /// Builds what a plan needs. Encoders with unchanged options are taken over with their content.
+    /// Builds the encoders for a plan. Encoders with unchanged options are taken over from `before`
+    /// with their compressed content.
     pub(super) fn build(plan: &Plan, before: Option<&Compression>) -> anyhow::Result<Compression> {
         let routes = plan.sites.iter().flat_map(|site| &site.routes);
         let mut all = routes
@@ -46,7 +47,7 @@ impl Compression {
         })
     }
 
-    /// The numbers of all encoders together; `None` if there is none.
+    /// Returns the numbers of all encoders together, or `None` if there is no encoder.
     pub(super) fn numbers(&self) -> Option<CompressNumbers> {
         let (first, rest) = self.encoders.split_first()?;
         let mut sum = first.numbers();

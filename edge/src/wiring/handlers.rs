@@ -21,7 +21,7 @@ use crate::upstream::{self, Upstream};
 /// A worker's upstreams, by name.
 pub(super) type Upstreams = BTreeMap<String, (upstream::Options, Upstream)>;
 
-/// The parts that handlers are built from. The plan was checked, so all names in it exist.
+/// The parts from which handlers are built. The plan was checked, so all names in it exist.
 pub(super) struct Handlers<'a> {
     pub(super) edge: &'a Edge,
     pub(super) counters: &'a Arc<Counters>,
@@ -31,7 +31,7 @@ pub(super) struct Handlers<'a> {
 }
 
 impl Handlers<'_> {
-    /// Builds the handlers of a route, from the outermost to the innermost.
+    /// Builds the handlers of a route, from the innermost to the outermost.
     pub(super) fn of(&self, route: &RoutePlan) -> Option<Rc<dyn Handler>> {
         let answers = match &route.leads_to {
             LeadsTo::Upstream(proxied) => self.proxied(proxied, self.encodings(route))?,
@@ -47,7 +47,8 @@ impl Handlers<'_> {
         Some(self.logged(route.log.as_ref(), edited))
     }
 
-    /// Wraps the gate, so that error pages and header edits also apply to refused requests.
+    /// Wraps the gate in the route's edits, so that error pages and header edits also apply to
+    /// requests that the gate refuses.
     fn edited(&self, route: &RoutePlan, answers: Rc<dyn Handler>) -> Rc<dyn Handler> {
         match &route.edit {
             None => answers,
@@ -59,7 +60,7 @@ impl Handlers<'_> {
         }
     }
 
-    /// The outermost handler, present only if the route does not log all requests.
+    /// Wraps all other handlers of the route in `Logged`, if the route does not log all requests.
     fn logged(&self, rule: Option<&LogRule>, inner: Rc<dyn Handler>) -> Rc<dyn Handler> {
         let Some((log, rule)) = self.log.zip(rule) else {
             return inner;
@@ -79,7 +80,7 @@ impl Handlers<'_> {
         Some(Rc::new(Gate::new(shared, clock, counters, inner)))
     }
 
-    /// A worker's access to the encoder of a route.
+    /// Returns this worker's handle to the encoder of a route.
     fn encodings(&self, route: &RoutePlan) -> Option<Rc<dyn Encodings>> {
         let options = route.compress.as_ref()?;
         let mut encoders = self.snapshot.compression.encoders.iter();

@@ -1,4 +1,4 @@
-//! The state of a running edge, for the admin API.
+//! Collects the state of a running edge for the admin API.
 
 mod volume;
 
@@ -15,7 +15,7 @@ use crate::http::key::KeyHash;
 use crate::http::url::Url;
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase, Store};
-use crate::telemetry::{CacheNumbers, Numbers, WorkerNumbers};
+use crate::telemetry::{Numbers, WorkerNumbers};
 use crate::upstream;
 
 impl Inspect for Edge {
@@ -36,7 +36,7 @@ impl Inspect for Edge {
             caches: snapshot
                 .stores
                 .iter()
-                .map(|(name, stored)| (name.clone(), cache_numbers(&stored.store)))
+                .map(|(name, stored)| (name.clone(), stored.store.numbers()))
                 .collect(),
             compress: snapshot.compression.numbers(),
             volumes: snapshot
@@ -100,21 +100,6 @@ fn stores(snapshot: &Snapshot) -> impl Iterator<Item = (&String, &Arc<Store>)> {
         .map(|(name, stored)| (name, &stored.store))
 }
 
-fn cache_numbers(store: &Store) -> CacheNumbers {
-    let status = store.status();
-    CacheNumbers {
-        objects: status.objects,
-        bytes: status.bytes,
-        limit: status.limit,
-        pinned: status.pinned,
-        flights: status.flights,
-        evicted: status.evictions,
-        purges: store.rules() as u64,
-        volume_hits: status.volume_hits,
-        volume_bytes: status.volume_bytes,
-    }
-}
-
 fn files_state(files: &files::Shared) -> FilesState {
     FilesState {
         root: files.options().root.display().to_string(),
@@ -132,12 +117,12 @@ fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
     }
 }
 
-/// A response younger than this has no meaningful rate.
+/// Age of a response, in microseconds, below which its transfer rate is not meaningful.
 const RATE_AFTER_US: u64 = 50_000;
 
-/// The admin API's view of one object.
+/// Returns an object's state for the admin API.
 fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
-    let snapshot = object.snapshot(now_us);
+    let snapshot = object.snapshot();
     let mut state = ObjectState {
         length: snapshot.length,
         generation: (snapshot.generation != 0).then(|| format!("{:016x}", snapshot.generation)),
@@ -166,7 +151,7 @@ fn object_state(object: &Object, now_ms: u64, now_us: u64) -> ObjectState {
     state
 }
 
-/// The end of a flight's range, or of the object if the range has no known end.
+/// Returns the end of a flight's claim, or of the object if the claim has no known end.
 fn end(claim: &Claim, length: Option<u64>) -> u64 {
     claim.end.min(length.unwrap_or(u64::MAX))
 }
@@ -229,7 +214,8 @@ fn list_bytes(
     for (list, ranges) in here.into_iter().chain(on_volumes) {
         let mut all = ranges.iter();
         list.extend(all.by_ref().take(ObjectState::SPANS_MAX).map(Span::of));
-        // All lists are complete up to the point where the first of them stops.
+        // Each list is cut after `SPANS_MAX` spans. `listed_to` is the offset up to which all lists
+        // are complete.
         if let Some(left_out) = all.next() {
             let to = state.listed_to.unwrap_or(u64::MAX).min(left_out.start);
             state.listed_to = Some(to);
@@ -237,7 +223,7 @@ fn list_bytes(
     }
 }
 
-/// Describes an object's state, and why it is in it.
+/// Sets the name of an object's phase, and the reason for it.
 fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
     state.state = match phase {
         Phase::Awaiting => "awaiting",
@@ -276,7 +262,8 @@ fn describe_head(state: &mut ObjectState, head: &Head, now_ms: u64) {
     state.why_not_joinable = obstacle.map(str::to_owned);
 }
 
-/// Why bytes of other responses can't be combined with this one's (RFC 9111 3.4).
+/// Returns the reason why bytes of other responses can't be combined with this response's (RFC 9111
+/// 3.4).
 fn obstacle(head: &Head) -> Option<&'static str> {
     match &head.etag {
         _ if head.joinable => None,

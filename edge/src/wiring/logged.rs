@@ -1,11 +1,13 @@
-//! A handler that marks the requests of a route that does not log all of its requests.
+//! A handler for routes that do not log all requests: attaches the route's log selection to each
+//! request.
 
 use std::rc::Rc;
 
 use crate::handler::{Answer, Handler, Request};
 use crate::telemetry::{AccessLog, Selection};
 
-/// Wraps all handlers of the route, so that its log rule also applies to refused requests.
+/// Wraps all other handlers of the route, so that its log rule also applies to requests that the
+/// gate refuses.
 pub(super) struct Logged {
     pub(super) log: Rc<AccessLog>,
     pub(super) selection: Rc<Selection>,

@@ -1,4 +1,4 @@
-//! Drops privileges: after binding the listeners and before the first thread starts, so that all
+//! Drops privileges after the listeners are bound and before the first thread starts, so that all
 //! threads are affected.
 //!
 //! Logs and volumes are opened after that, by the same user that reopens them at a reload or when a
@@ -22,15 +22,15 @@ pub(super) struct DroppedPrivileges {
     given: Option<Permitted>,
 }
 
-/// Files that the sandbox permits.
+/// Files that the sandbox permits, and their purposes.
 struct Permitted {
     allowed: Vec<Allowed>,
-    /// Permitted parts of the system, by their purpose.
+    /// Purposes for which system files are permitted, such as name resolution.
     system: Vec<&'static str>,
 }
 
-/// Files that name resolution may need, and the folders of libraries that the C library loads for
-/// it.
+/// Files that name resolution may need, and the folders of the libraries that the C library loads
+/// for it.
 const FOR_NAMES: [&str; 12] = [
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -46,13 +46,15 @@ const FOR_NAMES: [&str; 12] = [
     "/usr/lib",
 ];
 
-/// The folder with the sizes of block devices.
+/// Folder from which the sizes of block devices are read.
 const FOR_DEVICES: [&str; 1] = ["/sys/devices"];
 
 /// Switches to the plan's user and starts the sandbox. `config` is the file that a reload reads.
 ///
 /// # Errors
-/// A privilege can't be dropped: the process never runs with more privileges than configured.
+///
+/// A privilege can't be dropped. The caller must not go on, since the process would run with more
+/// privileges than configured.
 pub(super) fn drop_privileges(
     plan: &Plan,
     config: Option<&Path>,
@@ -80,13 +82,13 @@ pub(super) fn drop_privileges(
     Ok(given)
 }
 
-/// Starts the sandbox and returns what it permits; `None` if the kernel does not support it and the
-/// configuration does not require it.
+/// Starts the sandbox and returns the files that it permits. Returns `None` if the kernel does not
+/// support it and the configuration does not require it.
 fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Permitted>> {
     let allowed = allowed(plan, config);
     for volume in plan.volumes.values().filter(|volume| volume.size > 0) {
-        // Landlock needs an existing file to grant write access. Volumes treat an empty file like a
-        // missing one.
+        // Landlock can only grant access to existing files, so the file is created. Volumes treat
+        // an empty file like a missing one.
         disk::make_if_missing(&volume.path)
             .with_context(|| format!("can't make {}", volume.path.display()))?;
     }
@@ -109,11 +111,11 @@ fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Permitt
     Ok(Some(allowed))
 }
 
-/// Files that a plan needs.
+/// Files that the process needs to run a plan.
 struct Needs {
     /// Files that the configuration names.
     named: Vec<Allowed>,
-    /// Files of the system, with their purpose.
+    /// System files, by purpose.
     system: Vec<(&'static str, &'static [&'static str])>,
 }
 
@@ -141,7 +143,7 @@ fn read(path: PathBuf) -> Allowed {
 fn allowed(plan: &Plan, config: Option<&Path>) -> Permitted {
     let Needs { named, system } = needs(plan);
     let mut all = named;
-    // The folder is needed too, because editors replace a file by a new one.
+    // The folder is needed, too, because editors replace a file by creating a new one in it.
     all.extend(config.map(|file| read(config::folder_of(file))));
     let paths = system.iter().flat_map(|(_, paths)| *paths);
     all.extend(paths.map(|path| read(path.into())));
@@ -156,13 +158,14 @@ fn allowed(plan: &Plan, config: Option<&Path>) -> Permitted {
 }
 
 impl DroppedPrivileges {
-    /// Why a reload can't apply this plan inside the sandbox, if it can't.
+    /// Returns the reason why a reload can't apply this plan inside the sandbox, or `None` if it
+    /// can.
     pub(super) fn refuses(&self, plan: &Plan) -> Option<String> {
         let given = self.given.as_ref()?;
         let Needs { named, system } = needs(plan);
         let beyond = sandbox::beyond(&named, &given.allowed);
-        // System files are compared by purpose, because their paths depend on the system and may
-        // change.
+        // System files are compared by purpose instead of by path, because their paths depend on
+        // the system and may change.
         let system = system.iter().map(|(what, _)| *what);
         let system = system.filter(|what| !given.system.contains(what));
         let beyond: Vec<String> = beyond

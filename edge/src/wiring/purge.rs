@@ -16,17 +16,17 @@ use crate::http::key::KeyRules;
 use crate::http::purge::{Answer, Purged};
 use crate::store::Swept;
 
-/// Slots of the table visited in one step, over all shards of a store.
+/// Slots of the table that one step visits, summed over all shards of a store.
 const STEP: usize = 4096;
-/// Pause after each step, so that the thread takes a small share of a processor.
+/// Pause after each step, so that the thread uses only a small share of a processor.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Interval of checks for fetches whose response head has not arrived.
+/// Time between two checks for fetches whose response head has not arrived.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Interval of checks whether volumes still contain data older than some purge.
+/// Time between two checks whether volumes still contain data older than some purge.
 const LATER: Duration = Duration::from_secs(10);
 
-/// Purges that may wait for volumes at the same time, each in its own thread.
+/// Most purges that may wait for volumes at the same time, each in its own thread.
 const LOGGING_MAX: usize = 16;
 
 impl Edge {
@@ -39,10 +39,11 @@ impl Edge {
     }
 }
 
-/// A durable purge in force, and the name of its cache.
+/// A durable purge that still has to be logged, with the name of its cache.
 type ToLog = (String, Enforced);
 
-/// Threads in which purges wait for volumes, so that a slow volume delays nothing else.
+/// Limits the threads in which purges are written to the logs of volumes, so that a slow volume
+/// delays nothing else.
 #[derive(Default)]
 pub(super) struct Loggers(Arc<AtomicUsize>);
 
@@ -51,8 +52,8 @@ impl Loggers {
         self.run(move || {
             let mut failed = Vec::new();
             for (cache, enforced) in rules {
-                // If the volumes of one cache are unavailable, those of other caches may still be
-                // available.
+                // A failure for one cache does not end the loop: the volumes of other caches may
+                // still be available.
                 if let Err(why) = enforced.log() {
                     failed.push(format!("cache {cache}: {}", why.reason()));
                 }
@@ -75,14 +76,15 @@ impl Loggers {
         let log = move || {
             let done = work();
             drop(place);
-            // The client may have stopped waiting.
+            // Sending fails if the admin client has stopped waiting, which is no error.
             let _ = tell.send(done);
         };
         let started = thread::Builder::new()
             .name("purge-log".to_owned())
             .spawn(log);
         if let Err(error) = started {
-            // Dropping the sender reports the failure to the client.
+            // `tell` was dropped with the closure, so the receiver `logged` reports the failure to
+            // the client.
             tracing::warn!(%error, "a purge can't be written to volumes");
         }
         logged
@@ -107,15 +109,16 @@ impl Drop for LoggingPermit {
 }
 
 impl Snapshot {
-    /// Purges all stores of the caches. Stores that a reload has replaced are purged too, because
-    /// workers may still use them, and so is a store that a reload is about to put into force.
+    /// Applies a purge to all stores of the caches. Stores that a reload has replaced are included,
+    /// because workers may still use them, and so are stores of a snapshot that a reload is
+    /// building.
     fn purge(&self, order: &Order, now_ms: u64) -> Result<(Answer, Vec<ToLog>), Refusal> {
         let meant = |name: &str| order.cache.as_deref().is_none_or(|only| only == name);
         let stores = || self.stores.iter().filter(|(name, _)| meant(name));
         if stores().next().is_none() {
             return Err(no_cache(self, order));
         }
-        // All rules are checked before anything is purged.
+        // All rules are checked first, so that an invalid rule purges nothing.
         for what in &order.what {
             purge::rules(what, &[KeyRules::default()]).map_err(refused)?;
         }
@@ -159,8 +162,8 @@ fn no_cache(snapshot: &Snapshot, order: &Order) -> Refusal {
 }
 
 impl Snapshot {
-    /// Wakes the sweeper thread. Purges of its stores do that as well. Call it when a new snapshot
-    /// is in force, because that may have volumes.
+    /// Gives the sweeper thread to the stores, whose purges wake it, and wakes it now. Must be
+    /// called when a new snapshot is in use, because the new snapshot may have volumes.
     pub(super) fn wake(&self, sweeper: &JoinHandle<()>) {
         for Stored { store, .. } in self.stores.values() {
             store.set_sweeper(sweeper.thread().clone());
@@ -168,8 +171,8 @@ impl Snapshot {
         sweeper.thread().unpark();
     }
 
-    /// Volumes that are unavailable miss purges that are then forgotten, so the other volumes of
-    /// their cache record their absence.
+    /// Makes the other volumes of a cache record that a volume is unavailable, since it misses
+    /// purges that are then forgotten.
     pub(super) fn mark_absence(&self) {
         for Stored { store, .. } in self.stores.values() {
             store.mark_absence();
@@ -177,8 +180,8 @@ impl Snapshot {
     }
 }
 
-/// Starts the sweeper thread. Without volumes it has no timer and sleeps until a purge wakes it. It
-/// ends when it is woken after the edge was dropped.
+/// Starts the sweeper thread. Without volumes it has no timer and sleeps until a purge wakes it.
+/// The thread ends when it is woken after the edge was dropped.
 pub(super) fn start_sweeper(edge: Weak<Edge>) -> io::Result<JoinHandle<()>> {
     let sweep = move || {
         loop {
@@ -197,7 +200,8 @@ pub(super) fn start_sweeper(edge: Weak<Edge>) -> io::Result<JoinHandle<()>> {
         .spawn(sweep)
 }
 
-/// Performs one step in each store in use, including stores used only by busy workers.
+/// Removes purged objects for one step in each store in use, including replaced stores that busy
+/// workers still use.
 fn sweep(edge: &Edge) -> Swept {
     let snapshot = edge.snapshots.borrow().clone();
     snapshot.mark_absence();
@@ -222,7 +226,7 @@ mod tests {
     use crate::store::{RULES_MAX, Rule};
     use crate::sys::Clock;
 
-    /// A snapshot whose cache has these keys, following another snapshot.
+    /// Returns a snapshot whose cache has these settings, as if reloaded after `before`.
     fn snapshot(cache: &str, before: Option<&Snapshot>) -> Snapshot {
         let text = format!(
             "[upstream.o]\nservers = [\"http://127.0.0.1:9\"]\n[cache.main]\n{cache}\n\
@@ -258,7 +262,8 @@ mod tests {
             assert!(third.purge(&order(what), 0).is_ok());
             assert!(busy.purged_upto() > before);
         }
-        // When the table of rules is full, the purge is refused there and still applies here.
+        // After the replaced store's table of rules is full, a purge of both stores is refused as a
+        // whole, but takes effect in the current store.
         for n in 0..RULES_MAX as u64 {
             let _ = busy.purge(&Rule::Tag(n), false, 0);
         }
@@ -267,13 +272,13 @@ mod tests {
         let refused = third.purge(&order(Purge::Tag("t".to_owned())), 0);
         assert_eq!(refused.err().map(|refusal| refusal.status), Some(429));
         assert!(store.purged_upto() > before);
-        // The store no longer counts when nobody uses it.
+        // A replaced store is forgotten as soon as nothing uses it.
         drop((first, busy));
         assert_eq!(third.retired().count(), 0);
     }
 
-    /// A snapshot whose cache has a volume at this path and this eviction policy, following another
-    /// snapshot.
+    /// Returns a snapshot whose cache has a volume at this path and this eviction policy, as if
+    /// reloaded after `before`.
     fn kept_by(path: &std::path::Path, evict: &str, before: Option<&Snapshot>) -> Snapshot {
         let text = format!(
             "[upstream.o]\nservers = [\"http://127.0.0.1:9\"]\n\
@@ -300,14 +305,15 @@ mod tests {
         let log = |to_log: Vec<ToLog>| {
             assert!(to_log.iter().all(|(_, enforced)| enforced.log().is_ok()));
         };
-        // The purge is not in the log yet when the new store reads it.
+        // The purge has not been written to the volume's log when the new store reads the log, so
+        // the new store must learn of it from the old one.
         let to_log = purge("before");
         let second = kept_by(&path, "s3-fifo", Some(&first));
         let (old, new) = (&first.stores["main"].store, &second.stores["main"].store);
         assert!(!Arc::ptr_eq(old, new));
         assert_eq!((new.rules(), new.purged_upto()), (1, old.purged_upto()));
         log(to_log);
-        // No worker uses the new store yet.
+        // The new store must be purged, too, although no worker uses it yet.
         let upto = new.purged_upto();
         let to_log = purge("meanwhile");
         assert!(new.rules() == 2 && new.purged_upto() > upto);
@@ -334,11 +340,11 @@ mod tests {
         assert_eq!(log(&first, Purge::Tag("t".to_owned())), Ok(()));
         let upto = first.stores["main"].store.purged_upto();
         drop(first);
-        // The next start knows the purge and continues its numbering.
+        // After a restart the purge is known, and later purges get higher numbers.
         let second = kept(&path);
         let store = &second.stores["main"].store;
         assert!(store.purged_upto() == upto && store.moment() > upto);
-        // Without a disk the purge may not survive a restart.
+        // With the disk unavailable, the purge cannot be made durable, which is reported.
         let out = kept(&folder.path().join("no/vol"));
         let why = log(&out, Purge::All(true)).expect_err("no volume");
         assert!(
@@ -359,7 +365,7 @@ mod tests {
         let wait = || {
             let held = held.clone();
             loggers.run(move || {
-                // Each thread waits for one message or for the end of the test.
+                // Each thread waits for one message, or for the end of the test.
                 let _ = held.lock().recv();
                 Err("slow".to_owned())
             })
@@ -373,7 +379,7 @@ mod tests {
         for logged in waiting {
             assert_eq!(logged.blocking_recv(), Ok(Err("slow".to_owned())));
         }
-        // All places are free again, including that of the refused purge.
+        // All permits have been released, including that of the refused purge.
         assert_eq!(loggers.0.load(Ordering::Relaxed), 0);
         assert_eq!(loggers.run(|| Ok(())).blocking_recv(), Ok(Ok(())));
         assert!(loggers.run(|| panic!("a bug")).blocking_recv().is_err());
@@ -386,7 +392,8 @@ mod tests {
         let ways = second.stores["main"].ways.all();
         assert_eq!(ways.len(), 2);
         assert!(ways[0].sort && !ways[1].is_plain());
-        // Another store does not know the earlier keys.
+        // A changed `evict` creates a new store, to which nothing was ever stored under the earlier
+        // key rules.
         let third = snapshot("evict = \"lru\"", Some(&second));
         assert_eq!(third.stores["main"].ways.all(), [KeyRules::default()]);
     }

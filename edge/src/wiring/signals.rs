@@ -1,5 +1,5 @@
-//! Signals: handlers are installed before anything slow begins, so that no signal ends the process
-//! unintentionally.
+//! Signal handling. The handlers are installed before anything slow begins, so that no signal ends
+//! the process by default.
 
 use std::sync::Arc;
 
@@ -8,21 +8,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Edge, Running, finish_messages};
 
-/// The handlers of SIGHUP and SIGUSR1. From their installation on, these signals are queued for the
-/// edge and don't end the process.
+/// The handlers of SIGHUP and SIGUSR1. Once they are installed, these signals are queued and don't
+/// end the process.
 pub struct Signals {
     runtime: Runtime,
-    /// SIGHUP: reload.
+    /// Receives SIGHUP, which reloads the configuration.
     hangup: Signal,
-    /// SIGUSR1: reopen the logs.
+    /// Receives SIGUSR1, which reopens the logs.
     reopen: Signal,
 }
 
 impl Signals {
     /// Installs the handlers. Signals that end the process keep their default effect until
-    /// `wait_for_signals`. No thread is started.
+    /// `wait_for_signals` is called. No thread is started.
     ///
     /// # Errors
+    ///
     /// The handlers can't be installed.
     pub fn take() -> std::io::Result<Signals> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -37,7 +38,7 @@ impl Signals {
         })
     }
 
-    /// Handles SIGHUP by a reload and SIGUSR1 by reopening the logs, until the edge stops.
+    /// Reloads at each SIGHUP and reopens the logs at each SIGUSR1, until the edge stops.
     async fn serve(
         hangup: &mut Signal,
         reopen: &mut Signal,
@@ -49,7 +50,7 @@ impl Signals {
                 () = end.next() => return,
                 _ = hangup.recv() => {
                     let edge = edge.clone();
-                    // The reload logs its own result. Waiting for it here would delay further
+                    // The reload logs its result itself. Waiting for it here would delay further
                     // signals.
                     let reload = tokio::task::spawn_blocking(move || edge.reload());
                     tokio::select! {
@@ -64,10 +65,11 @@ impl Signals {
 }
 
 impl Running {
-    /// Runs until SIGTERM, SIGQUIT or SIGINT, then lets requests finish. SIGHUP reloads, SIGUSR1
-    /// reopens the logs. A second terminating signal aborts the remaining requests.
+    /// Runs until SIGTERM, SIGQUIT or SIGINT, and then lets requests finish. SIGHUP reloads,
+    /// SIGUSR1 reopens the logs. A second terminating signal aborts the remaining requests.
     ///
     /// # Errors
+    ///
     /// The signal handlers can't be installed.
     pub fn wait_for_signals(self, signals: Signals) -> anyhow::Result<()> {
         let edge = self.edge.clone();
@@ -77,7 +79,7 @@ impl Running {
             mut reopen,
         } = signals;
         let ended = runtime.block_on(async {
-            // The handlers stay installed until the end, so that a second signal is never lost
+            // These handlers stay installed until the end, so that a second signal is never lost
             // between two steps.
             let mut end = EndSignals::new()?;
             Signals::serve(&mut hangup, &mut reopen, &edge, &mut end).await;
@@ -92,7 +94,7 @@ impl Running {
                 }
             }
         });
-        // A reload may be blocked by a disk, so nothing waits for it.
+        // A reload may be blocked by a disk, so the runtime does not wait for it.
         runtime.shutdown_background();
         ended
     }

@@ -1,4 +1,4 @@
-//! A configuration in force, with the state that survives reloads.
+//! A configuration in use, with the state that survives reloads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,45 +20,45 @@ use crate::upstream;
 use super::compression::Compression;
 use super::volumes::{self, Open};
 
-/// A plan in force. A reload takes over everything that the new plan leaves unchanged: stored
-/// responses, the state of servers and the open log.
+/// A plan in use, with its state. A reload takes over the state of everything that the new plan
+/// leaves unchanged: stored responses, the statistics of servers and the open log.
 pub(super) struct Snapshot {
     pub(super) plan: Plan,
     pub(super) workers: usize,
-    /// 1 at the start, plus one for each reload.
+    /// Number of the snapshot: 1 at the start, and one more after each reload.
     pub(super) generation: u64,
     pub(super) volumes: Open,
-    /// The sequence numbers of fetches and purges. All stores share them, because one store may
-    /// find data of another on its volumes.
+    /// Generates the sequence numbers of fetches and purges. All stores share it, because a store
+    /// may read data from its volumes that another store has written.
     sequence: Arc<AtomicU64>,
     pub(super) stores: BTreeMap<String, Stored>,
-    /// Stores of removed caches that busy workers may still use.
+    /// Stores of caches that a reload removed, by cache. Busy workers may still use them.
     left_out: BTreeMap<String, Arc<Stores>>,
     pub(super) accounts: BTreeMap<String, Arc<cache::ClientBudgets>>,
     pub(super) upstreams: BTreeMap<String, Arc<upstream::UpstreamState>>,
-    /// One entry for each folder and set of options.
+    /// The served folders: one entry for each folder and set of options.
     pub(super) files: Vec<Arc<files::Shared>>,
     pub(super) compression: Compression,
-    /// One entry for each route with a gate, or for several routes with the same options.
+    /// The gates of the routes. Routes with the same options share one entry.
     pub(super) gates: Vec<Arc<gate::Shared>>,
     pub(super) log: Option<Arc<Log>>,
     pub(super) taken_up: Arc<WorkersInUse>,
 }
 
-/// The stores of a cache.
+/// A cache's current store, and earlier stores that a reload replaced.
 pub(super) struct Stored {
     pub(super) options: store::Options,
     pub(super) store: Arc<Store>,
     pub(super) volumes: Option<Arc<disk_tier::Volumes>>,
-    /// The rules by which the cache's keys are made, and were made before.
+    /// The rules by which routes make this store's keys, now and before earlier reloads.
     pub(super) ways: Arc<Ways>,
-    /// The current store, and earlier ones that busy workers may still use.
+    /// The current store, and replaced ones that busy workers may still use.
     pub(super) stores: Arc<Stores>,
 }
 
 impl Snapshot {
-    /// Whether a gate with unchanged options has other keys, because the content of its key files
-    /// has changed.
+    /// Whether a gate with unchanged options has different keys for signed URLs, because the
+    /// content of its key files has changed.
     pub(super) fn has_other_keys(&self, before: &Snapshot) -> bool {
         self.gates.iter().any(|gate| {
             let mut old = before.gates.iter();
@@ -67,7 +67,7 @@ impl Snapshot {
         })
     }
 
-    /// Builds a snapshot of a plan, taking over state from the snapshot in force.
+    /// Builds a snapshot of a plan, and takes over state from the snapshot `before`.
     pub(super) fn build(
         plan: Plan,
         workers: usize,
@@ -132,7 +132,7 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Replaced stores that busy workers still use.
+    /// Returns replaced stores that busy workers still use.
     pub(super) fn retired(&self) -> impl Iterator<Item = Arc<Store>> {
         let all = self.stores.values().map(|stored| &stored.stores);
         let in_force = |store: &Arc<Store>| {
@@ -145,18 +145,18 @@ impl Snapshot {
             .filter(move |store| !in_force(store))
     }
 
-    /// The stores of caches that the plan no longer contains, by name.
+    /// Returns the stores of caches that the plan no longer contains, with the caches' names.
     pub(super) fn left_out(&self) -> impl Iterator<Item = (&String, &Arc<Stores>)> {
         self.left_out.iter()
     }
 
-    /// All stores of a current or removed cache.
+    /// Returns all stores of a current or removed cache.
     fn stores_of(&self, cache: &str) -> Option<Arc<Stores>> {
         let stored = self.stores.get(cache).map(|stored| &stored.stores);
         stored.or_else(|| self.left_out.get(cache)).cloned()
     }
 
-    /// Whether these are the volumes that a cache uses.
+    /// Whether the volumes that a cache uses are the same in this snapshot and in `volumes`.
     fn has(&self, uses: &disk_tier::Options, volumes: &Open) -> bool {
         uses.volumes.iter().all(|name| {
             let (old, new) = (self.volumes.get(name), volumes.get(name));
@@ -164,7 +164,7 @@ impl Snapshot {
         })
     }
 
-    /// The stores in use of caches that are not in `stores`.
+    /// Returns the stores that are still in use of caches that are not in `stores`.
     fn leave_out(&self, stores: &BTreeMap<String, Stored>) -> BTreeMap<String, Arc<Stores>> {
         let were = self.stores.iter().map(|(name, old)| (name, &old.stores));
         were.chain(&self.left_out)
@@ -173,8 +173,8 @@ impl Snapshot {
             .collect()
     }
 
-    /// Applies the sizes and volumes of this snapshot to the stores it took over, when it comes
-    /// into force.
+    /// Applies the sizes and volumes of this snapshot to the stores that it took over. Called when
+    /// the snapshot comes into use.
     pub(super) fn take_effect(&self, before: &Snapshot) {
         for (name, stored) in &self.stores {
             stored.store.resize(&stored.options);
@@ -187,16 +187,16 @@ impl Snapshot {
 }
 
 impl Stored {
-    /// Whether the same store has other volumes in `next`.
+    /// Whether `next` has the same store with different volumes.
     fn is_to_change_volumes(&self, next: &Stored) -> bool {
         let pointer = |stored: &Stored| stored.volumes.as_ref().map(Arc::as_ptr);
         Arc::ptr_eq(&self.store, &next.store) && pointer(self) != pointer(next)
     }
 }
 
-/// Returns a store with these options: the existing one, unless they need another. `kept` is the
-/// existing store, and whether it also keeps its volumes; otherwise `volumes` provides others.
-/// `stores` contains all stores of this cache.
+/// Returns a cache's store with these options: the store of `kept` if these options allow that,
+/// else a new one. The flag in `kept` says whether its volumes are kept, too; if not, `volumes`
+/// provides the volumes. `stores` lists all stores of this cache.
 fn stored(
     options: store::Options,
     kept: Option<(&Stored, bool)>,
@@ -214,8 +214,8 @@ fn stored(
             let volumes = volumes();
             let store = Store::named(&options, &Keys, sequence.clone());
             let ways = Arc::default();
-            // Joining comes first, so that each purge reaches this store directly or through the
-            // earlier ones.
+            // The store joins the list first, so that no purge can miss it: each purge is either
+            // applied to the new store directly or taken over from the earlier stores.
             stores.join(&store, &ways);
             if let Some((old, _)) = kept {
                 store.succeed(&old.store);
@@ -233,7 +233,7 @@ fn stored(
     }
 }
 
-/// The served folders. Unchanged ones are taken over with their cached entries.
+/// Returns the served folders. Unchanged folders are taken over with their cached entries.
 fn folders(
     plan: &Plan,
     before: Option<&Snapshot>,
@@ -259,8 +259,8 @@ fn folders(
     Ok(folders)
 }
 
-/// The gates of the routes. Key files are read again. The tables of clients are kept, and routes
-/// with the same limit share one.
+/// Returns the gates of the routes. Key files are read again. The tables of clients are taken over,
+/// and routes with the same limit share one table.
 fn gates(plan: &Plan, before: Option<&Snapshot>) -> anyhow::Result<Vec<Arc<gate::Shared>>> {
     let mut gates: Vec<Arc<gate::Shared>> = Vec::new();
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
@@ -275,7 +275,7 @@ fn gates(plan: &Plan, before: Option<&Snapshot>) -> anyhow::Result<Vec<Arc<gate:
     Ok(gates)
 }
 
-/// Records how the routes of a plan make the keys of a cache.
+/// Records by which rules the routes of a plan make the keys of a cache.
 fn record_key_rules(plan: &Plan, cache: &str, ways: &Ways) {
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
     let its = routes.filter_map(RoutePlan::proxied);
@@ -298,7 +298,7 @@ fn store_options(options: &cache::Options, workers: usize) -> store::Options {
         },
         evict: options.evict,
         block: options.fill.block,
-        // Enough shards that two workers seldom need the same one.
+        // There are enough shards that two workers seldom need the lock of the same one.
         shards: match workers {
             1 => 1,
             many => (4 * many).next_power_of_two().min(64),
@@ -323,11 +323,11 @@ fn log(
     Ok(Some(Arc::new(Log(Mutex::new(Some(writer))))))
 }
 
-/// The access log's writer, until it is closed.
+/// The writer of an access log, until it is closed.
 pub(super) struct Log(Mutex<Option<AccessWriter>>);
 
 impl Log {
-    /// Creates a worker's sender.
+    /// Creates a worker's sender to the log.
     pub(super) fn worker(&self, counters: Arc<Counters>) -> AccessLog {
         match &*self.0.lock() {
             Some(writer) => writer.worker(counters),
@@ -335,27 +335,27 @@ impl Log {
         }
     }
 
-    /// Reopens the file by its name.
+    /// Reopens the log file by its name.
     pub(super) fn reopen(&self) {
         if let Some(writer) = &*self.0.lock() {
             writer.reopen();
         }
     }
 
-    /// Whether a worker still has a sender.
+    /// Whether a worker still has a sender to the log.
     pub(super) fn is_in_use(&self) -> bool {
         self.0.lock().as_ref().is_some_and(AccessWriter::is_in_use)
     }
 
-    /// Waits until all lines are written, once no worker has a sender; returns whether that
-    /// happened in time.
+    /// Waits until no worker has a sender and all lines are written. Returns whether that happened
+    /// within `within`.
     pub(super) fn finish(&self, within: Duration) -> bool {
         let writer = self.0.lock().take();
         writer.is_none_or(|writer| writer.finish(within))
     }
 }
 
-/// Counts the workers that use a snapshot.
+/// The number of workers that use a snapshot.
 #[derive(Default)]
 pub(super) struct WorkersInUse {
     workers: Mutex<usize>,
@@ -369,7 +369,8 @@ impl WorkersInUse {
         self.changed.notify_all();
     }
 
-    /// Waits until this many workers use the snapshot; returns whether that happened in time.
+    /// Waits until this many workers use the snapshot. Returns whether that happened within
+    /// `within`.
     pub(super) fn wait(&self, workers: usize, within: Duration) -> bool {
         let mut count = self.workers.lock();
         !self

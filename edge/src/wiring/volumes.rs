@@ -1,5 +1,5 @@
-//! The volumes of a running edge: opened at startup, kept across reloads, closed when a reload
-//! removes them and at shutdown.
+//! The volumes of a running edge: opened at startup, kept across reloads, and closed at shutdown or
+//! when a reload removes them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,20 +15,22 @@ use crate::store::{Store, disk_tier};
 use crate::sys::Clock;
 use crate::volume::{self, Volume};
 
-/// Volumes by name.
+/// Open volumes by name.
 pub(super) type Open = BTreeMap<String, Arc<Volume>>;
 
-/// Interval of checks whether a removed volume is still read from.
+/// Time between two checks whether a removed volume is still being read.
 const LOOK: Duration = Duration::from_millis(250);
-/// Additional time for closing at shutdown, in which the state for the next start is written.
+/// Additional time for closing a volume at shutdown, in which the state for the next start is
+/// written.
 const SEAL_WAIT: Duration = Duration::from_secs(1);
-/// Number of checks without a read after which a removed volume counts as unused.
+/// Number of consecutive checks without a read after which a removed volume counts as unused.
 const QUIET: u32 = 4;
 
-/// Returns the volumes of a plan: those already open, and the others newly opened.
+/// Returns the volumes of a plan. Volumes that are already open are reused, the others are opened.
 ///
 /// # Errors
-/// A volume can't be used. Newly opened volumes are closed again.
+///
+/// A volume can't be used. Volumes that were opened by this call are closed again.
 pub(super) fn open(plan: &Plan, before: Option<&Snapshot>, clock: &Clock) -> anyhow::Result<Open> {
     let runs = |name: &str, options: &volume::Options| {
         let before = before?;
@@ -61,7 +63,7 @@ pub(super) fn open(plan: &Plan, before: Option<&Snapshot>, clock: &Clock) -> any
     })
 }
 
-/// The volumes of the cache with this name.
+/// Returns the volumes of the cache with this name, or `None` if it has none.
 pub(super) fn of_cache(
     name: &str,
     options: &disk_tier::Options,
@@ -72,12 +74,13 @@ pub(super) fn of_cache(
     (!volumes.is_empty()).then(|| disk_tier::Volumes::new(options, volumes, space(name)))
 }
 
-/// Replaces the volumes of a store.
+/// Replaces the volumes of a store. Volumes that contain more purges than a store can hold are
+/// emptied.
 pub(super) fn give(store: &Arc<Store>, volumes: Option<&Arc<disk_tier::Volumes>>) {
     let Err(error) = store.set_volumes(volumes.cloned()) else {
         return;
     };
-    // Without the volumes' content these purges are not needed.
+    // The purges concern only data on these volumes. Once that is wiped, the purges are not needed.
     tracing::warn!(
         "volumes know more purges of a cache than there may be: they are emptied ({error})"
     );
@@ -89,7 +92,8 @@ pub(super) fn give(store: &Arc<Store>, volumes: Option<&Arc<disk_tier::Volumes>>
     }
 }
 
-/// Identifies a cache on volumes that several caches share, across restarts.
+/// Returns a number that identifies a cache on volumes that several caches share. The number is the
+/// same after a restart.
 fn space(cache: &str) -> u64 {
     let hash = blake3::hash(cache.as_bytes());
     let (first, _) = hash
@@ -99,7 +103,7 @@ fn space(cache: &str) -> u64 {
     u64::from_le_bytes(*first)
 }
 
-/// All open volumes, in use or not.
+/// All open volumes: those in use, and those that a reload removed but that are not closed yet.
 pub(super) struct Held {
     state: Mutex<State>,
     changed: Condvar,
@@ -109,13 +113,13 @@ pub(super) struct Held {
 #[derive(Default)]
 struct State {
     used: Open,
-    /// Volumes removed by a reload. Each has a thread that waits until nothing reads from it.
+    /// Volumes removed by a reload. Each has a thread that waits until nothing reads the volume.
     left_out: Vec<Arc<Volume>>,
     closing: usize,
 }
 
 impl State {
-    /// The index of a removed volume.
+    /// Returns the index of a removed volume in `left_out`.
     fn place_of(&self, volume: &Arc<Volume>) -> Option<usize> {
         let same = |other: &Arc<Volume>| Arc::ptr_eq(other, volume);
         self.left_out.iter().position(same)
@@ -133,8 +137,8 @@ impl Default for Held {
 }
 
 impl Held {
-    /// Records the volumes now in use. The others are closed when nothing reads from them, so that
-    /// no response is cut, or after `patience`.
+    /// Records the volumes that are now in use. Volumes no longer in use are closed when nothing
+    /// reads them, so that no response is cut, or after `patience`.
     pub(super) fn take_up(self: &Arc<Self>, now: &Open, patience: Duration) {
         let mut state = self.state.lock();
         let mut left_out = std::mem::replace(&mut state.used, now.clone());
@@ -146,7 +150,7 @@ impl Held {
                 .name("volume-closer".to_owned())
                 .spawn(move || held.close_when_quiet(&volume, patience));
             if let Err(error) = started {
-                // The volume is closed at shutdown instead.
+                // Without a thread the volume stays open, and is closed at shutdown.
                 tracing::warn!(%error, "volume {name} stays open");
             }
         }
@@ -155,17 +159,17 @@ impl Held {
     fn close_when_quiet(&self, volume: &Arc<Volume>, patience: Duration) {
         let mut state = self.state.lock();
         let looks = patience.as_nanos() / self.look.as_nanos().max(1);
-        let (mut reads, mut quiet) = (volume.status().reads, 0);
+        let (mut reads, mut quiet) = (volume.status().numbers.reads, 0);
         for _ in 0..looks {
             if quiet == QUIET || state.place_of(volume).is_none() {
                 break;
             }
             self.changed.wait_for(&mut state, self.look);
-            let before = std::mem::replace(&mut reads, volume.status().reads);
+            let before = std::mem::replace(&mut reads, volume.status().numbers.reads);
             quiet = if before == reads { quiet + 1 } else { 0 };
         }
         let Some(at) = state.place_of(volume) else {
-            // Shutdown came first and closes the volume.
+            // A shutdown has begun meanwhile, and closes this volume.
             return;
         };
         state.left_out.swap_remove(at);
@@ -174,7 +178,7 @@ impl Held {
         self.close(volume, patience);
     }
 
-    /// Closes a volume that was counted as closing.
+    /// Closes a volume that `closing` already counts.
     fn close(&self, volume: &Volume, within: Duration) {
         let counted = Counted(self);
         volume.close(within);
@@ -182,8 +186,8 @@ impl Held {
         tracing::info!("volume {} is closed", volume.name());
     }
 
-    /// Closes all volumes in parallel, writing queued data for at most `within`; returns whether
-    /// that was done in time.
+    /// Closes all volumes in parallel. Queued data is written for at most `within`. Returns whether
+    /// all volumes were closed in time.
     pub(super) fn end(self: &Arc<Self>, within: Duration) -> bool {
         let mut state = self.state.lock();
         let used = std::mem::take(&mut state.used).into_values();
@@ -209,7 +213,7 @@ impl Held {
     }
 }
 
-/// Counts a volume as closed when dropped, even after a panic.
+/// Guard that counts a volume as closed when dropped, also after a panic.
 struct Counted<'a>(&'a Held);
 
 impl Drop for Counted<'_> {
@@ -225,7 +229,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Options of a volume in a test's folder.
+    /// Returns the options of a volume in a test's folder.
     fn options(folder: &tempfile::TempDir, name: &str) -> volume::Options {
         volume::Options {
             name: name.to_owned(),
@@ -249,7 +253,8 @@ mod tests {
         named.collect()
     }
 
-    /// Waits until this many volumes are removed and none is being closed.
+    /// Waits until `left_out` volumes are removed and not closed, and none is being closed. Returns
+    /// whether that happened.
     fn settled(held: &Held, left_out: usize) -> bool {
         let mut state = held.state.lock();
         let busy = |state: &mut State| state.closing > 0 || state.left_out.len() != left_out;
@@ -260,7 +265,7 @@ mod tests {
             .timed_out()
     }
 
-    /// Closes volumes after some checks at this interval without a read.
+    /// Creates a `Held` that checks volumes for reads at this interval.
     fn held(look: Duration) -> Arc<Held> {
         Arc::new(Held {
             look,
@@ -279,10 +284,11 @@ mod tests {
         held.take_up(&set(&[&a]), LONG);
         assert!(settled(&held, 0));
         assert_eq!(held.state.lock().used.len(), 1);
-        // Another process can use the file, although the volume is still referenced.
+        // The volume's file can be opened again, so its lock has been released, although the volume
+        // is still referenced.
         open_one(two);
         assert!(a.is_up() && !b.is_up());
-        // A volume that is still read from is closed when the patience ends.
+        // With no patience, a volume is closed although it may still be read.
         held.take_up(&Open::new(), Duration::ZERO);
         assert!(settled(&held, 0));
         open_one(one);
@@ -300,11 +306,12 @@ mod tests {
         assert!(held.end(Duration::from_secs(15)));
         assert!(settled(&held, 0));
         assert!(held.state.lock().used.is_empty());
-        // Another process can use the file.
+        // The volume's file can be opened again, so its lock has been released.
         open_one(one);
     }
 
-    /// A snapshot with two volumes in this folder, and a cache with these keys.
+    /// Returns a snapshot with two volumes in this folder and a cache with these settings, as if
+    /// reloaded after `before`.
     fn snapshot(folder: &tempfile::TempDir, cache: &str, before: Option<&Snapshot>) -> Snapshot {
         let volume = |name: &str| {
             let path = folder.path().join(name);
@@ -338,16 +345,18 @@ mod tests {
         assert!(Arc::ptr_eq(&first.volumes["one"], &same.volumes["one"]));
         assert_eq!(its(&first), its(&same));
         same.take_effect(&first);
-        // Another weight of the same volumes keeps the store.
+        // If only the weights of the volumes change, the store is kept and the set of volumes is
+        // replaced.
         let weights = snapshot(&folder, &format!("{both}\nweights = [1, 2]"), Some(&same));
         assert_eq!(its(&weights).0, its(&same).0);
         assert_ne!(its(&weights).1, its(&same).1);
         weights.take_effect(&same);
-        // Another store has its own volumes.
+        // A changed `evict` creates a new store with a new set of volumes.
         let other = snapshot(&folder, &format!("{both}\nevict = \"lru\""), Some(&weights));
         assert_ne!(its(&other).0, its(&weights).0);
         assert_ne!(its(&other).1, its(&weights).1);
-        // Data that the old store has written is older than purges of the new one.
+        // Sequence numbers continue across stores: a purge of the new store is newer than all data
+        // that the old store has written.
         let store = |snapshot: &Snapshot| snapshot.stores["main"].store.clone();
         let newest = store(&weights).moment();
         assert!(store(&other).moment() > newest);

@@ -1,4 +1,4 @@
-//! A worker's thread: runtime, handlers, listeners, and shutdown.
+//! A worker's thread: its runtime, handlers, listeners, and shutdown.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::sys::memory;
 use crate::telemetry::{AccessLog, Counters};
 use crate::upstream::{self, Upstream};
 
-/// Starts worker `index`, which sends to `ready` when it accepts connections.
+/// Starts the thread of worker `index`, which sends to `ready` once it accepts connections.
 pub(super) fn start(
     index: usize,
     edge: Arc<Edge>,
@@ -56,7 +56,7 @@ async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Door>, ready: mpsc::S
         tokio::task::spawn_local(async move { worker.listen(listener, setup).await });
     }
     tokio::task::spawn_local(give_memory_back(counters.clone()));
-    // The receiver may have given up waiting.
+    // Sending fails if the starting thread has given up waiting, which is no error.
     let _ = ready.send(());
     loop {
         tokio::select! {
@@ -75,14 +75,15 @@ async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Door>, ready: mpsc::S
     let drained = Drained(edge.clone());
     worker.drain(scene.snapshot.plan.limits.drain).await;
     drop(drained);
-    // Flights of this worker may have riders on other workers, so they end with the last client of all.
+    // Flights of this worker may have riders on other workers, so this worker runs until all
+    // workers have drained.
     let workers = scene.snapshot.workers;
     let mut all = edge.drained.subscribe();
-    // The sender lives as long as the edge.
+    // Waiting cannot fail, since the sender lives as long as the edge.
     let _ = all.wait_for(|drained| *drained >= workers).await;
 }
 
-/// Counts a worker as drained when dropped, even after a panic.
+/// Guard that counts a worker as drained when dropped, also after a panic.
 struct Drained(Arc<Edge>);
 
 impl Drop for Drained {
@@ -91,7 +92,7 @@ impl Drop for Drained {
     }
 }
 
-/// Returns unused memory to the system after each second without a request, for as long as the worker lives.
+/// Returns unused memory to the system after each second in which the worker had no request.
 async fn give_memory_back(counters: Arc<Counters>) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     let mut answered = 0;
@@ -104,7 +105,7 @@ async fn give_memory_back(counters: Arc<Counters>) {
     }
 }
 
-/// A worker's handlers, built from a snapshot.
+/// A worker's handlers, built from one snapshot.
 struct Scene {
     snapshot: Arc<Snapshot>,
     router: Rc<Router<Rc<dyn Handler>>>,
@@ -155,7 +156,7 @@ impl Scene {
     }
 }
 
-/// One worker's upstreams; those that did not change keep their connections.
+/// Returns the worker's upstreams. Upstreams with unchanged options keep their connections.
 fn upstreams(
     edge: &Edge,
     counters: &Arc<Counters>,
@@ -180,7 +181,8 @@ fn upstreams(
     snapshot.plan.upstreams.iter().filter_map(build).collect()
 }
 
-/// The worker's sender to the access log, with a task that flushes it while it is in use.
+/// Returns the worker's sender to the access log, and spawns a task that flushes the sender while
+/// it is in use.
 fn log(
     counters: &Arc<Counters>,
     snapshot: &Snapshot,

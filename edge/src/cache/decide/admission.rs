@@ -1,4 +1,4 @@
-//! What a request asks of the cache: whether it may use it at all, and its directives.
+//! Admission: whether a request may use the cache, and which of its directives count.
 
 use crate::cache::rules::{Bypass, Rules};
 use crate::handler::Head;
@@ -6,25 +6,27 @@ use crate::http::cache_control::RequestDirectives;
 use crate::http::{CacheStatus, Fields, Fwd, Method, cookies};
 use crate::reason::Reason;
 
-/// What a request asks of the cache.
+/// The properties of an admitted request that matter to the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::cache) struct Admitted {
-    /// It has credentials: what it gets may be for it alone (RFC 9111 3.5).
+    /// Whether the request has credentials: a response to it may be private (RFC 9111 3.5).
     pub(in crate::cache) authorized: bool,
-    /// It has a condition or a range: the answer may be less than the whole.
+    /// Whether the request has a condition or a range, so that the response may be less than the
+    /// whole.
     pub(in crate::cache) less: bool,
-    /// Its directives, as far as they count; `None` for the many that have none.
+    /// The directives of the request that count. `None` if it has none.
     pub(in crate::cache) directives: Option<RequestDirectives>,
 }
 
 impl Admitted {
-    /// Whether it is to be answered without the origin (RFC 9111 5.2.1.7).
+    /// Whether the request must be answered without the origin (RFC 9111 5.2.1.7).
     pub(in crate::cache) fn only_if_cached(&self) -> bool {
         self.directives.is_some_and(|asked| asked.only_if_cached)
     }
 }
 
-/// Whether a request may be answered through the cache, and what it admitted; else why not.
+/// Checks whether a request may be answered through the cache. If not, the error holds the
+/// Cache-Status with the reason.
 #[inline]
 pub(in crate::cache) fn admit(
     head: &Head,
@@ -33,8 +35,8 @@ pub(in crate::cache) fn admit(
 ) -> Result<Admitted, CacheStatus> {
     let because = |reason| Err(CacheStatus::fwd(Fwd::Bypass).because(reason));
     let admitted = match head.method {
-        Method::Get => rules.get,
-        Method::Head => rules.head,
+        Method::Get => rules.requests.get,
+        Method::Head => rules.requests.head,
         _ => false,
     };
     if !admitted {
@@ -53,15 +55,16 @@ pub(in crate::cache) fn admit(
             return Err(CacheStatus::fwd(Fwd::Request).because(Reason::NoStore));
         }
     }
-    if !rules.bypass.is_empty()
-        && let Some(reason) = bypassed(head, &rules.bypass)
+    if !rules.requests.bypass.is_empty()
+        && let Some(reason) = bypassed(head, &rules.requests.bypass)
     {
         return because(reason);
     }
     Ok(admitted)
 }
 
-/// What matters among the fields, and whether any of them are directives: one walk.
+/// Finds the relevant header fields in one pass. The second value says whether any of them may hold
+/// directives.
 #[inline]
 fn marks(fields: &Fields) -> (Admitted, bool) {
     let (mut admitted, mut directed) = (Admitted::default(), false);
@@ -79,11 +82,12 @@ fn marks(fields: &Fields) -> (Admitted, bool) {
     (admitted, directed)
 }
 
-/// The directives that count. Those by which a client asks for less than the cache would do always
-/// do; those by which it has the origin asked, only where the configuration lets it.
+/// The request's Cache-Control directives, without those that don't count. Directives by which the
+/// cache may avoid the origin (such as `max-stale`) always count. Directives by which it must ask
+/// the origin (such as `no-cache`) count only if the configuration permits it.
 fn directives(fields: &Fields, rules: &Rules) -> RequestDirectives {
     let mut asked = RequestDirectives::of(fields);
-    if !rules.client_directives {
+    if !rules.requests.client_cache_control {
         return RequestDirectives {
             max_stale: asked.max_stale,
             stale_if_error: asked.stale_if_error,
@@ -92,7 +96,8 @@ fn directives(fields: &Fields, rules: &Rules) -> RequestDirectives {
             ..RequestDirectives::default()
         };
     }
-    // Without Cache-Control, Pragma: no-cache means the same as there (RFC 9111 5.4).
+    // Without Cache-Control, `Pragma: no-cache` means the same as `Cache-Control: no-cache` (RFC
+    // 9111 5.4).
     if !fields.contains("cache-control") {
         let mut members = fields.members("pragma");
         asked.no_cache |= members.any(|member| member.eq_ignore_ascii_case(b"no-cache"));
@@ -100,7 +105,7 @@ fn directives(fields: &Fields, rules: &Rules) -> RequestDirectives {
     asked
 }
 
-/// What the configuration has go past the cache.
+/// The reason for which the configuration makes a request bypass the cache, if any.
 fn bypassed(head: &Head, bypass: &Bypass) -> Option<Reason> {
     let fields = &head.fields;
     let named = |name: &[u8]| bypass.headers.iter().any(|p| p.matches_field(name));
@@ -141,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_is_found_in_any_case() {
+    fn relevant_fields_are_found_in_any_case() {
         let rules = Rules::default();
         assert_eq!(check(&[("accept", "*/*")], &rules), Ok(Admitted::default()));
         for line in ["Range", "if-none-match", "IF-RANGE", "If-Modified-Since"] {
@@ -157,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_ask_for_more_only_where_they_may() {
+    fn directives_that_cause_fetches_count_only_if_permitted() {
         let mut rules = Rules::default();
         let lines = [(
             "cache-control",
@@ -168,7 +173,7 @@ mod tests {
         assert!(!asked.no_cache && asked.max_age.is_none());
         assert!(asked.only_if_cached && asked.max_stale == Some(5));
         assert!(check(&[("cache-control", "no-store")], &rules).is_ok());
-        rules.client_directives = true;
+        rules.requests.client_cache_control = true;
         let asked = check(&lines, &rules).expect("admitted").directives;
         assert!(asked.is_some_and(|asked| asked.no_cache && asked.max_age == Some(0)));
         let no_store = check(&[("cache-control", "no-store")], &rules);
@@ -185,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_configuration_names_goes_past() {
+    fn requests_with_configured_names_bypass_the_cache() {
         let with = |change: fn(&mut Bypass)| {
             let mut rules = Rules::default();
-            change(&mut rules.bypass);
+            change(&mut rules.requests.bypass);
             rules
         };
         let cookies = with(|bypass| bypass.cookies.push(Pattern::new("session*")));

@@ -1,8 +1,8 @@
-//! The fence: what a response that a flight brought means for the object it flew for.
+//! The fence: decides whether a response may add bytes to the object that it was fetched for.
 //!
 //! Bytes of two responses are put together only under the same strong validator and the same
-//! complete length (RFC 9110 15.3.7.3, RFC 9111 3.4). That is judged by the response, whatever was
-//! asked: origins ignore Range and If-Range, and answer other ranges than those asked for.
+//! complete length (RFC 9110 15.3.7.3, RFC 9111 3.4). The decision depends on the response and not
+//! on the request: origins ignore Range and If-Range, and send other ranges than those requested.
 
 use std::ops::Range;
 
@@ -15,43 +15,44 @@ use crate::http::{Fields, Status};
 use crate::reason::Reason;
 use crate::store::Head;
 
-/// What a flight's response means.
+/// Decision about a response, given the object that it was fetched for.
 #[derive(Debug, PartialEq)]
 pub(in crate::cache) enum Meaning {
-    /// The object's first: it opens with this head, and `content` comes.
+    /// The first response of the object. The object gets this head, and the response contains this
+    /// range of the content.
     Open(Head, Range<u64>),
-    /// The object's first, and not to be shared, for this reason.
+    /// The first response of the object may not be shared, for this reason.
     Refuse(Reason),
-    /// More of the version that is there.
+    /// The response contains more bytes of the stored version, at this range.
     Join(Head, Range<u64>),
-    /// More of the version that is there, by a response that is not to be kept: for those who are
-    /// reading, and nobody else.
+    /// The response contains more bytes of the stored version, at this range, but may not be
+    /// stored: the bytes are for the object's current readers only.
     Finish(Range<u64>),
-    /// Of another version, which takes the object's place.
+    /// The response is of another version, which replaces the object.
     Supersede(Head, Range<u64>),
-    /// The object is not to be used any more: what comes next is fetched anew.
+    /// The object may not be used any more, so that the next request fetches it again.
     Retire(Reason),
-    /// The same, and this origin is not to be asked for ranges any more.
+    /// The object may not be used any more, and further fetches of the resource request no ranges.
     Plain(Reason),
-    /// Nothing is learned; the same may be asked again.
+    /// The response says nothing about the object, so the fetch has failed and may be repeated.
     Fail(Reason),
 }
 
-/// What came, as far as its framing tells.
+/// The content of a response, as its status and framing describe it.
 #[derive(Debug, PartialEq)]
 pub(in crate::cache) enum Content {
-    /// A whole representation, its length if known.
+    /// A whole representation, with its length if the response declares it.
     Whole(Option<u64>),
     /// One range of a representation of known length (206).
     Part(Range<u64>, u64),
-    /// 416, with the complete length if the origin says it.
+    /// A 416, with the complete length if the origin states it.
     NotSatisfiable(Option<u64>),
-    /// 206 of a kind that nothing can be made of: no Content-Range or a wrong one, several parts,
-    /// an unknown complete length, another number of bytes than the range has.
+    /// A 206 that can't be used: Content-Range is missing or wrong, there are several parts, the
+    /// complete length is unknown, or the number of bytes differs from that of the range.
     Unusable,
 }
 
-/// What the framing of a response says about its content.
+/// Describes the content of a response by its status and framing.
 pub(in crate::cache) fn content_of(response: &Response) -> Content {
     let range = single(&response.fields, "content-range").and_then(ContentRange::parse);
     let declared = response.content_length();
@@ -75,8 +76,8 @@ fn single<'a>(fields: &'a Fields, name: &'static str) -> Option<&'a [u8]> {
     values.next().is_none().then_some(value)
 }
 
-/// Judges the response to an object's first fetch. `asked`: the range asked for, `None` for a plain
-/// GET. `stored`: what it would be stored as.
+/// Judges the response to an object's first fetch. `asked` is the requested range, `None` for a
+/// plain GET. `stored` is the head to store, or the reason why the response can't be stored.
 pub(in crate::cache) fn first(
     asked: Option<&Range<u64>>,
     status: Status,
@@ -89,7 +90,7 @@ pub(in crate::cache) fn first(
             Ok(head) => Meaning::Open(head, 0..length.unwrap_or(OPEN)),
             Err(reason) => Meaning::Refuse(reason),
         },
-        // 206 and 416 to a request without Range say nothing that can be relied on.
+        // A 206 or 416 to a request without Range can't be relied on.
         (None, _) => Meaning::Refuse(Reason::PartialContent),
         (Some(asked), Content::Part(range, _)) if range.contains(&asked.start) => match stored {
             Ok(head) => Meaning::Open(head, range),
@@ -97,7 +98,7 @@ pub(in crate::cache) fn first(
         },
         (Some(_), Content::Part(..)) => Meaning::Plain(Reason::AnotherRange),
         (Some(_), Content::Unusable) => Meaning::Plain(Reason::UnusablePart),
-        // An empty representation has no satisfiable range at all (RFC 9110 14.1.2).
+        // An empty representation has no satisfiable range (RFC 9110 14.1.2).
         (Some(asked), Content::NotSatisfiable(_)) if asked.start == 0 => {
             Meaning::Plain(Reason::EmptyRepresentation)
         }
@@ -105,24 +106,24 @@ pub(in crate::cache) fn first(
     }
 }
 
-/// Statuses by which an origin may mean the Range and not the resource.
+/// Statuses by which an origin may refuse the Range rather than the request.
 fn refuses_ranges(status: Status) -> bool {
     matches!(status, 400 | 403 | 405 | 406 | 412 | 501)
 }
 
-/// A response to a further fetch, beside its content.
+/// The properties of a response to a further fetch, apart from its content.
 pub(in crate::cache) struct Further {
-    /// The byte that was wanted, and what follows it.
+    /// The position of the first wanted byte.
     pub(in crate::cache) wanted: u64,
     pub(in crate::cache) status: Status,
-    /// Whether a range was asked for, and not all of it.
+    /// Whether a range was requested.
     pub(in crate::cache) ranged: bool,
-    /// Of which version it is.
+    /// The version that the response belongs to.
     pub(in crate::cache) generation: u64,
 }
 
-/// Judges the response to a further fetch for an object whose head is `is`. `stored`: what it would
-/// be stored as.
+/// Judges the response to a further fetch for an object whose head is `is`. `stored` is the head to
+/// store, or the reason why the response can't be stored.
 pub(in crate::cache) fn further(
     further: &Further,
     content: Content,
@@ -135,7 +136,7 @@ pub(in crate::cache) fn further(
         ranged,
         generation,
     } = further;
-    // Where all of it was asked for, there is nothing plainer to ask.
+    // A fetch without Range that failed is not repeated, since no simpler request exists.
     let plainly = |reason| match ranged {
         true => Meaning::Plain(reason),
         false => Meaning::Retire(reason),
@@ -147,7 +148,7 @@ pub(in crate::cache) fn further(
         }
         (Content::Unusable, _) => plainly(Reason::UnusablePart),
         (Content::NotSatisfiable(_), _) => Meaning::Retire(Reason::NotSatisfiable),
-        // Not to be stored for long, but of the same version and not for one client alone.
+        // The response may not be stored for long, but it is of the same version and not private.
         (Content::Part(range, _), Err(reason))
             if reason.same_version_usable()
                 && range.contains(&wanted)
@@ -162,7 +163,7 @@ pub(in crate::cache) fn further(
             match same_version(is, &head) {
                 true if here => Meaning::Join(head, range),
                 true => plainly(Reason::AnotherRange),
-                // One of the two lengths is wrong: all of it will tell.
+                // One of the two declared lengths is wrong. A fetch without Range shows which.
                 false if same_tag(is, &head) => plainly(Reason::AnotherLength),
                 false if here => Meaning::Supersede(head, range),
                 false => Meaning::Retire(Reason::Changed),
@@ -178,13 +179,13 @@ pub(in crate::cache) fn further(
     }
 }
 
-/// Whether bytes of the two may be put together: the same strong validator, the same length, and
-/// for the same requests (RFC 9111 4.1).
+/// Whether bytes of two responses may be put together: both have the same strong validator and
+/// length, and select the same variant (RFC 9111 4.1).
 fn same_version(a: &Head, b: &Head) -> bool {
     a.generation != 0 && a.generation == b.generation && a.length == b.length && a.vary == b.vary
 }
 
-/// Whether both carry the same strong entity tag.
+/// Whether both heads carry the same strong entity tag.
 fn same_tag(a: &Head, b: &Head) -> bool {
     let (a, b) = (a.etag.as_deref(), b.etag.as_deref());
     match (a.and_then(EntityTag::parse), b.and_then(EntityTag::parse)) {
@@ -193,8 +194,8 @@ fn same_tag(a: &Head, b: &Head) -> bool {
     }
 }
 
-/// The id of a version: the same for the same key, strong validator and complete length, and
-/// practically never otherwise; 0 where there is no strong validator or no length.
+/// Returns the id of a version: a hash of key, strong validator and complete length. The id is 0
+/// without a strong validator or a length.
 pub(in crate::cache) fn generation(primary: KeyHash, fields: &Fields, length: Option<u64>) -> u64 {
     let validators = Validators::of(fields);
     let (Some(length), true) = (length, validators.is_strong()) else {
@@ -202,7 +203,7 @@ pub(in crate::cache) fn generation(primary: KeyHash, fields: &Fields, length: Op
     };
     let mut text = Vec::with_capacity(64);
     text.extend_from_slice(&length.to_le_bytes());
-    // Some origins compress and keep the tag.
+    // Some origins compress content without changing its entity tag.
     text.extend_from_slice(fields.get("content-encoding").unwrap_or_default());
     match (validators.etag, validators.strong_date_s()) {
         (Some(EntityTag { opaque, .. }), _) => {
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_clear_range_of_a_known_length_is_a_part() {
+    fn only_a_single_valid_range_of_a_known_length_is_a_part() {
         let of =
             |bytes, value: &str| content_of(&response(206, bytes, &[("content-range", value)]));
         assert_eq!(of(10, "bytes 5-14/100"), Content::Part(5..15, 100));
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_response_opens_the_object_with_what_it_brings() {
+    fn a_first_response_opens_the_object_with_its_content() {
         let asked = 5..15;
         let open =
             |asked: Option<&Range<u64>>, content| first(asked, 206, content, Ok(head(1, 100)));
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_response_joins_under_the_same_validator_and_length_only() {
+    fn a_further_response_joins_only_under_the_same_validator_and_length() {
         let is = head(7, 100);
         let by = |status, generation| Further {
             wanted: 5,
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_without_a_range_is_not_asked_again_and_again() {
+    fn a_fetch_without_range_that_is_refused_is_not_repeated() {
         let is = head(7, 100);
         let by = |ranged, status| Further {
             wanted: 5,
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_is_still_for_those_who_read() {
+    fn an_expired_response_of_the_same_version_is_for_current_readers() {
         let is = head(7, 100);
         let expired = |generation| {
             let by = Further {

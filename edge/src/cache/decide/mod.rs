@@ -1,5 +1,5 @@
-//! Decisions, as pure functions: which requests use the cache, what a flight admitted, what a response
-//! may be stored as, and for whom.
+//! Decisions as pure functions: which requests use the cache, what a fetch sends, how a response is
+//! stored, and which requests it may answer.
 
 pub(super) mod admission;
 pub(super) mod fence;
@@ -18,14 +18,15 @@ use crate::http::vary::{self, Codings, Normal};
 use crate::http::{Fields, cookies, hop, surrogate};
 use crate::store::{Head, VaryNames};
 
-/// Which codings a request is answered in: `None`, its own; else these. Slices are asked for as
-/// they are, whoever wants them: ranges of what is compressed on the fly can't be relied on, and
-/// every client understands identity.
+/// Returns the content codings to fetch for a request, `None` for those that the request accepts.
+/// Blocks are fetched unencoded: ranges of content that the origin compresses on the fly can't be
+/// relied on, and every client accepts identity. `plain` says that ranges of this resource are not
+/// requested.
 pub(super) fn codings(fill: fill::Kind, request: &RequestHead, plain: bool) -> Option<Codings> {
     let sliced = match fill {
         fill::Kind::Whole | fill::Kind::Lock => false,
         fill::Kind::Slice => true,
-        // With If-Range, a client goes on with what it was given before, in its own codings.
+        // A request with If-Range continues an earlier response, whose coding it has to get again.
         fill::Kind::Auto => {
             want::guess(request) != (0..OPEN) && !request.fields.contains("if-range")
         }
@@ -33,7 +34,7 @@ pub(super) fn codings(fill: fill::Kind, request: &RequestHead, plain: bool) -> O
     (sliced && !plain).then_some(Codings::IDENTITY)
 }
 
-/// The variant that a request selects under these Vary names (RFC 9111 4.1); 0 without names.
+/// The variant that a request selects under these Vary names (RFC 9111 4.1), 0 without names.
 pub(super) fn variant(
     primary: KeyHash,
     names: &VaryNames,
@@ -48,17 +49,17 @@ pub(super) fn variant(
     primary.variant(&text).0
 }
 
-/// Whether a request for this key may have the response that this head belongs to.
+/// Whether the response with this head may answer a request with this key and these header fields.
 pub(super) fn selects(primary: KeyHash, head: &Head, fields: &Fields, normal: Normal<'_>) -> bool {
     head.vary.as_ref().is_none_or(|selected| {
         variant(primary, &selected.names, fields, normal) == selected.variant
     })
 }
 
-/// The field lines of a flight's request: those of the allow-list, those that the configuration
-/// adds to it, and those that Vary is known to name, from the request that launches it; everything
-/// else of that request stays out. Credentials go along, since what comes back is shared only if it
-/// says that it may be (RFC 9111 3.5).
+/// Collects the header fields that a shared fetch sends: fields of the launching request that are
+/// on the allow-list, in `forward_headers` or named by Vary. All other fields of that request are
+/// left out. Credentials are sent too, since the response is shared only if it permits that (RFC
+/// 9111 3.5).
 pub(super) fn flight_fields(
     request: &Fields,
     names: &[Box<str>],
@@ -72,7 +73,8 @@ pub(super) fn flight_fields(
         |name: &[u8]| !normal.languages.is_empty() && name.eq_ignore_ascii_case(b"accept-language");
     for (name, value) in request.iter() {
         let keyed = keyed().any(|keyed| name.eq_ignore_ascii_case(keyed.as_bytes()));
-        // What a variant is reduced to is all that is sent, so that the response fits all of it.
+        // If the configuration reduces Accept-Language to a few languages, only the reduced value
+        // is sent, so that the response fits every request of the variant.
         let own = hop::is_in(&OWN, name) || reduced(name);
         if (keyed || is_carried(name, rules)) && !own {
             out.append_bytes(name, value);
@@ -90,7 +92,8 @@ pub(super) fn flight_fields(
         out.append("accept-language", language);
     }
     if rules
-        .targets
+        .headers
+        .target_list
         .iter()
         .any(|target| &**target == surrogate::FIELD)
     {
@@ -98,7 +101,7 @@ pub(super) fn flight_fields(
     }
 }
 
-/// Fields that a flight has of its own, if at all.
+/// Header fields that a shared fetch sets itself.
 const OWN: [&str; 7] = [
     "accept-encoding",
     "range",
@@ -109,21 +112,21 @@ const OWN: [&str; 7] = [
     "if-range",
 ];
 
-/// Whether flights carry this field of the request that launches them, whatever Vary names.
+/// Whether a shared fetch sends this field of the launching request even if Vary does not name it.
 fn is_carried(name: &[u8], rules: &Rules) -> bool {
     if hop::is_in(hop::SHARED, name) || name.eq_ignore_ascii_case(b"authorization") {
         return true;
     }
-    // A cookie is carried only where it is named: it tells clients apart.
+    // Cookies tell clients apart, so `*` in the configuration does not include them.
     let cookie = name.eq_ignore_ascii_case(b"cookie");
-    let mut forward = rules.forward.iter();
+    let mut forward = rules.forward_headers.iter();
     forward.any(|pattern| pattern.matches_field(name) && !(cookie && pattern.is_any()))
         && hop::may_be_carried(name)
 }
 
-/// Whether a request would be sent alone just as a flight is sent for all: then its client may have
-/// the flight's response even when that can't be shared. A field that is neither on the allow-list
-/// nor without meaning to an origin says no.
+/// Whether forwarding the request by itself would send the origin the same as a shared fetch. If
+/// so, its client may have the response to that fetch even if the response can't be shared. Header
+/// fields that a shared fetch leaves out must have no meaning to an origin.
 pub(super) fn may_take(request: &Fields, rules: &Rules) -> bool {
     const WITHOUT_MEANING: [&str; 10] = [
         "host",

@@ -1,39 +1,41 @@
-//! Whether a stored response may be given to a request as it is (RFC 9111 4).
+//! Reuse: whether a stored response may be served without validation (RFC 9111 4).
 
 use super::admission::Admitted;
 use crate::http::Fwd;
 use crate::reason::Reason;
 use crate::store::Head;
 
-/// What becomes of a stored response.
+/// The decision about a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cache) enum Reuse {
-    /// It is given: it is fresh.
+    /// The response is fresh and is served.
     Fresh,
-    /// It is stale and is served for this reason.
+    /// The response is stale and is served for this reason.
     Stale {
         reason: Reason,
-        /// It is to be validated behind that.
+        /// Whether the response is to be revalidated in the background.
         revalidate: bool,
     },
-    /// It is to be validated first.
+    /// The response has to be validated before it is served.
     Validate(Fwd),
 }
 
-/// What else is known when a stored response is found not to be fresh.
+/// The state of a resource, needed if its stored response is not fresh.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::cache) struct Circumstances {
-    /// The last fetches failed.
+    /// Whether the last fetches of the resource failed.
     pub(in crate::cache) failing: bool,
-    /// Since they did, nobody is to try again yet.
+    /// Whether the pause after failed fetches is not over, so that no fetch may begin.
     pub(in crate::cache) resting: bool,
-    /// It is being validated already.
+    /// Whether a fetch that revalidates the response is in progress.
     pub(in crate::cache) updating: bool,
-    /// How long past its lifetime it may be given while it is.
+    /// Time past the end of its freshness for which the response may be served while a fetch
+    /// revalidates it, in milliseconds.
     pub(in crate::cache) updating_ms: u64,
 }
 
-/// Judges a stored response. `about` is asked where it is not fresh.
+/// Decides whether a stored response may be served. `about` is called only if the response is not
+/// fresh.
 #[inline]
 pub(in crate::cache) fn judge(
     head: &Head,
@@ -41,7 +43,7 @@ pub(in crate::cache) fn judge(
     now_ms: u64,
     about: impl FnOnce() -> Circumstances,
 ) -> Reuse {
-    // A clock that was set back makes nothing young that was old when it came.
+    // If the clock was set back, the response does not become younger than when it was received.
     let now_ms = now_ms.max(head.received_ms);
     let fresh = now_ms < head.fresh_until_ms;
     match admitted.directives {
@@ -52,7 +54,8 @@ pub(in crate::cache) fn judge(
     }
 }
 
-/// Whether it is as young, and stays as fresh, as the client asks (RFC 9111 5.2.1.1 to 5.2.1.4).
+/// Whether the response meets the age and freshness that the client requires (RFC 9111 5.2.1.1 to
+/// 5.2.1.4).
 fn satisfies(head: &Head, admitted: &Admitted, now_ms: u64) -> bool {
     let Some(asked) = admitted.directives else {
         return true;
@@ -61,14 +64,14 @@ fn satisfies(head: &Head, admitted: &Admitted, now_ms: u64) -> bool {
         head.age_ms(now_ms),
         head.fresh_until_ms.saturating_sub(now_ms),
     );
-    // What can't have changed needs no reload (RFC 8246 2).
+    // A fresh immutable response needs no reload (RFC 8246 2).
     let unchanging = head.immutable && left_ms > 0;
     let of = |seconds: u32| u64::from(seconds) * 1000;
     let young = asked.max_age.is_none_or(|s| age_ms <= of(s)) || unchanging;
     !asked.no_cache && young && asked.min_fresh.is_none_or(|s| left_ms >= of(s))
 }
 
-/// Judges one that has been stale for `past_ms` (RFC 9111 4.2.4, RFC 5861).
+/// Decides about a response that has been stale for `past_ms` (RFC 9111 4.2.4, RFC 5861).
 fn stale(head: &Head, admitted: &Admitted, past_ms: u64, about: &Circumstances) -> Reuse {
     let revalidate = !about.updating && !about.resting;
     let max_stale = admitted.directives.and_then(|asked| asked.max_stale);
@@ -77,7 +80,8 @@ fn stale(head: &Head, admitted: &Admitted, past_ms: u64, about: &Circumstances) 
         () if past_ms < head.stale_while_revalidate_ms => {
             given(Reason::StaleWhileRevalidate, revalidate)
         }
-        // After a first failure nobody waits for the next.
+        // While fetches fail, the stale response is served at once instead of after one more failed
+        // fetch.
         () if about.failing && past_ms < head.stale_if_error_ms => {
             given(Reason::StaleIfError, revalidate)
         }
@@ -92,8 +96,8 @@ fn stale(head: &Head, admitted: &Admitted, past_ms: u64, about: &Circumstances) 
     }
 }
 
-/// Whether a stale response may be given because the origin failed (RFC 5861 4). The request's own
-/// word counts beside the response's.
+/// Whether a stale response may be served because the origin failed (RFC 5861 4). The response or
+/// the request may permit it by `stale-if-error`.
 pub(in crate::cache) fn serves_on_error(head: &Head, admitted: &Admitted, now_ms: u64) -> bool {
     let past_ms = now_ms.saturating_sub(head.fresh_until_ms);
     let asked = admitted.directives.and_then(|asked| asked.stale_if_error);
@@ -102,7 +106,7 @@ pub(in crate::cache) fn serves_on_error(head: &Head, admitted: &Admitted, now_ms
     past_ms < head.stale_if_error_ms.max(asked_ms)
 }
 
-/// The statuses that stand for a failing origin (RFC 5861 4).
+/// Whether a status is that of a failing origin (RFC 5861 4).
 pub(in crate::cache) fn is_failure(status: u16) -> bool {
     matches!(status, 500 | 502..=504)
 }
@@ -114,7 +118,7 @@ mod tests {
     use super::*;
     use crate::http::cache_control::RequestDirectives;
 
-    /// Received at 0, fresh for 100 s.
+    /// A head received at 0 and fresh for 100 s.
     fn head() -> Head {
         Head {
             fresh_until_ms: 100_000,
@@ -140,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fresh_is_given_unless_the_client_wants_it_fresher() {
+    fn a_fresh_response_is_served_unless_the_client_requires_a_fresher_one() {
         let at = |value, s| reuse(&head(), value, s, Circumstances::default());
         let asked = Reuse::Validate(Fwd::Request);
         for (value, at_s, expected) in [
@@ -166,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stale_is_given_only_where_someone_allows_it() {
+    fn a_stale_response_is_served_only_if_something_permits_it() {
         let quiet = Circumstances::default();
         let failing = Circumstances {
             failing: true,
@@ -231,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_origin_is_stood_in_for_within_the_grace() {
+    fn a_stale_response_is_served_for_a_failing_origin_within_its_limit() {
         assert!(serves_on_error(&head(), &Admitted::default(), 149_000));
         assert!(!serves_on_error(&head(), &Admitted::default(), 150_000));
         assert!(serves_on_error(
@@ -254,7 +258,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strict_responses_are_never_given_stale(
+        fn strict_responses_are_never_served_stale(
             past_s in 0..200_u64, failing: bool, updating: bool, stale in prop::option::of(0..300_u32),
         ) {
             let strict = Head {

@@ -1,4 +1,4 @@
-//! What a response is stored as, and what is left of it when a later one updates it.
+//! Storing: the head that a response is stored with, and its update by a later response.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -21,14 +21,15 @@ use crate::store::{Head, Selected, VaryNames};
 /// A response that may be stored.
 pub(in crate::cache) struct Storable {
     pub(in crate::cache) head: Head,
-    /// Field lines that are for the one who asked, and nobody else.
+    /// Header fields that are for the client of this request only, and are not stored.
     pub(in crate::cache) withheld: Fields,
-    /// Whether the response itself says how long it is fresh.
+    /// Whether the response states its own lifetime.
     pub(in crate::cache) explicit: bool,
 }
 
-/// What a response to a flight is stored as; else the named reason why it is not. A part is stored
-/// as the 200 that it is a part of (RFC 9111 3.3). `sent`: the fields that the flight carried.
+/// Makes the head to store for the response to a shared fetch. An error is the reason why the
+/// response can't be stored. A 206 is stored as the 200 that it is a part of (RFC 9111 3.3). `sent`
+/// holds the header fields that the fetch sent.
 pub(in crate::cache) fn store_as(
     primary: KeyHash,
     sent: &Fields,
@@ -38,7 +39,7 @@ pub(in crate::cache) fn store_as(
     rules: &Rules,
 ) -> Result<Storable, Reason> {
     if response.until_close {
-        // If the origin had died half-way, it would look just the same.
+        // A body that ends with the connection looks complete even if the origin failed half-way.
         return Err(Reason::UntilClose);
     }
     let (status, fields, length) = represented(response, content);
@@ -63,8 +64,8 @@ pub(in crate::cache) fn store_as(
     })
 }
 
-/// What a stored head becomes by the 304 that confirms it (RFC 9111 3.2, 4.3.4); the named reason
-/// why it may not be stored any more.
+/// Updates a stored head by the 304 that confirms it (RFC 9111 3.2, 4.3.4). An error is the reason
+/// why the response may not be stored any more.
 pub(in crate::cache) fn freshened(
     primary: KeyHash,
     sent: &Fields,
@@ -74,8 +75,9 @@ pub(in crate::cache) fn freshened(
     rules: &Rules,
 ) -> Result<Storable, Reason> {
     let mut update = Cow::Borrowed(&response.fields);
-    if rules.set_cookie != SetCookie::Store && update.contains("set-cookie") {
-        // It is for the one who asked, and says nothing about what is stored.
+    if rules.headers.set_cookie != SetCookie::Store && update.contains("set-cookie") {
+        // A cookie in a 304 is for the client of this request, and says nothing about the stored
+        // response.
         update.to_mut().remove("set-cookie");
     }
     let fields = freshen(&old.fields, &update);
@@ -87,7 +89,7 @@ pub(in crate::cache) fn freshened(
     }
     let withheld = lines_in(&response.fields, &stripped);
     let explicit = verdict.source.is_explicit();
-    // What was put together under a date stays one version, whatever the new Date is.
+    // The validators and the length stay those of the stored version, whatever the new Date is.
     let base = old.clone();
     let head = head(base, primary, sent, &fields, verdict, exchanged, rules);
     Ok(Storable {
@@ -97,8 +99,8 @@ pub(in crate::cache) fn freshened(
     })
 }
 
-/// Whether the head of a response to HEAD is that of what is stored: nothing that both say about the
-/// content differs (RFC 9111 4.3.5).
+/// Whether the response to a HEAD describes the stored content: entity tag, Last-Modified and
+/// length are equal if both responses have them (RFC 9111 4.3.5).
 pub(in crate::cache) fn same_as(head: &Head, response: &Response) -> bool {
     let fields = &response.fields;
     let modified_s = fields.get("last-modified").and_then(date::parse);
@@ -111,7 +113,7 @@ fn agree<T: PartialEq>(a: Option<T>, b: Option<T>) -> bool {
     a.is_none() || b.is_none() || a == b
 }
 
-/// The rest of a head: what caching rules make of its fields.
+/// Fills in the rest of a head from the header fields and the verdict on their freshness.
 fn head(
     base: Head,
     primary: KeyHash,
@@ -140,7 +142,7 @@ fn head(
         authorized: verdict.authorized,
         immutable: verdict.immutable,
         odd_range: fields.contains("content-range"),
-        tags: tags(fields, &rules.tags),
+        tags: tags(fields, &rules.headers.tags),
         vary: selecting(&verdict.vary).map(|names| Selected {
             variant: variant(primary, &names, sent, rules.normal(None)),
             names,
@@ -149,7 +151,7 @@ fn head(
     }
 }
 
-/// The version that a response is of; 0 where nothing tells.
+/// The version that a response belongs to, 0 if unknown.
 pub(in crate::cache) fn generation(
     primary: KeyHash,
     response: &Response,
@@ -159,8 +161,8 @@ pub(in crate::cache) fn generation(
     fence::generation(primary, &fields, length)
 }
 
-/// The names that tell variants apart. Ranges and conditions are for this cache to answer, and are
-/// no part of what it admitted.
+/// The Vary names that distinguish variants. The cache itself answers ranges and conditions, so
+/// their names are left out.
 fn selecting(vary: &Vary) -> Option<VaryNames> {
     let own = |name: &str| name == "range" || name.starts_with("if-");
     let names: VaryNames = vary
@@ -171,7 +173,8 @@ fn selecting(vary: &Vary) -> Option<VaryNames> {
     (!names.is_empty()).then_some(names)
 }
 
-/// Status, fields and complete length of the representation that a response is, or is a part of.
+/// Status, header fields and complete length of the representation that a response is, or is a part
+/// of.
 fn represented<'a>(
     response: &'a Response,
     content: &Content,
@@ -190,14 +193,15 @@ fn represented<'a>(
     }
 }
 
-/// Whether the origin has shown that it answers ranges of this, or says so where it was not asked.
+/// Whether the origin supports ranges of this resource: it has answered with one, or states
+/// Accept-Ranges in response to a request without Range.
 fn honours_ranges(response: &Response, asked: Option<&Range<u64>>, content: &Content) -> bool {
     let mut units = response.fields.members("accept-ranges");
     matches!(content, Content::Part(..))
         || asked.is_none() && units.any(|unit| unit.eq_ignore_ascii_case(b"bytes"))
 }
 
-/// The lines with one of these lower-case names.
+/// The field lines with one of these lower-case names.
 fn lines_in(fields: &Fields, names: &[String]) -> Fields {
     let mut lines = Fields::new();
     for (name, value) in fields.iter().filter(|(name, _)| is_in(names, name)) {
@@ -212,10 +216,11 @@ fn is_in(names: &[String], name: &[u8]) -> bool {
         .any(|listed| name.eq_ignore_ascii_case(listed.as_bytes()))
 }
 
-/// The lines to keep: Age is told anew each time, and a Date is there (RFC 9110 6.6.1).
+/// The field lines to store. Age is left out, since it is computed for each response. A missing
+/// Date is added (RFC 9110 6.6.1).
 fn stored_fields(fields: &Fields, stripped: &[String], date_s: u64) -> FieldBlock {
     let mut kept = fields.clone();
-    // Trailers are not kept, so none are announced.
+    // Trailers are not stored, so the Trailer field is left out.
     kept.retain(|name, _| {
         !name.eq_ignore_ascii_case(b"age")
             && !name.eq_ignore_ascii_case(b"trailer")

@@ -1,4 +1,5 @@
-//! Validating a stored response (RFC 9111 4.3): what the origin is asked, and what its answer means.
+//! Validation of a stored response (RFC 9111 4.3): the conditions sent to the origin, and the
+//! meaning of its response.
 
 use crate::handler::Response;
 use crate::http::Fields;
@@ -7,21 +8,21 @@ use crate::store::Head;
 
 use super::reuse::is_failure;
 
-/// What an answer means for the stored response that was to be validated.
+/// Decision about the stored response, given the response to its revalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cache) enum Outcome {
-    /// 304: it is what the origin has.
+    /// A 304: the stored response is the current one.
     Confirmed,
-    /// The origin fails, and the stored response may be given all the same.
+    /// The origin fails, and the stored response may be served instead.
     Failure,
-    /// Nothing can be made of it: what is stored is dropped, and all of it asked for.
+    /// A 304 to a request without conditions: the stored response is dropped and fetched again.
     Again,
-    /// It is a response by itself.
+    /// Any other response, which is judged like the response to a fetch without conditions.
     Other,
 }
 
-/// The conditions under which the origin is to send the content again (RFC 9111 4.3.1): the
-/// validators as they came.
+/// Adds the conditions of a revalidation (RFC 9111 4.3.1): the validators of the stored response,
+/// byte for byte.
 pub(in crate::cache) fn ask(head: &Head, out: &mut Fields) {
     let conditions = conditions(head);
     if let Some(tag) = conditions.if_none_match {
@@ -36,10 +37,11 @@ fn conditions(head: &Head) -> Conditions<'_> {
     Conditions::of(head.etag.as_deref(), head.fields.get("last-modified"))
 }
 
-/// Judges the answer. `serves_on_error`: whether the stored response may be given where the origin fails.
+/// Judges the response to a revalidation. `serves_on_error` says whether the stored response may be
+/// served if the origin fails.
 ///
-/// A 304 confirms what was asked about, whatever entity tag it carries itself; that is not taken
-/// over.
+/// A 304 confirms the stored response whatever entity tag the 304 itself carries. That tag is
+/// ignored.
 pub(in crate::cache) fn outcome(
     head: &Head,
     response: &Response,
@@ -76,7 +78,7 @@ mod tests {
     const MODIFIED: (&str, &str) = ("last-modified", "Sunday, 06-Nov-94 08:49:37 GMT");
 
     #[test]
-    fn the_origin_is_asked_by_the_validators_as_they_came() {
+    fn conditions_repeat_the_validators_byte_for_byte() {
         let both = asked(&head(&[("etag", "W/\"a\""), MODIFIED]));
         assert_eq!(
             both,
@@ -86,13 +88,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_confirms_fails_or_stands_by_itself() {
+    fn a_response_confirms_fails_or_is_judged_by_itself() {
         let known = head(&[MODIFIED]);
         let of = |head: &Head, status, serves_on_error| {
             outcome(head, &Response::new(status), serves_on_error)
         };
         assert_eq!(of(&known, 304, false), Outcome::Confirmed);
-        // It was asked about nothing.
+        // Without validators, the request to the origin had no conditions.
         assert_eq!(of(&head(&[]), 304, true), Outcome::Again);
         for (status, serves_on_error, expected) in [
             (503, true, Outcome::Failure),

@@ -1,4 +1,4 @@
-//! Which bytes of an object a request wants: guessed before its head is known, exact afterwards.
+//! The bytes of an object that a request wants: a guess before the head is known, exact afterwards.
 
 use std::ops::Range;
 
@@ -10,15 +10,15 @@ use crate::http::range::{self, Spec};
 use crate::http::wanted::{self, Wanted, only_range};
 use crate::store::{Head, Object};
 
-/// What a want needs of an object.
+/// Checks whether an object has the bytes that a request wants.
 pub(in crate::cache) trait OfObject {
-    /// Whether all bytes to be sent are stored.
+    /// Whether all wanted bytes are stored, in memory or on a volume.
     fn is_there(&self, object: &Object) -> bool;
-    /// Whether all of them are in memory.
+    /// Whether all wanted bytes are in memory.
     fn is_at_hand(&self, object: &Object) -> bool;
-    /// Whether all bytes to be sent are stored or on their way.
+    /// Whether all wanted bytes are stored or being fetched.
     fn is_coming(&self, object: &Object) -> bool;
-    /// The first bytes to be sent; `None` where no content is.
+    /// The first range to be sent, `None` if the response has no content.
     fn first(&self) -> Option<Range<u64>>;
 }
 
@@ -55,8 +55,9 @@ impl OfObject for Wanted {
     }
 }
 
-/// What a request wants, before anything is known of the representation. A suffix can't be placed
-/// without the length, so its beginning is asked for, which brings that.
+/// Guesses the bytes that a request wants before the representation is known. The position of a
+/// suffix range depends on the length. For such a range the first byte is fetched, since the
+/// response to that states the length.
 pub(in crate::cache) fn guess(request: &RequestHead) -> Range<u64> {
     let all = 0..OPEN;
     if request.method != Method::Get {
@@ -69,16 +70,17 @@ pub(in crate::cache) fn guess(request: &RequestHead) -> Range<u64> {
         Some(Spec::From(first)) => first..OPEN,
         Some(Spec::Suffix(_)) => 0..1,
     };
-    // Nothing lies behind the last position there is.
+    // The range is empty if it begins at the largest position that a number can hold.
     if wanted.is_empty() { all } else { wanted }
 }
 
-/// What a request comes to against a stored head.
+/// Applies a request's conditions and ranges to a stored response.
 pub(in crate::cache) fn judge(request: &RequestHead, head: &Head, length: Option<u64>) -> Wanted {
     judge_as(request, head, head.etag.as_deref(), length)
 }
 
-/// The same for the content in a coding, which has an entity tag and a length of its own.
+/// Applies a request's conditions and ranges to the encoded content of a stored response, which has
+/// an entity tag and a length of its own.
 pub(in crate::cache) fn judge_as(
     request: &RequestHead,
     head: &Head,
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_want_is_guessed_from_the_first_range_alone() {
+    fn the_wanted_bytes_are_guessed_from_the_first_range() {
         assert_eq!(guess(&get("")), 0..OPEN);
         assert_eq!(guess(&get("bytes=5000000-5000009")), 5_000_000..5_000_010);
         assert_eq!(guess(&get("bytes=7-")), 7..OPEN);

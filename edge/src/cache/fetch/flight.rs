@@ -1,4 +1,5 @@
-//! A flight: one fetch from the origin, of a whole object or of a range, that many readers may ride.
+//! A flight: one fetch from the origin, of a whole object or of a range, that many readers may
+//! share.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -25,35 +26,39 @@ use crate::store::{
 };
 use crate::telemetry::Counters;
 
-/// How long a flight waits for slow readers of what can't be kept, while a fast one waits for it.
+/// Longest time that a flight waits for slow readers of content that is not stored, while a fast
+/// reader waits for the flight.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes of a response passed over to come to what is wanted, at most.
+/// Largest number of bytes at the start of a response that are discarded to get to the wanted
+/// bytes.
 const SKIP_MAX: u64 = 64 << 20;
-/// Blocks that a plain GET brings of what can't be kept whole, before it goes on by blocks.
+/// Number of blocks that a plain GET fetches of content too large to be stored whole. The rest is
+/// fetched block by block.
 const BEGINNING: u64 = 4;
-/// Bytes taken in before others have their turn.
+/// Bytes received before other tasks of the worker get their turn.
 const TURN_BYTES: u64 = 1 << 20;
 
-/// One fetch in progress. A task of the worker whose request launched it; it goes on when that
-/// client leaves.
+/// One fetch in progress. A flight is a task on the worker whose request launched it, and goes on
+/// when that client leaves.
 pub(in crate::cache) struct Flight {
     pub(in crate::cache) context: Rc<Context>,
     pub(in crate::cache) landing: Landing,
-    /// The range asked for; `None` for a plain GET.
+    /// The requested range, `None` for a plain GET.
     pub(in crate::cache) asked: Option<Range<u64>>,
-    /// What was sent: a variant is chosen by these fields, whatever the riders sent.
+    /// The header fields of the fetch. They choose the variant, whatever the riders' requests
+    /// contain.
     pub(in crate::cache) sent: Fields,
     pub(in crate::cache) leader_result: LeaderResult,
     pub(in crate::cache) charge: BudgetCharge,
-    /// Bytes of the response still to be passed over.
+    /// Bytes of the response still to be discarded.
     pub(in crate::cache) skips: u64,
     pub(in crate::cache) brought: u64,
-    /// What was known of the resource when it was launched.
+    /// The resource's history when the flight was launched.
     pub(in crate::cache) known: ResourceHistory,
 }
 
 impl Flight {
-    /// Fetches, to the end.
+    /// Sends the request and receives the response.
     pub(in crate::cache) async fn fly(self, request: Request) {
         let _counted = Counted::new(&self.context);
         let asked_ms = self.context.worker.clock.unix_ms();
@@ -63,7 +68,7 @@ impl Flight {
         }
     }
 
-    /// The response's head is here: whoever waits learns what it means.
+    /// Handles the head of the response, and wakes the requests that wait for it.
     async fn arrived(self, response: Response, asked_ms: u64) {
         self.leader_result.note(&response);
         let exchanged = Exchanged {
@@ -104,18 +109,19 @@ impl Flight {
         }
     }
 
-    /// Whether it carried credentials: what they bring is nothing that others have to know.
+    /// Whether the fetch carried credentials. Its response may then concern only the owner of the
+    /// credentials.
     pub(in crate::cache) fn has_credentials(&self) -> bool {
         self.sent.contains("authorization")
     }
 
-    /// Whether what it brought may be about the credentials that it carried, while others read what
-    /// is there: then they are not disturbed by it.
+    /// Whether the response may concern only the credentials that the fetch carried, although other
+    /// requests read the object. Their reads must go on.
     fn is_about_credentials(&self) -> bool {
         self.has_credentials() && matches!(self.landing.object().phase(), Phase::Open(_))
     }
 
-    /// What the response means for the object, as it is now.
+    /// Decides what to do with the response, given the current phase of the object.
     fn meaning(&self, response: &Response, exchanged: Exchanged) -> Meaning {
         let content = fence::content_of(response);
         let stored = storing::store_as(
@@ -148,7 +154,8 @@ impl Flight {
                 };
                 fence::further(&further, content, stored, &is)
             }
-            // Nobody will look it up any more; its readers may still get what is on its way.
+            // The object is no longer looked up. Its readers may still get the bytes of other
+            // flights.
             _ => Meaning::Fail(Reason::FetchAbandoned),
         }
     }
@@ -157,14 +164,14 @@ impl Flight {
         KeyHash(self.landing.table_key().primary)
     }
 
-    /// The object's first response: files the object under its variant, makes room for it and
-    /// opens it to readers. `Err`: it can't be kept, for this reason.
+    /// Handles the object's first response: files the object under its variant, makes room for it
+    /// and opens it to readers. An error is the reason why it can't be stored.
     pub(in crate::cache) fn open(
         &mut self,
         mut head: StoredHead,
         content: Range<u64>,
     ) -> Result<(), Reason> {
-        // Whatever it says, ranges of it were of no use.
+        // Ranges of this resource proved unusable in an earlier response.
         let plain = self
             .known
             .avoids_ranges(self.context.worker.clock.unix_ms());
@@ -186,8 +193,8 @@ impl Flight {
         Ok(())
     }
 
-    /// Makes room for a first response. What is too large to be kept whole is kept by blocks, if it
-    /// may be put together again from several responses. Whether it is.
+    /// Makes room for a first response. Returns whether the object is stored block by block: an
+    /// object is, if it is too large to be stored whole and other responses may add bytes to it.
     fn room(&mut self, head: &StoredHead, content: &Range<u64>) -> Result<bool, Reason> {
         let store = &self.context.store;
         let Some(length) = head.length else {
@@ -221,13 +228,13 @@ impl Flight {
         }
     }
 
-    /// More of the version that is there: the head it came with takes the place of the older one
+    /// Handles a response with more bytes of the stored version. Its head replaces the older one
     /// (RFC 9111 3.4).
     fn join(mut self, mut head: StoredHead, content: Range<u64>) -> Option<Flight> {
         let whole = content == (0..head.length.unwrap_or(OPEN));
         self = self.accept(content)?;
         if whole && self.landing.range().start > 0 {
-            // The origin takes no notice of Range any more: all that is missing comes with this.
+            // The origin now ignores Range, so this response contains all missing bytes.
             self.landing.extend();
             self.learn_plain();
         }
@@ -238,8 +245,8 @@ impl Flight {
         Some(self)
     }
 
-    /// More of the version that is there, which by now may not be stored any more, or not for long:
-    /// who reads it gets the rest, and nobody else comes to it.
+    /// Handles a response with more bytes of a version that may not be stored any more: the
+    /// object's current readers get the bytes, and the object leaves the table.
     fn finish(self, content: Range<u64>) -> Option<Flight> {
         let flight = self.accept(content)?;
         let (place, object) = (flight.landing.table_key(), flight.landing.object());
@@ -250,7 +257,7 @@ impl Flight {
         Some(flight)
     }
 
-    /// Takes a further response on for what it has of the claim.
+    /// Accepts a further response. The claim is reduced to the bytes that the response contains.
     fn accept(mut self, content: Range<u64>) -> Option<Flight> {
         let wanted = self.landing.range().start;
         self.skips = wanted.saturating_sub(content.start);
@@ -266,7 +273,8 @@ impl Flight {
         Some(self)
     }
 
-    /// Another version: a new object takes this one's place, and what comes goes there.
+    /// Handles a response of another version: a new object replaces the current one and receives
+    /// the bytes.
     fn supersede(mut self, head: StoredHead, content: Range<u64>) -> Option<Flight> {
         let store = self.context.store.clone();
         let (place, old) = (self.landing.table_key(), self.landing.object().clone());
@@ -297,12 +305,12 @@ impl Flight {
         Some(self)
     }
 
-    /// Under the Vary that the response names, the object belongs to the variant that the
-    /// flight's own request selects. Its length is remembered where the next fetch may go by it.
+    /// Files the object under the variant that the fetch selects by the Vary of its response. The
+    /// length of a large object is remembered for the next fetch.
     fn file(&mut self, head: &StoredHead) {
         let place = self.landing.table_key();
-        // Else it was taken out meanwhile, by an eviction or because the resource changed: those
-        // who ride may have it, nobody else will.
+        // If an eviction or a new version removed the object from the table, it is not inserted
+        // again: only its current riders read it.
         if let Some(place) = file(&self.context, place, self.landing.object(), head) {
             self.landing.set_table_key(place);
         }
@@ -317,7 +325,7 @@ impl Flight {
         });
     }
 
-    /// Takes the body in. Readers hear of progress before the flight waits for more.
+    /// Receives the body. Readers are woken before the flight waits for more bytes.
     pub(in crate::cache) async fn receive(mut self, mut body: Body) {
         let mut turn = 0;
         loop {
@@ -330,9 +338,9 @@ impl Flight {
             let progress = match came {
                 Came::Placed(_, progress) => progress,
                 Came::Frame(Some(Ok(Frame::Data(bytes)))) => self.take_in(&bytes).await,
-                // Trailers are not stored (RFC 9111 3: they may be left out).
+                // Trailers are not stored (RFC 9111 3 permits leaving them out).
                 Came::Frame(Some(Ok(Frame::Trailers(_)))) => continue,
-                // No origin gives these.
+                // An origin never sends a file.
                 Came::Frame(Some(Ok(Frame::File(_)))) => return self.fail(Reason::BadBody.into()),
                 Came::Frame(Some(Err(fault))) => return self.fail(fault),
                 Came::Frame(None) if self.is_all() => return self.landed(),
@@ -352,7 +360,8 @@ impl Flight {
         }
     }
 
-    /// What comes of the body next: straight into the object's memory, where there is room at hand.
+    /// Polls for the next part of the body, which is read directly into the object's memory if a
+    /// page has room.
     fn poll_body(&mut self, body: &mut Body, cx: &mut task::Context<'_>) -> Poll<Came> {
         let clock = &self.context.worker.clock;
         let filled = self.landing.fill(
@@ -386,14 +395,14 @@ impl Flight {
         self.skips = self.skips.saturating_sub(bytes);
     }
 
-    /// Whether the end of the body is the end of what was claimed.
+    /// Whether the end of the body is also the end of the claim.
     fn is_all(&self) -> bool {
         let left = self.landing.range();
         left.end == OPEN || left.is_empty()
     }
 
-    /// Whether nobody reads this any more, and it costs too much to be brought to an end all the
-    /// same: its client had more fetched than one client may, or it is still far from what is wanted.
+    /// Whether the flight should stop early. That is so if the object has no readers, and either
+    /// the client's budget is used up or the first wanted byte was not received yet.
     fn is_for_nobody(&self) -> bool {
         let parts = &self.context;
         let now_us = parts.worker.clock.monotonic_us();
@@ -401,7 +410,8 @@ impl Flight {
         dear && !self.landing.object().is_read()
     }
 
-    /// Writes to the store. Where it has no room, readers are waited for, but not for ever.
+    /// Writes bytes to the store. If the store has no room, the flight waits for readers. After
+    /// `PATIENCE`, it drops slow readers that delay a faster one.
     async fn take_in(&mut self, bytes: &[u8]) -> Result<Progress, Abandoned> {
         let object = self.landing.object().clone();
         let now_us = self.context.worker.clock.monotonic_us();
@@ -415,11 +425,11 @@ impl Flight {
     }
 }
 
-/// What came of a body.
+/// Result of polling for the next part of a response body.
 enum Came {
-    /// So many bytes, which are in their place.
+    /// Number of bytes that were read directly into the object's memory.
     Placed(u64, Result<Progress, Abandoned>),
-    /// A frame, or its end.
+    /// The next frame, or `None` at the end of the body.
     Frame(Option<Result<Frame, Fault>>),
 }
 
@@ -433,8 +443,8 @@ impl Came {
     }
 }
 
-/// Files an object under the variant that the head it was given belongs to, and gives back where;
-/// `None` if it is not in the table.
+/// Files an object under the variant of its head. Returns its table key, `None` if the object is
+/// not in the table.
 pub(in crate::cache) fn file(
     context: &Context,
     place: TableKey,
@@ -455,7 +465,7 @@ pub(in crate::cache) fn file(
         locked.refile(place.variant, to, names, object)
     });
     if others {
-        // What volumes have under other Vary names can't be found any more either.
+        // Records on volumes that were written under other Vary names can't be found any more.
         context.store.forget_on_disk(place.primary);
     }
     filed.then_some(TableKey {
@@ -471,7 +481,7 @@ fn generation_of(object: &Object) -> u64 {
     }
 }
 
-/// Counts a flight for as long as it lasts, even if it panics.
+/// Counts a flight in progress until the value is dropped, also if the flight panics.
 struct Counted(Arc<Counters>);
 
 impl Counted {

@@ -1,4 +1,4 @@
-//! Launching a flight: the room for what it brings, and the request that it sends to the origin.
+//! Launches flights: makes room for the bytes of one and sends its request to the origin.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -25,8 +25,8 @@ pub(in crate::cache) struct Leader {
     pub(in crate::cache) result: LeaderResult,
 }
 
-/// Launches the flight that brings what `landing` claimed, on behalf of a request: of that only
-/// what the key holds and what the allow-list names is sent.
+/// Launches the flight for the bytes that `landing` claimed. Only what the key and the allow-list
+/// contain is taken over from the leader's request.
 pub(in crate::cache) fn launch(leader: &Leader, mut landing: Landing, known: &Known) {
     let context = &leader.context;
     let names = known.vary.as_deref().unwrap_or_default();
@@ -72,14 +72,15 @@ pub(in crate::cache) fn launch(leader: &Leader, mut landing: Landing, known: &Kn
     let request = Request {
         head,
         body: Body::Empty,
-        // Of the launching client only its address is told, as for a request of its own.
+        // The upstream learns the address of the leader's client, as for a forwarded request.
         peer: request.peer,
         interim: None,
     };
     tokio::task::spawn_local(flight.fly(request));
 }
 
-/// `bytes=first-last`, or to the end (RFC 9110 14.1.2).
+/// The value of a Range header: `bytes=first-last`, or `bytes=first-` for the rest (RFC 9110
+/// 14.1.2).
 fn range_value(range: &Range<u64>) -> String {
     match range.end {
         OPEN => format!("bytes={}-", range.start),

@@ -1,4 +1,4 @@
-//! What a flight leaves for the request that launched it.
+//! The data that a flight returns to the request that launched it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,7 +6,8 @@ use std::rc::Rc;
 use crate::handler::{Response, UpstreamTimings};
 use crate::http::{Fields, Outcome};
 
-/// What a flight leaves for the request that launched it. Both are on the same worker.
+/// The data that a flight returns to the request that launched it. Flight and request run on the
+/// same worker.
 #[derive(Clone)]
 pub(in crate::cache) struct LeaderResult(Rc<Left>);
 
@@ -19,7 +20,7 @@ struct Left {
 }
 
 impl LeaderResult {
-    /// With nothing left yet.
+    /// Creates an empty result.
     pub(in crate::cache) fn new(may_take: bool) -> LeaderResult {
         LeaderResult(Rc::new(Left {
             may_take,
@@ -29,27 +30,27 @@ impl LeaderResult {
         }))
     }
 
-    /// Leaves a response that can't be shared, if it may be taken and someone is there to take it.
+    /// Hands over a response that can't be shared, if the request may have it and still waits.
     pub(in crate::cache) fn put(self, response: Response) {
         if self.0.may_take && Rc::strong_count(&self.0) > 1 {
             *self.0.response.borrow_mut() = Some(response);
         }
     }
 
-    /// Leaves the record of the exchange.
+    /// Hands over the timings of the exchange.
     pub(in crate::cache) fn note(&self, response: &Response) {
         self.0.exchange.borrow_mut().clone_from(&response.upstream);
     }
 
-    /// Leaves field lines that are for the client of this request alone, if it may have them.
+    /// Hands over header fields that are for this request's client only, if it may have them.
     pub(in crate::cache) fn withhold(&self, lines: Fields) {
         if self.0.may_take {
             *self.0.withheld.borrow_mut() = lines;
         }
     }
 
-    /// Adds what was left to the response that the request gets: those lines, the exchange for the
-    /// log, and what the origin answered.
+    /// Completes the request's response: adds the handed-over header fields, the timings for the
+    /// log and the origin's status.
     pub(in crate::cache) fn complete(&self, mut response: Response) -> Response {
         for (name, value) in self.0.withheld.take().iter() {
             response.fields.append_bytes(name, value);
@@ -64,12 +65,12 @@ impl LeaderResult {
         response
     }
 
-    /// Takes the response.
+    /// Takes the response that can't be shared.
     pub(in crate::cache) fn take(&self) -> Option<Response> {
         self.0.response.borrow_mut().take()
     }
 
-    /// The exchange with the origin, for the log.
+    /// The timings of the exchange with the origin, for the log.
     pub(in crate::cache) fn exchange(&self) -> Option<Rc<UpstreamTimings>> {
         self.0.exchange.borrow().clone()
     }

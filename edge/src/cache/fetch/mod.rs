@@ -1,4 +1,4 @@
-//! Fetches: a flight brings bytes from the origin, and its outcome is told to all that ride it.
+//! Fetches: a flight fetches bytes from the origin, and all its riders learn the outcome.
 
 pub(in crate::cache) mod flight;
 pub(in crate::cache) mod launch;

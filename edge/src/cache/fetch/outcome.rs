@@ -1,5 +1,5 @@
-//! How flights end: all that was claimed is there, or the origin failed, or its response is not for
-//! sharing.
+//! The end of a flight: all claimed bytes were received, or the origin failed, or the response
+//! can't be shared.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::http::Status;
 use crate::reason::{Reason, Whose};
 use crate::store::{Object, Phase};
 
-/// How long the end of a chunked body is waited for once all its bytes are there.
+/// Longest wait for the end of a chunked body after all its bytes were received.
 const ENDING: Duration = Duration::from_secs(1);
-/// A flight that brought less before it failed was of no use, bytes.
+/// Number of bytes from which a failed flight counts as having made progress.
 const FRUITFUL: u64 = 64 << 10;
 
 impl Flight {
-    /// All that was claimed is there. A body with more to come is cut; of one that only has to end
-    /// the end is read, so that its connection can serve another request.
+    /// Ends a flight that received its whole claim. If the body has more bytes, the connection is
+    /// closed. The end of a chunked body is read first, so that the connection can be reused.
     pub(in crate::cache) async fn land(self, mut body: Body) {
         self.landed();
         if body.length().is_none() {
@@ -32,15 +32,15 @@ impl Flight {
         self.landing.land();
     }
 
-    /// Fetches fail no more.
+    /// Notes in the history that fetches succeed again.
     pub(in crate::cache) fn recovered(&self) {
         if self.known.failures > 0 {
             self.change_history(|history| history.failures = 0);
         }
     }
 
-    /// Ranges of this can't be relied on: what is missing is asked for by a plain GET. If nothing
-    /// is there yet, by another object.
+    /// Notes in the history that ranges of this resource can't be relied on. Missing bytes are then
+    /// fetched without Range. If the object has no head yet, a new object is used for that.
     pub(in crate::cache) fn plainly(self) {
         self.learn_plain();
         match self.landing.object().phase() {
@@ -65,8 +65,8 @@ impl Flight {
         self.landing.fail(Arc::new(fault));
     }
 
-    /// The object is not to be used any more. Those who have had nothing of it look again, the
-    /// others get what is stored.
+    /// Removes the object from the table. Riders whose response has not begun look up again; the
+    /// other riders get the bytes that are stored.
     pub(in crate::cache) fn retire(self) {
         let object: Arc<Object> = self.landing.object().clone();
         self.context
@@ -76,24 +76,25 @@ impl Flight {
             .fail(Arc::new(Fault::from(Reason::VersionChanged)));
     }
 
-    /// The response may not be shared. Who launched the flight may have it, if the same request
-    /// would have been sent for it alone; the others part.
+    /// Ends a flight whose response may not be shared. The leader may have the response if
+    /// forwarding its request would have sent the origin the same. The other riders' requests are
+    /// looked up again or forwarded.
     pub(in crate::cache) fn refuse(self, response: Response, mut reason: Reason) {
         let now_ms = self.context.worker.clock.unix_ms();
         let stored = self.landing.object().revalidated().is_some();
         let until_ms = match response.status {
-            // What one client's credentials bring is nothing that others have to know.
+            // A response to one client's credentials concerns no other client.
             _ if self.has_credentials() => {
                 reason = Reason::Authorization;
                 0
             }
             500.. => self.failed(),
-            // A full store may be better in the next moment; and what lies behind the end of one
-            // version may be inside the next.
+            // A full store may soon have room, and a range beyond the end of one version may lie
+            // inside the next.
             _ if !reason.remembered() => 0,
-            // It says something about this request or this moment, and nothing about what is stored.
+            // The response concerns this request or this moment, so the stored response stays.
             status if stored && !speaks_for_all(status) => {
-                // Those who are given what is stale don't ask again at once.
+                // The stale response is served without another revalidation for a while.
                 self.change_history(|history| resource_history::rest(history, now_ms));
                 0
             }
@@ -101,14 +102,16 @@ impl Flight {
                 self.recovered();
                 self.replace();
                 if speaks_for_all(status) {
-                    // What a volume has of it may not be known yet.
+                    // While a volume loads its index, a head on it may not be found yet, so it is
+                    // deleted by its id.
                     self.context.store.forget_head(self.landing.table_key());
                 }
-                now_ms + self.context.rules.pass_for.as_millis() as u64
+                now_ms + self.context.rules.hit_for_pass.as_millis() as u64
             }
         };
         if !reuse::is_failure(response.status) {
-            // It is no failure that what is stored may stand in for.
+            // The origin answered and did not fail, so the stored response must not be served in
+            // its place.
             self.landing.object().take_revalidated();
         }
         self.leader_result.put(response);
@@ -116,7 +119,7 @@ impl Flight {
     }
 }
 
-/// Statuses by which an origin says what there is now, to whomever.
+/// Whether a response with this status describes the resource for every client.
 fn speaks_for_all(status: Status) -> bool {
     matches!(status, 200..400 | 404 | 410)
 }

@@ -1,4 +1,4 @@
-//! Revalidation: what the response means for the stored one that it was to confirm (RFC 9111 4.3).
+//! Revalidation: judges the response against the stored one that it was to confirm (RFC 9111 4.3).
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::reason::Reason;
 use crate::store::Revalidated;
 
 impl Flight {
-    /// What the response means for the stored one that it was to confirm. Given back where it is to
-    /// be taken for a response like any other: that of another version, or of a failure.
+    /// Handles the response to a revalidation. Returns a response that must be judged by itself:
+    /// one of another version, or a failure that the stored response may not replace.
     pub(in crate::cache) fn uphold(
         self,
         response: Response,
@@ -30,7 +30,8 @@ impl Flight {
             Outcome::Confirmed => match self.freshened(&stored, &response, exchanged) {
                 Ok(fresh) => self.confirm(stored, fresh),
                 Err(reason) => {
-                    // From now on it is not to be shared; but with credentials that may go for them.
+                    // The resource may not be shared from now on. If the fetch carried credentials,
+                    // that may be so for their owner only.
                     if !self.has_credentials() {
                         let place = self.landing.table_key();
                         let store = &self.context.store;
@@ -67,8 +68,8 @@ impl Flight {
         storing::freshened(primary, &self.sent, old, response, exchanged, rules)
     }
 
-    /// The head of a response that brings what is stored already: the origin took no notice of the
-    /// condition. What is large, or asked for by ranges, is not fetched again for that.
+    /// Returns the new head if the origin ignored the condition and sent the stored version again.
+    /// That spares a second fetch of content that is large or was fetched by ranges.
     fn same(
         &self,
         stored: &Revalidated,
@@ -91,14 +92,15 @@ impl Flight {
         Some(fresh)
     }
 
-    /// Nothing can be made of what is stored any more: who waits looks again, and finds nothing.
+    /// Removes the stored response, so that waiting requests look up again and fetch all of it.
     fn start_again(self, stored: &Revalidated) {
         let place = self.landing.table_key();
         self.context.store.supersede(place, &stored.object, None);
         self.landing.give_back();
     }
 
-    /// No response came. Where the stored one may serve on all the same, it does.
+    /// Handles a fetch without a response: serves the stored response if that permits it, else
+    /// fails.
     pub(in crate::cache) fn fall(self, fault: Fault) {
         let now_ms = self.context.worker.clock.unix_ms();
         let stored = self.landing.object().revalidated();
@@ -115,13 +117,13 @@ impl Flight {
         }
     }
 
-    /// What is stored is what the origin has: it gets the new head (RFC 9111 4.3.4), and serves who
-    /// waited.
+    /// Handles a confirmation: gives the stored response the new head (RFC 9111 4.3.4) and serves
+    /// it to the waiting requests.
     fn confirm(self, stored: Revalidated, fresh: Storable) {
         let store = self.context.store.clone();
         let mut head = fresh.head;
         if head.vary != stored.head.vary {
-            // It stands among the variants under other names.
+            // The new head has another Vary, so the object is filed under the wrong variant.
             return self.start_again(&stored);
         }
         self.leader_result.withhold(fresh.withheld);
@@ -135,19 +137,20 @@ impl Flight {
             .serve_stored(Revalidated { object, head }, true);
     }
 
-    /// It brings something new: that takes the place of what it was to confirm.
+    /// Replaces the stored response by the object of this fetch.
     pub(in crate::cache) fn replace(&self) {
         let object = self.landing.object();
         if let Some(stored) = object.revalidated() {
             let (store, place) = (&self.context.store, self.landing.table_key());
             store.supersede(place, &stored.object, Some(object.clone()));
-            // Only now: till then others know that it is on its way.
+            // Until the replacement, other requests must find the revalidation in progress.
             object.take_revalidated();
         }
     }
 
-    /// The origin failed: until the time that is given back (Unix ms) requests go to it one by one, if
-    /// it was not the first time; it may be better in the next moment.
+    /// Notes a failure of the origin in the history. Returns the time (Unix ms) until which
+    /// requests are forwarded without a shared fetch; 0 after a first failure, since the next fetch
+    /// may succeed.
     pub(in crate::cache) fn failed(&self) -> u64 {
         let now_ms = self.context.worker.clock.unix_ms();
         let mut until_ms = 0;

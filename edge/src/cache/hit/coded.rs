@@ -1,4 +1,4 @@
-//! Stored content in other codings: what is asked of those who make them.
+//! Stored content in other codings: what the cache gives to the encoders and takes from them.
 
 use std::sync::{Arc, Weak};
 use std::task::{self, Poll, Waker};
@@ -12,14 +12,15 @@ use crate::handler::{Choice, Get, Head as RequestHead, Identity};
 use crate::http::coding::Accepted;
 use crate::store::{Head, Next, Object, TableKey};
 
-/// How an object's content is given to a request: as it is, or in a coding that was made of it.
+/// Chooses the form in which an object's content is served: unencoded, or in a coding that was made
+/// from it.
 #[inline]
 pub(in crate::cache) fn choose(
     context: &Context,
     request: &RequestHead,
     admitted: &Admitted,
     (object, head): (&Arc<Object>, &Head),
-    place: TableKey,
+    table_key: TableKey,
 ) -> Choice {
     let Some(encodings) = context
         .origin
@@ -29,32 +30,32 @@ pub(in crate::cache) fn choose(
     else {
         return Choice::Identity;
     };
-    // A client may have nobody transform what it gets (RFC 9111 5.2.1.6).
+    // A client can forbid transformations (RFC 9111 5.2.1.6).
     let accepted = match admitted.directives.is_some_and(|asked| asked.no_transform) {
         true => Accepted::default(),
         false => Accepted::of(&request.fields),
     };
     let content = Identity {
-        id: content_id(object, head, place),
-        length: head.length.or_else(|| object.length()),
+        id: content_id(object, head, table_key),
+        length: object.content_length(head),
         fields: &head.fields,
         get: &|| getting(object),
     };
     encodings.choose(&accepted, &request.fields, &content)
 }
 
-/// Names an object's content. No two fetches have the same number, so what was stored before a purge,
-/// or before another version came, is never taken for what is stored now; a head that the origin
-/// confirmed is about the same content.
+/// The id of an object's content. Two fetches never have the same `born_seq`, so content of another
+/// version, or stored before a purge, has another id. A head that the origin confirmed belongs to
+/// the same content.
 #[inline]
-fn content_id(object: &Object, head: &Head, place: TableKey) -> u128 {
-    // Both are cut from hashes, or 0.
-    let named = place.primary ^ place.variant.rotate_left(64);
+fn content_id(object: &Object, head: &Head, table_key: TableKey) -> u128 {
+    // Variant and generation are truncated hashes, or 0.
+    let named = table_key.primary ^ table_key.variant.rotate_left(64);
     named ^ (u128::from(head.generation) << 64) ^ u128::from(object.born_seq)
 }
 
-/// Gets all of an object's content, if all of it is in memory now. What waits for its turn keeps nothing
-/// in memory.
+/// Makes a function that reads all of an object's content, if all of it is in memory now. Until it
+/// is called, the function does not keep the object in memory.
 fn getting(object: &Arc<Object>) -> Option<Get> {
     if object.length().is_none() || !object.covers(0..OPEN) {
         return None;
@@ -63,7 +64,7 @@ fn getting(object: &Arc<Object>) -> Option<Get> {
     Some(Box::new(move || all(&object.upgrade()?)))
 }
 
-/// All of the content; `None`: not all of it is in memory any more.
+/// Reads all of the content. `None` if some of it is no longer in memory.
 fn all(object: &Arc<Object>) -> Option<Bytes> {
     if let Some(whole) = object.whole() {
         return Some(whole);

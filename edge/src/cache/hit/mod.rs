@@ -1,4 +1,4 @@
-//! Hits: answers from a stored object whose wanted bytes are all in memory.
+//! Hits: responses from a stored object whose wanted bytes are all in memory.
 
 pub(in crate::cache) mod coded;
 pub(in crate::cache) mod respond;
@@ -18,7 +18,8 @@ use crate::http::Method;
 use crate::http::wanted::Wanted;
 use crate::store::{Object, TableKey};
 
-/// Answers from a stored object whose wanted bytes are all there; `None` if some are not.
+/// Makes the response from a stored object whose wanted bytes are all in memory, `None` if some are
+/// not.
 #[inline]
 pub(in crate::cache) fn hit(
     context: &Rc<Context>,
@@ -47,7 +48,7 @@ pub(in crate::cache) fn hit(
     {
         return Some(response);
     }
-    let length = head.length.or_else(|| object.length());
+    let length = object.content_length(head);
     let wanted = answering.judged(want::judge(&request.head, head, length), &request.head);
     if let Some(response) = respond::bare(&answering, object, &wanted) {
         return Some(response);
@@ -61,12 +62,12 @@ pub(in crate::cache) fn hit(
     }
     let ride = match object.is_sparse() {
         false => {
-            let length = head.length.or_else(|| object.length());
+            let length = object.content_length(head);
             settle(context, request, wanted.bytes(length));
             Ride::complete(object)
         }
         true => {
-            // Its blocks may be evicted one by one, also while they are read.
+            // Blocks of this object may be evicted one by one, also while they are read.
             let first = wanted.first().unwrap_or(0..fill::OPEN);
             let request = Request {
                 head: std::mem::take(&mut request.head),
@@ -86,7 +87,8 @@ pub(in crate::cache) fn hit(
     Some(respond::content(&answering, ride, wanted))
 }
 
-/// A part of a block that may have been fetched for this very client was of use, and is sent.
+/// Credits the client's budget with a part of a block, which may have been fetched for this client,
+/// and marks the block as used.
 fn note_piece(
     context: &Context,
     request: &Request,
@@ -103,7 +105,7 @@ fn note_piece(
     }
 }
 
-/// So much of what is stored is sent to this client.
+/// Credits the client's budget with stored bytes that are sent to it.
 fn settle(context: &Context, request: &Request, bytes: u64) {
     let client = request.peer.client;
     context.clients.budgets.settle(client, bytes);

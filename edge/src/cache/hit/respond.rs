@@ -1,4 +1,4 @@
-//! Answers from an object: a ride reads what is wanted of it.
+//! Responses from an object: a ride reads the wanted bytes.
 
 use std::ops::Range;
 use std::task::{self, Poll};
@@ -16,10 +16,10 @@ use crate::reason::Reason;
 use crate::store::{Head, Object};
 use crate::sys::Random;
 
-/// When an answer is made, and from what.
+/// The data from which a response is made.
 pub(in crate::cache) struct Answering<'a> {
     pub(in crate::cache) head: &'a Head,
-    /// Field lines in place of the head's, where the content comes in several codings.
+    /// Header fields that replace the head's if the content is served in several codings.
     pub(in crate::cache) varying: Option<FieldBlock>,
     pub(in crate::cache) status: CacheStatus,
     pub(in crate::cache) now_ms: u64,
@@ -27,7 +27,7 @@ pub(in crate::cache) struct Answering<'a> {
 }
 
 impl Answering<'_> {
-    /// The response with all of the content.
+    /// The representation with all of the object's content.
     #[inline]
     fn representation(&self, length: Option<u64>) -> Representation<'_> {
         let fields = self.varying.as_ref().unwrap_or(&self.head.fields);
@@ -43,17 +43,18 @@ impl Answering<'_> {
             fields,
             length,
             odd_range: self.head.odd_range,
-            // Age says that the response was not made for this request (RFC 9111 5.1).
+            // Age says that the response was not generated for this request (RFC 9111 5.1).
             age_s: (is_hit || age_s > 0).then_some(age_s),
             cache: Some(self.status),
         }
     }
 
     fn of(&self, object: &Object) -> Representation<'_> {
-        self.representation(self.head.length.or_else(|| object.length()))
+        self.representation(object.content_length(self.head))
     }
 
-    /// What a request comes to, against the content as it is.
+    /// Ignores the conditions and ranges of a request that don't apply to content in several
+    /// codings.
     pub(in crate::cache) fn judged(&self, wanted: Wanted, request: &RequestHead) -> Wanted {
         match self.varying {
             Some(_) => wanted::for_several_codings(wanted, &request.fields),
@@ -61,14 +62,14 @@ impl Answering<'_> {
         }
     }
 
-    /// Nobody can have put it into the content beforehand.
+    /// Makes a random boundary, so that nobody can put it into the content beforehand.
     fn boundary(&self) -> String {
         let random = self.random;
         format!("{:016x}{:016x}", random.next_u64(), random.next_u64())
     }
 }
 
-/// An answer from this head, now.
+/// Collects the data for a response from this head.
 #[inline]
 pub(in crate::cache) fn answering<'a>(
     context: &'a Context,
@@ -85,7 +86,7 @@ pub(in crate::cache) fn answering<'a>(
     }
 }
 
-/// The common hit: all of a small object, no conditions, no ranges.
+/// Makes the response for the most common hit: a small object, without conditions and ranges.
 #[inline]
 pub(in crate::cache) fn small(answering: &Answering<'_>, object: &Object) -> Option<Response> {
     let bytes = object.whole()?;
@@ -94,7 +95,8 @@ pub(in crate::cache) fn small(answering: &Answering<'_>, object: &Object) -> Opt
     Some(response)
 }
 
-/// The one byte range that is at hand in one piece: the common hit on a part.
+/// Makes the response with one byte range, if it is in memory in one piece: the most common hit on
+/// a range.
 #[inline]
 pub(in crate::cache) fn piece(
     answering: &Answering<'_>,
@@ -113,7 +115,7 @@ pub(in crate::cache) fn piece(
     Some(response)
 }
 
-/// The answer where no content of the object is sent; `None` where some is.
+/// Makes the response if it has no content. `None` if it has some.
 pub(in crate::cache) fn bare(
     answering: &Answering<'_>,
     object: &Object,
@@ -122,14 +124,14 @@ pub(in crate::cache) fn bare(
     answering.of(object).bare(wanted)
 }
 
-/// The answer with content, which `ride` reads.
+/// Makes the response with content, which `ride` reads.
 pub(in crate::cache) fn content(answering: &Answering<'_>, ride: Ride, wanted: Wanted) -> Response {
     let object = ride.object().clone();
     let representation = answering.of(&object);
     representation.respond(wanted, Stored { ride }, || answering.boundary())
 }
 
-/// The answer with what is wanted of the content in a coding.
+/// Makes the response from encoded content.
 pub(in crate::cache) fn coded(
     answering: &Answering<'_>,
     request: &RequestHead,
@@ -148,7 +150,7 @@ pub(in crate::cache) fn coded(
     representation.in_memory(wanted, &encoded.content, || answering.boundary())
 }
 
-/// A range of an object, as a body.
+/// A range of an object as a response body.
 struct Stored {
     ride: Ride,
 }

@@ -1,11 +1,11 @@
-//! Keys of requests: what the route's rules make of them, and what shared fetches ask for.
+//! Keys of requests, made by the route's rules, and the targets of shared fetches.
 
 use crate::cache::context::Context;
 use crate::handler::{Head, Request};
 use crate::http::key::{Key, KeyHash};
 use crate::http::location::{Base, same_host_target};
 
-/// The hash of a request's primary key.
+/// Makes the hash of a request's primary key.
 #[inline]
 pub(in crate::cache) fn key(context: &Context, request: &Request) -> KeyHash {
     let (scheme, head) = (request.peer.scheme, &request.head);
@@ -22,7 +22,7 @@ pub(in crate::cache) fn key(context: &Context, request: &Request) -> KeyHash {
     )
 }
 
-/// A request's primary key.
+/// Makes a request's primary key.
 pub(in crate::cache) fn key_text(context: &Context, request: &Request) -> Key {
     let head = &request.head;
     context.rules.key.key(
@@ -34,7 +34,8 @@ pub(in crate::cache) fn key_text(context: &Context, request: &Request) -> Key {
     )
 }
 
-/// Appends the target that a shared fetch asks for: what the key holds, no more.
+/// Appends the target of a shared fetch, which contains only the parts of the URL that are in the
+/// key.
 pub(in crate::cache) fn shared_target(context: &Context, head: &Head, out: &mut String) {
     if context.plain_keys {
         return out.push_str(&head.target);
@@ -46,8 +47,8 @@ pub(in crate::cache) fn shared_target(context: &Context, head: &Head, out: &mut 
     }
 }
 
-/// The target on the request's own origin that a reference in its response names; `None` for
-/// others, for which it can't speak (RFC 9111 4.4).
+/// Resolves a reference in a response to a target on the same origin. `None` for other origins, for
+/// which the response can't speak (RFC 9111 4.4).
 pub(in crate::cache) fn target_of(request: &Request, reference: &[u8]) -> Option<String> {
     let base = Base {
         scheme: request.peer.scheme,

@@ -1,4 +1,4 @@
-//! The keys of what was asked for lately: hot targets are hashed once, not for each request.
+//! A memo of recent keys, so that frequent targets are not hashed for each request.
 
 use std::cell::RefCell;
 use std::hash::BuildHasher;
@@ -9,16 +9,16 @@ use crate::handler::Head;
 use crate::http::Scheme;
 use crate::http::key::KeyHash;
 
-/// Targets remembered; a power of two.
-const PLACES: usize = 512;
-/// Longer ones are not worth their memory.
+/// Number of entries, a power of two.
+const ENTRIES: usize = 512;
+/// Longest target and authority that are remembered, bytes.
 const TARGET_MAX: usize = 256;
 
-/// A worker's memory of keys. A place holds the last target that fell to it, and is believed only
-/// when all parts are equal: it can be out of use, never wrong.
+/// A worker's memo of keys. Each entry holds the last target with its hash, and is used only if
+/// target, scheme and authority are equal. So an entry can be useless, but never wrong.
 pub(in crate::cache) struct Memo {
     state: RandomState,
-    places: RefCell<Box<[MemoEntry]>>,
+    entries: RefCell<Box<[MemoEntry]>>,
 }
 
 #[derive(Clone, Default)]
@@ -33,28 +33,28 @@ impl Memo {
     pub(in crate::cache) fn new() -> Memo {
         Memo {
             state: RandomState::default(),
-            places: RefCell::new(vec![MemoEntry::default(); PLACES].into_boxed_slice()),
+            entries: RefCell::new(vec![MemoEntry::default(); ENTRIES].into_boxed_slice()),
         }
     }
 
-    /// The key of a request with this head.
+    /// Returns the key of a request with this head.
     #[inline]
     pub(in crate::cache) fn key(&self, scheme: Scheme, head: &Head) -> KeyHash {
-        let at = self.state.hash_one(head.target.as_bytes()) as usize % PLACES;
-        let mut places = self.places.borrow_mut();
-        let place = &mut places[at];
-        if place.scheme == Some(scheme)
-            && place.target == head.target
-            && place.authority == head.authority
+        let at = self.state.hash_one(head.target.as_bytes()) as usize % ENTRIES;
+        let mut entries = self.entries.borrow_mut();
+        let entry = &mut entries[at];
+        if entry.scheme == Some(scheme)
+            && entry.target == head.target
+            && entry.authority == head.authority
         {
-            return KeyHash(place.key);
+            return KeyHash(entry.key);
         }
         let key = KeyHash::of(scheme, &head.authority, head.path(), head.query());
         if head.target.len() + head.authority.len() <= TARGET_MAX {
-            place.scheme = Some(scheme);
-            place.target.clone_from(&head.target);
-            place.authority.clone_from(&head.authority);
-            place.key = key.0;
+            entry.scheme = Some(scheme);
+            entry.target.clone_from(&head.target);
+            entry.authority.clone_from(&head.authority);
+            entry.key = key.0;
         }
         key
     }
@@ -65,12 +65,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remembered_keys_are_the_right_ones() {
+    fn remembered_keys_equal_computed_ones() {
         let memo = Memo::new();
         let mut head = Head::new();
-        // More targets than places, each twice in a row and again later.
+        // There are more targets than entries, each twice in a row and again later.
         for round in 0..2 {
-            for n in 0..2 * PLACES {
+            for n in 0..2 * ENTRIES {
                 head.target = format!("/{n}?{n}");
                 head.authority = if n % 3 == 0 { "a" } else { "b" }.to_owned();
                 let key = KeyHash::of(Scheme::Http, &head.authority, head.path(), head.query());

@@ -1,5 +1,5 @@
-//! Looking up: which object a request's key, its Vary and its codings lead to, and what that means
-//! now; where a fetch is needed, an object is put there for it.
+//! Looks up requests: finds the object for a request's key, Vary and codings, and decides whether
+//! it may be served. If a fetch is needed, an object for it is registered.
 
 pub(in crate::cache) mod keys;
 pub(in crate::cache) mod memo;
@@ -18,35 +18,37 @@ use crate::store::{
     Head, Locked, Object, Phase, ResourceHistory, TableKey, VARIANTS_MAX, VaryNames,
 };
 
-/// What looking up found.
+/// The result of a lookup.
 pub(in crate::cache) enum Lookup {
-    /// A response that may be given. Its bytes may be there, on their way, or missing.
+    /// A response that may be served. Its bytes may be stored, being fetched, or missing.
     Stored(Found),
-    /// An object without a head yet, that another request's flight is bringing.
+    /// An object without a head, which another request's flight is fetching.
     Flying(Joined),
-    /// An object that stands for one whose head is being read from a volume: look again then.
+    /// A placeholder for an object whose head is being read from a volume. After the read, the
+    /// request is looked up again.
     Recalled(Arc<Object>),
-    /// An object that was registered for this request to fetch, for this reason.
+    /// An object that was registered in the table so that this request fetches it.
     New(Joined),
-    /// Nothing usable; there was no spare object to register.
+    /// Nothing usable is in the table, and the caller passed no spare object to register.
     Missing,
-    /// It is stored, and has to be validated first; there was no spare object to register for that.
+    /// The stored response must be validated first, and the caller passed no spare object to
+    /// register for that.
     Stale,
-    /// Not through the cache.
+    /// The request is forwarded to the origin by itself, with this Cache-Status.
     Pass(CacheStatus),
 }
 
-/// An object without a head yet, and what the table knew of its resource under the same lock.
+/// An object without a head, and what the table knew of its resource under the same lock.
 pub(in crate::cache) struct Joined {
     pub(in crate::cache) object: Arc<Object>,
     pub(in crate::cache) place: TableKey,
-    /// Why the request goes forward.
+    /// The reason for the fetch, as Cache-Status reports it.
     pub(in crate::cache) fwd: Fwd,
     pub(in crate::cache) known: Box<Known>,
 }
 
 impl Joined {
-    /// The object with its key and history for a ride, and why it is ridden.
+    /// Splits into the object to ride, with its key and history, and the reason made by `why`.
     pub(in crate::cache) fn into_parts<W>(
         self,
         why: impl FnOnce(Fwd) -> W,
@@ -56,11 +58,11 @@ impl Joined {
     }
 }
 
-/// What the table knows of a resource.
+/// The history and the Vary names of a resource, as the table knows them.
 #[derive(Clone, Default)]
 pub(in crate::cache) struct Known {
     pub(in crate::cache) history: ResourceHistory,
-    /// The Vary names in force.
+    /// The names in the Vary of the resource's responses.
     pub(in crate::cache) vary: Option<VaryNames>,
 }
 
@@ -72,7 +74,7 @@ impl Known {
         }
     }
 
-    /// What the table knows now.
+    /// Reads the history and the Vary names from the table.
     pub(in crate::cache) fn now(context: &Context, place: TableKey) -> Known {
         context
             .store
@@ -80,7 +82,7 @@ impl Known {
     }
 }
 
-/// A stored response that may be given.
+/// A stored response that may be served.
 pub(in crate::cache) struct Found {
     pub(in crate::cache) object: Arc<Object>,
     pub(in crate::cache) head: Arc<Head>,
@@ -88,22 +90,22 @@ pub(in crate::cache) struct Found {
     pub(in crate::cache) how: How,
 }
 
-/// Why a stored response may be given.
+/// The reason why a stored response may be served.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::cache) enum How {
     Fresh,
-    /// Stale, and served for this reason.
+    /// The response is stale, and is served for this reason.
     Stale {
         reason: Reason,
-        /// It is to be validated behind that.
+        /// Whether the response is to be revalidated in the background.
         revalidate: bool,
     },
-    /// The origin confirmed it just now, to this request or to another.
+    /// The origin has just confirmed the response, in a fetch for this request or for another.
     Confirmed {
         fwd: Fwd,
         collapsed: bool,
     },
-    /// The origin was asked just now, by this request or by another, and failed.
+    /// The origin has just failed in a fetch for this request or for another.
     OnError {
         fwd: Fwd,
         collapsed: bool,
@@ -111,7 +113,7 @@ pub(in crate::cache) enum How {
 }
 
 impl How {
-    /// What Cache-Status says of a response given so.
+    /// Makes the Cache-Status of a response that is served for this reason.
     #[inline]
     pub(in crate::cache) fn status(self, head: &Head, now_ms: u64) -> CacheStatus {
         let left_s = (head.fresh_until_ms as i64 - now_ms as i64).div_euclid(1000);
@@ -133,18 +135,18 @@ impl How {
     }
 }
 
-/// What stands in the table for a request.
+/// The state of a request's object in the table.
 enum InTable {
-    /// It comes to this.
+    /// The result of the lookup is known.
     Met(Lookup),
-    /// It has to be validated before it is given.
+    /// A response is stored and must be validated before it is served.
     Stale(Arc<Object>, Arc<Head>, Fwd),
-    /// It is of no use.
+    /// Nothing usable is stored.
     Gone(Fwd),
 }
 
-/// Looks the request up; with a `spare` object it also registers that for a flight, in the
-/// same critical section.
+/// Looks a request up. If there is nothing usable, a `spare` object is registered for a flight in
+/// the same critical section.
 pub(in crate::cache) fn look_up(
     context: &Context,
     request: &Request,
@@ -184,7 +186,7 @@ pub(in crate::cache) fn look_up(
     })
 }
 
-/// What an object in the table means for a request now.
+/// Decides whether an object in the table may be used for a request.
 #[inline]
 fn found(
     context: &Context,
@@ -214,7 +216,7 @@ fn found(
             }))
         }
         Phase::Awaiting if object.is_recall() => InTable::Met(Lookup::Recalled(object)),
-        // What is being fetched for others may not be for a request with credentials.
+        // The response that is being fetched may not be for requests with credentials.
         Phase::Awaiting if admitted.authorized => pass(Fwd::Bypass, Reason::Authorization),
         Phase::Awaiting => {
             InTable::Met(Lookup::Flying(joined(locked, object, place, Fwd::UriMiss)))
@@ -226,9 +228,10 @@ fn found(
     }
 }
 
-/// Whether a refusal holds: also a clock that was set back makes it last no longer.
+/// Whether a refusal is still in force. A refusal that would last longer than any configured time
+/// is not, since then the clock was set back.
 fn is_refused(context: &Context, until_ms: u64, now_ms: u64) -> bool {
-    let longest_ms = context.rules.pass_for.as_millis() as u64 + resource_history::RETRY_MAX_MS;
+    let longest_ms = context.rules.hit_for_pass.as_millis() as u64 + resource_history::RETRY_MAX_MS;
     (1..=longest_ms).contains(&until_ms.saturating_sub(now_ms))
 }
 
@@ -242,7 +245,7 @@ fn circumstances(
         failing: history.failures > 0,
         resting: resource_history::is_resting(history, now_ms),
         updating: object.revalidation().is_some(),
-        updating_ms: context.rules.stale_while_updating.as_millis() as u64,
+        updating_ms: context.rules.stale.while_updating.as_millis() as u64,
     }
 }
 
@@ -261,7 +264,7 @@ fn register(
     Lookup::New(joined(locked, spare, place, fwd))
 }
 
-/// Registers a new object for a flight, unless somebody else just did.
+/// Registers a new object for a flight, unless another request has just done so.
 pub(in crate::cache) fn look_up_to_fetch(
     context: &Context,
     request: &Request,
@@ -269,10 +272,12 @@ pub(in crate::cache) fn look_up_to_fetch(
     key: KeyHash,
 ) -> Lookup {
     if admitted.authorized && !decide::may_take(&request.head.fields, &context.rules) {
-        // What comes back could hardly be shared, and would not do for this client.
+        // The response to a request with credentials can hardly be shared, and this client could
+        // not have it either.
         return Lookup::Pass(CacheStatus::fwd(Fwd::Bypass).because(Reason::Authorization));
     }
-    // Making room may evict, which locks shards: before the critical section.
+    // Creating an object may evict others, which locks shards, so the object is created before the
+    // lookup locks its shard.
     match context
         .store
         .create(keys::key_text(context, request).text())
@@ -289,7 +294,7 @@ pub(in crate::cache) fn look_up_to_fetch(
     }
 }
 
-/// A stored response has to be validated: by the fetch that does so already, or by a new one.
+/// Joins the fetch that validates a stored response, or registers a new one.
 fn revalidation(
     locked: &Locked<'_>,
     object: &Arc<Object>,

@@ -9,8 +9,8 @@ use crate::cache::lookup::Found;
 use crate::handler::{Body, Request};
 use crate::http::Method;
 
-/// Has a stale response revalidated in the background while it is served, unless another fetch
-/// already does.
+/// Revalidates a stale response in the background while it is served, unless another fetch already
+/// does.
 pub(in crate::cache) fn revalidate_in_background(
     context: &Rc<Context>,
     request: &Request,
@@ -34,7 +34,8 @@ pub(in crate::cache) fn revalidate_in_background(
     if !begun {
         return;
     }
-    // It may have been a range of it, for which other codings are asked than for the whole.
+    // The request may have had a range, and the codings of the whole may differ from those of
+    // ranges.
     let history = store.enter(found.place.primary, |locked| locked.history());
     let codings = context.codings(request, &history, context.worker.clock.unix_ms());
     let mut head = request.head.clone();

@@ -1,5 +1,5 @@
-//! What a request still wants of an object: asks the fill policy, registers the claims it decides
-//! on, and launches the flights.
+//! Demand: asks the fill policy which bytes to fetch for one request, claims them and launches
+//! flights for them.
 
 use std::future::Future;
 use std::ops::Range;
@@ -25,31 +25,32 @@ use crate::store::{
     CLAIMS_MAX, Claim, Decision, Object, Phase, Reader, ResourceHistory, Seen, TableKey,
 };
 
-/// Time until a request tries again when an object has as many flights as one may have.
+/// Time after which a request tries again if its object has the largest permitted number of
+/// flights.
 const CROWDED: Duration = Duration::from_millis(50);
-/// Flights of one worker and cache beyond which no request gets more than one at a time.
+/// Number of flights of one worker and cache from which on each request gets only one at a time.
 pub(in crate::cache) const FLIGHTS_MAX: u64 = 256;
 
-/// The policy's answer, as a request that waits sees it.
+/// The decision about a missing byte, for the request that waits for it.
 pub(in crate::cache) enum Asked {
-    /// Bytes are on their way, or are to be waited for.
+    /// The bytes are being fetched, or the request has to wait for them.
     Coming,
     Forward(Reason),
     Replace,
     Cut,
 }
 
-/// What one request still wants of an object.
+/// The bytes of an object that one request still wants, and the state of fetching them.
 pub(in crate::cache) struct Demand {
     pub(in crate::cache) leader: Leader,
     history: ResourceHistory,
-    /// What looking up found, for a flight that is launched at once.
+    /// The history and Vary names from the lookup, for a flight that is launched at once.
     known: Option<Box<Known>>,
-    /// Whether it launched a flight.
+    /// Whether this request launched a flight.
     pub(in crate::cache) launched: bool,
-    /// Whether the response has begun: then the request can't be sent on any more.
+    /// Whether the response has begun. Then the request can't be passed to the origin any more.
     pub(in crate::cache) begun: bool,
-    /// Whether what is read is sent to the client.
+    /// Whether the bytes that are read are sent to the client, and so are credited to its budget.
     pub(in crate::cache) settles: bool,
     asking: Asking,
     waiting: Waiting,
@@ -57,31 +58,31 @@ pub(in crate::cache) struct Demand {
     _reading: Reading,
 }
 
-/// What the policy was asked, and the limits that it was given.
+/// The last consultation of the policy, and the limits that applied.
 struct Asking {
     pace: Pace,
-    /// Flights at once that were allowed when the policy was asked last.
+    /// Number of flights at once that the last decision permitted.
     width: usize,
-    /// All that is wanted, including bytes that were handed out.
+    /// The whole wanted range, including bytes that were sent already.
     whole_want: Range<u64>,
-    /// The block for which the policy was asked last.
+    /// The block for which the policy decided last.
     block: Option<u64>,
-    /// Whether there was no place for one more flight.
+    /// Whether the object had the largest permitted number of flights.
     crowded: bool,
 }
 
-/// The wait for a byte that is on its way.
+/// The wait for a byte that a flight is fetching.
 #[derive(Default)]
 struct Waiting {
-    /// Since when, in microseconds.
+    /// Start of the wait, in microseconds.
     since_us: Option<u64>,
-    /// When the policy wants to be asked again.
+    /// Timer after which the policy has to be consulted again.
     ask_again: Option<Pin<Box<Sleep>>>,
 }
 
 impl Demand {
-    /// For a request that rides the object at `place`. `known`: what looking it up found, if that
-    /// was just now.
+    /// Creates the demand of a request for the object at `place`. `known` is the history and Vary
+    /// names, if a lookup has just read them.
     pub(in crate::cache) fn new(
         context: &Rc<Context>,
         request: Request,
@@ -122,8 +123,8 @@ impl Demand {
         }
     }
 
-    /// Asks the policy what to do for the bytes that `reader` still wants, and does it: the
-    /// decision and the claims are one critical section.
+    /// Consults the policy about the bytes that `reader` still wants, and carries the plan out.
+    /// Decision and claims are one critical section.
     pub(in crate::cache) fn ask(&mut self, reader: &mut Reader) -> Asked {
         let context = self.leader.context.clone();
         let (now_us, want) = (context.worker.clock.monotonic_us(), reader.wanted());
@@ -136,7 +137,7 @@ impl Demand {
             .store
             .claim_disk_reads(&object, place, want.clone(), now_us);
         for read in reads {
-            // Bytes that can't be read after all are asked for at once.
+            // If the read fails, the bytes are fetched without a pause.
             self.retry.forget_position();
             let clock = context.worker.clock.clone();
             tokio::task::spawn_local(read.run(move || clock.monotonic_us()));
@@ -170,12 +171,12 @@ impl Demand {
         Asked::Coming
     }
 
-    /// The policy's plan, under the object's lock.
+    /// Makes the policy's plan. Called under the object's lock.
     fn plan(&mut self, seen: &Seen<'_>, want: Range<u64>, now_us: u64) -> Plan {
         let joinable = match seen.phase {
             Phase::Open(head) if head.joinable => Joinable::Yes,
             Phase::Open(_) => Joinable::No,
-            // A range of it has proved to be of no use.
+            // Ranges of the resource proved unusable, so the whole is fetched.
             Phase::Awaiting if self.is_plain() && seen.claims.is_empty() => {
                 if !self.has_budget() && want != (0..OPEN) && !self.begun {
                     return Plan::Forward(Reason::Budget);
@@ -223,11 +224,13 @@ impl Demand {
             whole_max: context.store.object_max(),
         };
         match context.fill.plan(&situation) {
-            // Until the first flight has a head, nobody knows what may be put beside it.
+            // Until the first flight has a head, it is unknown whether another response may add
+            // bytes to the object.
             Plan::Fetch { .. } if joinable == Joinable::Unknown && !flights.is_empty() => {
                 Plan::Wait(None)
             }
-            // It would be brought more than it asks for.
+            // The object is so fragmented that a claim would be larger than the wanted range, and
+            // the client has no budget left.
             Plan::Fetch { .. } if spare == 0 && seen.is_shattered() && !self.begun => {
                 Plan::Forward(Reason::Budget)
             }
@@ -242,15 +245,15 @@ impl Demand {
         }
     }
 
-    /// Flights at once and bytes ahead for this request: all who read share the memory there is,
-    /// and what is fetched ahead of them all must fit in well.
+    /// Limits this request's flights and bytes ahead by memory: all readers share the memory of the
+    /// store, and the bytes fetched ahead for all of them must fit.
     fn within_memory(&self, spare: u64) -> (usize, u64) {
         let context = &self.leader.context;
         let block = context.options.fill.block;
         let share = context.store.limit() / context.clients.budgets.readers();
         let width = match context.worker.counters.flights_now.get() >= FLIGHTS_MAX {
             true => 1,
-            // The policy looks two blocks ahead for each flight.
+            // The policy plans two blocks ahead for each flight.
             false => (share / (4 * block)).clamp(1, self.asking.pace.width() as u64) as usize,
         };
         match share < 2 * block {
@@ -259,7 +262,7 @@ impl Demand {
         }
     }
 
-    /// Whether its client may have more fetched than it asks for.
+    /// Whether the client's budget permits fetching more than the request wants.
     pub(in crate::cache) fn has_budget(&self) -> bool {
         let context = &self.leader.context;
         let now_us = context.worker.clock.monotonic_us();
@@ -269,26 +272,26 @@ impl Demand {
             > 0
     }
 
-    /// Other bytes are wanted from here on.
+    /// Sets the range that is wanted from now on.
     pub(in crate::cache) fn want(&mut self, range: Range<u64>) {
         self.asking.block = None;
         self.asking.whole_want = range;
         self.retry.restart();
     }
 
-    /// Whether the policy has not been asked about what is wanted now.
+    /// Whether the policy has not been consulted about the wanted range.
     pub(in crate::cache) fn is_unasked(&self) -> bool {
         self.asking.block.is_none()
     }
 
-    /// Whether ranges of this resource are not to be asked for.
+    /// Whether ranges of this resource must not be requested.
     fn is_plain(&self) -> bool {
         self.history
             .avoids_ranges(self.leader.context.worker.clock.unix_ms())
     }
 
-    /// Whether its response may begin while the first byte is only on its way. Who may yet be sent
-    /// on by itself waits for it.
+    /// Whether the response may begin before its first byte was received. A request that may still
+    /// be forwarded by itself has to wait for that byte.
     pub(in crate::cache) fn may_begin(&self) -> bool {
         let lock = self.leader.context.options.fill.kind == fill::Kind::Lock;
         let settled =
@@ -297,11 +300,11 @@ impl Demand {
         self.launched || (settled && !lock)
     }
 
-    /// Notes what was decided, and why, for whoever inspects the object.
+    /// Notes the decision and its reason in the object, for inspection.
     fn note(&self, object: &Object, want: &Range<u64>, plan: &Plan) {
         let (what, why, ranges) = match plan {
             Plan::Wait(_) => return,
-            // The beginning of an object nobody knows: no news, and there are many of those.
+            // Fetching the start of an object without a head is too frequent to be worth noting.
             Plan::Fetch { ranges, .. } if !self.begun && ranges.iter().all(|r| r.start == 0) => {
                 return;
             }
@@ -327,8 +330,8 @@ impl Demand {
         });
     }
 
-    /// No flight brings the next byte: has it fetched, with bounded retries, and after a pause if
-    /// its last fetch failed.
+    /// Handles a wanted byte that no flight fetches: has it fetched, after a pause if its last
+    /// fetch failed. The number of tries is bounded.
     pub(in crate::cache) fn poll_missing(
         &mut self,
         reader: &mut Reader,
@@ -352,7 +355,7 @@ impl Demand {
             Verdict::Try => {}
         }
         match self.ask(reader) {
-            // Other requests have all the flights of this object: one of them ends before long.
+            // Other requests use all flights of this object, and one of these flights ends soon.
             Asked::Coming if self.asking.crowded => {
                 self.retry.forget_position();
                 self.retry.begin_pause(CROWDED, cx);
@@ -362,7 +365,7 @@ impl Demand {
         }
     }
 
-    /// While the next byte is on its way: ready when the policy is to be asked again.
+    /// Waits for the timer after which the policy has to be consulted again.
     pub(in crate::cache) fn poll_again(&mut self, cx: &mut task::Context<'_>) -> Poll<()> {
         if self.waiting.since_us.is_none() {
             self.waiting.since_us = Some(self.leader.context.worker.clock.monotonic_us());
@@ -377,7 +380,8 @@ impl Demand {
         }
     }
 
-    /// Bytes have been handed out: in the next block the policy may want more ahead.
+    /// Counts bytes that the reader has returned. At the beginning of the next block the policy is
+    /// consulted, which may fetch further ahead.
     pub(in crate::cache) fn delivered(&mut self, reader: &mut Reader, bytes: u64) {
         self.waiting.since_us = None;
         self.retry.progressed();
@@ -391,13 +395,13 @@ impl Demand {
         }
         let store = &context.store;
         store.touch_block(self.leader.place, reader.object(), want.start);
-        // The result matters when its byte is reached.
+        // A plan without a fetch matters only when the reader gets to the missing byte.
         let _ = self.ask(reader);
     }
 }
 
-/// A claim as the policy sees it. Its rate is told once it can be: what came in the first moment, or
-/// did not come, says little.
+/// Describes a claim to the policy. A flight's rate is reported only after some time or bytes,
+/// since the first bytes say little about it.
 fn flight_of(claim: &Claim, now_us: u64) -> fill::Flight {
     const TELLING_US: u64 = 30_000;
     const TELLING_BYTES: u128 = 64 << 10;

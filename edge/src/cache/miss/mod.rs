@@ -1,4 +1,4 @@
-//! Everything but a hit: a request launches a fetch, or rides one, or goes on alone.
+//! Misses: every request that is not a hit launches a fetch, rides one, or is passed to the origin.
 
 pub(in crate::cache) mod background;
 pub(in crate::cache) mod demand;
@@ -30,10 +30,12 @@ use crate::http::{CacheStatus, Fwd};
 use crate::reason::Reason;
 use crate::store::{Head, Object, Phase, TableKey};
 
-/// How often a request may look again because what it rode was not for it, or is no more.
+/// Number of times that a request may be looked up again because its object could not be used for
+/// it.
 const LOOKS_MAX: usize = 6;
 
-/// Everything but a hit: launch or ride or pass, later.
+/// Answers a request that is not a hit. Unless the request is forwarded at once, the answer follows
+/// later.
 pub(in crate::cache) fn fetch(
     context: &Rc<Context>,
     request: Request,
@@ -86,7 +88,8 @@ async fn miss(
             Lookup::Flying(joined) => joined.into_parts(Why::Flying),
             Lookup::New(joined) => joined.into_parts(Why::New),
         };
-        // What is stored and can't be had is not sought on volumes again.
+        // If stored bytes of an object can't be read, volumes are not searched for the object
+        // again.
         recalls &= !matches!(why, Why::Stored(_));
         request = match ride(context, request, &admitted, key, target, why).await {
             Rode::Answered(result) => {
@@ -120,8 +123,8 @@ async fn miss(
     pass::pass(context, request, parted).wait().await
 }
 
-/// Rides an object to the response: waits for its head and for the first wanted byte to be on
-/// its way, then answers.
+/// Rides an object up to the response: waits for the head, then until the first wanted byte is
+/// stored or being fetched, and makes the response.
 pub(in crate::cache) async fn ride(
     context: &Rc<Context>,
     request: Request,
@@ -146,7 +149,8 @@ pub(in crate::cache) async fn ride(
     let purged =
         matches!(why, Why::Flying(_)) && context.store.is_purged(key.0, object, &head, purged_upto);
     if admitted.authorized && !head.authorized {
-        // It was asked for without credentials, and says nothing about those who have some.
+        // The object was fetched without credentials, so it says nothing about requests that have
+        // some.
         return unmet::alone(ride, Fwd::Bypass, Reason::Authorization);
     }
     let normal = context.rules.normal(demand.leader.codings);
@@ -160,21 +164,22 @@ pub(in crate::cache) async fn ride(
             why,
         );
     }
-    // Under the Vary that it brought it was filed anew.
+    // The object has moved to the variant that the Vary of its response selects.
     demand.leader.place.variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
     let place = demand.leader.place;
-    let mut wanted = want::judge(request, &head, head.length.or_else(|| object.length()));
+    let mut wanted = want::judge(request, &head, object.content_length(&head));
     let choice = coded::choose(context, request, admitted, (object, &head), place);
     match choice {
         Choice::Identity => {}
         Choice::Varying(_) => wanted = for_several_codings(wanted, &request.fields),
-        // That is there, whatever there is of the object itself.
+        // The encoded content is in memory even if the object's own bytes are not.
         Choice::Coded(_) => {
             return Rode::Answered(Ok(answer(context, ride, &head, wanted, true, why, choice)));
         }
     }
     if !head.joinable && !wanted.is_coming(object) {
-        // It has one flight, and that does not bring all that this request wants.
+        // Bytes of other responses can't be added to the object, and its only flight does not fetch
+        // all bytes that this request wants.
         return unmet::unmet(context, ride, Met::Replace, admitted, place, why);
     }
     if let Some(first) = wanted.first() {
@@ -187,7 +192,7 @@ pub(in crate::cache) async fn ride(
     Rode::Answered(Ok(answer(context, ride, &head, wanted, hit, why, choice)))
 }
 
-/// Whether looking up found all that a request wants.
+/// Whether the lookup found all bytes that a request wants.
 fn is_stored(request: &Request, looked: &Lookup) -> bool {
     match looked {
         Lookup::Stored(found) => is_there(request, &found.object),
@@ -195,17 +200,17 @@ fn is_stored(request: &Request, looked: &Lookup) -> bool {
     }
 }
 
-/// Whether all that a request wants of an object with a head is there.
+/// Whether all wanted bytes of an object with a head are stored.
 fn is_there(request: &Request, object: &Arc<Object>) -> bool {
     let Phase::Open(head) = object.phase() else {
         return false;
     };
-    let length = head.length.or_else(|| object.length());
+    let length = object.content_length(&head);
     let wanted = want::judge(&request.head, &head, length);
     wanted.first().is_none() || wanted.is_there(object)
 }
 
-/// The response of a ride whose first byte is there or on its way.
+/// Makes the response of a ride whose first byte is stored or being fetched.
 fn answer(
     context: &Rc<Context>,
     mut ride: Ride,
@@ -233,7 +238,8 @@ fn answer(
             let mut status = CacheStatus::fwd(why.fwd());
             status.collapsed = !ride.launched();
             status.stored = true;
-            // Of a fetch of its own that has no answer yet, nothing is said.
+            // The status of this request's own fetch is left out if the origin has not answered
+            // yet.
             status.fwd_status = answered.or((!ride.launched()).then_some(head.status));
             status
         }
@@ -258,7 +264,8 @@ fn answer(
     }
 }
 
-/// Has the rest of an object fetched behind a response, where the configuration says so.
+/// Fetches the rest of an object in the background while its response is sent, if the configuration
+/// requires it.
 fn read_ahead(context: &Rc<Context>, ride: &mut Ride, head: &Head) {
     let whole = context.options.fill.read_ahead == ReadAhead::Whole;
     let fits = head

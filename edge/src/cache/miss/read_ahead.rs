@@ -1,5 +1,5 @@
-//! Reading ahead: the rest of an object, fetched behind the response that began it, on that client's
-//! account.
+//! Reading ahead: fetches the rest of an object in the background, charged to the client whose
+//! response began it.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -12,12 +12,12 @@ use crate::cache::context::Context;
 use crate::fill::OPEN;
 use crate::handler::{Body, Request};
 
-/// Objects read ahead at once by one worker and cache.
+/// Number of objects that one worker and cache reads ahead at the same time.
 const READERS_MAX: usize = 64;
-/// Pieces passed over before others have their turn.
+/// Number of reads before other tasks of the worker get their turn.
 const TURN_PIECES: usize = 64;
 
-/// Has all of what `ride` reads fetched in the background, unless that is being done.
+/// Fetches all of the object that `ride` reads in the background, unless that is in progress.
 pub(in crate::cache) fn read(context: &Rc<Context>, ride: &mut Ride) {
     let readers = context.clients.read_ahead.clone();
     let object = ride.object().clone();
@@ -62,7 +62,7 @@ pub(in crate::cache) fn read(context: &Rc<Context>, ride: &mut Ride) {
     });
 }
 
-/// An object that is being read ahead, for as long as it is.
+/// Marks an object as being read ahead until the value is dropped.
 struct Reading {
     readers: ReadAheads,
     id: usize,

@@ -1,4 +1,5 @@
-//! Recalling: what is not in memory may be on a volume. Its head is read before the origin is asked.
+//! Recalls objects: if an object is not in memory but on a volume, its head is read before the
+//! origin is asked.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -12,10 +13,12 @@ use crate::handler::Request;
 use crate::http::key::KeyHash;
 use crate::store::{Object, Phase};
 
-/// How often a request may wait for a read. Each teaches Vary names or brings a variant.
+/// Number of times that a request may wait for a head to be read. Each read can add Vary names or a
+/// variant to the table, by which another head is found.
 const RECALLS_MAX: usize = 4;
 
-/// What looking up comes to, once all that volumes have for this request is in the table.
+/// Reads the heads that volumes have for a request into the table, and returns the lookup after
+/// that.
 pub(in crate::cache) async fn recalled(
     context: &Rc<Context>,
     request: &Request,
@@ -40,7 +43,7 @@ pub(in crate::cache) async fn recalled(
     looked
 }
 
-/// What looking up comes to when the read that an object stands for is over.
+/// Waits until the read for the placeholder `object` has ended, and looks the request up again.
 pub(in crate::cache) async fn look_up_again(
     context: &Rc<Context>,
     request: &Request,
@@ -68,7 +71,8 @@ pub(in crate::cache) async fn look_up_again(
     looked
 }
 
-/// Has what volumes have for this request read, unless somebody else does, or they have nothing.
+/// Begins to read the head that a volume has for this request, unless another request does that
+/// already. Returns `Missing` if no volume has one.
 fn recall(context: &Rc<Context>, request: &Request, admitted: &Admitted, key: KeyHash) -> Lookup {
     let store = &context.store;
     if !store.is_on_disk(key.0) {

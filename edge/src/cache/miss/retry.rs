@@ -19,20 +19,20 @@ const PROGRESS: u64 = 64 << 10;
 const STEP: u64 = 4 << 10;
 const TRIES_MAX: u32 = 8;
 
-/// What one request has tried so far.
+/// The tries of one request to get its next byte.
 #[derive(Default)]
 pub(super) struct Retry {
-    /// Fetches that failed in a row, and the position of the last one.
+    /// Number of fetches that failed in a row, and the position of the last one.
     misses: u32,
     missed_at: u64,
-    /// Further tries at almost the same position, and that position.
+    /// Number of repeated tries at almost the same position, and that position.
     tries: u32,
     tried_at: Option<u64>,
     /// The pause before the next try.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-/// What to do about a missing byte.
+/// The decision about a missing byte.
 pub(super) enum Verdict {
     Try,
     Wait(Duration),
@@ -47,12 +47,12 @@ impl Retry {
         self.pause = None;
     }
 
-    /// The next try counts as the first at its position.
+    /// Forgets the position of the last try, so that the next one counts as the first.
     pub(super) fn forget_position(&mut self) {
         self.tried_at = None;
     }
 
-    /// Bytes came: no pause is needed any more.
+    /// Ends the pause, since bytes have arrived.
     pub(super) fn progressed(&mut self) {
         self.pause = None;
     }
@@ -62,8 +62,8 @@ impl Retry {
         self.misses > 0
     }
 
-    /// Waits for the end of the pause. Then the number of tries at this position, if this one is
-    /// not the first and did not wait.
+    /// Waits for the end of the pause. Returns the number of this try at its position, or `None`
+    /// for a first try and for one that has waited.
     pub(super) fn poll_pause(&mut self, at: u64, cx: &mut task::Context<'_>) -> Poll<Option<u32>> {
         if let Some(pause) = &mut self.pause {
             ready!(pause.as_mut().poll(cx));
@@ -73,7 +73,7 @@ impl Retry {
         Poll::Ready(self.count(at))
     }
 
-    /// Begins a pause; the task is woken at its end.
+    /// Begins a pause. The task is woken at its end.
     pub(super) fn begin_pause(&mut self, time: Duration, cx: &mut task::Context<'_>) {
         let mut pause = Box::pin(tokio::time::sleep(time));
         if pause.as_mut().poll(cx).is_ready() {
@@ -82,7 +82,8 @@ impl Retry {
         self.pause = Some(pause);
     }
 
-    /// What to do, given what is known of the resource now. `begun`: the response has begun.
+    /// Decides whether to try again, by the resource's history. `begun` says whether the response
+    /// has begun.
     pub(super) fn judge(
         &mut self,
         (at, tries): (u64, Option<u32>),
@@ -90,7 +91,8 @@ impl Retry {
         history: &ResourceHistory,
         now_ms: u64,
     ) -> Verdict {
-        // Of all requests that waited one was the first to try again, and may have failed by now.
+        // After a pause, the first of the waiting requests tries again, and its fetch may have
+        // failed already.
         let wait = resource_history::retry_in(history, now_ms);
         if wait.is_some() || (tries.is_some() && history.failures > 0) {
             if self.gives_up(at, begun, history) {
@@ -99,7 +101,8 @@ impl Retry {
         } else if tries.is_some_and(|tries| tries > TRIES_MAX) {
             return Verdict::GiveUp;
         }
-        // Known failures keep all waiting requests in step; without any, this one waits by itself.
+        // After a known failure, the history gives all waiting requests the same pause. Without
+        // one, this request makes its own pause.
         let alone = tries.filter(|_| history.failures == 0);
         match wait.or(alone.map(resource_history::backoff)) {
             Some(wait) => Verdict::Wait(wait),
@@ -118,7 +121,7 @@ impl Retry {
         (self.tries > 0).then_some(self.tries)
     }
 
-    /// Counts a failed fetch; whether it was one too many.
+    /// Counts a failed fetch. Returns whether the request must give up.
     fn gives_up(&mut self, at: u64, begun: bool, history: &ResourceHistory) -> bool {
         if at >= self.missed_at.saturating_add(PROGRESS) {
             self.misses = 0;
@@ -127,7 +130,8 @@ impl Retry {
         self.misses += 1;
         match begun {
             true => self.misses > MISSES_MAX,
-            // No request has to wait for an origin that just failed twice.
+            // A request whose response has not begun does not wait for an origin that failed twice
+            // in a row.
             false => history.failures >= 2,
         }
     }

@@ -1,5 +1,5 @@
-//! A ride: one request's way through an object. It hands out what is there, waits for what is on
-//! its way, and has its demand ask for what nobody is bringing.
+//! A ride: reads an object for one request. The ride returns stored bytes, waits for bytes that are
+//! being fetched, and has its demand fetch missing bytes.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -14,29 +14,29 @@ use crate::handler::{Fault, Request};
 use crate::reason::Reason;
 use crate::store::{Failure, Head, Next, Object, Opening, Phase, Reader};
 
-/// One request's way through an object.
+/// Reads an object for one request.
 pub(in crate::cache) struct Ride {
     reader: Reader,
-    /// What fetches more. Without one, everything is there and stays there.
+    /// Has missing bytes fetched. `None` if all bytes are in memory and stay there.
     demand: Option<Box<Demand>>,
 }
 
-/// How the wait for a ride's first byte ended.
+/// Result of waiting for an object's head or for the first wanted byte.
 pub(in crate::cache) enum Met {
-    /// It is there, or on its way under this head.
+    /// The object has this head, and the first wanted byte is stored or being fetched.
     Head(Arc<Head>),
-    /// There is no such object any more, or never will be.
+    /// The object has ended in this phase, without a head that can be used.
     Gone(Phase),
-    /// The request is to be sent on by itself, for this reason.
+    /// The request must be forwarded to the origin by itself, for this reason.
     Forward(Reason),
-    /// Another object is to take this one's place, fetched whole.
+    /// The object must be replaced by another one, which is fetched whole.
     Replace,
-    /// Nobody can bring it.
+    /// The first wanted byte can't be fetched.
     Failed(Fault),
 }
 
 impl Ride {
-    /// Through an object that is complete and stays so.
+    /// Creates a ride through an object that is complete and stays so.
     pub(in crate::cache) fn complete(object: &Arc<Object>) -> Ride {
         Ride {
             reader: object.reader(0),
@@ -44,7 +44,8 @@ impl Ride {
         }
     }
 
-    /// Through an object that may have to be fetched, from where `want` begins.
+    /// Creates a ride through an object whose bytes may have to be fetched, from the start of
+    /// `want`.
     pub(in crate::cache) fn filling(
         object: &Arc<Object>,
         want: Range<u64>,
@@ -59,12 +60,12 @@ impl Ride {
         ride
     }
 
-    /// What is read.
+    /// The object that is read.
     pub(in crate::cache) fn object(&self) -> &Arc<Object> {
         self.reader.object()
     }
 
-    /// Reads these bytes from here on, and nothing else.
+    /// Sets the range that is read from now on.
     pub(in crate::cache) fn limit(&mut self, range: Range<u64>) {
         if self.reader.wanted() != range {
             self.reader.limit(range.start, range.end);
@@ -74,7 +75,7 @@ impl Ride {
         }
     }
 
-    /// Bytes still to come, when known.
+    /// Number of bytes still to be read, if known.
     pub(in crate::cache) fn remaining(&self) -> Option<u64> {
         self.reader.remaining()
     }
@@ -88,24 +89,24 @@ impl Ride {
         self.demand.as_ref().is_some_and(|demand| demand.launched)
     }
 
-    /// Its response begins: it can't be sent on any more.
+    /// Notes that the response begins. From now on the request can't be forwarded by itself.
     pub(in crate::cache) fn begin(&mut self) {
         if let Some(demand) = &mut self.demand {
             demand.begun = true;
         }
     }
 
-    /// Admitted for what lies ahead, whether the next byte is there or not.
+    /// Consults the policy about bytes ahead, whether the next byte is stored or not.
     pub(in crate::cache) fn fetch_ahead(&mut self) {
         if let Some(demand) = &mut self.demand
             && !self.reader.wanted().is_empty()
         {
-            // What this comes to is met when the byte is.
+            // A plan without a fetch matters only when the reader gets to the missing byte.
             let _ = demand.ask(&mut self.reader);
         }
     }
 
-    /// Waits until the object's head is known, whatever it means for this request.
+    /// Waits until the object has a head, or ends without one.
     pub(in crate::cache) async fn head(&mut self) -> Met {
         poll_fn(|cx| self.poll_head(cx)).await
     }
@@ -120,7 +121,8 @@ impl Ride {
             let Some(demand) = &mut self.demand else {
                 return Poll::Ready(Met::Failed(self.fault()));
             };
-            // The policy may not want this request to wait at all.
+            // The policy is consulted before the first wait, since it may want this request
+            // forwarded instead.
             if !demand.is_unasked() {
                 if self.reader.poll_opening(false, cx).is_ready() {
                     continue;
@@ -134,7 +136,8 @@ impl Ride {
         }
     }
 
-    /// Waits until the first byte is there, or on its way under a head that has been checked.
+    /// Waits until the first byte is stored, or is being fetched by a flight whose head was
+    /// accepted.
     pub(in crate::cache) async fn first_byte(&mut self) -> Met {
         poll_fn(|cx| self.poll_first_byte(cx)).await
     }
@@ -147,7 +150,7 @@ impl Ride {
             let asked = match self.reader.poll_opening(!demand.may_begin(), cx) {
                 Poll::Ready(Opening::Here(head)) => return Poll::Ready(Met::Head(head)),
                 Poll::Ready(Opening::Other(phase)) => return Poll::Ready(Met::Gone(phase)),
-                Poll::Ready(Opening::Missing(_)) => {
+                Poll::Ready(Opening::Missing) => {
                     ready!(demand.poll_missing(&mut self.reader, cx))
                 }
                 Poll::Pending => {
@@ -163,7 +166,8 @@ impl Ride {
         }
     }
 
-    /// What an asking means for a request that has not been answered; `None`: it waits on.
+    /// Translates the policy's decision for a request whose response has not begun. `None` if the
+    /// request has to wait.
     fn met(&self, asked: Asked) -> Option<Met> {
         Some(match asked {
             Asked::Coming => return None,
@@ -173,7 +177,8 @@ impl Ride {
         })
     }
 
-    /// The next bytes, at most to the end of a page; `None` at the end of what is read.
+    /// Polls for the next bytes, at most up to the end of a page. `None` at the end of the wanted
+    /// range.
     pub(in crate::cache) fn poll_next(
         &mut self,
         cx: &mut task::Context<'_>,
@@ -194,7 +199,8 @@ impl Ride {
                 (Poll::Pending, None) => return Poll::Pending,
                 (Poll::Pending, Some(demand)) => {
                     ready!(demand.poll_again(cx));
-                    // The byte is on its way, whatever this comes to.
+                    // The byte is being fetched already, so the decision concerns bytes further
+                    // ahead.
                     let _ = demand.ask(&mut self.reader);
                     Asked::Coming
                 }
@@ -205,20 +211,20 @@ impl Ride {
         }
     }
 
-    /// Why its next byte does not come.
+    /// The reason why the next byte can't be had.
     fn fault(&self) -> Fault {
         let failure: Option<Failure> = self.object().failure();
         failure.map_or(Reason::FetchAbandoned.into(), |failure| fault_of(&failure))
     }
 
-    /// The request, to be sent on by itself or to look again.
+    /// Returns the request, to be forwarded by itself or looked up again.
     pub(in crate::cache) fn into_request(self) -> Option<(Request, LeaderResult)> {
         self.demand
             .map(|demand| (demand.leader.request, demand.leader.result))
     }
 }
 
-/// The fault that a flight put into the store, got out again.
+/// Converts a failure of the store back into the fault that the flight reported.
 pub(in crate::cache) fn fault_of(failure: &Failure) -> Fault {
     failure
         .downcast_ref::<Fault>()

@@ -1,4 +1,5 @@
-//! Rides that end before a response: the request looks again, goes on alone, or gets what is stored.
+//! Rides that end before a response: the request is looked up again, forwarded by itself, or
+//! answered from the stored response.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,19 +18,19 @@ use crate::http::{CacheStatus, Fwd};
 use crate::reason::Reason;
 use crate::store::{Object, Phase, Revalidated, TableKey};
 
-/// Why a request rides an object.
+/// The reason why a request rides an object.
 #[derive(Clone, Copy)]
 pub(in crate::cache) enum Why {
-    /// It is stored, if not all of it.
+    /// The object is stored, perhaps only in part.
     Stored(How),
-    /// Another request's flight is bringing it.
+    /// Another request's flight is fetching the object.
     Flying(Fwd),
-    /// This request had it registered.
+    /// The object was registered for this request.
     New(Fwd),
 }
 
 impl Why {
-    /// Why the request goes forward, if some of its bytes have to be fetched.
+    /// The reason for a fetch, as Cache-Status reports it.
     pub(in crate::cache) fn fwd(self) -> Fwd {
         match self {
             Why::Stored(_) => Fwd::Partial,
@@ -38,19 +39,20 @@ impl Why {
     }
 }
 
-/// How a ride came to an end before a response.
+/// Result of a ride.
 pub(in crate::cache) enum Rode {
-    /// With an answer, or the flight's failure.
+    /// The request has a response, or its flight has failed.
     Answered(Result<Response, Fault>),
-    /// This request goes forward on its own.
+    /// The request must be forwarded to the origin by itself, with this Cache-Status.
     Alone(Request, CacheStatus),
-    /// What it rode is not for it: look again.
+    /// The object can't be used for the request, which must be looked up again.
     Parted(Request),
-    /// What was to be confirmed serves it. With what the fetch that was to do so left for it.
+    /// The stored response that a fetch was to confirm is served. The last field is the data that
+    /// this fetch returned for the request.
     Stored(Request, Found, LeaderResult),
 }
 
-/// What becomes of a request whose ride ended before a response.
+/// Decides what happens to a request whose ride ended before a response.
 pub(in crate::cache) fn unmet(
     context: &Rc<Context>,
     ride: Ride,
@@ -95,14 +97,14 @@ pub(in crate::cache) fn unmet(
                 Some(response) if may_have(&request, &response) => {
                     Rode::Answered(Ok(forwarded(response, status)))
                 }
-                // That was about another's credentials.
+                // The origin refused the credentials of another client.
                 _ if reason.credentials_only() && !admitted.authorized => Rode::Parted(request),
                 _ => Rode::Alone(request, status),
             }
         }
         Met::Forward(reason) => {
             if matches!(why, Why::New(_)) && !launched && !object.in_flight() {
-                // Nobody flies for it: it is not to be waited for.
+                // No flight fetches the object, so other requests must not wait for it.
                 context.store.supersede(place, &object, None);
             }
             Rode::Alone(request, CacheStatus::fwd(why.fwd()).because(reason))
@@ -119,7 +121,7 @@ pub(in crate::cache) fn unmet(
     }
 }
 
-/// Remembers that the origin is to be asked for the whole resource, for some time.
+/// Notes in the history that the resource is fetched whole for some time, without Range.
 fn stop_requesting_ranges(context: &Context, place: TableKey) {
     let now_ms = context.worker.clock.unix_ms();
     context.store.enter(place.primary, |locked| {
@@ -129,8 +131,9 @@ fn stop_requesting_ranges(context: &Context, place: TableKey) {
     });
 }
 
-/// What may be given in place of a fetch that failed, because this request says so: what the
-/// stored response says itself was taken care of by the flight.
+/// Returns the stored response to serve instead of a failed fetch, if this request's
+/// `stale-if-error` permits it. The stored response's own `stale-if-error` was checked by the
+/// flight.
 pub(in crate::cache) fn serve_on_error(
     context: &Rc<Context>,
     failed: &Arc<Object>,
@@ -143,7 +146,7 @@ pub(in crate::cache) fn serve_on_error(
     reuse::serves_on_error(&stored.head, admitted, now_ms).then(|| found_in(stored, place, how))
 }
 
-/// A request that leaves its ride, to go on by itself.
+/// Ends a ride whose request must be forwarded by itself.
 pub(in crate::cache) fn alone(ride: Ride, fwd: Fwd, reason: Reason) -> Rode {
     match ride.into_request() {
         Some((request, _)) => Rode::Alone(request, CacheStatus::fwd(fwd).because(reason)),
@@ -151,7 +154,8 @@ pub(in crate::cache) fn alone(ride: Ride, fwd: Fwd, reason: Reason) -> Rode {
     }
 }
 
-/// What a fetch was to confirm, with where it stands now.
+/// Makes the lookup result for the stored response that a fetch was to confirm, with its current
+/// key in the table.
 pub(in crate::cache) fn found_in(stored: Revalidated, place: TableKey, how: How) -> Found {
     let vary = stored.head.vary.as_ref();
     Found {
@@ -165,8 +169,9 @@ pub(in crate::cache) fn found_in(stored: Revalidated, place: TableKey, how: How)
     }
 }
 
-/// Whether the one who launched a flight may have its response, which can't be shared. It was
-/// asked for otherwise than this request admitted: a range or a condition is for the origin to judge.
+/// Whether the leader may have the response to its flight, which can't be shared. Unlike the
+/// leader's request, the fetch had no conditions, and its own range. A request with conditions or
+/// ranges must be answered by the origin.
 fn may_have(request: &Request, response: &Response) -> bool {
     match response.status {
         200 => !has_condition_or_range(&request.head.fields),

@@ -1,4 +1,4 @@
-//! Requests that go past the cache: sent on alone, with what their responses teach it.
+//! Requests that are passed to the origin, and what their responses change in the cache.
 
 pub(in crate::cache) mod forwarded;
 mod post_response;
@@ -18,63 +18,65 @@ use crate::http::freshness::Exchanged;
 use crate::http::{CacheStatus, Fwd, Method, Outcome, hop};
 use crate::store::{Phase, RULES_MAX, Rule, Store, TableKey};
 
-/// What a response to a request that was sent on alone may change.
-enum Teaches {
+/// The changes that the response to a passed request may make in the cache.
+enum Effect {
     Nothing,
-    /// It is unsafe: what is stored for its target may be outdated (RFC 9111 4.4). It may have a
-    /// response for GET, too.
+    /// The request is unsafe: stored responses for its target may be outdated (RFC 9111 4.4). Its
+    /// own response may also answer GET.
     Unsafe(Request, Option<Posted>),
-    /// The head of what GET gets (RFC 9111 4.3.5).
+    /// The response to HEAD, sent at this time (Unix ms), updates the stored response to GET (RFC
+    /// 9111 4.3.5).
     Head(Request, u64),
 }
 
-/// Sends the request to the origin on its own.
+/// Passes the request to the origin.
 pub(in crate::cache) fn pass(
     context: &Rc<Context>,
     mut request: Request,
     status: CacheStatus,
 ) -> Answer {
     if request.head.method.is_safe() {
-        // What the key does not hold is not acted upon here, shared or not.
+        // An origin may act on such headers although they are not in the key, so a stored response
+        // could be poisoned by them. They are removed even if the response is not shared.
         let fields = &mut request.head.fields;
         fields.retain(|name, _| !hop::is_unkeyed(name) || shared_form::is_keyed(context, name));
     }
-    let teaches = teaches(context, &mut request, status);
+    let effect = effect(context, &mut request, status);
     let answer = context.origin.handler.handle(request);
     let context = context.clone();
-    answer.map(move |result| result.map(|response| learn(&context, teaches, response, status)))
+    answer.map(move |result| result.map(|response| apply(&context, effect, response, status)))
 }
 
-fn teaches(context: &Rc<Context>, request: &mut Request, status: CacheStatus) -> Teaches {
+fn effect(context: &Rc<Context>, request: &mut Request, status: CacheStatus) -> Effect {
     match request.head.method {
-        Method::Get | Method::Options | Method::Trace => Teaches::Nothing,
+        Method::Get | Method::Options | Method::Trace => Effect::Nothing,
         Method::Head => {
-            // One that goes past the cache for another reason, or is not sent as for all, may
-            // get what is for its client alone.
+            // A HEAD that bypasses the cache by configuration, or that differs from a shared fetch,
+            // may get a private response.
             let head = &request.head;
             let method = status.outcome == Outcome::Fwd(Fwd::Method);
             if !method || !shared_form::is_for_all(context, head, &head.fields) {
-                return Teaches::Nothing;
+                return Effect::Nothing;
             }
             shared_form::level(context, &mut request.head.fields);
-            Teaches::Head(kept(request), context.worker.clock.unix_ms())
+            Effect::Head(without_body(request), context.worker.clock.unix_ms())
         }
         _ => {
             let posted = post_response::posted(context, request);
-            Teaches::Unsafe(kept(request), posted)
+            Effect::Unsafe(without_body(request), posted)
         }
     }
 }
 
-fn learn(
+fn apply(
     context: &Rc<Context>,
-    teaches: Teaches,
+    effect: Effect,
     response: Response,
     status: CacheStatus,
 ) -> Response {
-    match teaches {
-        Teaches::Nothing => {}
-        Teaches::Unsafe(request, posted) => {
+    match effect {
+        Effect::Nothing => {}
+        Effect::Unsafe(request, posted) => {
             invalidate(context, &request, &response);
             if let Some(posted) = posted {
                 return post_response::store_post_response(
@@ -82,14 +84,14 @@ fn learn(
                 );
             }
         }
-        Teaches::Head(request, asked_ms) => compare(context, &request, &response, asked_ms),
+        Effect::Head(request, asked_ms) => compare(context, &request, &response, asked_ms),
     }
     forwarded(response, status)
 }
 
-/// A successful unsafe request may have changed what is stored for its target, and for what its
-/// response says is concerned (RFC 9111 4.4). All variants are taken out: what is being fetched
-/// for them is not stored any more.
+/// Invalidates what a successful unsafe request may have changed: the responses for its target and
+/// for the URLs that its response names (RFC 9111 4.4). All variants are removed, and fetches in
+/// progress are not stored.
 fn invalidate(context: &Rc<Context>, request: &Request, response: &Response) {
     if !(200..400).contains(&response.status) {
         return;
@@ -120,8 +122,8 @@ fn clear(context: &Rc<Context>, request: &Request) {
     let (rule, now_ms) = (Rule::Resource(resource.0), context.worker.clock.unix_ms());
     let durable = context.stores.each(|(store, _)| {
         clear_in(store, key.0);
-        // Half of the rules there may be stay for those whom the purges are for. Where there are too
-        // many already, only what the request itself would have been given is known to be gone.
+        // Half of the rules are reserved for purges by operators. If the other half is in use, only
+        // the responses under the request's own key are removed.
         let hidden = keys.needs_fields() || store.is_loading();
         let purged = (hidden && store.rules() < RULES_MAX / 2)
             .then(|| store.purge(&rule, false, now_ms).ok())
@@ -133,8 +135,8 @@ fn clear(context: &Rc<Context>, request: &Request) {
     }
 }
 
-/// The response to a HEAD that was sent on: what is stored for GET is freshened by it if it is
-/// the same, and stale if it is not (RFC 9111 4.3.5).
+/// Updates the stored response to GET by the response to a HEAD. If both describe the same content,
+/// the stored response is freshened, otherwise it becomes stale (RFC 9111 4.3.5).
 fn compare(context: &Rc<Context>, request: &Request, response: &Response, asked_ms: u64) {
     if response.status != 200 {
         return;
@@ -153,7 +155,7 @@ fn compare(context: &Rc<Context>, request: &Request, response: &Response, asked_
         let primary = key.0;
         Some((object, TableKey { primary, variant }))
     });
-    let Some((object, place)) = found else {
+    let Some((object, table_key)) = found else {
         return;
     };
     let Phase::Open(head) = object.phase() else {
@@ -167,24 +169,26 @@ fn compare(context: &Rc<Context>, request: &Request, response: &Response, asked_
     let fresh = storing::same_as(&head, response)
         .then(|| storing::freshened(key, sent, &head, response, exchanged, &context.rules));
     match fresh {
-        // Of one that would be for other requests by now, or for nobody, a GET has to tell.
+        // If the fresh head has another Vary, or may not be stored, the stored response becomes
+        // stale, and the next GET revalidates it.
         Some(Ok(storing::Storable {
             head: mut fresh, ..
         })) if fresh.vary == head.vary => {
             fresh.born_seq = head.born_seq;
             if let Some(charge) = store.charge_head(fresh.memory()) {
-                store.renew(place, &object, fresh.into(), charge);
+                store.renew(table_key, &object, fresh.into(), charge);
             }
         }
-        _ => store.expire(place, &object, &head, now_ms),
+        _ => store.expire(table_key, &object, &head, now_ms),
     }
 }
 
-/// Takes out all variants of a key, in memory and on volumes.
+/// Removes all variants of a key, in memory and on volumes.
 fn clear_in(store: &Arc<Store>, primary: u128) {
     store.enter(primary, |locked| {
-        // In one, so that nobody restores it in between. By name, too: what is just being written
-        // is not found yet.
+        // All variants are removed in one critical section, so that none is recalled meanwhile.
+        // Their heads are also deleted by id, since the index does not have records that are being
+        // written.
         for (variant, _) in locked.all() {
             store.forget_head(TableKey { primary, variant });
         }
@@ -193,8 +197,8 @@ fn clear_in(store: &Arc<Store>, primary: u128) {
     });
 }
 
-/// A request without its body.
-fn kept(request: &Request) -> Request {
+/// Copies a request without its body.
+fn without_body(request: &Request) -> Request {
     Request {
         head: request.head.clone(),
         body: Body::Empty,

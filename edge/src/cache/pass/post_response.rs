@@ -1,8 +1,9 @@
-//! Responses to POST that answer GET as well: those that name their target as what they represent,
-//! and say how long they are fresh (RFC 9110 9.3.3).
+//! Responses to POST that also answer GET: those that name their target in Content-Location and
+//! state their lifetime (RFC 9110 9.3.3).
 //!
-//! Such a response is its client's first of all. Everything up to where it is read out of the store
-//! is done in one go, and no fetch ever follows it: what can't be kept whole is sent on as it came.
+//! Such a response must reach the client of the POST in any case. It is stored and read from the
+//! store without an await in between, and no other fetch adds bytes to it. A response that can't be
+//! stored whole is forwarded unchanged.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::http::wanted::Wanted;
 use crate::http::{CacheStatus, Fields, Method, hop};
 use crate::store::{Landing, ResourceHistory, TableKey};
 
-/// Fields of a POST that are about its content, which a GET does not have.
+/// Header fields of a POST that describe its content, and which a GET does not have.
 const OF_CONTENT: [&str; 5] = [
     "content-encoding",
     "content-length",
@@ -36,23 +37,25 @@ const OF_CONTENT: [&str; 5] = [
     "transfer-encoding",
 ];
 
-/// What is kept of a POST until its response is here.
+/// The properties of a POST that are needed when its response arrives.
 pub(in crate::cache) struct Posted {
     key: Key,
     hash: KeyHash,
-    /// What it was sent with, but for what is about its content.
+    /// The header fields that were sent, without those that describe the POST's content.
     sent: Fields,
     asked_ms: u64,
-    /// When it was asked, in the order of purges.
+    /// The purge sequence number when the request was sent.
     asked_seq: u64,
 }
 
-/// Remembers a POST whose response may be of use for GET: one that is sent as a fetch for all
-/// would be. To that end it says what it accepts as such a fetch does.
+/// Prepares for storing the response to a POST. `None` if the POST differs from a shared fetch in
+/// more than its content. Accept-Encoding and Accept-Language of the POST are set to the values of
+/// a shared fetch.
 pub(in crate::cache) fn posted(context: &Rc<Context>, request: &mut Request) -> Option<Posted> {
     let rules = &context.rules;
-    // Under keys with fields a POST invalidates by a purge, which covers what it brings as well.
-    if !rules.post || rules.key.needs_fields() || request.head.method != Method::Post {
+    // If keys contain header fields, a POST invalidates by a purge rule, which would also cover its
+    // own response.
+    if !rules.requests.post || rules.key.needs_fields() || request.head.method != Method::Post {
         return None;
     }
     let mut fields = request.head.fields.clone();
@@ -71,7 +74,7 @@ pub(in crate::cache) fn posted(context: &Rc<Context>, request: &mut Request) -> 
     })
 }
 
-/// Stores the response to a POST, if it may answer GET, and gives it out from there.
+/// Stores the response to a POST if it may answer GET, and serves it from the store.
 pub(in crate::cache) fn store_post_response(
     context: &Rc<Context>,
     request: &Request,
@@ -80,12 +83,13 @@ pub(in crate::cache) fn store_post_response(
     status: CacheStatus,
 ) -> Response {
     match stored_post_response(context, request, posted, &mut response, status) {
-        Some(adopted) => adopted,
+        Some(served) => served,
         None => forwarded(response, status),
     }
 }
 
-/// `None`: it can't be stored, and is as it was.
+/// Stores the response and returns the response that reads it from the store. `None` if it can't be
+/// stored: then `response` is unchanged.
 fn stored_post_response(
     context: &Rc<Context>,
     request: &Request,
@@ -99,7 +103,8 @@ fn stored_post_response(
     let (length, object) = (head.length?, landing.object().clone());
     let head = crate::store::Head {
         born_seq: landing.born_seq(),
-        // A further response might be another's: GET and POST may differ in what they bring.
+        // GET and POST may get different content, so other fetches must not add bytes to this
+        // object.
         joinable: false,
         ..head
     };
@@ -111,22 +116,22 @@ fn stored_post_response(
     status.fwd_status = Some(response.status);
     status.stored = true;
     let answering = respond::answering(context, &head, status, context.worker.clock.unix_ms());
-    // Reads from here on, so that the flight is never for nobody.
+    // The ride begins before the flight, so that the flight always has a reader.
     let ride = Ride::complete(&object);
-    let mut adopted = match respond::bare(&answering, &object, &Wanted::All) {
-        Some(adopted) => adopted,
+    let mut served = match respond::bare(&answering, &object, &Wanted::All) {
+        Some(served) => served,
         None => respond::content(&answering, ride, Wanted::All),
     };
-    adopted.upstream = response.upstream.take();
+    served.upstream = response.upstream.take();
     for (name, value) in withheld.iter() {
-        adopted.fields.append_bytes(name, value);
+        served.fields.append_bytes(name, value);
     }
     tokio::task::spawn_local(flight.receive(std::mem::take(&mut response.body)));
-    Some(adopted)
+    Some(served)
 }
 
-/// What a response to a POST is stored as, if it may be: a whole 200 that fits, names the target
-/// as its own, and says itself how long it is fresh.
+/// Makes the head to store for the response to a POST. `None` unless it is a whole 200 of
+/// acceptable size that names its target in Content-Location and states its lifetime.
 fn storable_post_response(
     context: &Rc<Context>,
     request: &Request,
@@ -155,31 +160,31 @@ fn storable_post_response(
         .filter(|stored| stored.explicit)
 }
 
-/// The place for a response to a POST; `None` without room, or where anything was purged since
-/// it was asked for.
+/// Creates an object for the response to a POST. `None` without room, or if anything was purged
+/// since the POST was sent.
 fn landing_for(context: &Rc<Context>, posted: &Posted) -> Option<Landing> {
     let store = &context.store;
     let object = store.create_since(posted.key.text(), posted.asked_seq)?;
-    let place = TableKey {
+    let table_key = TableKey {
         primary: posted.hash.0,
         variant: 0,
     };
-    store.enter(place.primary, |locked| {
-        locked.insert(place.variant, object.clone(), store.weight(&object.key));
+    store.enter(table_key.primary, |locked| {
+        locked.insert(table_key.variant, object.clone(), store.weight(&object.key));
     });
     let now_us = context.worker.clock.monotonic_us();
     let whole = || (smallvec![0..OPEN], ());
-    let ((), mut landings) = store.arrange(&object, place, now_us, |_| whole());
+    let ((), mut landings) = store.arrange(&object, table_key, now_us, |_| whole());
     landings.pop()
 }
 
-/// A flight whose request was sent already. It goes on for as long as somebody reads what it
-/// brings, as if it were billed to who has nothing left.
+/// Makes a flight for a POST that was sent already. The flight is charged to a budget that is used
+/// up, so that it ends when its last reader leaves.
 fn flight_for(context: &Rc<Context>, posted: &Posted, landing: Landing) -> Flight {
-    let nobody = Arc::<ClientBudget>::default();
-    nobody.fetch(u64::MAX);
+    let exhausted = Arc::<ClientBudget>::default();
+    exhausted.fetch(u64::MAX);
     Flight {
-        charge: BudgetCharge::new(nobody, 0),
+        charge: BudgetCharge::new(exhausted, 0),
         context: context.clone(),
         landing,
         asked: None,
@@ -191,8 +196,8 @@ fn flight_for(context: &Rc<Context>, posted: &Posted, landing: Landing) -> Fligh
     }
 }
 
-/// Whether a field of a POST says nothing about what a GET would get: it is about the content sent,
-/// or it is the Origin of the target itself, which browsers send with every POST.
+/// Whether a field of a POST would not change the response to a GET: it describes the content, or
+/// is the Origin of the target itself, which browsers send with every POST.
 fn is_for_post(name: &[u8], value: &[u8], head: &Head) -> bool {
     let own_origin = || {
         let host = value.splitn(2, |&b| b == b'/').nth(1);

@@ -1,4 +1,4 @@
-//! Requests that are sent on alone and yet look just as a shared fetch would.
+//! Checks and changes of forwarded requests that are to send the origin the same as a shared fetch.
 
 use crate::cache::context::Context;
 use crate::cache::decide;
@@ -7,8 +7,8 @@ use crate::handler::Head;
 use crate::http::vary::{self, Codings};
 use crate::http::{Fields, Method, hop};
 
-/// Whether a request with these fields, whatever its method, is sent on just as a fetch for all
-/// who ask for its target would be.
+/// Whether forwarding a request with these header fields sends the origin the same as a shared
+/// fetch for its target, apart from the method.
 pub(in crate::cache) fn is_for_all(context: &Context, head: &Head, fields: &Fields) -> bool {
     let rules = &context.rules;
     let own = |name| hop::is_unkeyed(name) && !is_keyed(context, name);
@@ -26,8 +26,8 @@ pub(in crate::cache) fn is_for_all(context: &Context, head: &Head, fields: &Fiel
         && target == get.target
 }
 
-/// Has a request say what it accepts as a fetch for all does: what variants are told apart by,
-/// and no more.
+/// Sets Accept-Encoding and Accept-Language to the values that a shared fetch sends, which contain
+/// only what distinguishes variants.
 pub(in crate::cache) fn level(context: &Context, fields: &mut Fields) {
     let languages = context.rules.normal(None).languages;
     let codings = match context.requests_identity() {
@@ -44,7 +44,7 @@ pub(in crate::cache) fn level(context: &Context, fields: &mut Fields) {
     }
 }
 
-/// Whether keys hold fields of this name.
+/// Whether keys contain the header with this name.
 pub(in crate::cache) fn is_keyed(context: &Context, name: &[u8]) -> bool {
     let mut names = context.rules.key.headers();
     names.any(|keyed| name.eq_ignore_ascii_case(keyed.as_bytes()))

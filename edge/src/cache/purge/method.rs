@@ -1,4 +1,4 @@
-//! The method PURGE: a request purges what is stored for its own target.
+//! The method PURGE: a request that purges the stored responses for its own target.
 
 use std::time::Duration;
 
@@ -10,18 +10,19 @@ use crate::http::purge::{self, Purge, Purged};
 use crate::http::{CacheStatus, Fwd, Scheme};
 use crate::reason::Reason;
 
-/// With the value `soft`, a PURGE marks stale and drops nothing.
+/// Header of a PURGE request. With the value `soft`, responses become stale instead of being
+/// removed.
 const SOFTLY: &str = "sluice-purge";
-/// How long who purges waits for the disks.
+/// Longest time that a PURGE waits for the disks.
 const LOG_WAIT: Duration = Duration::from_secs(10);
 const NOT_LOGGED: &str =
     "the purge is in force, but may be undone by a restart: the disks take too long\n";
 
-/// Answers a PURGE, from addresses that may.
+/// Answers a PURGE. Only addresses that are configured for it may purge.
 pub(in crate::cache) fn answer(context: &Context, request: &Request) -> Answer {
     let address = request.peer.client;
     let rules = &context.rules;
-    let (response, enforced) = match rules.purge.iter().any(|n| n.contains(address)) {
+    let (response, enforced) = match rules.purge_from.iter().any(|n| n.contains(address)) {
         true => purge_own(context, &request.head, request.peer.scheme),
         false => (
             Response::text(403, format!("{}\n", Reason::PurgeNotAllowed)),

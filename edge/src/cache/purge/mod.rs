@@ -1,4 +1,4 @@
-//! Purging: operators' purges as rules of the store.
+//! Purging: translates purges of operators into rules of the store.
 
 pub mod method;
 mod queue;
@@ -17,10 +17,10 @@ use crate::store::{self, Full, Rule, Store};
 pub use stores::Stores;
 pub use ways::Ways;
 
-/// How the store reads the keys of caches.
+/// Tells the store how to read the keys of caches.
 pub struct Keys;
 
-/// Why nothing was purged.
+/// The reason why nothing was purged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The purge is malformed.
@@ -30,7 +30,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The status for it.
+    /// The status of a response with this refusal.
     pub fn status(&self) -> Status {
         match self {
             Refusal::Wrong(_) => 400,
@@ -48,16 +48,16 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// First characters of key texts and prefixes, by the kind of thing that the text names.
+/// First characters of key texts and prefixes, by what the text contains.
 const URL: char = 'u';
 const HOST: char = 'h';
 const PATH: char = 'p';
-/// A path of a key that stands for all hosts.
+/// First character of a path in a key that contains no host.
 const HOSTLESS: char = 'a';
 
 impl store::Names for Keys {
     fn is_sound(&self, head: &store::Head) -> bool {
-        // As heads are stored: final, not the answer to a condition, and without framing.
+        // Stored heads are final, are not 304, and have no framing fields.
         let status = (200..=999).contains(&head.status) && head.status != 304;
         let etag = head.etag.as_deref().is_none_or(is_field_value);
         let framing = ["content-length", "transfer-encoding", "connection"];
@@ -83,7 +83,7 @@ impl store::Names for Keys {
             return each(format!("{HOSTLESS}{target}").as_bytes());
         };
         each(format!("{HOST}{host}{target}").as_bytes());
-        // A key without a scheme stands for both.
+        // A key without a scheme stands for both schemes.
         let both = [Scheme::Http, Scheme::Https];
         let is = |scheme: &Scheme| parts.scheme.is_none_or(|its| its == *scheme);
         for scheme in both.into_iter().filter(is) {
@@ -92,7 +92,7 @@ impl store::Names for Keys {
     }
 }
 
-/// The store's rules for a purge, if keys are made in these ways.
+/// Makes the store's rules for a purge, given the ways in which keys are made.
 ///
 /// # Errors
 /// The purge is malformed.
@@ -119,7 +119,7 @@ pub fn rules(what: &Purge, keys: &[KeyRules]) -> Result<Vec<Rule>, Refusal> {
     })
 }
 
-/// The purge in the normal form in which it is compared with keys, to be shown.
+/// Converts a purge to the normal form in which it is compared with keys, for display.
 pub fn canonical(what: &Purge) -> Purge {
     match what {
         Purge::Url(url) => Url::parse(url).map(|url| Purge::Url(url.to_string())),
@@ -129,7 +129,7 @@ pub fn canonical(what: &Purge) -> Purge {
     .unwrap_or_else(|_| what.clone())
 }
 
-/// One rule for each resource that these ways of making keys take a URL for.
+/// Makes one rule for each resource that keys made in these ways have for a URL.
 fn resources(
     scheme: Scheme,
     host: &str,
@@ -161,7 +161,7 @@ fn prefixes(start: &Start, keys: &[KeyRules]) -> Result<Vec<Rule>, Refusal> {
         return Err(Refusal::Wrong("this prefix is too long".to_owned()));
     }
     let mut rules = vec![Rule::Prefix(text.into_bytes().into())];
-    // Where keys don't tell hosts apart, what is stored may be this host's.
+    // If keys leave out the host, any stored response may be this host's.
     if start.authority.is_some() && keys.iter().any(is_hostless) {
         rules.push(Rule::Prefix(
             format!("{HOSTLESS}{path}").into_bytes().into(),
@@ -178,23 +178,23 @@ fn is_hostless(keys: &KeyRules) -> bool {
 /// A purge that is in force.
 #[derive(Default)]
 pub struct Enforced {
-    /// The number of the last rule that took.
+    /// The sequence number of the last rule.
     pub sequence: u64,
     /// The purges to log on volumes, so that they survive a restart; empty without volumes.
     pub durable: Vec<DurablePurge>,
 }
 
-/// Purges from a cache. It is in force when this returns; whoever acknowledges it has to have it logged
-/// first.
+/// Purges responses from a cache. The purge is in force when this returns. Before it is
+/// acknowledged it must be logged.
 ///
 /// # Errors
-/// What is wrong with what was asked for, or that there are too many rules in one of its stores; it is
-/// in force in the others then.
+/// The purge is malformed, or one of the stores has too many rules. In the latter case the purge is
+/// in force in the other stores.
 pub fn purge(stores: &Stores, what: &Purge, soft: bool, now_ms: u64) -> Result<Enforced, Refusal> {
     purge_by(stores, soft, now_ms, |ways| rules(what, &ways.all()))
 }
 
-/// The same by the rules that there are for keys made in these ways.
+/// Purges from each store by the rules that `rules` makes for the store's ways of making keys.
 fn purge_by(
     stores: &Stores,
     soft: bool,
@@ -229,10 +229,10 @@ fn enforce(store: &Store, rules: &[Rule], soft: bool, now_ms: u64) -> Result<Enf
 }
 
 impl Enforced {
-    /// Logs it. Waits for disks.
+    /// Logs the purges on the volumes. Blocks on disks.
     ///
     /// # Errors
-    /// Some of it may be undone by a restart.
+    /// A restart may undo some of the purge.
     pub fn log(&self) -> Result<(), NotDurable> {
         self.durable.iter().try_for_each(DurablePurge::log)
     }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_cover_what_begins_so() {
+    fn prefixes_cover_urls_that_begin_with_them() {
         let plain = KeyRules::default();
         for (prefix, url, covered) in [
             ("http://a/b/", "http://a/b/c", true),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keys_leave_out_is_any() {
+    fn prefixes_cover_any_value_of_parts_that_keys_leave_out() {
         let hostless = KeyRules::parse("{scheme}{path}").expect("a template");
         assert!(covers("http://a/b/", &hostless, "http://x/b/c"));
         assert!(covers("/b/", &hostless, "http://x/b/c"));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_names_every_key_that_differs_in_more_than_the_url() {
+    fn a_url_covers_all_keys_that_differ_only_in_header_fields() {
         let template = "{scheme}{host}{path}{query}{header:X-A}";
         let keys = KeyRules::parse(template).expect("a template");
         let url = Purge::Url("http://a/b?c".to_owned());
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_remembered_when_they_are_out_of_use() {
+    fn ways_no_longer_in_use_are_remembered() {
         let ways = Ways::default();
         assert_eq!(ways.all(), [KeyRules::default()]);
         let (a, b) = (ignoring("a"), ignoring("b"));
@@ -338,7 +338,7 @@ mod tests {
         ways.take_up([&b].into_iter());
         ways.take_up([].into_iter());
         assert_eq!(ways.all(), [a.clone(), b.clone()]);
-        // Key rules that do not concern URLs make no difference.
+        // Header fields in a key make no difference between ways.
         let template = "{scheme}{host}{path}{query}{header:X-A}";
         let mut more = KeyRules::parse(template).expect("a template");
         more.ignore.clone_from(&a.ignore);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_bounded_and_those_in_use_stay() {
+    fn the_number_of_ways_is_bounded_and_ways_in_use_stay() {
         let ways = Ways::default();
         let many: Vec<_> = (0..WAYS_MAX + 2)
             .map(|n| ignoring(&n.to_string()))
@@ -359,7 +359,7 @@ mod tests {
         for rules in &many[..WAYS_MAX] {
             assert_eq!(ways.take_up([rules].into_iter()), 0);
         }
-        // The oldest is in use again; the next oldest goes.
+        // The oldest way is in use again, so the next oldest is forgotten.
         assert_eq!(ways.take_up([&many[0], &many[WAYS_MAX]].into_iter()), 1);
         let all = ways.all();
         assert!(all.len() == WAYS_MAX && all.contains(&many[0]) && !all.contains(&many[1]));

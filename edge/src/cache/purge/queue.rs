@@ -1,4 +1,5 @@
-//! Rules that nobody asked for, from unsafe requests: logged behind their responses, one after another.
+//! The queue of purges caused by unsafe requests, which are logged in the background, one after
+//! another.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::store::disk_tier::DurablePurge;
 
-/// Rules that may wait for disks at once.
+/// Largest number of purges in the queue.
 const WAITING_MAX: usize = 1024;
 
 /// Purges of one cache that wait to be logged.
@@ -17,13 +18,13 @@ pub(in crate::cache) struct PurgeQueue(Mutex<Waiting>);
 #[derive(Default)]
 struct Waiting {
     rules: VecDeque<DurablePurge>,
-    /// A thread goes through them.
+    /// Whether a thread is working on the queue.
     is_at_work: bool,
     is_full: bool,
 }
 
 impl PurgeQueue {
-    /// Has a rule logged soon.
+    /// Queues a purge to be logged in the background.
     pub(in crate::cache) fn log(self: &Arc<Self>, rule: DurablePurge) {
         if self.add(rule) {
             let queue = self.clone();
@@ -31,8 +32,8 @@ impl PurgeQueue {
         }
     }
 
-    /// Whether `work` is to be called for it. One that waits already gives way: the newer one covers
-    /// what that does.
+    /// Adds a purge. Returns whether the caller must start `work`. A queued purge with the same
+    /// rule is replaced by the newer one.
     fn add(&self, rule: DurablePurge) -> bool {
         let mut waiting = self.0.lock();
         if let Some(old) = waiting.rules.iter_mut().find(|old| rule.repeats(old)) {
@@ -41,14 +42,14 @@ impl PurgeQueue {
             waiting.rules.push_back(rule);
         } else if !std::mem::replace(&mut waiting.is_full, true) {
             tracing::warn!(
-                "volumes are too slow to note all that unsafe requests make unusable: \
-                 a restart may bring some of it back"
+                "volumes are too slow to log all purges by unsafe requests: \
+                 a restart may undo some of them"
             );
         }
         !std::mem::replace(&mut waiting.is_at_work, true)
     }
 
-    /// Logs what waits, until nothing does. Waits for disks.
+    /// Logs all queued purges. Blocks on disks.
     fn work(&self) {
         while let Some(rule) = self.next() {
             // The rule is in force even if logging fails.
@@ -74,7 +75,7 @@ mod tests {
     use crate::store::{self, Rule, Store};
 
     #[test]
-    fn what_waits_is_bounded_and_each_rule_waits_once() {
+    fn the_queue_is_bounded_and_holds_each_rule_once() {
         let store = Store::new(&store::Options {
             memory: 1 << 20,
             object: 1 << 20,
@@ -101,6 +102,9 @@ mod tests {
         let waiting = queue.0.lock();
         assert!(waiting.rules.is_empty() && !waiting.is_at_work && !waiting.is_full);
         drop(waiting);
-        assert!(queue.add(rule(0, 4)), "it is to begin anew");
+        assert!(
+            queue.add(rule(0, 4)),
+            "the caller must start the work again"
+        );
     }
 }

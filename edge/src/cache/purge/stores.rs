@@ -1,4 +1,4 @@
-//! The stores of one cache: the one in force, and those before it that busy workers still serve from.
+//! The stores of one cache: the current one, and older ones that busy workers still serve from.
 
 use std::sync::{Arc, Weak};
 
@@ -9,8 +9,8 @@ use super::ways::Ways;
 use crate::store::Store;
 use crate::store::disk_tier::DurablePurge;
 
-/// All stores of one cache, each with how its keys are and were made. A reload may bring a new one on
-/// the same volumes; what is purged from one of them is purged from all.
+/// All stores of one cache, each with the ways in which its keys are and were made. A reload may
+/// add a new store on the same volumes. Each purge applies to all of them.
 #[derive(Default)]
 pub struct Stores {
     all: Mutex<Vec<(Weak<Store>, Arc<Ways>)>>,
@@ -18,25 +18,25 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// There is a new one. What is purged from now on is purged from it, too; after that it has to be
-    /// told what was purged before.
+    /// Adds a new store. From now on each purge applies to it, too. The caller then gives it the
+    /// earlier purges.
     pub fn join(&self, store: &Arc<Store>, ways: &Arc<Ways>) {
         let mut all = self.all.lock();
         all.retain(|(store, _)| store.strong_count() > 0);
         all.insert(0, (Arc::downgrade(store), ways.clone()));
     }
 
-    /// Those that are still used, the newest first.
+    /// The stores that are still used, the newest first.
     pub fn all(&self) -> Vec<(Arc<Store>, Arc<Ways>)> {
         used(&self.all.lock())
     }
 
-    /// Has a rule logged for which nobody waits.
+    /// Logs a purge in the background.
     pub(in crate::cache) fn log_in_background(&self, rule: DurablePurge) {
         self.purge_queue.log(rule);
     }
 
-    /// Does something to each of them, the newest first. None joins meanwhile.
+    /// Calls `work` for each store, the newest first. No store is added meanwhile.
     pub(in crate::cache) fn each<T>(
         &self,
         work: impl FnMut(&(Arc<Store>, Arc<Ways>)) -> T,
@@ -45,7 +45,8 @@ impl Stores {
         let stores = used(&all);
         let results = stores.iter().map(work).collect();
         drop(all);
-        // Only now: the last one to have a store frees all that is in it.
+        // The last reference to a store frees its whole content, which takes long: not under the
+        // lock.
         drop(stores);
         results
     }

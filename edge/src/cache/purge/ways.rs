@@ -1,20 +1,21 @@
-//! The ways in which keys of a store have been made: a purge by URL has to know them all.
+//! The ways in which the keys of a store have been made. A purge by URL needs all of them.
 
 use parking_lot::Mutex;
 
 use crate::http::key::KeyRules;
 
-/// How the keys of a store were made since it is there. A reload may change that and keep what is
-/// stored; a further one may bring it back into reach. So a purge by URL has to know all ways.
+/// The ways in which the keys of a store have been made since it was created. A reload may change
+/// the way and keep stored responses, and a later reload may make them reachable again. So a purge
+/// by URL has to cover all ways.
 #[derive(Default)]
 pub struct Ways(Mutex<Vec<KeyRules>>);
 
-/// Ways known of one store, unless more are in use at once.
+/// Number of ways remembered for one store, unless more are in use at once.
 pub(super) const WAYS_MAX: usize = 64;
 
 impl Ways {
-    /// Keys are made in these ways from now on. Where that makes too many, the oldest ones that are
-    /// not in use are forgotten; says how many.
+    /// Sets the ways that are in use from now on. If there are too many, the oldest ways that are
+    /// not in use are forgotten. Returns the number of those.
     pub fn take_up<'a>(&self, now: impl Iterator<Item = &'a KeyRules>) -> usize {
         let mut ways = self.0.lock();
         let mut used: Vec<KeyRules> = Vec::new();
@@ -31,7 +32,7 @@ impl Ways {
         forgotten
     }
 
-    /// All of them, oldest first; the plain one where there is none.
+    /// Returns all ways, the oldest first, or the default way if there are none.
     pub fn all(&self) -> Vec<KeyRules> {
         match &self.0.lock()[..] {
             [] => vec![KeyRules::default()],

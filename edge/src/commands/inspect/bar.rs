@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use sluice::admin::{ObjectState, Span};
-use sluice::ranges::Ranges;
+use crate::admin::{ObjectState, Span};
+use crate::ranges::Ranges;
 
 /// The state of the bytes of one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +97,8 @@ fn ranges(spans: &[Span]) -> Ranges {
     reason = "lists of one range are meant"
 )]
 mod tests {
+    use crate::admin::OnVolume;
     use proptest::prelude::*;
-    use sluice::admin::OnVolume;
 
     use super::*;
 

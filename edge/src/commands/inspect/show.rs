@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use sluice::admin::{DecisionState, FlightState, ObjectState, Span, UrlState};
-use sluice::config::{show_size, show_time};
-
 use super::bar::{self, Cell};
 use super::layout::{Page, Style, glued};
+use crate::admin::{DecisionState, FlightState, ObjectState, Span, UrlState};
+use crate::config::{show_size, show_time};
 
 /// Ranges that are listed; further ones are counted.
 const SPANS_SHOWN: usize = 8;

@@ -7,10 +7,9 @@
 
 use std::ops::Range;
 
-use sluice::admin::{DecisionState, FlightState, ObjectState, OnVolume, Span, UrlState};
-
 use super::show::show;
 use super::{Style, is_utf8};
+use crate::admin::{DecisionState, FlightState, ObjectState, OnVolume, Span, UrlState};
 
 const URL: &str = "http://cdn.example.com/video.mp4";
 const MIB: u64 = 1 << 20;

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use serde_json::Value;
-use sluice::config::show_size;
-use sluice::telemetry::{Numbers, VolumeNumbers};
 
 use super::{items, number, text};
 use crate::commands::harmless;
+use crate::config::show_size;
+use crate::telemetry::{Numbers, VolumeNumbers};
 
 const HEADING: [&str; 14] = [
     "volume", "state", "size", "laps", "records", "waiting", "written", "again", "at", "read",

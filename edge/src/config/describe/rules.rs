@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::list::list;
 use crate::cache::Rules;
-use crate::cache::rules::Bypass;
+use crate::cache::rules::{Bypass, Lifetimes, Stale};
 use crate::config::value::show_time;
 use crate::http::freshness::{Ignored, SetCookie};
 use crate::http::key::KeyRules;
@@ -12,19 +12,26 @@ use crate::http::key::KeyRules;
 /// A line for each rule that differs from the default.
 pub fn rules(rules: &Rules) -> Vec<String> {
     let d = &Rules::default();
+    let (requests, headers) = (&rules.requests, &rules.headers);
     let lines = [
-        valid(rules),
-        changed(rules.heuristic_max, d.heuristic_max, guessed),
-        lifetimes(rules, d),
-        stale(rules),
-        changed(rules.ignore, d.ignore, ignored),
-        changed(rules.set_cookie, d.set_cookie, set_cookie),
-        changed(&rules.targets, &d.targets, |t| {
+        valid(&rules.lifetimes),
+        changed(
+            rules.lifetimes.heuristic_max,
+            d.lifetimes.heuristic_max,
+            guessed,
+        ),
+        lifetimes(&rules.lifetimes, &d.lifetimes),
+        stale(&rules.stale),
+        changed(headers.ignored, d.headers.ignored, ignored),
+        changed(headers.set_cookie, d.headers.set_cookie, set_cookie),
+        changed(&headers.target_list, &d.headers.target_list, |t| {
             fields(t, "targeted fields", "no targeted field is heeded")
         }),
-        changed(&rules.tags, &d.tags, |t| fields(t, "tags in", "no tags")),
+        changed(&headers.tags, &d.headers.tags, |t| {
+            fields(t, "tags in", "no tags")
+        }),
         said(
-            rules.client_directives,
+            requests.client_cache_control,
             "clients may ask for more: no-cache, no-store, max-age, min-fresh, Pragma",
         ),
         key(&rules.key, &d.key),
@@ -32,17 +39,17 @@ pub fn rules(rules: &Rules) -> Vec<String> {
         changed(&rules.key.languages, &d.key.languages, |tags| {
             format!("Accept-Language reduced to one of {}", list(tags))
         }),
-        changed(&rules.bypass, &d.bypass, bypass),
-        said(!rules.get, "GET goes past the cache"),
-        said(!rules.head, "HEAD goes past the cache"),
+        changed(&requests.bypass, &d.requests.bypass, bypass),
+        said(!requests.get, "GET goes past the cache"),
+        said(!requests.head, "HEAD goes past the cache"),
         said(
-            rules.post,
+            requests.post,
             "responses to POST that name their own target answer GET, too",
         ),
-        changed(&rules.forward, &d.forward, |names| {
+        changed(&rules.forward_headers, &d.forward_headers, |names| {
             format!("shared fetches also carry {}", list(names))
         }),
-        changed(rules.pass_for, d.pass_for, |time| {
+        changed(rules.hit_for_pass, d.hit_for_pass, |time| {
             format!("what can't be shared is passed for {}", show_time(time))
         }),
     ];
@@ -57,14 +64,14 @@ fn said(is: bool, text: &str) -> Option<String> {
     is.then(|| text.to_owned())
 }
 
-fn valid(rules: &Rules) -> Option<String> {
+fn valid(lifetimes: &Lifetimes) -> Option<String> {
     let fresh = |what: String, time: Duration| match time {
         Duration::ZERO => format!("{what} never"),
         time => format!("{what} for {}", show_time(time)),
     };
-    let named = rules.valid.iter();
+    let named = lifetimes.valid.iter();
     let named = named.map(|(status, time)| fresh(status.to_string(), *time));
-    let any = rules
+    let any = lifetimes
         .valid_any
         .map(|time| fresh("all others".to_owned(), time));
     let all: Vec<String> = named.chain(any).collect();
@@ -78,22 +85,22 @@ fn guessed(max: Duration) -> String {
     }
 }
 
-fn lifetimes(rules: &Rules, d: &Rules) -> Option<String> {
-    let min = changed(rules.lifetime_min, d.lifetime_min, |time| {
+fn lifetimes(rules: &Lifetimes, d: &Lifetimes) -> Option<String> {
+    let min = changed(rules.min, d.min, |time| {
         format!("at least {}", show_time(time))
     });
-    let max = changed(rules.lifetime_max, d.lifetime_max, |time| {
+    let max = changed(rules.max, d.max, |time| {
         format!("at most {}", show_time(time))
     });
     let both: Vec<String> = min.into_iter().chain(max).collect();
     (!both.is_empty()).then(|| format!("lifetimes of {}", both.join(", ")))
 }
 
-fn stale(rules: &Rules) -> Option<String> {
+fn stale(stale: &Stale) -> Option<String> {
     let times = [
-        (rules.stale_while_revalidate, "while revalidated behind"),
-        (rules.stale_while_updating, "while another waits for it"),
-        (rules.stale_if_error, "where the origin fails"),
+        (stale.while_revalidate, "while revalidated behind"),
+        (stale.while_updating, "while another waits for it"),
+        (stale.if_error, "where the origin fails"),
     ];
     let said: Vec<String> = times
         .iter()

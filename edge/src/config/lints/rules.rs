@@ -36,14 +36,14 @@ fn nothing(name: &str, at: Range<usize>) -> Problem {
 
 fn bounds(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     let typed = file.lifetime_min.as_ref().or(file.lifetime_max.as_ref());
-    if let Some(typed) = typed.filter(|_| rules.lifetime_min > rules.lifetime_max) {
+    if let Some(typed) = typed.filter(|_| rules.lifetimes.min > rules.lifetimes.max) {
         checks.push(
             Problem::error("`lifetime_min` is longer than `lifetime_max`")
                 .at(typed.span())
                 .label(format!(
                     "here lifetimes are from {} to {}",
-                    show_time(rules.lifetime_min),
-                    show_time(rules.lifetime_max)
+                    show_time(rules.lifetimes.min),
+                    show_time(rules.lifetimes.max)
                 ))
                 .help("make `lifetime_min` shorter or `lifetime_max` longer; a route has its cache's unless it sets its own"),
         );
@@ -52,7 +52,7 @@ fn bounds(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
 
 /// Lifetimes outside of `lifetime_min` and `lifetime_max`.
 fn out_of_reach(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
-    let (min, max) = (rules.lifetime_min, rules.lifetime_max);
+    let (min, max) = (rules.lifetimes.min, rules.lifetimes.max);
     let mut clamped = |name: &str, time: Duration, at: Range<usize>| {
         let (key, bound) = match time {
             time if time > max => ("lifetime_max", max),
@@ -84,7 +84,7 @@ fn cookies(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     let Some(typed) = &file.set_cookie else {
         return;
     };
-    if rules.ignore.set_cookie {
+    if rules.headers.ignored.set_cookie {
         checks.push(
             nothing("set_cookie", typed.span())
                 .label("`ignore_headers` has \"set-cookie\"")
@@ -140,7 +140,7 @@ fn targets(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
                 .help("name fields that are for some caches only (RFC 9213), as in \"CDN-Cache-Control\""),
         );
     }
-    if rules.ignore.targeted {
+    if rules.headers.ignored.targeted {
         checks.push(
             nothing("target_list", typed.span())
                 .label("`ignore_headers` has \"targeted\"")
@@ -185,10 +185,10 @@ fn has_a_meaning(name: &Spanned<String>) -> bool {
 }
 
 fn methods(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
-    let Some(typed) = file.methods.as_ref().filter(|_| !rules.get) else {
+    let Some(typed) = file.methods.as_ref().filter(|_| !rules.requests.get) else {
         return;
     };
-    let label = match rules.head {
+    let label = match rules.requests.head {
         true => "GET goes past it; only HEAD has anything stored",
         false => "every request goes past it",
     };
@@ -204,7 +204,7 @@ fn methods(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
 fn post(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     let methods = file.methods.as_ref().map(Words::span);
     let at = methods.or(file.key.as_ref().map(toml::Spanned::span));
-    if let Some(at) = at.filter(|_| rules.post && rules.key.needs_fields()) {
+    if let Some(at) = at.filter(|_| rules.requests.post && rules.key.needs_fields()) {
         checks.push(
             Problem::warning("\"POST\" in `methods` does nothing here")
                 .at(at)

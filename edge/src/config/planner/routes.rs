@@ -68,7 +68,7 @@ pub fn route(
     }
     // Only cached routes treat PURGE specially.
     let purge = typed.cache.as_ref().and(typed.proxy.as_ref());
-    let purge = purge.map_or(&[][..], |_| &known.plain.purge);
+    let purge = purge.map_or(&[][..], |_| &known.plain.purge_from);
     let name = format!("{}: {matcher}", above.name);
     let gate = above.gate.plan(typed, &name, purge, checks);
     gate::seen_signatures(
@@ -93,8 +93,8 @@ fn carry_constants(rules: &mut Rules, edit: &edit::Options) {
     let names = edit.request.constant();
     for name in names.filter(|name| !shared(name) && hop::may_be_carried(name.as_bytes())) {
         let pattern = Pattern::new(name);
-        if !rules.forward.contains(&pattern) {
-            rules.forward.push(pattern);
+        if !rules.forward_headers.contains(&pattern) {
+            rules.forward_headers.push(pattern);
         }
     }
 }

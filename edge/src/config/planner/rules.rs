@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::names::{self, Kind};
 use crate::cache::Rules;
-use crate::cache::rules::Bypass;
+use crate::cache::rules::{Bypass, Lifetimes, Requests, ResponseHeaders, Stale};
 use crate::config::checks::Checks;
 use crate::config::file::{BypassFile, Cookies, Ignorable, RulesFile, Usable};
 use crate::config::lints;
@@ -27,31 +27,50 @@ const KEY_BYTES_MAX: usize = 1024;
 /// checked, so that no problem is reported twice.
 pub fn plan(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
     let rules = Rules {
-        ignore: ignored(file.ignore_headers.as_ref(), base.ignore),
-        set_cookie: set_cookie(&file.set_cookie, base.set_cookie),
-        targets: names::fields(
-            "target_list",
-            file.target_list.as_ref(),
-            &base.targets,
+        requests: requests(&base.requests, file, checks),
+        headers: headers(&base.headers, file, checks),
+        forward_headers: names::forwarded(
+            file.forward_headers.as_ref(),
+            &base.forward_headers,
             checks,
         ),
-        tags: names::fields("tag_headers", file.tag_headers.as_ref(), &base.tags, checks),
-        client_directives: value(&file.client_cache_control, base.client_directives),
-        bypass: bypass(&file.bypass, &base.bypass, checks),
-        get: uses(file.methods.as_ref(), Usable::Get, base.get),
-        head: uses(file.methods.as_ref(), Usable::Head, base.head),
-        post: uses(file.methods.as_ref(), Usable::Post, base.post),
-        forward: names::forwarded(file.forward_headers.as_ref(), &base.forward, checks),
         key: key(base, file, checks),
-        purge: base.purge.clone(),
-        ..times(base, file, checks)
+        purge_from: base.purge_from.clone(),
+        lifetimes: lifetimes(&base.lifetimes, file, checks),
+        stale: stale(&base.stale, file, checks),
+        hit_for_pass: checks.within(
+            "hit_for_pass",
+            &file.hit_for_pass,
+            base.hit_for_pass,
+            Duration::ZERO..=DAY,
+        ),
     };
     lints::rules::check(&rules, file, checks);
     rules
 }
 
-/// `base` with the section's times.
-fn times(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
+fn requests(base: &Requests, file: &RulesFile, checks: &mut Checks) -> Requests {
+    let uses = |method, base| uses(file.methods.as_ref(), method, base);
+    Requests {
+        get: uses(Usable::Get, base.get),
+        head: uses(Usable::Head, base.head),
+        post: uses(Usable::Post, base.post),
+        bypass: bypass(&file.bypass, &base.bypass, checks),
+        client_cache_control: value(&file.client_cache_control, base.client_cache_control),
+    }
+}
+
+fn headers(base: &ResponseHeaders, file: &RulesFile, checks: &mut Checks) -> ResponseHeaders {
+    let mut names = |name, key, base| names::fields(name, key, base, checks);
+    ResponseHeaders {
+        ignored: ignored(file.ignore_headers.as_ref(), base.ignored),
+        set_cookie: set_cookie(&file.set_cookie, base.set_cookie),
+        target_list: names("target_list", file.target_list.as_ref(), &base.target_list),
+        tags: names("tag_headers", file.tag_headers.as_ref(), &base.tags),
+    }
+}
+
+fn lifetimes(base: &Lifetimes, file: &RulesFile, checks: &mut Checks) -> Lifetimes {
     let (valid, valid_any) = match &file.valid {
         Some(typed) => match typed.get_ref() {
             OrFalse::On(times) => valid(times, typed.span(), checks),
@@ -60,30 +79,29 @@ fn times(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
         None => (base.valid.clone(), base.valid_any),
     };
     let mut seconds = |name, key, base| seconds(name, key, base, checks);
-    Rules {
+    Lifetimes {
         valid,
         valid_any,
         heuristic_max: seconds("heuristic", &file.heuristic, base.heuristic_max),
-        lifetime_min: seconds("lifetime_min", &file.lifetime_min, base.lifetime_min),
-        lifetime_max: seconds("lifetime_max", &file.lifetime_max, base.lifetime_max),
-        stale_while_revalidate: seconds(
+        min: seconds("lifetime_min", &file.lifetime_min, base.min),
+        max: seconds("lifetime_max", &file.lifetime_max, base.max),
+    }
+}
+
+fn stale(base: &Stale, file: &RulesFile, checks: &mut Checks) -> Stale {
+    let mut seconds = |name, key, base| seconds(name, key, base, checks);
+    Stale {
+        while_revalidate: seconds(
             "stale_while_revalidate",
             &file.stale_while_revalidate,
-            base.stale_while_revalidate,
+            base.while_revalidate,
         ),
-        stale_if_error: seconds("stale_if_error", &file.stale_if_error, base.stale_if_error),
-        stale_while_updating: seconds(
+        if_error: seconds("stale_if_error", &file.stale_if_error, base.if_error),
+        while_updating: seconds(
             "stale_while_updating",
             &file.stale_while_updating,
-            base.stale_while_updating,
+            base.while_updating,
         ),
-        pass_for: checks.within(
-            "hit_for_pass",
-            &file.hit_for_pass,
-            base.pass_for,
-            Duration::ZERO..=DAY,
-        ),
-        ..base.clone()
     }
 }
 

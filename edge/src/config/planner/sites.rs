@@ -22,7 +22,7 @@ use crate::http::Network;
 /// All sites. Also warns about unused upstreams and caches.
 pub fn plan(file: &File, purge: &[Network], read: Read<'_>, checks: &mut Checks) -> Vec<SitePlan> {
     let plain = Rules {
-        purge: purge.to_vec(),
+        purge_from: purge.to_vec(),
         ..Rules::default()
     };
     let of_caches = file.cache.iter().map(|(name, cache)| {

@@ -92,7 +92,7 @@ fn fields_that_are_the_same_in_every_request_are_forwarded() {
     .map(|name| {
         proxied
             .rules
-            .forward
+            .forward_headers
             .iter()
             .any(|pattern| pattern.matches_field(name))
     })

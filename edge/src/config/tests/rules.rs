@@ -55,16 +55,16 @@ fn every_rule_may_stand_in_a_cache_and_in_a_route() {
     let d = Rules::default();
     assert_eq!(rules_of("", ""), d);
     assert_eq!(
-        of_cache.valid,
+        of_cache.lifetimes.valid,
         [(200, 3600 * SECOND), (404, Duration::ZERO)]
     );
-    assert_eq!(of_cache.valid_any, Some(SECOND));
-    assert_eq!(of_cache.heuristic_max, 3600 * SECOND);
-    let bounds = (of_cache.lifetime_min, of_cache.lifetime_max);
+    assert_eq!(of_cache.lifetimes.valid_any, Some(SECOND));
+    assert_eq!(of_cache.lifetimes.heuristic_max, 3600 * SECOND);
+    let bounds = (of_cache.lifetimes.min, of_cache.lifetimes.max);
     assert_eq!(bounds, (SECOND, 7200 * SECOND));
-    assert_eq!(of_cache.stale_while_revalidate, 60 * SECOND);
-    assert_eq!(of_cache.stale_if_error, 86400 * SECOND);
-    assert_eq!(of_cache.stale_while_updating, 5 * SECOND);
+    assert_eq!(of_cache.stale.while_revalidate, 60 * SECOND);
+    assert_eq!(of_cache.stale.if_error, 86400 * SECOND);
+    assert_eq!(of_cache.stale.while_updating, 5 * SECOND);
     let ignore = Ignored {
         expires: true,
         age: true,
@@ -73,23 +73,24 @@ fn every_rule_may_stand_in_a_cache_and_in_a_route() {
         ..Ignored::default()
     };
     assert_eq!(
-        (of_cache.ignore, of_cache.set_cookie),
+        (of_cache.headers.ignored, of_cache.headers.set_cookie),
         (ignore, SetCookie::Remove)
     );
-    assert!(of_cache.targets.is_empty() && of_cache.client_directives);
-    assert_eq!(of_cache.tags, ["x-tags".into()]);
-    assert!(of_cache.bypass.cookies[0].matches(b"session_id"));
-    assert!(of_cache.bypass.headers[0].matches_field(b"x-debug"));
-    assert!(of_cache.bypass.query[1].matches(b"a[b]"));
-    assert!(of_cache.get && !of_cache.head);
-    assert!(!of_cache.post && rules_of("methods = [\"POST\"]", "").post);
+    assert!(of_cache.headers.target_list.is_empty());
+    assert!(of_cache.requests.client_cache_control);
+    assert_eq!(of_cache.headers.tags, ["x-tags".into()]);
+    assert!(of_cache.requests.bypass.cookies[0].matches(b"session_id"));
+    assert!(of_cache.requests.bypass.headers[0].matches_field(b"x-debug"));
+    assert!(of_cache.requests.bypass.query[1].matches(b"a[b]"));
+    assert!(of_cache.requests.get && !of_cache.requests.head);
+    assert!(!of_cache.requests.post && rules_of("methods = [\"POST\"]", "").requests.post);
     let key = "{scheme}{host}{path}{query}{header:x-tenant}{cookie:lang}v2";
     assert_eq!(of_cache.key.to_string(), key);
     let query = of_cache.key.query(Some("x=1&utm_id=2&id=3"));
     assert_eq!((query.as_deref(), of_cache.key.sort), (Some("id=3"), true));
     assert_eq!(of_cache.key.languages, ["de".into(), "pt-BR".into()]);
-    assert!(of_cache.forward[1].matches_field(b"x-feature-a"));
-    assert_eq!(of_cache.pass_for, Duration::from_millis(500));
+    assert!(of_cache.forward_headers[1].matches_field(b"x-feature-a"));
+    assert_eq!(of_cache.hit_for_pass, Duration::from_millis(500));
 }
 
 #[test]
@@ -99,10 +100,10 @@ fn a_routes_rules_win_key_by_key() {
         "valid = { 404 = \"1s\" }\ntag_headers = false\nlifetime_max = \"1m\"",
     );
     let rules = rules_of(cache, route);
-    assert_eq!(rules.valid, [(404, SECOND)]);
-    assert!(rules.tags.is_empty());
-    assert_eq!(rules.lifetime_max, 60 * SECOND);
-    let kept = (rules.stale_if_error, rules.set_cookie);
+    assert_eq!(rules.lifetimes.valid, [(404, SECOND)]);
+    assert!(rules.headers.tags.is_empty());
+    assert_eq!(rules.lifetimes.max, 60 * SECOND);
+    let kept = (rules.stale.if_error, rules.headers.set_cookie);
     assert_eq!(kept, (60 * SECOND, SetCookie::Remove));
     let cache = "key = \"{host}{path}{query}\"\nquery_ignore = [\"a\"]\nquery_sort = true";
     let keys = |route: &str| rules_of(cache, route).key;
@@ -147,7 +148,7 @@ fn who_may_purge_is_in_every_route() {
     let networks = [network("127.0.0.1", 32), network("10.0.0.0", 8)];
     assert_eq!(plan.purge, networks);
     let proxied = plan.sites[0].routes[0].proxied().expect("an upstream");
-    assert_eq!(proxied.rules.purge, networks);
+    assert_eq!(proxied.rules.purge_from, networks);
     assert!(describe(&plan).contains("PURGE from 127.0.0.1, 10.0.0.0/8\n"));
 }
 

@@ -154,7 +154,7 @@ log = false
     assert!(folder.gate.is_some() && proxied.gate.is_none());
     assert!(folder.edit.is_some() && proxied.edit.is_none());
     let rules = &proxied.proxied().expect("an upstream").rules;
-    assert!(rules.valid.is_empty() && rules.tags.is_empty());
+    assert!(rules.lifetimes.valid.is_empty() && rules.headers.tags.is_empty());
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A response's content as it is sent: pulled from the body, held to the declared length, and never truncated
-//! silently.
+//! A response's content on its way to the client: read from the body, checked against the declared
+//! length, and never truncated silently.
 
 use std::task::{Context, Poll, ready};
 
@@ -13,19 +13,19 @@ use crate::telemetry::Counters;
 use super::file_reader::FileReader;
 use super::guard::guarded;
 
-/// How much content follows a response's head.
+/// Length of the content that follows a response's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// None, whatever the head declares: HEAD, 1xx, 204, 304.
+    /// No content, whatever the head declares: HEAD, 1xx, 204, 304.
     None,
     /// Exactly this many bytes.
     Exactly(u64),
-    /// As much as the body gives.
+    /// As many bytes as the body has, which is not known in advance.
     Unknown,
 }
 
 impl Extent {
-    /// The extent of `response`; `head`: it answers a HEAD request.
+    /// Returns the extent of `response`. `head` says that it responds to a HEAD request.
     #[inline]
     pub fn of(response: &Response, head: bool) -> Extent {
         if head || is_without_content(response.status) {
@@ -38,19 +38,19 @@ impl Extent {
     }
 }
 
-/// 1xx, 204 and 304 never have content (RFC 9110 6.4.1).
+/// Whether a response of this status never has content: 1xx, 204 and 304 (RFC 9110 6.4.1).
 fn is_without_content(status: Status) -> bool {
     matches!(status, 100..=199 | 204 | 304)
 }
 
-/// A part of the content.
+/// A part of a response's content.
 pub enum Part {
     /// Bytes, never empty.
     Data(Bytes),
-    /// Bytes of a file, never none; only for transports that send files. They have to be sent before the next part
-    /// is asked for: the content may take them back.
+    /// Bytes of a file, at least one. Used only for transports that send files. This part must be
+    /// sent before the next is requested, since its unsent rest may be returned to the content.
     File(FileRange),
-    /// The end, with trailer fields if the body gave some.
+    /// The end of the content, with the trailers if the body has some.
     End(Option<Fields>),
 }
 
@@ -69,7 +69,7 @@ impl Part {
 /// The content of one response.
 pub struct Content {
     body: Body,
-    /// Bytes still to come; `None` if the length is not declared.
+    /// Bytes not taken yet. `None` if the length is not declared.
     left: Option<u64>,
     given: u64,
     trailers: Option<Fields>,
@@ -79,12 +79,13 @@ pub struct Content {
 }
 
 impl Content {
-    /// No content.
+    /// Creates empty content.
     pub fn none() -> Content {
         Content::new(Body::Empty, Extent::None, false)
     }
 
-    /// The content of a body; `sends_files`: parts of files are given as such.
+    /// Creates the content of a body. `sends_files` says that parts of files are passed on as such;
+    /// otherwise they are read into memory.
     #[inline]
     pub fn new(body: Body, extent: Extent, sends_files: bool) -> Content {
         let (body, left) = match extent {
@@ -102,18 +103,18 @@ impl Content {
         }
     }
 
-    /// Bytes given so far.
+    /// Returns the bytes of content taken so far.
     #[inline]
     pub fn given(&self) -> u64 {
         self.given
     }
 
-    /// Whether the length is declared and all of it has been given.
+    /// Whether the length is declared and all bytes have been taken.
     pub fn is_all_given(&self) -> bool {
         self.left == Some(0)
     }
 
-    /// The next part. After the end or a fault it must not be polled again.
+    /// Returns the next part. After the end or a fault `poll` must not be called again.
     #[inline]
     pub fn poll(&mut self, cx: &mut Context<'_>, counters: &Counters) -> Poll<Result<Part, Fault>> {
         match &mut self.body {
@@ -146,7 +147,8 @@ impl Content {
             let polled = guarded(counters, || self.body.poll_frame(cx))
                 .unwrap_or_else(|fault| Poll::Ready(Some(Err(fault))));
             let part = match polled {
-                // All declared bytes are there: the body's end need not be awaited.
+                // All declared bytes have been taken, so the content ends here, even if the body
+                // has not reported its end yet.
                 Poll::Pending if self.left == Some(0) => return Poll::Ready(self.end()),
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => return Poll::Ready(self.end()),
@@ -179,7 +181,8 @@ impl Content {
         if let Some(left) = &mut self.left {
             match left.checked_sub(length) {
                 Some(rest) => *left = rest,
-                // More than was declared must not be sent: a client would take it for the next response.
+                // Bytes beyond the declared length must not be sent, since a client would take them
+                // for the next response.
                 None => return Err(self.cut(Reason::BadBody.into())),
             }
         }
@@ -202,9 +205,9 @@ impl Content {
         fault
     }
 
-    /// Gives the last bytes of a part of a file back to the body, since the client does not take them now: when it
-    /// does, their pages may be gone from memory, or the file may have changed. Returns false if the body does not
-    /// take them.
+    /// Returns the last `bytes` of a part of a file to the body, since the client does not read
+    /// now. When it reads again, the file's pages may be gone from memory, or the file may have
+    /// changed. Returns false if the body does not accept them.
     pub fn take_back(&mut self, bytes: u64) -> bool {
         let (Body::Stream(body), Some(left)) = (&mut self.body, &mut self.left) else {
             return false;

@@ -1,5 +1,5 @@
-//! Parts of files as bytes in memory, for transports that do not send files by themselves. A worker never waits for
-//! the disk: bytes that are not in the page cache are read by the runtime's blocking threads.
+//! Reads parts of files into memory, for transports that cannot send files. A worker never waits
+//! for the disk: bytes that are not in the page cache are read by the runtime's blocking threads.
 
 use std::future::Future;
 use std::io;
@@ -14,18 +14,18 @@ use crate::handler::{Fault, FileRange};
 use crate::reason::Reason;
 use crate::sys::root::{self, How};
 
-/// Bytes that are read at once, and so the most that one exchange holds.
+/// Most bytes read at once, and thus the most that one exchange holds.
 const READ_MAX: u64 = 64 << 10;
 
-/// The bytes of one part of a file that have not been read yet.
+/// Reads one part of a file. `part` is what has not been read yet.
 pub struct FileReader {
     part: FileRange,
-    /// The read under way on another thread.
+    /// The read in progress on another thread.
     reading: Option<JoinHandle<io::Result<Vec<u8>>>>,
 }
 
 impl FileReader {
-    /// Reads this part.
+    /// Creates a reader of this part.
     pub fn new(part: FileRange) -> FileReader {
         FileReader {
             part,
@@ -33,12 +33,12 @@ impl FileReader {
         }
     }
 
-    /// Whether all bytes have been given.
+    /// Whether all bytes have been returned.
     pub fn is_done(&self) -> bool {
         self.part.range.is_empty()
     }
 
-    /// The next bytes, at least one. A file that has become shorter is a fault.
+    /// Returns the next bytes, at least one. If the file has become too short, fails.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Fault>> {
         let failed = |_| Fault::from(Reason::FileFailed);
         let bytes = match &mut self.reading {
@@ -68,7 +68,7 @@ impl FileReader {
         (range.end - range.start).min(READ_MAX) as usize
     }
 
-    /// Reads from the page cache; `None` if the bytes are not in it.
+    /// Reads from the page cache. Returns `None` if the bytes are not in it.
     fn read_cached(&self) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
         let (file, at) = (&self.part.file, self.part.range.start);
@@ -92,7 +92,7 @@ impl FileReader {
 
 impl Drop for FileReader {
     fn drop(&mut self) {
-        // A read that has not begun is cancelled.
+        // Cancels a read that no thread has begun.
         if let Some(reading) = &self.reading {
             reading.abort();
         }

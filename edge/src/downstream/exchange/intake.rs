@@ -1,8 +1,8 @@
-//! The intake of a request body: from the protocol, which decodes it, to the handler, which reads it, with limits
-//! and back-pressure.
+//! The intake of a request body: from the protocol, which decodes it, to the handler, which reads
+//! it, with limits and back-pressure.
 //!
-//! The protocol fills a small queue; the handler empties it, possibly in another task of the same worker. Each side
-//! wakes the other.
+//! The protocol fills a small queue, and the handler empties it, possibly in another task of the
+//! same worker. Each of the two wakes the other.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use crate::handler::{BodyStream, Fault, Frame};
 use crate::http::Fields;
 use crate::reason::Reason;
 
-/// Bytes and frames that may wait in the queue.
+/// Most bytes, and most frames, that may wait in the queue.
 const QUEUED_BYTES_MAX: usize = 64 << 10;
 const QUEUED_FRAMES_MAX: usize = 64;
 
@@ -32,15 +32,16 @@ pub fn check_declared(length: u64, limit: u64) -> Result<(), Refusal> {
     }
 }
 
-/// The protocol's side. Dropping it before the body's end is a fault to the reader.
+/// The protocol's end of a request body's queue. If it is dropped before the body's end, the reader
+/// gets a fault.
 pub struct Intake {
     queue: Rc<RefCell<Queue>>,
     received: u64,
-    /// Longest body; 0: no limit.
+    /// Longest body in bytes. 0: no limit.
     limit: u64,
 }
 
-/// The reader's side.
+/// The handler's end of a request body's queue.
 struct IntakeBody {
     queue: Rc<RefCell<Queue>>,
 }
@@ -55,14 +56,15 @@ struct Queue {
     fault: Option<Fault>,
     /// Whether the reader has polled.
     wanted: bool,
-    /// Whether the reader is gone.
+    /// Whether the reader has dropped the body.
     abandoned: bool,
     reader: Option<Waker>,
     connection: Option<Waker>,
 }
 
 impl Intake {
-    /// Both sides of a body of this length, if it is declared, and of at most `limit` bytes (0: no limit).
+    /// Creates both ends of a body's queue. The body has `declared` bytes if its length is known,
+    /// and at most `limit` bytes (0: no limit).
     pub fn new(declared: Option<u64>, limit: u64) -> (Intake, impl BodyStream) {
         let queue = Rc::new(RefCell::new(Queue {
             left: declared,
@@ -76,12 +78,13 @@ impl Intake {
         (intake, IntakeBody { queue })
     }
 
-    /// The fault that ended the body early.
+    /// Returns the fault that ended the body early, if there is one.
     pub fn fault(&self) -> Option<Fault> {
         self.queue.borrow().fault
     }
 
-    /// Ready if more of the body is wanted now. If not, the reader's next poll wakes `cx`.
+    /// Ready if the queue has room and the reader wants more. If not, the reader's next poll wakes
+    /// `cx`.
     pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut queue = self.queue.borrow_mut();
         let stopped = queue.ended || queue.fault.is_some() || queue.abandoned;
@@ -125,7 +128,7 @@ impl Intake {
         queue.wake_reader();
     }
 
-    /// Ends the body, with its trailer fields if it has some.
+    /// Ends the body, with its trailers if there are some.
     pub fn end(&mut self, trailers: Option<Fields>) {
         let mut queue = self.queue.borrow_mut();
         queue.frames.extend(trailers.map(Frame::Trailers));
@@ -133,7 +136,7 @@ impl Intake {
         queue.wake_reader();
     }
 
-    /// Cuts the body short, unless it has ended.
+    /// Ends the body with a fault, unless it has already ended.
     pub fn fail(&self, fault: Fault) {
         let mut queue = self.queue.borrow_mut();
         if !queue.ended {

@@ -1,8 +1,10 @@
-//! One request's life, whatever protocol carries it: handler, response, content, request body, record, timeouts.
+//! One request from its head to the end of its response, in any protocol: handler, response,
+//! content, request body, record, timeouts.
 //!
-//! An exchange is a state machine without a socket. A protocol starts it with a request, feeds it the request's
-//! body, asks it for response heads and content, and sends these in its own framing. A connection may run many
-//! exchanges: each reports its own deadline, and the connection waits for the soonest.
+//! An exchange is a state machine without a socket. A protocol starts it with a request, feeds it
+//! the request's body, takes response heads and content from it, and sends these in the protocol's
+//! own framing. A connection may run many exchanges: each reports its own deadline, and the
+//! connection waits for the soonest.
 
 mod content;
 mod file_reader;
@@ -34,29 +36,29 @@ pub struct Exchange {
     pub record: Record,
     /// The request body on its way to the handler, unless it is empty or arrived with the head.
     pub intake: Option<Intake>,
-    /// How long the client may take.
+    /// The timeouts of sending the request body and of receiving the response, both for the client.
     pub timeouts: TransferTimeouts,
-    /// The response that the handler has not given yet.
+    /// The future of a response that the handler has not returned yet.
     pending: Option<Pending>,
     content: Content,
     /// Whether the request's method is HEAD.
     head: bool,
     /// Whether the request asks for another protocol.
     upgrade: bool,
-    /// Whether the transport sends parts of files by itself.
+    /// Whether the transport sends parts of files without reading them into memory.
     sends_files: bool,
 }
 
 /// The next head to send.
 pub enum ResponseHead {
-    /// A 1xx head; another head follows.
+    /// A 1xx head. Another head follows.
     Interim(Status, Fields),
     /// The final response: its head, and the content that follows.
     Final(Response),
 }
 
 impl Exchange {
-    /// The exchange of a correct request.
+    /// Creates the exchange of a valid request.
     #[inline]
     pub fn new(
         worker: &Rc<Worker>,
@@ -72,7 +74,7 @@ impl Exchange {
         exchange
     }
 
-    /// The exchange of a request that is refused, and the response that says so.
+    /// Creates the exchange of a request that is refused, and its error response.
     pub fn refused(
         worker: &Rc<Worker>,
         serving: Rc<Serving>,
@@ -100,7 +102,8 @@ impl Exchange {
         }
     }
 
-    /// Hands the request to its handler. `None` if the response comes later: see `poll_response`.
+    /// Passes the request to the handler. Returns `None` if the response is not available yet: see
+    /// `poll_response`.
     #[inline]
     pub fn start(&mut self, head: Head, body: Body, peer: Peer) -> Option<Response> {
         self.record.count_request();
@@ -131,8 +134,8 @@ impl Exchange {
         response
     }
 
-    /// Waits for the next head. `interim`: 1xx heads are given, too; otherwise they stay queued. A fault of the
-    /// request body ends the waiting.
+    /// Waits for the next head. If `interim` is false, 1xx heads stay queued. A fault of the
+    /// request body ends the wait.
     #[inline]
     pub fn poll_response(&mut self, cx: &mut Context<'_>, interim: bool) -> Poll<ResponseHead> {
         let Some(pending) = &mut self.pending else {
@@ -168,7 +171,7 @@ impl Exchange {
         Poll::Ready(ResponseHead::Final(response))
     }
 
-    /// Replaces a handler's response whose status is not a final one.
+    /// Replaces a response whose status is not final.
     #[inline]
     fn make_final(&self, response: &mut Response) {
         if !self.is_final(response) {
@@ -176,7 +179,8 @@ impl Exchange {
         }
     }
 
-    /// A 1xx is no final response, except for a 101 that the client asked for and that has a tunnel.
+    /// Whether this is a final response. A 1xx is none, except for a 101 that the client requested
+    /// and that has a tunnel.
     #[inline]
     fn is_final(&self, response: &Response) -> bool {
         match response.status {
@@ -185,44 +189,46 @@ impl Exchange {
         }
     }
 
-    /// How much content a response has, as the protocol has to declare it.
+    /// Returns the length of a response's content, which the protocol declares to the client.
     #[inline]
     pub fn extent(&self, response: &Response) -> Extent {
         Extent::of(response, self.head)
     }
 
-    /// Records a final response whose head is about to be sent, and takes its content: see `poll_content`.
+    /// Records a final response whose head is about to be sent, and takes its body: see
+    /// `poll_content`.
     #[inline]
     pub fn respond(&mut self, response: &mut Response, extent: Extent) {
         self.record.responded(response);
         self.content = Content::new(std::mem::take(&mut response.body), extent, self.sends_files);
     }
 
-    /// The next part of the content. A fault means that the content is cut short here, which the protocol has to
-    /// make visible to the client.
+    /// Returns the next part of the content. A fault means that the content is truncated here,
+    /// which the protocol must make visible to the client.
     #[inline]
     pub fn poll_content(&mut self, cx: &mut Context<'_>) -> Poll<Result<Part, Fault>> {
         self.content.poll(cx, self.record.counters())
     }
 
-    /// Gives the last bytes of a part of a file back to the content, to be given again. Returns false if the
-    /// content does not take them.
+    /// Returns the last `bytes` of a part of a file to the content, which provides them again
+    /// later. Returns false if the content does not accept them.
     pub fn take_back(&mut self, bytes: u64) -> bool {
         self.content.take_back(bytes)
     }
 
-    /// Whether all bytes of a declared length have been given: a fault is then invisible in the bytes themselves.
+    /// Whether all bytes of a declared length have been taken. A fault after that does not show in
+    /// the number of bytes.
     pub fn is_all_given(&self) -> bool {
         self.content.is_all_given()
     }
 
-    /// Records how much content has been sent: all that was given except `unsent` bytes.
+    /// Records how much content has been sent: all that has been taken except `unsent` bytes.
     #[inline]
     pub fn record_sent(&mut self, unsent: u64) {
         self.record.body_bytes = self.content.given().saturating_sub(unsent);
     }
 
-    /// Records that the response was sent completely, counts it and logs it.
+    /// Records that the response was sent completely, counts the request and logs it.
     #[inline]
     pub fn complete(&mut self) {
         self.record.complete = true;

@@ -1,16 +1,16 @@
-//! The minimum rate and the longest pause of a transfer.
+//! Enforces the minimum rate and the longest pause of a transfer.
 
 use std::time::Duration;
 
 use crate::downstream::deadlines::{NEVER, TICK, Tick, ticks};
 
-/// How fast one transfer goes, counting only the time spent waiting for the client. That time builds up a debt of
-/// bytes at the minimum rate; transferred bytes reduce the debt, but never below zero, so a client that was fast once
-/// cannot be slow for long afterwards.
+/// Measures the rate of one transfer over the time spent waiting for the client. That time adds to
+/// a debt of bytes, at the minimum rate. Transferred bytes reduce the debt, but never below zero,
+/// so that a client that was fast once cannot be slow for long afterwards.
 #[derive(Default)]
 pub struct Pace {
     since: Option<Tick>,
-    /// Bytes owed, times the ticks per second, so that a tick costs `rate_min`.
+    /// Bytes owed, multiplied by the ticks per second, so that each tick adds exactly `rate_min`.
     debt: u64,
     rate_min: u64,
 }
@@ -20,23 +20,23 @@ const TICKS_PER_SECOND: u64 = 1000 / TICK.as_millis() as u64;
 /// The limits of a transfer.
 #[derive(Clone, Copy)]
 pub struct Rule {
-    /// Longest pause.
+    /// Longest time between two transfers of bytes.
     pub pause: Duration,
-    /// Bytes per second; 0: no minimum.
+    /// Minimum rate in bytes per second. 0: no minimum.
     pub rate_min: u64,
-    /// How long the transfer may be slower.
+    /// Tolerated debt, as the time in which the minimum rate builds it up.
     pub grace: Duration,
 }
 
 impl Pace {
-    /// Counts transferred bytes.
+    /// Counts transferred bytes and stops the clock.
     pub fn progress(&mut self, now: Tick, bytes: usize) {
         self.stop(now);
         let paid = (bytes as u64).saturating_mul(TICKS_PER_SECOND);
         self.debt = self.debt.saturating_sub(paid);
     }
 
-    /// Stops the clock: the transfer does not wait for the client now.
+    /// Stops the clock, since the transfer does not wait for the client now.
     pub fn stop(&mut self, now: Tick) {
         if let Some(since) = self.since.take() {
             let cost = u64::from(now.saturating_sub(since)).saturating_mul(self.rate_min);
@@ -44,8 +44,9 @@ impl Pace {
         }
     }
 
-    /// Starts the clock, unless it runs: the transfer waits for the client. Returns the tick at which the client is
-    /// too late: after the longest pause, or when the debt exceeds what `grace` allows.
+    /// Starts the clock unless it runs, since the transfer waits for the client. Returns the tick
+    /// at which the client is too late: after the longest pause, or when the debt exceeds what
+    /// `grace` allows.
     pub fn wait(&mut self, now: Tick, rule: &Rule) -> Tick {
         let since = *self.since.get_or_insert(now);
         let pause = since.saturating_add(ticks(rule.pause));

@@ -11,16 +11,16 @@ use crate::http::{CacheStatus, Fwd, Outcome, Status};
 use crate::reason::Reason;
 use crate::telemetry::{AccessLog, AccessRecord, AccessUpstream, Counters, Selection};
 
-/// The record of one request. Closing or dropping it counts and logs the request, once.
+/// The record of one request. Closing or dropping the record counts and logs the request once.
 pub struct Record {
     worker: Rc<Worker>,
-    /// The handlers and limits in force when the request began.
+    /// The handlers and limits that were in use when the request began.
     pub serving: Rc<Serving>,
     /// Content bytes sent.
     pub body_bytes: u64,
     /// Whether the response was sent completely.
     pub complete: bool,
-    /// Why the request was refused, failed or cut short.
+    /// Reason for which the request was refused, failed or was cut short.
     pub reason: Option<Reason>,
     status: Status,
     cache: Option<CacheStatus>,
@@ -29,16 +29,16 @@ pub struct Record {
     closed: bool,
 }
 
-/// A request that a protocol refused: what could be read of it.
+/// Method and target of a request that a protocol refused, as far as they could be read.
 #[derive(Clone, Copy, Default)]
 pub struct RefusedRequest<'a> {
-    /// The method's token; empty if there is none.
+    /// The method, empty if it could not be read.
     pub method: &'a str,
-    /// The target as received; empty if there is none.
+    /// The target as received, empty if it could not be read.
     pub target: &'a str,
 }
 
-/// The parts of the request that the log needs; only made if there is a log.
+/// The parts of the request that the log needs. Only created if there is an access log.
 struct LogLine {
     peer: Peer,
     time_unix_ms: u64,
@@ -49,17 +49,17 @@ struct LogLine {
     authority: Range<usize>,
     target: Range<usize>,
     headers: [Option<Range<usize>>; 3],
-    /// Further headers that the log's configuration names.
+    /// Values of further headers that the log's configuration names, as ranges of the copied text.
     more: SmallVec<[Option<Range<usize>>; 4]>,
-    /// Which requests of its route are logged; `None`: all.
+    /// Selects which requests of the route are logged. `None`: all.
     selection: Option<Rc<Selection>>,
 }
 
-/// Headers that every log shows.
+/// Headers that are logged in every format.
 const LOGGED: [&str; 3] = ["referer", "user-agent", "range"];
 
 impl Record {
-    /// The record of a correct request.
+    /// Creates the record of a valid request.
     #[inline]
     pub fn new(worker: &Rc<Worker>, serving: Rc<Serving>, peer: Peer, head: &Head) -> Record {
         let line = serving
@@ -69,7 +69,7 @@ impl Record {
         Record::open(worker, serving, line)
     }
 
-    /// The record of a refused request.
+    /// Creates the record of a refused request.
     pub fn of_refused(
         worker: &Rc<Worker>,
         serving: Rc<Serving>,
@@ -102,19 +102,19 @@ impl Record {
         }
     }
 
-    /// The counters of the request's worker.
+    /// Returns the counters of the request's worker.
     #[inline]
     pub fn counters(&self) -> &Counters {
         &self.worker.counters
     }
 
-    /// Counts a request that goes to a handler.
+    /// Counts a request that is passed to a handler.
     #[inline]
     pub fn count_request(&self) {
         self.worker.counters.requests.add(1);
     }
 
-    /// Records and counts the response that the client gets.
+    /// Records and counts the final response.
     #[inline]
     pub fn responded(&mut self, response: &mut Response) {
         self.status = response.status;
@@ -152,7 +152,7 @@ impl Record {
         }
     }
 
-    /// Takes the log selection that the handler has chosen for the request.
+    /// Takes the log selection of the route, which the handler has set by now.
     #[inline]
     pub fn handler_called(&mut self) {
         if let (Some(line), Some(log)) = (&mut self.line, &self.serving.log) {

@@ -1,4 +1,5 @@
-//! How long an exchange waits for its client: to send the request body, and to receive the response.
+//! Limits how long an exchange waits for its client to send the request body and to receive the
+//! response.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use crate::downstream::deadlines::{NEVER, Tick, ticks};
 
 use super::pace::{Pace, Rule};
 
-/// The pace of both directions, and in which of them the client is waited for.
+/// The rate of each direction, and the directions in which the exchange waits for the client.
 #[derive(Default)]
 pub struct TransferTimeouts {
     receiving: Pace,
@@ -19,7 +20,7 @@ pub struct TransferTimeouts {
     acknowledged: Acknowledged,
 }
 
-/// A direction in which the client was too slow.
+/// The direction in which the client was too slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired {
     /// The client did not receive the response in time.
@@ -28,21 +29,22 @@ pub enum Expired {
     Receiving,
 }
 
-/// Progress that no write shows. A kernel accepts new bytes only when a third of its send buffer is free, so a
-/// client that receives slowly but steadily may show no write for minutes; its acknowledgements show that it does.
+/// Progress that shows only in acknowledgements. A kernel accepts new bytes only when a third of
+/// its send buffer is free, so no write may succeed for minutes although the client receives
+/// steadily. The client's acknowledgements show that it does.
 #[derive(Default)]
 struct Acknowledged {
-    /// When the count is read next.
+    /// Tick at which the number of acknowledged bytes is read next.
     next_check: Option<Tick>,
-    /// The count when it was last read.
+    /// Acknowledged bytes since the connection began, when last read.
     total: Option<u64>,
-    /// Bytes that counted as progress when they were acknowledged, and do not count again when the next write takes
-    /// their room.
+    /// Bytes that counted as progress when they were acknowledged. They do not count again when a
+    /// write fills the room that they freed.
     counted: usize,
 }
 
 impl TransferTimeouts {
-    /// The transport took bytes of the response.
+    /// Notes that the transport accepted bytes of the response.
     pub fn sent(&mut self, now: Tick, bytes: usize) {
         let known = bytes.min(self.acknowledged.counted);
         self.acknowledged.counted -= known;
@@ -50,14 +52,14 @@ impl TransferTimeouts {
         self.sending.progress(now, bytes - known);
     }
 
-    /// Bytes of the request body arrived.
+    /// Notes that bytes of the request body arrived.
     pub fn received(&mut self, now: Tick, bytes: usize) {
         self.receiving.progress(now, bytes);
     }
 
-    /// Updates both directions. Returns the tick by which this has to be called again, and the direction in which
-    /// the client is too slow. `acknowledged` reads how many bytes the client has acknowledged, if the transport
-    /// knows.
+    /// Updates both directions. Returns the tick by which `check` has to be called again, and the
+    /// direction in which the client is too slow. `acknowledged` returns the bytes that the client
+    /// has acknowledged, if the transport knows.
     pub fn check(
         &mut self,
         options: &Options,
@@ -90,8 +92,8 @@ impl TransferTimeouts {
         (receiving.min(sending).min(next_check), expired)
     }
 
-    /// Counts the bytes that the client has acknowledged since the last check as progress. Returns when the next
-    /// check is due: a few times within the longest pause.
+    /// Counts the bytes that the client has acknowledged since the last check as progress. Returns
+    /// the tick of the next check: a few checks fit into the longest pause.
     fn check_acknowledged(
         &mut self,
         options: &Options,
@@ -122,7 +124,7 @@ impl TransferTimeouts {
     }
 }
 
-/// Runs or stops the clock of one direction. Returns when the client is too late.
+/// Starts or stops the clock of one direction. Returns the tick at which the client is too late.
 fn wait(pace: &mut Pace, waits: bool, now: Tick, rule: &Rule) -> Tick {
     match waits {
         true => pace.wait(now, rule),

@@ -1,4 +1,5 @@
-//! A response's content in HTTP/1 framing: gathered part by part, chunked if need be, written, and ended or cut.
+//! Writes a response's content in HTTP/1 framing: takes it part by part, chunks it if necessary,
+//! writes it, and ends or truncates it.
 
 use std::task::{Context, Poll};
 
@@ -11,33 +12,34 @@ use crate::http::Fields;
 use super::outbox::Outbox;
 use super::render::Delivery;
 
-/// The writer of one response's content, whose head is in the outbox.
+/// Writes the content of one response, whose head is in the outbox.
 pub struct BodyWriter {
     delivery: Delivery,
     ended: bool,
     fault: Option<Fault>,
-    /// Nothing has been gathered yet, so content may join the head in one write.
+    /// Whether no content has been taken yet, so that the head and the first content can be sent in
+    /// one write.
     fresh: bool,
 }
 
-/// How far the writer got.
+/// State of the writer after a poll.
 pub enum Step {
-    /// All is written.
+    /// All content has been written.
     Done,
-    /// The turn is over, though more could be done.
+    /// The connection's turn is over, although more could be written.
     Yield,
-    /// The client does not read.
+    /// The client does not read, so the send buffer is full.
     Blocked,
-    /// The next content has not arrived yet.
+    /// The next content is not available yet.
     Starved,
-    /// The content was cut short; all of it that could be written is.
+    /// The content was truncated by this fault. Everything before it has been written.
     Cut(Fault),
-    /// The client is gone.
+    /// The client has closed the connection.
     Gone,
 }
 
 impl BodyWriter {
-    /// The writer of content delivered like this.
+    /// Creates the writer of content that is delimited in this way.
     pub fn new(delivery: Delivery) -> BodyWriter {
         BodyWriter {
             delivery,
@@ -47,12 +49,12 @@ impl BodyWriter {
         }
     }
 
-    /// Whether the client would take the content for complete unless the connection is reset.
+    /// Whether the client would take truncated content for complete unless the connection is reset.
     pub fn looks_complete(&self, exchange: &Exchange) -> bool {
         self.delivery == Delivery::UntilClose || exchange.is_all_given()
     }
 
-    /// Gathers and writes until something has to be waited for.
+    /// Takes and writes content until the client or the body has to be waited for.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -87,7 +89,7 @@ impl BodyWriter {
         }
     }
 
-    /// Takes parts until there is enough for one write.
+    /// Takes parts of the content until there is enough for one write.
     fn gather(&mut self, cx: &mut Context<'_>, exchange: &mut Exchange, out: &mut Outbox) {
         while !self.ended && !out.is_full() {
             match exchange.poll_content(cx) {
@@ -101,7 +103,8 @@ impl BodyWriter {
                     self.begin_chunk(out, (part.range.end - part.range.start) as usize);
                     out.file(part);
                     self.end_chunk(out);
-                    // The content may take this part back, so it is sent before the next one is asked for.
+                    // The unsent rest of this part may have to be returned to the content, so it is
+                    // sent before the next part is taken.
                     return;
                 }
                 Poll::Ready(Ok(Part::End(trailers))) => self.end(out, trailers),
@@ -142,8 +145,8 @@ impl BodyWriter {
     }
 }
 
-/// Returns the unsent rest of a part of a file to the content: when the client reads again, the file's pages may be
-/// gone from memory, or the file may have changed.
+/// Returns the unsent rest of a part of a file to the content. When the client reads again, the
+/// file's pages may be gone from memory, or the file may have changed.
 fn take_back(exchange: &mut Exchange, out: &mut Outbox) {
     let left = out.file_left() as u64;
     if left > 0 && exchange.take_back(left) {

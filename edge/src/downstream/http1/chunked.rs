@@ -1,16 +1,19 @@
 //! The chunked transfer coding of requests: the strict decoder, with trailers checked against RFC 9112.
 
-use crate::http::chunked::{BadChunk, Decoded, Decoder};
+use crate::http::chunked::Decoder;
+#[cfg(any(test, feature = "test-rigs"))]
+use crate::http::chunked::{BadChunk, Decoded};
 
 use super::head;
 
-/// A decoder for a body whose trailer section may have this many bytes.
+/// Creates a decoder for a body whose trailer section may have this many bytes.
 pub fn decoder(trailers_max: usize) -> Decoder {
     Decoder::new(trailers_max, head::parse_trailers)
 }
 
-/// Decodes `input` for the fuzzer, as a whole and byte by byte, which must give the same. Returns the content if the
-/// body is complete and correct.
+/// Decodes `input` for the fuzzer, as a whole and byte by byte, and checks that the results are
+/// equal. Returns the content if the body is complete and valid.
+#[cfg(any(test, feature = "test-rigs"))]
 pub fn exercise(input: &[u8]) -> Option<Vec<u8>> {
     let whole = collect(input, input.len().max(1));
     let bytewise = collect(input, 1);
@@ -18,7 +21,9 @@ pub fn exercise(input: &[u8]) -> Option<Vec<u8>> {
     whole.ok().flatten()
 }
 
-/// The content of a body that arrives in pieces of `step` bytes; `None` if the body is incomplete.
+/// Returns the content of a body that arrives `step` bytes at a time, or `None` if the body is
+/// incomplete.
+#[cfg(any(test, feature = "test-rigs"))]
 fn collect(input: &[u8], step: usize) -> Result<Option<Vec<u8>>, BadChunk> {
     let mut decoder = decoder(4 << 10);
     let mut content = Vec::new();

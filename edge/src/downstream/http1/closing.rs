@@ -9,7 +9,8 @@ use crate::downstream::turn::Turn;
 
 use super::cycle::{Cycle, DISCARD_BYTES_MAX, Next, Progress, Stage};
 
-/// How long a client may go on sending after the server's end of the connection.
+/// Longest time that a client may go on sending after the server has closed its direction of the
+/// connection.
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Cycle {
@@ -73,8 +74,8 @@ impl Cycle {
         }
     }
 
-    /// Reads on after the last byte was written: closing earlier would reset the connection, which may destroy the
-    /// response before the client has read it (RFC 9112 9.6).
+    /// Reads and discards input after the last byte was written. Closing earlier would reset the
+    /// connection, which may destroy the response before the client has read it (RFC 9112 9.6).
     pub(super) fn linger(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Progress {
         let Stage::Lingering { left, .. } = &mut self.stage else {
             return Progress::Wait;

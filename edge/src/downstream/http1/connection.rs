@@ -1,4 +1,5 @@
-//! An HTTP/1 connection: one small future per client, which owns no buffer while it is idle.
+//! An HTTP/1 connection: one small future per client, which holds no buffer while the connection is
+//! idle.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,15 +20,16 @@ use super::outbox::Outbox;
 /// A client's HTTP/1 connection, from its first request to its close.
 pub struct Http1 {
     connection: Connection,
-    /// The current request and response, if they have had to wait.
+    /// The current request and response. `None` between requests, and while a request is served
+    /// without waiting.
     cycle: Option<Box<Cycle>>,
     answered: u64,
     waits_for: WaitsFor,
-    /// Input bytes in which no complete head was found.
+    /// Bytes of the input that were searched for a complete head, without finding one.
     searched: usize,
 }
 
-/// The event that an idle connection waits for until its deadline.
+/// The event for which the connection waits between two requests, until its deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitsFor {
     /// No deadline is set.
@@ -47,7 +49,7 @@ impl Future for Http1 {
 }
 
 impl Http1 {
-    /// Speaks HTTP/1 on a connection, whose input may begin with a request already.
+    /// Creates an HTTP/1 connection whose input may already begin with a request.
     pub fn new(connection: Connection) -> Http1 {
         Http1 {
             connection,
@@ -58,7 +60,7 @@ impl Http1 {
         }
     }
 
-    /// Serves requests until one has to wait, or the turn is over.
+    /// Serves requests until one has to wait or the turn is over.
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let worker = &self.connection.worker;
         worker.deadlines.watch(self.connection.slot, cx);
@@ -88,7 +90,7 @@ impl Http1 {
         }
     }
 
-    /// Reads the next head and begins to answer it.
+    /// Reads the next head and begins to respond.
     fn next_request(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Poll<Next> {
         loop {
             if !self.connection.input().is_empty() {
@@ -101,15 +103,16 @@ impl Http1 {
             }
             match self.connection.poll_fill(cx) {
                 Poll::Ready(Ok(n)) if n > 0 => {}
-                // The client has ended its stream, or is gone.
+                // The client has closed its sending direction, or the connection is broken.
                 Poll::Ready(_) => return Poll::Ready(Next::Close),
                 Poll::Pending => return self.idle(cx, turn),
             }
         }
     }
 
-    /// The head at the start of the input, if it is complete. The input is parsed only if a line has ended since
-    /// the last call, so a head that arrives byte by byte is not parsed for each byte.
+    /// Parses the head at the start of the input, if it is complete. The input is parsed only if a
+    /// line has ended since the last call, so that a head that arrives byte by byte is not parsed
+    /// for each byte.
     fn head(&mut self, serving: &Serving) -> Result<Option<Parsed>, Refusal> {
         let input = self.connection.input();
         let fresh = input.get(self.searched..).unwrap_or_default();
@@ -154,7 +157,8 @@ impl Http1 {
             false => WaitsFor::Head,
         };
         if worker.is_draining() && waits_for == WaitsFor::Request {
-            // A request may have arrived at this very moment: closing now would lose it.
+            // A request may have arrived in this moment. Closing the connection now would lose it,
+            // so input is read once more.
             return match self.connection.fill_now() {
                 true => self.next_request(cx, turn),
                 false => Poll::Ready(Next::Close),
@@ -184,7 +188,7 @@ impl Http1 {
         }
     }
 
-    /// Hands a request to its handler, and responds as far as that is possible without waiting.
+    /// Passes a request to its handler, and responds as far as that is possible without waiting.
     fn begin(
         &mut self,
         cx: &mut Context<'_>,
@@ -200,7 +204,8 @@ impl Http1 {
         let cycle_options = CycleOptions {
             version: parsed.head.version,
             keep_alive: parsed.keep_alive && !last,
-            // A client that asked for the end sends nothing more; others may have sent further requests.
+            // A client that requested `Connection: close` sends nothing more. Other clients may
+            // have sent further requests, so the connection lingers before it is closed.
             lingers: parsed.keep_alive,
             takes_trailers: parsed.takes_trailers,
         };
@@ -236,7 +241,7 @@ impl Http1 {
     ) -> Poll<Next> {
         let request = head::refused_request(self.connection.input());
         let cycle = Cycle::refuse(&self.connection, serving, request, refusal);
-        // `turn` finishes it.
+        // `turn` finishes the cycle.
         let cycle = self.cycle.insert(Box::new(cycle));
         cycle.poll(cx, &mut self.connection, turn)
     }
@@ -248,7 +253,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        // There may be hundreds of thousands.
+        // There may be hundreds of thousands of idle connections, so this type must stay small.
         assert!(size_of::<Http1>() <= 192);
     }
 }

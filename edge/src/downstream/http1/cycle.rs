@@ -1,7 +1,7 @@
-//! One request and response on an HTTP/1 connection: drives an exchange, frames its response, and decides whether
-//! the connection persists.
+//! One request and response on an HTTP/1 connection: drives an exchange, frames its response, and
+//! decides whether the connection persists.
 //!
-//! A cycle lives on the stack until it has to wait, and is boxed then.
+//! A cycle is on the stack until it has to wait, and is boxed then.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -23,18 +23,19 @@ use super::render::{self, Delivery, Persistence};
 use super::request_body::{self, RequestBody};
 use super::tunnel::Tunnel;
 
-/// Unread bytes of a request that are discarded to reuse or close a connection cleanly.
+/// Most unread bytes of a request that are discarded to reuse or close a connection cleanly.
 pub(super) const DISCARD_BYTES_MAX: u64 = 256 << 10;
 
-/// The parts of a request head that decide over its response and its connection.
+/// The parts of a request head that affect the framing of its response and the persistence of its
+/// connection.
 pub struct CycleOptions {
-    /// The client's version.
+    /// The client's HTTP version.
     pub version: Version,
     /// Whether another request may follow on this connection.
     pub keep_alive: bool,
-    /// Whether the client may still be sending when the connection closes.
+    /// Whether the client may still be sending when the connection is closed.
     pub lingers: bool,
-    /// Whether the client takes trailers.
+    /// Whether the client accepts trailers.
     pub takes_trailers: bool,
 }
 
@@ -46,38 +47,39 @@ pub struct Cycle {
     pub(super) lingers: bool,
     version: Version,
     takes_trailers: bool,
-    /// The client waits for `100 Continue` before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     owes_continue: bool,
-    /// The client has closed its sending direction.
+    /// Whether the client has closed its sending direction.
     input_ended: bool,
     pub(super) stage: Stage,
     out: Outbox,
 }
 
 pub(super) enum Stage {
-    /// The handler has not given the response yet.
+    /// The handler has not returned the response yet.
     Awaiting,
     /// The response is being sent.
     Sending(BodyWriter),
-    /// The response is sent; the rest of the request is read and discarded, at most this many bytes.
+    /// The response has been sent. The rest of the request is read and discarded, at most this many
+    /// bytes.
     Discarding(u64),
-    /// The server's direction is closed; the client may still be sending.
+    /// The server has closed its sending direction. The client may still be sending.
     Lingering {
-        /// Bytes that are read at most.
+        /// Most bytes that are still read and discarded.
         left: u64,
-        /// The tick at which the connection is closed.
+        /// Tick at which the connection is closed.
         until: u32,
     },
-    /// The connection is upgraded: bytes both ways.
+    /// The connection is upgraded: bytes are copied in both directions.
     Tunnelling(Box<Tunnel>),
 }
 
-/// The step after a cycle.
+/// The step that follows a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Another request.
+    /// The connection waits for another request.
     Request,
-    /// The end of the connection.
+    /// The connection is closed.
     Close,
 }
 
@@ -109,7 +111,7 @@ impl Cycle {
         }
     }
 
-    /// Hands a correct request to its handler.
+    /// Hands a valid request to its handler.
     #[inline]
     pub fn start(
         &mut self,
@@ -127,7 +129,7 @@ impl Cycle {
         }
     }
 
-    /// Begins the cycle of a refused request, after which the connection closes.
+    /// Begins the cycle of a refused request, after which the connection is closed.
     pub fn refuse(
         connection: &Connection,
         serving: Rc<Serving>,
@@ -152,7 +154,7 @@ impl Cycle {
         cycle
     }
 
-    /// Goes on until something has to be waited for.
+    /// Runs the cycle until it has to wait or ends.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -187,7 +189,7 @@ impl Cycle {
             Stage::Discarding(_) => self.discard(cx, connection, turn),
             Stage::Lingering { .. } => self.linger(cx, connection),
             Stage::Tunnelling(tunnel) => {
-                // 1xx heads and the 101 are sent first.
+                // 1xx heads and the head of the 101 have to be sent before the bytes of the tunnel.
                 if !self.out.is_empty() {
                     return match self.out.poll_flush(cx, connection, turn) {
                         Poll::Ready(Ok(())) => Progress::Again,
@@ -207,7 +209,8 @@ impl Cycle {
         }
     }
 
-    /// Moves the request body from the connection to its reader, as far as the reader wants it.
+    /// Moves input of the connection into the request body's queue, as long as the reader wants
+    /// more.
     fn feed_intake(&mut self, cx: &mut Context<'_>, connection: &mut Connection, turn: &mut Turn) {
         self.exchange.timeouts.awaits_client_data = false;
         let Some(intake) = &mut self.exchange.intake else {
@@ -226,7 +229,8 @@ impl Cycle {
             if !connection.input().is_empty() {
                 self.owes_continue = false;
                 let Ok(used) = self.body.take(intake, connection.input()) else {
-                    // The beginning of the next request can't be known any more.
+                    // The rest of the body cannot be decoded, so the beginning of the next request
+                    // is unknown.
                     self.keep_alive = false;
                     self.lingers = true;
                     return;
@@ -248,7 +252,8 @@ impl Cycle {
             }
         }
         if turn.is_spent() {
-            // There is room and there may be more input, but no event would wake the connection.
+            // The queue has room and more input may have arrived, but no event would wake the
+            // connection.
             yield_turn(cx);
         }
     }
@@ -286,13 +291,14 @@ impl Cycle {
         self.read_ahead(cx, connection)
     }
 
-    /// Reads requests that the client has sent in advance, up to one buffer, and detects a reset, while there is
-    /// nothing to send.
+    /// While there is nothing to send, reads requests that the client has sent in advance, up to
+    /// one buffer, and detects a reset.
     ///
-    /// The end of the client's stream is no reason to stop: a client may close its sending direction after its last
-    /// request and still read (RFC 9112 9.6). A client that has closed both directions looks the same until
-    /// something is sent to it, so a response may be made in vain; losing a response that a client waits for would
-    /// be worse.
+    /// The end of the client's stream does not end the exchange: a client may close its sending
+    /// direction after its last request and still read (RFC 9112 9.6). A client that has closed
+    /// both directions cannot be distinguished from that until something is sent to it. In that
+    /// case the response is made in vain, which is better than losing a response that a client
+    /// waits for.
     fn read_ahead(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Progress {
         if self.input_ended || !self.body.is_complete() {
             return Progress::Wait;
@@ -317,7 +323,7 @@ impl Cycle {
         Progress::Then(Next::Close)
     }
 
-    /// Puts the head of a final response into the outbox. Its content follows in `send_content`.
+    /// Puts the head of a final response into the outbox. The content follows in `send_content`.
     fn send(&mut self, response: &mut Response, connection: &Connection) {
         self.decide_persistence(connection);
         let extent = self.exchange.extent(response);
@@ -350,7 +356,8 @@ impl Cycle {
         };
     }
 
-    /// Ends persistence if the beginning of the next request can't be found.
+    /// Ends persistence if the worker drains or if the beginning of the next request cannot be
+    /// found.
     fn decide_persistence(&mut self, connection: &Connection) {
         if connection.worker.is_draining() {
             self.keep_alive = false;
@@ -378,7 +385,8 @@ impl Cycle {
             return Progress::Wait;
         };
         let step = writer.poll(cx, &mut self.exchange, &mut self.out, connection, turn);
-        // Unsent output may include framing: the count is rather too low than too high.
+        // Unsent output includes framing, so the recorded number of sent content bytes may be too
+        // low, never too high.
         self.exchange.record_sent(self.out.len() as u64);
         match step {
             Step::Yield => Progress::Yield,
@@ -402,7 +410,8 @@ impl Cycle {
         }
     }
 
-    /// Sets the connection's deadline, and acts if the client is too late.
+    /// Sets the connection's deadline, and ends the exchange or the connection if the client is too
+    /// late.
     fn check_deadline(
         &mut self,
         cx: &mut Context<'_>,
@@ -447,7 +456,8 @@ impl Cycle {
     fn body_timed_out(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         match (&self.stage, &self.exchange.intake) {
             (Stage::Awaiting | Stage::Sending(_), Some(intake)) => {
-                // The next poll responds with this fault. A response that has begun is the handler's to end.
+                // At the next poll the exchange responds with this fault. If the response has
+                // begun, the handler decides how it ends.
                 intake.fail(Reason::RequestBodyTimeout.into());
                 self.keep_alive = false;
                 cx.waker().wake_by_ref();

@@ -5,19 +5,19 @@ use crate::http::Version;
 use crate::http::hop::reads_as;
 use crate::reason::Reason;
 
-/// How a request's body ends (RFC 9112 6.3).
+/// The framing that determines where a request's body ends (RFC 9112 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// No body.
+    /// There is no body.
     None,
-    /// After this many bytes, at least 1.
+    /// The body has this many bytes, at least 1.
     Length(u64),
-    /// Chunked.
+    /// The body is chunked.
     Chunked,
 }
 
 impl Framing {
-    /// The declared length of the body.
+    /// Returns the declared length of the body.
     pub fn length(self) -> Option<u64> {
         match self {
             Framing::Length(length) => Some(length),
@@ -26,7 +26,7 @@ impl Framing {
     }
 }
 
-/// The headers that frame a request or decide over its connection, collected in one pass.
+/// The headers that frame a request or affect its connection, collected in one pass.
 #[derive(Default)]
 pub(super) struct FramingHeaders<'a> {
     pub(super) host: Option<&'a [u8]>,
@@ -84,8 +84,8 @@ impl<'a> FramingHeaders<'a> {
         }
     }
 
-    /// How the body is framed. Stricter than RFC 9112 6.3: framing that two recipients could read differently is
-    /// refused.
+    /// Returns the framing of the body. Stricter than RFC 9112 6.3: framing that two recipients
+    /// could interpret differently is refused.
     pub(super) fn framing(&self, version: Version) -> Result<Framing, Refusal> {
         if self.mimicked {
             return Err(Refusal::of(Reason::FieldMimicsFraming));
@@ -109,7 +109,8 @@ impl<'a> FramingHeaders<'a> {
     }
 }
 
-/// The refusal of a Transfer-Encoding: 501 for unknown codings (RFC 9112 6.1), 400 for malformed uses of chunked.
+/// Returns the refusal of a Transfer-Encoding: 501 for unknown codings (RFC 9112 6.1), 400 for
+/// malformed uses of chunked.
 fn refused_coding(value: &[u8], lines: usize) -> Refusal {
     let unknown = |member: &[u8]| {
         crate::http::fields::is_token(member) && !member.eq_ignore_ascii_case(b"chunked")
@@ -127,7 +128,7 @@ fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Reads 1*DIGIT that fits into 64 bits.
+/// Parses 1*DIGIT that fits into 64 bits.
 fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
@@ -139,8 +140,8 @@ fn decimal(value: &[u8]) -> Option<u64> {
 }
 
 impl FramingHeaders<'_> {
-    /// Whether the client expects `100 Continue`: the only expectation there is (RFC 9110 10.1.1), and ignored in
-    /// HTTP/1.0.
+    /// Whether the client expects `100 Continue`. Any other expectation is refused, since RFC 9110
+    /// 10.1.1 defines no other. Expect is ignored in HTTP/1.0.
     pub(super) fn expects_continue(&self, version: Version) -> Result<bool, Refusal> {
         match version {
             Version::Http10 => Ok(false),

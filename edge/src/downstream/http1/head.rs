@@ -1,7 +1,8 @@
-//! Request heads: read by httparse, then checked against RFC 9112 where httparse is lenient.
+//! Parses request heads with httparse, and then checks them against RFC 9112 where httparse is
+//! lenient.
 //!
-//! Every byte of a head is accounted for: the request line and each field line must be exactly
-//! what httparse reported, joined by the separators that RFC 9112 allows and by nothing else.
+//! Every byte of a head is checked: the request line and each header line must be exactly what
+//! httparse reported, joined only by the separators that RFC 9112 allows.
 
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
@@ -17,37 +18,37 @@ use crate::reason::Reason;
 
 use super::framing_headers::{Framing, FramingHeaders};
 
-/// Field lines in one head or trailer section.
+/// Most header lines in one head or trailer section.
 pub const LINES_MAX: usize = 256;
 
-/// The limits of a request head, in bytes.
+/// Limits of a request head, in bytes.
 #[derive(Clone, Copy)]
 pub struct Limits {
     /// Longest request line, without its CRLF.
     pub request_line: usize,
-    /// Longest rest of the head.
+    /// Longest head without its request line.
     pub headers: usize,
 }
 
-/// A complete and correct head, with the framing of its body and its effect on the connection.
+/// A complete and valid head, with the framing of its body and its effect on the connection.
 pub struct Parsed {
     /// The head as handlers see it.
     pub head: Head,
-    /// Bytes of input that the head occupies.
+    /// Length of the head in the input, in bytes.
     pub length: usize,
-    /// How the body is framed.
+    /// Framing of the body.
     pub framing: Framing,
     /// Whether the client allows another request on this connection (RFC 9112 9.3).
     pub keep_alive: bool,
-    /// `Expect: 100-continue`, with a body to follow.
+    /// Whether the request has `Expect: 100-continue` and a body follows.
     pub expects_continue: bool,
-    /// `TE: trailers` (RFC 9110 10.1.4).
+    /// Whether the request has `TE: trailers` (RFC 9110 10.1.4).
     pub takes_trailers: bool,
 }
 
 type Lines<'b> = [MaybeUninit<Header<'b>>; LINES_MAX];
 
-/// Reads a head from the start of `input`; `None` when it is not complete yet.
+/// Parses a head at the start of `input`. Returns `None` if it is not complete yet.
 pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Parsed>, Refusal> {
     // One empty line before a request line is tolerated (RFC 9112 2.2).
     let skipped = match input {
@@ -66,7 +67,7 @@ pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Par
     let length = match request.parse_with_uninit_headers(text, &mut lines) {
         Ok(Status::Complete(length)) => length,
         Ok(Status::Partial) => return check_partial(text, limits).map(|()| None),
-        // Which version it is shows when the line has come to its end.
+        // The version is incomplete as long as its line has not ended, so it is not refused yet.
         Err(httparse::Error::Version) if memchr::memchr2(b'\r', b'\n', text).is_none() => {
             return check_partial(text, limits).map(|()| None);
         }
@@ -83,7 +84,7 @@ pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Par
     Ok(Some(parsed))
 }
 
-/// A request line of `line` bytes, in a head of at least `length` bytes.
+/// Checks the limits for a request line of `line` bytes, in a head of at least `length` bytes.
 fn check_sizes(line: usize, length: usize, limits: &Limits) -> Result<(), Refusal> {
     if line > limits.request_line {
         return Err(Refusal::of(Reason::RequestLineTooLong));
@@ -94,7 +95,7 @@ fn check_sizes(line: usize, length: usize, limits: &Limits) -> Result<(), Refusa
     Ok(())
 }
 
-/// Refuses an incomplete head that can't become a correct one.
+/// Refuses an incomplete head that cannot become a valid one.
 fn check_partial(text: &[u8], limits: &Limits) -> Result<(), Refusal> {
     let line = memchr::memchr(b'\n', text).map_or(text.len(), |lf| lf.saturating_sub(1));
     check_sizes(line, text.len(), limits)
@@ -130,8 +131,8 @@ fn ends_in_another_version(line: &[u8]) -> bool {
     )
 }
 
-/// Checks the bytes between what httparse reported: single spaces in the request line, CRLF at the end of each line,
-/// nothing between name and colon, no folding.
+/// Checks the bytes between the parts that httparse reported: single spaces in the request line,
+/// CRLF at the end of each line, nothing between name and colon, no folding.
 fn check_separators(text: &[u8], request: &httparse::Request<'_, '_>) -> Result<(), Refusal> {
     let method = request.method.unwrap_or_default().len();
     let path = request.path.unwrap_or_default().len();
@@ -146,7 +147,7 @@ fn check_separators(text: &[u8], request: &httparse::Request<'_, '_>) -> Result<
     check_lines(rest, request.headers).map_err(Refusal::of)
 }
 
-/// Whether `text` is exactly these field lines and the empty line after them.
+/// Checks that `text` consists of exactly these header lines and the empty line after them.
 fn check_lines(text: &[u8], lines: &[Header<'_>]) -> Result<(), Reason> {
     let mut rest = text;
     for line in lines {
@@ -164,7 +165,8 @@ fn check_lines(text: &[u8], lines: &[Header<'_>]) -> Result<(), Reason> {
     }
 }
 
-/// The rest of `text` after `part`, if `text` begins with `part`: the same memory, not equal bytes.
+/// Returns the rest of `text` after `part`, if `part` is the memory at the start of `text`. Equal
+/// bytes elsewhere do not count.
 #[inline]
 fn after<'a>(text: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
     (part.is_empty() || std::ptr::eq(text.as_ptr(), part.as_ptr()))
@@ -181,7 +183,7 @@ fn skip_whitespace(text: &[u8]) -> &[u8] {
     &text[n..]
 }
 
-/// Reads the meaning of the lines.
+/// Interprets the request line and the headers.
 fn interpret(request: &httparse::Request<'_, '_>, scheme: Scheme) -> Result<Parsed, Refusal> {
     let mut pooled = Head::new();
     let head: &mut HeadParts = &mut pooled;
@@ -226,8 +228,8 @@ fn interpret(request: &httparse::Request<'_, '_>, scheme: Scheme) -> Result<Pars
 }
 
 thread_local! {
-    /// The last Host that was checked on this worker, as received and in canonical form: many requests in a row name
-    /// the same host.
+    /// The last Host that was checked on this worker, as received and in canonical form. Many
+    /// consecutive requests name the same host.
     static LAST_HOST: RefCell<Option<(Vec<u8>, String)>> = const { RefCell::new(None) };
 }
 
@@ -240,7 +242,7 @@ fn check_host(host: &[u8], out: &mut String) -> Result<(), Refusal> {
             out.push_str(canonical);
             return Ok(());
         }
-        // Nothing of a refused host is kept.
+        // The cached host is taken out first, so that nothing of a refused host is kept.
         let (mut raw, mut canonical) = last.take().unwrap_or_default();
         raw.clear();
         canonical.clear();
@@ -252,7 +254,7 @@ fn check_host(host: &[u8], out: &mut String) -> Result<(), Refusal> {
     })
 }
 
-/// Target and authority in their canonical form (RFC 9112 3.2, 3.3).
+/// Sets target and authority in their canonical form (RFC 9112 3.2, 3.3).
 fn locate(
     head: &mut HeadParts,
     path: &str,
@@ -292,7 +294,8 @@ fn locate(
     Ok(())
 }
 
-/// Method and target of a head that was refused, for the log; empty if its first line has none in visible ASCII.
+/// Returns method and target of a head that was refused, for the log. Both are empty if the first
+/// line has none in visible ASCII.
 pub fn refused_request(input: &[u8]) -> RefusedRequest<'_> {
     const SHOWN_MAX: usize = 1024;
     let end = memchr::memchr2(b'\r', b'\n', input).unwrap_or(input.len());
@@ -306,7 +309,7 @@ pub fn refused_request(input: &[u8]) -> RefusedRequest<'_> {
     }
 }
 
-/// Reads a trailer section: field lines, and the empty line at the end.
+/// Parses a trailer section: header lines, and the empty line at the end.
 pub fn parse_trailers(text: &[u8]) -> Result<Fields, &'static str> {
     let mut lines = [httparse::EMPTY_HEADER; LINES_MAX];
     let Ok(Status::Complete((length, lines))) = httparse::parse_headers(text, &mut lines) else {
@@ -323,7 +326,8 @@ pub fn parse_trailers(text: &[u8]) -> Result<Fields, &'static str> {
     Ok(fields)
 }
 
-/// Whether this field may not be a trailer because it frames or routes the message (RFC 9110 6.5.1).
+/// Whether this header may not be a trailer because it frames or routes the message (RFC 9110
+/// 6.5.1).
 fn is_barred_from_trailers(name: &str) -> bool {
     [
         "content-length",
@@ -343,8 +347,9 @@ fn is_barred_from_trailers(name: &str) -> bool {
     .any(|barred| reads_as(name.as_bytes(), barred.as_bytes()))
 }
 
-/// Checks for the fuzzer that an accepted head has one meaning only: it ends at its first empty line and nowhere
-/// else, and each of its bytes belongs to the request line or to a field line.
+/// Checks for the fuzzer that an accepted head has only one meaning: it ends at its first empty
+/// line and nowhere else, and each of its bytes belongs to the request line or to a header line.
+#[cfg(any(test, feature = "test-rigs"))]
 pub fn exercise(input: &[u8]) {
     let limits = Limits {
         request_line: 8 << 10,
@@ -369,7 +374,7 @@ pub fn exercise(input: &[u8]) {
     let framed = ["content-length", "transfer-encoding"]
         .map(|name| parsed.head.fields.get_all(name).count());
     assert!(framed[0] + framed[1] <= 1, "framed twice");
-    // The bytes after the head, present or not, do not change its meaning.
+    // The result must not depend on whether bytes follow the head.
     let alone = parse(head, &limits, Scheme::Http);
     assert!(matches!(alone, Ok(Some(again)) if again.length == parsed.length));
     for cut in [parsed.length / 2, parsed.length - 1] {

@@ -1,5 +1,6 @@
-//! Output that is gathered before it is written: heads and framing, shared content and parts of files, in order.
-//! Consecutive bytes in memory are one `writev`, a part of a file is one `sendfile`.
+//! Collects output before it is written: heads and framing, shared content and parts of files, in
+//! order. Consecutive bytes in memory are written by one `writev`, a part of a file by one
+//! `sendfile`.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -14,29 +15,30 @@ use crate::downstream::transport::Transport;
 use crate::downstream::turn::Turn;
 use crate::handler::FileRange;
 
-/// Pieces and bytes gathered before a write.
+/// Most pieces collected before a write.
 const PIECES_MAX: usize = 64;
-/// See `PIECES_MAX`.
+/// Bytes after which no more pieces are collected before a write.
 const BYTES_MAX: usize = 1 << 20;
-/// A write of at least this many bytes fits the send buffer to the client's distance first.
+/// Size in bytes from which a write first limits the send buffer (`Transport::fit_send_buffer`).
 const LARGE_WRITE: usize = 256 << 10;
-/// Content up to this length is copied rather than referenced.
+/// Longest content in bytes that is copied instead of referenced.
 const COPIED_MAX: usize = 8 << 10;
-/// Outboxes with more text memory than this are not kept for reuse.
+/// Most text memory, in bytes, of an outbox that is kept for reuse.
 const TEXT_KEPT: usize = 16 << 10;
-/// Outboxes kept for reuse per worker.
+/// Most outboxes kept for reuse per worker.
 const POOLED_MAX: usize = 64;
 
 thread_local! {
     static POOL: RefCell<Vec<Outbox>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A queue of pieces. Heads and chunk framing are text in one buffer; long content is shared, not copied.
+/// A queue of pieces to be written. Heads and chunk framing are text in one buffer; long content is
+/// shared, not copied.
 #[derive(Default)]
 pub struct Outbox {
     text: Vec<u8>,
     pieces: Vec<Piece>,
-    /// Pieces written whole, and bytes of the next one.
+    /// Number of pieces that have been written completely, and bytes written of the next piece.
     first: usize,
     offset: usize,
     bytes: usize,
@@ -59,7 +61,7 @@ impl Piece {
 }
 
 impl Outbox {
-    /// An empty outbox from the worker's pool.
+    /// Returns an empty outbox from the worker's pool.
     #[inline]
     pub fn pooled() -> Outbox {
         let pooled = POOL.with_borrow_mut(Vec::pop);
@@ -73,7 +75,7 @@ impl Outbox {
         if self.text.capacity() > TEXT_KEPT {
             return;
         }
-        // At a thread's end the pool may be gone already.
+        // While a thread ends, the thread-local pool may already have been destroyed.
         let _ = POOL.try_with(|pool| {
             let mut pool = pool.borrow_mut();
             if pool.len() < POOLED_MAX {
@@ -82,7 +84,7 @@ impl Outbox {
         });
     }
 
-    /// Adds text.
+    /// Appends text.
     #[inline]
     pub fn text(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.text.len();
@@ -90,14 +92,14 @@ impl Outbox {
         let end = self.text.len();
         self.bytes += end - start;
         match self.pieces[self.first..].last_mut() {
-            // One piece of text after another is one piece.
+            // Adjacent texts are joined into one piece.
             Some(Piece::Text(range)) if range.end == start => range.end = end,
             _ => self.pieces.push(Piece::Text(start..end)),
         }
     }
 
-    /// Adds content, which is not empty. Short content is copied to the text before it, since one piece costs less to
-    /// send than two.
+    /// Appends content, which must not be empty. Short content is copied into the text before it,
+    /// since one piece costs less to send than two.
     #[inline]
     pub fn content(&mut self, bytes: Bytes) {
         if bytes.len() <= COPIED_MAX
@@ -109,26 +111,27 @@ impl Outbox {
         self.pieces.push(Piece::Content(bytes));
     }
 
-    /// Adds a part of a file, which is not empty.
+    /// Appends a part of a file, which must not be empty.
     pub fn file(&mut self, part: FileRange) {
         let piece = Piece::File(part);
         self.bytes += piece.length();
         self.pieces.push(piece);
     }
 
-    /// Whether everything is written.
+    /// Whether everything has been written.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Whether enough is gathered for one write.
+    /// Whether enough has been collected for one write.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.bytes >= BYTES_MAX || self.pieces.len() - self.first >= PIECES_MAX
     }
 
-    /// Unwritten bytes of a part of a file, if that part is the only piece left; else 0.
+    /// Returns the unwritten bytes of a part of a file, if that part is the only piece left, else
+    /// 0.
     pub fn file_left(&self) -> usize {
         match &self.pieces[self.first..] {
             [piece @ Piece::File(_)] => piece.length() - self.offset,
@@ -136,14 +139,14 @@ impl Outbox {
         }
     }
 
-    /// Removes those bytes.
+    /// Removes the part of a file that `file_left` reports.
     pub fn drop_file(&mut self) {
         if self.file_left() == self.bytes {
             self.clear();
         }
     }
 
-    /// Bytes still to be written.
+    /// Returns the number of bytes still to be written.
     #[inline]
     pub fn len(&self) -> usize {
         self.bytes
@@ -177,7 +180,7 @@ impl Outbox {
             }
             _ => ready!(self.poll_write_memory(cx, transport))?,
         };
-        // The file has become shorter.
+        // `sendfile` wrote nothing because the file has become shorter.
         if n == 0 && self.bytes > 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
@@ -185,7 +188,7 @@ impl Outbox {
         Poll::Ready(Ok(n))
     }
 
-    /// Writes the pieces in memory before the next part of a file.
+    /// Writes the pieces in memory that come before the next part of a file.
     fn poll_write_memory(
         &self,
         cx: &mut Context<'_>,
@@ -206,7 +209,8 @@ impl Outbox {
             slices.push(IoSlice::new(&bytes[skip..]));
             skip = 0;
         }
-        // A part of a file is not copied to the send buffer.
+        // Only pieces in memory are counted here, since `sendfile` does not copy a part of a file
+        // into the send buffer.
         if !more && self.bytes >= LARGE_WRITE {
             transport.fit_send_buffer();
         }
@@ -227,7 +231,7 @@ impl Outbox {
                 break;
             }
             left -= length;
-            // Written content is released at once, however long the rest takes.
+            // Content is released as soon as it has been written, since the rest may take long.
             *piece = Piece::Text(0..0);
             self.first += 1;
         }
@@ -252,7 +256,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::task::Waker;
 
-    /// Writes all of it into a socket that takes three bytes at a time; what comes out.
+    /// Writes all of the outbox into a transport that holds three bytes at a time, and returns what
+    /// the other end receives.
     fn sent(mut outbox: Outbox) -> Vec<u8> {
         let (mut near, mut far) = Transport::pair(3);
         let mut cx = Context::from_waker(Waker::noop());
@@ -307,7 +312,7 @@ mod tests {
         assert_eq!(&got, b"head 2345678 tail0");
     }
 
-    /// A transport that sends files, and the other end.
+    /// Returns a transport that sends files, and its other end.
     fn sockets() -> (Transport, UnixStream) {
         let (near, far) = UnixStream::pair().expect("a pair");
         near.set_nonblocking(true).expect("set");

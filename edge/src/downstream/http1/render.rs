@@ -1,4 +1,4 @@
-//! Response heads as bytes: the handler's headers, and those that belong to the connection.
+//! Writes response heads: the handler's headers, and those that belong to the connection.
 
 use crate::downstream::exchange::Extent;
 use crate::handler::Response;
@@ -9,33 +9,34 @@ use crate::http::{Status, Version};
 pub enum Delivery {
     /// No content, whatever the head declares: HEAD, 1xx, 204, 304.
     None,
-    /// Exactly this many bytes.
+    /// Content of exactly this many bytes.
     Length(u64),
-    /// Chunked, with trailers if the client takes them.
+    /// Chunked content, with trailers if the client accepts them.
     Chunked {
-        /// Whether trailer fields may follow.
+        /// Whether trailers may follow.
         trailers: bool,
     },
-    /// Until the connection closes: for HTTP/1.0 where the length is not known.
+    /// Content that ends when the connection is closed: for HTTP/1.0 if the length is not known.
     UntilClose,
 }
 
 /// The connection's state after a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Persistence {
-    /// Another request may follow.
+    /// The connection is kept for another request.
     Keep {
-        /// `Keep-Alive: timeout=`, in seconds.
+        /// Value of `Keep-Alive: timeout=`, in seconds.
         timeout_s: Option<u64>,
     },
-    /// The connection closes after this response.
+    /// The connection is closed after this response.
     Close,
     /// The connection becomes a tunnel.
     Upgrade,
 }
 
 impl Delivery {
-    /// How content of this extent is delimited for a client of this version; `trailers`: the client takes them.
+    /// Returns how content of this extent is delimited for a client of this version. `trailers`
+    /// says that the client accepts trailers.
     pub fn of(extent: Extent, version: Version, trailers: bool) -> Delivery {
         match extent {
             Extent::None => Delivery::None,
@@ -84,7 +85,8 @@ pub fn interim(out: &mut Vec<u8>, status: Status, fields: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether these lines contain a Date header, which a message keeps from its origination (RFC 9110 6.6.1).
+/// Whether these lines contain a Date header. If so, no other is added, since an origin's Date must
+/// be kept (RFC 9110 6.6.1).
 #[inline]
 fn has_date(lines: &[u8]) -> bool {
     let mut rest = lines;
@@ -109,7 +111,7 @@ fn framing(out: &mut Vec<u8>, response: &Response, delivery: Delivery) {
         Delivery::Chunked { .. } => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         Delivery::UntilClose => {}
         Delivery::None => {
-            // The length that the response to a GET would have, if it is known (RFC 9110 8.6).
+            // The declared length is that of the response to a GET, if it is known (RFC 9110 8.6).
             let declared = match response.status {
                 100..=199 | 204 => None,
                 _ if response.body.is_empty() => response.length,
@@ -158,7 +160,7 @@ fn status_line(out: &mut Vec<u8>, status: Status) {
     }
 }
 
-/// The reason phrase of RFC 9110 15; empty for others.
+/// Returns the reason phrase of RFC 9110 15, or an empty string for other statuses.
 fn reason(status: Status) -> &'static str {
     http::StatusCode::from_u16(status)
         .ok()
@@ -172,7 +174,7 @@ mod tests {
     use crate::handler::Body;
     use crate::http::CacheStatus;
 
-    /// The head of a response to a GET, or to a HEAD if `is_head`.
+    /// Returns the head of a response to a GET, or to a HEAD if `is_head`.
     fn rendered(
         response: &Response,
         version: Version,

@@ -1,4 +1,5 @@
-//! Decoding a request body by its framing (RFC 9112 6, 7.1) into the exchange's intake.
+//! Decodes a request body by its framing (RFC 9112 6, 7.1) and puts the content into the exchange's
+//! intake.
 
 use bytes::Bytes;
 
@@ -19,11 +20,11 @@ enum State {
     Length(u64),
     Chunked(Box<Decoder>),
     Ended,
-    /// The end of the body can't be known any more.
+    /// The body is malformed, so its end is unknown.
     Broken(Fault),
 }
 
-/// The result of decoding a piece of input.
+/// Result of decoding a part of the input.
 enum Decoding<'a> {
     Nothing,
     Data(&'a [u8]),
@@ -31,7 +32,7 @@ enum Decoding<'a> {
 }
 
 impl RequestBody {
-    /// The decoder for this framing.
+    /// Creates the decoder for this framing.
     pub fn new(framing: Framing, trailers_max: usize) -> RequestBody {
         RequestBody(match framing {
             Framing::None => State::Ended,
@@ -52,7 +53,8 @@ impl RequestBody {
         matches!(self.0, State::Ended)
     }
 
-    /// Whether at most this many bytes of content are still to come, or their number is not declared.
+    /// Whether the body may end after at most this many further bytes of content. True if the
+    /// length is not declared.
     pub fn may_end_within(&self, bytes: u64) -> bool {
         match self.0 {
             State::Length(left) => left <= bytes,
@@ -61,10 +63,12 @@ impl RequestBody {
         }
     }
 
-    /// Decodes the start of `input` into the intake. Returns the bytes used; 0: more input is needed.
+    /// Decodes the start of `input` into the intake. Returns the number of bytes used, 0 if more
+    /// input is needed.
     ///
     /// # Errors
-    /// The framing is malformed, or the body is over the limit. The intake has the same fault.
+    ///
+    /// The framing is malformed, or the body is over the limit. The intake gets the same fault.
     pub fn take(&mut self, intake: &mut Intake, input: &[u8]) -> Result<usize, Fault> {
         let (used, decoding) = self
             .decode(intake, input)
@@ -83,16 +87,18 @@ impl RequestBody {
         Ok(used)
     }
 
-    /// Decodes the start of `input` and discards it. Returns the bytes used.
+    /// Decodes the start of `input` and discards it. Returns the number of bytes used.
     ///
     /// # Errors
-    /// As `take`.
+    ///
+    /// As for `take`.
     pub fn discard(&mut self, intake: &mut Intake, input: &[u8]) -> Result<usize, Fault> {
         self.decode(intake, input).map(|(used, _)| used)
     }
 
-    /// Every call after an error returns that error: the decoder may be ahead of the input that was used, so
-    /// decoding on would take content for framing.
+    /// Decodes the start of `input`. After an error every further call returns the same error: the
+    /// decoder may have read further than the bytes reported as used, so going on would take
+    /// content for framing.
     fn decode<'a>(
         &mut self,
         intake: &mut Intake,
@@ -142,7 +148,8 @@ impl RequestBody {
     }
 }
 
-/// The request's body: as bytes if all of it arrived with the head, else as a stream with an intake.
+/// Receives a request's body: as bytes if all of it arrived with the head, else as a stream that an
+/// intake feeds.
 #[inline]
 pub fn receive(
     connection: &mut Connection,

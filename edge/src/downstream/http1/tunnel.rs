@@ -1,4 +1,5 @@
-//! An upgraded connection (RFC 9110 7.8): bytes both ways, half-closes forwarded.
+//! Copies the bytes of an upgraded connection (RFC 9110 7.8) in both directions, and forwards
+//! half-closes.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -15,14 +16,15 @@ use crate::downstream::transport::Transport;
 use crate::downstream::turn::yield_turn;
 use crate::handler::Duplex;
 
-/// Bytes buffered each way.
+/// Bytes buffered in each direction.
 const BUFFER_BYTES: usize = 16 << 10;
-/// Bytes copied in one turn before other connections get theirs.
+/// Most bytes copied before other connections get their turn.
 const TURN_BYTES: u64 = 1 << 20;
-/// How long a tunnel may be silent both ways.
+/// Longest time without a byte in either direction, after which the tunnel is closed.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// The tunnel between a client and the handler's other end.
+/// The tunnel between a client and the stream that the handler returned, such as a connection to
+/// the origin.
 pub struct Tunnel {
     duplex: Box<dyn Duplex>,
     up: Lane,
@@ -31,7 +33,7 @@ pub struct Tunnel {
     moved: bool,
 }
 
-/// One direction.
+/// One direction of a tunnel.
 #[derive(Default)]
 struct Lane {
     buffer: Vec<u8>,
@@ -57,7 +59,7 @@ impl Lane {
 }
 
 impl Tunnel {
-    /// A tunnel to this other end.
+    /// Creates the tunnel to this stream.
     pub fn new(duplex: Box<dyn Duplex>) -> Tunnel {
         Tunnel {
             duplex,
@@ -68,12 +70,12 @@ impl Tunnel {
         }
     }
 
-    /// Bytes sent to the client.
+    /// Returns the number of bytes sent to the client.
     pub fn bytes_to_client(&self) -> u64 {
         self.down.total
     }
 
-    /// The tick at which the tunnel has been silent for too long.
+    /// Returns the tick at which the tunnel has been silent for too long.
     pub fn deadline(&mut self, now: Tick) -> Tick {
         if std::mem::take(&mut self.moved) || self.last.is_none() {
             self.last = Some(now);
@@ -81,7 +83,7 @@ impl Tunnel {
         self.last.unwrap_or(now).saturating_add(ticks(IDLE))
     }
 
-    /// Copies bytes both ways; ready when both directions have ended or one has failed.
+    /// Copies bytes in both directions. Ready when both directions have ended or one has failed.
     pub fn poll(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<()> {
         let before = self.up.total + self.down.total;
         loop {
@@ -106,7 +108,7 @@ impl Tunnel {
         }
     }
 
-    /// Copies from the client; ready when the client's end has been forwarded.
+    /// Copies from the client. Ready when the end of the client's stream has been forwarded.
     fn poll_up(
         &mut self,
         cx: &mut Context<'_>,
@@ -140,7 +142,8 @@ impl Tunnel {
         Poll::Pending
     }
 
-    /// Copies to the client; ready when the other side's end has been forwarded.
+    /// Copies to the client. Ready when the end of the other stream has been forwarded to the
+    /// client.
     fn poll_down(
         &mut self,
         cx: &mut Context<'_>,
@@ -164,7 +167,7 @@ impl Tunnel {
             connection.worker.counters.client_bytes_out.add(n as u64);
             lane.advance(n);
         }
-        // Silent tunnels hold no buffer.
+        // The buffer is freed, so that a silent tunnel holds none.
         lane.buffer = Vec::new();
         if lane.ended {
             connection.transport.shutdown_write();
@@ -183,7 +186,7 @@ fn poll_send(
     transport.poll_write(cx, &[IoSlice::new(bytes)], false)
 }
 
-/// Reads into an empty buffer, which stays without memory if nothing has arrived.
+/// Reads into an empty buffer. The buffer allocates no memory if nothing has arrived.
 fn poll_read_into(
     duplex: &mut Box<dyn Duplex>,
     cx: &mut Context<'_>,

@@ -1,4 +1,5 @@
-//! Bodies both ways: uploads, 100-continue, trailers, interim heads, truncation, upgrades.
+//! Tests of bodies in both directions: uploads, 100-continue, trailers, interim heads, truncation,
+//! upgrades.
 
 use std::cell::{Cell, RefCell};
 
@@ -98,7 +99,7 @@ fn continue_is_sent_only_when_the_handler_reads_the_body() {
         );
         client.send("hello").await;
         client.until("POST / hello").await;
-        // The client does not wait for 100, so none is sent.
+        // The client sends the body without waiting for 100, so Sluice must not send it.
         client
             .send(format!(
                 "{POST}Expect: 100-continue\r\nContent-Length: 5\r\n\r\nhello"
@@ -106,7 +107,8 @@ fn continue_is_sent_only_when_the_handler_reads_the_body() {
             .await;
         assert!(client.until("\r\n").await.starts_with("HTTP/1.1 200"));
         client.until("POST / hello").await;
-        // The response came first, so the body may or may not follow.
+        // The handler responds without 100, so the client may or may not send the body, and Sluice
+        // must close the connection.
         client.send("POST /refused HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").await;
         let answer = client.rest().await;
         assert!(
@@ -174,7 +176,8 @@ fn interim_heads_go_before_the_final_one_to_http_1_1_only() {
     });
 }
 
-/// Responds before it has read the body, and ends the response when the body has failed or ended.
+/// A handler that responds before it has read the body, and ends the response when the body has
+/// failed or ended.
 fn early(mut request: Request) -> Answer {
     let (go, mut wait) = tokio::sync::oneshot::channel::<()>();
     tokio::task::spawn_local(async move {
@@ -414,7 +417,7 @@ fn parts_of_files_are_read_into_memory_if_the_transport_cannot_send_them() {
             response.body = frames(parts.collect());
             Answer::Ready(Ok(response))
         });
-        // The client takes a little at a time.
+        // The client has little room for unread bytes, so the file is sent in many small writes.
         let mut client = bench.client_with_room(1000);
         client.send(GET).await;
         client.until("\r\n\r\n").await;
@@ -433,7 +436,7 @@ fn parts_of_files_are_read_into_memory_if_the_transport_cannot_send_them() {
             got == expected + "0\r\n\r\n",
             "the bytes of the file, in chunks"
         );
-        // A file that is too short truncates the response.
+        // The file is shorter than the declared length, so the response is truncated.
         client.send("GET /short HTTP/1.1\r\nHost: a\r\n\r\n").await;
         let got = client.rest().await;
         assert!(

@@ -1,4 +1,4 @@
-//! Refused and accepted requests, and where one request ends and the next begins.
+//! Tests of which requests are refused, and of where one request ends and the next begins.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Draining, and replacing the handlers and limits.
+//! Tests of draining, and of replacing the handlers and limits.
 
 use std::time::Duration;
 

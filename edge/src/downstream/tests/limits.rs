@@ -1,4 +1,4 @@
-//! Limits of size, time and rate.
+//! Tests of the limits of size, time and rate.
 
 use super::*;
 
@@ -38,7 +38,8 @@ fn a_slow_head_is_timed_from_its_first_byte() {
             client.send([byte]).await;
             tokio::task::yield_now().await;
             bench.advance_s(2);
-            // A sweep has read the clock, which happens ten times per second.
+            // Timeouts are noticed by the sweep, which reads the clock once per tick, so the test
+            // waits for one tick.
             tokio::time::sleep(super::super::deadlines::TICK).await;
         }
         assert!(client.rest().await.starts_with("HTTP/1.1 408 "));
@@ -173,7 +174,7 @@ fn a_request_is_abandoned_when_its_client_resets() {
 }
 
 impl Client {
-    /// Whether a response has arrived.
+    /// Whether any byte of a response has arrived.
     fn got_something(&mut self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut buf = [0; 1024];

@@ -1,4 +1,4 @@
-//! Downstream as a client sees it: a worker with a test's handler, and raw bytes.
+//! Tests of downstream as a client sees it: a worker with a test's handler, and raw bytes.
 
 mod bodies;
 mod framing;
@@ -69,12 +69,12 @@ impl Bench {
         }
     }
 
-    /// A client over memory.
+    /// Connects a client over memory.
     fn client(&self) -> Client {
         self.client_with_room(1 << 20)
     }
 
-    /// A client that leaves at most `room` bytes unread each way.
+    /// Connects a client over memory that holds at most `room` unread bytes in each direction.
     fn client_with_room(&self, room: usize) -> Client {
         let (near, far) = Transport::pair(room);
         let address = ([127, 0, 0, 1], 1).into();
@@ -91,7 +91,7 @@ impl Bench {
         }
     }
 
-    /// Waits, for up to 50 ticks, until a condition holds.
+    /// Waits for a condition, for up to 50 ticks.
     async fn until(&self, reached: impl Fn(&Bench) -> bool) {
         for _ in 0..50 {
             if reached(self) {
@@ -107,7 +107,7 @@ impl Bench {
     }
 }
 
-/// The other end of a connection.
+/// The client's end of a connection.
 struct Client {
     socket: Transport,
     got: Vec<u8>,
@@ -120,13 +120,13 @@ impl Client {
             let sent = poll_fn(|cx| self.socket.poll_write(cx, &[IoSlice::new(rest)], false)).await;
             match sent {
                 Ok(n) => rest = &rest[n..],
-                // The other end has closed; its last bytes are still to be read.
+                // Sluice has closed the connection. Bytes that it sent before can still be read.
                 Err(_) => return,
             }
         }
     }
 
-    /// Reads once; `None` at the end, an error after a reset.
+    /// Reads once. Returns `None` at the end, and an error after a reset.
     async fn read(&mut self) -> std::io::Result<Option<usize>> {
         let mut buf = [0; 4096];
         let n = poll_fn(|cx| self.socket.poll_read(cx, &mut buf)).await?;
@@ -134,7 +134,7 @@ impl Client {
         Ok((n > 0).then_some(n))
     }
 
-    /// Reads up to and including these bytes, which must arrive.
+    /// Reads up to and including `end`, which must arrive.
     async fn until(&mut self, end: &str) -> String {
         loop {
             if let Some(at) = memchr::memmem::find(&self.got, end.as_bytes()) {
@@ -157,7 +157,7 @@ impl Client {
     }
 }
 
-/// A stream from a function.
+/// A body stream that calls a function for each frame.
 struct Frames<F>(F);
 
 impl<F> BodyStream for Frames<F>
@@ -173,7 +173,7 @@ where
     }
 }
 
-/// A body of these frames.
+/// Returns a body of these frames.
 fn frames(frames: Vec<Result<Frame, Fault>>) -> Body {
     let mut frames = frames.into_iter();
     Body::stream(Frames(move |_: &mut Context<'_>| {
@@ -191,7 +191,7 @@ fn ok(body: impl Into<Bytes>) -> Answer {
     Answer::Ready(Ok(response))
 }
 
-/// Responds with method, target and body after reading the body.
+/// A handler that reads the body and responds with method, target and body.
 fn echo(mut request: Request) -> Answer {
     Answer::later(async move {
         let mut text = format!("{} {} ", request.head.method.as_str(), request.head.target);

@@ -1,4 +1,5 @@
-//! Over loopback: accepting, handing over, the limit of connections, and the accept queue at shutdown.
+//! Tests over loopback: accepting, handing over, the limit of connections, and the accept queue at
+//! shutdown.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -43,7 +44,7 @@ fn context(balance: &Arc<ConnectionBalance>, index: usize) -> WorkerContext {
     }
 }
 
-/// Sends one request on a connection that stays open.
+/// Sends one request on a connection that stays open, and returns the response.
 fn ask(stream: &mut TcpStream) -> String {
     stream.write_all(GET.as_bytes()).expect("write");
     let mut got = Vec::new();
@@ -80,7 +81,7 @@ fn few_connections_are_balanced_over_the_workers() {
             });
         })
     };
-    // One worker accepts everything, as the kernel may distribute connections.
+    // Only one worker has a listener. The kernel may distribute connections just as unevenly.
     let listener = bind(any());
     let target = bound(&listener);
     let threads = [worker(0, Some(listener)), worker(1, None)];

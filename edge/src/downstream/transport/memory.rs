@@ -6,13 +6,13 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// One end of the pair. Dropping it closes both directions.
+/// One end of a connected pair of transports. Dropping it closes both directions.
 pub struct End {
     incoming: Rc<RefCell<Pipe>>,
     outgoing: Rc<RefCell<Pipe>>,
 }
 
-/// Bytes of one direction, at most `capacity`.
+/// Unread bytes of one direction, at most `capacity`.
 struct Pipe {
     bytes: VecDeque<u8>,
     capacity: usize,
@@ -61,7 +61,7 @@ pub fn pair(capacity: usize) -> (End, End) {
 }
 
 impl End {
-    /// As `recv(2)`: returns 0 after the other end has closed its direction.
+    /// Reads like `recv(2)`: returns 0 after the other end has closed its direction.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut pipe = self.incoming.borrow_mut();
         if pipe.reset {
@@ -81,7 +81,7 @@ impl End {
         Poll::Ready(Ok(n))
     }
 
-    /// As `poll_read`, but never waits; `None` if no byte has arrived.
+    /// Reads like `poll_read`, but never waits. Returns `None` if no byte has arrived.
     pub fn read_now(&mut self, buf: &mut [u8]) -> io::Result<Option<usize>> {
         let has_arrived = {
             let pipe = self.incoming.borrow();
@@ -94,7 +94,7 @@ impl End {
         }
     }
 
-    /// As `writev(2)`: takes as many bytes as there is room for.
+    /// Writes like `writev(2)`: takes as many bytes as there is room for.
     pub fn poll_write(
         &mut self,
         cx: &mut Context<'_>,

@@ -179,7 +179,6 @@ impl KeyRules {
     ) -> Key {
         let text = self.text(scheme, authority, path, query, fields);
         Key {
-            hash: KeyHash::of_bytes(&text),
             text: text.into_boxed_slice(),
         }
     }
@@ -219,7 +218,7 @@ impl KeyRules {
         }
     }
 
-    /// The `Key::resource` of all keys of this URL.
+    /// The `resource_with` of all keys of this URL.
     pub fn resource(
         &self,
         scheme: Scheme,
@@ -386,6 +385,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::http::key::{Parts, resource_with};
+
+    fn resource_of(key: &Key) -> KeyHash {
+        resource_with(key.hash(), key.text())
+    }
 
     fn rules(template: &str) -> KeyRules {
         KeyRules::parse(template).expect(template)
@@ -407,7 +411,7 @@ mod tests {
             rules.hash(scheme, authority, path, query, &none)
         );
         assert_eq!(
-            key.resource(),
+            resource_of(&key),
             rules.resource(scheme, authority, path, query)
         );
         key
@@ -420,7 +424,7 @@ mod tests {
             let key = plain_key(&plain, Scheme::Https, "A:443", "/b?c");
             assert_eq!(key, Key::new(Scheme::Https, "a", "/b", Some("c")));
             assert_eq!(key.hash(), KeyHash::of(Scheme::Https, "a", "/b", Some("c")));
-            assert_eq!(key.resource(), key.hash());
+            assert_eq!(resource_of(&key), key.hash());
         }
         assert!(!rules("{path}").is_plain());
         let sorting = KeyRules {
@@ -458,11 +462,10 @@ mod tests {
         let key = |lines: &[(&str, &str)]| {
             let key = rules.key(Scheme::Http, "h", "/", Some("q"), &fields(lines));
             assert_eq!(
-                key.resource(),
+                resource_of(&key),
                 KeyHash::of(Scheme::Http, "h", "/", Some("q"))
             );
-            assert_eq!(Key::resource_of(key.text()), Some(key.resource()));
-            assert_eq!(Key::from_text(key.text()).as_ref(), Some(&key));
+            assert_eq!(Parts::of(key.text()), Some(key.parts()));
             key
         };
         let keys = [
@@ -646,8 +649,8 @@ mod tests {
             prop_assert_eq!(one == other, a.text() == b.text());
             prop_assert_eq!(one == other, a.hash() == b.hash());
             let resource = |p: &(bool, String, Option<String>, Option<String>, Option<String>)| (p.0, p.1.clone(), p.2.clone());
-            prop_assert_eq!(resource(&one) == resource(&other), a.resource() == b.resource());
-            prop_assert_eq!(Key::from_text(a.text()), Some(a));
+            prop_assert_eq!(resource(&one) == resource(&other), resource_of(&a) == resource_of(&b));
+            prop_assert_eq!(Parts::of(a.text()), Some(a.parts()));
         }
 
         #[test]

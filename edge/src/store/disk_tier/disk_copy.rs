@@ -1,4 +1,4 @@
-//! What an object knows of its records on volumes.
+//! The disk copy: what an object knows of its records on volumes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,51 +12,51 @@ use crate::store::ledger::Charge;
 use crate::store::table_key::TableKey;
 use crate::volume::{Id, Kind};
 
-/// Blocks looked up when an object is opened.
+/// Number of blocks looked up in the index of a volume when an object is opened.
 pub(super) const LOOKED_UP: u64 = 1024;
 
-/// Blocks of one object that an inspection looks up, at most.
+/// Maximum number of blocks of one object that an inspection looks up.
 const SURVEYED: usize = 16_384;
 
-/// What an object knows of its records on volumes. Guarded by the object's lock.
+/// The disk copy of an object: what is known of its records on volumes. Guarded by the object's lock.
 pub(in crate::store) struct DiskCopy {
     pub(super) volumes: Arc<Volumes>,
     pub(super) table_key: TableKey,
-    /// Identifies the version in the ids of blocks.
+    /// Hash of the object's version, which is part of the ids of its blocks.
     pub(super) version: u64,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub(super) block: u64,
-    /// The newest purge that covered the object when it was opened. Blocks from before that purge
-    /// don't belong to it.
+    /// Sequence number of the newest purge that covered the object's key when the object was opened. Blocks written before that purge don't
+    /// belong to the object.
     pub(super) since: u64,
-    /// Bytes whose blocks were looked up.
+    /// Bytes of the object whose blocks were looked up in the volumes' indexes.
     pub(super) known: Ranges,
-    /// Bytes known to be on volumes.
+    /// Bytes of the object that were found on volumes.
     pub(in crate::store) there: Ranges,
-    /// Bytes on volumes that are not read before `rested_us`, since a volume did not keep up.
+    /// Bytes of the object that are on volumes, but are not read before `rested_us`, since a volume was too slow.
     pub(super) aside: Ranges,
-    /// In microseconds of the clock that `Store::arrange` is given.
+    /// Time from which the bytes in `aside` may be read again, in microseconds of the clock that the callers of `Store::arrange` use.
     pub(super) rested_us: u64,
-    /// Blocks that wait to be written, once per copy. They stay in memory.
+    /// Blocks that wait to be written: one entry for each volume that gets the block. The blocks stay in memory meanwhile.
     pub(super) queued: SmallVec<[Range<u64>; 2]>,
     /// Whether the object may be written to volumes.
     pub(super) admitted: bool,
     /// Whether the head is queued or written.
     pub(super) head: bool,
-    /// Whether bytes read from volumes are dropped once all readers have passed them.
+    /// Whether bytes read from volumes are dropped from memory once all readers have passed them.
     pub(super) passing: bool,
-    /// Bytes to be dropped so. The eviction policy does not know them.
+    /// Bytes in memory that are dropped once all readers have passed them. The eviction policy does not know these bytes.
     pub(in crate::store) transient: Ranges,
-    /// Reader moves since the passed bytes were last dropped.
+    /// Number of times that a reader has moved since the passed bytes were last dropped.
     pub(super) moves: usize,
-    /// The ledger's turnover at the last read.
+    /// The ledger's `turned` when a request last began to read the object.
     pub(super) asked_at: Option<u64>,
     pub(super) _charge: Option<Charge>,
 }
 
 impl DiskCopy {
-    /// For an object about to be opened with this head. `block`: bytes of a block; `since`: the newest
-    /// purge that covers the object's key.
+    /// Creates the disk copy of an object that is about to be opened with this head. `block` is the size of a block in bytes; `since` is
+    /// the number of the newest purge that covers the object's key.
     pub(super) fn new(
         volumes: Arc<Volumes>,
         table_key: TableKey,
@@ -64,7 +64,8 @@ impl DiskCopy {
         born_seq: u64,
         (block, since): (u64, u64),
     ) -> DiskCopy {
-        // Without a strong validator no other fetch can add bytes to this version.
+        // A response without a strong validator can't be combined with bytes of other fetches, so the ids of its blocks contain the number
+        // of its own fetch.
         let own = if head.generation == 0 { born_seq } else { 0 };
         let mut hasher = blake3::Hasher::new();
         hasher.update(&table_key.variant.to_le_bytes());
@@ -94,7 +95,7 @@ impl DiskCopy {
         }
     }
 
-    /// Admits the object to volumes if it was requested again.
+    /// Marks the object as admitted to volumes if `again` is true: a second request for it has arrived.
     pub(in crate::store) fn asked(self, again: bool) -> DiskCopy {
         DiskCopy {
             admitted: self.admitted || again,
@@ -102,7 +103,7 @@ impl DiskCopy {
         }
     }
 
-    /// Attaches the charge for this value.
+    /// Attaches the charge for the memory of this value.
     pub(in crate::store) fn charged(self, charge: Charge) -> DiskCopy {
         DiskCopy {
             _charge: Some(charge),
@@ -110,7 +111,7 @@ impl DiskCopy {
         }
     }
 
-    /// A copy of what is known to be on volumes, to be used without the object's lock.
+    /// Copies what is known to be on volumes, for use without the object's lock.
     pub(in crate::store) fn seen(&self) -> DiskCopy {
         DiskCopy {
             volumes: self.volumes.clone(),
@@ -124,7 +125,7 @@ impl DiskCopy {
         }
     }
 
-    /// The bytes on each volume, by volume name.
+    /// Looks up which bytes are on which volume. Returns them by the name of the volume.
     pub(in crate::store) fn survey(&self, length: Option<u64>) -> Vec<(String, Ranges)> {
         let mut all: Vec<(String, Ranges)> = Vec::new();
         let blocks = |range: Range<u64>| self.blocks(&range);
@@ -154,12 +155,12 @@ impl DiskCopy {
         })
     }
 
-    /// The numbers of the blocks that overlap a range.
+    /// Returns the numbers of the blocks that overlap a range.
     pub(super) fn blocks(&self, range: &Range<u64>) -> Range<u64> {
         range.start / self.block..range.end.div_ceil(self.block)
     }
 
-    /// The byte range of a block of content with this length.
+    /// Returns the byte range of block `number` of content with this length.
     pub(super) fn range_of(&self, number: u64, length: u64) -> Range<u64> {
         let start = number.saturating_mul(self.block).min(length);
         start..start.saturating_add(self.block).min(length)
@@ -170,19 +171,19 @@ impl DiskCopy {
         self.admitted
     }
 
-    /// Whether any of these bytes waits to be written.
+    /// Whether any byte of this range waits to be written.
     pub(in crate::store) fn is_queued(&self, range: &Range<u64>) -> bool {
         let meets = |queued: &Range<u64>| queued.start < range.end && range.start < queued.end;
         self.queued.iter().any(meets)
     }
 
-    /// The blocks that wait to be written.
+    /// Returns the blocks that wait to be written.
     pub(in crate::store) fn queued(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.queued.iter().cloned()
     }
 }
 
-/// Ranges remembered per object, at most.
+/// Maximum number of separate ranges in `known`.
 const FRAGMENTS_MAX: usize = 4096;
 
 impl DiskCopy {
@@ -192,7 +193,7 @@ impl DiskCopy {
         if range.is_empty() || self.known.covers(&range) {
             return;
         }
-        let is_loading = self.volumes.is_loading(); // before anything is looked up
+        let is_loading = self.volumes.is_loading(); // read first: if loading ends during the lookups, it still counts
         let first = range.start / self.block;
         let last = (range.end - 1) / self.block;
         for number in first..=last.min(first.saturating_add(at_most)) {
@@ -205,27 +206,27 @@ impl DiskCopy {
             if is_there {
                 self.there.insert(bytes.clone());
             }
-            // While the index loads, a block that is not found may still turn up.
+            // While the index loads, a block that is not found now may still be found later: it does not count as looked up.
             if is_there || !is_loading {
                 self.known.insert(bytes);
             }
         }
         if self.known.len() > FRAGMENTS_MAX {
-            // Scattered reads of a huge object: forget everything, and look it up again.
+            // Scattered reads of a huge object make the sets large: they are emptied, and blocks are looked up again when needed.
             self.known = Ranges::new();
             self.there = Ranges::new();
             self.aside = Ranges::new();
         }
     }
 
-    /// Suspends reads from volumes until this time.
+    /// Suspends reads from volumes until `rested_us`.
     pub(super) fn rest_until(&mut self, rested_us: u64) {
         self.aside.extend(self.there.iter());
         self.there = Ranges::new();
         self.rested_us = rested_us;
     }
 
-    /// Resumes reads from volumes if the time of `rest_until` has come.
+    /// Resumes reads from volumes if `now_us` is past the time given to `rest_until`.
     pub(super) fn rested(&mut self, now_us: u64) {
         if !self.aside.is_empty() && now_us >= self.rested_us {
             self.there.extend(self.aside.iter());

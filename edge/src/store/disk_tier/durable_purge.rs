@@ -1,4 +1,4 @@
-//! Durable purges: the rules of a cache in the logs of its volumes.
+//! Durable purges: the purge rules of a cache in the logs of its volumes.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -11,21 +11,20 @@ use crate::store::object_store::Store;
 use crate::store::purges::rule::{Full, Rule};
 use crate::volume::{LogError, Volume, Witness};
 
-/// A rule in its logged form.
+/// A purge rule as it is encoded in a volume's log.
 #[derive(Serialize, Deserialize)]
 struct Written {
-    /// Time at which covered responses become stale, in Unix milliseconds; `None`: they are
-    /// removed.
+    /// Time at which covered responses become stale, in milliseconds since the Unix epoch; `None` if the purge removes them.
     soft_ms: Option<u64>,
     rule: Rule,
 }
 
-/// No volume could log a purge. The purge is in force, but may not survive a restart.
+/// Error: no volume could log a purge. The purge is in force, but may not survive a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotDurable(String);
 
 impl NotDurable {
-    /// The reason why the purge is not durable.
+    /// Returns the reason why the purge is not durable.
     pub fn reason(&self) -> &str {
         &self.0
     }
@@ -52,12 +51,13 @@ pub struct DurablePurge {
 }
 
 impl DurablePurge {
-    /// The purge's sequence number.
+    /// Returns the purge's sequence number.
+    #[cfg(test)]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether this is the same rule on the same volumes, with any sequence number.
+    /// Whether the other purge has the same rule and the same volumes; their sequence numbers may differ.
     pub fn repeats(&self, other: &DurablePurge) -> bool {
         Arc::ptr_eq(&self.volumes, &other.volumes) && self.text == other.text
     }
@@ -76,7 +76,7 @@ impl DurablePurge {
         for volume in volumes.all() {
             match volume.log_purge(volumes.space, *number, text) {
                 Ok(()) => logged = true,
-                // The volume will be empty when it returns to service.
+                // A volume that is out of service need not log the purge: its records are deleted before it returns to service.
                 Err(LogError::Out) => why = format!("volume {} is out", volume.name()),
                 Err(LogError::Full) => {
                     full.push(volume);
@@ -88,7 +88,8 @@ impl DurablePurge {
         if !logged {
             return Err(NotDurable(why));
         }
-        // The records of these volumes must not survive a purge that is not in their logs.
+        // These volumes have no room for the purge in their logs, so all their records are deleted: no record may survive a purge that its
+        // volume has not logged.
         for volume in full {
             volume.wipe("its purge log is full");
             let _ = volume.mark_purged(volumes.space, *number);
@@ -98,7 +99,7 @@ impl DurablePurge {
 }
 
 impl Store {
-    /// The durable form of the purge with this number; `None` without volumes.
+    /// Returns the durable form of the purge with this number; `None` if the cache has no volumes.
     pub fn durable_purge(
         &self,
         rule: &Rule,
@@ -117,10 +118,10 @@ impl Store {
         })
     }
 
-    /// Starts to use volumes: their records are found from now on, and the purges in their logs are
-    /// in force.
+    /// Sets the volumes of the store: their records can be found from now on, and the purges in their logs are in force.
     ///
     /// # Errors
+    ///
     /// The logs contain more purges than the limit.
     pub fn set_volumes(self: &Arc<Self>, volumes: Option<Arc<Volumes>>) -> Result<(), Full> {
         if let Some(volumes) = &volumes {
@@ -134,9 +135,8 @@ impl Store {
         Ok(())
     }
 
-    /// Takes over from an earlier store of the same cache, including all its purges, whether logged
-    /// or not. `set_volumes` must be called afterwards; the volumes of the earlier store have
-    /// missed no purge.
+    /// Takes over all purges from an earlier store of the same cache, whether logged or not. The caller must call `set_volumes` afterwards.
+    /// Volumes of the earlier store have missed no purge.
     pub fn succeed(&self, before: &Store) {
         self.purges.take_over(&before.purges);
         *self.volumes.write() = before.volumes();
@@ -146,18 +146,18 @@ impl Store {
         let (space, all) = (volumes.space, volumes.all());
         let logged = all.iter().filter_map(|volume| volume.purged_upto(space));
         let newest = logged.max().unwrap_or(0).max(self.purged_upto());
-        // A purge missing in the log of a volume is being logged now, since the volume would
-        // otherwise be out of service.
+        // A volume that the earlier store used has missed no purge: a purge missing in its log is being logged at this moment, since the
+        // volume would otherwise be out of service.
         let before = self.volumes();
         let knows = |new: &Arc<Volume>| {
             let old = before.iter().flat_map(|volumes| volumes.all());
             old.into_iter().any(|old| Arc::ptr_eq(old, new))
         };
         for volume in all.iter().filter(|volume| !knows(volume)) {
-            // Later fetches have greater numbers than all stored records.
+            // Raises the sequence number above those of all stored records, so that later fetches have greater numbers.
             self.sequence.fetch_max(volume.sequence(), Ordering::SeqCst);
-            // A volume that does not know this cache has no records of it, and gets a mark before
-            // the first one.
+            // A volume with fewer logged purges than the newest one has missed some: all its records are deleted. A volume without any mark
+            // of this cache has no records of it; it gets its mark below.
             if volume.purged_upto(space).is_some_and(|upto| upto < newest) {
                 volume.wipe("it missed purges of a cache");
             }
@@ -168,7 +168,7 @@ impl Store {
             rules.extend(logged.map(|logged| (logged.number, logged.text)));
         }
         for (number, text) in rules {
-            // A rule that can't be decoded may have been any purge.
+            // A rule that can't be decoded may have covered anything, so it is treated as a purge of everything.
             let written = postcard::from_bytes(&text).unwrap_or(Written {
                 soft_ms: None,
                 rule: Rule::All,
@@ -179,9 +179,9 @@ impl Store {
         self.purges.restore_upto(newest);
         for volume in all.iter().filter(|volume| !knows(volume)) {
             match volume.mark_purged(space, newest) {
-                // A volume out of service starts with that mark when it returns.
+                // A volume out of service remembers the mark, and writes it to its log when it returns.
                 Ok(()) | Err(LogError::Out) => {}
-                // The empty volume starts with that mark.
+                // Wiping the volume empties its purge log, which then begins with this mark.
                 Err(LogError::Full) => volume.wipe("its purge log is full"),
                 Err(error) => tracing::warn!(
                     "volume {}: can't note purges in its log: {error:?}",
@@ -192,11 +192,10 @@ impl Store {
         Ok(())
     }
 
-    /// Logs on all volumes that one is out of service, as if there had been a purge. If the program
-    /// ends before that volume returns, the next start detects that the volume has missed
-    /// something: deletions just before the failure may not have been written, and later ones were
-    /// not. Called by the sweep, and before volumes are closed; has an effect once per failure.
-    /// Waits for disks.
+    /// Logs on all volumes that one of them is out of service, as if there had been a purge. Deletions just before the failure may not have
+    /// been written to that volume, and later ones were not. If the program ends before the volume returns, the next start finds that the
+    /// volume lacks the logged mark. The sweep calls this, and so does the closing of volumes; only the first call per failure has an
+    /// effect. Waits for disks.
     pub fn mark_absence(&self) {
         let Some(volumes) = self.volumes() else {
             return;
@@ -214,19 +213,19 @@ impl Store {
         }
         let moment = self.moment();
         for volume in volumes.all() {
-            // A volume out of service remembers the mark for its return.
+            // A volume out of service remembers the mark and writes it to its log when it returns.
             let _ = volume.mark_purged(volumes.space, moment);
         }
     }
 
-    /// A lower bound for the birth numbers of all records on volumes and in their queues.
+    /// Returns a lower bound for the `born_seq` of all records on volumes and in their write queues.
     pub(in crate::store) fn oldest_on_disk(&self) -> u64 {
         let volumes = self.volumes();
         let oldest = volumes.iter().flat_map(|volumes| volumes.all());
         oldest.map(|v| v.oldest_born()).min().unwrap_or(u64::MAX)
     }
 
-    /// Declares purges up to this number obsolete.
+    /// Allows the volumes to drop logged purges up to this number.
     pub(in crate::store) fn drop_logged(&self, upto: u64) {
         if let Some(volumes) = self.volumes() {
             for volume in volumes.all() {
@@ -256,7 +255,7 @@ mod tests {
     }
 
     fn records(volume: &Volume) -> u64 {
-        volume.status().records
+        volume.status().numbers.records
     }
 
     #[test]
@@ -269,7 +268,7 @@ mod tests {
             .durable_purge(&Rule::All, None, number)
             .expect("volumes");
         durable.log().expect("a volume that is up");
-        // Another cache has records on the other volume.
+        // A second cache, with id 8, uses the second volume too.
         let another = store_on(&[], &Options::default());
         let its = Volumes::new(&Options::default(), volumes[1..].to_vec(), 8);
         another.set_volumes(Some(its)).expect("few purges");
@@ -280,8 +279,8 @@ mod tests {
         store.set_volumes(Some(all)).expect("few purges");
         assert_eq!(records(&volumes[1]), 1);
         assert_eq!(volumes[1].purged_upto(7), Some(number));
-        // Without the cache, the volume misses purges, so it loses all records when it is used
-        // again.
+        // The store now uses the first volume only, so the second one misses the next purge. When the store uses the second volume again,
+        // that volume must lose all records.
         let one = Volumes::new(&Options::default(), volumes[..1].to_vec(), 7);
         store.set_volumes(Some(one)).expect("few purges");
         let number = store.purge(&Rule::All, false, 0).expect("room");

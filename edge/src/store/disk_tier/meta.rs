@@ -1,4 +1,4 @@
-//! The encoding of a head's record: the object's key and head as bytes.
+//! The encoding of a head in a record on a volume: the object's key and head as bytes.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -6,25 +6,24 @@ use serde::{Deserialize, Serialize};
 use crate::http::FieldBlock;
 use crate::store::head::{Head, Selected};
 
-/// Version of the encoding, increased whenever the fields below change. Other versions are not
-/// decoded.
+/// Version of the encoding, increased whenever the encoded fields change. Records with other versions are not decoded.
 const VERSION: u8 = 2;
 
 /// A decoded record of a head.
 pub struct Kept {
-    /// The primary key's text.
+    /// The text of the primary key.
     pub key: Bytes,
-    /// Number at which the object's first fetch began.
+    /// Sequence number at which the object's first fetch began.
     pub born_seq: u64,
     /// Size of the object's blocks in bytes.
     pub block: u64,
-    /// All blocks of the object are newer than this purge.
+    /// Sequence number of a purge; all blocks of the object are newer.
     pub since: u64,
-    /// The head.
+    /// The head of the response.
     pub head: Head,
 }
 
-/// The same fields in the order in which they are encoded.
+/// The encoded form of a head's record, in the order in which its fields are written.
 #[derive(Serialize, Deserialize)]
 struct Written<'a> {
     version: u8,
@@ -57,8 +56,8 @@ struct Written<'a> {
     generation: u64,
 }
 
-/// Field lines with their index. The index is written too, so that a head needs no parsing when it
-/// is read, only a check.
+/// The encoded form of a field block: header lines with their index. The index is written too, so that a head read from a volume needs no
+/// parsing, only a check.
 #[derive(Serialize, Deserialize)]
 struct WrittenBlock<'a> {
     bytes: &'a [u8],
@@ -66,7 +65,7 @@ struct WrittenBlock<'a> {
     lines: u32,
 }
 
-/// Encodes a head; `length` is the complete length, which may have become known only at the end.
+/// Encodes a head. `length` is the complete length of the content, which may have become known only at the end of the fetch.
 pub fn encode(
     (key, born_seq): (&[u8], u64),
     (block, since): (u64, u64),
@@ -108,11 +107,11 @@ pub fn encode(
         joinable: head.joinable,
         generation: head.generation,
     };
-    // Encoding into memory can't fail. If it did, the empty result would not be decodable.
+    // Encoding into memory can't fail. If it did, the empty result would be rejected by `decode`.
     postcard::to_stdvec(&written).unwrap_or_default()
 }
 
-/// Decodes a head; `None` if the bytes are invalid.
+/// Decodes a head; returns `None` if the bytes are invalid.
 pub fn decode(bytes: &[u8]) -> Option<Kept> {
     let (written, rest) = postcard::take_from_bytes::<Written<'_>>(bytes).ok()?;
     if written.version != VERSION || !rest.is_empty() || written.block == 0 {
@@ -200,7 +199,7 @@ mod tests {
             prop_assert_eq!(&kept.head, &head);
             prop_assert!(kept.head.fields.lines().eq(head.fields.lines()));
             prop_assert_eq!((&*kept.key, kept.born_seq), (key.as_bytes(), born));
-            // No prefix can be decoded.
+            // A record that was cut short is rejected, wherever the cut is.
             for end in 0..bytes.len() {
                 prop_assert!(decode(&bytes[..end]).is_none());
             }

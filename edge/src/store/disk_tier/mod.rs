@@ -1,9 +1,8 @@
-//! The disk tier: which objects are written to volumes, where, and how they are read again.
+//! The disk tier: chooses which objects are written to volumes, and where, and reads them again.
 //!
-//! An object on volumes consists of a head and blocks; the head of a small object contains its
-//! content. The ids of blocks contain the object's version, so that a head that was lost and fetched
-//! again finds its blocks. Bytes are read from a volume like from an origin: a flight claims them,
-//! and fills pages.
+//! An object on volumes consists of a head and blocks; the head's record of a small object contains the content too. The ids of blocks
+//! contain the object's version. If a head is lost and fetched again, its blocks can therefore still be found. Bytes are read from a volume
+//! as from an origin: a flight claims them, and fills pages.
 
 mod admission;
 pub(super) mod disk_copy;
@@ -23,8 +22,6 @@ use std::sync::Arc;
 
 pub use durable_purge::{DurablePurge, NotDurable};
 pub use placement::{Kind as PlacementKind, Placement};
-pub use reads::DiskRead;
-pub use recall::Recall;
 pub use volumes::{Admit, Options, Volumes};
 
 use super::head::Head;
@@ -35,8 +32,8 @@ use super::table_key::TableKey;
 use disk_copy::{DiskCopy, LOOKED_UP};
 
 impl Store {
-    /// What is on volumes of an object about to be opened with this head; `None` without volumes.
-    /// Deletes older heads of the object, and those that its Vary makes unreachable.
+    /// Creates the disk copy of an object that is about to be opened with this head; `None` if the cache has no volumes. Deletes older
+    /// heads of the object from the volumes, and heads that the new head's Vary makes unreachable.
     pub(super) fn disk_copy(
         &self,
         object: &Arc<Object>,
@@ -46,7 +43,7 @@ impl Store {
         let volumes = self.volumes()?;
         let varies = head.vary.is_some();
         volumes.forget_heads(table_key.primary, |tag| (tag != 0) != varies);
-        // Also by id: the index may not know them yet while it loads.
+        // The index may not list the head while it loads, so the head is also deleted by its id.
         if varies {
             volumes.forget(&volumes.id_of_head(table_key.primary, 0));
         }
@@ -65,27 +62,27 @@ impl Store {
         Some(disk)
     }
 
-    /// Drops queued writes that hold this many bytes. Returns whether there were any.
+    /// Drops queued writes that hold this many bytes of memory. Returns whether there were any.
     pub(super) fn shed_writes(&self, bytes: u64) -> bool {
         let volumes = self.volumes();
         let all = volumes.iter().flat_map(|volumes| volumes.all());
         all.map(|volume| volume.shed(bytes)).sum::<u64>() > 0
     }
 
-    /// Deletes the head of this object from volumes.
+    /// Deletes the head of this object from the volumes.
     pub fn forget_head(&self, table_key: TableKey) {
         if let Some(volumes) = self.volumes() {
-            // By id, since the index may not know it yet while it loads.
+            // The index may not list the head while it loads, so the head is deleted by its id.
             volumes.forget(&volumes.head_id(table_key));
         }
     }
 
-    /// Whether the index of a volume still loads.
+    /// Whether the index of any volume is still loading.
     pub fn is_loading(&self) -> bool {
         self.volumes().is_some_and(|volumes| volumes.is_loading())
     }
 
-    /// Deletes all heads of this key from volumes.
+    /// Deletes all heads of this key from the volumes.
     pub fn forget_on_disk(&self, primary: u128) {
         if let Some(volumes) = self.volumes() {
             volumes.forget_heads(primary, |_| true);

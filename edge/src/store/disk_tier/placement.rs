@@ -2,16 +2,16 @@
 
 use smallvec::SmallVec;
 
-/// How objects are distributed over volumes.
+/// The rule by which objects are distributed over volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// There is only one volume.
     #[default]
     Single,
-    /// Each object is on one volume, chosen by its key and the weights.
+    /// Each object is on one volume, chosen by the hash of its key and the weights.
     Hash,
-    /// The blocks of an object are on all volumes in turn.
+    /// The blocks of an object are distributed over all volumes in turn.
     Stripe,
     /// Each object is on two volumes.
     Mirror,
@@ -22,13 +22,13 @@ pub enum Kind {
 pub struct Placement {
     /// Kind of the distribution.
     pub kind: Kind,
-    /// For `Hash`, the share of each volume; empty: equal shares.
+    /// For `Hash`, the relative share of each volume; if empty, all shares are equal.
     pub weights: Vec<u32>,
 }
 
 impl Placement {
-    /// The numbers of the volumes in service that get a block (`None`: the head) of the object with
-    /// this hash. The first one is also used for reads.
+    /// Returns the numbers of the volumes in service that get a record of the object with this hash: one of its blocks, or its head if
+    /// `block` is `None`. Reads try the first of these volumes first.
     pub fn choose(&self, hash: u64, block: Option<u32>, up: &[bool]) -> SmallVec<[usize; 2]> {
         let count = up.len();
         if count == 0 {
@@ -44,7 +44,7 @@ impl Placement {
             Kind::Mirror => (hash % count as u64) as usize,
         };
         let copies = if self.kind == Kind::Mirror { 2 } else { 1 };
-        // The next volume replaces one that is out of service.
+        // A volume out of service is skipped, so that the next one takes its records.
         let order = (0..count).map(|step| (first + step) % count);
         order.filter(|&volume| up[volume]).take(copies).collect()
     }
@@ -52,7 +52,7 @@ impl Placement {
     fn weighed(&self, hash: u64, count: usize) -> usize {
         let weight = |volume| u64::from(self.weights.get(volume).copied().unwrap_or(1));
         let all: u64 = (0..count).map(weight).sum();
-        // Scales the hash to the sum of all weights.
+        // The hash is scaled to the sum of all weights, and then each volume takes a part as large as its weight.
         let mut at = ((u128::from(hash) * u128::from(all)) >> 64) as u64;
         (0..count)
             .find(|&volume| match at.checked_sub(weight(volume)) {

@@ -1,4 +1,4 @@
-//! Reads from volumes: bytes on volumes are claimed and read into pages, like bytes of an origin.
+//! Reads from volumes: bytes on volumes are claimed and read into pages, like bytes from an origin.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,31 +23,29 @@ use crate::volume::{Id, Missing};
 /// Number of pages read at once, so that they are still in the CPU's cache when they are verified
 /// and sent.
 const AT_ONCE: u64 = 4;
-/// Number of blocks looked up at once, which holds the object's lock for some microseconds.
+/// Number of blocks looked up in one critical section, which holds the object's lock for some microseconds.
 const LOOKED_UP: u64 = 64;
-/// Time for which a slow volume is not read for an object that can also be fetched from the origin,
-/// in microseconds.
+/// Time for which a slow volume is not read for an object that can also be fetched from the origin, in microseconds.
 const REST_US: u64 = 5_000_000;
 /// Number of attempts of a read if the bytes are available nowhere else.
 const TRIES: u32 = 4;
-/// Pause before another attempt if too many other reads are queued.
+/// Pause before the next attempt if too many other reads are queued.
 const BUSY: Duration = Duration::from_millis(100);
-/// The bytes that all readers have passed are recomputed once per `riders / CROWD` moves of
-/// readers.
+/// Divisor of the number of readers: after that many moves of readers, the bytes that all readers have passed are dropped.
 const CROWD: usize = 4;
 
-/// A read of a part of a block. The caller must run it.
+/// A claimed read of a part of a block from a volume. The caller must run it.
 pub struct DiskRead {
     landing: Landing,
     volumes: Arc<Volumes>,
     id: Id,
-    /// Offset of the block's first byte.
+    /// Offset in the object of the block's first byte.
     base: u64,
 }
 
 impl Store {
-    /// Claims those of the next wanted bytes that are on volumes and not in memory: in the block of
-    /// the first wanted byte and in the block after it. The caller must run the returned reads.
+    /// Claims those wanted bytes that are on volumes and not in memory: in the block of the first wanted byte and in the block after it.
+    /// The caller must run the returned reads.
     pub fn claim_disk_reads(
         self: &Arc<Self>,
         object: &Arc<Object>,
@@ -96,17 +94,17 @@ impl Store {
 }
 
 impl State {
-    /// Whether bytes may be read from volumes. Also true for readers of a superseded object.
+    /// Whether bytes of the object may be read from volumes. A retired object may be read too, for the readers that it still has.
     fn may_read(&self) -> bool {
         matches!(self.phase, Phase::Open(_) | Phase::Retired) && !self.passes_through
     }
 
-    /// Whether the origin may deliver bytes that the volumes can't.
+    /// Whether the origin can deliver bytes of this object that the volumes can't.
     fn is_had_elsewhere(&self) -> bool {
         self.joinable && matches!(self.phase, Phase::Open(_))
     }
 
-    /// The id of a block if it is on volumes.
+    /// Returns the id of a block, if the block is on volumes.
     fn block_on_disk(&self, number: u64, length: u64) -> Option<Id> {
         let disk = self.disk.as_ref()?;
         let bytes = disk.range_of(number, length);
@@ -114,7 +112,7 @@ impl State {
         there.then(|| disk.block_id(number)).flatten()
     }
 
-    /// Claims the pages of a range whose bytes are neither in memory nor claimed.
+    /// Claims the pages of a range that are neither in memory nor claimed, and returns one read per claim.
     fn claim_reads(
         &mut self,
         wanted: Range<u64>,
@@ -144,9 +142,8 @@ impl State {
 }
 
 impl Store {
-    /// Called when a request begins to read an object. Bytes read from volumes stay in memory only
-    /// if the object was requested so recently that it would still be in memory; otherwise they
-    /// would evict objects in use.
+    /// Records that a request begins to read an object. Bytes that it reads from volumes stay in memory only if the previous request was so
+    /// recent that an object in memory would not have been evicted since. Otherwise these bytes would evict objects in use.
     pub fn begin_ride(&self, object: &Object) {
         let mut state = object.lock();
         let Some(disk) = &mut state.disk else {
@@ -162,21 +159,20 @@ impl Store {
 }
 
 impl State {
-    /// Whether pages read from volumes are dropped after use.
+    /// Whether pages read from volumes are dropped once all readers have passed them.
     pub(in crate::store) fn is_passing(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| disk.passing)
     }
 
-    /// Removes the pages that were read from volumes and that no claim and no reader needs soon.
-    /// Readers that reach them later read them again. Otherwise a fast reader would keep the whole
-    /// object in memory for a slow one.
+    /// Removes the pages that were read from volumes and that no claim and no reader needs soon. Readers that need these pages later read
+    /// them from the volume again. Otherwise the distance between a fast reader and a slow one would keep all pages in memory.
     pub(in crate::store) fn pass_on(&mut self) -> Dropped {
         let mut passed = Dropped::new();
         let riders = self.riders.len();
         let Some(disk) = self.disk.as_mut().filter(|disk| !disk.transient.is_empty()) else {
             return passed;
         };
-        // With many riders, recomputing at every move would be too expensive.
+        // With many readers, looking for passed bytes at every move would be too expensive.
         disk.moves += 1;
         if disk.moves * CROWD <= riders {
             return passed;
@@ -196,7 +192,7 @@ impl State {
         passed
     }
 
-    /// The pages of all claims, and those that readers need within the next `soon` bytes.
+    /// Returns the pages of all claims, and those that readers need within the next `soon` bytes.
     fn needed_soon(&self, soon: u64) -> Ranges {
         let length = self.length.unwrap_or(u64::MAX);
         let riders = self.riders.iter().map(|(_, rider)| rider);
@@ -214,11 +210,11 @@ impl State {
 }
 
 impl DiskRead {
-    /// Reads the claimed bytes. Bytes that can't be read are released and recorded as missing.
+    /// Reads the claimed bytes. Bytes that can't be read are released and recorded as missing from the volumes.
     pub async fn run(self, now_us: impl Fn() -> u64) {
         let object = self.landing.object().clone();
         self.bring(now_us).await;
-        // The reader that wanted the bytes may have left.
+        // The reader that wanted the bytes may have left during the read, so passed pages are dropped here.
         let passed = object.lock().pass_on();
         drop(passed);
     }
@@ -248,13 +244,12 @@ impl DiskRead {
             if self.landing.take_in(buffers, now_us()).is_err() {
                 return self.landing.put_down();
             }
-            // Lets waiting readers send the bytes while they are in the CPU's cache.
+            // Yields, so that waiting readers send the bytes while they are in the CPU's cache.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Reads, with several attempts if the bytes are available nowhere else and a reader waits for
-    /// them.
+    /// Reads these pages. A failed read is repeated if the bytes are available nowhere else and a reader waits for them.
     async fn read_patiently(&self, pages: Range<u64>) -> Result<Vec<Buffer>, Missing> {
         let mut tries = 1;
         loop {
@@ -290,8 +285,7 @@ impl DiskRead {
                     Ok(buffers) => return Ok(buffers),
                     Err(missing) => why = missing,
                 }
-                // The record may have been written again elsewhere before its segment was
-                // reclaimed.
+                // The record may have been copied to another location before its segment was reclaimed: it is looked up once more.
                 let is_gone = matches!(why, Missing::Gone);
                 let elsewhere = volume.find(&self.id).filter(|other| *other != found);
                 next = elsewhere.filter(|_| is_gone);
@@ -300,8 +294,7 @@ impl DiskRead {
         Err(why)
     }
 
-    /// Records that the bytes can't be read from any volume now. Bytes without a waiting reader may
-    /// be tried again later.
+    /// Records that the claimed bytes can't be read from any volume now. If no reader waits for them, a later request may try again.
     fn miss(self, why: Missing, now_us: u64) {
         let object = self.landing.object().clone();
         let (table_key, store) = (self.landing.table_key(), self.landing.store().clone());
@@ -321,7 +314,7 @@ impl DiskRead {
         let lost = !state.joinable && (gone || awaited);
         drop(state);
         if lost {
-            // No source has the rest of the object, so it is fetched again from the origin.
+            // No source has the missing bytes, so the object is removed and its next request fetches it again from the origin.
             store.withdraw(table_key, &object);
             object.retire();
             if gone {
@@ -353,7 +346,7 @@ mod tests {
         assert!(!object.has(0..1), "the origin is to be asked");
         let claim = |now_us| store.claim_disk_reads(&object, table_key(1), 0..PAGE, now_us);
         assert!(claim(7 + REST_US - 1).is_empty());
-        // Bytes fetched from the origin meanwhile are not written a second time.
+        // The block still counts as being on a volume, so it is not written again if the origin delivers it.
         let block = 0..128 << 10;
         assert!(
             object
@@ -383,7 +376,7 @@ mod tests {
         only_read(&store, &object, 0).miss(Missing::Slow, 0);
         assert!(!store.holds(table_key(1), &object) && object.is_retired());
         assert!(store.is_on_disk(1), "its head is still there");
-        // Other readers may still get the bytes that they reach.
+        // The bytes before the failed read are missing, but a reader that is already past them can still read the later ones.
         assert!(!object.has(0..1) && object.has(290_000..300_000));
         drop(rider);
     }

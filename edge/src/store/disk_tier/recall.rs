@@ -1,7 +1,6 @@
-//! Recall: reads the head of an object from a volume and puts the object into the table.
+//! Recall: reads the head of an object from a volume and inserts the object into the table.
 //!
-//! Meanwhile a placeholder is in the table, so that all requests wait for one read. Afterwards they
-//! are looked up again.
+//! Meanwhile a placeholder is in the table, so that all requests for the object wait for one read. Afterwards they look the key up again.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -23,18 +22,18 @@ use crate::store::table_key::TableKey;
 use crate::sys::buffer::Buffer;
 use crate::volume::{Found, HeadRead, Id, Missing, Volume};
 
-/// A read of a head. The caller must run it.
+/// A recall of one object, ready to begin. The caller must run it.
 pub struct Recall {
     landing: Landing,
     volumes: Arc<Volumes>,
     heads: SmallVec<[At; 2]>,
 }
 
-/// The result for one head.
+/// The result of trying to recall an object from one head.
 enum Met {
-    /// The object is in the table.
+    /// The recalled object is in the table.
     Restored,
-    /// The head is unusable and was deleted; another one may be usable.
+    /// The head is unusable and was deleted; another head may be usable.
     Useless,
     /// The record has been moved or deleted, so it must be looked up again.
     Moved,
@@ -43,14 +42,14 @@ enum Met {
 }
 
 impl Store {
-    /// Whether volumes have a head of this key.
+    /// Whether the volumes have a head of this key.
     pub fn is_on_disk(&self, primary: u128) -> bool {
         let volumes = self.volumes();
         volumes.is_some_and(|volumes| !volumes.heads(primary).is_empty())
     }
 
-    /// Begins to recall an object that may answer a request with this table key, if volumes have
-    /// one. `placeholder` is a new object in the table, marked as a placeholder.
+    /// Prepares the recall of an object that may answer a request with this table key, if the volumes have a head of it. `placeholder` is a
+    /// new object in the table, marked as a placeholder.
     pub fn recall(
         self: &Arc<Self>,
         placeholder: &Arc<Object>,
@@ -59,13 +58,13 @@ impl Store {
     ) -> Option<Recall> {
         let volumes = self.volumes()?;
         let mut heads = volumes.heads(table_key.primary);
-        // While no Vary names are known, any head may match or contain the names. The newest head
-        // contains the names in force.
+        // While no Vary names are known, every head may match the request or contain the names. The newest head has the Vary names that are
+        // in force.
         if self.enter(table_key.primary, |locked| locked.vary().is_some()) {
             heads.retain(|(_, found)| found.tag == tag_of(table_key.variant));
         }
         heads.sort_by_key(|(_, found)| Reverse(written(found)));
-        // Other copies of this head come after it.
+        // The newest head is tried first, then copies of it on other volumes, then other heads.
         let newest = heads.first()?.1.tag;
         heads.sort_by_key(|(_, found)| found.tag != newest);
         let whole = |_: &Seen<'_>| (smallvec::smallvec![0..u64::MAX], ());
@@ -79,14 +78,14 @@ impl Store {
 }
 
 impl Store {
-    /// Counts a head found on a volume.
+    /// Counts a head read from a volume for the status page.
     fn count_recalled(&self, read: &HeadRead) {
         let bytes = (read.meta.len() + read.data.len()) as u64;
         self.volume_hits.fetch_add(1, Ordering::Relaxed);
         self.volume_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Removes a placeholder; waiting requests are looked up again.
+    /// Removes a placeholder; requests that wait for it look their key up again.
     pub fn give_up_recall(self: &Arc<Self>, table_key: TableKey, placeholder: &Arc<Object>) {
         self.withdraw(table_key, placeholder);
         placeholder.retire();
@@ -94,18 +93,18 @@ impl Store {
 }
 
 impl Recall {
-    /// Reads the head. Afterwards, waiting requests are looked up again.
+    /// Reads the head. Afterwards, waiting requests look their key up again.
     pub async fn run(self) {
         let table_key = self.landing.table_key();
         let mut slow = None;
         for &(number, found) in &self.heads {
             if slow.is_some_and(|tag| tag != found.tag) {
-                break; // no more is waited for than another copy of the same
+                break; // after a slow read, only copies of the same head are tried
             }
             let (volume, space) = (&self.volumes.volumes[number], self.volumes.space);
             let read = match volume.read_head(found, space, table_key.primary).await {
                 Ok(read) => read,
-                // The record has already been deleted.
+                // The record can't be used any more and has already been deleted from the index.
                 Err(Missing::Gone | Missing::Damaged) => continue,
                 Err(_) => {
                     slow = Some(found.tag);
@@ -128,13 +127,13 @@ impl Recall {
             }
         }
         match slow {
-            // Waiting requests do not try the volume again.
+            // Failing the placeholder keeps the waiting requests from trying the slow volume again.
             Some(_) => self.landing.fail(Arc::new(Abandoned)),
             None => self.landing.give_back(),
         }
     }
 
-    /// Puts the object of a head into the table.
+    /// Inserts the object of a head that was read into the table.
     fn restore(&self, volume: &Volume, found: Found, read: &HeadRead) -> Met {
         let store = self.landing.store();
         let placeholder = self.landing.object();
@@ -173,7 +172,7 @@ impl Recall {
             if !head.joinable && !disk.there.covers(&(0..length)) {
                 return match is_loading {
                     true => Met::Failed,
-                    false => Met::Useless, // the rest of it can't be had
+                    false => Met::Useless, // the missing blocks can't be fetched from the origin
                 };
             }
         }
@@ -183,8 +182,7 @@ impl Recall {
         }
     }
 
-    /// Puts a restored object with its charge into the table, if the head is still at the same
-    /// location.
+    /// Inserts a restored object into the table, if its head is still at the same location on the volume.
     fn put(
         &self,
         volume: &Volume,
@@ -196,10 +194,10 @@ impl Recall {
         let (from, primary) = (self.landing.table_key(), self.landing.table_key().primary);
         store.enter(primary, |locked| {
             if !locked.holds(from.variant, placeholder) {
-                return Met::Failed; // it was taken out meanwhile
+                return Met::Failed; // the placeholder was removed meanwhile
             }
-            // Checked before the volume's index, because a rule about this record may be dropped
-            // once the index no longer contains the record.
+            // Purges are checked before the volume's index: once the index no longer contains the record, a rule that covers the record may
+            // be dropped, and would be missed here.
             let purged = store.purges.judge(primary, &object);
             let Some(head) = object.head() else {
                 return Met::Failed;
@@ -212,10 +210,10 @@ impl Recall {
             }
             let names = head.vary.as_ref().map(|vary| &vary.names);
             if locked.vary().is_some() && locked.vary() != names {
-                return Met::Useless; // it is from before they were others
+                return Met::Useless; // the record is older than the present Vary names
             }
             if variant != from.variant && locked.has(variant) {
-                return Met::Restored; // a newer one
+                return Met::Restored; // a newer object has been inserted meanwhile
             }
             if variant != from.variant {
                 locked.remove(from.variant, placeholder);
@@ -228,7 +226,7 @@ impl Recall {
 }
 
 impl Store {
-    /// The object with its charge; `None` if there is no memory for it.
+    /// Creates the object of a head that was read, with its weight; returns `None` if there is no memory for it.
     fn restored(
         &self,
         key: Bytes,

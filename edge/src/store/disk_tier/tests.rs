@@ -1,4 +1,4 @@
-//! Stores with volumes on real files: what is put is found again, and what is gone stays gone.
+//! Tests of stores with volumes on real files: stored objects are found again, and deleted ones are not.
 
 use std::path::Path;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn volume_of(folder: &Path, name: &str, size: u64) -> Arc<Volume> {
     Volume::open(options, Clock::system()).expect("a volume")
 }
 
-/// A store of 8 MiB with blocks of 128 KiB on these volumes.
+/// Creates a store of 8 MiB with blocks of 128 KiB on these volumes.
 pub fn store_on(volumes: &[Arc<Volume>], options: &Options) -> Arc<Store> {
     let sizes = StoreOptions {
         memory: 8 * MIB,
@@ -63,7 +63,7 @@ fn store_of(sizes: &StoreOptions, volumes: &[Arc<Volume>], options: &Options) ->
     store
 }
 
-/// A store with one volume, in a folder that lasts as long.
+/// Creates a store with one volume in a temporary folder; the returned `TempDir` deletes the folder when dropped.
 pub fn with_one_volume() -> (tempfile::TempDir, [Arc<Volume>; 1], Arc<Store>) {
     let folder = tempfile::tempdir().expect("a folder");
     let volumes = [volume_in(folder.path(), "a")];
@@ -79,7 +79,7 @@ pub fn versioned(length: u64, generation: u64) -> Head {
     }
 }
 
-/// A small one of a variant.
+/// Returns a head with Vary: User-Agent for this variant.
 fn varied(variant: u128) -> Head {
     varied_by("user-agent", variant)
 }
@@ -113,7 +113,7 @@ fn launch(store: &Arc<Store>, primary: u128, head: Head, range: Range<u64>) -> L
     landing
 }
 
-/// Brings bytes of an object, with a new one in the table.
+/// Inserts a new object and fills these bytes of it.
 pub fn bring(store: &Arc<Store>, primary: u128, head: Head, range: Range<u64>) -> Arc<Object> {
     let mut landing = launch(store, primary, head, range.clone());
     let object = landing.object().clone();
@@ -125,12 +125,12 @@ pub fn bring(store: &Arc<Store>, primary: u128, head: Head, range: Range<u64>) -
     object
 }
 
-/// Takes everything out of memory, as an eviction would.
+/// Removes all objects of this key from memory, as evictions would.
 pub fn forget_memory(store: &Arc<Store>, primary: u128) {
     store.enter(primary, |locked| locked.clear());
 }
 
-/// A new object that stands for what is to be recalled.
+/// Inserts a new object that serves as the placeholder of a recall.
 pub fn placed(store: &Arc<Store>, primary: u128) -> Arc<Object> {
     let spare = store.create(KEY).expect("room");
     spare.mark_recall();
@@ -182,7 +182,7 @@ pub fn flush(volumes: &[Arc<Volume>]) {
 }
 
 #[test]
-fn a_small_object_comes_back_as_it_was() {
+fn a_small_object_is_recalled_unchanged() {
     let (_folder, volumes, store) = with_one_volume();
     let object = bring(&store, 1, versioned(5000, 0), 0..5000);
     flush(&volumes);
@@ -195,10 +195,10 @@ fn a_small_object_comes_back_as_it_was() {
 }
 
 #[test]
-fn blocks_come_back_and_what_is_missing_is_known() {
+fn blocks_are_recalled_and_missing_bytes_are_known() {
     let (_folder, volumes, store) = with_one_volume();
     let block = 128 << 10;
-    // Two of five blocks, and a part of a third.
+    // Fills two of the object's five blocks, and a part of a third one.
     bring(
         &store,
         1,
@@ -233,20 +233,20 @@ fn a_head_that_is_fetched_again_finds_its_blocks() {
     assert!(same.has(0..2 * block) && same.has(3 * block..4 * block));
     assert!(!same.has(2 * block..2 * block + 1));
     assert_eq!(read(&store, &same, 0..1000), Some(content(0, 1000)));
-    // Another version finds nothing.
+    // An object with another validator does not find the blocks of this one.
     let other = bring(&store, 1, versioned(4 * block, 10), 3 * block..4 * block);
     assert!(!other.has(0..1));
 }
 
 #[test]
-fn what_others_cannot_complete_comes_back_whole_or_not_at_all() {
+fn an_object_that_is_not_joinable_is_recalled_whole_or_not_at_all() {
     let (_folder, volumes, store) = with_one_volume();
     bring(&store, 1, versioned(300_000, 0), 0..300_000);
     flush(&volumes);
     forget_memory(&store, 1);
     let again = recalled(&store, 1).expect("all of it is kept");
     assert_eq!(read(&store, &again, 0..300_000), Some(content(0, 300_000)));
-    // One that was cut is not kept.
+    // A response that was cut short is not written to the volume.
     let mut landing = launch(&store, 2, versioned(300_000, 0), 0..300_000);
     let written = block_on(landing.write(&content(0, 200_000), 0));
     assert!(matches!(written, Ok(Progress::More)));
@@ -256,7 +256,7 @@ fn what_others_cannot_complete_comes_back_whole_or_not_at_all() {
 }
 
 #[test]
-fn what_is_purged_stays_purged() {
+fn purged_objects_stay_purged() {
     let folder = tempfile::tempdir().expect("a folder");
     let number = {
         let volumes = [volume_in(folder.path(), "a")];
@@ -278,7 +278,7 @@ fn what_is_purged_stays_purged() {
     assert!(store.purged_upto() >= number);
     assert!(recalled(&store, 1).is_none());
     assert!(recalled(&store, 2).is_some());
-    // What is fetched from now on is younger than all of that.
+    // Fetches after the restart have numbers greater than those of the restored purges.
     let object = bring(&store, 1, versioned(5000, 0), 0..5000);
     assert!(object.born_seq > number);
     flush(&volumes);
@@ -293,7 +293,7 @@ fn wait_until_loaded(volume: &Volume) {
 }
 
 #[test]
-fn what_was_superseded_does_not_come_back() {
+fn a_superseded_object_is_not_recalled() {
     let (_folder, volumes, store) = with_one_volume();
     let old = bring(&store, 1, versioned(5000, 3), 0..5000);
     flush(&volumes);
@@ -333,11 +333,11 @@ fn a_volume_that_missed_a_purge_is_wiped() {
     volumes.iter().for_each(|volume| wait_until_loaded(volume));
     let store = store_on(&volumes, &both);
     assert!(recalled(&store, 1).is_none());
-    assert_eq!(volumes[1].status().records, 0);
+    assert_eq!(volumes[1].status().numbers.records, 0);
 }
 
 #[test]
-fn a_mirror_serves_on_with_one_copy() {
+fn a_mirror_still_serves_with_one_copy() {
     let folder = tempfile::tempdir().expect("a folder");
     let both = Options {
         placement: Placement {
@@ -357,7 +357,7 @@ fn a_mirror_serves_on_with_one_copy() {
 }
 
 #[test]
-fn what_is_asked_for_once_is_not_written() {
+fn an_object_requested_once_is_not_written() {
     let folder = tempfile::tempdir().expect("a folder");
     let volumes = [volume_in(folder.path(), "a")];
     let second = Options {
@@ -373,14 +373,14 @@ fn what_is_asked_for_once_is_not_written() {
     forget_memory(&store, 2);
     assert!(recalled(&store, 1).is_none());
     assert!(recalled(&store, 2).is_some());
-    // It was asked for before it left memory.
+    // This object is requested a second time: once before it left memory, and once now. So it is written.
     bring(&store, 1, versioned(5000, 0), 0..5000);
     flush(&volumes);
     forget_memory(&store, 1);
     assert!(recalled(&store, 1).is_some());
 }
 
-/// An object of this length that is all on volumes, and what has been fetched of it in memory no more.
+/// Creates an object of this length that is entirely on volumes and not in memory.
 pub fn kept_whole(store: &Arc<Store>, volumes: &[Arc<Volume>], length: u64) -> Arc<Object> {
     for start in (0..length).step_by(2 * MIB as usize) {
         let end = length.min(start + 2 * MIB);
@@ -408,12 +408,12 @@ fn a_fast_reader_leaves_nothing_in_memory_for_a_slow_one() {
             Some(content(range.start, range.end))
         );
         assert!(
-            store.status().bytes <= MIB,
+            store.numbers().bytes <= MIB,
             "{} bytes",
-            store.status().bytes
+            store.numbers().bytes
         );
     }
-    // What the slow one is in has stayed for it; the rest is read again.
+    // The page that the slow reader needs next has stayed in memory; the others are read from the volume again.
     assert!(object.lock().present.covers(&(5000..PAGE)));
     let rest = read_on(&store, &mut slow, 5000..length);
     assert_eq!(rest, Some(content(5000, length)));
@@ -437,7 +437,7 @@ fn a_key_has_no_more_heads_on_a_volume_than_in_memory() {
 }
 
 #[test]
-fn what_others_cannot_complete_comes_back_however_many_blocks_it_has() {
+fn an_object_that_is_not_joinable_is_recalled_with_any_number_of_blocks() {
     let folder = tempfile::tempdir().expect("a folder");
     let volumes = [volume_of(folder.path(), "a", 128 * MIB)];
     let sizes = StoreOptions {
@@ -464,7 +464,7 @@ fn what_others_cannot_complete_comes_back_however_many_blocks_it_has() {
 }
 
 #[test]
-fn what_was_purged_by_a_tag_is_not_found_under_a_head_with_another() {
+fn blocks_purged_by_a_tag_are_not_found_under_a_head_with_another_tag() {
     let (_folder, volumes, store) = with_one_volume();
     let block = 128 << 10;
     let tagged = |tag| Head {
@@ -480,7 +480,7 @@ fn what_was_purged_by_a_tag_is_not_found_under_a_head_with_another() {
 }
 
 #[test]
-fn what_was_purged_softly_comes_back_stale() {
+fn a_softly_purged_object_is_recalled_stale() {
     let (_folder, volumes, store) = with_one_volume();
     let fresh = Head {
         fresh_until_ms: 9000,
@@ -493,7 +493,7 @@ fn what_was_purged_softly_comes_back_stale() {
     let spare = placed(&store, 1);
     let recall = store.recall(&spare, table_key(1), 0).expect("it is kept");
     block_on(recall.run());
-    // It is so before anybody looks it up: the rule may be dropped first.
+    // The object is stale without any lookup: the purge rule could be dropped before the first lookup.
     let shard = store.shard(1).lock();
     let object = &shard.entries[&1].variants[0].object;
     assert!(!Arc::ptr_eq(object, &spare));
@@ -501,10 +501,10 @@ fn what_was_purged_softly_comes_back_stale() {
 }
 
 #[test]
-fn a_head_that_was_not_written_is_with_the_next_one() {
+fn an_unwritten_head_is_written_when_it_is_renewed() {
     let (_folder, volumes, store) = with_one_volume();
     let object = kept_whole(&store, &volumes, MIB);
-    // As when the queue was full.
+    // Sets the state in which a full write queue has dropped the head.
     store.forget_head(table_key(1));
     if let Some(disk) = &mut object.lock().disk {
         disk.head = false;
@@ -525,7 +525,7 @@ fn a_head_that_was_not_written_is_with_the_next_one() {
 }
 
 #[test]
-fn the_newest_head_tells_the_vary_names() {
+fn the_newest_head_determines_the_vary_names() {
     let (_folder, volumes, store) = with_one_volume();
     for (name, variant) in [("cookie", 5), ("user-agent", 6), ("accept", 7)] {
         bring(&store, 1, varied_by(name, variant), 0..5000);

@@ -1,5 +1,4 @@
-//! Reports to volumes which records are in use in memory. Unused records are dropped when their
-//! segment is reclaimed.
+//! Reports to volumes which of their records are in use in memory. Unused records are dropped when their segment is reclaimed.
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +10,8 @@ use crate::volume::{Id, Witness};
 const TOUCHED: usize = 256;
 
 impl Object {
-    /// Called when the object leaves memory. If it was requested there, its records on volumes
-    /// count as used, which the volumes could not see.
+    /// Reports the records of an object as used, if a request used the object in memory. Called when the object leaves memory; the volumes
+    /// can't see such uses themselves.
     pub(in crate::store) fn note_use(&self) {
         if !self.used.load(Ordering::Relaxed) {
             return;

@@ -1,4 +1,4 @@
-//! The volumes of one cache: which of them get a record, and where records are.
+//! The volumes of one cache: chooses which of them get a record, and finds records.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::store::sync::Mutex;
 use crate::store::table_key::{TableKey, VARIANTS_MAX};
 use crate::volume::{Found, Id, Kind, Volume};
 
-/// How a cache uses volumes.
+/// Options for the use of volumes by a cache.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
-    /// Names of the volumes; none: objects are in memory only.
+    /// Names of the volumes; if there are none, objects are stored in memory only.
     pub volumes: Vec<String>,
-    /// Which volumes get a record.
+    /// The rule by which records are distributed over the volumes.
     pub placement: Placement,
-    /// Records that were not read for this long are dropped; zero: never.
+    /// Time after which records that were not read are dropped; zero: never.
     pub inactive: Duration,
-    /// Which objects are written.
+    /// Which objects are written to volumes.
     pub admit: Admit,
     /// Smallest content that is written, in bytes.
     pub admit_min: u64,
@@ -36,7 +36,7 @@ pub enum Admit {
     /// All objects.
     #[default]
     All,
-    /// Objects that are requested a second time.
+    /// Only objects that are requested a second time.
     Second,
 }
 
@@ -46,15 +46,15 @@ pub struct Volumes {
     pub(super) space: u64,
     pub(super) volumes: Vec<Arc<Volume>>,
     asked: Option<RecentKeys>,
-    /// Which volumes are out of use and marked so in the logs of the others.
+    /// Whether each volume is out of service and marked as absent in the logs of the others.
     pub(super) absent: Mutex<SmallVec<[bool; 8]>>,
 }
 
-/// A volume's number, and the location of a record on it.
+/// The number of a volume, and the location of a record on it.
 pub(super) type At = (usize, Found);
 
 impl Volumes {
-    /// The volumes of the cache with this id.
+    /// Creates the volumes of the cache with the id `space`.
     pub fn new(options: &Options, volumes: Vec<Arc<Volume>>, space: u64) -> Arc<Volumes> {
         for volume in &volumes {
             volume.set_inactive(space, options.inactive);
@@ -73,7 +73,7 @@ impl Volumes {
         &self.volumes
     }
 
-    /// Whether the index of a volume still loads.
+    /// Whether the index of any volume is still loading.
     pub(super) fn is_loading(&self) -> bool {
         self.volumes.iter().any(|volume| volume.is_loading())
     }
@@ -92,15 +92,15 @@ impl Volumes {
         }
     }
 
-    /// The volumes that a record is placed on.
+    /// Returns the volumes that placement chooses for a record.
     pub(super) fn homes(&self, id: &Id) -> SmallVec<[usize; 2]> {
         let up: SmallVec<[bool; 8]> = self.volumes.iter().map(|v| v.is_up()).collect();
         let block = (id.kind == Kind::Block).then_some(id.part);
         self.options.placement.choose(spread(id.key), block, &up)
     }
 
-    /// The locations of a record: on the volumes that it is placed on, or on others that got it while
-    /// those were out of use or the placement was different.
+    /// Returns the locations of a record: on the volumes chosen by placement, or on others that received it while those were out of service
+    /// or the placement was different.
     pub(super) fn find(&self, id: &Id) -> SmallVec<[At; 2]> {
         let homes = self.homes(id);
         let others = (0..self.volumes.len()).filter(|number| !homes.contains(number));
@@ -110,7 +110,7 @@ impl Volumes {
             .collect()
     }
 
-    /// The locations of a key's heads.
+    /// Returns the locations of a key's heads.
     pub(super) fn heads(&self, key: u128) -> SmallVec<[At; 2]> {
         let all = self.volumes.iter().enumerate();
         all.flat_map(|(number, volume)| {
@@ -120,21 +120,21 @@ impl Volumes {
         .collect()
     }
 
-    /// Notes that a record is in use.
+    /// Reports to the volumes that a record is in use.
     pub(super) fn touch(&self, id: &Id) {
         for volume in &self.volumes {
             volume.touch(id);
         }
     }
 
-    /// Deletes a record.
+    /// Deletes a record from all volumes.
     pub(super) fn forget(&self, id: &Id) {
         for volume in &self.volumes {
             volume.forget(id);
         }
     }
 
-    /// Deletes the heads of a key for whose tags `which` is true.
+    /// Deletes the heads of a key for whose tags `which` returns true. A tag is a hash of the variant.
     pub(super) fn forget_heads(&self, primary: u128, which: impl Fn(u32) -> bool) {
         for (number, found) in self.heads(primary) {
             if which(found.tag) {
@@ -143,8 +143,8 @@ impl Volumes {
         }
     }
 
-    /// Deletes the oldest heads of a key, so that with one more there are at most `VARIANTS_MAX` on each
-    /// volume: each lookup goes through all of them.
+    /// Deletes the oldest heads of a key, so that each volume has fewer than `VARIANTS_MAX`. The bound is needed since every lookup on a
+    /// volume goes through all heads of the key.
     pub(super) fn bound_heads(&self, primary: u128) {
         for volume in &self.volumes {
             let mut heads = volume.heads(self.space, primary);
@@ -158,8 +158,8 @@ impl Volumes {
         }
     }
 
-    /// Whether content of this length may be written. If the length is unknown, `come` bytes have
-    /// arrived so far.
+    /// Whether content of this length may be written. If the length is unknown, the number of bytes that have arrived, `come`, is used
+    /// instead.
     pub(super) fn admits(&self, length: Option<u64>, come: u64) -> bool {
         let max = match self.options.admit_max {
             0 => u64::MAX,
@@ -171,24 +171,24 @@ impl Volumes {
         }
     }
 
-    /// Whether objects with this key may be written, and notes that it was requested.
+    /// Whether an object with this key may be written. Also records a request for the key.
     pub(super) fn admits_key(&self, primary: u128) -> bool {
         self.asked.as_ref().is_none_or(|asked| asked.again(primary))
     }
 }
 
-/// The variant in a head's id: a hash of 32 bits.
+/// Returns the tag of a variant in the id of its head: a hash of 32 bits.
 pub(super) fn tag_of(variant: u128) -> u32 {
     let folded = (variant >> 64) as u64 ^ variant as u64;
     (folded >> 32) as u32 ^ folded as u32
 }
 
-/// Sorts the records of a volume by when they were written.
+/// Returns a sort key by which records of one volume are ordered by the time of their writing.
 pub(super) fn written(found: &Found) -> (u64, u32, u32) {
     (found.lap, found.segment, found.offset)
 }
 
-/// A hash of a key for placement, independent of the bits that the index and the table use.
+/// Returns a hash of a key for placement, independent of the bits that the index and the table use.
 fn spread(key: u128) -> u64 {
     ((key >> 64) as u64 ^ (key as u64).rotate_left(17)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

@@ -1,8 +1,7 @@
-//! Writes to volumes: which parts of an object are queued, and when.
+//! Writes to volumes: when which parts of an object are queued.
 //!
-//! A block is queued when it is complete; the head is queued with the first block, or at the end of
-//! the response if the object can't be completed by other fetches. Queued parts stay in memory
-//! until they are written.
+//! A block is queued when it is complete. The head is queued with the first block, or, if other fetches can't add bytes to the object, at
+//! the end of the response. Queued parts stay in memory until they are written.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ const HEAD_BYTES: u64 = 1024;
 /// Maximum number of blocks queued at once; more would not fit into any queue.
 const AT_ONCE: usize = 256;
 
-/// A part of an object to write.
+/// A part of an object that is written as one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
     /// The head, with the content of a small object.
@@ -33,7 +32,7 @@ enum What {
     Block(u64, Range<u64>),
 }
 
-/// A record in the write queue.
+/// A record of an object in a volume's write queue.
 struct PendingWrite {
     store: Arc<Store>,
     volume: Arc<Volume>,
@@ -111,9 +110,8 @@ impl PendingWrite {
         if self.what != What::Head {
             return;
         }
-        // If the record was not written, an older head on the volume is obsolete. If the record was
-        // written but the object has left the table meanwhile, the record itself is obsolete,
-        // unless it belongs to another object by now.
+        // If the record was not written, an older head on the volume is obsolete. If it was written but the object has left the table
+        // meanwhile, the new record is obsolete, unless another object of the same key has written a head since.
         let obsolete = match self.store.holds(self.table_key, &self.object) {
             true => !written,
             false => written && !self.store.another_head_is_written(self.table_key),
@@ -131,7 +129,7 @@ impl Drop for PendingWrite {
 }
 
 impl DiskCopy {
-    /// Records whether a queued record was written.
+    /// Records in the disk copy whether a queued record was written.
     fn settle(&mut self, what: &What, written: bool) {
         match what {
             What::Head => self.head &= written,
@@ -148,7 +146,7 @@ impl DiskCopy {
         }
     }
 
-    /// Whether volumes have any of the object's blocks, which can't be found without the head.
+    /// Whether the volumes have any block of the object: such blocks can't be found without the head.
     fn has_any(&self) -> bool {
         !self.there.is_empty() || !self.aside.is_empty()
     }
@@ -161,7 +159,7 @@ impl DiskCopy {
 }
 
 impl State {
-    /// The parts to queue now that bytes of this range have arrived.
+    /// Returns the parts to queue after the bytes of this range have arrived.
     fn due(&mut self, come: &Range<u64>) -> SmallVec<[What; 2]> {
         let mut due = SmallVec::new();
         let complete = self.is_complete();
@@ -187,7 +185,7 @@ impl State {
                 due.push(What::Block(number, range));
             }
         }
-        // An object that other fetches can't complete is useful only as a whole.
+        // If other fetches can't add bytes to the object, it is useful only as a whole.
         let useful = complete || head.joinable && !due.is_empty();
         if useful && !disk.head {
             disk.head = true;
@@ -196,7 +194,7 @@ impl State {
         due
     }
 
-    /// The pages of a range; `None` if a page is missing or not full.
+    /// Returns the pages of a range; `None` if one is missing or not full.
     fn pieces(&self, range: Range<u64>) -> Option<SmallVec<[bytes::Bytes; 16]>> {
         let mut pieces = SmallVec::new();
         let mut at = range.start;
@@ -214,8 +212,8 @@ impl State {
 }
 
 impl Store {
-    /// Queues the parts that are due now that bytes of this range have arrived. Never waits: parts
-    /// that do not fit into the queue are not written.
+    /// Queues the parts that are complete after the bytes of this range have arrived. Never waits: parts that do not fit into the queue are
+    /// not written.
     pub(in crate::store) fn enqueue_writes(
         self: &Arc<Self>,
         table_key: TableKey,
@@ -234,7 +232,7 @@ impl Store {
         }
     }
 
-    /// Whether the object in the table has queued a head of its own.
+    /// Whether the table has an object under this key that has queued a head of its own.
     fn another_head_is_written(self: &Arc<Self>, table_key: TableKey) -> bool {
         let all = self.enter(table_key.primary, |locked| locked.all());
         let mut here = all
@@ -264,7 +262,7 @@ impl Store {
         self.hand_over(&volumes, table_key, object, What::Head);
     }
 
-    /// Admits an object that was requested again, and queues the parts that have arrived.
+    /// Admits an object to volumes after its second request, and queues the parts that have arrived.
     pub(in crate::store) fn admit(self: &Arc<Self>, table_key: TableKey, object: &Arc<Object>) {
         let mut state = object.lock();
         let Some(disk) = &mut state.disk else {
@@ -329,12 +327,12 @@ impl Store {
                 born_seq: object.born_seq,
                 told: false,
             });
-            // A record that the queue returns is dropped, which notifies the object.
+            // If the queue refuses the record, dropping the record notifies the object.
             let _ = volumes.volumes[number].put(pending);
         }
     }
 
-    /// Whether a purge covers an object, so that it must not be written.
+    /// Whether a purge covers an object, so that it must not be written to volumes.
     fn is_gone(&self, primary: u128, object: &Object, head: &Head) -> bool {
         !self.purges.is_settled(object) && self.purges.covers(primary, object, head)
     }

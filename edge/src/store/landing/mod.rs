@@ -1,5 +1,4 @@
-//! A landing: a flight's access to the object that it fills. It writes bytes, makes room for them,
-//! and wakes the readers.
+//! A landing: a flight's access to the object that it fills. The landing writes bytes, reserves memory for them, and wakes the readers.
 
 mod taking;
 
@@ -18,20 +17,20 @@ use crate::store::page::{PAGE, Page};
 use crate::store::purges::births::Birth;
 use crate::store::table_key::TableKey;
 
-/// Readers are woken once per this much progress, and whenever the flight pauses.
+/// Number of bytes after which readers are woken; they are also woken whenever the flight pauses.
 const ANNOUNCE: u64 = 64 << 10;
 
-/// Fills one claim of an object. The only writer of the claimed bytes. If it is dropped without
-/// `land` or `fail`, it fails as abandoned, so that no reader waits forever.
+/// Fills one claim of an object, as the only writer of the claimed bytes. A landing that is dropped before `land` or `fail` fails as
+/// abandoned, so that no reader waits forever.
 pub struct Landing {
     store: Arc<Store>,
     object: Arc<Object>,
     table_key: TableKey,
     id: u64,
     at: u64,
-    /// The end of the claim when it was last read; it may have been cut since.
+    /// End of the claim when it was last read; a takeover may have shortened the claim since.
     end: u64,
-    /// Bytes of the response before the claim, to be skipped.
+    /// Number of bytes of the response before the claim, which are skipped.
     skip: u64,
     page: Option<(u64, Arc<Page>)>,
     reserve: Option<Reserve>,
@@ -39,27 +38,27 @@ pub struct Landing {
     passes_through: bool,
     over: bool,
     born_seq: u64,
-    /// Held while the head may still have to be checked against purges.
+    /// The fetch's birth, held while the response's head may still have to be checked against purges.
     birth: Option<Birth>,
-    /// Size of the pieces in which bytes are queued for volumes; `None`: they are not.
+    /// Size in bytes of the parts in which the object is queued for volumes; `None` if it is not written to volumes.
     write_block: Option<u64>,
-    /// Bytes before this have been queued.
+    /// Offset before which all bytes of the claim have been queued for volumes.
     enqueued_upto: u64,
 }
 
-/// Memory reserved beforehand.
+/// Memory reserved on the ledger for bytes of the claim.
 struct Reserve {
     charge: Charge,
-    /// The end of the bytes that it is reserved for.
+    /// End of the bytes for which the memory is reserved, as an offset.
     until: u64,
 }
 
-/// A flight's progress.
+/// Whether a flight has to add more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The claim has more bytes to come.
+    /// Some bytes of the claim are still missing.
     More,
-    /// All bytes of the claim are there, whatever else the origin sends.
+    /// All bytes of the claim are stored; the flight ignores whatever else the origin sends.
     Done,
 }
 
@@ -91,78 +90,80 @@ impl Landing {
         }
     }
 
-    /// Sets the size of the pieces in which bytes are queued for volumes.
+    /// Sets the size of the parts in which the object is queued for volumes.
     pub(super) fn with_write_block(mut self, block: Option<NonZeroU32>) -> Landing {
         self.write_block = block.map(|block| u64::from(block.get()));
         self
     }
 
-    /// The sequence number at which the fetch began. Heads of its response carry it.
+    /// Returns the sequence number at which the fetch began. Heads of its response get this number as their `born_seq`.
     pub fn born_seq(&self) -> u64 {
         self.born_seq
     }
 
-    /// Creates an object for the response of this fetch, which turned out to be another version.
-    /// The object is as old as the fetch. `None` if there is no room.
+    /// Creates an object for the response of this fetch, which turned out to be another version than the landing's object. The new object
+    /// gets the sequence number of the fetch. Returns `None` if there is no room.
     pub fn successor(&self) -> Option<Arc<Object>> {
         let birth = self.birth.clone().unwrap_or_else(|| self.store.birth());
         self.store.create_at(&self.object.key, birth)
     }
 
-    /// The store.
+    /// Returns the store of the object.
     pub(super) fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
-    /// The object.
+    /// Returns the object that is filled.
     pub fn object(&self) -> &Arc<Object> {
         &self.object
     }
 
-    /// The object's key in the table.
+    /// Returns the object's key in the table.
     pub fn table_key(&self) -> TableKey {
         self.table_key
     }
 
-    /// Sets the key, after the object was filed under another variant.
+    /// Sets the table key, after the object was moved to another variant.
     pub fn set_table_key(&mut self, table_key: TableKey) {
         self.table_key = table_key;
     }
 
-    /// The bytes still to be added; the end is `u64::MAX` if it is unknown.
+    /// Returns the bytes still to be added; the end is `u64::MAX` if the length is unknown.
     pub fn range(&self) -> Range<u64> {
         self.object.claimed(self.id)
     }
 
-    /// Whether a reader's next byte lies at the beginning of the bytes still to be added.
+    /// Whether a reader waits for one of the first bytes that the flight has still to add.
     pub fn is_awaited(&self) -> bool {
         self.object.awaits(self.id)
     }
 
-    /// Makes the head known, and wakes riders. `sparse`: bytes are accounted and evicted by block,
-    /// if the head says that they can be fetched again.
+    /// Sets the object's head, and wakes riders. With `sparse`, the object is evicted by block, provided that the head says that its bytes
+    /// can be fetched again.
     pub fn open(&self, head: Arc<Head>, charge: Charge, sparse: bool) {
         self.weigh(None, charge.bytes() as i64);
         let block = self.store.block().filter(|_| sparse);
         let disk = self.store.disk_copy(&self.object, self.table_key, &head);
-        // The shard is locked, so that a request that found the object without a head sees it only
-        // after the check against purges.
+        // The shard is locked. Otherwise, a request that found the object without a head could see the head before it is checked against
+        // purges.
         let open = |_: &mut Locked<'_>| self.object.open(head, charge, block, disk);
         self.store.enter(self.table_key.primary, open).wake();
     }
 
-    /// Replaces the head by that of a later response of the same version (RFC 9111 3.4).
+    /// Replaces the head by that of a later response of the same version (RFC 9111 section 3.4).
     pub fn renew(&self, head: Arc<Head>, charge: Charge) {
         self.store.renew(self.table_key, &self.object, head, charge);
     }
 
-    /// Accepts the response's head. `content` is the range of the representation that it contains,
-    /// with `u64::MAX` for an unknown end. The first flight of an object claims exactly this range
-    /// from now on. Every other flight claims its overlap with this range, and `write` skips the
-    /// bytes before.
+    /// Accepts the response's head. `content` is the range of the representation that the response contains; its end is `u64::MAX` if
+    /// unknown.
+    ///
+    /// The first flight of an object claims exactly this range from now on. Every other flight claims the overlap of this range with its
+    /// present claim, and `write` skips the bytes before.
     ///
     /// # Errors
-    /// The response contains nothing of the claim.
+    ///
+    /// The response contains no byte of the claim.
     pub fn accept(&mut self, content: Range<u64>, now_us: u64) -> Result<(), NotOurs> {
         let from = content.start;
         let met = self
@@ -177,27 +178,28 @@ impl Landing {
         Ok(())
     }
 
-    /// Ends the claim at `end` at the latest.
+    /// Moves the end of the claim to `end`, if the claim ends later.
     pub fn shorten(&mut self, end: u64) {
         let end = self.object.shorten(self.id, end);
         self.ends_at(end);
     }
 
-    /// Extends the claim to the next byte that is there or claimed by another flight, or to the end
-    /// of the content. The reserved memory does not grow: `reserve` does that.
+    /// Extends the claim up to the next byte that is stored or claimed by another flight, or to the end of the content. No memory is
+    /// reserved for the added part: the caller calls `reserve`.
     pub fn extend(&mut self) {
-        self.page = None; // where the claim ended, the page may have been evicted
+        self.page = None; // the page at the old end may have been evicted
         self.end = self.object.extend(self.id);
     }
 
-    /// Reserves memory for all of the claim, whose end must be known, so that the fetch can't stall
-    /// halfway. Unused memory is released when the flight ends.
+    /// Reserves memory for the whole claim, whose end must be known, so that the fetch can't stall halfway. Unused memory is released when
+    /// the flight ends.
     ///
     /// # Errors
-    /// The reason why there is none.
+    ///
+    /// The reason why the store has no memory for the claim.
     pub fn reserve(&mut self) -> Result<(), Reason> {
         if !self.store.holds(self.table_key, &self.object) {
-            // Outside the table the object can't be evicted: its readers keep it.
+            // An object outside the table is not evicted, so pages that no reader needs are removed here.
             self.store
                 .shed(self.table_key, &self.object, u64::MAX, true);
         }
@@ -209,15 +211,14 @@ impl Landing {
         Ok(())
     }
 
-    /// Ends the claim with its first page, and charges that page even beyond the limit: a full
-    /// ledger can't stop a response that a reader waits for. Only for objects whose bytes can be
-    /// fetched again.
+    /// Shortens the claim to its first page, and charges this page even beyond the limit, so that a full ledger can't block a response that
+    /// a reader waits for. Only for objects whose bytes can be fetched again.
     pub fn reserve_least(&mut self) {
         self.shorten((self.at / PAGE * PAGE).saturating_add(PAGE));
         let lacking = self.unreserved();
         let more = self.store.make_room(lacking).unwrap_or_else(|| {
-            // All memory is in use by readers and flights. The object gives up as many bytes that
-            // are not needed at this moment.
+            // Readers and flights use all memory. In exchange for the page, the object gives up as many bytes that no reader needs at this
+            // moment.
             self.store
                 .shed(self.table_key, &self.object, lacking, false);
             self.store.ledger.charge_anyway(lacking)
@@ -225,13 +226,12 @@ impl Landing {
         self.put_by(more);
     }
 
-    /// Reserves memory for the claim, or for less of it if the store has too little: at least for
-    /// one page. A flight with a waiting reader always gets this page; a flight without one may get
-    /// none. Returns whether there is memory.
+    /// Reserves memory for the claim, or shortens the claim to what the store has memory for: at least one page. A flight with a waiting
+    /// reader always gets this page; a flight without one may get none. Returns whether there is memory.
     pub fn make_room(&mut self) -> bool {
         let Range { start, end } = self.range();
         if end == u64::MAX {
-            return true; // made when the length is known, or as it comes
+            return true; // charged once the length is known, or page by page
         }
         let mut size = end - start;
         while self.reserve().is_err() {
@@ -248,9 +248,9 @@ impl Landing {
         true
     }
 
-    /// The bytes to charge in addition, for all of the claim.
+    /// Returns the number of bytes to charge in addition to the reserved ones, so that there is memory for the whole claim.
     fn unreserved(&mut self) -> u64 {
-        let end = self.range().end; // it may have been cut meanwhile
+        let end = self.range().end; // a takeover may have shortened the claim
         self.ends_at(end);
         let reserved = self.reserve.as_ref().map_or(0, |r| r.charge.bytes());
         self.need().saturating_sub(reserved)
@@ -276,7 +276,7 @@ impl Landing {
         }
     }
 
-    /// Ends the claim here, and releases what was reserved beyond.
+    /// Sets the end of the claim, and releases memory reserved for bytes after it.
     fn ends_at(&mut self, end: u64) {
         if end >= self.end {
             self.end = end;
@@ -291,7 +291,7 @@ impl Landing {
         }
     }
 
-    /// Ends the flight: all bytes are there.
+    /// Ends the flight, after all bytes of its claim were added.
     pub fn land(mut self) {
         let end = self.object.claimed(self.id).end;
         if end != u64::MAX && end != self.at {
@@ -303,21 +303,21 @@ impl Landing {
         self.enqueue_writes(true);
     }
 
-    /// Ends the flight: the response must not be shared. Until then (Unix ms) requests for this key
-    /// are forwarded without waiting for one another. For the first flight of an object.
+    /// Ends the flight because its response must not be shared. Until `until_ms` (milliseconds since the Unix epoch), requests for this key
+    /// are forwarded without waiting for one another. Only for the first flight of an object.
     pub fn refuse(mut self, reason: Reason, until_ms: u64) {
         self.over = true;
         self.object.refuse(self.id, reason, until_ms);
     }
 
-    /// Marks the landing as over. Returns the id of its claim.
+    /// Marks the landing as ended. Returns the id of its claim.
     pub(super) fn end(&mut self) -> u64 {
         self.over = true;
         self.id
     }
 
-    /// Fails the flight: its claim is given up. The added bytes stay if other flights may add the
-    /// rest; otherwise the object is withdrawn from the table.
+    /// Fails the flight and releases its claim. The added bytes stay if other flights may add the rest; otherwise the object is removed
+    /// from the table.
     pub fn fail(mut self, failure: Failure) {
         self.give_up(failure);
     }
@@ -330,15 +330,14 @@ impl Landing {
         self.object.fail(self.id, failure);
     }
 
-    /// Gives up the claim without any other effect: other flights may add its bytes.
+    /// Releases the claim without any other effect: other flights may add its bytes.
     pub(in crate::store) fn put_down(mut self) {
         self.over = true;
         self.object.give_back(self.id);
     }
 
-    /// Gives up the claim without a failure: readers that wait for it ask for their bytes again.
-    /// The added bytes stay as for `fail`. An object without a head is retired, and looked up
-    /// again.
+    /// Releases the claim without an error: readers that wait for its bytes arrange a new fetch. The added bytes stay if other flights may
+    /// add the rest. An object without a head is retired, and its readers look the key up again.
     pub fn give_back(mut self) {
         self.over = true;
         if !self.object.outlives_flights() {
@@ -347,9 +346,8 @@ impl Landing {
         self.object.give_back(self.id);
     }
 
-    /// Takes from the reserved memory. Before the head was known, the claim's last page was assumed
-    /// to be the object's last page. If it is not, up to one page is missing, and is charged even
-    /// beyond the limit.
+    /// Takes `bytes` from the reserved memory. Before the head was known, the claim's last page was assumed to be the object's last page.
+    /// If that is wrong, up to one page is missing, and is charged even beyond the limit.
     fn reserved(&mut self, bytes: u64) -> Option<Charge> {
         let reserve = self.reserve.as_mut().filter(|r| self.at < r.until)?;
         if let lacking @ 1.. = bytes.saturating_sub(reserve.charge.bytes()) {

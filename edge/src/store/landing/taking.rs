@@ -1,5 +1,4 @@
-//! How a landing adds bytes: copied from frames, received directly into pages, or as whole pages
-//! from a volume.
+//! The ways in which a landing adds bytes: copied from received data, received directly into pages, or as whole pages from a volume.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -16,18 +15,18 @@ use crate::store::pages::{Lacking, ToFill};
 use crate::store::pass_through::WINDOW;
 use crate::sys::buffer::Buffer;
 
-/// A change of an object's weight, in a block or as a whole.
+/// A change of an object's weight in bytes: in one block, or in the object without its blocks.
 type Weight = (Option<Range<u64>>, i64);
 
 impl Landing {
-    /// Adds bytes. Waits only if the store has no room, the object can't be fetched again, and the
-    /// readers are behind. `now_us` as for `Store::arrange`.
+    /// Adds bytes. Waits only if the store has no room, the object can't be fetched again, and the readers are too far back. `now_us` is
+    /// the time on the clock of `Store::arrange`.
     ///
     /// # Errors
-    /// The bytes can't be stored and have no reader, or there is no room for bytes that were not
-    /// reserved.
+    ///
+    /// The bytes can't be stored and have no reader, or there is no room for bytes that were not reserved.
     pub async fn write(&mut self, bytes: &[u8], now_us: u64) -> Result<Progress, Abandoned> {
-        self.birth = None; // the head is in place
+        self.birth = None; // the head was checked against purges when it was set
         let skipped = self.skip.min(bytes.len() as u64);
         self.skip -= skipped;
         let mut bytes = &bytes[skipped as usize..];
@@ -42,24 +41,22 @@ impl Landing {
                 break;
             }
             let (now, later) = bytes.split_at(take as usize);
-            // SAFETY: this landing alone claimed these bytes, and they are published only
-            // afterwards. Claims are disjoint and `at` only grows. Others may cut this claim while
-            // it copies, but to `at + PAGE` at the earliest, and `take` is at most one page.
+            // SAFETY: only this landing has claimed these bytes, and they are published only afterwards. Claims are disjoint and `at` only
+            // grows. A takeover may shorten this claim during the copy, but to `at + PAGE` at the least, and `take` is at most one page.
             unsafe { page.write(offset, now) };
             self.published(take, now_us)?;
             bytes = later;
         }
         match self.at < self.end {
-            // More bytes than the declared length: the caller's check failed.
+            // More bytes than the declared length: the caller should have refused them.
             true if !bytes.is_empty() => Err(Abandoned),
             true => Ok(Progress::More),
             false => Ok(Progress::Done),
         }
     }
 
-    /// Lets `fill` put the next bytes directly into the object's memory, at most up to the end of a
-    /// page. `None` if there is no room at the moment; `write` makes room. Otherwise what `fill`
-    /// returned, and the progress if bytes were added.
+    /// Lets `fill` write the next bytes directly into the object's memory, at most up to the end of a page. Returns `None` if there is no
+    /// room at the moment; `write` makes room. Otherwise returns the result of `fill`, and the progress if bytes were added.
     pub fn fill<T>(
         &mut self,
         now_us: impl FnOnce() -> u64,
@@ -68,15 +65,14 @@ impl Landing {
         let page = self.page_at_hand()?;
         let offset = (self.at % PAGE) as usize;
         let len = (page.capacity() - offset).min((self.end - self.at) as usize);
-        // SAFETY: as in `write`: this landing alone claimed these bytes, they are in one page, and
-        // they are published only afterwards.
+        // SAFETY: as in `write`: only this landing has claimed these bytes, they are in one page, and they are published only afterwards.
         let mut room = ReadBuf::uninit(unsafe { page.room(offset, len) });
         let given = fill(&mut room);
         let came = room.filled().len() as u64;
         if came == 0 {
             return Some((given, None));
         }
-        self.birth = None; // the head is in place
+        self.birth = None; // the head was checked against purges when it was set
         let progress = match self.published(came, now_us()) {
             Ok(()) if self.at < self.end => Ok(Progress::More),
             Ok(()) => Ok(Progress::Done),
@@ -85,7 +81,7 @@ impl Landing {
         Some((given, Some(progress)))
     }
 
-    /// The page of the next bytes, if it exists or can be added without waiting.
+    /// Returns the page of the next bytes, if it exists or can be added without waiting.
     fn page_at_hand(&mut self) -> Option<Arc<Page>> {
         if self.skip > 0 || self.passes_through || self.end == u64::MAX || self.at >= self.end {
             return None;
@@ -108,7 +104,7 @@ impl Landing {
         Some(self.page.insert((index, page)).1.clone())
     }
 
-    /// Publishes this many bytes from `at`, which are in their page.
+    /// Publishes the next `bytes` bytes, which have been written to their page.
     fn published(&mut self, bytes: u64, now_us: u64) -> Result<(), Abandoned> {
         let published = self.object.publish(self.id, self.at, bytes, now_us);
         self.at += bytes;
@@ -121,11 +117,12 @@ impl Landing {
         Ok(())
     }
 
-    /// Adds whole pages, beginning with the page that contains `at`. They become pages of the
-    /// object without a copy, unless a page exists already.
+    /// Adds whole pages, beginning with the page that contains `at`. Their memory becomes part of the object without a copy, unless the
+    /// object has the page already.
     ///
     /// # Errors
-    /// The bytes are not wanted any more.
+    ///
+    /// The object has no use for the bytes any more.
     pub(in crate::store) fn take_in(
         &mut self,
         pages: Vec<Buffer>,
@@ -149,7 +146,7 @@ impl Landing {
         taken
     }
 
-    /// Adds one page. Returns its weight and block if the object has a new page now.
+    /// Adds one page. If the object has a new page now, returns the change of weight.
     fn take_page(&mut self, buffer: Buffer, now_us: u64) -> Result<Option<Weight>, Abandoned> {
         let (index, offset) = (self.at / PAGE, (self.at % PAGE) as usize);
         let (found, end) = self.object.to_fill(self.id, index);
@@ -164,7 +161,7 @@ impl Landing {
             ToFill::There(page) => page,
             ToFill::Lacking(lacking) => {
                 let charge = self.reserved(lacking.cost).ok_or(Abandoned)?;
-                // The page is used as it is only if all of it was claimed.
+                // The page's memory becomes part of the object only if the whole page was claimed.
                 if len == lacking.capacity && offset == 0 {
                     let weight = (lacking.block, lacking.cost as i64);
                     let page = Page::filled(buffer, charge);
@@ -176,8 +173,8 @@ impl Landing {
             }
         };
         let from = &buffer.filled()[offset..offset + len as usize];
-        // SAFETY: as in `write`: this landing alone claimed these bytes, at most a page of them from
-        // `at` on, and they are published only afterwards.
+        // SAFETY: as in `write`: only this landing has claimed these bytes, at most a page of them from `at` on, and they are published
+        // only afterwards.
         unsafe { page.write(offset, from) };
         self.took(len, now_us).map(|()| None)
     }
@@ -190,7 +187,7 @@ impl Landing {
         Ok(())
     }
 
-    /// Wakes the readers: called before the flight waits for more bytes.
+    /// Wakes the readers; called before the flight waits for more bytes.
     pub fn announce(&mut self) {
         if self.unannounced > 0 {
             self.unannounced = 0;
@@ -211,8 +208,7 @@ impl Landing {
         }
     }
 
-    /// The page to write to, which is added if necessary; `None` if the claim turns out to end
-    /// here.
+    /// Returns the page to write to, and adds it if necessary; `None` if the claim turns out to end here.
     async fn page(&mut self, index: u64) -> Result<Option<Arc<Page>>, Abandoned> {
         match &self.page {
             Some((at, page)) if *at == index => return Ok(Some(page.clone())),
@@ -246,13 +242,13 @@ impl Landing {
         let page = Page::new(lacking.capacity as usize, charge);
         let (page, ours) = self.object.add_page(index, page).ok_or(Abandoned)?;
         if ours && !self.passes_through {
-            // The block can't be evicted before this is reported, since the claim overlaps it.
+            // The eviction policy learns of the page only now. Its block can't be evicted before, since the claim overlaps the block.
             self.weigh(lacking.block, lacking.cost as i64);
         }
         Ok(page)
     }
 
-    /// Memory for one page: reserved before, charged now, or within the window behind the readers.
+    /// Returns memory for one page: reserved before, charged now, or as part of the pass-through window.
     async fn room(&mut self, bytes: u64) -> Result<Charge, Abandoned> {
         if let Some(charge) = self.reserved(bytes) {
             return Ok(charge);
@@ -266,14 +262,14 @@ impl Landing {
             if again {
                 return Err(Abandoned);
             }
-            // From here on bytes pass through, and no request may join.
+            // From here on the object passes through: it leaves the table, so that no request can join it.
             self.passes_through = true;
             self.store.withdraw(self.table_key, &self.object);
             self.object.begin_pass_through();
         }
         self.announce();
         poll_fn(|cx| {
-            // If the ledger is full, each such flight has one page only.
+            // If the ledger is full, a flight that passes through gets only one page at a time.
             let ledger = &self.store.ledger;
             let window = match ledger.used() < ledger.limit() {
                 true => WINDOW,
@@ -285,7 +281,7 @@ impl Landing {
         Ok(self.store.ledger.charge_anyway(bytes))
     }
 
-    /// The last page's bytes in memory of their size, if the page is much larger.
+    /// Copies the last page's bytes into memory of their size, if the page is much larger. Returns the copy.
     pub(super) fn shrunk_tail(&self) -> Option<bytes::Bytes> {
         let start = self.at.checked_sub(1)? / PAGE * PAGE;
         let used = self.at - start;
@@ -298,7 +294,7 @@ impl Landing {
         let less = Page::footprint(capacity) - charge.bytes();
         let page = Page::new(used as usize, charge);
         self.weigh(None, -(less as i64));
-        // SAFETY: nobody else has this page yet, and it is written once before it is sliced.
+        // SAFETY: nobody else has this page yet, and its bytes are written once before they are sliced.
         unsafe {
             page.write(0, &bytes);
             Some(page.slice(0, bytes.len()))

@@ -1,30 +1,29 @@
-//! Births: which fetches have a number but no head yet. While there are any, rules newer than they
-//! are may be needed.
+//! Births: the fetches that have a sequence number but no head yet. While there are any, purge rules with greater numbers may still be
+//! needed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::sync::Mutex;
 
-/// A fetch's number, taken before its request is sent. Held until the head is where rules are
-/// checked, or the fetch has ended.
+/// The sequence number of a fetch, taken before its request is sent. A birth is held until the head was checked against the purge rules, or
+/// the fetch has ended.
 #[derive(Clone)]
 pub(in crate::store) struct Birth {
     pub(in crate::store) seq: u64,
     _era: Arc<()>,
 }
 
-/// Hands out births. Eras distinguish them, not single numbers: an era is over when none of its
-/// births is held any more.
+/// Creates births, and groups them into eras instead of tracking each number: an era is over when none of its births is held any more.
 pub(in crate::store) struct Births {
     era: Mutex<Arc<()>>,
 }
 
-/// An era that no birth joins any more.
+/// An era to which no further birth is added.
 pub(in crate::store) struct Era(Arc<()>);
 
 impl Birth {
-    /// The same birth with an earlier number, for a fetch that is over and was not counted.
+    /// Returns this birth with another, earlier number, for a fetch that has ended and had no birth of its own.
     pub(in crate::store) fn at(self, seq: u64) -> Birth {
         Birth { seq, ..self }
     }
@@ -45,8 +44,8 @@ impl Births {
         }
     }
 
-    /// Begins a new era. Births in it have greater numbers than any rule that was published in
-    /// `latest` before.
+    /// Begins a new era, and returns the number of the newest rule in `latest` and the era before. Births of the new era have greater
+    /// numbers than that rule.
     pub(in crate::store) fn turn(&self, latest: &AtomicU64) -> (u64, Era) {
         let mut era = self.era.lock();
         let latest = latest.load(Ordering::Acquire);
@@ -55,7 +54,7 @@ impl Births {
 }
 
 impl Era {
-    /// Whether all births of this era and earlier ones have a head or have ended.
+    /// Whether all births of this era and of earlier ones were released: their fetches have a head or have ended.
     pub(in crate::store) fn is_over(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }

@@ -1,4 +1,4 @@
-//! An index of the rules in force, so that checking an object does not depend on their number.
+//! An index of the purge rules in force, so that the cost of checking an object does not depend on their number.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
@@ -8,50 +8,49 @@ use super::super::ledger::Charge;
 use super::super::table_key::AlreadyHashed;
 use super::rule::{Full, RULES_MAX, Rule, TEXT_MAX};
 
-/// Total length of all prefixes in bytes.
+/// Maximum total length of all prefixes in bytes.
 const TEXTS_MAX: usize = 8 << 20;
-/// Bytes of a rule in addition to its text: rows of tables that may be half empty.
+/// Memory charged for a rule in addition to its text, in bytes: rows of tables that may be half empty.
 const RULE_BYTES: usize = 128;
 
 type Hashed<K> = HashMap<K, Mark, BuildHasherDefault<AlreadyHashed>>;
 
-/// Rules are found by what they cover. No rule is older than a rule for everything that makes it
-/// unnecessary.
+/// The purge rules in force, found by what they cover. A rule for everything removes the older rules that it makes unnecessary.
 pub(super) struct Index {
     all: Mark,
     resources: Hashed<u128>,
     tags: Hashed<u64>,
-    /// The newest hard rule for any tag.
+    /// Sequence number of the newest hard rule for a tag, whichever tag that is.
     newest_tag: u64,
     prefixes: BTreeMap<Box<[u8]>, Mark>,
     texts: usize,
     charge: Charge,
 }
 
-/// The newest rules for one resource, prefix or tag; 0 if there is none.
+/// The sequence numbers of the newest hard and soft rule for one resource, prefix or tag; 0 if there is none.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Mark {
     hard: u64,
     soft: u64,
-    /// The time of the newest soft rule.
+    /// Time at which the newest soft rule makes responses stale, in milliseconds since the Unix epoch.
     soft_ms: u64,
 }
 
-/// What the rules say about one object.
+/// The effect of the rules on one object.
 pub(super) struct Covered {
     /// Whether a rule removes the object.
     pub(super) hard: bool,
-    /// Since when the object is stale, in Unix milliseconds.
+    /// Time from which the object is stale, in milliseconds since the Unix epoch; `None` if no rule makes it stale.
     pub(super) stale_at_ms: Option<u64>,
-    /// The newest rule that makes the object stale; 0 for none.
+    /// Sequence number of the newest rule that makes the object stale; 0 for none.
     pub(super) soft: u64,
-    /// The newest rule that removes the object; 0 for none.
+    /// Sequence number of the newest rule that removes the object; 0 for none.
     pub(super) hardest: u64,
     born: u64,
     head_born: u64,
 }
 
-/// Rules taken out, to be dropped after unlocking.
+/// Rules removed from the index, to be dropped after unlocking.
 pub(super) struct Dropped {
     _resources: Hashed<u128>,
     _tags: Hashed<u64>,
@@ -71,7 +70,7 @@ impl Mark {
         }
     }
 
-    /// Drops rules up to this number. Returns whether any is left.
+    /// Drops rules with numbers up to `upto`. Returns whether any rule is left.
     fn forget(&mut self, upto: u64) -> bool {
         if self.hard <= upto {
             self.hard = 0;
@@ -88,7 +87,7 @@ impl Mark {
 }
 
 impl Covered {
-    /// For an object born at this number, whose head was born at that one.
+    /// Returns the effect of no rules on an object whose fetch began at number `born`, and whose head was fetched at number `head_born`.
     pub(super) fn nothing(born: u64, head_born: u64) -> Covered {
         Covered {
             hard: false,
@@ -104,7 +103,7 @@ impl Covered {
         self.by_since(mark, self.born);
     }
 
-    /// Applies a rule to what the object has been since this number.
+    /// Applies a hard rule if its number is greater than `since`, and a soft rule if it is newer than the object's head.
     fn by_since(&mut self, mark: &Mark, since: u64) {
         if mark.hard > since {
             self.hard = true;
@@ -136,10 +135,10 @@ impl Index {
         self.resources.len() + self.tags.len() + self.prefixes.len() + all
     }
 
-    /// Makes room for a rule. Returns the rules that it makes unnecessary.
+    /// Makes room for a rule. Returns the rules that the new one makes unnecessary.
     pub(super) fn make_room(&mut self, rule: &Rule, soft: bool) -> Result<Option<Dropped>, Full> {
         let known = match rule {
-            // Each older rule covers only a part of what this one covers.
+            // A hard purge of everything covers all that older rules cover, so they are dropped.
             Rule::All => return Ok((!soft).then(|| self.clear())),
             Rule::Resource(resource) => self.resources.contains_key(resource),
             Rule::Tag(tag) => self.tags.contains_key(tag),
@@ -178,7 +177,7 @@ impl Index {
         self.recharge();
     }
 
-    /// Drops the rules up to this number.
+    /// Drops the rules with numbers up to `upto`.
     pub(super) fn forget(&mut self, upto: u64) -> Option<Dropped> {
         self.all.forget(upto);
         let tables = self.resources.values().chain(self.tags.values());
@@ -213,7 +212,7 @@ impl Index {
         }
     }
 
-    /// Adjusts the charge on the ledger to the rules.
+    /// Adjusts the charge on the ledger to the memory of the rules.
     fn recharge(&mut self) {
         let rules = self.resources.len() + self.tags.len() + self.prefixes.len();
         let bytes = (rules * RULE_BYTES + self.texts) as u64;
@@ -224,8 +223,8 @@ impl Index {
         }
     }
 
-    /// All rules with their numbers; for soft rules also the time since which responses are stale
-    /// (Unix ms).
+    /// Returns all rules with their numbers. For soft rules, also the time from which responses are stale, in milliseconds since the Unix
+    /// epoch.
     pub(super) fn rules(&self) -> Vec<(Rule, u64, Option<u64>)> {
         let resources = self.resources.iter();
         let tags = self.tags.iter();
@@ -260,7 +259,7 @@ impl Index {
         }
     }
 
-    /// The newest rule for any tag.
+    /// Returns a mark with the newest hard rule for a tag, whichever tag that is.
     pub(super) fn newest_tag(&self) -> Mark {
         Mark {
             hard: self.newest_tag,
@@ -268,8 +267,7 @@ impl Index {
         }
     }
 
-    /// Applies the rules for the tags of a head born at this number. Earlier rules applied to
-    /// earlier heads.
+    /// Applies the rules for the tags of a head that was fetched at number `since`. Rules with smaller numbers are about earlier heads.
     pub(super) fn tags(&self, tags: &[u64], since: u64, covered: &mut Covered) {
         if self.tags.is_empty() {
             return;
@@ -279,8 +277,8 @@ impl Index {
         }
     }
 
-    /// Applies all rules whose prefix the text begins with, from the longest on, each found by one
-    /// search. If a search finds another text, no rule is longer than the common beginning of both.
+    /// Applies all rules whose prefix the text begins with, from the longest prefix on; each prefix is found by one search. If a search
+    /// finds a text that is no prefix, the next search is for the common beginning of both texts.
     pub(super) fn prefixes(&self, text: &[u8], covered: &mut Covered) {
         let mut rest = text;
         loop {

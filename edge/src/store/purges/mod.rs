@@ -1,10 +1,9 @@
-//! Purges: rules with sequence numbers, which remove objects or mark them stale at their next
-//! lookup. A purge touches no object, so that its cost does not depend on the number of objects.
+//! Purges: rules with sequence numbers, which remove objects or mark them stale at their next lookup. A purge touches no object, so its
+//! cost does not depend on the number of objects.
 //!
-//! Each fetch has a number from the same sequence, taken before its request is sent. A rule covers
-//! fetches with smaller numbers. An object remembers the newest rule that it was checked against,
-//! so that a lookup costs one comparison until there is a newer rule. `sweep` checks objects that
-//! are not looked up, and then drops the rules.
+//! Each fetch has a number from the same sequence, taken before its request is sent. A rule covers fetches with smaller numbers. Each
+//! object stores the number of the newest rule that it was checked against, so a lookup costs one comparison unless there is a newer rule.
+//! `sweep` checks objects that are not looked up, and then drops the rules.
 
 pub(super) mod births;
 mod index;
@@ -32,12 +31,12 @@ use births::Birth;
 use rules::OUT;
 
 impl Store {
-    /// Purges everything that `rule` covers and whose fetch began before now. The purge is in force
-    /// for all workers when this returns its sequence number. `soft`: covered responses become
-    /// stale at `now_ms` (Unix ms) instead of being removed. Objects without a head are removed in
-    /// any case.
+    /// Purges everything that `rule` covers and whose fetch began before this call. Returns the purge's sequence number; the purge is then
+    /// in force for all workers. With `soft`, covered responses become stale at `now_ms` (milliseconds since the Unix epoch) instead of
+    /// being removed. Objects without a head are removed in any case.
     ///
     /// # Errors
+    ///
     /// Too many rules are in force. `Rule::All` is always accepted.
     pub fn purge(&self, rule: &Rule, soft: bool, now_ms: u64) -> Result<u64, Full> {
         let purges = &self.purges;
@@ -45,7 +44,7 @@ impl Store {
         let dropped = index.make_room(rule, soft)?;
         let number = self.sequence.fetch_add(1, Ordering::SeqCst);
         index.add(rule, number, soft.then_some(now_ms));
-        // Under the index's lock, so that the number only grows.
+        // The number is stored while the index is locked, so that concurrent purges can't store a smaller number last.
         purges.latest.store(number, Ordering::Release);
         drop(index);
         drop(dropped);
@@ -53,14 +52,13 @@ impl Store {
         Ok(number)
     }
 
-    /// The number of the newest purge; 0 before the first.
+    /// Returns the number of the newest purge; 0 before the first.
     pub fn purged_upto(&self) -> u64 {
         self.purges.latest.load(Ordering::Acquire)
     }
 
-    /// Whether a request that came after the purge with this number must not get a response that it
-    /// waited for, because that purge covers it. At the lookup the response's head was still
-    /// unknown.
+    /// Whether a response must not be sent to a request that waited for its head, because the purge with number `upto` covers the response.
+    /// Such a request arrived after the purge; its lookup could not check the response, whose head was still unknown.
     pub fn is_purged(&self, primary: u128, object: &Object, head: &Head, upto: u64) -> bool {
         if upto <= object.born_seq {
             return false;
@@ -73,39 +71,39 @@ impl Store {
                 .is_some_and(|ms| ms < head.fresh_until_ms)
     }
 
-    /// The number of rules in force, without those that no object needs any more.
+    /// Returns the number of rules in force, without those that no object needs any more.
     pub fn rules(&self) -> usize {
         self.purges.index.read().len()
     }
 
-    /// Sets the thread that is unparked by each purge, and when a volume goes out of use. It has to
-    /// call `mark_absence`, and then `sweep` until that returns `Idle`.
+    /// Sets the thread that is unparked by each purge, and when a volume goes out of service. The thread must then call `mark_absence`, and
+    /// `sweep` until it returns `Idle`.
     pub fn set_sweeper(&self, thread: Thread) {
         *self.purges.sweeper.lock() = Some(thread);
     }
 
-    /// A sequence number for a request that is sent from now on; for `create_since`.
+    /// Returns a sequence number for a request to the origin that is sent from now on; for `create_since`.
     pub fn moment(&self) -> u64 {
         self.sequence.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Creates an object for a response that has arrived already, and whose request was sent at
-    /// this number. `None` if there is no room, or if anything was purged since.
+    /// Creates an object for a response that has arrived already, and whose request was sent at number `moment`. Returns `None` if there is
+    /// no room, or if anything was purged since.
     pub fn create_since(&self, key: &[u8], moment: u64) -> Option<Arc<Object>> {
-        // Taken before the rules are read, so that rules added afterwards are kept for it.
+        // The birth is taken before the number of the latest rule is read, so that no rule added after that is dropped before the object
+        // was checked.
         let birth = self.birth().at(moment);
         let purged = self.purges.latest.load(Ordering::Acquire) > moment;
         (!purged).then(|| self.create_at(key, birth)).flatten()
     }
 
-    /// A number for a fetch that begins now.
+    /// Returns the birth of a fetch that begins now.
     pub(super) fn birth(&self) -> Birth {
         self.purges.births.begin(&self.sequence)
     }
 
-    /// Replaces the head of an object in the table by that of a later response of the same version
-    /// (RFC 9111 3.4, 4.3.4). Purges between the request for that response and now apply to the
-    /// object by its old tags and by the new ones.
+    /// Replaces the head of an object in the table by that of a later response of the same version (RFC 9111 sections 3.4 and 4.3.4).
+    /// Purges since the request for that response was sent apply to the object by its old tags and by its new ones.
     pub fn renew(
         self: &Arc<Self>,
         table_key: TableKey,
@@ -137,8 +135,7 @@ impl Store {
         }
     }
 
-    /// Makes this head, if it is still the current one, stale from this time on (Unix ms) at the
-    /// latest.
+    /// Makes the object stale from `at_ms` (milliseconds since the Unix epoch) at the latest, if its head is still this one.
     pub fn expire(
         self: &Arc<Self>,
         table_key: TableKey,
@@ -153,7 +150,7 @@ impl Store {
 }
 
 impl Locked<'_> {
-    /// Checks a variant that is not settled. Returns whether it is still there.
+    /// Checks a variant that was not checked against all rules. Returns whether the variant stays in the table.
     #[cold]
     pub(super) fn stays(&mut self, variant: u128, object: &Arc<Object>) -> bool {
         if !self.purges.judge(self.primary, object) {
@@ -164,7 +161,7 @@ impl Locked<'_> {
         false
     }
 
-    /// Removes all variants that purges cover.
+    /// Removes all variants of the key that purges cover.
     pub(super) fn settle(&mut self) {
         let Some(entry) = self.shard.entries.get(&self.primary) else {
             return;

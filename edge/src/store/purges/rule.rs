@@ -1,28 +1,27 @@
-//! A purge rule, and the bounds of all rules.
+//! A purge rule, and the bounds on the number and size of rules.
 
 use std::fmt;
 
-/// Rules in force at once. Each resource, prefix or tag has one rule, however often it is purged.
+/// Maximum number of rules in force at once. Each resource, prefix or tag has one rule, however often it is purged.
 pub const RULES_MAX: usize = 65_536;
 
-/// Length of a prefix in bytes.
+/// Maximum length of a prefix in bytes.
 pub const TEXT_MAX: usize = 4096;
 
-/// What a purge covers.
+/// A purge rule: which responses a purge covers.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Rule {
-    /// All variants of one resource, by the hash that `Names::resource` gives.
+    /// All variants of one resource, given by the hash that `Names::resource` returns.
     Resource(u128),
-    /// All resources with a text of `Names::texts` that begins with these bytes.
+    /// All resources for which `Names::texts` returns a text that begins with these bytes.
     Prefix(Box<[u8]>),
-    /// All responses with the tag of this hash.
+    /// All responses with a tag that has this hash.
     Tag(u64),
-    /// Everything.
+    /// All responses.
     All,
 }
 
-/// Too many rules are in force, or too long ones. Until more objects have been checked against
-/// them, only everything can be purged.
+/// Error: too many rules are in force, or their texts are too long. Until the sweep has checked more objects, only `Rule::All` is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 

@@ -1,4 +1,4 @@
-//! The rules in force, and what they say about an object.
+//! The purge rules in force, and checks of objects against them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Thread;
@@ -11,16 +11,15 @@ use crate::store::ledger::Ledger;
 use crate::store::object::{Object, Phase};
 use crate::store::sync::{Mutex, RwLock};
 
-/// The value of `Object::checked` for an object that a purge removed.
+/// Value of `Object::checked` for an object that a purge has removed.
 pub(super) const OUT: u64 = u64::MAX;
 
-/// What the store has to know about its keys, which the cache defines.
+/// Functions on primary keys that purges need. The cache defines the keys, and implements these functions.
 pub trait Names: Send + Sync {
-    /// The hash of the resource of a key: the part that a URL can name. `primary`: the hash of the
-    /// key.
+    /// Returns the hash of a key's resource: the part of the key that a URL can name. `primary` is the hash of the key.
     fn resource(&self, primary: u128, key: &[u8]) -> u128;
 
-    /// Passes the texts of a key to which prefixes are compared.
+    /// Calls `each` with the texts of a key that prefix rules are compared with.
     fn texts(&self, key: &[u8], each: &mut dyn FnMut(&[u8]));
 
     /// Whether a head that was read from a volume may be sent to clients.
@@ -29,7 +28,7 @@ pub trait Names: Send + Sync {
     }
 }
 
-/// Keys without structure.
+/// Implementation of `Names` for opaque keys.
 struct Plain;
 
 impl Names for Plain {
@@ -42,31 +41,31 @@ impl Names for Plain {
     }
 }
 
-/// The progress of one sweep through the store.
+/// The state of one sweep through the store.
 pub(super) struct Round {
-    /// Rules up to this number are dropped at the end.
+    /// Number of the newest rule when the sweep began: rules up to it are dropped at the end.
     pub(super) upto: u64,
-    /// The fetches in progress when the sweep began.
+    /// The era of the fetches that were in progress when the sweep began.
     pub(super) era: Era,
-    /// Whether all of these had a head, or had ended, when this walk began.
+    /// Whether all fetches of `era` had a head, or had ended, when the present walk through the shards began.
     pub(super) sure: bool,
     pub(super) shard: usize,
     pub(super) id: usize,
 }
 
-/// The rules in force.
+/// The purge rules in force in one store.
 pub(in crate::store) struct Purges {
     pub(in crate::store) names: &'static dyn Names,
-    /// The newest rule's number. Published after the rule, and before its purge is answered.
+    /// Number of the newest rule. The rule is added to the index first; the purge is acknowledged only after this number is stored.
     pub(super) latest: AtomicU64,
     pub(super) index: RwLock<Index>,
     pub(in crate::store) births: Births,
     pub(super) round: Mutex<Option<Round>>,
-    /// The newest rule that everything in memory was checked against.
+    /// Number of the newest rule that all objects in memory were checked against.
     pub(super) swept: AtomicU64,
-    /// The thread that sweeps, woken by each purge.
+    /// The thread that runs the sweep; each purge wakes it.
     pub(super) sweeper: Mutex<Option<Thread>>,
-    /// Checks against the rules, for tests.
+    /// Number of objects checked against the index, for tests.
     #[cfg(test)]
     pub(super) checks: AtomicU64,
 }
@@ -92,11 +91,11 @@ impl Purges {
         object.checked.load(Ordering::Relaxed) >= self.latest.load(Ordering::Acquire)
     }
 
-    /// Checks an object that is in the table, or about to be inserted, against the rules. Its shard
-    /// is locked. Returns whether a rule removes it. Rules of soft purges make it stale.
+    /// Checks an object that is in the table, or about to be inserted, against the rules. The caller has locked its shard. Returns whether
+    /// a rule removes the object. Rules of soft purges make it stale.
     #[cold]
     pub(in crate::store) fn judge(&self, primary: u128, object: &Object) -> bool {
-        // Read first: the check may see newer rules, which does no harm.
+        // The number is read before the rules: newer rules may then be applied too, which does no harm, but none is missed.
         let latest = self.latest.load(Ordering::Acquire);
         let phase = object.phase();
         let head = match &phase {
@@ -109,8 +108,8 @@ impl Purges {
                 object.checked.store(OUT, Ordering::Relaxed);
                 return true;
             }
-            // Nothing of the object can be kept, and later requests must not wait for an earlier
-            // fetch.
+            // A soft purge removes an object without a usable head: there is nothing that could be served stale, and later requests must
+            // not wait for a fetch from before the purge.
             (Phase::Awaiting | Phase::Refused { .. }, Some(_)) => return true,
             (Phase::Open(head), Some(at_ms)) => {
                 object.expire(head, at_ms);
@@ -118,7 +117,7 @@ impl Purges {
             }
             _ => {}
         }
-        // Tags come with the head: the object is checked for them then.
+        // The tags are known only with the head, so an object without a head stays unchecked until it has one.
         if !matches!(phase, Phase::Awaiting) {
             object.checked.store(latest, Ordering::Relaxed);
         }
@@ -130,8 +129,8 @@ impl Purges {
         self.covered(primary, object, Some(head), Some(head)).hard
     }
 
-    /// The newest rule in force that removes objects with this key, however young they are; 0 for
-    /// none. Tag rules count, since an earlier response of the same version may have had any tag.
+    /// Returns the number of the newest rule in force that removes objects with this key, whatever their `born_seq`; 0 for none. All tag
+    /// rules count, since an earlier response of the same version may have had any tag.
     pub(in crate::store) fn newest_hard(&self, primary: u128, key: &[u8]) -> u64 {
         let index = self.index.read();
         if index.len() == 0 {
@@ -146,7 +145,7 @@ impl Purges {
         covered.hardest
     }
 
-    /// Restores a rule of an earlier run.
+    /// Restores a rule from the log of a volume or from another store.
     pub(in crate::store) fn restore(
         &self,
         rule: &Rule,
@@ -155,7 +154,7 @@ impl Purges {
     ) -> Result<(), Full> {
         let mut index = self.index.write();
         let dropped = match rule {
-            // There may be newer rules, which it does not replace.
+            // A restored rule for everything must not remove newer rules that are in force.
             Rule::All => None,
             rule => index.make_room(rule, soft_ms.is_some())?,
         };
@@ -174,25 +173,25 @@ impl Purges {
             .iter()
             .try_for_each(|(rule, number, soft_ms)| self.restore(rule, *number, *soft_ms));
         if taken.is_err() {
-            // The rules are full. For `Rule::All` there is always room.
+            // The index has no room for all these rules, so everything is purged: `Rule::All` is always accepted.
             let _ = self.restore(&Rule::All, latest, None);
         }
         self.restore_upto(latest);
     }
 
-    /// Notes that there have been rules up to this number.
+    /// Raises the number of the newest rule to `number`.
     pub(in crate::store) fn restore_upto(&self, number: u64) {
         self.latest.fetch_max(number, Ordering::AcqRel);
     }
 
-    /// Wakes the thread that sweeps.
+    /// Wakes the thread that runs the sweep.
     pub(in crate::store) fn wake_sweeper(&self) {
         if let Some(sweeper) = &*self.sweeper.lock() {
             sweeper.unpark();
         }
     }
 
-    /// What the rules say of an object, with the tags of one head and the age of another.
+    /// Returns the effect of the rules on an object with the tags of one head and the age of another.
     pub(super) fn covered(
         &self,
         primary: u128,

@@ -1,38 +1,37 @@
-//! The sweep through the store after purges: it checks objects that are not looked up, a few per
-//! lock, and drops rules that are not needed any more.
+//! The sweep through the store after purges. The sweep checks objects that are not looked up, a few per lock, and drops rules that are not
+//! needed any more.
 
 use std::sync::atomic::Ordering;
 
 use super::rules::Round;
 use crate::store::object_store::Store;
 
-/// Objects checked while one lock is held.
+/// Number of objects checked while a lock is held.
 const AT_ONCE: usize = 64;
 
-/// What is left to do.
+/// The result of one step of the sweep: which work is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swept {
-    /// Nothing: no rule is in force, and there are no volumes.
+    /// Nothing is left: no rule is in force, and there are no volumes.
     Idle,
     /// The sweep is in progress.
     More,
     /// The sweep waits for fetches that began before a purge and have no head yet.
     Waiting,
-    /// Nothing in memory; volumes are checked from time to time.
+    /// All objects in memory were checked; records on volumes still need the rules, so the sweep checks them from time to time.
     Later,
 }
 
 impl Store {
-    /// Continues the sweep over this many table ids: removes objects that purges cover, marks those
-    /// that soft purges make stale, and at the end drops the rules that the sweep began with. No
-    /// lock of the table is held for more than a few objects.
+    /// Continues the sweep over `places` ids of the eviction policy. Removes objects that purges cover, and marks those stale that soft
+    /// purges cover. At the end, drops the rules that were in force when the sweep began. No shard is locked for more than a few objects.
     pub fn sweep(&self, places: usize) -> Swept {
         let purges = &self.purges;
         let mut round = purges.round.lock();
         let now = match &mut *round {
             Some(now) => now,
             None if purges.index.read().len() == 0 => return self.swept(),
-            // The remaining rules are needed for records on volumes.
+            // All objects in memory were checked; the remaining rules are needed for records on volumes.
             None if purges.swept.load(Ordering::Relaxed) >= self.purged_upto() => {
                 self.drop_rules();
                 return self.swept();
@@ -69,12 +68,12 @@ impl Store {
         if !now.era.is_over() {
             return Swept::Waiting;
         }
-        // Objects that were opened meanwhile are checked in another walk.
+        // Fetches from before the sweep have opened objects during this walk, so another walk checks them.
         (now.sure, now.shard, now.id) = (true, 0, 0);
         Swept::More
     }
 
-    /// Nothing is left to do in memory.
+    /// Returns the result of a sweep that has checked all objects in memory.
     fn swept(&self) -> Swept {
         match self.volumes() {
             None => Swept::Idle,
@@ -91,7 +90,7 @@ impl Store {
         self.drop_logged(upto);
     }
 
-    /// Checks the objects with some ids of a shard. Returns whether there are further ids.
+    /// Checks the objects with some policy ids of a shard. Returns whether there are further ids.
     fn sweep_some(&self, shard: usize, from: usize) -> bool {
         let mut shard = self.shards[shard].lock();
         let open = |object: &_| !self.purges.is_settled(object);
@@ -106,7 +105,7 @@ impl Store {
             }
         }
         drop(shard);
-        drop(removed); // frees pages: after the lock
+        drop(removed); // frees pages, so it runs after unlocking
         true
     }
 }

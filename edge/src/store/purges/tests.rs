@@ -1,4 +1,4 @@
-//! Purges compared with a model that keeps every rule and checks all of them.
+//! Tests of purges, also against a model that keeps every rule and checks all of them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,13 +11,13 @@ use super::super::tests::{begin, content, head, launch, now, store, table_key};
 use super::super::{Landing, Seen};
 use super::*;
 
-/// A complete object without content, with these tags and this key text.
+/// Inserts a complete object without content, with these tags and this key text.
 fn filed(store: &Arc<Store>, primary: u128, key: &str, tags: &[u64]) -> Arc<Object> {
     let landing = flying(store, primary, key);
     opened(store, landing, tags)
 }
 
-/// An object whose first flight has begun.
+/// Inserts an object without a head, and returns the landing of its first flight.
 fn flying(store: &Arc<Store>, primary: u128, key: &str) -> Landing {
     let object = store.create(key.as_bytes()).expect("room");
     let weight = store.weight(key.as_bytes());
@@ -27,7 +27,7 @@ fn flying(store: &Arc<Store>, primary: u128, key: &str) -> Landing {
     landings.pop().expect("a claim")
 }
 
-/// Opens and completes the flight's object.
+/// Opens the flight's object with these tags, and completes it.
 fn opened(store: &Arc<Store>, mut landing: Landing, tags: &[u64]) -> Arc<Object> {
     landing.accept(0..0, 0).expect("nothing is claimed");
     let head = Arc::new(tagged(landing.born_seq(), tags));
@@ -65,7 +65,7 @@ fn prefix(text: &str) -> Rule {
     Rule::Prefix(text.as_bytes().into())
 }
 
-/// Sweeps until no work is left, or fetches must be waited for.
+/// Runs the sweep until no work is left, or until it has to wait for fetches.
 fn sweep(store: &Arc<Store>) -> Swept {
     (0..10_000)
         .map(|_| store.sweep(64))
@@ -105,7 +105,7 @@ fn each_rule_removes_only_objects_that_it_covers() {
                 };
                 assert_eq!(until, expected, "{rule:?} {soft} {primary}");
             }
-            // Later objects are not covered.
+            // Objects that are fetched after the purge are not covered.
             filed(&store, 1, "/a/x", &[7]);
             assert_eq!(
                 find(&store, 1).as_deref().and_then(fresh_until),
@@ -129,7 +129,7 @@ fn a_purge_touches_no_object_and_each_is_checked_once() {
     assert_eq!((there, checks(&store)), (90_000, 100_000));
     let there = (0..100_000).filter(|n| find(&store, *n).is_some()).count();
     assert_eq!((there, checks(&store)), (90_000, 100_000));
-    assert_eq!(store.status().objects, 90_000);
+    assert_eq!(store.numbers().objects, 90_000);
     assert_eq!((sweep(&store), store.rules()), (Swept::Idle, 0));
     assert_eq!(checks(&store), 100_000);
 }
@@ -159,7 +159,7 @@ fn a_flight_from_before_a_purge_restores_nothing() {
     let soft = flying(&store, 2, "/");
     purge(&store, &Rule::Tag(7));
     store.purge(&Rule::Tag(8), true, 50).expect("room");
-    // The objects' tags are not known yet.
+    // The objects have no head, so the tag rules can't remove them yet.
     assert!(find(&store, 1).is_some() && find(&store, 2).is_some());
     opened(&store, landing, &[7]);
     opened(&store, soft, &[8]);
@@ -195,7 +195,7 @@ fn a_validated_head_neither_hides_nor_survives_a_purge() {
             let early = store.birth();
             store.purge(rule, soft, 50).expect("room");
             if settled {
-                // A lookup meanwhile checks the object by its present tags.
+                // A lookup checks the object by the tags that it has before the renewal.
                 find(&store, 1);
             }
             let birth = if validated { store.birth() } else { early };
@@ -214,14 +214,14 @@ fn a_validated_head_neither_hides_nor_survives_a_purge() {
         until
     };
     let fresh = Some(u64::MAX);
-    // The purge was about the old or the new tags.
+    // A purge of the old tag and one of the new tag have the same effect.
     for (before, after) in [([7], [8]), ([8], [7])] {
         assert_eq!(renewed(Rule::Tag(7), false, false, &before, &after), None);
         assert_eq!(
             renewed(Rule::Tag(7), true, false, &before, &after),
             Some(50)
         );
-        // Validated after the purge, the object is fresh again.
+        // The head was validated after the soft purge, so the object is fresh again.
         assert_eq!(renewed(Rule::Tag(7), true, true, &before, &after), fresh);
     }
     assert_eq!(renewed(Rule::Tag(7), false, true, &[7], &[7]), None);
@@ -263,7 +263,7 @@ fn purged_variants_are_not_counted() {
     });
     purge(&store, &Rule::Resource(1));
     assert!(store.enter(1, |locked| locked.all()).is_empty());
-    assert_eq!(store.status().objects, 0);
+    assert_eq!(store.numbers().objects, 0);
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn rules_are_bounded_and_everything_can_always_be_purged() {
     assert!(store.ledger.used() > RULES_MAX as u64 * 40);
     assert_eq!(store.purge(&Rule::Tag(u64::MAX), false, 0), Err(Full));
     assert_eq!(store.purge(&Rule::Resource(1), false, 0), Err(Full));
-    // A repeated purge uses no more memory.
+    // A purge with the same rule as before is accepted: it uses no more memory.
     purge(&store, &Rule::Tag(1));
     assert_eq!(sweep(&store), Swept::Waiting);
     store.purge(&Rule::All, true, 0).expect("everything goes");
@@ -342,7 +342,7 @@ fn a_purge_wakes_the_sweeping_thread() {
     let store = store(1 << 20);
     store.set_sweeper(std::thread::current());
     purge(&store, &Rule::All);
-    // Without a wake-up this would wait forever.
+    // `park` returns at once, since the purge has unparked this thread; otherwise the test would hang.
     std::thread::park();
     assert_eq!(store.sweep(1), Swept::More);
 }
@@ -389,21 +389,21 @@ fn rule_of(kind: u8, of: u8) -> Rule {
     }
 }
 
-/// An object in the model.
+/// An object as the model knows it.
 struct Known {
     object: Arc<Object>,
     born: u64,
     head_born: u64,
-    /// All tags that it has had, each with the range of numbers.
+    /// All tags that the object has had, each with the range of sequence numbers during which it had the tag.
     tags: Vec<(u64, Range<u64>)>,
-    /// Whether a sweep may have removed it.
+    /// Whether a sweep may have removed the object.
     may_be_out: bool,
     is_out: bool,
     landing: Option<(Landing, u8)>,
 }
 
 impl Known {
-    /// Whether the object must be removed, and whether it is stale.
+    /// Computes whether the rules remove the object, and whether they make it stale.
     fn fate(&self, key: u8, rules: &[(u64, Rule, bool)]) -> (bool, bool) {
         let by = |soft: bool, born: u64| {
             rules.iter().any(|(number, rule, is_soft)| {
@@ -417,7 +417,7 @@ impl Known {
         )
     }
 
-    /// Whether a rule names the object: by its key, or by a tag that it had then or has now.
+    /// Whether a rule covers the object: by its key, or by a tag that the object has now or had when the rule was added.
     fn is_named_by(&self, key: u8, rule: &Rule, number: u64) -> bool {
         match rule {
             Rule::Resource(resource) => *resource == u128::from(key),
@@ -511,7 +511,7 @@ proptest! {
                 }
             }
         }
-        // When all fetches have ended, no rule is left, and only covered objects have been removed.
+        // Ends all fetches: then no rule may be left, and only covered objects may have been removed.
         for known in known.values_mut() {
             known.landing = None;
         }

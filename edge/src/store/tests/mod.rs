@@ -1,4 +1,4 @@
-//! The store as a whole: what is brought is what is read, in bounds, whoever comes when.
+//! Tests of the store as a whole: readers get the bytes that flights have written, within the memory limit, in any order of steps.
 
 use std::future::Future;
 use std::pin::pin;
@@ -9,6 +9,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use smallvec::smallvec;
 
+use super::page::PAGE;
+use super::pass_through::WINDOW;
 use super::*;
 use crate::evict;
 
@@ -33,7 +35,7 @@ pub(super) fn table_key(primary: u128) -> TableKey {
     }
 }
 
-/// Creates an object, files it and opens its head. Its bytes can't be had again.
+/// Inserts an object and opens its head. The object's bytes can't be fetched again.
 pub(super) fn begin(store: &Arc<Store>, primary: u128, length: Option<u64>) -> Option<Landing> {
     let mut landing = launch(store, primary)?;
     let content = 0..length.unwrap_or(u64::MAX);
@@ -48,7 +50,7 @@ pub(super) fn begin(store: &Arc<Store>, primary: u128, length: Option<u64>) -> O
     Some(landing)
 }
 
-/// Creates an object and files it; the landing is its first flight's, for all of it.
+/// Inserts an object without a head. Returns the landing of its first flight, which claims the whole object.
 pub(super) fn launch(store: &Arc<Store>, primary: u128) -> Option<Landing> {
     let object = store.create(b"key")?;
     let weight = store.weight(b"key");
@@ -58,7 +60,7 @@ pub(super) fn launch(store: &Arc<Store>, primary: u128) -> Option<Landing> {
     landings.into_iter().next()
 }
 
-/// The head of content of this length.
+/// Returns the head of a response with content of this length.
 pub(super) fn head(length: Option<u64>) -> Head {
     Head {
         status: 200,
@@ -68,8 +70,8 @@ pub(super) fn head(length: Option<u64>) -> Head {
     }
 }
 
-/// The bytes `from..to` of what all objects here have as their content: it repeats, but never with
-/// the same bytes at the same place of a page.
+/// Returns the bytes `from..to` of the content that all objects in these tests have. The content repeats with a period that is no multiple
+/// of a page, so that no two pages are alike.
 pub(super) fn content(from: u64, to: u64) -> Vec<u8> {
     const PERIOD: u64 = 1_000_033;
     static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -91,11 +93,11 @@ pub(super) fn now<T>(future: impl Future<Output = T>) -> Poll<T> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Nobody brings the next byte.
+/// Error: no flight has claimed the next byte.
 #[derive(Debug)]
 pub(super) struct Missing;
 
-/// All that can be read without waiting; whether the end was reached.
+/// Reads everything that can be read without waiting. Returns whether the end was reached.
 pub(super) fn read_on(reader: &mut Reader, into: &mut Vec<u8>) -> Result<bool, Missing> {
     let mut cx = Context::from_waker(Waker::noop());
     loop {
@@ -129,7 +131,7 @@ proptest! {
             at += chunk as u64;
             for (start, reader, got) in &mut readers {
                 let done = read_on(reader, got).expect("no failure");
-                // Without a known length nobody can tell that this was all.
+                // Without a known length, a reader can't know that it has read everything before the flight ends.
                 prop_assert!(!done || known && at.max(*start) >= length);
             }
         }
@@ -158,13 +160,13 @@ proptest! {
             if matches!(now(landing.write(&content(0, size), 0)), Poll::Ready(Ok(_))) {
                 landing.land();
             }
-            prop_assert!(store.status().bytes <= 1 << 20);
+            prop_assert!(store.numbers().bytes <= 1 << 20);
         }
         for key in 0..40 {
             store.enter(key, |locked| locked.clear());
         }
-        prop_assert_eq!(store.status().bytes, 0);
-        prop_assert_eq!(store.status().objects, 0);
+        prop_assert_eq!(store.numbers().bytes, 0);
+        prop_assert_eq!(store.numbers().objects, 0);
     }
 }
 
@@ -188,7 +190,7 @@ fn a_failure_reaches_readers_where_the_bytes_end() {
 }
 
 #[test]
-fn a_landing_that_is_dropped_leaves_nobody_waiting() {
+fn a_dropped_landing_wakes_all_readers() {
     let store = store(1 << 20);
     let landing = begin(&store, 1, None).expect("room");
     let mut reader = landing.object().reader(0);
@@ -211,7 +213,7 @@ fn fewer_bytes_than_declared_is_a_failure() {
 }
 
 #[test]
-fn more_than_the_store_holds_passes_through_a_window() {
+fn content_larger_than_the_store_passes_through_a_window() {
     let store = store(2 << 20);
     let mut landing = begin(&store, 1, None).expect("room");
     let mut reader = landing.object().reader(0);
@@ -242,7 +244,7 @@ fn more_than_the_store_holds_passes_through_a_window() {
 }
 
 #[test]
-fn a_flight_that_nobody_reads_and_that_does_not_fit_ends() {
+fn a_flight_without_readers_and_room_ends() {
     let store = store(1 << 20);
     let mut landing = begin(&store, 1, None).expect("room");
     assert!(matches!(
@@ -293,7 +295,7 @@ fn vary_moves_an_object_and_drops_variants_of_other_names() {
 }
 
 #[test]
-fn a_late_reader_of_a_window_is_told_that_the_beginning_is_gone() {
+fn a_late_reader_of_a_window_learns_that_the_beginning_was_dropped() {
     let store = store(1 << 20);
     let mut landing = begin(&store, 1, None).expect("room");
     let object = landing.object().clone();
@@ -307,5 +309,5 @@ fn a_late_reader_of_a_window_is_told_that_the_beginning_is_gone() {
     drop(writing);
     let mut late = object.reader(0);
     assert!(read_on(&mut late, &mut Vec::new()).is_err());
-    assert!(!object.snapshot(0).stored.contains(0));
+    assert!(!object.snapshot().stored.contains(0));
 }

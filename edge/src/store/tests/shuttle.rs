@@ -1,4 +1,4 @@
-//! The object under every schedule that shuttle tries: `cargo test -p sluice --features shuttle store::tests::shuttle`.
+//! Tests of objects and claims under many thread schedules: `cargo test -p sluice --features shuttle store::tests::shuttle`.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -7,13 +7,14 @@ use shuttle::future::block_on;
 use shuttle::rand::Rng;
 use shuttle::thread;
 
+use super::super::page::PAGE;
 use super::super::*;
 use super::model::{accepted, ask, begin_sparse};
 use super::{Missing, begin, content, head, launch, store};
 
 const SCHEDULES: usize = 300;
 
-/// Reads to the end, waiting as it must.
+/// Reads to the end, and waits where bytes are missing.
 fn read_all(mut reader: Reader) -> Result<Vec<u8>, Missing> {
     block_on(async move {
         let mut got = Vec::new();
@@ -106,7 +107,7 @@ fn one_key_gets_one_flight() {
 }
 
 #[test]
-fn a_windowed_flight_never_waits_for_readers_that_left() {
+fn a_flight_with_a_window_never_waits_for_readers_that_left() {
     shuttle::check_random(
         || {
             let store = store(300_000);
@@ -163,7 +164,7 @@ fn two_flights_fill_one_page_from_both_sides() {
     );
 }
 
-/// Writes all that a flight claims, so many bytes at a time, and lands it.
+/// Writes all bytes that a flight claims, `piece` bytes at a time, and ends the flight.
 fn fill(mut landing: Landing, piece: u64, bytes: impl Fn(u64, u64) -> Vec<u8>) {
     block_on(async {
         loop {
@@ -179,7 +180,7 @@ fn fill(mut landing: Landing, piece: u64, bytes: impl Fn(u64, u64) -> Vec<u8>) {
 }
 
 #[test]
-fn a_takeover_never_touches_what_the_other_flight_writes() {
+fn a_takeover_never_touches_bytes_that_the_other_flight_writes() {
     shuttle::check_random(
         || {
             const SIZE: u64 = 5 * PAGE;
@@ -192,7 +193,7 @@ fn a_takeover_never_touches_what_the_other_flight_writes() {
             let filling = thread::spawn(move || fill(first, 40_000, of(0xaa)));
             let taking = thread::spawn({
                 let object = object.clone();
-                // At any moment of the other flight.
+                // The takeover happens after the first flight has written a random number of pages.
                 let pages = shuttle::rand::thread_rng().gen_range(0..4);
                 move || {
                     while !object.covers(0..pages * PAGE) {
@@ -209,7 +210,7 @@ fn a_takeover_never_touches_what_the_other_flight_writes() {
             let again = read_all(object.reader(0)).expect("all is there");
             assert!(got == again, "published bytes changed");
             assert_eq!(got.len() as u64, SIZE);
-            // A part of what was asked for may have been brought before it was taken over.
+            // The first flight may have written some of the bytes before the second one took them over.
             let cut = got.iter().take_while(|&&byte| byte == 0xaa).count();
             assert!(got[cut..].iter().all(|&byte| byte == 0xbb));
             assert!(cut as u64 == SIZE || cut as u64 >= 3 * PAGE - 5_000);
@@ -218,7 +219,7 @@ fn a_takeover_never_touches_what_the_other_flight_writes() {
     );
 }
 
-/// Reads to the end, and brings what is missing on the way.
+/// Reads to the end, and fetches missing bytes on the way.
 fn read_and_fill(store: &Arc<Store>, object: &Arc<Object>, start: u64, length: u64) -> Vec<u8> {
     let mut reader = object.reader(start);
     let mut got = Vec::new();
@@ -241,7 +242,7 @@ fn read_and_fill(store: &Arc<Store>, object: &Arc<Object>, start: u64, length: u
 }
 
 #[test]
-fn blocks_are_evicted_under_readers_that_bring_them_again() {
+fn evicted_blocks_are_fetched_again_for_their_readers() {
     shuttle::check_random(
         || {
             let length = 400_000;
@@ -281,7 +282,7 @@ fn blocks_are_evicted_under_readers_that_bring_them_again() {
 }
 
 #[test]
-fn nothing_that_a_purge_covers_is_found_after_it() {
+fn nothing_covered_by_a_purge_is_found_after_it() {
     shuttle::check_random(
         || {
             let store = store(1 << 20);
@@ -301,7 +302,7 @@ fn nothing_that_a_purge_covers_is_found_after_it() {
                     let first = head(7, landing.born_seq());
                     let charge = store.charge_head(first.memory()).expect("room");
                     landing.open(first, charge, false);
-                    // Asked for before the purge or after it; it takes the tag away.
+                    // This request for a new head may begin before or after the purge; the new head no longer has the purged tag.
                     let second = head(8, store.moment());
                     let charge = store.charge_head(second.memory()).expect("room");
                     landing.renew(second, charge);

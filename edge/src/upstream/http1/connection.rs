@@ -1,8 +1,8 @@
-//! A connection to an origin server, over which one exchange goes after the other.
+//! A connection to an origin server, which carries one exchange after the other.
 //!
-//! A connection is not a task of its own: the task that awaits the response or polls its content
-//! drives it. That saves a task switch for each head and each chunk, and to abandon an exchange is to
-//! drop its connection.
+//! A connection is not a task of its own: it is driven by the task that awaits the response or
+//! polls its content. That saves a task switch for each head and each chunk, and an exchange can be
+//! abandoned by dropping its connection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,21 +21,23 @@ use crate::upstream::permit::Permit;
 use crate::upstream::transport::Transport;
 use crate::upstream::waker::WakeForwarder;
 
-/// A connection, and the state of the exchange that goes over it now.
+/// A connection, and the state of the exchange in progress on it.
 pub(in crate::upstream) struct Connection {
     transport: Transport,
     exchange: RoundTrip,
     forwarder: Arc<WakeForwarder>,
-    /// The waker that everything within the connection gets; `forwarder` chooses the task it wakes.
+    /// The waker that socket, timer and upload of the connection get. `forwarder` chooses the task
+    /// that it wakes.
     waker: Waker,
     closed: bool,
-    /// Whether neither side has announced that this is the connection's last exchange.
+    /// Whether neither side has announced that it closes the connection after the current exchange.
     reusable: bool,
-    /// Requests sent so far.
+    /// Number of requests sent so far.
     uses: u64,
-    /// When the connection became idle, on the upstream's clock.
+    /// Time at which the connection became idle, in microseconds of the upstream's clock.
     idle_since_us: u64,
-    /// Its place among the server's connections. The last field: the socket closes first.
+    /// Counts the connection among the server's connections. The last field, so that the socket is
+    /// closed before the permit is released.
     permit: Permit,
 }
 
@@ -55,24 +57,25 @@ impl Connection {
         })
     }
 
-    /// The server's index.
+    /// Returns the server's index.
     pub(in crate::upstream) fn server(&self) -> usize {
         self.permit.server
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     pub(in crate::upstream) fn peer(&self) -> Option<SocketAddr> {
         self.transport.peer()
     }
 
-    /// Requests sent so far.
+    /// Returns the number of requests sent so far.
     pub(in crate::upstream) fn uses(&self) -> u64 {
         self.uses
     }
 
-    /// Whether there is room for an exchange as far as is known. HTTP/1.1 carries one at a time: the
-    /// last request went out whole, its response came whole, nothing came after it, and neither
-    /// side wants to close.
+    /// Whether the connection has room for an exchange, as far as the bytes read so far show.
+    /// HTTP/1.1 carries one exchange at a time, so the last request must have been sent completely,
+    /// its response received completely, nothing received after it, and neither side may want to
+    /// close.
     pub(in crate::upstream) fn has_room(&self) -> bool {
         self.reusable
             && !self.closed
@@ -80,7 +83,8 @@ impl Connection {
             && self.exchange.is_complete()
     }
 
-    /// `has_room` after reading again; `waker` is woken when the server closes or sends something.
+    /// Reads again and returns whether the connection still has room for an exchange. `waker` is
+    /// woken when the server closes the connection or sends something.
     pub(in crate::upstream) fn stays_idle(&mut self, waker: &Waker) -> bool {
         if !self.has_room() {
             return false;
@@ -89,19 +93,21 @@ impl Connection {
         self.is_silent()
     }
 
-    /// Whether the server has neither closed nor sent anything as far as the runtime knows.
+    /// Whether the server has neither closed the connection nor sent anything, as far as the
+    /// runtime knows.
     fn is_silent(&mut self) -> bool {
         let mut cx = Context::from_waker(&self.waker);
         if self.transport.poll_read_ready(&mut cx).is_pending() {
             return true;
         }
-        // The runtime's knowledge may be out of date.
+        // The runtime's readiness may be out of date, so an actual read decides.
         let read = self.exchange.poll_read(&mut cx, &mut self.transport);
         self.closed = read.is_ready();
         !self.closed
     }
 
-    /// Whether the server has neither closed the connection nor sent anything as of now.
+    /// Whether the server has neither closed the connection nor sent anything, according to the
+    /// kernel.
     pub(in crate::upstream) fn is_quiet(&self) -> bool {
         self.transport.is_quiet()
     }
@@ -122,7 +128,8 @@ impl Connection {
         self.permit.set_busy(true);
     }
 
-    /// When the connection became idle, on the upstream's clock.
+    /// Returns the time at which the connection became idle, in microseconds of the upstream's
+    /// clock.
     pub(in crate::upstream) fn idle_since_us(&self) -> u64 {
         self.idle_since_us
     }
@@ -133,8 +140,9 @@ impl Connection {
         connection.permit
     }
 
-    /// Sends a request and waits for the final head. After a failure the connection must not be used
-    /// again. Interim heads except 100 go to `interim`. `spare` gets the memory of the last head.
+    /// Sends a request and waits for the final head. After a failure the connection must not be
+    /// used again. Interim heads except 100 are passed to `interim`. `spare` receives the buffer of
+    /// the last head, for reuse.
     pub(in crate::upstream) async fn send(
         &mut self,
         mut message: Message,
@@ -146,7 +154,8 @@ impl Connection {
         self.uses += 1;
         if limits.is_last(self.uses) {
             self.reusable = false;
-            // Not together with `upgrade`: an upgraded connection ends when its tunnel does.
+            // `close` is not sent together with `upgrade`, since an upgraded connection ends when
+            // its tunnel does.
             if !message.upgrade {
                 message.head.extend_from_slice(b"connection: close\r\n");
             }
@@ -185,24 +194,25 @@ impl Connection {
         .await
     }
 
-    /// The next step through the content that was received.
+    /// Takes the next frame out of the received bytes of content.
     pub(in crate::upstream) fn step(&mut self) -> Result<Step, Fault> {
         self.exchange.step()
     }
 
-    /// Whether all content was taken.
+    /// Whether all content has been taken.
     pub(in crate::upstream) fn has_ended(&self) -> bool {
         self.exchange.has_ended()
     }
 
-    /// Whether all of this room may be filled with content directly from the transport.
+    /// Whether `room` may be filled with content directly from the transport: no buffered bytes
+    /// come first, and at least as many bytes of content follow as fit.
     pub(in crate::upstream) fn may_fill(&self, room: &ReadBuf<'_>) -> bool {
         self.exchange.may_fill(room)
     }
 
-    /// Sends what is left of the request and reads more of the content, into `room` if there is one,
-    /// which `may_fill` allowed; 0 at the end of the connection. A fault if the connection broke or
-    /// the request cannot be completed.
+    /// Sends the unsent rest of the request and reads more content: into `room` if given, which
+    /// `may_fill` must have allowed. Returns the number of bytes, 0 when the server has closed the
+    /// connection. Fails if the connection broke or the request cannot be completed.
     pub(in crate::upstream) fn poll_content(
         &mut self,
         cx: &mut Context<'_>,
@@ -219,20 +229,21 @@ impl Connection {
             .poll_content(&mut cx, &mut self.transport, room)
     }
 
-    /// Which limit the wait for more content has exceeded, if any. To be called whenever
-    /// `poll_content` is pending.
+    /// Returns the timeout that the wait for more content has exceeded, if any. Must be called
+    /// whenever `poll_content` is pending.
     pub(in crate::upstream) fn watch_body(&mut self, limits: &Limits) -> Option<Reason> {
         let mut cx = Context::from_waker(&self.waker);
         self.exchange.watch_body(&mut cx, &self.transport, limits)
     }
 
-    /// The server has closed the connection: a fault unless that is the content's end.
+    /// Handles that the server has closed the connection: a fault unless the close is the content's
+    /// regular end.
     pub(in crate::upstream) fn end(&mut self) -> Result<(), Fault> {
         self.closed = true;
         self.exchange.end_of_connection(&self.transport)
     }
 
-    /// After 101: sends what is left of the request and takes the connection apart, into its byte
+    /// After a 101: sends the unsent rest of the request and splits the connection into its byte
     /// stream, the bytes received after the head, and its permit.
     pub(in crate::upstream) async fn into_tunnel(
         mut self: Box<Self>,

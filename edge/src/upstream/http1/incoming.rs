@@ -1,4 +1,5 @@
-//! Receives a response: bytes from the transport, its head, its content in frames.
+//! Receives a response: reads bytes from the transport, parses the head, and splits the content
+//! into frames.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -13,24 +14,25 @@ use crate::http::chunked::{Decoded, Decoder};
 use crate::reason::Reason;
 use crate::upstream::transport::Transport;
 
-/// Largest single read, for large bodies. A connection keeps a buffer of this size for as long
-/// as its origin sends that fast.
+/// Largest single read in bytes, for large bodies. A connection keeps a buffer of this size while
+/// its origin sends fast enough to fill it.
 const READ_MAX: usize = 128 << 10;
-/// Size of the first read on a connection, and of the buffer that an idle one keeps.
+/// Size in bytes of the first read on a connection, and of the buffer that an idle connection
+/// keeps.
 const READ_MIN: usize = 8 << 10;
-/// Longest trailer section, bytes.
+/// Longest trailer section, in bytes.
 const TRAILERS_MAX: usize = 16 << 10;
 /// Most interim heads (1xx) in one exchange.
 const INTERIM_MAX: usize = 64;
 
-/// Bytes that were received and not used yet, and how they are framed.
+/// Bytes that were received and not used yet, and the state of decoding them.
 pub(super) struct Incoming {
     buffer: BytesMut,
-    /// Size of the next read.
+    /// Size of the next read, in bytes.
     size: usize,
     /// Length of the buffer when it was last searched for a complete head, without success.
     searched: usize,
-    /// Interim heads of this exchange so far, and their bytes.
+    /// Number of interim heads of this exchange so far, and then their total bytes.
     interim: usize,
     interim_bytes: usize,
     decoding: Decoding,
@@ -40,16 +42,16 @@ enum Decoding {
     Sized(u64),
     Chunked(Box<Decoder>),
     UntilClose,
-    /// There is no more content.
+    /// All content has been taken.
     Ended,
 }
 
-/// A step through the content.
+/// Result of trying to take the next frame of content from the buffer.
 pub(in crate::upstream) enum Step {
     Frame(Frame),
-    /// More must be read first.
+    /// The next frame is not complete: more bytes must be read first.
     More,
-    /// All content was taken.
+    /// All content has been taken.
     End,
 }
 
@@ -65,24 +67,24 @@ impl Incoming {
         }
     }
 
-    /// Whether all of a response was taken and nothing was received after it.
+    /// Whether all of a response has been taken and nothing was received after it.
     pub(super) fn is_clean(&self) -> bool {
         self.buffer.is_empty() && self.has_ended()
     }
 
-    /// Whether all of the content was taken.
+    /// Whether all of the content has been taken.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.decoding, Decoding::Ended)
     }
 
-    /// Frees memory for large bodies, which an idle connection does not need.
+    /// Frees the buffer for large bodies, which an idle connection does not need.
     pub(super) fn trim(&mut self) {
         if self.size > READ_MIN {
             *self = Incoming::new();
         }
     }
 
-    /// Reads more; 0 at the end.
+    /// Reads more bytes into the buffer. Returns 0 when the server has closed the connection.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -101,13 +103,15 @@ impl Incoming {
         Poll::Ready(Ok(n))
     }
 
-    /// Whether all of this room may be filled with content directly from the transport.
+    /// Whether `room` may be filled with content directly from the transport: nothing is buffered,
+    /// and at least as many bytes of content follow as fit.
     pub(super) fn may_fill(&self, room: &ReadBuf<'_>) -> bool {
         let enough = |left| left >= room.remaining() as u64;
         self.buffer.is_empty() && matches!(self.decoding, Decoding::Sized(left) if enough(left))
     }
 
-    /// Reads content directly into `room`, which `may_fill` allowed; 0 at the end.
+    /// Reads content directly into `room`, which `may_fill` must have allowed. Returns 0 when the
+    /// server has closed the connection.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -124,10 +128,11 @@ impl Incoming {
         Poll::Ready(Ok(n))
     }
 
-    /// The head, once it is complete. `most` limits the bytes of all heads of an exchange together,
-    /// interim ones included.
+    /// Takes the head from the buffer if it is complete. `most` limits the bytes of all heads of an
+    /// exchange together, interim ones included.
     pub(super) fn head(&mut self, method: &Method, most: usize) -> Result<Option<Received>, Fault> {
-        // A head that comes byte by byte is not parsed for each byte, since it ends with a line.
+        // A head is parsed again only after a line end, so that a head that arrives byte by byte is
+        // not parsed for each byte.
         let new = self.buffer.get(self.searched..).unwrap_or_default();
         let worth_it = self.searched == 0 || memchr::memchr(b'\n', new).is_some();
         let received = match worth_it && !self.buffer.is_empty() {
@@ -158,7 +163,8 @@ impl Incoming {
         Ok(received)
     }
 
-    /// Limits the interim heads: an origin that sends them endlessly would keep the worker busy.
+    /// Counts an interim head and checks the limits: an origin that sends interim heads endlessly
+    /// would keep the worker busy.
     fn count(&mut self, received: &Received) -> Result<(), Fault> {
         if matches!(received.status, 101 | 200..) {
             (self.interim, self.interim_bytes) = (0, 0);
@@ -172,7 +178,7 @@ impl Incoming {
         }
     }
 
-    /// The next step through the received content.
+    /// Takes the next frame out of the buffer.
     pub(super) fn step(&mut self) -> Result<Step, Fault> {
         match &mut self.decoding {
             Decoding::Ended => return Ok(Step::End),
@@ -215,7 +221,8 @@ impl Incoming {
         Step::Frame(Frame::Data(self.buffer.split_to(n).freeze()))
     }
 
-    /// The server has closed the connection: a fault unless that is the content's end.
+    /// Handles that the server has closed the connection: a fault unless the close is the content's
+    /// regular end.
     pub(super) fn close(&mut self) -> Result<(), Fault> {
         match std::mem::replace(&mut self.decoding, Decoding::Ended) {
             Decoding::UntilClose | Decoding::Ended => Ok(()),
@@ -223,7 +230,7 @@ impl Incoming {
         }
     }
 
-    /// Bytes that were received and not used.
+    /// Returns the bytes that were received and not used.
     pub(super) fn into_rest(self) -> Bytes {
         self.buffer.freeze()
     }

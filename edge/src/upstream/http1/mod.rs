@@ -1,15 +1,15 @@
 //! HTTP/1.1 to an origin server: one exchange at a time on a connection.
 //!
 //! `request` builds the head that the origin gets, `outgoing` sends it with its content, `incoming`
-//! reads the response, `response` checks its head; `round_trip` is one request and its response,
-//! `connection` what stays between them.
+//! reads the response, and `response` checks its head. `round_trip` is one request with its
+//! response, `connection` what is kept between two of them.
 //!
-//! httparse accepts some incorrect heads: lines that end in a bare LF (RFC 9112 2.2
-//! allows that to a recipient), empty lines before the status line, and obs-text in the reason
-//! phrase. None of it is forwarded, since every head is built again; obs-fold, space before a colon,
-//! lines without a colon, control characters, HTTP/0.9 and too many field lines are refused. A body
-//! that an HTTP/1.0 origin ends by closing looks whole however early it ends (RFC 9112 8), unless
-//! the connection was reset.
+//! httparse accepts some invalid heads: lines that end in a bare LF (which RFC 9112 2.2 permits),
+//! empty lines before the status line, and obs-text in the reason phrase. None of these is
+//! forwarded, since every head is built again. Refused are obs-fold, space before a colon, lines
+//! without a colon, control characters, HTTP/0.9 and too many header lines. A body that an HTTP/1.0
+//! origin ends by closing looks complete however early it ends (RFC 9112 8), unless the connection
+//! was reset.
 
 mod connection;
 mod incoming;
@@ -24,5 +24,5 @@ pub(super) use self::request::{Source, build, protocols};
 pub(super) use self::response::{Content, Received, add_via};
 pub(super) use self::round_trip::{Failure, Message};
 
-/// Largest head buffer that is kept for the next request.
+/// Largest head buffer that is kept for a later request, in bytes.
 pub(super) const SPARE_HEAD_BYTES_MAX: usize = 4 << 10;

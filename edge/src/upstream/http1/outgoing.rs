@@ -1,4 +1,4 @@
-//! Sends a request: its head, then its content, framed as the head says.
+//! Sends a request: its head, then its content in the framing that the head declares.
 
 use std::io::{IoSlice, Write as _};
 use std::task::{Context, Poll, ready};
@@ -14,27 +14,29 @@ use crate::upstream::hop;
 use crate::upstream::transport::Transport;
 use crate::upstream::upload::Upload;
 
-/// The unsent rest of a request. Head and first content go out in one write if both are available.
+/// The unsent rest of a request. Head and first content are written together if both are available.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    /// The head, later the framing of chunks; written up to `at`.
+    /// Text to be written: first the head, later chunk headers and trailers. The first `at` bytes
+    /// have been written.
     text: Vec<u8>,
     at: usize,
-    /// Content that follows the text, and the framing that follows the content.
+    /// Content to be written after `text`, and framing to be written after the content.
     content: Bytes,
     tail: &'static [u8],
     upload: Upload,
-    /// Bytes of content still to come; `None` for content without a declared length, which is chunked.
+    /// Bytes of declared content still to be taken from the client. `None`: no declared length, so
+    /// the content is chunked.
     left: Option<u64>,
-    /// Whether nothing more is to be taken from the upload.
+    /// Whether all content, or as much as will be sent, has been taken from the upload.
     ended: bool,
-    /// Why the request cannot be completed. Its end is then never sent, so that the origin does not
-    /// take the beginning for a whole request (RFC 9112 8).
+    /// The fault because of which the request cannot be completed. The end of the request is then
+    /// never sent, so that the origin does not take a part of it for all of it (RFC 9112 8).
     broken: Option<Fault>,
 }
 
 impl Outgoing {
-    /// Begins a request with this complete head; returns the buffer of the last one.
+    /// Begins a request with this complete head. Returns the buffer of the last head, for reuse.
     pub(super) fn load(&mut self, text: Vec<u8>, upload: Upload) -> Vec<u8> {
         self.left = upload.length();
         self.ended = self.left == Some(0);
@@ -44,7 +46,7 @@ impl Outgoing {
         std::mem::replace(&mut self.text, text)
     }
 
-    /// Drops a request that was sent, except for a head buffer of usual size.
+    /// Frees the memory of a request that was sent, except for a head buffer of usual size.
     pub(super) fn trim(&mut self) {
         self.upload = Upload::default();
         self.content = Bytes::new();
@@ -53,12 +55,12 @@ impl Outgoing {
         }
     }
 
-    /// Whether all of the request was written.
+    /// Whether the whole request has been written.
     pub(super) fn is_done(&self) -> bool {
         self.ended && self.is_written()
     }
 
-    /// Whether all content was taken from the client.
+    /// Whether all content has been taken from the client.
     pub(super) fn has_gathered(&self) -> bool {
         self.ended
     }
@@ -67,8 +69,8 @@ impl Outgoing {
         self.at == self.text.len() && self.content.is_empty() && self.tail.is_empty()
     }
 
-    /// Sends more. Ready when everything is written, or as soon as that is impossible; then every
-    /// further call returns the same fault.
+    /// Writes as much of the request as possible. Ready when everything is written, or when the
+    /// request cannot be completed; then every further call returns the same fault.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -103,7 +105,7 @@ impl Outgoing {
         }
     }
 
-    /// Takes the next frame from the client, if it has come.
+    /// Takes the next frame from the client, if one has arrived.
     fn gather(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
         if self.at == self.text.len() {
             self.text.clear();
@@ -113,7 +115,7 @@ impl Outgoing {
             Poll::Pending => Ok(()),
             Poll::Ready(Some(Ok(Frame::Data(bytes)))) => self.take(bytes),
             Poll::Ready(Some(Ok(Frame::Trailers(fields)))) => self.end(&fields),
-            // Uploads have no parts of files.
+            // The content of a request never has frames that refer to files.
             Poll::Ready(Some(Ok(Frame::File(_)))) => Err(Reason::SendFailed.into()),
             Poll::Ready(Some(Err(fault))) => Err(fault),
             Poll::Ready(None) => self.end(&Fields::new()),
@@ -124,7 +126,8 @@ impl Outgoing {
         let length = bytes.len() as u64;
         match &mut self.left {
             Some(left) => {
-                // More than was declared would begin another request.
+                // Content longer than declared is refused: the origin would read the excess as
+                // another request.
                 *left = left.checked_sub(length).ok_or(Reason::SendFailed)?;
                 self.ended = *left == 0;
             }
@@ -189,7 +192,7 @@ impl Outgoing {
     }
 }
 
-/// Writes trailers, without fields that must be known before the content (RFC 9110 6.5.1).
+/// Writes trailers, without headers that must be known before the content (RFC 9110 6.5.1).
 fn write_trailers(fields: &Fields, out: &mut Vec<u8>) {
     for (name, value) in fields.iter().filter(|(name, _)| hop::may_trail(name)) {
         out.extend(name.iter().map(u8::to_ascii_lowercase));
@@ -204,7 +207,7 @@ mod tests {
     use super::*;
     use crate::handler::Body;
 
-    /// Everything that is sent of a body, without a transport.
+    /// Returns all bytes that are sent for a body of these frames, without a transport.
     fn gathered(length: Option<u64>, frames: &[&'static [u8]]) -> Result<Vec<u8>, Fault> {
         let mut outgoing = Outgoing {
             left: length,

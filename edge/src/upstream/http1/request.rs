@@ -15,22 +15,23 @@ use crate::upstream::hop::{self, HopByHop};
 /// Sluice's name in Via.
 pub(super) const PSEUDONYM: &[u8] = b"sluice";
 
-/// A request that has passed this many instances of Sluice is in a loop.
+/// Largest number of instances of Sluice that a request may have passed. A request with more in Via
+/// is in a loop.
 const PASSES_MAX: usize = 8;
 
-/// Most protocols forwarded in Upgrade; real requests name one.
+/// Most protocols forwarded in Upgrade. Real requests name one.
 const PROTOCOLS_MAX: usize = 16;
 
-/// Headers that are replaced or belong to framing.
+/// Headers that are not copied: Sluice writes its own, or they belong to framing.
 const REPLACED: &[&str] = &["host", "content-length", "expect"];
 
 /// The parts from which a request's head is built.
 pub(in crate::upstream) struct Source<'a> {
     pub(in crate::upstream) head: &'a Head,
     pub(in crate::upstream) peer: &'a Peer,
-    /// The Host to send in place of the client's.
+    /// Value of Host sent in place of the client's.
     pub(in crate::upstream) host: Option<&'a str>,
-    /// The Host to send when neither client nor configuration name one (HTTP/1.0).
+    /// Value of Host sent when neither client nor configuration name one (HTTP/1.0).
     pub(in crate::upstream) fallback_host: &'a str,
     /// Bytes of content, if known.
     pub(in crate::upstream) length: Option<u64>,
@@ -38,8 +39,9 @@ pub(in crate::upstream) struct Source<'a> {
 
 /// Appends the request's head to `out`, without the empty line that ends it.
 ///
-/// Hop-by-hop headers end here (`hop`). Forwarded and X-Forwarded-* are replaced by what is known of
-/// the client, from its connection and from trusted proxies. Header names are sent in lower case.
+/// Hop-by-hop headers are not forwarded (`hop`). Forwarded and X-Forwarded-* are replaced by the
+/// client's address, as known from its connection and from trusted proxies. Header names are sent
+/// in lower case.
 pub(in crate::upstream) fn build(source: &Source<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let head = source.head;
     refuse_loops(&head.fields)?;
@@ -61,7 +63,8 @@ fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// `line` for a name and a value that were not checked yet; the name in lower case.
+/// Writes a header line whose name and value were not checked yet. Writes the name in lower case,
+/// and fails if either is invalid.
 fn checked_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<(), Fault> {
     if !is_token(name) || !is_field_value(value) {
         return Err(Reason::SendFailed.into());
@@ -72,8 +75,9 @@ fn checked_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<(), Faul
     Ok(())
 }
 
-/// Writes the request line. The target is sent as received, except for a few bytes that a URI must not
-/// contain although clients send them: they are percent-encoded, which means the same (RFC 3986 2.1).
+/// Writes the request line. The target is sent as received, except for a few bytes that a URI must
+/// not contain although clients send them: these are percent-encoded, which does not change the
+/// URI's meaning (RFC 3986 2.1).
 fn request_line(head: &Head, out: &mut Vec<u8>) -> Result<(), Fault> {
     let (method, target) = (head.method.as_str().as_bytes(), head.target.as_bytes());
     if !is_token(method) || target.is_empty() || !target.iter().all(u8::is_ascii_graphic) {
@@ -131,7 +135,8 @@ fn host<'a>(source: &Source<'a>) -> &'a str {
     }
 }
 
-/// Copies the headers that are forwarded; Trailer only if the content is chunked and can have trailers.
+/// Copies the headers that are forwarded. Trailer is copied only if the content is chunked, since
+/// only then trailers can follow.
 fn copy_fields(head: &Head, trailers: bool, out: &mut Vec<u8>) -> Result<(), Fault> {
     let hop_by_hop = HopByHop::of(&head.fields);
     for (name, value) in head.fields.iter() {
@@ -146,7 +151,8 @@ fn copy_fields(head: &Head, trailers: bool, out: &mut Vec<u8>) -> Result<(), Fau
     Ok(())
 }
 
-/// Sluice's entry in Via, with the version in which the message was received (RFC 9110 7.6.3).
+/// Returns Sluice's entry in Via, with the version in which the message was received (RFC 9110
+/// 7.6.3).
 pub(super) fn via(version: Version) -> &'static str {
     match version {
         Version::Http10 => "1.0 sluice",
@@ -156,8 +162,8 @@ pub(super) fn via(version: Version) -> &'static str {
     }
 }
 
-/// Writes X-Forwarded-* and Forwarded: the client, then the trusted proxy that named it, if there is
-/// one. Entries about earlier hops are not forwarded, since nobody vouches for them.
+/// Writes X-Forwarded-* and Forwarded: the client, then the trusted proxy that named it, if there
+/// is one. Entries about earlier hops are not forwarded, since they cannot be verified.
 fn announce_client(source: &Source<'_>, out: &mut Vec<u8>) {
     let (peer, authority) = (source.peer, source.head.authority.as_bytes());
     let proxy = peer.address.ip().to_canonical();
@@ -208,8 +214,8 @@ fn write_forwarded(out: &mut Vec<u8>, source: &Source<'_>) {
     out.extend_from_slice(source.peer.scheme.as_str().as_bytes());
 }
 
-/// The protocols that are forwarded in Upgrade (RFC 9110 7.8). Not HTTP/2 in clear text and not TLS:
-/// requests within these would bypass every rule of the configuration.
+/// Returns the protocols that are forwarded in Upgrade (RFC 9110 7.8). HTTP/2 in clear text and TLS
+/// are left out: requests inside these would bypass every rule of the configuration.
 pub(in crate::upstream) fn protocols(head: &Head) -> impl Iterator<Item = &[u8]> {
     let asked = head.upgrade.then(|| head.fields.members("upgrade"));
     let asked = asked.into_iter().flatten().take(PROTOCOLS_MAX);
@@ -219,7 +225,7 @@ pub(in crate::upstream) fn protocols(head: &Head) -> impl Iterator<Item = &[u8]>
     })
 }
 
-/// Writes the connection options that the client asked for: another protocol, trailers.
+/// Writes Connection for the options that the client requested: another protocol, or trailers.
 fn write_options(head: &Head, out: &mut Vec<u8>) -> Result<(), Fault> {
     let protocols: SmallVec<[&[u8]; 4]> = protocols(head).collect();
     if !protocols.is_empty() {
@@ -234,8 +240,8 @@ fn write_options(head: &Head, out: &mut Vec<u8>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Declares the content (RFC 9112 6): its length, also 0 for methods that usually have content
-/// (RFC 9110 8.6), or chunked if the length is not known.
+/// Writes the header that frames the content (RFC 9112 6): Content-Length, also 0 for methods that
+/// usually have content (RFC 9110 8.6), or chunked if the length is not known.
 fn frame(method: &Method, length: Option<u64>, out: &mut Vec<u8>) {
     match length {
         Some(0) if !matches!(method, Method::Post | Method::Put | Method::Patch) => {}

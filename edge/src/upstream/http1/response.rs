@@ -20,27 +20,27 @@ const LINES_MAX: usize = 256;
 pub(in crate::upstream) enum Content {
     /// There is no content. `declared` is the Content-Length of a response to HEAD or a 304.
     None { declared: Option<u64> },
-    /// This many bytes.
+    /// Content of this many bytes, as declared by Content-Length.
     Sized(u64),
-    /// By the chunked coding.
+    /// Content in the chunked transfer coding.
     Chunked,
-    /// By the close of the connection.
+    /// Content that ends when the server closes the connection.
     UntilClose,
 }
 
 /// A response's head.
 #[derive(Debug)]
 pub(in crate::upstream) struct Received {
-    /// Bytes that the head took.
+    /// Length of the head, in bytes.
     pub(in crate::upstream) length: usize,
     pub(in crate::upstream) status: Status,
     pub(in crate::upstream) version: Version,
-    /// The headers that are forwarded, without Sluice's own.
+    /// The headers that are forwarded, before Sluice adds its own.
     pub(in crate::upstream) fields: Fields,
     pub(in crate::upstream) content: Content,
-    /// Whether the connection may be used again.
+    /// Whether the connection may be used again after this response.
     pub(in crate::upstream) keeps: bool,
-    /// With 101: the protocols.
+    /// With 101: the protocols in Upgrade.
     pub(in crate::upstream) protocols: SmallVec<[Vec<u8>; 1]>,
 }
 
@@ -88,7 +88,7 @@ fn values<'a>(
     headers.iter().filter(named).map(|header| header.value)
 }
 
-/// The list members of all lines of that name, empty ones included.
+/// Returns the list members of all lines with this name, including empty ones.
 fn members<'a>(
     headers: &'a [Header<'a>],
     name: &'a str,
@@ -128,7 +128,7 @@ fn content(
     })
 }
 
-/// Whether the content is chunked. Any other transfer coding is an error.
+/// Whether the content is chunked. Fails for any other transfer coding.
 fn is_chunked(headers: &[Header<'_>]) -> Result<bool, Fault> {
     let mut codings = members(headers, "transfer-encoding");
     match (codings.next(), codings.next()) {
@@ -138,7 +138,7 @@ fn is_chunked(headers: &[Header<'_>]) -> Result<bool, Fault> {
     }
 }
 
-/// The length on which all Content-Length values agree (RFC 9110 8.6 allows repetitions).
+/// Returns the length on which all Content-Length values agree (RFC 9110 8.6 allows repetitions).
 fn length(headers: &[Header<'_>]) -> Result<Option<u64>, Fault> {
     let mut length = None;
     for value in members(headers, "content-length") {
@@ -157,10 +157,10 @@ fn digits(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// The headers of a head without those that end at this hop; names in lower case.
+/// Returns the headers of a head without hop-by-hop headers, with names in lower case.
 fn end_to_end(headers: &[Header<'_>]) -> Result<Fields, Fault> {
     let hop_by_hop = HopByHop::new(values(headers, "connection"));
-    // Names, values, four bytes around each; and Via.
+    // Each line takes its name, its value and four bytes for `: ` and CRLF; Via is added.
     let text = headers.iter().map(|h| h.name.len() + h.value.len() + 4);
     let mut fields = Fields::with_capacity(text.sum::<usize>() + 32, headers.len() + 1);
     for header in headers {
@@ -187,7 +187,7 @@ pub(in crate::upstream) fn add_via(fields: &mut Fields, version: Version) {
     fields.append("via", request::via(version));
 }
 
-/// Parses a trailer section and keeps the fields that may be forwarded (RFC 9110 6.5.1).
+/// Parses a trailer section and returns the headers that may be forwarded (RFC 9110 6.5.1).
 pub(super) fn trailers(text: &[u8]) -> Result<Fields, &'static str> {
     let mut lines = [httparse::EMPTY_HEADER; LINES_MAX];
     let parsed = httparse::parse_headers(text, &mut lines);

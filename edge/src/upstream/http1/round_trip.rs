@@ -1,4 +1,4 @@
-//! One request and its response: sent, awaited and read, each step with its time limit.
+//! Sends one request and receives its response, with a time limit for each step.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -29,14 +29,14 @@ pub(in crate::upstream) struct Message {
     pub(in crate::upstream) upgrade: bool,
 }
 
-/// Why there is no response.
+/// The fault of an exchange that ended without a response.
 pub(in crate::upstream) struct Failure {
     pub(in crate::upstream) fault: Fault,
     /// Whether nothing of the request was written.
     pub(in crate::upstream) unsent: bool,
 }
 
-/// The state of one exchange. Its buffers serve the next exchange, too.
+/// The state of one exchange. Its buffers are reused by the next exchange.
 pub(super) struct RoundTrip {
     outgoing: Outgoing,
     incoming: Incoming,
@@ -44,13 +44,13 @@ pub(super) struct RoundTrip {
     deadline: Deadline,
 }
 
-/// The event for which an exchange waits, which decides how long it may wait.
+/// The event for which an exchange waits, which determines the timeout that applies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaits {
     Nothing,
-    /// The server to read on, after it has read this many bytes.
+    /// The server reads on. The number counts the bytes that it had read when the wait began.
     Room(u64),
-    /// The client to send on; downstream limits that time.
+    /// The client sends more content. Downstream limits this time.
     Client,
     Head,
     Body,
@@ -59,7 +59,7 @@ enum Awaits {
 /// The reason why the wait for a head ended.
 pub(super) enum Broken {
     Fault(Fault),
-    /// The server closed.
+    /// The server closed the connection.
     Closed,
 }
 
@@ -73,13 +73,15 @@ impl RoundTrip {
         }
     }
 
-    /// Begins with a complete head and its content; returns the memory of the last head.
+    /// Begins an exchange with a complete head and its content. Returns the buffer of the last
+    /// head, for reuse.
     pub(super) fn begin(&mut self, head: Vec<u8>, upload: Upload) -> Vec<u8> {
         self.awaits = Awaits::Nothing;
         self.outgoing.load(head, upload)
     }
 
-    /// Whether the request went out whole, its response came whole, and nothing came after it.
+    /// Whether the request was sent completely, its response received completely, and nothing
+    /// received after the response.
     pub(super) fn is_complete(&self) -> bool {
         self.outgoing.is_done() && self.incoming.is_clean()
     }
@@ -90,7 +92,8 @@ impl RoundTrip {
         self.incoming.trim();
     }
 
-    /// Reads whatever comes, for a connection that should get nothing.
+    /// Reads from a connection on which nothing is expected. Ready if the server has sent bytes or
+    /// closed.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -99,7 +102,8 @@ impl RoundTrip {
         self.incoming.poll_read(cx, transport)
     }
 
-    /// Sends on and reads on, up to the final head. Interim heads except 100 go to `interim`.
+    /// Sends the request and reads the response up to the final head. Interim heads except 100 are
+    /// passed to `interim`.
     pub(super) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -123,7 +127,7 @@ impl RoundTrip {
             {
                 match received.status {
                     101 | 200.. => return Poll::Ready(Ok(received)),
-                    // Downstream handles Expect.
+                    // A 100 is not passed on, since downstream itself handles Expect.
                     100 => {}
                     _ => interim(received),
                 }
@@ -131,8 +135,8 @@ impl RoundTrip {
         }
     }
 
-    /// Why there is no head although the server has closed the connection. `stale`: it had been used
-    /// before, and closed without a byte of this response.
+    /// Returns the fault if the server has closed the connection before the head. `stale`: the
+    /// connection had been used before, and was closed without a byte of this response.
     pub(super) fn closed_early(&self, upload: &Upload, stale: bool) -> Fault {
         if let Some(fault) = upload.fault() {
             return fault;
@@ -146,8 +150,8 @@ impl RoundTrip {
         })
     }
 
-    /// Which limit the wait for the response's head has exceeded, if any. To be called whenever
-    /// nothing is ready.
+    /// Returns the timeout that the wait for the response's head has exceeded, if any. Must be
+    /// called whenever nothing is ready.
     pub(super) fn watch_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -157,8 +161,9 @@ impl RoundTrip {
         self.watch(Awaits::Head, Reason::HeadTimeout, cx, transport, limits)
     }
 
-    /// As `watch_head`, for the next bytes of a body. While the client still sends, the origin may be
-    /// waiting for it, which is not the origin's delay.
+    /// Returns the timeout that the wait for the next bytes of a body has exceeded, if any. While
+    /// the client still sends, no timeout applies to the origin, which may be waiting for the
+    /// client.
     pub(super) fn watch_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -197,7 +202,7 @@ impl RoundTrip {
         self.deadline.poll(now, cx)
     }
 
-    /// The next step through the content that was received.
+    /// Takes the next frame out of the received bytes of content.
     pub(super) fn step(&mut self) -> Result<Step, Fault> {
         let step = self.incoming.step();
         if let Ok(Step::Frame(_)) = step {
@@ -206,17 +211,18 @@ impl RoundTrip {
         step
     }
 
-    /// Whether all content was taken.
+    /// Whether all content has been taken.
     pub(super) fn has_ended(&self) -> bool {
         self.incoming.has_ended()
     }
 
-    /// Whether all of this room may be filled with content directly from the transport.
+    /// Whether `room` may be filled with content directly from the transport: no buffered bytes
+    /// come first, and at least as many bytes of content follow as fit.
     pub(super) fn may_fill(&self, room: &ReadBuf<'_>) -> bool {
         self.incoming.may_fill(room)
     }
 
-    /// Sends what is left of the request; a fault if it cannot be completed.
+    /// Sends the unsent rest of the request. Fails if the request cannot be completed.
     pub(super) fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -228,8 +234,8 @@ impl RoundTrip {
         }
     }
 
-    /// Reads more of the content, into `room` if there is one, which `may_fill` allowed; 0 at the end
-    /// of the connection.
+    /// Reads more content: into `room` if given, which `may_fill` must have allowed. Returns the
+    /// number of bytes, 0 when the server has closed the connection.
     pub(super) fn poll_content(
         &mut self,
         cx: &mut Context<'_>,
@@ -244,16 +250,18 @@ impl RoundTrip {
         Poll::Ready(read.map_err(|_| Reason::BodyCut.into()))
     }
 
-    /// The server has closed the connection: a fault unless that is the content's end.
+    /// Handles that the server has closed the connection: a fault unless the close is the content's
+    /// regular end.
     pub(super) fn end_of_connection(&mut self, transport: &Transport) -> Result<(), Fault> {
-        // A refused write may have consumed the error by which a read would learn of a reset.
+        // A failed write may have consumed the socket error that a read would return for a reset,
+        // so the close may be a reset.
         match transport.is_write_broken() && !self.has_ended() {
             true => Err(Reason::BodyCut.into()),
             false => self.incoming.close(),
         }
     }
 
-    /// After 101: sends what is left of the request, within the limit for sending.
+    /// After a 101: sends the unsent rest of the request, within the timeout for sending.
     pub(super) fn poll_drain(
         &mut self,
         cx: &mut Context<'_>,
@@ -269,12 +277,12 @@ impl RoundTrip {
         }
     }
 
-    /// Before `poll_drain` is polled for the first time.
+    /// Resets the timeout. Must be called before `poll_drain` is polled for the first time.
     pub(super) fn begin_drain(&mut self) {
         self.awaits = Awaits::Nothing;
     }
 
-    /// Bytes that were read and not used.
+    /// Returns the bytes that were read and not used.
     pub(super) fn into_rest(self) -> bytes::Bytes {
         self.incoming.into_rest()
     }

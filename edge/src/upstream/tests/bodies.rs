@@ -1,4 +1,4 @@
-//! Content in both directions: complete, cut, of the wrong length, endless.
+//! Tests of content in both directions: complete, cut, of the wrong length, endless.
 
 use super::*;
 
@@ -61,7 +61,7 @@ fn a_body_that_ends_early_or_breaks_its_framing_is_a_fault() {
             "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nno colon\r\n\r\n",
             Err(Reason::BadBody),
         ),
-        // Padded as some origins do.
+        // Some origins pad chunk sizes with spaces, as here.
         (
             "Transfer-Encoding: chunked\r\n\r\n5 \t \r\nhello\r\n0  ;x=y\r\n\r\n",
             Ok("hello"),
@@ -97,7 +97,8 @@ fn a_reset_connection_cuts_even_a_body_without_length() {
     let origin = Origin::new(|_, served| {
         served.request();
         served.send(b"HTTP/1.0 200 OK\r\n\r\nhello");
-        // The test has read everything by now.
+        // The test sends these four bytes once the response's content has arrived; the reset
+        // follows it.
         served.read(4);
         served.reset();
     });
@@ -206,7 +207,8 @@ fn an_origin_is_held_back_while_nobody_reads() {
             .set_write_timeout(Some(Duration::from_millis(200)))
             .expect("a socket option");
         let mut total = 0_u64;
-        // The origin stops when a write blocks for that long.
+        // The write blocks once the client stops reading, and then fails with a timeout, which ends
+        // the loop.
         while let Ok(n) = served.stream.write(&[b'x'; 65536]) {
             total += n as u64;
             if total >= 1 << 30 {
@@ -221,7 +223,7 @@ fn an_origin_is_held_back_while_nobody_reads() {
         assert!(matches!(response.body.frame().await, Some(Ok(_))));
         let total = tokio::task::spawn_blocking(move || sent.recv()).await;
         let total = total.expect("no panic").expect("a total");
-        // The kernel's two buffers, much less than the endless body.
+        // Only the kernel's two socket buffers fill up, far less than the endless body.
         assert!(total < 64 << 20, "{total} bytes were taken");
     });
 }
@@ -319,13 +321,14 @@ fn a_response_is_read_even_if_the_origin_refuses_the_rest_of_the_upload() {
     let origin = Origin::new(|_, served| {
         served.request();
         served.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno");
-        // Closing with unread content resets the connection.
+        // Closing a socket with unread content resets the connection.
     });
     run(async {
         let testing = origin.upstream();
         let content = Bytes::from(vec![b'x'; 8 << 20]);
         let got = testing.fetch(post(Body::Bytes(content))).await;
-        // The reset may overtake the response; the result is then a fault, and not a hang.
+        // The reset may arrive before the response is read. The result is then a fault, and not a
+        // hang.
         let fault = matches!(
             got,
             Err(Reason::ClosedBeforeHead | Reason::SendFailed | Reason::BodyCut)
@@ -363,13 +366,14 @@ fn the_padding_of_a_chunk_size_is_bounded() {
     }
 }
 
-/// Answers early with half of its content; sends the test everything it read up to the close.
+/// Starts an origin that answers early, with half of its content, and then sends the test
+/// everything that it read up to the close.
 fn answering_early() -> Origin {
     Origin::new(|_, served| {
         served.request();
         served.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
         let mut rest = Vec::new();
-        // A reset ends the loop, too.
+        // A reset ends the read with an error, which is ignored.
         let _ = served.stream.read_to_end(&mut rest);
         let _ = served
             .tell

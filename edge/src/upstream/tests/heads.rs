@@ -1,4 +1,5 @@
-//! Response heads: which headers are forwarded, which heads are refused and with which cause.
+//! Tests of response heads: which headers are forwarded, and which heads are refused with which
+//! reason.
 
 use super::*;
 
@@ -176,7 +177,7 @@ fn a_flood_of_interim_heads_is_refused() {
     assert_eq!(run(testing.fetch(get("/"))), Err(Reason::BadHead));
 }
 
-/// Sends `count` interim heads of 100 bytes before each final one.
+/// Starts an origin that sends `count` interim heads of 100 bytes before each final one.
 fn interim_heads(count: usize) -> Origin {
     let interim = format!("HTTP/1.1 103 X\r\nLink: {}\r\n\r\n", "x".repeat(74));
     let mut answer = interim.repeat(count).into_bytes();
@@ -198,7 +199,7 @@ fn interim_heads_are_bounded_in_number_and_together_in_size() {
             let mut options = Options::new(vec![origin.server()]);
             options.head = most;
             let testing = Testing::new(options);
-            // The bound holds for each exchange on its own.
+            // Two exchanges show that the limit applies to each exchange separately.
             for _ in 0..2 {
                 let got = testing.fetch(get("/")).await.map(|(status, _)| status);
                 assert_eq!(got, accepted.then_some(200).ok_or(Reason::BadHead));

@@ -1,4 +1,4 @@
-//! Timeouts, limits, the queue, and servers that cannot be reached.
+//! Tests of timeouts, limits, the queue, and servers that cannot be reached.
 
 use super::*;
 
@@ -91,7 +91,7 @@ fn a_slow_client_is_not_the_origins_delay() {
             .await
             .expect("a response");
         assert!(matches!(response.body.frame().await, Some(Ok(_))));
-        // Nobody reads for longer than the timeout.
+        // The body is not read for longer than the timeout.
         tokio::time::sleep(Duration::from_millis(700)).await;
         fed.data(b"\r\n\r\n");
         fed.feed(None);
@@ -133,7 +133,7 @@ fn after_a_refused_connection_the_next_server_is_tried() {
             assert!(testing.fetch(get("/")).await.is_ok());
         }
         let status = testing.status();
-        // The server that failed is avoided while there is another.
+        // The server that failed is avoided while the other server accepts connections.
         assert_eq!((status[0].failures, status[1].requests), (1, 6));
         assert_eq!(testing.counters.upstream_retries.get(), 1);
         testing.clock.advance_us(6_000_000);
@@ -189,7 +189,7 @@ fn backups_are_used_last() {
     });
 }
 
-/// Polls `future` once more after everything that is ready has happened.
+/// Whether `future` is still pending when polled after all ready tasks have run.
 async fn is_waiting<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
     std::future::poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_pending()))
         .await
@@ -321,7 +321,7 @@ fn the_permit_of_a_dead_connection_is_not_given_twice() {
         }
         testing.clock.advance_us(61_000_000);
         let pool = &testing.upstream.0.pool;
-        // One server is full, the other avoided: a request waits, and would take either.
+        // One server is full and the other is avoided, so the request waits for either.
         let _held = pool.take(0);
         pool.note_connect(1, false);
         let failed = Failed::new();

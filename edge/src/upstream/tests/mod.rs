@@ -1,4 +1,4 @@
-//! Exchanges over real sockets with scripted origins, and the helpers for them.
+//! Tests of exchanges over real sockets with scripted origins, and the helpers for these tests.
 
 mod bodies;
 mod heads;
@@ -24,7 +24,7 @@ use crate::http::Scheme;
 use crate::reason::Reason;
 use crate::telemetry::ServerNumbers;
 
-/// Runs on a worker's kind of runtime; a test that hangs fails.
+/// Runs a future on the kind of runtime that a worker has. A test that hangs fails.
 fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -36,8 +36,8 @@ fn run<T>(future: impl Future<Output = T>) -> T {
         .expect("the test hangs")
 }
 
-/// An origin: `script` serves each connection on a thread of its own; its number counts connections
-/// from 0.
+/// A test origin. `script` serves each connection on its own thread and gets the connection's
+/// number, counted from 0.
 struct Origin {
     address: SocketAddr,
     seen: Receiver<String>,
@@ -59,12 +59,13 @@ impl Origin {
         Origin { address, seen }
     }
 
-    /// Answers every request with the same bytes, on one connection after another.
+    /// Starts an origin that answers every request with the same bytes, on one connection after
+    /// another.
     fn always(answer: &'static [u8]) -> Origin {
         Origin::new(move |_, served| while served.request().is_some() && served.send(answer) {})
     }
 
-    /// Answers the first request with these bytes and closes.
+    /// Starts an origin that answers the first request with these bytes and closes.
     fn once(answer: impl Into<Vec<u8>>) -> Origin {
         let answer = answer.into();
         Origin::new(move |_, served| {
@@ -74,7 +75,7 @@ impl Origin {
         })
     }
 
-    /// The next request head that any connection read.
+    /// Returns the next request head that any connection read.
     fn next_request(&self) -> String {
         self.seen
             .recv_timeout(Duration::from_secs(20))
@@ -100,7 +101,7 @@ fn server(address: SocketAddr) -> Server {
     }
 }
 
-/// An address that refuses connections.
+/// Returns an address that refuses connections.
 fn refusing() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address")
@@ -113,7 +114,8 @@ struct ServedConnection {
 }
 
 impl ServedConnection {
-    /// Reads one head and sends it to the test; `None` if the edge closed. Content is left unread.
+    /// Reads one request head and sends it to the test; `None` if the connection was closed.
+    /// Content is left unread.
     fn request(&mut self) -> Option<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -124,7 +126,7 @@ impl ServedConnection {
             }
         }
         let head = String::from_utf8(head).expect("a head in ASCII");
-        // The test may have dropped the receiver.
+        // Sending fails if the test has dropped the receiver, which is no error.
         let _ = self.tell.send(head.clone());
         Some(head)
     }
@@ -139,13 +141,13 @@ impl ServedConnection {
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// Waits until the edge closes.
+    /// Waits until Sluice closes the connection.
     fn await_close(&mut self) {
         let mut rest = [0; 4096];
         while self.stream.read(&mut rest).is_ok_and(|n| n > 0) {}
     }
 
-    /// Closes so that the edge sees a reset.
+    /// Closes the connection so that Sluice sees a reset.
     fn reset(&mut self) {
         let socket = socket2::SockRef::from(&self.stream);
         socket
@@ -154,7 +156,7 @@ impl ServedConnection {
     }
 }
 
-/// An upstream and the state that tests look at.
+/// An upstream, and the counters and state that tests check.
 struct Testing {
     upstream: Upstream,
     counters: Arc<Counters>,
@@ -185,13 +187,13 @@ impl Testing {
         self.start(request).response.await.map_err(|f| f.reason)
     }
 
-    /// Status and content, or why there is no complete response.
+    /// Returns status and content, or the reason why there is no complete response.
     async fn fetch(&self, request: Request) -> Result<(u16, Vec<u8>), Reason> {
         let mut response = self.ask(request).await?;
         Ok((response.status, content(&mut response.body).await?))
     }
 
-    /// Each server's numbers.
+    /// Returns the numbers of each server.
     fn status(&self) -> Vec<ServerNumbers> {
         let servers = self.state.servers().iter();
         servers.map(|server| server.numbers()).collect()
@@ -244,7 +246,7 @@ fn post(body: Body) -> Request {
     request
 }
 
-/// Content that a test feeds frame by frame; pending while there is none.
+/// A request's content that the test feeds frame by frame. Pending while no frame is queued.
 #[derive(Clone, Default)]
 struct Fed(Rc<RefCell<Feed>>);
 

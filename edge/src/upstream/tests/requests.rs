@@ -1,8 +1,8 @@
-//! The request that the origin gets.
+//! Tests of the request that the origin receives.
 
 use super::*;
 
-/// The head the origin got for a request.
+/// Returns the head that the origin receives for a request.
 fn sent(testing: &Testing, origin: &Origin, request: Request) -> String {
     run(testing.fetch(request)).expect("a response");
     origin.next_request()

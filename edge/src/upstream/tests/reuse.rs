@@ -1,4 +1,4 @@
-//! Keeping connections for reuse, and what happens when the origin closed them.
+//! Tests of connection reuse, and of connections that the origin has closed.
 
 use super::*;
 
@@ -125,8 +125,8 @@ fn an_origin_of_http_1_0_is_not_trusted_with_keepalive() {
     });
 }
 
-/// Answers the first request of each connection. On the first connection, closes after the second
-/// request without a response.
+/// Starts an origin that answers the first request of each connection. On its first connection, the
+/// origin closes after the second request without a response.
 fn closing_on_reuse() -> Origin {
     Origin::new(|number, served| {
         served.request();
@@ -159,7 +159,8 @@ fn a_request_on_a_closed_connection_is_repeated_only_if_that_is_safe() {
                 Ok(response) => assert!(repeated && response.status == 200),
                 Err(fault) => {
                     assert!(!repeated && fault.reason == Reason::StaleConnection);
-                    // The origin may have processed it, so no other code may repeat it either.
+                    // The origin may have processed the request, so the fault says that no caller
+                    // may repeat it.
                     assert!(!fault.retryable);
                 }
             }
@@ -221,7 +222,7 @@ fn a_post_is_not_sent_on_a_connection_that_the_kernel_knows_to_be_closed() {
     run(async {
         let testing = origin.upstream();
         testing.fetch(get("/")).await.expect("a response");
-        // This blocks the runtime, which therefore does not learn of the close.
+        // Blocking this thread blocks the runtime, so that the runtime does not learn of the close.
         closed.recv().expect("the origin closes");
         let got = testing
             .fetch(post(Body::Bytes(Bytes::from_static(b"x"))))
@@ -267,7 +268,8 @@ fn an_unrequested_response_on_an_idle_connection_is_never_used() {
         let testing = origin.upstream();
         let first = testing.fetch(get("/")).await;
         assert_eq!(first, Ok((200, b"hello".to_vec())));
-        // The connection leaves the pool as soon as the runtime learns of the bytes.
+        // The runtime learns of the bytes while this task yields, and the connection then leaves
+        // the pool.
         while testing.idle() > 0 {
             tokio::task::yield_now().await;
         }
@@ -300,7 +302,7 @@ fn an_unrequested_response_that_only_the_kernel_knows_is_never_used() {
         let testing = origin.upstream();
         testing.fetch(get("/")).await.expect("a response");
         assert_eq!(testing.idle(), 1);
-        // This blocks the runtime, which therefore does not learn of the bytes.
+        // Blocking this thread blocks the runtime, so that the runtime does not learn of the bytes.
         go.send(()).expect("the origin listens");
         told.recv().expect("the origin sends");
         let second = testing.fetch(get("/")).await;
@@ -310,7 +312,7 @@ fn an_unrequested_response_that_only_the_kernel_knows_is_never_used() {
     });
 }
 
-/// Answers one request, and closes connection and listener at the second one.
+/// Starts an origin that answers one request, and closes connection and listener at the second one.
 fn leaving() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

@@ -1,4 +1,4 @@
-//! Switching protocols.
+//! Tests of switching protocols (101).
 
 use super::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

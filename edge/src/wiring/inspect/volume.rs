@@ -1,11 +1,10 @@
-//! A volume, as the admin API shows it.
+//! Collects the state of a volume for the admin API.
 
 use crate::admin::VolumeState;
 use crate::config::Plan;
-use crate::telemetry::VolumeNumbers;
-use crate::volume::{State, Status, Volume};
+use crate::volume::{State, Volume};
 
-/// The state of one volume.
+/// Returns the state of one volume.
 pub(super) fn volume_state(name: &str, volume: &Volume, plan: &Plan) -> VolumeState {
     let options = plan.volumes.get(name);
     let path = options.map(|options| options.path.display().to_string());
@@ -22,39 +21,18 @@ pub(super) fn volume_state(name: &str, volume: &Volume, plan: &Plan) -> VolumeSt
         state: state.to_owned(),
         why,
         loaded,
-        numbers: numbers(&status),
+        numbers: status.numbers,
         caches: caches.map(|(name, _)| name.clone()).collect(),
     }
 }
 
-/// A state's name, why the volume is out, and which part of its index has been read.
+/// Returns a state's name, the reason why the volume is out of use, and the fraction of its index
+/// that has been read.
 fn described(state: &State) -> (&'static str, Option<String>, f64) {
     match state {
         State::Up => ("up", None, 1.0),
         State::Loading(thousandths) => ("loading", None, f64::from(*thousandths) / 1000.0),
         State::Out(why) => ("out", Some(why.clone()), 0.0),
-    }
-}
-
-fn numbers(status: &Status) -> VolumeNumbers {
-    VolumeNumbers {
-        size: status.size,
-        segments: status.segments,
-        segment_bytes: status.segment_bytes,
-        records: status.records,
-        queue_bytes: status.queue_bytes,
-        written_bytes: status.written_bytes,
-        rewritten_bytes: status.rewritten_bytes,
-        read_bytes: status.read_bytes,
-        reads: status.reads,
-        reads_at_hand: status.reads_at_hand,
-        shed: status.shed,
-        shed_bytes: status.shed_bytes,
-        damaged: status.damaged,
-        errors: status.errors,
-        laps: status.laps,
-        write_ms: status.write_us / 1000,
-        read_ms: status.read_us / 1000,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Claims: takeovers, ends of flights, who is woken, how many pieces an object may have.
+//! Tests of claims: takeovers, ends of flights, wake-ups of readers, and the number of separate ranges in an object.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -6,6 +6,7 @@ use std::task::{Context, Wake, Waker};
 use smallvec::smallvec;
 
 use super::*;
+use crate::store::claim::NotOurs;
 
 #[derive(Default)]
 struct Calls(AtomicU32);
@@ -17,7 +18,7 @@ impl Wake for Calls {
 }
 
 #[test]
-fn a_takeover_leaves_the_page_that_may_be_copied_now() {
+fn a_takeover_leaves_the_page_that_is_being_written() {
     let store = store(8 << 20);
     let mut first = begin_sparse(&store, 1, 1 << 20, 0..1 << 20).expect("room");
     let object = first.object().clone();
@@ -29,8 +30,8 @@ fn a_takeover_leaves_the_page_that_may_be_copied_now() {
     let second = ask(&store, &object, 1000 + PAGE..500_000).remove(0);
     assert_eq!(first.range(), 1000..1000 + PAGE);
     assert_eq!(second.range(), 1000 + PAGE..500_000);
-    // The rest of the first one's claim is nobody's.
-    assert_eq!(object.snapshot(0).missing, (500_000..1 << 20).into());
+    // The bytes after the second claim belonged to the first one, and no flight claims them now.
+    assert_eq!(object.snapshot().missing, (500_000..1 << 20).into());
     fill(accepted(second));
     assert_eq!(write(&mut first, 1 << 20), Progress::Done);
     first.land();
@@ -38,7 +39,7 @@ fn a_takeover_leaves_the_page_that_may_be_copied_now() {
 }
 
 #[test]
-fn who_waits_for_bytes_that_a_takeover_left_to_nobody_is_told() {
+fn a_reader_of_bytes_that_a_takeover_left_unclaimed_is_woken() {
     let store = store(8 << 20);
     let first = begin_sparse(&store, 1, 1 << 20, 0..1 << 20).expect("room");
     let object = first.object().clone();
@@ -56,13 +57,14 @@ fn who_waits_for_bytes_that_a_takeover_left_to_nobody_is_told() {
 }
 
 #[test]
-fn the_end_of_a_flight_is_told_to_whom_it_concerns() {
+fn the_end_of_a_flight_wakes_the_readers_of_its_bytes() {
     let store = store(8 << 20);
     for fails in [false, true] {
         let mut first = begin_sparse(&store, 1, 1 << 20, 0..1000).expect("room");
         let object = first.object().clone();
         let second = accepted(ask(&store, &object, 5000..6000).remove(0));
-        // Its bytes come; it waits for a byte on another flight; nobody brings its byte.
+        // The readers at 500 and 999 wait for the first flight, the one at 5500 for the second flight, and no flight has claimed byte 800
+        // 000.
         let waiting = [500, 999, 5500, 800_000].map(|at| {
             let mut reader = object.reader(at);
             let calls = Arc::new(Calls::default());
@@ -111,7 +113,7 @@ fn a_failure_costs_the_claim_and_not_the_object() {
 }
 
 #[test]
-fn a_claim_that_is_given_back_is_no_failure() {
+fn a_released_claim_is_no_failure() {
     let store = store(8 << 20);
     let mut first = begin_sparse(&store, 1, 300_000, 0..300_000).expect("room");
     let object = first.object().clone();
@@ -137,7 +139,7 @@ fn a_claim_that_is_given_back_is_no_failure() {
     assert!(object.failure().is_none());
     assert!(object.covers(0..100), "what it brought stays");
     fill(accepted(ask(&store, &object, 100..300_000).remove(0)));
-    // Without a head there is nothing to go on with.
+    // The flight of an object without a head ends: its reader must look the key up again.
     drop(reader);
     let alone = launch(&store, 2).expect("room");
     let mut reader = alone.object().reader(0);
@@ -153,7 +155,7 @@ fn a_claim_that_is_given_back_is_no_failure() {
 }
 
 #[test]
-fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
+fn a_response_begins_with_a_flight_whose_head_was_accepted() {
     let store = store(8 << 20);
     let mut cx = Context::from_waker(Waker::noop());
     let mut first = launch(&store, 1).expect("room");
@@ -178,7 +180,7 @@ fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
     reader.limit(500, 600);
     assert!(matches!(
         reader.poll_opening(false, &mut cx),
-        Poll::Ready(Opening::Missing(_))
+        Poll::Ready(Opening::Missing)
     ));
     let mut second = ask(&store, &object, 500..600).remove(0);
     assert!(
@@ -203,7 +205,7 @@ fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
 }
 
 #[test]
-fn one_flight_waits_for_a_head_and_none_joins_what_is_not_joinable() {
+fn an_object_that_has_no_head_or_is_not_joinable_has_one_flight() {
     let store = store(8 << 20);
     let first = launch(&store, 1).expect("room");
     assert!(ask(&store, first.object(), 0..10).is_empty());
@@ -218,7 +220,7 @@ fn one_flight_waits_for_a_head_and_none_joins_what_is_not_joinable() {
 }
 
 #[test]
-fn a_flight_that_brings_more_than_asked_goes_on_to_the_next_that_is_there() {
+fn a_flight_with_a_longer_response_goes_on_to_the_next_stored_byte() {
     let store = store(8 << 20);
     let mut first = begin_sparse(&store, 1, 500_000, 200_000..200_100).expect("room");
     let object = first.object().clone();
@@ -237,7 +239,7 @@ fn a_flight_that_brings_more_than_asked_goes_on_to_the_next_that_is_there() {
 }
 
 #[test]
-fn tiny_wants_break_an_object_into_a_bounded_number_of_pieces() {
+fn tiny_claims_fragment_an_object_into_a_bounded_number_of_ranges() {
     let store = store(8 << 20);
     let first = begin_sparse(&store, 1, 1 << 20, 0..1).expect("room");
     let object = first.object().clone();
@@ -248,7 +250,7 @@ fn tiny_wants_break_an_object_into_a_bounded_number_of_pieces() {
         }
         assert!(object.lock().present.contains(at));
     }
-    assert!(object.snapshot(0).stored.len() < 100);
+    assert!(object.snapshot().stored.len() < 100);
 }
 
 #[test]
@@ -260,7 +262,7 @@ fn thousands_of_one_byte_ranges_leave_an_object_usable() {
     let first = begin_sparse(&store, 1, length, 0..1).expect("room");
     let object = first.object().clone();
     fill(first);
-    // A few bytes in each page, less than would crowd any of them.
+    // Adds eight one-byte ranges to each page: too few to widen claims because of the page alone.
     for at in (1..pages * FEW).map(|i| i * PAGE / FEW) {
         let mut landings = ask(&store, &object, at..at + 1);
         if let Some(landing) = landings.pop() {
@@ -268,30 +270,30 @@ fn thousands_of_one_byte_ranges_leave_an_object_usable() {
         }
         assert!(object.lock().present.contains(at));
     }
-    let in_pieces = object.snapshot(0).stored.len();
+    let in_pieces = object.snapshot().stored.len();
     assert!(in_pieces >= crate::store::claims::FRAGMENTS_MAX);
     assert!(in_pieces < crate::store::claims::FRAGMENTS_MAX + 10);
     let full = |seen: &Seen<'_>| (smallvec![], seen.is_full());
     assert!(!store.arrange(&object, table_key(1), 0, full).0);
-    // From now on all that is free around a claim in its pages comes along: up to their ends …
+    // The object has so many ranges now that a claim is widened to whole pages, …
     let far = pages * PAGE + 10_000;
     let wide = ask(&store, &object, far..far + 1).remove(0);
     assert_eq!(wide.range(), pages * PAGE..(pages + 1) * PAGE);
     let wide = ask(&store, &object, far + 2 * PAGE..far + 5 * PAGE).remove(0);
     assert_eq!(wide.range(), (pages + 2) * PAGE..(pages + 6) * PAGE);
     drop(wide);
-    // … or to what is there.
+    // … or up to bytes that are stored, …
     let gap = ask(&store, &object, 100..101).remove(0);
     assert_eq!(gap.range(), 1..PAGE / FEW);
     fill(accepted(gap));
-    assert_eq!(object.snapshot(0).stored.len(), in_pieces - 1);
-    // What others bring stays theirs.
+    assert_eq!(object.snapshot().stored.len(), in_pieces - 1);
+    // … or up to bytes that other flights have claimed.
     let taken = ask(&store, &object, far..far + PAGE).remove(0);
     assert_eq!(taken.range(), (pages + 1) * PAGE..(pages + 2) * PAGE);
 }
 
 #[test]
-fn a_length_that_comes_with_the_head_cuts_an_open_claim() {
+fn a_length_in_the_head_shortens_an_open_claim() {
     let store = store(1 << 20);
     for length in [0, 10] {
         let mut landing = launch(&store, 1).expect("room");
@@ -302,13 +304,13 @@ fn a_length_that_comes_with_the_head_cuts_an_open_claim() {
         assert_eq!(write(&mut landing, 20), Progress::Done);
         landing.land();
         check_state(&object);
-        assert_eq!(object.snapshot(0).stored.total(), length);
+        assert_eq!(object.snapshot().stored.total(), length);
         assert!(object.is_complete());
     }
 }
 
 #[test]
-fn an_object_has_only_so_many_flights() {
+fn the_number_of_flights_of_an_object_is_bounded() {
     let store = store(64 << 20);
     let first = begin_sparse(&store, 1, 32 << 20, 0..1).expect("room");
     let ranges = (1..400).map(|i| i * PAGE..i * PAGE + 1);

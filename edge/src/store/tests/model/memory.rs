@@ -1,11 +1,11 @@
-//! Memory: what is evicted, what stays, and what an object is charged for.
+//! Tests of memory: which bytes are evicted, which stay, and how much an object is charged.
 
 use std::task::{Context, Waker};
 
 use super::*;
 
 #[test]
-fn blocks_go_and_come_back_while_the_object_stays() {
+fn blocks_are_evicted_and_fetched_again_while_the_object_stays() {
     let length = 12 * BLOCK;
     let store = store(8 * BLOCK);
     let mut cx = Context::from_waker(Waker::noop());
@@ -25,9 +25,9 @@ fn blocks_go_and_come_back_while_the_object_stays() {
     }
     assert!(got == content(0, length), "more than the store holds");
     drop(reader);
-    let stored = object.snapshot(0).stored;
+    let stored = object.snapshot().stored;
     assert!(stored.total() < 8 * BLOCK && stored.total() > 5 * BLOCK);
-    let gap = object.snapshot(0).missing.iter().next().expect("evicted");
+    let gap = object.snapshot().missing.iter().next().expect("evicted");
     let mut again = object.reader(gap.start);
     assert!(matches!(
         again.poll_next(&mut cx),
@@ -56,8 +56,8 @@ fn a_block_that_a_reader_wants_soon_stays() {
         }
     }
     assert!(object.covers(BLOCK..3 * BLOCK));
-    assert_eq!(object.snapshot(0).stored, (BLOCK..3 * BLOCK).into());
-    assert!(store.status().pinned >= 2 * BLOCK);
+    assert_eq!(object.snapshot().stored, (BLOCK..3 * BLOCK).into());
+    assert!(store.numbers().pinned >= 2 * BLOCK);
     drop((reader, object));
     check_weights(&store);
     for key in 20..80 {
@@ -73,7 +73,7 @@ fn a_block_that_a_reader_wants_soon_stays() {
 }
 
 #[test]
-fn a_retired_object_keeps_what_its_readers_have_before_them() {
+fn a_retired_object_keeps_the_bytes_that_its_readers_still_want() {
     let store = store_of_the_latest(6 * BLOCK);
     let first = begin_sparse(&store, 1, 4 * BLOCK, 0..4 * BLOCK).expect("room");
     let object = first.object().clone();
@@ -90,15 +90,15 @@ fn a_retired_object_keeps_what_its_readers_have_before_them() {
         }
     };
     crowd(2..20);
-    // They can't be had again.
-    assert_eq!(object.snapshot(0).stored, (2 * BLOCK..4 * BLOCK).into());
+    // The reader's bytes stay, since nothing more can be fetched for a retired object.
+    assert_eq!(object.snapshot().stored, (2 * BLOCK..4 * BLOCK).into());
     drop(reader);
     crowd(20..40);
-    assert!(object.snapshot(0).stored.is_empty(), "nobody reads it");
+    assert!(object.snapshot().stored.is_empty(), "nobody reads it");
 }
 
 #[test]
-fn one_eviction_drops_one_block_and_the_object_goes_with_its_last() {
+fn one_eviction_drops_one_block_and_the_last_one_the_object() {
     for evict in [evict::Kind::Lru, evict::Kind::S3Fifo] {
         for hot in [false, true] {
             let store = Store::new(&Options {
@@ -122,14 +122,14 @@ fn one_eviction_drops_one_block_and_the_object_goes_with_its_last() {
                     }
                     store.enter(1, |locked| locked.find(0));
                 }
-                let stored = object.snapshot(0).stored.total();
+                let stored = object.snapshot().stored.total();
                 assert!(there - stored <= BLOCK, "{evict:?}: {there} to {stored}");
                 there = stored;
                 drop(object);
                 key += 1;
                 assert!(key < 1000, "{evict:?}, hot {hot}: {there} bytes never go");
                 assert!(crowd(&store, key, 60_000));
-                // Those that come are of as much use as what is there.
+                // The new object is requested as often as those in the store, so that the policy can't prefer the old ones.
                 for _ in 0..3 {
                     store.enter(key, |locked| locked.find(0));
                 }
@@ -141,7 +141,7 @@ fn one_eviction_drops_one_block_and_the_object_goes_with_its_last() {
 }
 
 #[test]
-fn a_retired_object_that_nobody_reads_makes_room_at_once() {
+fn a_retired_object_without_readers_is_freed_at_once() {
     for evict in [evict::Kind::Lru, evict::Kind::S3Fifo] {
         let store = Store::new(&Options {
             memory: 8 << 20,
@@ -165,9 +165,9 @@ fn a_retired_object_that_nobody_reads_makes_room_at_once() {
 }
 
 #[test]
-fn those_in_use_do_not_hide_those_that_may_go() {
+fn objects_in_use_do_not_hide_evictable_ones() {
     let store = store(4 << 20);
-    // The eviction policy has seen these used, and keeps them for longest.
+    // These objects are requested several times, so the eviction policy keeps them longest.
     for key in 1000..1500 {
         assert!(crowd(&store, key, 2000));
         for _ in 0..3 {
@@ -180,19 +180,19 @@ fn those_in_use_do_not_hide_those_that_may_go() {
         held.push(landing.object().clone());
         fill(landing);
     }
-    // While all is in use, that is found out quickly.
+    // While every object is in use, failing to make room must be quick.
     while let Some(landing) = begin(&store, held.len() as u128 + 5000, Some(2000)) {
         held.push(landing.object().clone());
         fill(landing);
     }
-    assert!(store.status().pinned > 4_000_000);
+    assert!(store.numbers().pinned > 4_000_000);
     assert!(store.make_room(100_000).is_none() && store.make_room(100_000).is_none());
     held.clear();
     assert!(store.make_room(100_000).is_some());
 }
 
 #[test]
-fn a_full_ledger_leaves_each_flight_a_page() {
+fn a_full_ledger_still_grants_each_flight_a_page() {
     let store = store(2 << 20);
     let pinned = begin(&store, 2, Some((2 << 20) - 300_000)).expect("room");
     let first = begin_sparse(&store, 1, 10 << 20, 0..100_000).expect("room");
@@ -200,7 +200,7 @@ fn a_full_ledger_leaves_each_flight_a_page() {
     let mut reader = object.reader(0);
     fill(first);
     let (mut got, mut peak) = (Vec::new(), 0);
-    // Nothing that is in the store may go, but all of a long object passes through.
+    // Every object in the store is in use and can't be evicted; a long object is still readable, block by block.
     while read_on(&mut reader, &mut got).is_err() {
         let at = got.len() as u64;
         let mut landing = ask(&store, &object, at..at + BLOCK).remove(0);
@@ -250,13 +250,13 @@ fn a_page_for_a_waiting_reader_costs_no_more_than_it_takes() {
         landing.shorten(start + PAGE);
         readers.push(object.reader(start));
         fill(landing);
-        let stored = object.snapshot(0).stored;
+        let stored = object.snapshot().stored;
         let pages = |range: Range<u64>| stored.within(range.start * PAGE..range.end * PAGE);
         let total = |range| pages(range).map(|r| (r.end - r.start) / PAGE).sum::<u64>();
         let now = total(0..16);
         assert!(before <= now + 2, "{before} to {now} pages for one");
         before = now;
-        // What the reader has passed goes first, and what it wants soon last, the next page never.
+        // Pages that the reader has passed are evicted first, pages that it wants soon last, and the page with its next byte never.
         assert!(total(0..4) == 0 || total(4..16) == 12, "{stored:?}");
         assert!(total(8..16) == 0 || total(4..8) == 4, "{stored:?}");
         assert_eq!(total(4..5), 1);
@@ -268,7 +268,7 @@ fn a_page_for_a_waiting_reader_costs_no_more_than_it_takes() {
 }
 
 #[test]
-fn out_of_the_table_an_object_keeps_only_what_its_readers_need() {
+fn an_object_outside_the_table_keeps_only_the_bytes_its_readers_need() {
     let store = store(16 << 20);
     let first = begin_sparse(&store, 1, 10 << 20, 0..BLOCK).expect("room");
     let object = first.object().clone();
@@ -287,7 +287,7 @@ fn out_of_the_table_an_object_keeps_only_what_its_readers_need() {
 }
 
 #[test]
-fn a_reader_ahead_of_a_flight_without_room_gets_what_is_there() {
+fn a_reader_ahead_of_a_flight_without_room_gets_the_stored_bytes() {
     let store = store(1 << 20);
     let pinned = begin(&store, 2, Some(900_000)).expect("room");
     let length = 10 * PAGE + 5000;
@@ -298,7 +298,7 @@ fn a_reader_ahead_of_a_flight_without_room_gets_what_is_there() {
         let mut behind = Some(object.reader(0));
         let (mut at, mut got, mut all) = (0, Vec::new(), Vec::new());
         while at < length {
-            // In the middle of a page some reader moves, at last ahead of the flight.
+            // Both readers read on after each write. The first one leaves after three pages; the other one begins ahead of the flight.
             let next = (at + 40_000).min(length);
             let Poll::Ready(written) = now(landing.write(&content(at, next), 0)) else {
                 panic!("stalled at {at}");
@@ -325,7 +325,7 @@ fn a_reader_ahead_of_a_flight_without_room_gets_what_is_there() {
 }
 
 #[test]
-fn a_later_head_takes_the_first_ones_place_and_its_weight() {
+fn a_later_head_replaces_the_first_one_and_its_weight() {
     let store = store(1 << 20);
     let first = begin_sparse(&store, 1, 1000, 0..500).expect("room");
     let object = first.object().clone();
@@ -347,7 +347,7 @@ fn a_later_head_takes_the_first_ones_place_and_its_weight() {
 }
 
 #[test]
-fn the_last_decisions_are_kept_and_paid_for() {
+fn the_last_decisions_are_kept_and_charged() {
     let store = store(1 << 20);
     let first = begin_sparse(&store, 1, 1000, 0..500).expect("room");
     let object = first.object().clone();
@@ -361,18 +361,18 @@ fn the_last_decisions_are_kept_and_paid_for() {
             why: crate::reason::Reason::FirstFetch,
         });
     }
-    let snapshot = object.snapshot(5);
+    let snapshot = object.snapshot();
     let times: Vec<_> = snapshot.decisions.iter().map(|d| d.unix_ms).collect();
     assert_eq!(times, (12..20).collect::<Vec<_>>());
-    assert!((snapshot.sparse, snapshot.generation, snapshot.now_us) == (true, 7, 5));
+    assert!((object.is_sparse(), snapshot.generation) == (true, 7));
     drop(object);
-    assert_eq!(store.status().pinned, 0);
+    assert_eq!(store.numbers().pinned, 0);
     store.enter(1, |locked| locked.clear());
     assert_eq!(store.ledger.used(), 0);
 }
 
 #[test]
-fn the_resource_history_lasts_as_long_as_the_key_has_an_object() {
+fn the_resource_history_is_kept_while_the_key_has_an_object() {
     let store = store(1 << 20);
     let history = ResourceHistory {
         no_ranges_until_ms: 1,
@@ -405,9 +405,8 @@ fn an_object_takes_no_more_than_is_charged_for_it() {
     use crate::store::object_store::OBJECT_OVERHEAD;
     use crate::store::page::Page;
     use crate::store::table::row_bytes;
-    // The object with its reference counts, in the allocator's size class. Tables are between half
-    // full and full, so their rows count one and a half times. Of the eviction policy's: a node in
-    // its lists, and a ghost.
+    // Computes the size of an object with its reference counts in the allocator's size class. Tables are between half full and full, so
+    // their rows count one and a half times. The eviction policy has a node in its lists and a ghost entry per object.
     let object = Page::footprint(size_of::<Object>() as u64 + 16) - Page::footprint(0) + 64;
     let (entry, id) = row_bytes();
     let policy = 32 + 33;

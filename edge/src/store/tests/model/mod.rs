@@ -1,4 +1,4 @@
-//! Objects in pieces: several flights, takeovers, failures and evictions against a model of bytes.
+//! Tests of sparse objects: several flights, takeovers, failures and evictions against a model of bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::{begin, content, head, launch, now, read_on, store, table_key};
 use crate::evict;
+use crate::store::page::PAGE;
 use crate::store::*;
 
 mod claims;
@@ -16,7 +17,7 @@ mod random_steps;
 
 const BLOCK: u64 = 128 << 10;
 
-/// A store that drops what was used longest ago, so in the end everything.
+/// Creates a store with the LRU policy, which evicts every object in the end.
 fn store_of_the_latest(memory: u64) -> Arc<Store> {
     Store::new(&Options {
         memory,
@@ -27,7 +28,7 @@ fn store_of_the_latest(memory: u64) -> Arc<Store> {
     })
 }
 
-/// Opens an object of this length with a first flight for `content`, in blocks.
+/// Opens a sparse object of this length, with a first flight for the range `content`.
 pub(super) fn begin_sparse(
     store: &Arc<Store>,
     primary: u128,
@@ -60,12 +61,12 @@ fn arrange(
     landings.into_vec()
 }
 
-/// Asks for one range.
+/// Claims the missing bytes of one range. Returns the landings of the new flights.
 pub(super) fn ask(store: &Arc<Store>, object: &Arc<Object>, range: Range<u64>) -> Vec<Landing> {
     arrange(store, object, std::iter::once(range))
 }
 
-/// Takes a flight's response: exactly what it claims.
+/// Accepts a response that contains exactly the bytes that the flight claims.
 pub(super) fn accepted(mut landing: Landing) -> Landing {
     landing.accept(landing.range(), 0).expect("its own range");
     landing.reserve().expect("room");
@@ -86,7 +87,7 @@ fn fill(mut landing: Landing) {
     landing.land();
 }
 
-/// What the state has to keep to at any moment.
+/// Checks the invariants of an object's state.
 fn check_state(object: &Object) {
     let state = object.lock();
     let mut claimed = crate::ranges::Ranges::new();
@@ -114,8 +115,8 @@ fn check_state(object: &Object) {
     }
 }
 
-/// With nobody reading or filling, the policy knows of every byte that is charged. (Of a block that
-/// was shed in part it may think a little more.)
+/// Checks that the eviction policy knows every charged byte while there are no readers and flights. For a block that was evicted in part,
+/// the policy may assume slightly more.
 fn check_weights(store: &Store) {
     let (mut weight, mut ids) = (0, 0);
     for shard in &store.shards {
@@ -128,10 +129,10 @@ fn check_weights(store: &Store) {
         used <= weight && weight <= used + ids * block_index::BLOCK_OVERHEAD,
         "{used} bytes are charged, {weight} are known"
     );
-    assert_eq!(store.status().pinned, 0);
+    assert_eq!(store.numbers().pinned, 0);
 }
 
-/// A whole object of this size comes, and nobody holds it; whether there was room.
+/// Inserts an object of this size without readers. Returns whether there was room.
 fn crowd(store: &Arc<Store>, key: u128, size: u64) -> bool {
     begin(store, key, Some(size)).map(fill).is_some()
 }

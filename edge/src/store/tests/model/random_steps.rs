@@ -1,4 +1,4 @@
-//! Random steps of flights, readers and evictions against a model of the bytes.
+//! Tests with random steps of flights, readers and evictions against a model of the bytes.
 
 use std::task::{Context, Waker};
 
@@ -6,11 +6,12 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::telemetry::CacheNumbers;
 
 #[derive(Clone, Debug)]
 enum Step {
     Arrange(Vec<Range<u64>>),
-    /// The flight's response comes; it begins so many bytes before the claim, or after.
+    /// A flight's response arrives; it begins this many bytes after the start of the claim, or before it if negative.
     Accept(usize, i64),
     Write(usize, u64),
     Extend(usize),
@@ -23,7 +24,7 @@ enum Step {
     Leave(usize),
     Keep(usize, u64),
     Touch(u64),
-    /// Another object of this size comes and wants room.
+    /// Another object of this size is inserted, so that others must be evicted.
     Crowd(u64),
 }
 
@@ -54,13 +55,13 @@ fn a_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One flight of the run, with whether its response has come.
+/// One flight of the run, and whether its response has arrived.
 struct Flying {
     landing: Landing,
     accepted: bool,
 }
 
-/// One reader with where it is and what bytes it got, to be looked at again in the end.
+/// One reader with its offset and the bytes that it received, which are compared again at the end.
 struct Reading {
     reader: Reader,
     at: u64,
@@ -73,7 +74,7 @@ struct Run {
     flights: Vec<Flying>,
     readers: Vec<Reading>,
     crowd: u128,
-    /// Pages charged over the limit.
+    /// Number of bytes charged in excess of the ledger's limit.
     anyway: u64,
 }
 
@@ -145,7 +146,7 @@ impl Run {
     }
 
     fn arrange(&mut self, ranges: Vec<Range<u64>>) {
-        let before = self.object.snapshot(0);
+        let before = self.object.snapshot();
         let landings = arrange(&self.store, &self.object, ranges.clone());
         for landing in &landings {
             let range = landing.range();
@@ -154,12 +155,12 @@ impl Run {
         }
         let state = self.object.lock();
         for claim in &before.flights {
-            // Cut at a page beyond what it may be copying, if at all.
+            // A takeover shortens a claim to a page after its `at` at the least: the flight may be copying that page.
             let now = state.claim(claim.id).expect("claims outlive takeovers");
             assert!(now.end == claim.end || now.end >= claim.at + PAGE && now.end < claim.end);
         }
         let all_claimed = state.claims.len() < CLAIMS_MAX;
-        // The last may have taken over from those before.
+        // Only the last range is checked, since a takeover for it may have shortened the claims of earlier ones.
         let wanted = ranges.last().map(|r| [r.start, r.end.min(LENGTH) - 1]);
         for at in wanted.into_iter().flatten().filter(|_| all_claimed) {
             assert!(state.present.contains(at) || state.bringing(at).is_some());
@@ -197,7 +198,7 @@ impl Run {
         }
     }
 
-    /// Room for a flight: without any, it takes one page in any case.
+    /// Reserves memory for a flight. If the store has none, the flight gets one page beyond the limit.
     fn reserve(&mut self, i: usize) {
         let Some(flying) = self.flight(i) else {
             return;
@@ -213,7 +214,7 @@ impl Run {
             return;
         };
         let range = flying.landing.range();
-        // What comes beyond the claim's end is not taken in.
+        // Bytes after the end of the claim are ignored.
         let bytes = content(range.start, range.start + len);
         let done = now(flying.landing.write(&bytes, 0));
         let expected = match range.end - range.start <= len {
@@ -237,7 +238,7 @@ impl Run {
             let at = reading.at;
             reading.at += bytes.len() as u64;
             assert_eq!(bytes, content(at, reading.at));
-            // A view of some bytes is kept: they may never change.
+            // Some of the received views are kept until the end of the run, to check that their bytes never change.
             if reading.got.len() < 4 {
                 reading.got.push((at, bytes));
             }
@@ -259,7 +260,7 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn whatever_happens_bytes_are_right_and_paid_for(
+    fn bytes_are_correct_and_charged_after_any_steps(
         first in a_range(),
         memory in 400_000u64..3_000_000,
         steps in prop::collection::vec(a_step(), 1..80),
@@ -275,14 +276,14 @@ proptest! {
             flights: vec![Flying { landing, accepted: true }],
             readers: Vec::new(),
             crowd: 1,
-            // The first flight reserves before it knows how the object goes on.
+            // The first flight reserves memory before the length of the object is known, so it may exceed the limit by a page.
             anyway: PAGE,
         };
         for step in steps {
             run.step(step);
             check_state(&run.object);
             prop_assert!(store.ledger.used() <= memory + run.anyway);
-            store.status();
+            store.numbers();
         }
         let Run { object, flights, readers, .. } = run;
         drop(flights);
@@ -291,7 +292,7 @@ proptest! {
             prop_assert_eq!(bytes, &content(*at, at + bytes.len() as u64));
         }
         drop(readers);
-        let stored = object.snapshot(0).stored;
+        let stored = object.snapshot().stored;
         for range in stored.iter() {
             let mut got = Vec::new();
             let mut reader = object.reader(0);
@@ -304,6 +305,6 @@ proptest! {
         for key in 0..100 {
             store.enter(key, |locked| locked.clear());
         }
-        prop_assert_eq!(store.status(), Status { limit: memory, evictions: store.status().evictions, ..Status::default() });
+        prop_assert_eq!(store.numbers(), CacheNumbers { limit: memory, evicted: store.numbers().evicted, ..CacheNumbers::default() });
     }
 }
