@@ -79,7 +79,7 @@ impl Answer {
         }
     }
 
-    /// Waits for the response, without its 1xx heads.
+    /// Waits for the response. 1xx heads are dropped.
     pub async fn wait(self) -> Result<Response, Fault> {
         match self {
             Answer::Ready(response) => response,

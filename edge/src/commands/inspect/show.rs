@@ -1,4 +1,4 @@
-//! Renders what an edge has of a URL as text. Pure: state in, text out.
+//! Formats the state of a URL in an edge as text. Does no I/O.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use super::layout::{Page, Style, glued};
 use crate::admin::{DecisionState, FlightState, ObjectState, Span, UrlState};
 use crate::config::{show_size, show_time};
 
-/// Ranges that are listed; further ones are counted.
+/// Most ranges that are listed. Further ones are counted.
 const SPANS_SHOWN: usize = 8;
-/// Fetches that are listed; further ones are counted.
+/// Most fetches that are listed. Further ones are counted.
 const FLIGHTS_SHOWN: usize = 32;
-/// Volumes that are listed; further ones are counted.
+/// Most volumes that are listed. Further ones are counted.
 const VOLUMES_SHOWN: usize = 8;
-/// A fetch that has received nothing for this long is shown as quiet.
+/// Time without a byte, in milliseconds, after which a fetch is shown as quiet.
 const QUIET_MS: u64 = 1000;
 
-/// The text about a URL; empty if no cache has anything of it.
+/// Returns the text about a URL. Empty if no cache has an object for the URL.
 pub fn show(url: &str, caches: &[UrlState], style: &Style) -> String {
     let mut page = Page {
         style,
@@ -77,7 +77,7 @@ fn draw(page: &mut Page<'_>, object: &ObjectState) {
     page.atoms("", legend);
 }
 
-/// The sign, colour and name of a cell's state.
+/// Returns the sign, colour and name of a cell's state.
 fn meaning(cell: Cell, ascii: bool) -> (&'static str, &'static str, &'static str) {
     let (sign, plain, colour, name) = match cell {
         Cell::Stored => ("█", "#", "32", "stored"),
@@ -96,7 +96,8 @@ fn describe(page: &mut Page<'_>, object: &ObjectState) {
     if object.status != 0 {
         describe_head(page, object);
     }
-    // Nothing else is known of a refused or failed object.
+    // Only the state of a refused or failed object without a head is known, so its bytes are not
+    // described.
     if object.status != 0 || object.state == "awaiting" {
         describe_bytes(page, object);
     }
@@ -120,23 +121,24 @@ fn state(page: &Page<'_>, object: &ObjectState) -> String {
             format!("status {}, complete", object.status)
         }
         "open" if object.length == Some(bar::everywhere(object).total()) => {
-            format!("status {}, complete with what is on volumes", object.status)
+            format!("status {}, complete, with bytes on volumes", object.status)
         }
         "open" if flying => format!("status {}, being fetched", object.status),
-        "open" => format!("status {}, in part", object.status),
+        "open" => format!("status {}, partly stored", object.status),
         "refused" => match object.refused_for_ms {
             None | Some(0) => format!("not shared: {why}; tried again at the next request"),
             Some(ms) => format!("not shared: {why}; tried again in {}", time(ms)),
         },
         "failed" => format!("failed: {why}"),
-        "retired" => "retired: nothing more is fetched for it".to_owned(),
+        "revalidated" => "revalidated: the stored response remains in use".to_owned(),
+        "retired" => "retired: not used for new requests".to_owned(),
         other => page.escaped(other),
     }
 }
 
 fn describe_head(page: &mut Page<'_>, object: &ObjectState) {
     let variant = match (&object.vary[..], object.variant.rsplit_once(": ")) {
-        ([], _) => "the same for everyone (no Vary)".to_owned(),
+        ([], _) => "one for all clients (no Vary)".to_owned(),
         (names, hash) => format!(
             "by {}; hash of their values {}",
             page.escaped(&names.join(", ")),
@@ -169,10 +171,10 @@ fn describe_head(page: &mut Page<'_>, object: &ObjectState) {
     let generation = generation.map_or(String::new(), |hex| page.escaped(hex));
     page.entry("generation", &or(generation, "none"));
     let responses = match (object.joinable, &object.why_not_joinable) {
-        (None, _) => "not known yet whether it may have several".to_owned(),
-        (Some(true), _) => "may be completed from several".to_owned(),
-        (Some(false), None) => "all of it from one".to_owned(),
-        (Some(false), Some(why)) => format!("all of it from one: {}", page.escaped(why)),
+        (None, _) => "not known yet whether bytes of several can be combined".to_owned(),
+        (Some(true), _) => "bytes of several can be combined".to_owned(),
+        (Some(false), None) => "all bytes must come from one".to_owned(),
+        (Some(false), Some(why)) => format!("all bytes must come from one: {}", page.escaped(why)),
     };
     page.entry("responses", &responses);
 }
@@ -233,12 +235,12 @@ fn flights(page: &mut Page<'_>, flights: &[FlightState]) {
     }
 }
 
-/// The unit of all rates in a table, so that they can be compared at a glance.
+/// The unit of all rates in a table, chosen so that they can easily be compared.
 #[derive(Clone, Copy)]
 struct RateUnit(f64, &'static str);
 
 impl RateUnit {
-    /// The unit that suits the slowest flight, at least KiB/s.
+    /// Returns the unit that suits the slowest flight, at least KiB/s.
     fn of(flights: &[FlightState]) -> RateUnit {
         let rates = flights.iter().filter_map(|flight| flight.rate);
         match rates.filter(|rate| *rate > 0).min() {
@@ -304,13 +306,14 @@ fn decisions(page: &mut Page<'_>, decisions: &[DecisionState]) {
     );
 }
 
-/// The first few ranges, as `0-9, 20-29`. `unlisted`: the list itself is not complete.
+/// Formats the first few ranges, as in `0-9, 20-29`. `unlisted` says that the list itself is
+/// incomplete.
 fn spans(spans: &[Span], unlisted: bool) -> String {
     let shown: Vec<String> = spans.iter().take(SPANS_SHOWN).map(span).collect();
     match spans.len().saturating_sub(SPANS_SHOWN) {
         _ if spans.is_empty() => "nothing".to_owned(),
         0 => shown.join(", "),
-        more if unlisted => format!("{} and over {more} more", shown.join(", ")),
+        more if unlisted => format!("{} and more than {more} more", shown.join(", ")),
         more => format!("{} and {more} more", shown.join(", ")),
     }
 }
@@ -322,7 +325,7 @@ fn span(span: &Span) -> String {
     }
 }
 
-/// A short form of a time: `120ms`, `1.2s`, `2m 30s`.
+/// Formats a time in a short form: `120ms`, `1.2s`, `2m 30s`.
 fn time(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms}ms"),

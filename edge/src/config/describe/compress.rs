@@ -1,10 +1,10 @@
-//! A route's compression.
+//! Describes a route's compression.
 
 use crate::compress::{Options, Types};
 use crate::config::value::show_size;
 use crate::http::coding::Coding;
 
-/// One line about compression.
+/// Returns one line about compression.
 pub fn describe(options: &Options) -> String {
     let codings = options.codings.iter().map(|coding| {
         let level = match coding {
@@ -26,7 +26,7 @@ pub fn describe(options: &Options) -> String {
         text += &format!(", only {}", types.join(", "));
     }
     if options.ask_plain {
-        text += "; the origin is asked for it as it is";
+        text += "; origins are asked for uncompressed content";
     }
     text
 }

@@ -1,16 +1,16 @@
-//! Access rules, rate limits and signed URLs.
+//! Describes access rules, rate limits and signed URLs.
 
 use super::list::networks;
 use crate::config::planner::AT_ONCE;
 use crate::config::value::show_size;
 use crate::gate::{Limit, Options, SECOND, memory, signed};
 
-/// A line for each check.
+/// Returns a line for each check that a request must pass.
 pub fn describe(options: &Options) -> Vec<String> {
     let mut lines = Vec::new();
     match options.allow.as_deref() {
         None => {}
-        Some([]) => lines.push("for nobody: `allow` is empty".to_owned()),
+        Some([]) => lines.push("no client is allowed: `allow` is empty".to_owned()),
         Some(allowed) => lines.push(format!("only for {}", networks(allowed))),
     }
     if !options.deny.is_empty() {
@@ -58,12 +58,12 @@ fn signed_line(options: &signed::Options) -> String {
     );
     if options.prefix {
         text += &format!(
-            ", which may be for all paths that begin alike ({})",
+            ", which may cover all paths with a common prefix ({})",
             names.prefix
         );
     }
     if options.client {
-        text += ", for one address";
+        text += ", each for one address";
     }
     text
 }

@@ -1,19 +1,19 @@
-//! Listeners and trusted proxies.
+//! Describes listeners and trusted proxies.
 
 use super::list::networks;
 use crate::config::plan::ListenerPlan;
 use crate::config::value::{show_size, show_time};
 use crate::downstream::{ClientField, Trust, Versions};
 
-/// One line about a listener.
+/// Returns one line about a listener.
 pub fn describe(plan: &ListenerPlan) -> String {
     let listening = &plan.listening;
     let mut text = format!("listening on http://{}", plan.address);
     if let Some(backlog) = listening.backlog {
-        text += &format!(", up to {backlog} waiting to be accepted");
+        text += &format!(", backlog {backlog}");
     }
     if !listening.defer {
-        text += ", accepted before they say anything";
+        text += ", accepted before their first bytes";
     }
     for (name, bytes) in [
         ("receive", listening.receive_buffer),
@@ -24,7 +24,7 @@ pub fn describe(plan: &ListenerPlan) -> String {
         }
     }
     if let Some(time) = listening.keepalive {
-        text += &format!(", probed after {} without a word", show_time(time));
+        text += &format!(", probed after {} without a packet", show_time(time));
     }
     if let Some(proxy) = &plan.setup.proxy {
         let versions = match proxy.versions {
@@ -37,12 +37,12 @@ pub fn describe(plan: &ListenerPlan) -> String {
     text
 }
 
-/// One line about trusted proxies, if there are any.
+/// Returns one line about trusted proxies, if there are any.
 pub fn describe_trust(trust: &Trust) -> Option<String> {
     let field = match trust.field {
         ClientField::XForwardedFor => "X-Forwarded-For",
         ClientField::Forwarded => "Forwarded",
     };
     let proxies = networks(&trust.proxies);
-    (!trust.proxies.is_empty()).then(|| format!("clients as {field} says from {proxies}"))
+    (!trust.proxies.is_empty()).then(|| format!("client addresses from {field} of {proxies}"))
 }

@@ -1,4 +1,4 @@
-//! Lints on the plan as a whole.
+//! Warnings about the plan as a whole.
 
 use crate::config::checks::Checks;
 use crate::config::file::{File, ServerSection};
@@ -9,14 +9,14 @@ use crate::config::value::Sandbox;
 use crate::http::Network;
 use crate::sys::root::Links;
 
-/// Runs all lints.
+/// Adds all warnings about the plan.
 pub fn check(file: &File, plan: &Plan, checks: &mut Checks) {
     links_out(plan, &file.server, checks);
     purged_nowhere(file, plan, checks);
     purged_by_all(file, plan, checks);
 }
 
-/// `purge_from` without a cache.
+/// Warns about `purge_from` if no route has a cache.
 fn purged_nowhere(file: &File, plan: &Plan, checks: &mut Checks) {
     let mut routes = plan.sites.iter().flat_map(|site| &site.routes);
     let typed = file.admin.purge_from.as_ref();
@@ -30,7 +30,8 @@ fn purged_nowhere(file: &File, plan: &Plan, checks: &mut Checks) {
     }
 }
 
-/// `purge_from` with a loopback address, where all requests come from a proxy on this machine.
+/// Warns about a loopback address in `purge_from` if all requests come from a proxy on this
+/// machine.
 fn purged_by_all(file: &File, plan: &Plan, checks: &mut Checks) {
     let own = |network: &Network| network.address.is_loopback();
     let Some(typed) = file
@@ -45,13 +46,14 @@ fn purged_by_all(file: &File, plan: &Plan, checks: &mut Checks) {
         checks.push(
             Problem::warning("every client of the proxy in front may purge")
                 .at(typed.span())
-                .label("all requests come from this machine, whoever sent them to the proxy")
+                .label("requests from the proxy on this machine all have this address")
                 .help("let that proxy refuse PURGE, or leave this out and purge over the admin address"),
         );
     }
 }
 
-/// `symlinks = "any"` in the sandbox, which prevents reads outside of the folder.
+/// Warns about `symlinks = "any"` together with the sandbox, which prevents reads outside the
+/// folder.
 fn links_out(plan: &Plan, file: &ServerSection, checks: &mut Checks) {
     let typed = file.sandbox.as_ref().map(toml::Spanned::span);
     let Some(at) = typed.or(file.user.as_ref().map(toml::Spanned::span)) else {
@@ -60,10 +62,10 @@ fn links_out(plan: &Plan, file: &ServerSection, checks: &mut Checks) {
     let any = folders(plan).any(|options| options.links == Links::Any);
     if plan.privileges.sandbox != Sandbox::No && any {
         checks.push(
-            Problem::warning("`symlinks = \"any\"` leads no further than `sandbox` allows")
+            Problem::warning("`symlinks = \"any\"` is limited by `sandbox`")
                 .at(at)
-                .label("what is linked to from outside of a folder is answered 403")
-                .help("serve the folder that links lead to, too, or set one of the two otherwise"),
+                .label("links out of the folder get 403")
+                .help("add a route for the folder that the links lead to, or change one of the two keys"),
         );
     }
 }

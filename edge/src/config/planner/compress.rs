@@ -1,4 +1,4 @@
-//! `compress` of sites and routes.
+//! Plans `compress` of sites and routes.
 
 use std::ops::Range;
 
@@ -12,11 +12,12 @@ use crate::config::report::Problem;
 use crate::config::value::{Key, Names, show_size};
 use crate::http::coding::Coding;
 
-/// The key, as it was written.
+/// The key `compress`, as it was written.
 pub type Typed = Key<CompressForm>;
 
-/// The compression of a route, if any. A route's key replaces its site's as a whole. Only files and cached
-/// responses are compressed: other routes ignore the site's key, and get a warning for their own.
+/// Returns the compression of a route, if any. A route's key replaces its site's key as a whole.
+/// Only files and cached responses are compressed: other routes ignore the site's key, and get a
+/// warning for their own key.
 pub fn plan(route: &RouteFile, of_site: &Typed, checks: &mut Checks) -> Option<Options> {
     let own = &route.compress;
     let is_stored = route.cache.is_some() || route.files.is_some();
@@ -29,14 +30,14 @@ pub fn plan(route: &RouteFile, of_site: &Typed, checks: &mut Checks) -> Option<O
         checks.push(
             Problem::warning("`compress` does nothing here")
                 .at(own.span())
-                .label("the route has no cache, and only what is stored is compressed")
+                .label("the route has no cache, and only files and cached responses are compressed")
                 .help("add `cache = \"NAME\"` with the name of a [cache.NAME], or leave this out"),
         );
     }
     plan.filter(|_| is_stored)
 }
 
-/// The options of one key; `None` if it is missing or turns compression off.
+/// Returns the options in one key, or `None` if the key is missing or turns compression off.
 pub fn one(key: &Typed, checks: &mut Checks) -> Option<Options> {
     let at = key.as_ref()?.span();
     let CompressForm::On(typed) = key.as_ref()?.get_ref() else {
@@ -57,7 +58,8 @@ pub fn one(key: &Typed, checks: &mut Checks) -> Option<Options> {
     (!options.codings.is_empty()).then_some(options)
 }
 
-/// `encodings`; `at` is the place of the whole value, for a name that has none of its own.
+/// Parses `encodings`. `at` is the position of the whole value in the file, for a name that has no
+/// position of its own.
 fn codings(
     key: Option<&Names>,
     at: Range<usize>,
@@ -72,9 +74,9 @@ fn codings(
         match Coding::named(name.get_ref().as_bytes()) {
             Some(coding) if !codings.contains(&coding) => codings.push(coding),
             Some(_) => checks.push(
-                Problem::error("an encoding that is named twice")
+                Problem::error("duplicate encoding")
                     .at(at)
-                    .help("name each once, the one that you like best first"),
+                    .help("name each encoding once, in order of preference"),
             ),
             None => checks.push(
                 Problem::error("unknown encoding")
@@ -91,7 +93,7 @@ fn types(key: Option<&Names>, checks: &mut Checks) -> Option<Types> {
     for pattern in typed {
         if Types::of([pattern.get_ref().as_str()]).is_none() {
             checks.push(
-                Problem::error("this is no media type")
+                Problem::error("this is not a media type")
                     .at(pattern.span())
                     .help("write one without parameters, as in \"text/html\", \"text/*\" or \"*+json\""),
             );
@@ -112,12 +114,12 @@ fn levels(typed: &CompressFile, checks: &mut Checks) -> Levels {
     }
 }
 
-/// Sizes that exclude all content, or more content than intended.
+/// Warns about sizes that exclude all content, or more content than intended.
 fn sizes(typed: &CompressFile, options: &Options, checks: &mut Checks) {
     let of_memory = options.memory / 4;
     if let Some(max) = typed.max.as_ref().filter(|_| options.max > of_memory) {
         checks.push(
-            Problem::warning("`max` is out of reach")
+            Problem::warning("`max` has no effect")
                 .at(max.span())
                 .label(format!("`memory` makes this {}", show_size(of_memory)))
                 .help("content may be as long as a quarter of `memory`: give it more, or make this smaller"),
@@ -126,10 +128,10 @@ fn sizes(typed: &CompressFile, options: &Options, checks: &mut Checks) {
     let at = typed.min.as_ref().or(typed.max.as_ref()).map(Spanned::span);
     if let Some(at) = at.filter(|_| options.sizes().is_empty()) {
         checks.push(
-            Problem::error("nothing is long enough and short enough to be compressed")
+            Problem::error("`min` is larger than `max`")
                 .at(at)
                 .label(format!(
-                    "here from {} to {}",
+                    "`min` is {}, `max` is {}",
                     show_size(options.min),
                     show_size(*options.sizes().end())
                 ))

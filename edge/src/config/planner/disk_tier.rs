@@ -1,4 +1,4 @@
-//! The keys of `[cache.NAME]` about volumes.
+//! Plans the keys of `[cache.NAME]` that concern volumes.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,7 +20,8 @@ const TIB: u64 = 1 << 40;
 /// Largest weight of a volume.
 const WEIGHT_MAX: u64 = 1000;
 
-/// The options of a cache's volumes. `memory` and `slice` are the sizes of its memory tier and blocks.
+/// Returns the options of a cache's volumes. `memory` is the size of its memory, `slice` the size
+/// of its blocks.
 pub fn plan(
     file: &CacheFile,
     (memory, slice): (u64, u64),
@@ -70,7 +71,7 @@ pub fn unused(files: &Named<VolumeFile>, used: impl Fn(&str) -> bool, checks: &m
                 name.get_ref()
             ))
             .at(name.span())
-            .label("its space is taken all the same")
+            .label("its space is allocated all the same")
             .help(format!(
                 "leave it out, or add `volumes = [\"{}\"]` to a cache",
                 name.get_ref()
@@ -91,9 +92,9 @@ fn volume_names(key: Option<&Names>, volumes: &Volumes, checks: &mut Checks) -> 
             checks.push(unknown(name, volumes).at(entry.span()));
         } else if found.contains(name) {
             checks.push(
-                Problem::error(format!("volume `{name}` is there twice"))
+                Problem::error(format!("volume `{name}` is listed twice"))
                     .at(entry.span())
-                    .help("to give a volume more, set `weights`"),
+                    .help("for a larger share of objects, set `weights`"),
             );
         }
         found.push(name.clone());
@@ -121,16 +122,16 @@ fn placement(file: &CacheFile, volumes: usize, checks: &mut Checks) -> Placement
     };
     let kind = typed.get_ref().0;
     let problem = match (kind, volumes) {
-        (PlacementKind::Single, 2..) => Problem::error("\"single\" is for one volume")
+        (PlacementKind::Single, 2..) => Problem::error("\"single\" allows one volume only")
             .label(format!("this cache has {volumes}"))
-            .help("write \"hash\", \"stripe\" or \"mirror\", or name one volume alone"),
+            .help("write \"hash\", \"stripe\" or \"mirror\", or name only one volume"),
         (PlacementKind::Mirror, 1) => Problem::error("\"mirror\" needs two volumes")
             .label("this cache has one")
             .help("name another one in `volumes`, on another disk, or write \"single\""),
         (PlacementKind::Hash | PlacementKind::Stripe, 1) => {
             Problem::warning("`placement` does nothing here")
                 .label("this cache has one volume")
-                .help("leave it out, or name more `volumes`")
+                .help("remove it, or name more `volumes`")
         }
         _ => return kind,
     };
@@ -148,7 +149,7 @@ fn weights(file: &CacheFile, checks: &mut Checks) -> Vec<u32> {
         .collect()
 }
 
-/// Checks that weights belong to volumes.
+/// Checks that there is one weight per volume, and that the placement uses weights.
 fn weighed(file: &CacheFile, options: &Options, checks: &mut Checks) {
     let Some(typed) = &file.weights else {
         return;
@@ -161,7 +162,7 @@ fn weighed(file: &CacheFile, options: &Options, checks: &mut Checks) {
             .help("give each volume one weight, in the same order"),
         PlacementKind::Single | PlacementKind::Stripe | PlacementKind::Mirror => {
             Problem::error("`weights` are for `placement = \"hash\"`")
-                .label("here volumes have no shares")
+                .label("other placements ignore shares")
                 .help("leave them out, or write `placement = \"hash\"`")
         }
     };
@@ -209,7 +210,7 @@ fn nothing_admitted(file: &CacheFile, options: &Options, checks: &mut Checks) {
     }
 }
 
-/// Warns about blocks larger than a segment or a queue.
+/// Warns about blocks that are larger than a volume's segment or queue.
 fn too_large(
     file: &CacheFile,
     slice: u64,
@@ -234,11 +235,12 @@ fn too_large(
             }),
             _ => segment_of(volume),
         };
-        // Room for a record's head and the segment's table is less than a slice's step.
+        // Segments and slices are multiples of the same step. A segment that is larger than a slice
+        // therefore also has room for a record's head and the segment's table.
         let (how_much, what, most, then) = match () {
-            () if slice >= segment => ("no", "segment", segment, "are not kept there"),
+            () if slice >= segment => ("no", "segment", segment, "are never written to it"),
             () if slice > volume.queue => {
-                let then = "are not kept there while anything else waits to be written";
+                let then = "are not written while other data waits in the queue";
                 ("little", "queue", volume.queue, then)
             }
             () => continue,
@@ -261,7 +263,7 @@ fn too_large(
     }
 }
 
-/// Warns about queues too large for the cache's memory, which holds the queued data.
+/// Warns about queues that are too large for the cache's memory, which holds the queued data.
 fn long_queue(
     file: &CacheFile,
     memory: u64,
@@ -281,7 +283,7 @@ fn long_queue(
             Problem::warning("`memory` is small for the queues of these volumes")
                 .at(at)
                 .label(format!(
-                    "up to {} may wait there to be written",
+                    "up to {} may wait to be written",
                     show_size(queues)
                 ))
                 .help(format!(
@@ -292,7 +294,7 @@ fn long_queue(
     }
 }
 
-/// Warns about a mirror on a single file system.
+/// Warns about mirrored volumes on a single file system.
 fn one_disk(file: &CacheFile, options: &Options, volumes: &Volumes, checks: &mut Checks) {
     let Some(typed) = file.volumes.as_ref() else {
         return;
@@ -306,7 +308,7 @@ fn one_disk(file: &CacheFile, options: &Options, volumes: &Volumes, checks: &mut
         let is_file = matches!(place.kind, Kind::Nothing | Kind::File(_));
         is_file.then_some(place.file_system)
     };
-    // A mirror stores each object on a volume and on the next one in the list.
+    // A mirror stores each object on a volume and on the next volume in the list.
     let next = its.clone().cycle().skip(1);
     let together = its.zip(next).find(|(one, next)| {
         one != next && file_system(one).is_some_and(|its| file_system(next) == Some(its))
@@ -320,7 +322,7 @@ fn one_disk(file: &CacheFile, options: &Options, volumes: &Volumes, checks: &mut
             Problem::warning(title)
                 .at(typed.span())
                 .label(format!("`{one}` and `{next}` are on one file system"))
-                .help("put each on a disk of its own; on one, \"single\" keeps twice as much"),
+                .help("put each on its own disk; on one disk, one volume with \"single\" stores twice as much"),
         );
     }
 }

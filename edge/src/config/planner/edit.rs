@@ -1,5 +1,5 @@
-//! `request_headers`, `response_headers`, `expires`, `cache_control`, `security_headers`, `error_pages` and
-//! `intercept_errors` of sites and routes.
+//! Plans `request_headers`, `response_headers`, `expires`, `cache_control`, `security_headers`,
+//! `error_pages` and `intercept_errors` of sites and routes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -19,15 +19,16 @@ use crate::edit::{
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::hop::{self, HOP_BY_HOP, is_in};
 
-/// Reads the file of an error page; `None` if files aren't to be read.
+/// Reads the file of an error page. Returns `None` if files must not be read.
 pub type Read<'a> = &'a dyn Fn(&Path) -> Option<io::Result<String>>;
 
-/// Longest page, bytes.
+/// Longest error page, in bytes.
 pub const PAGE_BYTES_MAX: u64 = 256 << 10;
-/// Longest lifetime.
+/// Longest lifetime in `expires`.
 const LIFETIME_MAX: Duration = YEAR.saturating_mul(10);
 
-/// The keys about headers and error pages of one section. A route's key replaces its site's.
+/// The values of the keys about headers and error pages in one section. A route's value replaces
+/// its site's.
 #[derive(Clone, Default)]
 pub struct Level {
     request: Option<FieldEdits>,
@@ -39,7 +40,7 @@ pub struct Level {
     intercept: Key<bool>,
 }
 
-/// The level of a section that has these keys.
+/// Parses these keys of a section, which may be a site or a route.
 macro_rules! level_of {
     ($typed:expr, $read:expr, $checks:expr) => {{
         let (typed, read, checks) = ($typed, $read, $checks);
@@ -56,17 +57,17 @@ macro_rules! level_of {
 }
 
 impl Level {
-    /// The keys of a site.
+    /// Parses the keys of a site.
     pub fn of_site(typed: &SiteFile, read: Read<'_>, checks: &mut Checks) -> Level {
         level_of!(typed, read, checks)
     }
 
-    /// The keys of a route.
+    /// Parses the keys of a route.
     pub fn of_route(typed: &RouteFile, read: Read<'_>, checks: &mut Checks) -> Level {
         level_of!(typed, read, checks)
     }
 
-    /// The edits of a route of this site. `keep_own`: see `ErrorPages`.
+    /// Returns the edits of a route of this site. `keep_own`: see `ErrorPages`.
     pub fn within(self, site: &Level, keep_own: bool, checks: &mut Checks) -> Option<Box<Options>> {
         let site = site.clone();
         let pages = self.pages.or(site.pages).unwrap_or_default();
@@ -76,7 +77,7 @@ impl Level {
             checks.push(
                 Problem::warning("`intercept_errors` does nothing here")
                     .at(typed.span())
-                    .label("there are no pages to give in place of the origin's")
+                    .label("there are no pages to replace the origin's")
                     .help("add `error_pages = { 404 = \"FILE\" }`, or leave this out"),
             );
         }
@@ -105,14 +106,14 @@ fn is_off(expires: &Expires) -> bool {
     expires.default == Lifetime::Off && types.all(|(_, lifetime)| *lifetime == Lifetime::Off)
 }
 
-/// Which headers are edited.
+/// The message whose headers are edited.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Request,
     Response,
 }
 
-/// A `set` or `add`, as it was written.
+/// Value of `set` or `add`, as it was written.
 type Lines = Option<BTreeMap<Spanned<String>, Spanned<String>>>;
 
 fn fields(
@@ -153,7 +154,7 @@ fn lines(key: &str, typed: &Lines, side: Side, checks: &mut Checks) -> Vec<(Box<
             checks.push(
                 Problem::error(format!("`{key}` has `{field}` twice"))
                     .at(name.span())
-                    .help("keep one; case makes no difference in names of fields"),
+                    .help("keep one; names of headers are case-insensitive"),
             );
         }
         lines.push((field, template));
@@ -161,12 +162,12 @@ fn lines(key: &str, typed: &Lines, side: Side, checks: &mut Checks) -> Vec<(Box<
     lines
 }
 
-/// A name in lower case that may be set, added and removed.
+/// Returns a header name in lower case, if the header may be set, added and removed.
 fn field_name(name: &Spanned<String>, side: Side, checks: &mut Checks) -> Option<Box<str>> {
     let text = name.get_ref();
     if !is_token(text.as_bytes()) || text.len() > 128 {
         checks.push(
-            Problem::error(format!("`{text}` is not the name of a field"))
+            Problem::error(format!("`{text}` is not the name of a header"))
                 .at(name.span())
                 .help("write the name alone: letters, digits and !#$%&'+-.^_`|~"),
         );
@@ -184,12 +185,12 @@ fn field_name(name: &Spanned<String>, side: Side, checks: &mut Checks) -> Option
     Some(text.to_ascii_lowercase().into())
 }
 
-/// Why a header of this name can't be edited, and the advice.
+/// Returns the reason why a header of this name can't be edited, and the advice.
 fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static str)> {
     let out = "leave it out";
     if is_in(&["content-length", "transfer-encoding", "trailer"], name) {
         return Some((
-            "it frames the message (RFC 9112 6), which Sluice does itself",
+            "it frames the message (RFC 9112 6), and Sluice sets it itself",
             out,
         ));
     }
@@ -202,24 +203,22 @@ fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static s
     };
     match side {
         Side::Request if is_in(&["host"], name) => Some((
-            "the site was chosen by it, and keys are made of it",
+            "it selects the site and is part of cache keys",
             "for another one towards the origin, set `host` of the [upstream.NAME]",
         )),
         Side::Request if is_in(&["expect"], name) => {
-            Some(("it is answered before the request gets here", out))
+            Some(("Sluice answers it before edits apply", out))
         }
-        Side::Request if is_in(&["via"], name) => {
-            Some(("requests that go in circles are found by it", out))
-        }
+        Side::Request if is_in(&["via"], name) => Some(("it detects request loops", out)),
         Side::Request if is_forwarding() => Some((
             "Sluice replaces or removes it in requests to the origin",
             "choose another name, as in X-Client = \"{client}\"",
         )),
         Side::Response if is_in(&["content-encoding", "content-range"], name) => {
-            Some(("it says how the content is to be read", out))
+            Some(("it describes the encoding or range of the content", out))
         }
         Side::Response if is_in(&["age", "cache-status"], name) => {
-            Some(("Sluice says in it what the cache did", out))
+            Some(("Sluice sets it to describe the cache's work", out))
         }
         _ => None,
     }
@@ -230,7 +229,7 @@ fn field_value(value: &Spanned<String>, side: Side, checks: &mut Checks) -> Opti
     let is_status = |variable: &Variable| *variable == Variable::Status;
     if side == Side::Request && template.variables().any(is_status) {
         checks.push(
-            Problem::error("a request has no {status}")
+            Problem::error("a request has no `{status}`")
                 .at(value.span())
                 .help("use it in `response_headers`"),
         );
@@ -238,7 +237,7 @@ fn field_value(value: &Spanned<String>, side: Side, checks: &mut Checks) -> Opti
     Some(template)
 }
 
-/// Text with variables.
+/// Parses text with variables.
 pub fn template(value: &Spanned<String>, checks: &mut Checks) -> Option<Template> {
     match Template::parse(value.get_ref()) {
         Ok(template) => Some(template),
@@ -261,7 +260,7 @@ fn cache_control(key: &Key<OrFalse<String>>, checks: &mut Checks) -> Option<Opti
     let text = text.trim();
     if text.is_empty() || !is_field_value(text.as_bytes()) {
         checks.push(
-            Problem::error("this is no Cache-Control")
+            Problem::error("this is not a Cache-Control")
                 .at(typed.span())
                 .help("write directives as in \"public, max-age=31536000, immutable\", or false"),
         );
@@ -298,9 +297,9 @@ fn expires(key: &Key<OrFalse<OrTable<ExpiresFile>>>, checks: &mut Checks) -> Opt
         let text = media_type.get_ref().trim().to_ascii_lowercase();
         if !is_media_type_or_range(&text) {
             checks.push(
-                Problem::error("this is no media type")
+                Problem::error("this is not a media type")
                     .at(media_type.span())
-                    .help("write one as in \"text/html\", or \"image/*\" for all that begin so"),
+                    .help("write one as in \"text/html\", or \"image/*\" for all images"),
             );
         }
         types.push((text.into(), lifetime(typed.get_ref(), typed.span(), checks)));
@@ -330,8 +329,8 @@ fn lifetime(typed: &OrFalse<String>, at: std::ops::Range<usize>, checks: &mut Ch
         Some(lifetime) if !long => return lifetime,
         Some(_) => Problem::error("this is too long")
             .help(format!("keep to {}, or write \"max\"", show_time(LIFETIME_MAX))),
-        None => Problem::error(format!("{text:?} is no lifetime"))
-            .help("write a time as in \"1h\" or \"30days\", \"-1\" for one that is over, \"epoch\", \"max\" or false"),
+        None => Problem::error(format!("{text:?} is not a lifetime"))
+            .help("write a time as in \"1h\" or \"30days\", \"-1\" for one in the past, \"epoch\", \"max\" or false"),
     };
     checks.push(problem.at(at));
     Lifetime::Off
@@ -359,9 +358,12 @@ fn pages(
             "5xx" => Some(PageFor::Class(5)),
             _ => status.map(PageFor::Status).or_else(|| {
                 checks.push(
-                    Problem::error(format!("`{}` is no error's status", which.get_ref()))
-                        .at(which.span())
-                        .help("write a status from 400 to 599, or 4xx or 5xx for all of them"),
+                    Problem::error(format!(
+                        "`{}` is not the status of an error",
+                        which.get_ref()
+                    ))
+                    .at(which.span())
+                    .help("write a status from 400 to 599, or 4xx or 5xx for a whole class"),
                 );
                 None
             }),
@@ -437,7 +439,7 @@ fn page_file(
     }
 }
 
-/// The media type for a file's extension; HTML if the extension is unknown.
+/// Returns the media type for a file's extension, or HTML if the extension is unknown.
 fn type_of(path: &str) -> Box<str> {
     let guess = mime_guess::from_path(path);
     match guess.first_raw() {
@@ -446,13 +448,13 @@ fn type_of(path: &str) -> Box<str> {
     }
 }
 
-/// The value of `type`, or the default.
+/// Returns the value of `type`, or the default.
 pub fn media_type(key: &Key<String>, default: Box<str>, checks: &mut Checks) -> Box<str> {
     let Some(typed) = key else { return default };
     let text = typed.get_ref().trim();
     if !text.contains('/') || !is_field_value(text.as_bytes()) {
         checks.push(
-            Problem::error("this is no media type")
+            Problem::error("this is not a media type")
                 .at(typed.span())
                 .help("write one as in \"text/html; charset=utf-8\""),
         );

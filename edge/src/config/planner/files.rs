@@ -1,4 +1,4 @@
-//! `files` of a route.
+//! Plans `files` of a route.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,12 +17,13 @@ use crate::sys::root::Links;
 const MS: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The folder, and how it is served.
+/// Returns the options of a folder.
 pub fn plan(files: &Spanned<OrTable<FilesFile>>, checks: &mut Checks) -> Options {
     let typed = &files.get_ref().0;
     let d = Options::default();
     let memory = checks.within("memory", &typed.memory, d.memory, 1 << 20..=1 << 50);
-    // Memory is divided into shards: a file that fills most of a shard would be evicted at once.
+    // Memory is divided into shards, and a file that fills most of a shard would be evicted at
+    // once.
     let small_max = (memory / 64).min(16 << 20);
     let links = typed.symlinks.as_ref().map(|typed| *typed.get_ref());
     Options {
@@ -67,11 +68,11 @@ fn root(files: &Spanned<OrTable<FilesFile>>, checks: &mut Checks) -> PathBuf {
     let path = PathBuf::from(root.get_ref());
     let wrong = match () {
         () if root.get_ref().is_empty() => "it is empty",
-        () if root.get_ref().contains('\0') => "no path has such a character",
+        () if root.get_ref().contains('\0') => "paths have no NUL character",
         () => return path,
     };
     checks.push(
-        Problem::error("this is no folder")
+        Problem::error("this is not a folder")
             .at(at)
             .label(wrong)
             .help("write the path of a folder, as in \"/srv/www\""),
@@ -88,13 +89,13 @@ fn strip(key: &Key<String>, checks: &mut Checks) -> String {
         checks.push(
             Problem::error("`strip_prefix` is not the beginning of a path")
                 .at(typed.span())
-                .help("write it with a slash at its beginning, as in \"/static\""),
+                .help("begin it with a slash, as in \"/static\""),
         );
     }
     strip.to_owned()
 }
 
-/// Paths below the root.
+/// Returns a list of names relative to the root, such as index files.
 fn names(key: Option<&Names>, checks: &mut Checks) -> Option<Vec<String>> {
     let typed = key?;
     for name in typed.get_ref() {
@@ -102,7 +103,7 @@ fn names(key: Option<&Names>, checks: &mut Checks) -> Option<Vec<String>> {
         let leads_out = parts.any(|part| part == "..") || name.get_ref().contains('\0');
         if leads_out || name.get_ref().is_empty() {
             checks.push(
-                Problem::error("this is no path below the folder")
+                Problem::error("this is not a path below the folder")
                     .at(name.span())
                     .help("write one as in \"index.html\", \"/404.html\" or \"{path}.html\""),
             );
@@ -118,7 +119,7 @@ fn types(typed: &FilesFile, checks: &mut Checks) -> BTreeMap<String, String> {
         let value = media_type.get_ref();
         if !value.contains('/') || !is_field_value(value.as_bytes()) {
             checks.push(
-                Problem::error("this is no media type")
+                Problem::error("this is not a media type")
                     .at(media_type.span())
                     .help("write one as in \"text/html; charset=utf-8\""),
             );
@@ -141,7 +142,7 @@ fn charset(
     let is_name = |b: u8| b.is_ascii_alphanumeric() || b"-_.:+".contains(&b);
     if charset.is_empty() || !charset.bytes().all(is_name) {
         checks.push(
-            Problem::error("this is no charset")
+            Problem::error("this is not a charset")
                 .at(typed.span())
                 .help("write \"utf-8\", or false"),
         );

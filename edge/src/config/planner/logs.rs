@@ -1,4 +1,4 @@
-//! `[log]`, and `log` of sites and routes.
+//! Plans `[log]`, and `log` of sites and routes.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::telemetry::{
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Request headers that are secrets.
+/// Request headers that contain secrets, which should not be logged.
 const SECRETS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 
-/// `[log]`.
+/// Returns the options of `[log]`.
 pub fn plan(file: &LogFile, checks: &mut Checks) -> LogOptions {
     let d = AccessOptions::default();
     let options = AccessOptions {
@@ -63,7 +63,8 @@ pub fn plan(file: &LogFile, checks: &mut Checks) -> LogOptions {
     }
 }
 
-/// Checks that a target of a log can be a path; `other` is what may be written in its place.
+/// Checks that the destination of a log is a usable path. `other` describes the values that are
+/// permitted instead.
 fn is_path(name: &str, path: &str, at: Range<usize>, other: &str, checks: &mut Checks) {
     if path.is_empty() || path.contains('\0') {
         checks.push(
@@ -99,7 +100,7 @@ fn format(key: &Key<String>, checks: &mut Checks) -> AccessFormat {
 fn wrong(typed: &Spanned<String>, error: &TemplateError) -> Problem {
     let text = typed.get_ref();
     let span = typed.span();
-    // Without escapes, a position in the text is one in the file.
+    // If the string has no escapes, a position in the template is also a position in the file.
     let at = match span.len() == text.len() + 2 && !error.at.is_empty() {
         true => span.start + 1 + error.at.start..span.start + 1 + error.at.end,
         false => span,
@@ -111,53 +112,54 @@ fn wrong(typed: &Spanned<String>, error: &TemplateError) -> Problem {
                 format!("did you mean `{nearest}`?"),
             ),
             None => (
-                "a format without a field".to_owned(),
-                "write \"combined\", \"json\", or text with fields, as in \
+                "a format without a variable".to_owned(),
+                "write \"combined\", \"json\", or text with variables, as in \
                  '{client} {time_iso} \"{method} {target}\" {status}'"
                     .to_owned(),
             ),
         },
         TemplateFault::Unknown(name) => (
-            format!("unknown field `{name}`"),
+            format!("unknown variable `{name}`"),
             match did_you_mean(name, FIELD_NAMES.iter().copied()) {
                 Some(nearest) => format!("did you mean `{nearest}`?"),
                 None => format!(
-                    "known here: {}, `request.NAME`",
+                    "allowed here: {}, `request.NAME`",
                     FIELD_NAMES.map_names().join(", ")
                 ),
             },
         ),
         TemplateFault::NoFieldName(name) => (
-            format!("`{name}` is no name of a request field"),
+            format!("`{name}` is not the name of a request header"),
             "write one as in {request.accept-language}".to_owned(),
         ),
         TemplateFault::Brace => (
-            "a brace without the other one".to_owned(),
-            "fields are written {status}; a brace in the text is written twice: {{ or }}"
+            "an unmatched brace".to_owned(),
+            "variables are written {status}; a brace in the text is written twice: {{ or }}"
                 .to_owned(),
         ),
         TemplateFault::Character => (
-            "this character can't stand in a log line".to_owned(),
+            "a log line can't contain this character".to_owned(),
             "write visible ASCII, spaces and tabs".to_owned(),
         ),
         TemplateFault::Adjacent => (
-            "two fields with nothing between them".to_owned(),
-            "put a space or another sign between them: nobody could tell where one ends".to_owned(),
+            "two variables without a separator".to_owned(),
+            "put a space or another separator between them, to mark the end of the first"
+                .to_owned(),
         ),
         TemplateFault::Ending => (
-            "nobody could tell where the field before this ends".to_owned(),
-            "put a space, a quote or another sign behind it, but no letter, digit, `-` or `\\`"
+            "the end of the variable before this is ambiguous".to_owned(),
+            "put a space, a quote or another separator after it, but no letter, digit, `-` or `\\`"
                 .to_owned(),
         ),
         TemplateFault::TooMuch => (
             "this format is too long".to_owned(),
-            "it may have 4 KiB, 64 fields, and 16 different ones of requests".to_owned(),
+            "it may have 4 KiB, 64 variables, and 16 different request headers".to_owned(),
         ),
     };
     Problem::error(title).at(at).help(help)
 }
 
-/// Names in backquotes.
+/// Formats names in backquotes.
 trait Quoted {
     fn map_names(&self) -> Vec<String>;
 }
@@ -175,23 +177,24 @@ fn secrets(template: &Template, typed: &Spanned<String>, checks: &mut Checks) {
         checks.push(
             Problem::warning(format!("the access log shows `{secret}`"))
                 .at(typed.span())
-                .label("whoever reads the log can use it")
-                .help("leave it out, or guard the log as you guard passwords"),
+                .label("every reader of the log can use it")
+                .help("leave it out, or protect the log like passwords"),
         );
     }
 }
 
-/// The requests of a route to log. A route's key replaces its site's as a whole.
+/// Returns the rule that selects the requests of a route that are logged. A route's key replaces
+/// its site's key as a whole.
 pub fn of_route(site: &SiteFile, route: &RouteFile, checks: &mut Checks) -> Option<LogRule> {
     match (&route.log, &site.log) {
         (Some(typed), _) => Some(rule(typed, checks)),
-        // `of_site` reports its errors.
+        // Errors in the site's key are dropped here, since `of_site` reports them.
         (None, Some(typed)) => Some(rule(typed, &mut Checks::default())),
         (None, None) => None,
     }
 }
 
-/// Reports errors in the rule of a site.
+/// Reports errors in the log rule of a site.
 pub fn of_site(site: &SiteFile, checks: &mut Checks) {
     if let Some(typed) = &site.log {
         rule(typed, checks);
@@ -248,9 +251,9 @@ fn statuses(key: Option<&Names>, checks: &mut Checks) -> Vec<RangeInclusive<u16>
         match range.filter(|range| (100..=999).contains(range.start()) && text.len() == 3) {
             Some(range) => ranges.push(range),
             None => checks.push(
-                Problem::error("this is no status")
+                Problem::error("this is not a status")
                     .at(typed.span())
-                    .help("write \"404\" for one, or \"4xx\" for all that begin so"),
+                    .help("write \"404\" for one status, or \"4xx\" for a whole class"),
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! `[[site]]`: hosts, and the routes of each site.
+//! Plans `[[site]]`: hosts, and the routes of each site.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ use crate::config::report::Problem;
 use crate::config::value::Named;
 use crate::http::Network;
 
-/// All sites. Also warns about unused upstreams and caches.
+/// Returns all sites. Also warns about unused upstreams and caches.
 pub fn plan(file: &File, purge: &[Network], read: Read<'_>, checks: &mut Checks) -> Vec<SitePlan> {
     let plain = Rules {
         purge_from: purge.to_vec(),
@@ -58,7 +58,7 @@ pub fn plan(file: &File, purge: &[Network], read: Read<'_>, checks: &mut Checks)
     plans
 }
 
-/// The sites of the file; routes outside of any site make one that answers for any host.
+/// Returns the sites of the file. Routes outside of any site become a site for any host.
 fn sites<'a>(file: &'a File, checks: &mut Checks) -> Cow<'a, [Spanned<SiteFile>]> {
     match (file.route.first(), file.site.is_empty()) {
         (None, false) => {}
@@ -76,7 +76,7 @@ fn sites<'a>(file: &'a File, checks: &mut Checks) -> Cow<'a, [Spanned<SiteFile>]
         (Some(first), false) => checks.push(
             Problem::error("a [[route]] outside of a site, beside [[site]]")
                 .at(first.span())
-                .label("which hosts this route is for is not clear")
+                .label("this route has no site, so its hosts are unknown")
                 .help("write [[site.route]] below the [[site]] that it belongs to; a site without `hosts` answers for any host"),
         ),
     }
@@ -103,7 +103,7 @@ fn one(
 ) -> SitePlan {
     let typed = site.get_ref();
     let hosts = hosts(site, taken, checks);
-    // Reports errors in the site's key once, and not for each route.
+    // Errors in the site's key are reported here, once, and not for each route.
     compress::one(&typed.compress, checks);
     if typed.route.is_empty() {
         checks.push(
@@ -135,10 +135,10 @@ fn one(
                 Problem::warning("this route can never match")
                     .at(route_place(of_route))
                     .label(format!(
-                        "route {} of the site takes all of its requests",
+                        "route {} of the site handles all requests that this one matches",
                         before + 1
                     ))
-                    .help("routes are tried in order: put the narrower one first"),
+                    .help("routes are tried in order: put the more specific one first"),
             );
         }
         routes.push(route);
@@ -146,7 +146,7 @@ fn one(
     SitePlan { hosts, routes }
 }
 
-/// The site's host names. Each name may belong to one site only.
+/// Returns the site's host names. Each name may belong to one site only.
 fn hosts(
     site: &Spanned<SiteFile>,
     taken: &mut HashSet<String>,
@@ -171,9 +171,9 @@ fn hosts(
     for (host, span) in named.iter().chain(&any) {
         if !taken.insert(host.clone()) {
             checks.push(
-                Problem::error(format!("two sites answer for {host}"))
+                Problem::error(format!("two sites have the host {host}"))
                     .at(span.clone())
-                    .help("put the routes of both into one site; they are tried in order"),
+                    .help("move the routes of both into one site, in the order in which they are to be tried"),
             );
         }
     }
@@ -193,11 +193,9 @@ fn host_name(text: &Spanned<String>, checks: &mut Checks) -> Option<String> {
     let help = match () {
         () if host == "*" => "for any host, leave `hosts` out",
         () if host.contains("://") => "write the name alone, without http://",
-        () if host.contains(':') => {
-            "write the name alone: a site answers on every port that is listened on"
-        }
+        () if host.contains(':') => "write the name alone: a site serves every listener's port",
         () if host.contains('*') => {
-            "a `*` may only stand for all that comes before a dot, as in \"*.example.com\""
+            "a `*` is allowed only as the first label, as in \"*.example.com\""
         }
         () if !host.is_ascii() => "write it in its ASCII form (xn--…)",
         () => "write a name such as \"cdn.example.com\" or \"*.example.com\"",

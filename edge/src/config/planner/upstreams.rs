@@ -1,4 +1,4 @@
-//! `[upstream.NAME]`, and upstreams of routes with a URL.
+//! Plans `[upstream.NAME]`, and upstreams that routes define by a URL.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,7 @@ const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 const SERVERS_MAX: usize = 256;
 
-/// All upstreams.
+/// Returns the options of all upstreams.
 pub fn plan(
     files: &Named<UpstreamFile>,
     listeners: &[ListenerPlan],
@@ -33,12 +33,12 @@ pub fn plan(
     plans
 }
 
-/// Whether a route's `proxy` is a URL, and not the name of a section.
+/// Whether a route's `proxy` is a URL instead of the name of an upstream.
 pub fn is_url(proxy: &str) -> bool {
     proxy.contains("://")
 }
 
-/// The name of the upstream that a URL in a route stands for; `None` if it is no origin's.
+/// Returns the name of the upstream that a URL in a route defines, or `None` if the URL is invalid.
 pub fn name_of(url: &str) -> Option<String> {
     let (host, port) = origin(url).ok()?;
     Some(match host.contains(':') {
@@ -47,7 +47,7 @@ pub fn name_of(url: &str) -> Option<String> {
     })
 }
 
-/// Adds an upstream for each URL that a route has in `proxy`. Routes with the same URL share one.
+/// Adds an upstream for each URL in a route's `proxy`. Routes with equal URLs share one upstream.
 pub fn of_routes<'a>(
     routes: impl Iterator<Item = &'a RouteFile>,
     listeners: &[ListenerPlan],
@@ -139,7 +139,8 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
     options
 }
 
-/// How many servers are tried after the first one; `tries` counts the first one too.
+/// Returns the number of servers that are tried after the first one. `tries` counts the first one,
+/// too.
 fn retries(key: &Key<OrFalse<Table<RetryFile>>>, default: u32, checks: &mut Checks) -> u32 {
     let Some(typed) = key else { return default };
     match typed.get_ref() {
@@ -186,7 +187,7 @@ fn servers(
             checks.push(
                 Problem::warning(format!("`{}:{}` is listed twice", server.host, server.port))
                     .at(entry.span())
-                    .help("to give a server more requests, write { url = \"…\", weight = 2 }"),
+                    .help("for a larger share of requests, write { url = \"…\", weight = 2 }"),
             );
         }
         servers.push(server);
@@ -232,7 +233,8 @@ fn server(entry: &Spanned<ServerFile>, checks: &mut Checks) -> Option<Server> {
     }
 }
 
-/// The place of the URL: its own, or that of the entry if the entry is the URL.
+/// Returns the position of a server's URL in the file: the URL's own, or that of the entry if the
+/// entry is a string.
 fn place(url: &Spanned<String>, entry: Range<usize>) -> Range<usize> {
     match url.span() {
         span if span.is_empty() => entry,
@@ -240,13 +242,13 @@ fn place(url: &Spanned<String>, entry: Range<usize>) -> Range<usize> {
     }
 }
 
-/// Host and port of `http://host:port`. An error is a label and the advice.
+/// Returns host and port of `http://host:port`. An error consists of a label and the advice.
 fn origin(url: &str) -> Result<(String, u16), (&'static str, &'static str)> {
     const EXAMPLE: &str =
         "write a URL such as \"http://127.0.0.1:9000\" or \"http://origin.example.com\"";
     if url.starts_with("https://") {
         return Err((
-            "this version does not speak TLS to origins",
+            "this version can't connect to origins with TLS",
             "use the origin's http:// address",
         ));
     }
@@ -257,7 +259,7 @@ fn origin(url: &str) -> Result<(String, u16), (&'static str, &'static str)> {
     if authority.contains(['/', '?', '#']) {
         return Err((
             "a server has no path",
-            "leave the path out: requests keep the path that the client asked for",
+            "leave the path out: requests keep the client's path",
         ));
     }
     if authority.contains('@') {
@@ -271,7 +273,7 @@ fn origin(url: &str) -> Result<(String, u16), (&'static str, &'static str)> {
     Ok((host, port.unwrap_or(80)))
 }
 
-/// Host (an IPv6 address without its brackets) and port.
+/// Splits an authority into host (an IPv6 address without its brackets) and port.
 fn split_port(authority: &str) -> Option<(String, Option<u16>)> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -297,7 +299,8 @@ fn split_port(authority: &str) -> Option<(String, Option<u16>)> {
     Some((host.to_ascii_lowercase(), port))
 }
 
-/// A name of letters, digits, `-`, `_` and dots (RFC 9110 4.2.1 allows more; nobody uses it), or an address.
+/// Whether this is an address, or a name of letters, digits, `-`, `_` and dots. RFC 9110 4.2.1
+/// allows more in a name, which is not used in practice.
 pub fn is_host(host: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -322,12 +325,12 @@ fn host_sent(text: &Spanned<String>, checks: &mut Checks) -> Option<String> {
     checks.push(
         Problem::error("`host` is not a host")
             .at(text.span())
-            .help("write what the origin expects, as in \"www.example.com\"; without it the client's Host is sent"),
+            .help("write the name that the origin expects, as in \"www.example.com\"; without it the client's Host is sent"),
     );
     None
 }
 
-/// Reports a server whose address is one of this configuration's listeners.
+/// Reports a server whose address is that of a listener in this configuration.
 fn leads_back(
     server: &Server,
     name: &str,
@@ -337,7 +340,7 @@ fn leads_back(
 ) {
     if asks_itself(server, listeners) {
         checks.push(
-            Problem::error(format!("upstream `{name}` leads back to this server"))
+            Problem::error(format!("upstream `{name}` points to this server itself"))
                 .at(at)
                 .label("a listener of this configuration has this address")
                 .help("name the origin's address, or listen on another port"),
@@ -345,7 +348,7 @@ fn leads_back(
     }
 }
 
-/// Whether connecting to this server would reach one of our own listeners.
+/// Whether connecting to this server would reach one of these listeners.
 fn asks_itself(server: &Server, listeners: &[ListenerPlan]) -> bool {
     let ip = match server.host.as_str() {
         "localhost" => "127.0.0.1",

@@ -17,8 +17,8 @@ pub const VERSION: u32 = 2;
 
 const MIB: u64 = 1 << 20;
 
-/// Greatest valid lap, generation or sequence number, far below the largest `u64`, so that there is always a next number. A `born_seq` of
-/// `u64::MAX` means none.
+/// Greatest valid lap (number of a pass over the volume), generation or sequence number. It is far below the largest `u64`, so that there
+/// is always a next number. A `born_seq` of `u64::MAX` means none.
 pub const NUMBER_MAX: u64 = 1 << 62;
 
 /// Minimum size of a volume in bytes.

@@ -130,7 +130,7 @@ pub enum Broken {
     Bad,
 }
 
-/// Returns the salt of the checksums of headers in this lap: in this pass over the volume.
+/// Returns the salt of the checksums of headers that are written in the pass `lap` over the volume.
 pub fn lap_salt(volume: Salt, lap: u64) -> Salt {
     volume.with(lap)
 }
@@ -177,8 +177,8 @@ impl Header {
         put(into, 4, &crc.to_le_bytes());
     }
 
-    /// Decodes the header of a record of this lap at the beginning of `bytes`. The checksums of the record's pages follow from offset
-    /// `HEADER` on.
+    /// Decodes the header at the beginning of `bytes`, of a record that was written in the pass `lap` over the volume. The checksums of the
+    /// record's pages follow from offset `HEADER` on.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The bytes of a segment on a device: a block with the segment's number and lap, then records. A full segment ends with a table of its
-//! records and a footer.
+//! The bytes of a segment on a device. The first block has the segment's number and its lap (the number of the pass over the volume in
+//! which the segment was written). Records follow. A full segment ends with a table of its records and a footer.
 
 use crate::volume::checksum::Salt;
 use crate::volume::types::Id;
@@ -21,7 +21,7 @@ pub const ENTRY: usize = 52;
 const HEADER_SALT: u64 = 0x6765_7300;
 const TABLE_SALT: u64 = 0x6261_7400;
 
-/// The first block of a segment, with the segment's number and lap.
+/// The first block of a segment, with the segment's number and the number of the pass over the volume in which it was written (its lap).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// Number of the segment.

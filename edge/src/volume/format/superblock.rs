@@ -24,7 +24,7 @@ pub struct Superblock {
     pub clean: bool,
     /// Number of the open segment.
     pub open: u32,
-    /// Lap of the open segment: the number of the pass over all segments.
+    /// Number of the pass over all segments in which the open segment is written (its lap).
     pub lap: u64,
     /// Lower bound for the generation of the purge log.
     pub log_generation: u64,

@@ -62,7 +62,7 @@ impl From<&Found> for RecordLocation {
     }
 }
 
-/// When a record was last used, and whether it was read.
+/// The last use of a record, and whether it was a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
     /// Whether the record has been read since it was written.

@@ -143,15 +143,16 @@ impl Index {
         }
     }
 
-    /// Sets the lap of a segment, which is part of the location of every record in it. The segment's entries must have been removed before,
-    /// and none may be inserted until afterwards. Before the segment is overwritten, the reads in it must have finished (`Pins`).
+    /// Sets the lap of a segment (the pass over the volume in which it is written), which is part of the location of every record in it.
+    /// The segment's entries must have been removed before, and none may be inserted until afterwards. Before the segment is overwritten,
+    /// the reads in it must have finished (`Pins`).
     pub fn set_lap(&self, segment: u16, lap: u64) {
         if let Some(known) = self.laps.get(usize::from(segment)) {
             known.store(lap, Ordering::SeqCst);
         }
     }
 
-    /// Returns the lap of a segment.
+    /// Returns the lap of a segment: the number of the pass over the volume in which it was written.
     pub fn lap(&self, segment: u16) -> u64 {
         self.laps
             .get(usize::from(segment))
@@ -439,7 +440,7 @@ impl Index {
         &self.shards[shard_of(hash)].0
     }
 
-    /// Returns the location of an entry's record, with the lap of its segment.
+    /// Returns the location of an entry's record: its segment with the segment's lap (pass over the volume), its offset and its length.
     fn found(&self, entry: &Entry) -> Found {
         let place = entry.packed.location();
         Found {

@@ -111,7 +111,7 @@ impl Reader {
         key: Key,
         mut read: R,
     ) -> Result<R::Output, Missing> {
-        // The segment is pinned before its lap is checked: see `Pins`.
+        // The segment is pinned before its lap (pass over the volume) is checked, so that it is not overwritten in between: see `Pins`.
         let pin = self.pins.pin(found.segment).ok_or(Missing::Gone)?;
         if self.is_over(&found) {
             return Err(Missing::Gone);
@@ -189,7 +189,7 @@ impl Reader {
         Ok(output)
     }
 
-    /// Whether the segment has been overwritten or is about to be: it has another lap.
+    /// Whether the segment has been overwritten since `found` was looked up, or is about to be: its lap (pass over the volume) has changed.
     fn is_over(&self, found: &Found) -> bool {
         self.index.lap(found.segment as u16) != found.lap
     }

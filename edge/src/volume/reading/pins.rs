@@ -8,9 +8,9 @@ use parking_lot::{Condvar, Mutex};
 
 /// The number of reads in progress in each segment.
 ///
-/// A reader first pins the segment, then checks that the segment's lap is still the expected one. The thread that reclaims the segment
-/// first sets the new lap, then waits for the pins. All four operations are `SeqCst`, so at least one of the two threads sees what the
-/// other one has done.
+/// A segment's lap is the number of the pass over the volume in which it was written. A reader first pins the segment, then checks that its
+/// lap is still the expected one. The thread that reclaims the segment first sets the new lap, then waits for the pins. All four operations
+/// are `SeqCst`, so at least one of the two threads sees what the other one has done.
 pub struct Pins {
     counts: Box<[AtomicU32]>,
     is_awaited: AtomicBool,

@@ -377,8 +377,8 @@ fn records_beyond_the_queue_and_on_request_are_shed() {
     let mut rig = Rig::new(SIZE);
     rig.options.queue = 1_000_000;
     let volume = rig.open();
-    // Queues more records than the device can write in time. So many are needed because a new volume has nothing to read, which would delay
-    // the writer.
+    // Queues more records than the writer can write in time. On a new volume the writer starts at once, so many records are needed to fill
+    // the queue.
     for n in 0..2_000 {
         rig.put(&volume, block(n, 0), 100_000);
     }
