@@ -16,9 +16,8 @@ pub struct UrlState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ObjectState {
-    /// `awaiting` a first response, `open`, `refused` (not cacheable), `failed`, `stands` (being
-    /// revalidated), or `retired`.
-    pub state: String,
+    /// The phase of the object.
+    pub state: ObjectPhase,
     /// Why the object is refused or failed.
     pub why: Option<String>,
     /// Milliseconds until the refusal expires.
@@ -71,6 +70,28 @@ pub struct ObjectState {
 impl ObjectState {
     /// Most ranges in each list; a very sparse object has more.
     pub const SPANS_MAX: usize = 16_384;
+}
+
+/// The phase of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ObjectPhase {
+    /// No response has begun yet.
+    Awaiting,
+    /// The object has the head of a response, and may have bytes.
+    Open,
+    /// The response may not be stored.
+    Refused,
+    /// The fetch failed.
+    Failed,
+    /// The origin confirmed the stored response that the fetch was to revalidate.
+    Revalidated,
+    /// Nothing more is fetched for the object.
+    Retired,
+    /// The state is one of another version of Sluice.
+    #[default]
+    #[serde(other)]
+    Unknown,
 }
 
 /// The bytes of an object that are on one volume.

@@ -19,6 +19,7 @@ pub struct Fault {
 
 impl From<Reason> for Fault {
     fn from(reason: Reason) -> Fault {
+        debug_assert!(reason.status().is_some(), "{reason} is no fault");
         Fault {
             reason,
             retryable: reason.retryable(),

@@ -1,5 +1,7 @@
 //! How a number is described: its name, kind, unit, scope and meaning.
 
+use super::table::WorkerNumbers;
+
 /// A counter or a gauge, as status, Prometheus and the documentation show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
@@ -52,7 +54,10 @@ pub enum Scope {
     /// One worker thread. The status also shows the sum over all workers.
     Worker,
     /// One route.
-    #[expect(dead_code, reason = "no number is measured per route yet")]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "no number is measured per route yet")
+    )]
     Route,
     /// One cache.
     Cache,
@@ -63,7 +68,10 @@ pub enum Scope {
     /// One folder of static files.
     Files,
     /// One upstream.
-    #[expect(dead_code, reason = "no number is measured per upstream yet")]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "no number is measured per upstream yet")
+    )]
     Upstream,
     /// One server of an upstream, over all workers.
     Server,
@@ -147,8 +155,16 @@ impl Metric {
     /// Its name in Prometheus' text format: the worker's `requests` is the counter
     /// `sluice_requests_total`, `requests_now` the gauge `sluice_requests`, a cache's `limit` the gauge
     /// `sluice_cache_limit_bytes`.
+    ///
+    /// A worker's `cache_hits` and a cache's `hits` would both be `sluice_cache_hits_total`, and
+    /// Prometheus allows one family per name. The worker's number keeps the name, the other one gets
+    /// its label: `sluice_cache_hits_by_cache_total`.
     pub fn exposed_name(&self) -> String {
         let name = self.name.strip_suffix("_now").unwrap_or(self.name);
+        let by = match self.scope.labels() {
+            [.., label] if self.is_taken(name) => format!("_by_{label}"),
+            _ => String::new(),
+        };
         let unit = match self.unit {
             Unit::Bytes if !name.contains("bytes") => "_bytes",
             _ => "",
@@ -157,6 +173,18 @@ impl Metric {
             Kind::Counter => "_total",
             Kind::Gauge => "",
         };
-        format!("sluice_{}{name}{unit}{total}", self.scope.prefix())
+        format!("sluice_{}{name}{by}{unit}{total}", self.scope.prefix())
+    }
+
+    /// Whether a number of workers already has this number's name with the scope's prefix.
+    fn is_taken(&self, name: &str) -> bool {
+        let name = |worker: &str| {
+            worker
+                .strip_suffix("_now")
+                .unwrap_or(worker)
+                .strip_prefix(self.scope.prefix())
+                == Some(name)
+        };
+        self.scope != Scope::Worker && WorkerNumbers::METRICS.iter().any(|m| name(m.name))
     }
 }

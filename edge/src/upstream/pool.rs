@@ -20,6 +20,8 @@ use super::lease::{Grant, Lease, Opening};
 use super::options::{Limits, Options};
 use super::permit::{Gauges, InProgress, Permit, PermitOwner, SharedBalancer};
 use super::state::{ServerState, UpstreamState};
+#[cfg(test)]
+use crate::balance::Balancer;
 use crate::balance::{self, Ask};
 use crate::handler::Fault;
 use crate::reason::Reason;
@@ -291,6 +293,11 @@ impl Pool {
             }
         };
         *self.idle_task.borrow_mut() = Some(tokio::task::spawn_local(rounds));
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_balancer(&self, balancer: Box<dyn Balancer>) {
+        *self.balancer.borrow_mut() = balancer;
     }
 
     #[cfg(test)]

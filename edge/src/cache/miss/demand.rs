@@ -22,7 +22,8 @@ use crate::fill::{self, Joinable, OPEN, Pace, Plan, Situation, Unsettled};
 use crate::handler::Request;
 use crate::reason::Reason;
 use crate::store::{
-    CLAIMS_MAX, Claim, Decision, Object, Phase, Reader, ResourceHistory, Seen, TableKey,
+    CLAIMS_MAX, Claim, Decision, DecisionKind, Object, Phase, Reader, ResourceHistory, Seen,
+    TableKey,
 };
 
 /// Time after which a request tries again if its object has the largest permitted number of
@@ -302,7 +303,7 @@ impl Demand {
 
     /// Notes the decision and its reason in the object, for inspection.
     fn note(&self, object: &Object, want: &Range<u64>, plan: &Plan) {
-        let (what, why, ranges) = match plan {
+        let (kind, why, ranges) = match plan {
             Plan::Wait(_) => return,
             // Fetching the start of an object without a head is too frequent to be worth noting.
             Plan::Fetch { ranges, .. } if !self.begun && ranges.iter().all(|r| r.start == 0) => {
@@ -315,16 +316,16 @@ impl Demand {
                     (.., false) => Reason::FirstFetch,
                     _ => Reason::Gap,
                 };
-                ("fetch", why, ranges.clone())
+                (DecisionKind::Fetch, why, ranges.clone())
             }
-            Plan::Forward(why) => ("forward", *why, SmallVec::new()),
-            Plan::Replace(why) => ("replace", *why, SmallVec::new()),
-            Plan::Cut => ("cut", Reason::OutOfReach, SmallVec::new()),
+            Plan::Forward(why) => (DecisionKind::Forward, *why, SmallVec::new()),
+            Plan::Replace(why) => (DecisionKind::Replace, *why, SmallVec::new()),
+            Plan::Cut => (DecisionKind::Cut, Reason::OutOfReach, SmallVec::new()),
         };
         object.note(Decision {
             unix_ms: self.leader.context.worker.clock.unix_ms(),
             want: want.clone(),
-            what,
+            kind,
             ranges,
             why,
         });
