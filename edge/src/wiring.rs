@@ -38,7 +38,7 @@ pub use signals::Signals;
 use snapshot::{Log, Snapshot};
 use volumes::Held;
 
-/// Where a reload gets its plan from.
+/// The configuration file from which a reload gets its plan.
 pub struct Source {
     /// Path of the configuration file.
     pub file: PathBuf,
@@ -170,7 +170,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
 }
 
 /// Drops the privileges that are no longer needed, and begins to log messages. Called after
-/// everything that needs privileges, and before the first thread starts.
+/// everything that needs privileges, and before the first thread is started.
 fn drop_privileges(plan: &Plan, source: Option<&Source>) -> anyhow::Result<DroppedPrivileges> {
     let file = source.map(|source| source.file.as_path());
     let given_up = privileges::drop_privileges(plan, file)?;
@@ -245,7 +245,7 @@ fn raise_descriptors() {
 }
 
 impl Edge {
-    /// Applies a new plan. Returns what changed.
+    /// Applies a new plan. Returns a description of the changes.
     fn reload(&self) -> Result<String, String> {
         let result = self.try_reload();
         *self.last_error.lock() = result.as_ref().err().cloned();

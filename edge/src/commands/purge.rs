@@ -6,7 +6,8 @@ use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::{AdminArgs, harmless, say};
+use super::admin::AdminArgs;
+use super::output::{harmless, json, say};
 use crate::http::purge::{Answer, Purge, Purged};
 
 #[derive(Debug, Args)]
@@ -54,12 +55,12 @@ pub fn run(args: &PurgeArgs) -> anyhow::Result<()> {
     let answer: Answer = serde_json::from_slice(&reply.body)
         .context("the answer of the admin address can't be parsed")?;
     match args.json {
-        true => say(&super::json(&serde_json::from_slice(&reply.body)?)),
+        true => say(&json(&serde_json::from_slice(&reply.body)?)),
         false => say(&show(&answer)),
     }
 }
 
-/// The body of `POST /purge` for these arguments.
+/// Returns the body of `POST /purge` for these arguments.
 fn order(args: &PurgeArgs) -> Value {
     let mut order = Map::new();
     let What {
@@ -85,7 +86,8 @@ fn order(args: &PurgeArgs) -> Value {
     Value::Object(order)
 }
 
-/// The part before the final `*` of a URL, which may have been meant as a prefix.
+/// Returns the part of a purged URL before its final `*`. Such a URL may have been meant as a
+/// prefix.
 fn starred(purged: &Purged) -> Option<&str> {
     match &purged.rule {
         Purge::Url(url) => url.strip_suffix('*'),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 
-use super::say;
+use super::output::say;
 use crate::gate::signed::{self, KEY_BYTES_MAX, Key, Names, Secret};
 use crate::http::Method;
 use crate::http::target::{self, Form};
@@ -68,7 +68,7 @@ fn names(typed: Option<&[String]>) -> Names {
 
 /// Splits a URL into the part before the path, and path and query in canonical form.
 fn split(url: &str) -> anyhow::Result<(&str, String)> {
-    // A URL that begins with a slash is a path, even if its query contains another URL.
+    // An argument that begins with a slash is a path, even if its query contains another URL.
     let scheme = url.find("://").filter(|_| !url.starts_with('/'));
     let Some(scheme) = scheme else {
         return Ok(("", canonical(url)?));

@@ -1,4 +1,4 @@
-//! Telemetry: counters and the table that describes them, the access log, messages.
+//! Telemetry: the metrics and the table that describes them, the access log, and messages.
 
 mod access;
 mod access_format;
@@ -6,6 +6,7 @@ mod access_options;
 mod access_record;
 mod access_writer;
 mod counter;
+mod exposed_name;
 pub mod messages;
 mod metric;
 mod registry;

@@ -33,7 +33,7 @@ impl Piece {
     }
 }
 
-/// What to do when a write has completed: the record, tombstone or caller that it concerns.
+/// The record, tombstone or caller to be notified when a write has completed.
 pub enum Told {
     /// A new record was in the write.
     Put {
@@ -67,18 +67,18 @@ pub enum Told {
     /// A caller waits until everything queued earlier is on the device.
     #[cfg(test)]
     Flush(Sender<()>),
-    /// Nothing is to be done after the write.
+    /// The write concerns no record, tombstone or caller.
     Nobody,
 }
 
-/// One write to the device, and what to do after it.
+/// One write to the device, and the notifications after it.
 #[derive(Default)]
 pub struct Batch {
     /// Offset of the write on the device in bytes.
     pub place: u64,
     /// The parts to write, in order.
     pub pieces: Vec<Piece>,
-    /// What to do after the write.
+    /// Records, tombstones and callers to be notified after the write.
     pub told: Vec<Told>,
     /// Whether the device is synced after the write.
     pub sync: bool,

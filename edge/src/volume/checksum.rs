@@ -1,5 +1,5 @@
-//! CRC-32C with a salt, so that a checksum does not match if its bytes come from another volume, another position, or an earlier pass over
-//! the volume.
+//! CRC-32C with a salt, so that a checksum matches its bytes only on the same volume, at the same position, and in the same pass over the
+//! volume.
 
 /// Returns the checksum of these bytes without a salt (CRC-32/ISCSI).
 #[inline]
@@ -7,7 +7,8 @@ pub fn crc(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// The salt of checksums. From the salt of a volume, those of its laps, records and pages are derived.
+/// The salt of checksums. The salt of a volume is combined with further numbers into those of its records and pages: the number of the pass
+/// over the volume, the record's sequence number, the page's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Salt(u64);
 

@@ -20,10 +20,10 @@ const LOOKED_AT: u64 = 1 << 20;
 pub enum Mode {
     /// Continue the existing volume with its records.
     GoOn,
-    /// Create an empty volume, because the existing one may have missed purges. The new volume's laps and sequence numbers must be greater
-    /// than those given.
+    /// Create an empty volume, because the existing one may have missed purges. The new volume's lap (number of the pass over the segments)
+    /// and sequence numbers must be greater than those given.
     Anew {
-        /// The last known lap of the existing volume; 0: none.
+        /// The last known lap (number of the pass over the segments) of the existing volume; 0: none.
         lap: u64,
         /// The last known sequence number of the existing volume.
         sequence: u64,
@@ -209,7 +209,8 @@ fn make(
         sequence: sequence + SEQUENCE_STEP,
         clean: false,
         open: 0,
-        // A new lap makes the records of an earlier volume on this device invalid.
+        // Records are valid only with the lap (pass over the volume) in which they were written, so a new lap makes those of an earlier
+        // volume on this device invalid.
         lap: lap + 2,
         log_generation: 1,
         made_s: context.clock.unix_ms() / 1000,

@@ -100,7 +100,7 @@ impl Bell {
 pub struct Position {
     /// Number of the open segment.
     pub segment: u32,
-    /// Lap of the open segment: which pass over all segments writes it.
+    /// Lap of the open segment: the number of the pass over all segments in which it is written.
     pub lap: u64,
 }
 
@@ -116,7 +116,8 @@ impl Position {
         }
     }
 
-    /// Returns the position of the segment that was written before this one; its lap is 0 if there is none.
+    /// Returns the position of the segment that was written before this one. If there is none, the position's lap (number of the pass over
+    /// the volume) is 0.
     pub fn before(self, segments: u32) -> Position {
         match self.segment {
             0 => Position {
@@ -130,7 +131,7 @@ impl Position {
         }
     }
 
-    /// Returns the lap in which a segment was last written when the log is at this position.
+    /// Returns the lap (pass over the volume) in which a segment was last written when the log is at this position.
     pub fn lap_of(self, segment: u32) -> u64 {
         match segment <= self.segment {
             true => self.lap,
@@ -404,8 +405,8 @@ impl Mounted {
 
     /// Returns the smallest `born_seq` of all records in segments.
     fn oldest(&self) -> u64 {
-        // The gate keeps segments from being reclaimed during this scan: a record copied to a segment that was already scanned would be
-        // missed.
+        // The lock of `gate` keeps segments from being reclaimed during this scan: a record copied to a segment that was already scanned
+        // would be missed.
         let _gate = self.gate.lock();
         let all = self.oldest.iter().map(|born| born.load(Ordering::SeqCst));
         all.min().unwrap_or(u64::MAX)

@@ -41,7 +41,8 @@ pub struct Reclaim {
     window: Option<(u64, Bytes)>,
 }
 
-/// Reads the footer and the table of a full segment that was written in this lap; `None` if they are missing or damaged.
+/// Reads the footer and the table of a full segment that was written in the pass `lap` over the volume; `None` if they are missing or
+/// damaged.
 pub fn read_table(
     mounted: &Mounted,
     segment: u32,
@@ -78,7 +79,8 @@ impl Reclaim {
         };
         let mut reclaim = Reclaim {
             next,
-            // A segment with lap 0 has never been written and contains no records.
+            // The lap of a segment is the number of the pass over the volume in which it was written: 0 means never, so there are no
+            // records.
             entries: (lap == 0).then(Vec::new),
             wanted: VecDeque::new(),
             is_chosen: false,
@@ -119,8 +121,8 @@ impl Reclaim {
                 continue;
             };
             let key = mounted.index.key(&entry.id);
-            // A newer record with this id is queued. If it were written before the copy, the next start would take the copy for the newer
-            // one.
+            // No record is copied while a newer one with the same id is queued: if the copy were written last, the next start would take it
+            // for the newer one.
             let is_there = mounted.index.usage(key, from).is_some();
             if !is_there || mounted.queue.is_pending(&entry.id) || !self.budget.take(cost(&entry)) {
                 continue;
@@ -188,7 +190,7 @@ impl Reclaim {
             Some(entries) => mounted.index.drop_segment(entries.into_iter()),
             None => mounted.index.drop_all_of(segment as u16),
         }
-        // The lap must change before the pins are checked: see `Pins`.
+        // The segment's lap (pass over the volume) must change before its pins are checked: see `Pins`.
         mounted.index.set_lap(segment as u16, self.next.lap);
         mounted.pins.wait(segment, PINNED_MAX);
         mounted.set_oldest(segment, u64::MAX);

@@ -72,8 +72,8 @@ pub fn scan(mounted: &Mounted, position: Position) -> io::Result<Scanned> {
     };
     scanned.end = RECORDS;
     let mut window = Window::new(mounted, begin);
-    // After a power failure, later records of this lap may be on the device although an earlier one was lost. Records written afterwards in
-    // place of the lost one have greater sequence numbers, so the scan ends where the numbers decrease.
+    // After a power failure, later records may be on the device although an earlier one was lost. Records written afterwards in place of
+    // the lost one have greater sequence numbers, so the scan ends where the numbers decrease.
     let mut next_seq = opening.first_seq;
     while let Some(header) = window.header(mounted, position.lap, scanned.end)? {
         let layout = Layout::of(scanned.end, header.meta, header.data);

@@ -57,7 +57,7 @@ struct Changing {
     threads: Vec<JoinHandle<()>>,
     /// Time at which a failed device is opened again, in microseconds.
     retry_at: u64,
-    /// Last known lap of the volume.
+    /// Last known lap of the volume: number of the pass over all segments.
     lap: u64,
     /// Last known sequence number of the volume.
     sequence: u64,

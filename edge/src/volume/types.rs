@@ -65,7 +65,8 @@ pub struct Found {
     pub tag: u32,
     /// Number of the segment.
     pub segment: u32,
-    /// The pass over the volume in which the segment was written. Once the segment has another lap, the record has been overwritten.
+    /// The segment's lap: the number of the pass over the volume in which it was written. Once the segment has another lap, the record has
+    /// been overwritten.
     pub lap: u64,
     /// Offset of the record in the segment, in bytes.
     pub offset: u32,

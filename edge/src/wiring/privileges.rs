@@ -181,7 +181,7 @@ impl DroppedPrivileges {
         })
     }
 
-    /// Adds the user and the sandbox to an error that they may have caused.
+    /// Adds the user and the sandbox to an error of missing permission, which they may have caused.
     pub(super) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         let text = format!("{error:#}");
         if !text.contains("ermission denied") {

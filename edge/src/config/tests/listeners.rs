@@ -1,4 +1,4 @@
-//! Listeners and trusted proxies.
+//! Tests of listeners and trusted proxies.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn every_key_is_planned_and_described() {
 }
 
 #[test]
-fn without_addresses_nobody_is_trusted() {
+fn no_proxy_is_trusted_unless_its_address_is_configured() {
     let text = said("proxy_protocol = \"any\"", "");
     assert!(
         text.contains("`proxy_protocol` without `trusted`"),

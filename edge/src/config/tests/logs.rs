@@ -1,17 +1,17 @@
-//! Logs and privileges in the configuration: what is refused and where, and what would run.
+//! Tests of logs and privileges: the errors with their positions, and the plan.
 
 use super::*;
 use crate::sys::sandbox::Reach;
 use crate::telemetry::LogRule;
 use crate::telemetry::messages::MessageTarget;
 
-/// `LEAST` with these keys in its route.
+/// Returns `LEAST` with these keys in its route.
 fn route(keys: &str) -> String {
     format!("{LEAST}{keys}\n")
 }
 
 #[test]
-fn what_is_wrong_is_said_at_its_place() {
+fn errors_are_reported_at_their_position() {
     for (text, title, place, help) in [
         (
             "[log]\nformat = '{client} {statsu}'\n",
@@ -189,7 +189,7 @@ fn logs_and_privileges_are_described() {
 }
 
 #[test]
-fn what_is_reached_is_known_from_the_plan() {
+fn the_plan_lists_all_files_that_it_needs() {
     let text = "[log]\naccess = \"/logs/a\"\nerror = \"here.log\"\n\
                 [volume.a]\npath = \"/disk/a\"\nsize = \"16MiB\"\n[cache.c]\nvolumes = [\"a\"]\n";
     let files = "[[site.route]]\nfiles = { root = \"/srv/www\", symlinks = \"any\" }\n";

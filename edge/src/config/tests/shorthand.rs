@@ -1,4 +1,4 @@
-//! Short forms of values and sections, `false`, and the names that keys had before.
+//! Tests of short forms of values and sections, of `false`, and of renamed keys.
 
 use super::{LEAST, plan, said, with};
 use crate::config::{LeadsTo, describe};
@@ -158,7 +158,7 @@ log = false
 }
 
 #[test]
-fn an_empty_allow_list_allows_nobody() {
+fn an_empty_allow_list_allows_no_client() {
     let text = format!("{LEAST}allow = []\n");
     let plan = plan(&text);
     let gate = plan.sites[0].routes[0].gate.as_deref();
@@ -194,7 +194,7 @@ fn paths_may_be_globs_and_queries_have_conditions_of_their_own() {
     assert!(path.matches("/a?b") && !path.matches("/b?/a"));
 }
 
-/// Each renamed key, in its section.
+/// Each renamed key under its old name, in its section.
 const OLD_KEYS: &[(&str, &str)] = &[
     ("[server]", "confine = true"),
     ("[server]", "client_field = \"forwarded\""),
@@ -242,7 +242,7 @@ fn a_renamed_key_is_answered_with_its_new_name() {
 }
 
 #[test]
-fn what_is_wrong_with_short_forms_is_explained() {
+fn errors_in_short_forms_are_explained() {
     let cases = [
         ("off", with("[admin]\naddress = \"off\"\n")),
         ("none", with("[cache.a]\nread_ahead = \"none\"\n")),
