@@ -6,6 +6,7 @@
 
 mod encodings;
 mod fault;
+mod fault_response;
 pub mod representation;
 
 use std::cell::{Cell, RefCell};

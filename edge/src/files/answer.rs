@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Shared;
 use super::body::FileBody;
 use super::load::Resolved;
+use super::shared::Shared;
 use super::table::{Content, Entry, File, Known};
 use crate::handler::representation::Representation;
 use crate::handler::{Body, Choice, Encoded, Encodings, Fault, Get, Head, Identity, Response};

@@ -1,6 +1,6 @@
 //! Content-Type by a file's extension.
 
-use super::Options;
+use super::options::Options;
 
 /// Content-Type of a file with an unknown extension (RFC 2046 4.5.1).
 const UNKNOWN: &str = "application/octet-stream";

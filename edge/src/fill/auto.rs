@@ -1,8 +1,8 @@
 //! Auto: one fetch of the whole object if all of it is wanted, otherwise and afterwards blocks.
 
 use super::common::{Filling, View, begin};
+use super::policy::{OPEN, Options, Plan};
 use super::slice::Slice;
-use super::{OPEN, Options, Plan};
 
 pub(super) struct Auto(Slice);
 

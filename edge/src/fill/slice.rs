@@ -10,7 +10,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::common::{Filling, View, begin, begin_all};
-use super::{Flight, Options, Plan, ReadAhead};
+use super::policy::{Flight, Options, Plan, ReadAhead};
 use crate::ranges::Ranges;
 
 /// If the first missing byte is at most this many bytes before the wanted ones, the fetch begins

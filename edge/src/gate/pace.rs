@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
-use super::bucket::{Filling, Reserved};
+use super::bucket::{Filling, Reserved, SECOND};
 use super::table::{BucketKind, ClientId, Table};
 use crate::handler::{Body, BodyStream, Fault, Frame, Response};
 use crate::sys::Clock;
@@ -25,7 +25,7 @@ const PIECE_MAX: u64 = 64 << 10;
 /// Pieces per second for a slow client.
 const PIECES_A_SECOND: u64 = 8;
 /// Longest time for which pieces are reserved ahead, nanoseconds.
-const AHEAD_MAX: u64 = 4 * super::SECOND;
+const AHEAD_MAX: u64 = 4 * SECOND;
 
 /// A client's bucket in the shared table.
 pub(super) struct Pacer {
@@ -74,7 +74,7 @@ impl Pacer {
 
     /// Bytes of one piece.
     fn piece(&self) -> u64 {
-        let second = u128::from(self.filling.tokens) * u128::from(super::SECOND);
+        let second = u128::from(self.filling.tokens) * u128::from(SECOND);
         let second = second / u128::from(self.filling.per_ns.max(1));
         let second = u64::try_from(second).unwrap_or(u64::MAX);
         (second / PIECES_A_SECOND).clamp(1, PIECE_MAX)

@@ -1,6 +1,6 @@
 //! Cache-Status (RFC 9211): how the cache handled a request.
 
-use super::Status;
+use super::status::Status;
 use crate::reason::Reason;
 
 /// How the cache handled one request.

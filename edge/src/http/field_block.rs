@@ -5,8 +5,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::Fields;
-use super::fields::{is_field_value, is_token};
+use super::fields::{Fields, is_field_value, is_token};
 
 /// Field lines shared by many responses: the text that HTTP/1.1 sends, and an index of its lines,
 /// from which HTTP/2 and HTTP/3 take names in lower case.

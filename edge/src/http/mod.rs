@@ -20,6 +20,7 @@ pub mod network;
 pub mod pattern;
 pub mod purge;
 pub mod range;
+mod status;
 pub mod surrogate;
 pub mod tags;
 pub mod target;
@@ -33,9 +34,7 @@ pub use field_block::FieldBlock;
 pub use fields::Fields;
 pub use method::Method;
 pub use network::Network;
-
-/// A status code (RFC 9110 15), 100 to 999.
-pub type Status = u16;
+pub use status::Status;
 
 /// The protocol version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

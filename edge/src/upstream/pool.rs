@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::http1::Connection;
 use super::lease::{Grant, Lease, Opening};
-use super::options::{Limits, Options};
+use super::options::{Limits, Options, Server};
 use super::permit::{Gauges, InProgress, Permit, PermitOwner, SharedBalancer};
 use super::state::{ServerState, UpstreamState};
 #[cfg(test)]
@@ -81,7 +81,7 @@ impl Pool {
         counters: &Arc<Counters>,
         state: &UpstreamState,
     ) -> Rc<Pool> {
-        let pooled = |(server, state): (&super::Server, &Arc<ServerState>)| PooledServer {
+        let pooled = |(server, state): (&Server, &Arc<ServerState>)| PooledServer {
             gauges: Rc::new(Gauges {
                 worker: counters.clone(),
                 server: state.worker(),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{items, number, text};
+use super::values::{items, number, text};
 use crate::admin::VolumeUse;
 use crate::commands::output::harmless;
 use crate::config::show_size;
