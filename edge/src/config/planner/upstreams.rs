@@ -119,10 +119,10 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
         ),
         queue: checks.count("queue", &file.queue, d.queue, 0..=1_000_000),
         retries: retries(&file.retry, d.retries, checks),
-        head: checks.count(
+        max_response_headers: checks.count(
             "max_response_headers",
             &file.max_response_headers,
-            d.head,
+            d.max_response_headers,
             8 << 10..=1 << 20,
         ),
         host: file.host.as_ref().and_then(|text| host_sent(text, checks)),
