@@ -1,4 +1,4 @@
-//! Collects the state of a running edge for the admin API.
+//! Collects the state of a running Sluice for the admin API.
 
 mod volume;
 
@@ -269,7 +269,7 @@ fn obstacle(head: &Head) -> Option<&'static str> {
         None => Some("no ETag"),
         Some(tag) if tag.starts_with(b"W/") => Some("its ETag is weak"),
         Some(_) if head.length.is_none() => Some("its complete length is not known"),
-        Some(_) => Some("its origin does not honour ranges"),
+        Some(_) => Some("the origin does not support ranges"),
     }
 }
 

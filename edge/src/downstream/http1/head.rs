@@ -325,7 +325,7 @@ pub fn parse_trailers(text: &[u8]) -> Result<Fields, &'static str> {
     let mut fields = Fields::new();
     for line in lines {
         if is_barred_from_trailers(line.name) {
-            return Err("framing field in trailers");
+            return Err("framing header in trailers");
         }
         fields.append_bytes(line.name.as_bytes(), line.value);
     }
@@ -374,7 +374,7 @@ pub fn exercise(input: &[u8]) {
     assert_eq!(
         memchr::memchr_iter(b'\n', text).count(),
         parsed.head.fields.len() + 2,
-        "a line that is no field"
+        "a malformed header line"
     );
     assert!(!text.contains(&0));
     assert!(parsed.head.target.starts_with('/') || parsed.head.target == "*");
