@@ -86,7 +86,7 @@ struct Edge {
     logs: Mutex<Vec<Arc<Log>>>,
 }
 
-/// A running edge. It runs until `stop`.
+/// A running Sluice. It runs until `stop`.
 pub struct Running {
     /// The listeners' addresses, in the order of the configuration.
     pub listeners: Vec<SocketAddr>,
@@ -97,7 +97,7 @@ pub struct Running {
     workers: Vec<JoinHandle<()>>,
 }
 
-/// Starts an edge, which accepts connections when this function returns. Each reload reads
+/// Starts Sluice, which accepts connections when this function returns. Each reload reads
 /// `source`.
 ///
 /// # Errors
@@ -226,7 +226,7 @@ fn warn_of_backlog(listener: &ListenerPlan) {
         && wanted > most
     {
         tracing::warn!(
-            "{}: a backlog of {wanted} is cut to {most} by net.core.somaxconn \
+            "{}: net.core.somaxconn limits a backlog of {wanted} to {most} \
              (`sluice check --system` says how to raise it)",
             listener.address
         );
@@ -251,7 +251,9 @@ impl Edge {
         *self.last_error.lock() = result.as_ref().err().cloned();
         match &result {
             Ok(changes) => tracing::info!("reloaded: {}", changes.trim_end().replace('\n', "; ")),
-            Err(error) => tracing::error!("nothing was changed by a reload:\n{}", error.trim_end()),
+            Err(error) => {
+                tracing::error!("a reload failed and changed nothing:\n{}", error.trim_end())
+            }
         }
         result
     }
@@ -334,7 +336,7 @@ impl Running {
         if let Some(sweeper) = self.edge.sweeper.lock().take() {
             sweeper.thread().unpark();
             if sweeper.join().is_err() {
-                tracing::error!("the thread that goes through stores had panicked");
+                tracing::error!("the thread that removes purged objects had panicked");
             }
         }
         let snapshot = self.edge.snapshots.borrow().clone();
@@ -374,7 +376,7 @@ impl Edge {
     fn close_volumes(&self, within: Duration) {
         if !self.volumes.end(within.max(CLOSE_WAIT)) {
             tracing::warn!(
-                "not all volumes could be closed in time: the next start reads more of them"
+                "not all volumes could be closed in time: the next start takes longer to load their index"
             );
         }
     }

@@ -18,7 +18,7 @@ pub struct UrlState {
 #[serde(default)]
 pub struct ObjectState {
     /// State of the object: `awaiting` (no response yet), `open` (has a stored response), `refused`
-    /// (the response is not cacheable), `failed`, `stands` (another object's response, which this
+    /// (the response is not cacheable), `failed`, `revalidated` (another object's response, which this
     /// one's fetch revalidated, remains in use), or `retired` (replaced).
     pub state: String,
     /// Reason for which the object is refused or failed.

@@ -247,7 +247,7 @@ numbers! {
     VolumeFlags of Volume {
         /// Whether the volume is used.
         up: Gauge Flag,
-        /// Whether the volume is used while its index is still being read.
+        /// Whether the volume's index is still being loaded.
         loading: Gauge Flag,
     }
 }

@@ -90,7 +90,7 @@ fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Permitt
         // Landlock can only grant access to existing files, so the file is created. Volumes treat
         // an empty file like a missing one.
         disk::make_if_missing(&volume.path)
-            .with_context(|| format!("can't make {}", volume.path.display()))?;
+            .with_context(|| format!("can't create {}", volume.path.display()))?;
     }
     let ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
     let outcome = sandbox::enter(&allowed.allowed, &ports);

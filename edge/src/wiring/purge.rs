@@ -155,7 +155,7 @@ fn refused(refusal: purge::Refusal) -> Refusal {
 fn no_cache(snapshot: &Snapshot, order: &Order) -> Refusal {
     let names: Vec<&str> = snapshot.stores.keys().map(String::as_str).collect();
     let why = match &order.cache {
-        None => "this edge has no cache".to_owned(),
+        None => "this server has no cache".to_owned(),
         Some(name) => format!("there is no cache {name:?}, only: {}", names.join(", ")),
     };
     Refusal { status: 404, why }

@@ -42,8 +42,8 @@ impl PurgeQueue {
             waiting.rules.push_back(rule);
         } else if !std::mem::replace(&mut waiting.is_full, true) {
             tracing::warn!(
-                "volumes are too slow to log all purges by unsafe requests: \
-                 a restart may undo some of them"
+                "volumes are too slow to log all invalidations by unsafe requests: \
+                 a restart may restore some invalidated responses"
             );
         }
         !std::mem::replace(&mut waiting.is_at_work, true)

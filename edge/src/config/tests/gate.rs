@@ -173,7 +173,7 @@ fn templates_that_would_tell_signatures_are_warned_of() {
     let signed = format!("signed_urls = {{ {KEY} }}\n");
     let warned = |route: &str| {
         let said = said(&text("", route));
-        said.contains("the origin is told signatures")
+        said.contains("signatures are sent to the origin")
     };
     assert!(warned(&(signed.clone() + fields)));
     assert!(!warned(&signed));

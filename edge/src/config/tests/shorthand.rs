@@ -163,7 +163,7 @@ fn an_empty_allow_list_allows_no_client() {
     let plan = plan(&text);
     let gate = plan.sites[0].routes[0].gate.as_deref();
     assert_eq!(gate.expect("a gate").allow, Some(Vec::new()));
-    assert!(describe(&plan).contains("    for nobody: `allow` is empty\n"));
+    assert!(describe(&plan).contains("    no client is allowed: `allow` is empty\n"));
 }
 
 #[test]
