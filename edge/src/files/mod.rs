@@ -31,12 +31,12 @@ pub use shared::Shared;
 /// get 503.
 const LOOKUPS_MAX: usize = 256;
 
-/// One of the `LOOKUPS_MAX` lookups by another thread.
+/// Permission for one of at most `LOOKUPS_MAX` lookups by other threads; released when dropped.
 struct LookupSlot(Arc<Shared>);
 
 impl LookupSlot {
     fn take(shared: &Arc<Shared>) -> Option<LookupSlot> {
-        // Dropping the value releases the slot, also if the limit was exceeded.
+        // Dropping `slot` subtracts one from `lookups` again, also if the limit was exceeded.
         let slot = LookupSlot(shared.clone());
         (shared.lookups.fetch_add(1, Ordering::Relaxed) < LOOKUPS_MAX).then_some(slot)
     }
@@ -107,7 +107,7 @@ impl Handler for Files {
         };
         let (files, path) = (self.clone(), path.into_owned());
         Answer::later(async move {
-            // An aborted request drops this value; a lookup that has not started by then is
+            // An aborted request drops `still_wanted`; a lookup that has not started by then is
             // skipped.
             let still_wanted = Arc::new(());
             let is_wanted = Arc::downgrade(&still_wanted);
@@ -124,7 +124,7 @@ impl Handler for Files {
     }
 }
 
-/// The response to methods other than GET and HEAD (RFC 9110 15.5.6).
+/// Returns the response to methods other than GET and HEAD (RFC 9110 15.5.6).
 fn not_allowed() -> Response {
     let mut response = Response::text(405, "405 only GET and HEAD are allowed for files\n");
     response.fields.append("allow", "GET, HEAD");

@@ -13,7 +13,7 @@ pub struct Options {
     pub root: PathBuf,
     /// A prefix removed from the request's path, such as `/static`.
     pub strip: String,
-    /// Names tried in a requested folder, in order.
+    /// Names of index files that are tried in a requested folder, in order.
     pub index: Vec<String>,
     /// Paths tried in order if the requested path names nothing. They are relative to the root, and
     /// `{path}` stands for the requested path.
@@ -32,7 +32,7 @@ pub struct Options {
     pub memory: u64,
     /// Largest file kept in memory, bytes.
     pub small: u64,
-    /// Largest number of files kept open.
+    /// Largest number of files that the table keeps open.
     pub open: u64,
     /// Whether a file with the suffix `.zst`, `.br` or `.gz` is sent to clients that accept that
     /// encoding.

@@ -10,7 +10,7 @@ use crate::sys::Clock;
 use crate::sys::root::Root;
 use crate::telemetry::FilesNumbers;
 
-/// A folder and the cache of its paths, shared by all workers.
+/// A folder and the table of its known paths, shared by all workers.
 pub struct Shared {
     pub(super) lookups: AtomicUsize,
     pub(super) options: Options,
@@ -34,7 +34,7 @@ impl Shared {
         }))
     }
 
-    /// Its numbers now.
+    /// Returns the current numbers of the folder's table, for metrics.
     pub fn numbers(&self) -> FilesNumbers {
         FilesNumbers {
             limit: self.options.memory,
