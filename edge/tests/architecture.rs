@@ -22,25 +22,10 @@ use rules::{Source, Table};
 /// list only shrinks.
 const TOO_LONG: &[(&str, usize)] = &[];
 
-/// Circles of imports inside a part: the numbers of files in each, the largest first. The list only
-/// shrinks.
-const CIRCLES: &[(&str, &[usize])] = &[
-    ("balance", &[3]),
-    ("cache", &[10, 2]),
-    ("commands", &[2]),
-    ("compress", &[5]),
-    ("downstream", &[2]),
-    ("evict", &[3]),
-    ("files", &[4]),
-    ("fill", &[6]),
-    ("gate", &[3]),
-    ("handler", &[2]),
-    ("http", &[3, 2, 2]),
-    ("store", &[20]),
-    ("sys", &[2]),
-    ("upstream", &[5, 4]),
-    ("wiring", &[5, 2]),
-];
+/// Circles of imports inside a part: the numbers of files in each, the largest first. The list names
+/// exactly the circles that exist, and only shrinks.
+const CIRCLES: &[(&str, &[usize])] =
+    &[("downstream", &[2]), ("http", &[2, 2]), ("wiring", &[5, 2])];
 
 /// Paragraphs of comments and documents that begin without naming their subject, by folder. The
 /// list only shrinks.
