@@ -30,7 +30,7 @@ pub(crate) mod wiring;
 
 pub use commands::run;
 
-/// Parsers and test rigs that the fuzz targets use.
+/// Parsers and test helpers that the fuzz targets use.
 #[cfg(feature = "test-rigs")]
 pub mod test_rigs {
     pub use crate::downstream::proxy_protocol;
@@ -42,7 +42,7 @@ pub mod test_rigs {
         pub use crate::downstream::http1::{chunked, head};
     }
 
-    /// Parsers and rules of HTTP that hold for all versions.
+    /// Parsers and rules of HTTP that all versions of HTTP share.
     pub mod http {
         pub use crate::http::{
             FieldBlock, Method, Scheme, cache_control, conditional, date, fields, freshen,
@@ -50,7 +50,7 @@ pub mod test_rigs {
         };
     }
 
-    /// Paths of static files.
+    /// The mapping of request paths to static files.
     pub mod files {
         pub use crate::files::{Located, locate};
     }

@@ -1,25 +1,25 @@
-//! Sets of byte ranges: union, and the present and missing parts of a range.
+//! Sets of byte ranges, with union, difference, and the present and missing parts of a range.
 
 use std::fmt;
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-/// A set of bytes as half-open ranges: sorted, disjoint, none empty, no two adjacent.
+/// A set of bytes as half-open ranges, which are sorted, disjoint, not empty and not adjacent.
 ///
-/// Extending the last range is O(1), because arriving bodies do that. Other changes take a binary
-/// search and the moving of later ranges. Empty and inverted ranges count as no bytes everywhere.
-/// The caller, who decides where fetches begin, bounds the number of ranges.
+/// Extending the last range is O(1), since this happens for every part of a response body that arrives. Other changes take a binary search
+/// and the moving of later ranges. Empty and inverted ranges count as no bytes everywhere. The number of ranges is not limited here: the
+/// caller, which decides where fetches begin, limits it.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Ranges(SmallVec<[Range<u64>; 2]>);
 
 impl Ranges {
-    /// The empty set.
+    /// Returns the empty set.
     pub const fn new() -> Ranges {
         Ranges(SmallVec::new_const())
     }
 
-    /// Adds bytes, joining ranges that overlap or are adjacent.
+    /// Adds a range to the set; ranges that overlap or are adjacent are joined.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -32,7 +32,7 @@ impl Ranges {
         }
     }
 
-    /// `insert` for a range that begins before the last range.
+    /// Adds a range that begins before the last range of the set.
     fn insert_inside(&mut self, range: Range<u64>) {
         let from = self.0.partition_point(|r| r.end < range.start);
         let to = self.0.partition_point(|r| r.start <= range.end);
@@ -47,7 +47,7 @@ impl Ranges {
         self.0.drain(from + 1..to);
     }
 
-    /// Removes bytes.
+    /// Removes the bytes of a range from the set.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -67,7 +67,7 @@ impl Ranges {
         }
     }
 
-    /// Whether the set contains the byte at this position.
+    /// Whether the set contains the byte at this offset.
     pub fn contains(&self, position: u64) -> bool {
         self.run_at(position).is_some()
     }
@@ -82,13 +82,12 @@ impl Ranges {
         self.within(range.clone()).next().is_some()
     }
 
-    /// The end of the range that contains `position`; `position` itself if the set does not contain
-    /// it.
+    /// Returns the end of the set's range that contains `position`; `position` itself if the set does not contain that byte.
     pub fn contiguous_from(&self, position: u64) -> u64 {
         self.run_at(position).map_or(position, |run| run.end)
     }
 
-    /// The present parts of a range, in order.
+    /// Returns the parts of a range that are in the set, in order.
     pub fn within(&self, want: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let want = if want.is_empty() { 0..0 } else { want };
         let from = self.0.partition_point(|r| r.end <= want.start);
@@ -98,7 +97,7 @@ impl Ranges {
             .map(move |r| r.start.max(want.start)..r.end.min(want.end))
     }
 
-    /// The missing parts of a range, in order.
+    /// Returns the parts of a range that are not in the set, in order.
     pub fn gaps(&self, want: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let end = want.end;
         let mut position = want.start;
@@ -116,7 +115,7 @@ impl Ranges {
         })
     }
 
-    /// Number of bytes in the set.
+    /// Returns the number of bytes in the set.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|r| r.end - r.start).sum()
     }
@@ -126,17 +125,17 @@ impl Ranges {
         self.0.is_empty()
     }
 
-    /// Number of ranges.
+    /// Returns the number of ranges in the set.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The position after the last byte; 0 for the empty set.
+    /// Returns the offset after the last byte of the set; 0 for the empty set.
     pub fn end(&self) -> u64 {
         self.0.last().map_or(0, |last| last.end)
     }
 
-    /// The ranges, in order.
+    /// Returns the ranges of the set, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator + '_ {
         self.0.iter().cloned()
     }
@@ -169,8 +168,7 @@ impl Extend<Range<u64>> for Ranges {
     }
 }
 
-/// Formats the set as `0-99,200-299`, with inclusive ends as in a Range header (RFC 9110 14.1.2);
-/// `-` for the empty set.
+/// Formats the set as `0-99,200-299`, with inclusive ends as in a Range header (RFC 9110 14.1.2). The empty set is `-`.
 impl fmt::Display for Ranges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
@@ -200,7 +198,7 @@ mod tests {
 
     const SPAN: u64 = 48;
 
-    /// The maximal runs of `positions`, which `Ranges` must contain.
+    /// Returns the maximal runs of `positions`, which are the ranges that `Ranges` must contain.
     fn runs(positions: &BTreeSet<u64>) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for &p in positions {

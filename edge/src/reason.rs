@@ -1,6 +1,6 @@
-//! Reasons: one enum for why a request was refused, failed, was sent on, or was not stored.
+//! Reasons: one enum for why a request was refused, failed or was forwarded, and why a response was not stored.
 //!
-//! Decisions are made by variants and the methods here. The text of a reason is only printed.
+//! Code decides by the variants and the methods here. The text of a reason is only printed.
 
 /// The party at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum Whose {
     Origin,
 }
 
-/// Kinds of reasons, by the place where they appear. `docs/reasons.md` has a section for each.
+/// Kinds of reasons, by the event that they explain. `docs/reasons.md` has a section for each kind.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -21,17 +21,17 @@ pub enum Kind {
     Fault,
     /// A request was refused before a handler saw it.
     Refused,
-    /// A response was cut: it had begun when the connection was closed.
+    /// A response was cut: its connection was closed after a part of the response was sent.
     Cut,
-    /// A request was answered past the cache, or by the cache itself.
+    /// A request was forwarded without the cache (passed), or the cache answered it without a stored response.
     Passed,
     /// A stale response was served.
     Stale,
     /// A response was not stored.
     NotStored,
-    /// The fill policy sent a request on alone, or replaced an object.
+    /// The fill policy forwarded a request separately, or replaced an object.
     Forwarded,
-    /// A response did not fit the object it was fetched for.
+    /// A response to a fetch did not match the object for which it was fetched.
     Fenced,
     /// A fetch was started.
     Fetched,
@@ -54,38 +54,38 @@ macro_rules! reasons {
         pub enum Reason { $($($(#[doc = $doc])+ $name),*),* }
 
         impl Reason {
-            /// Every reason, in order.
+            /// Every reason, in the order of their declaration.
             #[cfg(test)]
             pub const ALL: &'static [Reason] = &[$($(Reason::$name),*),*];
 
-            /// The token printed in Cache-Status, logs, JSON and response bodies.
+            /// Returns the token that is printed in Cache-Status, logs, JSON and response bodies.
             pub const fn text(self) -> &'static str {
                 match self { $($(Reason::$name => $text),*),* }
             }
 
-            /// The kind of the reason.
+            /// Returns the kind of the reason.
             #[cfg(test)]
             pub const fn kind(self) -> Kind {
                 match self { $($(Reason::$name => Kind::$kind),*),* }
             }
 
-            /// The status of the response that Sluice makes for this reason (RFC 9110 15.5, 15.6);
-            /// `None` for reasons that end no request.
+            /// Returns the status of the response that Sluice sends for this reason (RFC 9110 15.5, 15.6); `None` for reasons that end no
+            /// request.
             pub const fn status(self) -> Option<u16> {
                 match self { $($(Reason::$name => reasons!(@status $($status)?)),*),* }
             }
 
-            /// The party at fault. For faults and refused requests.
+            /// Returns the party at fault; for faults and refused requests.
             pub const fn whose(self) -> Whose {
                 match self { $($(Reason::$name => reasons!(@whose $($($whose)?)?)),*),* }
             }
 
-            /// Whether the origin can't have acted on any of the request, so that it may be sent again.
+            /// Whether the origin can't have processed any part of the request, so that the request may be sent again.
             pub const fn retryable(self) -> bool {
                 match self { $($(Reason::$name => reasons!(@retryable $($($retryable)?)?)),*),* }
             }
 
-            /// The variant's documentation.
+            /// Returns the documentation of the variant.
             #[cfg(test)]
             fn meaning(self) -> &'static str {
                 match self { $($(Reason::$name => concat!($($doc),+)),*),* }
@@ -98,17 +98,17 @@ reasons! {
     Fault {
         /// The client closed the connection in the middle of its request.
         ClientGone = "client-gone", 400, Client, false;
-        /// The client's body broke its framing.
+        /// The framing of the client's body is invalid.
         BadRequestBody = "bad-request-body", 400, Client, false;
         /// The client's body is over the limit.
         RequestBodyTooLarge = "request-body-too-large", 413, Client, false;
-        /// The client's body came too slowly.
+        /// The client's body arrived too slowly.
         RequestBodyTimeout = "request-body-timeout", 408, Client, false;
         /// No route matches this host and path.
         NoRoute = "no-route", 404, Client, false;
         /// No server is configured, or all are marked down.
         NoServer = "no-server", 503, Origin, true;
-        /// There is no such file, or none that may be served.
+        /// The path leads to no file, or to one that may not be served.
         NotFound = "not-found", 404, Client, false;
         /// The file may not be read.
         FileDenied = "file-denied", 403, Client, false;
@@ -130,11 +130,11 @@ reasons! {
         ServersBusy = "servers-busy", 503, Edge, true;
         /// The server's name did not resolve.
         Unresolved = "unresolved", 502, Origin, true;
-        /// The server refused the connection, or the network did.
+        /// The server or the network refused the connection.
         ConnectFailed = "connect-failed", 502, Origin, true;
         /// The server did not accept the connection within `connect_timeout`.
         ConnectTimeout = "connect-timeout", 504, Origin, true;
-        /// A reused connection turned out closed before a byte of the response came.
+        /// A reused connection turned out to be closed before a byte of the response arrived.
         StaleConnection = "stale-connection", 502, Origin, true;
         /// Sending the request failed.
         SendFailed = "send-failed", 502, Origin, false;
@@ -148,23 +148,23 @@ reasons! {
         UnexpectedStatus = "unexpected-status", 502, Origin, false;
         /// The origin's body ended before its declared length or last chunk.
         BodyCut = "body-cut", 502, Origin, false;
-        /// The origin's body broke its framing.
+        /// The framing of the origin's body is invalid.
         BadBody = "bad-body", 502, Origin, false;
-        /// No byte of the origin's body came within `read_timeout`.
+        /// No byte of the origin's body arrived within `read_timeout`.
         BodyTimeout = "body-timeout", 504, Origin, false;
-        /// Sluice gave up the fetch that this request waited for: no memory, or no reader that kept up.
+        /// Sluice ended the fetch that this request waited for: there was no memory, or no reader kept up.
         FetchAbandoned = "fetch-abandoned", 503, Edge, false;
         /// The origin has another version than the one being sent (the body is cut).
         VersionChanged = "version-changed", 502, Origin, false;
-        /// No memory is left for this request, or none to store the response in.
+        /// There is no memory for this request, or none to store the response in.
         NoRoom = "no-room", 503, Edge, false;
-        /// The request met a defect of Sluice (a panic).
+        /// A defect of Sluice ended the request (a panic).
         Panic = "panic", 500, Edge, false;
-        /// The request went through this server before.
+        /// The request has passed through this server before.
         Loop = "loop", 508, Client, false;
     }
     Refused {
-        /// The complete head did not come in time.
+        /// The complete head did not arrive in time.
         HeaderTimeout = "header-timeout", 408;
         /// The request line is over its limit.
         RequestLineTooLong = "request-line-too-long", 414;
@@ -194,11 +194,11 @@ reasons! {
         TraceWithBody = "trace-with-body", 400;
         /// An HTTP/1.1 request has no Host.
         NoHost = "no-host", 400;
-        /// The Host is empty where one is needed.
+        /// Host is empty in a request that needs a host.
         EmptyHost = "empty-host", 400;
         /// The request has several Host lines.
         RepeatedHost = "repeated-host", 400;
-        /// The target's scheme is not the connection's.
+        /// The target's scheme is not that of the connection.
         TargetOfAnotherScheme = "target-of-another-scheme", 400;
         /// The target's host is not the one in Host.
         TargetAndHostDiffer = "target-and-host-differ", 400;
@@ -208,7 +208,7 @@ reasons! {
         BadTransferEncoding = "bad-transfer-encoding", 400;
         /// The expectation is unknown.
         UnknownExpectation = "unknown-expectation", 417;
-        /// A header's name could be taken for that of a framing header.
+        /// A header's name resembles that of a framing header, so that a server could take it for one.
         FieldMimicsFraming = "field-mimics-framing", 400;
         /// The request has both Content-Length and Transfer-Encoding.
         LengthAndTransferEncoding = "length-and-transfer-encoding", 400;
@@ -224,7 +224,7 @@ reasons! {
         TargetNoHost = "target-no-host", 400;
         /// The target has user information.
         TargetUserinfo = "target-userinfo", 400;
-        /// The target has a byte that no URI has.
+        /// The target has a byte that is not allowed in a URI.
         TargetByte = "target-byte", 400;
         /// A `%` in the path is not followed by two hexadecimal digits.
         TargetPercent = "target-percent", 400;
@@ -234,11 +234,11 @@ reasons! {
         TargetAboveRoot = "target-above-root", 400;
         /// A dot segment is hidden by escapes or backslashes.
         TargetHiddenDots = "target-hidden-dots", 400;
-        /// The host has no name.
+        /// The host has a port but no name.
         HostNoName = "host-no-name", 400;
         /// The host is too long.
         HostTooLong = "host-too-long", 400;
-        /// The host has a byte that no host has.
+        /// The host has a byte that is not allowed in a host.
         HostByte = "host-byte", 400;
         /// The host is a malformed IPv6 address.
         HostAddress = "host-address", 400;
@@ -248,7 +248,7 @@ reasons! {
         PurgeNotAllowed = "purge-not-allowed", 403;
     }
     Cut {
-        /// The client took the response too slowly.
+        /// The client received the response too slowly.
         SendTimeout = "send-timeout";
         /// The response was still being sent at the end of `shutdown_timeout`.
         DrainTimeout = "drain-timeout";
@@ -266,9 +266,9 @@ reasons! {
         Query = "query";
         /// The request is a PURGE.
         Purge = "purge";
-        /// The URL has as many variants as are kept, and all are being fetched.
+        /// The URL has the maximum number of variants, and all of them are being fetched.
         Variants = "variants";
-        /// Several fetches that the request waited for turned out to be for other variants.
+        /// The request waited for several fetches in turn, whose responses were all for other variants.
         Parted = "parted";
         /// The request has `only-if-cached`, and nothing usable is stored (RFC 9111 5.2.1.7).
         OnlyIfCached = "only-if-cached", 504;
@@ -284,31 +284,31 @@ reasons! {
         MaxStale = "max-stale";
     }
     NotStored {
-        /// An interim response (RFC 9110 15.2).
+        /// The response is an interim one (RFC 9110 15.2).
         InterimResponse = "interim";
-        /// A part of a representation, to a request without Range (RFC 9111 3.3).
+        /// The response is partial although the request has no Range (RFC 9111 3.3).
         PartialContent = "partial";
-        /// The status is not storable, or has `must-understand` and is unknown (RFC 9111 3).
+        /// The status can't be stored, or the response has `must-understand` and an unknown status (RFC 9111 3).
         StatusNotStorable = "status";
         /// The request or the response has `no-store` (RFC 9111 5.2.1.5, 5.2.2.5).
         NoStore = "no-store";
-        /// `private`, unless limited to some headers (RFC 9111 5.2.2.7).
+        /// The response has `private`, and not only for some of its headers (RFC 9111 5.2.2.7).
         Private = "private";
         /// The request has Authorization, and the response does not allow sharing (RFC 9111 3.5).
         Authorization = "authorization";
         /// The response sets a cookie, which is meant for one client (RFC 9111 7.3).
         SetCookie = "set-cookie";
-        /// `Vary: *` (RFC 9111 4.1).
+        /// The response has `Vary: *` (RFC 9111 4.1).
         VaryAny = "vary-any";
-        /// Vary names more headers than are kept apart, or something that is no header name.
+        /// Vary names more headers than variants may depend on, or something that is no header name.
         VaryBad = "vary-bad";
         /// Neither the response nor the configuration gives a freshness lifetime.
         NoLifetime = "no-lifetime";
-        /// `no-cache` without a validator (RFC 9111 5.2.2.4).
+        /// The response has `no-cache` and no validator (RFC 9111 5.2.2.4).
         NoCache = "no-cache";
-        /// Stale on arrival, without a validator and without permission to serve it stale.
+        /// The response is stale on arrival, has no validator, and may not be served stale.
         Expired = "expired";
-        /// The body ends with the connection: nobody can tell whether it is complete.
+        /// The body ends when the connection closes, so a body that was cut would look complete.
         UntilClose = "until-close";
         /// The response is larger than `max_object_size`, and can't be fetched by ranges.
         TooLarge = "too-large";
@@ -316,15 +316,15 @@ reasons! {
         NotSatisfiable = "not-satisfiable";
     }
     Forwarded {
-        /// The client's budget is used up.
+        /// The client's budget is used up: too many bytes were fetched for it and not sent to it yet.
         Budget = "budget";
-        /// The object has as many fetches as one may have.
+        /// The object has its maximum number of fetches in progress.
         Crowded = "crowded";
-        /// The request waited for another's fetch for `lock_timeout`.
+        /// The request waited for another request's fetch for `lock_timeout`.
         LockTimeout = "lock";
         /// The fetch made no progress for `lock_age`.
         LockAge = "lock-age";
-        /// The object has one fetch, which does not bring all that the request wants.
+        /// Other fetches can't add bytes to the object, and it lacks bytes that the request wants.
         Unjoinable = "unjoinable";
         /// The origin's versions change faster than they are fetched.
         Changing = "changing";
@@ -332,48 +332,48 @@ reasons! {
         Flapping = "flapping";
     }
     Fenced {
-        /// The origin refuses Range.
+        /// The origin refuses requests with Range.
         NoRanges = "no-ranges";
-        /// The origin sent another range than the one requested.
+        /// The origin sent another range than the requested one.
         AnotherRange = "another-range";
         /// The 206 has no usable Content-Range.
         UnusablePart = "unusable-part";
         /// The representation is empty, or has no satisfiable range.
         EmptyRepresentation = "empty";
-        /// The entity tag is the same and the complete length is not.
+        /// The response has the entity tag of the stored one, but another complete length.
         AnotherLength = "another-length";
-        /// The origin has another version.
+        /// The origin has another version than the stored one.
         Changed = "changed";
     }
     Fetched {
-        /// Nothing was stored.
+        /// The fetch is the first one for a request whose response has not begun.
         FirstFetch = "miss";
         /// Some bytes are missing between stored ones.
         Gap = "gap";
-        /// The bytes lie ahead of what is being sent.
+        /// The bytes follow those being sent to the client, and are fetched early.
         Ahead = "ahead";
-        /// A fetch broke off.
+        /// An earlier fetch ended before it had added all its bytes.
         Resume = "resume";
-        /// No fetch brings the next byte, and none may be started.
+        /// No fetch in progress adds the next byte, and none may be started.
         OutOfReach = "out-of-reach";
     }
 }
 
 impl Reason {
-    /// Whether a response that is not stored for this reason makes later requests for its key pass
-    /// for `hit_for_pass`. A full store may have room in the next moment, and a range beyond the end
-    /// of one version may lie inside the next.
+    /// Whether later requests for the key pass, for the time `hit_for_pass`, after a response was not stored for this reason. Excepted are
+    /// two reasons that may not hold for the next request: a full store may have room soon, and a range beyond the end of one version may
+    /// lie inside the next version.
     pub const fn remembered(self) -> bool {
         !matches!(self, Reason::NoRoom | Reason::NotSatisfiable)
     }
 
-    /// Whether a part that is not stored for this reason may still complete a stored object of the
-    /// same version: the response is not for one client alone, only not fresh for long.
+    /// Whether a partial response that is not stored for this reason may still complete a stored object of the same version. This is so if
+    /// the response was not stored only because it is not fresh for long, and not because it is for one client alone.
     pub const fn same_version_usable(self) -> bool {
         matches!(self, Reason::Expired | Reason::NoCache | Reason::NoLifetime)
     }
 
-    /// Whether the reason holds only for requests with credentials.
+    /// Whether the reason applies only to requests with credentials.
     pub const fn credentials_only(self) -> bool {
         matches!(self, Reason::Authorization)
     }
@@ -452,7 +452,7 @@ mod tests {
         out
     }
 
-    /// The title of a kind's section, and the places where its reasons appear.
+    /// Returns the title of a kind's section in `docs/reasons.md`, and the places where its reasons appear.
     fn section(kind: Kind) -> (&'static str, &'static str) {
         match kind {
             Kind::Fault => (

@@ -7,24 +7,28 @@ use super::status::Status;
 /// The interface between the admin API and the edge. Called on the admin thread or on a thread for blocking
 /// work, never on a worker.
 pub trait Inspect: Send + Sync {
-    /// The state of everything. Returns quickly.
+    /// Returns the state of everything. Must return quickly.
     fn status(&self) -> Status;
 
-    /// The objects of a URL, stored or being fetched, for each cache that has some.
+    /// Returns the objects of a URL, stored or being fetched, for each cache that has some.
     ///
     /// # Errors
-    /// The URL is wrong; the text says why (400).
+    ///
+    /// The URL is invalid (400). The text says why.
     fn url(&self, url: &str) -> Result<Vec<UrlState>, String>;
 
-    /// Purges. The purge is in force when this returns.
+    /// Purges. The purge is in effect when this function returns.
     ///
     /// # Errors
-    /// Why nothing, or not everything, was purged.
+    ///
+    /// Nothing, or not everything, was purged. The refusal says why.
     fn purge(&self, order: &Order) -> Result<Purging, Refusal>;
 
-    /// Reads the configuration again and brings it into force. Returns what changed. May take long.
+    /// Reads the configuration again and applies it. Returns a description of the changes. May take
+    /// long.
     ///
     /// # Errors
-    /// Why nothing changed (422).
+    ///
+    /// The new configuration was not applied (422). The text says why.
     fn reload(&self) -> Result<String, String>;
 }

@@ -1,4 +1,4 @@
-//! `GET /metrics`: the status in Prometheus' text format (version 0.0.4).
+//! Writes `GET /metrics`: the status in Prometheus' text format (version 0.0.4).
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use crate::telemetry::{
     ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
 };
 
-/// The format's media type.
+/// Media type of the format.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The whole exposition.
+/// Writes the complete response.
 pub(super) fn render(status: &Status) -> String {
     let mut out = Exposition(String::with_capacity(16 << 10));
     out.family("sluice_info", "The program's version.", Kind::Gauge);
@@ -50,8 +50,8 @@ fn flags(volume: &VolumeState) -> VolumeFlags {
 struct Exposition(String);
 
 impl Exposition {
-    /// The numbers of all members of a scope, each member named by its values of the scope's `L`
-    /// labels.
+    /// Writes the metrics of all members of a scope. Each member comes with its values of the
+    /// scope's `L` labels.
     fn numbers<'a, N: Numbers, const L: usize>(
         &mut self,
         members: impl IntoIterator<Item = ([&'a str; L], N)>,
@@ -73,7 +73,7 @@ impl Exposition {
     fn family(&mut self, name: &str, help: &str, kind: Kind) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         let kind = kind.as_str();
-        // Writing to a String can't fail, here and below.
+        // Writing to a String can't fail, here and in the rest of this file.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 

@@ -1,5 +1,5 @@
-//! The admin API: status, what is stored of a URL, purges, reload, metrics. It runs on a thread of
-//! its own and sees the rest of the edge through one trait, `Inspect`.
+//! The admin API: status, the objects of a URL, purges, reload, metrics. It runs on a separate
+//! thread and uses the rest of the edge through the trait `Inspect` only.
 
 mod inspect;
 mod metrics;

@@ -1,14 +1,15 @@
-//! `GET /status?url=…`: what each cache has of a URL. Written by the edge, read by `sluice inspect`.
+//! Types of `GET /status?url=…`, which lists the objects that each cache has for a URL. The edge
+//! writes them, `sluice inspect` reads them.
 
 use serde::{Deserialize, Serialize};
 
-/// The objects that one cache has of a URL.
+/// The objects that one cache has for a URL.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UrlState {
-    /// The cache's name.
+    /// Name of the cache.
     pub cache: String,
-    /// Its objects, one per variant.
+    /// The cache's objects for the URL, one per variant.
     pub objects: Vec<ObjectState>,
 }
 
@@ -19,57 +20,57 @@ pub struct ObjectState {
     /// `awaiting` a first response, `open`, `refused` (not cacheable), `failed`, `stands` (being
     /// revalidated), or `retired`.
     pub state: String,
-    /// Why the object is refused or failed.
+    /// Reason for which the object is refused or failed.
     pub why: Option<String>,
-    /// Milliseconds until the refusal expires.
+    /// Milliseconds until the refusal expires, if the object is refused.
     pub refused_for_ms: Option<u64>,
-    /// The request headers that select this variant: the names in Vary.
+    /// Names in Vary: the request headers that select this variant.
     pub vary: Vec<String>,
-    /// These names and a hash of their values in the request: `accept-encoding: 93d4…`; empty if Vary
-    /// names none.
+    /// The names in Vary and a hash of these headers' values in the request: `accept-encoding:
+    /// 93d4…`. Empty if Vary names none.
     pub variant: String,
-    /// The stored status; 0 before the first response.
+    /// Status of the stored response. 0 before the first response.
     pub status: u16,
     /// Complete length in bytes, if known.
     pub length: Option<u64>,
     /// The ETag, as the origin sent it.
     pub etag: Option<String>,
-    /// Last-Modified.
+    /// Last-Modified of the stored response.
     pub last_modified: Option<String>,
-    /// Sixteen hexadecimal digits that stay the same as long as URL, strong validator and length do;
-    /// `None` without a strong validator.
+    /// Id of the object's generation: sixteen hexadecimal digits that stay the same as long as URL,
+    /// strong validator and length do. `None` without a strong validator.
     pub generation: Option<String>,
     /// Whether bytes of several responses may be combined in this object; `None` before the first
     /// response.
     pub joinable: Option<bool>,
-    /// Why bytes of several responses may not be combined.
+    /// Reason for which bytes of several responses may not be combined.
     pub why_not_joinable: Option<String>,
     /// The response's age in seconds (RFC 9111 4.2.3).
     pub age_s: Option<u64>,
-    /// Seconds for which the response is still fresh; negative: seconds since it became stale.
+    /// Seconds for which the response is still fresh. Negative: seconds since it became stale.
     pub fresh_for_s: i64,
-    /// Bytes in memory.
+    /// Ranges of bytes in memory.
     pub stored: Vec<Span>,
-    /// Bytes on volumes, whether they are also in memory or not.
+    /// Ranges of bytes on volumes, whether they are also in memory or not.
     pub volumes: Vec<OnVolume>,
-    /// Bytes that fetches in progress have not received yet.
+    /// Ranges of bytes that fetches in progress have not received yet.
     pub in_flight: Vec<Span>,
-    /// Bytes that are neither stored nor being fetched.
+    /// Ranges of bytes that are neither stored nor being fetched.
     pub missing: Vec<Span>,
-    /// Bytes of `stored`, summed.
+    /// Number of bytes in `stored`.
     pub stored_bytes: u64,
-    /// Bytes of `missing`, summed.
+    /// Number of bytes in `missing`.
     pub missing_bytes: u64,
-    /// If there are too many ranges to list: the first byte that the lists do not cover.
+    /// If there are too many ranges to list: offset of the first byte that the lists do not cover.
     pub listed_to: Option<u64>,
     /// Fetches in progress.
     pub flights: Vec<FlightState>,
-    /// The last decisions of the fill policy, the oldest first.
+    /// Last decisions of the fill policy, the oldest first.
     pub decisions: Vec<DecisionState>,
 }
 
 impl ObjectState {
-    /// Most ranges in each list; a very sparse object has more.
+    /// Most ranges in each list. A very sparse object may have more.
     pub const SPANS_MAX: usize = 16_384;
 }
 
@@ -77,11 +78,11 @@ impl ObjectState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OnVolume {
-    /// The volume's name.
+    /// Name of the volume.
     pub volume: String,
-    /// The ranges.
+    /// Ranges of the object's bytes on this volume.
     pub stored: Vec<Span>,
-    /// The number of bytes.
+    /// Number of the object's bytes on this volume.
     pub stored_bytes: u64,
 }
 
@@ -89,19 +90,20 @@ pub struct OnVolume {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FlightState {
-    /// The first byte of its range.
+    /// Offset of the first byte of the fetch's range.
     pub first: u64,
-    /// The next byte that it will receive.
+    /// Offset of the next byte that the fetch will receive.
     pub next: u64,
-    /// The last byte of its range; `None` if the end is not known.
+    /// Offset of the last byte of the fetch's range. `None` if the end is not known.
     pub last: Option<u64>,
-    /// Bytes per second since its response began; `None` while the response is too young for a rate.
+    /// Bytes per second since the response began. `None` while the response is too young for a
+    /// rate.
     pub rate: Option<u64>,
     /// Milliseconds since the fetch began.
     pub age_ms: u64,
-    /// Milliseconds since its last byte, or since the fetch began.
+    /// Milliseconds since the fetch received its last byte, or since it began.
     pub idle_ms: u64,
-    /// Whether the head of its response was received and accepted.
+    /// Whether the head of the response was received and accepted.
     pub head: bool,
 }
 
@@ -109,31 +111,31 @@ pub struct FlightState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DecisionState {
-    /// When it was made, in milliseconds since the Unix epoch.
+    /// Time of the decision, in milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// How long ago it was made, in milliseconds.
+    /// Age of the decision, in milliseconds.
     pub ago_ms: u64,
-    /// The bytes that the request still needed.
+    /// Bytes that the request still needed.
     pub want: Span,
-    /// `fetch`, `wait`, `forward`, `replace` or `cut`.
+    /// The decision: `fetch`, `wait`, `forward`, `replace` or `cut`.
     pub what: String,
-    /// The ranges for which fetches were begun.
+    /// Ranges for which fetches were begun.
     pub ranges: Vec<Span>,
-    /// The named reason.
+    /// Named reason of the decision.
     pub why: String,
 }
 
-/// Bytes `first` to `last`, both included, as in Range (RFC 9110 14.1.2).
+/// Range of bytes from `first` to `last`, both included, as in Range (RFC 9110 14.1.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// Position of the first byte.
+    /// Offset of the first byte.
     pub first: u64,
-    /// Position of the last byte; `None` if the end is not known.
+    /// Offset of the last byte. `None` if the end is not known.
     pub last: Option<u64>,
 }
 
 impl Span {
-    /// The bytes `start..end`, where `u64::MAX` is an end that is not known.
+    /// Creates the range `start..end`, where `u64::MAX` is an end that is not known.
     pub fn of(range: std::ops::Range<u64>) -> Span {
         Span {
             first: range.start,
@@ -141,7 +143,7 @@ impl Span {
         }
     }
 
-    /// The bytes as `start..end`.
+    /// Returns the range as `start..end`, where `u64::MAX` is an end that is not known.
     pub fn range(self) -> std::ops::Range<u64> {
         self.first..self.last.map_or(u64::MAX, |last| last.saturating_add(1))
     }

@@ -1,4 +1,4 @@
-//! `POST /purge`: parses the order, and waits until the purge is durable.
+//! Handles `POST /purge`: parses the order, and waits until the purge is durable.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::http::purge::{Answer, Purge};
 
-/// Largest request body, bytes.
+/// Largest request body, in bytes.
 pub(super) const BODY_MAX: usize = 64 << 10;
 /// Most tags in one request.
 const TAGS_MAX: usize = 256;
@@ -16,35 +16,36 @@ const TAGS_MAX: usize = 256;
 /// Longest time that volumes may take to make a purge durable.
 pub(super) const LASTING_MAX: Duration = Duration::from_secs(10);
 
-/// The order of a purge: its rules, and the caches it is for.
+/// The order of a purge: the responses that it covers, and the caches that it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// The things to purge; each becomes a rule.
+    /// The responses to purge. Each entry becomes a rule.
     pub what: Vec<Purge>,
     /// Whether covered responses become stale instead of being removed.
     pub soft: bool,
-    /// The name of the only cache that is purged; `None` for all.
+    /// Name of the only cache that is purged. `None`: all caches.
     pub cache: Option<String>,
 }
 
-/// A purge that is in force.
+/// A purge that is in effect, but perhaps not durable yet.
 #[derive(Debug)]
 pub struct Purging {
-    /// The rules that were made.
+    /// The response to the order, which lists the rules that were made.
     pub answer: Answer,
-    /// Whether the purge survives a restart; `None` if the cache keeps nothing on disk.
+    /// Receives whether the purge survives a restart. `None` if the cache keeps nothing on disk.
     pub logged: Option<PurgeLogged>,
 }
 
-/// Receives, once it is known, whether a purge survives a restart, or why it may not. If the sender is
+/// Receives whether a purge survives a restart, or the reason why it may not. If the sender is
 /// dropped without a message, the purge may not survive.
 pub type PurgeLogged = oneshot::Receiver<Result<(), String>>;
 
 impl Purging {
-    /// Waits until the purge is known to be durable, at most `within`.
+    /// Waits until the purge is durable, at most `within`.
     ///
     /// # Errors
-    /// The purge is in force, but responses that it covers may come back after a restart.
+    ///
+    /// The purge is in effect, but responses that it covers may be served again after a restart.
     pub(super) async fn outlast(self, within: Duration) -> Result<Answer, Refusal> {
         let Some(logged) = self.logged else {
             return Ok(self.answer);
@@ -63,12 +64,12 @@ impl Purging {
     }
 }
 
-/// Why nothing, or not everything, was purged.
+/// Error: nothing, or not everything, was purged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The status of the response.
+    /// Status of the error response.
     pub status: u16,
-    /// The reason, for people.
+    /// The reason, as text for the operator.
     pub why: String,
 }
 
@@ -127,7 +128,7 @@ impl Order {
 }
 
 impl Refusal {
-    /// A refusal because the request is wrong (400).
+    /// Creates the refusal of an invalid request (400).
     fn wrong(why: impl Into<String>) -> Refusal {
         Refusal {
             status: 400,

@@ -1,4 +1,4 @@
-//! The admin API's thread: its listener, its guards and its pages.
+//! The admin API's thread: its listener, its access checks and its pages.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,15 +27,16 @@ use super::inspect::Inspect;
 use super::metrics;
 use super::purge::{BODY_MAX, LASTING_MAX, Order, Refusal};
 
-/// Most connections at once; more wait in the accept queue.
+/// Most connections at once. More wait in the accept queue.
 const CONNECTIONS_MAX: usize = 64;
 /// Longest life of a connection, so that slow or silent clients can't use up `CONNECTIONS_MAX`.
 const CONNECTION_LIFE: Duration = Duration::from_secs(60);
-/// Pause after a failed accept (usually: no file descriptor left).
+/// Pause after a failed accept, which usually means that no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Longest time for work in progress when the thread ends.
+/// Longest time that the thread waits at its end for work in progress.
 const END: Duration = Duration::from_secs(1);
-/// A web page of another origin can't send this header without a CORS preflight request.
+/// Header that a `POST` must have. A web page of another origin can't send it without a CORS
+/// preflight request.
 const POST_HEADER: &str = "x-sluice";
 
 const PAGES: &str = "\
@@ -50,7 +51,7 @@ POST /reload           read the configuration again (needs the header `x-sluice:
 
 type Shared = Arc<dyn Inspect>;
 
-/// The running admin API. Dropping it ends it.
+/// The running admin API. Dropping this stops the API.
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,
@@ -59,10 +60,11 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Listens at `address` (port 0: a free one) and answers from `edge` on a thread of its own.
+    /// Listens at `address` (port 0: any free port) and responds from `edge`, on a separate thread.
     ///
     /// # Errors
-    /// If the address can't be listened on or the thread can't be started.
+    ///
+    /// The address can't be bound, or the thread can't be started.
     pub fn start(address: SocketAddr, edge: Shared) -> io::Result<Admin> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -82,7 +84,7 @@ impl Admin {
                                 tracing::error!(%error, "the admin address can't be served");
                             }
                         }
-                        // The signal is that the sender was dropped.
+                        // Receiving fails when the sender is dropped, which is the signal to stop.
                         _ = stopped => {}
                     }
                 });
@@ -95,7 +97,7 @@ impl Admin {
         })
     }
 
-    /// The address on which the API listens.
+    /// Returns the address on which the API listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -129,7 +131,8 @@ fn pages(edge: Shared) -> Router {
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .route("/reload", post(reload))
         .layer(from_fn(guard))
-        // Without the guard: monitors use any host name, and these pages hold no secrets.
+        // These pages have no guard against other hosts: monitors use any host name, and the pages
+        // contain no secrets.
         .route("/health", get(|| async { "ok\n" }))
         .route("/metrics", get(metrics))
         .with_state(edge)
@@ -173,7 +176,8 @@ async fn purge(State(edge): State<Shared>, body: Bytes) -> Response {
 }
 
 async fn reload(State(edge): State<Shared>) -> (StatusCode, String) {
-    // A reload reads files and builds caches: not on the thread that answers other requests.
+    // A reload reads files and builds caches, so it must not run on the thread that responds to
+    // other requests.
     match tokio::task::spawn_blocking(move || edge.reload()).await {
         Ok(Ok(changes)) => (StatusCode::OK, changes),
         Ok(Err(why)) => (StatusCode::UNPROCESSABLE_ENTITY, why),
@@ -184,8 +188,9 @@ async fn reload(State(edge): State<Shared>) -> (StatusCode, String) {
     }
 }
 
-/// Refuses requests that a web page in an operator's browser may send: after DNS rebinding by their
-/// Host, from forms and scripts of other origins by the header that these can't send.
+/// Refuses requests that a web page in an operator's browser may have sent. After DNS rebinding
+/// such a request has the page's host name in Host. From a form or script of another origin it
+/// lacks `POST_HEADER`.
 async fn guard(request: Request, next: Next) -> Response {
     let named = request.headers().get(HOST).map(|host| host.as_bytes());
     if !named.is_none_or(is_direct) {
@@ -212,9 +217,10 @@ fn is_direct(host: &[u8]) -> bool {
     name.eq_ignore_ascii_case("localhost") || bare.unwrap_or(name).parse::<IpAddr>().is_ok()
 }
 
-/// Accepts a limited number of connections.
+/// A listener that accepts a limited number of connections at once.
 struct Limited {
-    /// A spare descriptor, so that operators can still connect when clients have taken all others.
+    /// A reserved descriptor, so that operators can still connect when clients have taken all
+    /// others.
     reserve: Option<OwnedFd>,
     listener: TcpListener,
     permits: Arc<Semaphore>,
@@ -254,7 +260,7 @@ impl axum::serve::Listener for Limited {
     }
 }
 
-/// A connection that ends after `CONNECTION_LIFE`.
+/// A connection that is closed after `CONNECTION_LIFE`.
 struct Timed {
     stream: TcpStream,
     end: Pin<Box<Sleep>>,

@@ -1,5 +1,5 @@
-//! The state of everything, as `GET /status` returns it. The numbers in it are described by the table
-//! in `telemetry`.
+//! Types of `GET /status`, which reports the state of everything. The table in `telemetry`
+//! describes the numbers in it.
 
 use std::collections::BTreeMap;
 
@@ -9,50 +9,51 @@ use crate::telemetry::{
     CacheNumbers, CompressNumbers, FilesNumbers, ServerNumbers, VolumeNumbers, WorkerNumbers,
 };
 
-/// `GET /status`.
+/// Response to `GET /status`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Status {
-    /// The program's version.
+    /// Version of the program.
     pub version: String,
-    /// The process id.
+    /// Process id.
     pub pid: u32,
-    /// Seconds since the start.
+    /// Seconds since the process started.
     pub uptime_s: u64,
     /// Each worker's counters.
     pub workers: Vec<WorkerNumbers>,
-    /// The workers' counters summed.
+    /// Sum of the workers' counters.
     pub counters: WorkerNumbers,
     /// Caches by name.
     pub caches: BTreeMap<String, CacheNumbers>,
-    /// Compressed content, if a route compresses.
+    /// Numbers of compressed content, if a route compresses.
     pub compress: Option<CompressNumbers>,
-    /// Volumes in order of name.
+    /// Volumes, in the order of their names.
     pub volumes: Vec<VolumeState>,
-    /// Folders of files in the order of their routes.
+    /// Folders of static files, in the order of their routes.
     pub files: Vec<FilesState>,
     /// Upstreams by name.
     pub upstreams: BTreeMap<String, UpstreamState>,
-    /// The configuration in force.
+    /// The configuration in use, and the result of the last reload.
     pub reload: ReloadState,
 }
 
-/// One volume now.
+/// The state of one volume.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct VolumeState {
-    /// Its name in the configuration.
+    /// Name of the volume in the configuration.
     pub name: String,
-    /// The file or block device.
+    /// Path of the volume's file or block device.
     pub path: String,
-    /// `up`; `loading`: up, while its index is being read; `out`: not used now.
+    /// State of the volume: `up`; `loading`, which is up while the index is still being read;
+    /// `out`, which is not used now.
     pub state: String,
-    /// Why the volume is out.
+    /// Reason for which the volume is out.
     pub why: Option<String>,
-    /// Which part of its index has been read, 0 to 1.
+    /// Fraction of the volume's index that has been read, from 0 to 1.
     pub loaded: f64,
-    /// Its numbers.
+    /// Numbers of the volume.
     #[serde(flatten)]
     pub numbers: VolumeNumbers,
-    /// The caches that use it.
+    /// Names of the caches that use the volume.
     pub caches: Vec<String>,
 }
 
@@ -63,38 +64,39 @@ impl VolumeState {
     }
 }
 
-/// One folder of files now.
+/// The state of one folder of static files.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FilesState {
-    /// Its path.
+    /// Path of the folder.
     pub root: String,
-    /// Its numbers.
+    /// Numbers of the folder.
     #[serde(flatten)]
     pub numbers: FilesNumbers,
 }
 
-/// One upstream now.
+/// The state of one upstream.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct UpstreamState {
-    /// Its servers, as configured.
+    /// Servers of the upstream, in the order of the configuration.
     pub servers: Vec<ServerState>,
 }
 
-/// One origin server now, over all workers.
+/// The state of one origin server, over all workers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ServerState {
-    /// `host:port`.
+    /// Host and port of the server.
     pub address: String,
-    /// Its numbers.
+    /// Numbers of the server.
     #[serde(flatten)]
     pub numbers: ServerNumbers,
 }
 
-/// How many configurations came into force, and the result of the last reload.
+/// The number of configurations that came into use, and the result of the last reload.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ReloadState {
-    /// 1 from the start, one more for each reload that took effect.
+    /// Number of the configuration: 1 at the start, and one more after each reload that took
+    /// effect.
     pub generation: u64,
-    /// Why the last reload changed nothing; `None` if it took effect.
+    /// Error of the last reload. `None` if it took effect.
     pub last_error: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The admin API over real sockets, with a made-up edge.
+//! Tests of the admin API over real sockets, with a made-up edge.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -14,10 +14,12 @@ use crate::config::{self, Level, LogOptions, show_size};
 use crate::telemetry::messages::MessageTarget;
 use crate::wiring::{self, Running};
 
-/// The file holds its own offset every ten bytes, so that any range shows its position.
+/// Path of the demo's file. The file contains its own offset every ten bytes, so that the bytes of
+/// any range show their position.
 const PATH: &str = "/offset.bin";
 const LENGTH: u64 = 10 << 20;
-/// Ten bytes in the middle, ten bytes 1 MB later, and ten bytes near the end.
+/// Ranges requested by the demo: ten bytes in the middle, ten bytes 1 MB later, and ten bytes near
+/// the end.
 const RANGES: [(u64, u64); 3] = [
     (5_000_000, 5_000_009),
     (6_000_000, 6_000_009),
@@ -46,7 +48,7 @@ pub struct DemoArgs {
     placement: Option<String>,
 }
 
-/// The slowest rate at which the demo's requests complete within their timeout.
+/// Slowest rate, in bytes per second, at which the demo's requests complete within their timeout.
 const RATE_MIN: u64 = 64 << 10;
 
 fn rate(text: &str) -> Result<u64, String> {
@@ -103,7 +105,7 @@ fn edge(args: &DemoArgs, origin: &Origin) -> anyhow::Result<Running> {
     wiring::start(options.load()?.plan, None)
 }
 
-/// The loopback address with this port, or with a free port if this one is in use.
+/// Returns the loopback address with this port, or with a free port if this one is in use.
 fn free(port: u16) -> String {
     let wanted = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     match TcpListener::bind(wanted) {
@@ -115,7 +117,8 @@ fn free(port: u16) -> String {
 fn invitation(edge: SocketAddr, admin: Option<SocketAddr>, origin: &Origin, rate: u64) -> String {
     let url = format!("http://{edge}{PATH}");
     let (first, last) = RANGES[0];
-    // The path with which this program was started, since it may not be installed.
+    // The printed commands use the path with which this program was started, since it may not be in
+    // PATH.
     let program = std::env::args().next();
     let program = program.as_deref().unwrap_or("sluice");
     let status = admin.map_or(String::new(), |admin| {
@@ -184,7 +187,7 @@ fn try_all(edge: SocketAddr, origin: &Origin, rate: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Three clients request ranges at the same time while nothing is stored.
+/// Lets three clients request ranges at the same time while nothing is stored.
 fn try_cold(edge: SocketAddr, patience: Duration) -> anyhow::Result<()> {
     thread::scope(|scope| {
         let clients =

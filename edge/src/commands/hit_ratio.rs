@@ -25,22 +25,22 @@ pub struct HitRatioArgs {
     json: bool,
 }
 
-/// Exponents of Zipf's distribution: 0.7 as for videos, 0.9 as for web pages, 1.1 as for news.
+/// Exponents of Zipf's distribution: 0.7 is typical of videos, 0.9 of web pages, 1.1 of news.
 const EXPONENTS: [f64; 3] = [0.7, 0.9, 1.1];
 /// Sizes of the cache as shares of all objects.
 const SIZES: [f64; 3] = [0.01, 0.05, 0.2];
 /// Number of segments of the volume: the default of a volume.
 const SEGMENTS: usize = 64;
-/// One in this many requests, at the beginning of the trace, fills the empty cache and is not counted.
+/// The first 1/`WARM_UP` of the requests fills the empty cache and is not counted.
 const WARM_UP: usize = 5;
-/// A scan begins after this many requests per object that it requests.
+/// Number of requests per scanned object after which the next scan begins.
 const SCAN_EVERY: u32 = 5;
 
-/// Requests mixed into those by Zipf's distribution.
+/// Requests that are mixed into those of Zipf's distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Mix {
-    /// No others.
+    /// No other requests.
     Zipf,
     /// 30% of the requests are for objects that are requested only once.
     OneHitWonders,
@@ -67,7 +67,7 @@ struct Report {
     rows: Vec<Row>,
 }
 
-/// One simulation. Shares are of the counted requests, without the warm-up.
+/// Result of one simulation. Ratios are shares of the counted requests, without the warm-up.
 #[derive(Debug, PartialEq, Serialize)]
 struct Row {
     exponent: f64,
@@ -77,7 +77,7 @@ struct Row {
     s3_fifo: f64,
     lru: f64,
     volume: f64,
-    /// Records that the volume wrote again, as a share of all its writes.
+    /// Records that the volume rewrote when it reclaimed segments, as a share of all its writes.
     written_again: f64,
 }
 
@@ -128,7 +128,8 @@ fn row(trace: &[u32], exponent: f64, mix: Mix, places: u32) -> Row {
     }
 }
 
-/// The share of hits among the requests from index `from` on. The earlier ones warm the cache up.
+/// Returns the share of hits among the requests from index `from` on. The requests before that warm
+/// the cache up.
 fn hit_ratio(trace: &[u32], from: usize, mut request: impl FnMut(u32) -> bool) -> f64 {
     let (before, counted) = trace.split_at(from);
     for key in before {
@@ -192,7 +193,7 @@ impl Zipf {
         }
     }
 
-    /// The rank that corresponds to a uniform random number from 0 to 1.
+    /// Returns the rank that corresponds to `unit`, a uniform random number from 0 to 1.
     fn rank(&self, unit: f64) -> u32 {
         let at = unit * self.sums.last().copied().unwrap_or_default();
         let rank = self.sums.partition_point(|sum| *sum <= at);
@@ -204,7 +205,7 @@ impl Zipf {
 struct SplitMix(u64);
 
 impl SplitMix {
-    /// A number from 0 to just below 1.
+    /// Returns a number from 0 to just below 1.
     fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

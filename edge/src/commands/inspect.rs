@@ -1,4 +1,4 @@
-//! `sluice inspect`: what a running edge has of one URL, as a bar and a description.
+//! `sluice inspect`: shows which bytes of a URL a running edge has, as a bar and a description.
 
 mod bar;
 mod layout;
@@ -37,8 +37,8 @@ pub struct InspectArgs {
     ascii: bool,
 }
 
-/// The error if no cache has stored or is fetching the URL. Its own exit status lets a script
-/// distinguish it from an edge that does not answer.
+/// Error: no cache has stored or is fetching the URL. This error has a separate exit status, so
+/// that a script can distinguish it from an edge that does not respond.
 #[derive(Debug)]
 pub struct Nothing(String);
 
@@ -61,7 +61,7 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Shows what an edge has of a URL; returns whether there is anything.
+/// Prints which bytes of a URL an edge has. Returns whether it has any object for the URL.
 pub fn print(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow::Result<bool> {
     let reply = admin.request("GET", &format!("/status?url={}", percent_encoded(url)))?;
     if reply.status != 200 {
@@ -81,7 +81,7 @@ pub fn print(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow
     Ok(caches.iter().any(|cache| !cache.objects.is_empty()))
 }
 
-/// The style for standard output.
+/// Returns the style of the text on standard output.
 fn style(ascii: bool) -> Style {
     let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
     let terminal = io::stdout().is_terminal();
@@ -95,7 +95,7 @@ fn style(ascii: bool) -> Style {
     }
 }
 
-/// Whether a locale of this name uses UTF-8: `en_GB.UTF-8`, `C.utf8`.
+/// Whether a locale of this name uses UTF-8, as `en_GB.UTF-8` and `C.utf8` do.
 fn is_utf8(locale: &str) -> bool {
     let name = locale.to_ascii_lowercase();
     name.contains("utf-8") || name.contains("utf8")

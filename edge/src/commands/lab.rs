@@ -366,7 +366,8 @@ fn budget(args: &BudgetArgs) -> anyhow::Result<()> {
     args.common.print(&report, &report.render())
 }
 
-/// The command does not fail when a goal is missed, since times depend on the machine.
+/// Runs the experiment. The command does not fail when a goal is missed, since times depend on the
+/// machine.
 fn caching(args: &CachingArgs) -> anyhow::Result<()> {
     let options = caching::Options {
         nginx: args.against.is_some(),
@@ -394,7 +395,7 @@ fn purge(args: &PurgeArgs) -> anyhow::Result<()> {
     args.common.print(&report, &report.render())
 }
 
-/// The command does not fail when a goal is missed.
+/// Runs the experiment. The command does not fail when a goal is missed.
 #[cfg(feature = "lab")]
 fn placement(args: &PlacementArgs) -> anyhow::Result<()> {
     let options = placement::Options {
@@ -413,7 +414,7 @@ fn placement(args: &PlacementArgs) -> anyhow::Result<()> {
     args.common.print(&report, &report.render())
 }
 
-/// The command does not fail when a goal is missed.
+/// Runs the experiment. The command does not fail when a goal is missed.
 fn ramp(args: &RampArgs) -> anyhow::Result<()> {
     let options = ramp::Options {
         nginx: args.against.is_some(),
@@ -426,7 +427,7 @@ fn ramp(args: &RampArgs) -> anyhow::Result<()> {
     args.common.print(&report, &report.render())
 }
 
-/// The command does not fail when a goal is missed.
+/// Runs the experiment. The command does not fail when a goal is missed.
 fn slow_clients(args: &SlowClientsArgs) -> anyhow::Result<()> {
     let options = slow_clients::Options {
         nginx: args.against.is_some(),

@@ -31,7 +31,7 @@ use crate::sys::Clock;
 use crate::telemetry::messages::{MessageTarget, Messages};
 use crate::wiring::Running;
 
-/// Exit statuses of all commands; clap ends with 2.
+/// Help text about the exit statuses of all commands. clap itself ends with 2.
 const EXIT_STATUS: &str = "Exit status:
   0  Success
   1  Error
@@ -90,7 +90,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// How a command finds the running Sluice.
+/// Options that say how a command finds the running Sluice.
 #[derive(Debug, Args)]
 pub struct AdminArgs {
     /// Admin address of the running Sluice [default: 127.0.0.1:9901]
@@ -118,12 +118,12 @@ impl AdminArgs {
         }
     }
 
-    /// Sends a request to the admin address and returns the reply, whatever its status.
+    /// Sends a request to the admin address and returns the reply with any status.
     fn request(&self, method: &str, target: &str) -> anyhow::Result<Reply> {
         self.send(method, target, b"")
     }
 
-    /// Sends a request with a body to the admin address and returns the reply, whatever its status.
+    /// Sends a request with a body to the admin address and returns the reply with any status.
     fn send(&self, method: &str, target: &str, body: &[u8]) -> anyhow::Result<Reply> {
         let address = self.address()?;
         let host = address.to_string();
@@ -141,13 +141,14 @@ fn in_colour() -> bool {
     colours(io::stderr().is_terminal())
 }
 
-/// Whether output is coloured: it goes to a terminal, and neither NO_COLOR (no-color.org) nor `TERM=dumb` is set.
+/// Whether output is coloured: `terminal` says that it goes to a terminal, and neither NO_COLOR
+/// (no-color.org) nor `TERM=dumb` is set.
 fn colours(terminal: bool) -> bool {
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     terminal && !set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// The exit status for an error: 3 if `sluice inspect` found nothing, else 1.
+/// Returns the exit status for an error: 3 if `sluice inspect` found nothing, else 1.
 fn exit_code(error: &anyhow::Error) -> ExitCode {
     match error.is::<inspect::Nothing>() {
         true => ExitCode::from(3),
@@ -161,19 +162,22 @@ fn print_error(error: &anyhow::Error) {
         Some(report) => report.render(in_colour()),
         None => format!("error: {error:#}\n"),
     };
-    // If standard error is closed, the message can't be delivered, and the exit status is the only sign of the error.
+    // Writing fails if standard error is closed. The exit status is then the only sign of the
+    // error.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Writes to standard output. In contrast to `print!`, a closed pipe is an error, not a panic.
+/// Writes to standard output. Unlike `print!`, returns an error if the pipe is closed, instead of
+/// panicking.
 fn say(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
-/// Escapes text that a server or a client chose, so that it can't control a terminal: everything except letters,
-/// digits and printable ASCII is escaped, including control characters and bidirectional overrides.
+/// Escapes text that a server or a client chose, so that the text can't control a terminal.
+/// Everything except letters, digits and printable ASCII is escaped, including control characters
+/// and bidirectional overrides.
 fn harmless(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -185,15 +189,15 @@ fn harmless(text: &str) -> String {
     out
 }
 
-/// Formats JSON as lines of printable ASCII, so that it can't control a terminal.
+/// Formats JSON as lines of printable ASCII, so that the text can't control a terminal.
 fn json(value: &Value) -> String {
     let mut out = String::new();
     for c in format!("{value:#}\n").chars() {
         let mut units = [0; 2];
         match c {
             '\n' | ' '..='~' => out.push(c),
-            // In JSON, other characters occur only within strings (RFC 8259 section 7). Writing to a String never
-            // fails.
+            // Other characters occur in JSON only within strings (RFC 8259 section 7), where they
+            // may be escaped. Writing to a String can't fail.
             c => {
                 for unit in c.encode_utf16(&mut units) {
                     let _ = write!(out, "\\u{unit:04x}");
@@ -216,7 +220,7 @@ fn percent_encoded(text: &str) -> String {
     out
 }
 
-/// A number with a noun in the singular or plural, as in "2 workers".
+/// Writes a number with its noun in the singular or plural, as in "2 workers".
 fn count(n: u64, thing: &str) -> String {
     match n {
         1 => format!("1 {thing}"),
@@ -228,12 +232,12 @@ fn count(n: u64, thing: &str) -> String {
 fn warn(warnings: &Report) {
     if !warnings.problems.is_empty() {
         let text = warnings.render(in_colour());
-        // If the warnings can't be printed, the command continues.
+        // Writing fails if standard error is closed. The command continues without the warnings.
         let _ = io::stderr().write_all(text.as_bytes());
     }
 }
 
-/// Installs the logger for messages: level and target come from the configuration.
+/// Installs the logger for messages, with level and target from the configuration.
 fn log_messages(options: &LogOptions) -> anyhow::Result<()> {
     let to_stderr = options.messages == MessageTarget::Stderr;
     let colours = to_stderr && in_colour();

@@ -59,7 +59,7 @@ pub fn run(args: &PurgeArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The body of `POST /purge` for these arguments.
+/// Returns the body of `POST /purge` for these arguments.
 fn order(args: &PurgeArgs) -> Value {
     let mut order = Map::new();
     let What {
@@ -85,7 +85,8 @@ fn order(args: &PurgeArgs) -> Value {
     Value::Object(order)
 }
 
-/// The part before the final `*` of a URL, which may have been meant as a prefix.
+/// Returns the part of a purged URL before its final `*`. Such a URL may have been meant as a
+/// prefix.
 fn starred(purged: &Purged) -> Option<&str> {
     match &purged.rule {
         Purge::Url(url) => url.strip_suffix('*'),

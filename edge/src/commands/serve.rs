@@ -90,7 +90,8 @@ fn load(args: &ServeArgs) -> anyhow::Result<(Loaded, Option<wiring::Source>)> {
     Ok((loaded, Some(source)))
 }
 
-/// The first option that must be a key of the configuration file instead, and that key.
+/// Returns the first option that must be a key of the configuration file instead, and that key.
+/// None of these options may be combined with a file.
 fn beside_a_file(args: &ServeArgs) -> Option<(&'static str, &'static str)> {
     let options = [
         (

@@ -68,7 +68,7 @@ fn names(typed: Option<&[String]>) -> Names {
 
 /// Splits a URL into the part before the path, and path and query in canonical form.
 fn split(url: &str) -> anyhow::Result<(&str, String)> {
-    // A URL that begins with a slash is a path, even if its query contains another URL.
+    // An argument that begins with a slash is a path, even if its query contains another URL.
     let scheme = url.find("://").filter(|_| !url.starts_with('/'));
     let Some(scheme) = scheme else {
         return Ok(("", canonical(url)?));

@@ -53,7 +53,8 @@ fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or(0)
 }
 
-/// A string, or `-`, with everything escaped that could harm a terminal.
+/// Returns a string with everything escaped that could control a terminal, or `-` if the value is
+/// no string.
 fn text(value: &Value) -> String {
     harmless(value.as_str().unwrap_or("-"))
 }
@@ -100,7 +101,8 @@ fn show_status(status: &Value) -> String {
     out
 }
 
-/// One line for each group of counters: its name, then value and label of each.
+/// Writes one line for each group of counters: the group's name, then value and label of each
+/// counter.
 fn show_counters(counters: &Value, out: &mut String) {
     let numbers = WorkerNumbers::read(|name| number(counters, name));
     let mut lines: Vec<(&str, Vec<String>)> = Vec::new();

@@ -6,20 +6,21 @@ use std::path::Path;
 
 use crate::sys::{disk, limits};
 
-/// Enough file descriptors for any number of connections that one process serves.
+/// Number of file descriptors that suffices for the connections of one process.
 const DESCRIPTORS: u64 = 524_288;
 /// Longest file under /proc that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Source of the kernel settings; tests replace it.
+/// Source of the kernel settings, which tests replace.
 pub trait Settings {
-    /// Content of a file under /proc; `None` if the file does not exist or can't be read.
+    /// Returns the content of a file under /proc, or `None` if the file does not exist or can't be
+    /// read.
     fn read(&self, path: &str) -> Option<String>;
-    /// The hard limit of file descriptors of this process.
+    /// Returns this process's hard limit of file descriptors.
     fn descriptors(&self) -> u64;
 }
 
-/// The settings of this machine.
+/// Reads the settings of this machine.
 pub struct ThisMachine;
 
 impl Settings for ThisMachine {
@@ -32,7 +33,8 @@ impl Settings for ThisMachine {
     }
 }
 
-/// A kernel setting: its sysctl name, a function that returns a better value, and the reason.
+/// A kernel setting: its sysctl name, a function that returns a better value if there is one, and
+/// the reason.
 struct Setting {
     name: &'static str,
     better: fn(&dyn Settings, &str) -> Option<String>,
@@ -122,11 +124,11 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// The result for one setting.
+/// The value of one setting, and how to improve it.
 struct Finding {
     name: String,
     value: String,
-    /// A better value, and the commands that set it; `None` if the present value is good.
+    /// A better value, and the commands that set it. `None` if the present value is good.
     advice: Option<Advice>,
 }
 
@@ -137,7 +139,7 @@ struct Advice {
     always: String,
 }
 
-/// The report for this machine, as text.
+/// Returns the report for this machine, as text.
 pub fn report(settings: &dyn Settings) -> String {
     let mut findings = vec![descriptors(settings)];
     findings.extend(
@@ -182,7 +184,7 @@ fn descriptors(settings: &dyn Settings) -> Finding {
     }
 }
 
-/// `None` if this kernel does not have the setting.
+/// Checks one sysctl setting. Returns `None` if this kernel does not have it.
 fn sysctl(setting: &Setting, settings: &dyn Settings) -> Option<Finding> {
     let path = format!("/proc/sys/{}", setting.name.replace('.', "/"));
     let text = settings.read(&path)?;
@@ -221,21 +223,22 @@ fn at_most(value: &str, most: u64) -> Option<String> {
     (value > most).then(|| most.to_string())
 }
 
-/// The number of ports in a range.
+/// Returns the number of ports in a range such as `32768 60999`.
 fn ports(value: &str) -> Option<u64> {
     let (first, last) = value.split_once(' ')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
     Some((last + 1).saturating_sub(first))
 }
 
-/// The three numbers of a setting, with the last one raised to at least `least`.
+/// Returns a setting that consists of several numbers with the last one raised to at least `least`,
+/// or `None` if it is large enough.
 fn window(value: &str, least: u64) -> Option<String> {
     let (others, most) = value.rsplit_once(' ')?;
     let better = at_least(most, least)?;
     Some(format!("{others} {better}"))
 }
 
-/// Packets dropped because the queue of their CPU was full.
+/// Returns the number of packets that were dropped because the queue of their CPU was full.
 fn dropped(settings: &dyn Settings) -> u64 {
     let text = settings.read("/proc/net/softnet_stat").unwrap_or_default();
     let of_line = |line: &str| {
@@ -250,7 +253,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// A machine with these settings, for tests.
+    /// A made-up machine with these settings.
     struct Machine {
         files: BTreeMap<&'static str, &'static str>,
         descriptors: u64,
@@ -266,7 +269,7 @@ mod tests {
         }
     }
 
-    /// A machine whose settings are all good.
+    /// Returns a machine whose settings are all good.
     fn good() -> Machine {
         let files = [
             ("/proc/sys/fs/nr_open", "1048576"),

@@ -1,4 +1,4 @@
-//! The differences between two plans, for a reload.
+//! Compares two plans for a reload.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use super::plan::{LeadsTo, Plan, RoutePlan, SitePlan, goes_on};
 use crate::cache::Rules;
 use crate::telemetry::LogRule;
 
-/// The differences, for people.
+/// The differences between two plans, as texts for the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Changes that the reload applies.
+    /// Differences that a reload applies.
     pub applied: Vec<String>,
     /// Differences that only a restart applies.
     pub needs_restart: Vec<String>,
@@ -54,7 +54,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
     }
 }
 
-/// Added, removed and changed volumes, without those that need a restart.
+/// Lists added, removed and changed volumes, except those whose changes need a restart.
 fn volumes(old: &Plan, new: &Plan, out: &mut Vec<String>) {
     let mut stays = old.volumes.clone();
     stays.retain(|name, options| {
@@ -67,7 +67,7 @@ fn volumes(old: &Plan, new: &Plan, out: &mut Vec<String>) {
     named("volume", &stays, &becomes, out);
 }
 
-/// Volumes whose changes need a restart.
+/// Returns the names of the volumes whose changes need a restart.
 fn other_volumes(old: &Plan, new: &Plan) -> Vec<String> {
     let other = new
         .volumes
@@ -82,13 +82,13 @@ fn other_volumes(old: &Plan, new: &Plan) -> Vec<String> {
     other.map(|(name, _)| format!("volume {name}")).collect()
 }
 
-/// Which requests of each route are logged.
+/// Returns the log rule of each route.
 fn log_rules(plan: &Plan) -> Vec<&Option<LogRule>> {
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
     routes.map(|route| &route.log).collect()
 }
 
-/// The sites without their rules for caching and logging.
+/// Returns the sites with the caching and log rules of all routes removed, to compare the rest.
 fn places(plan: &Plan) -> Vec<SitePlan> {
     let mut sites = plan.sites.clone();
     for route in sites.iter_mut().flat_map(|site| &mut site.routes) {
@@ -100,7 +100,7 @@ fn places(plan: &Plan) -> Vec<SitePlan> {
     sites
 }
 
-/// The caching rules of all routes, without the addresses that may purge.
+/// Returns the caching rules of all routes, without the addresses that may purge.
 fn rules(plan: &Plan) -> Vec<Rules> {
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
     let rules = routes.filter_map(RoutePlan::proxied).map(|proxied| Rules {
@@ -127,7 +127,7 @@ fn named<T: PartialEq>(
     out.extend(gone.map(|name| format!("{kind} {name} removed")));
 }
 
-/// One line per difference, or `nothing changed`.
+/// Writes one line per difference, or `nothing changed`.
 impl std::fmt::Display for Changes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self == &Changes::default() {

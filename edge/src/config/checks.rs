@@ -1,4 +1,4 @@
-//! Bounds of numbers, and the collection of problems.
+//! Checks the bounds of numbers, and collects problems.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use super::report::Problem;
 use super::value::{Key, Size, Time, show_size, show_time};
 
-/// Collects problems while the plan is made, so that one run shows all of them.
+/// Collects problems while the plan is made, so that one run reports all of them.
 #[derive(Default)]
 pub struct Checks {
-    /// The problems so far.
+    /// Problems found so far.
     pub problems: Vec<Problem>,
 }
 
-/// A value with an order and a way to be shown.
+/// A value that can be compared with bounds and formatted for messages.
 pub trait Bounded {
-    /// The type to compare.
+    /// Type of the value that is compared.
     type Plain: PartialOrd + Copy;
-    /// The value to compare.
+    /// Returns the value that is compared.
     fn plain(&self) -> Self::Plain;
-    /// The value for people.
+    /// Formats a value for messages.
     fn show(plain: Self::Plain) -> String;
 }
 
@@ -59,7 +59,7 @@ impl Checks {
         self.problems.push(problem);
     }
 
-    /// The value, or the default. A value out of bounds is a problem.
+    /// Returns the value of a key, or its default. A value out of bounds is added to the problems.
     pub fn within<V: Bounded>(
         &mut self,
         name: &str,
@@ -70,7 +70,7 @@ impl Checks {
         self.within_or(name, key, default, bounds, "")
     }
 
-    /// `within`, with text after the bounds in the advice.
+    /// Does the same as `within`, with further text after the bounds in the advice.
     pub fn within_or<V: Bounded>(
         &mut self,
         name: &str,
@@ -97,7 +97,7 @@ impl Checks {
         default
     }
 
-    /// `within` for a `usize`.
+    /// Does the same as `within`, for a `usize`.
     pub fn count<V: Bounded<Plain = u64>>(
         &mut self,
         name: &str,
@@ -106,7 +106,7 @@ impl Checks {
         bounds: RangeInclusive<usize>,
     ) -> usize {
         let wide = *bounds.start() as u64..=*bounds.end() as u64;
-        // Both bounds fit into a usize, so the value does.
+        // Both bounds fit into a usize, so the value does, too.
         usize::try_from(self.within(name, key, default as u64, wide)).unwrap_or(default)
     }
 }

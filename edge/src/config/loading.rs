@@ -9,22 +9,23 @@ use super::{file, syntax};
 use crate::sys::disk;
 use crate::sys::disk::path_info;
 
-/// Longest configuration file, bytes.
+/// Longest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// A plan, and the warnings about it.
+/// A plan, and the warnings about its configuration.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// The plan.
+    /// The plan of the configuration.
     pub plan: Plan,
-    /// Warnings only.
+    /// The warnings. Contains no errors.
     pub warnings: Report,
 }
 
 /// Reads and checks a configuration file.
 ///
 /// # Errors
-/// A report with everything that is wrong, each with its line.
+///
+/// A report with all problems, each with its line.
 pub fn load(path: &Path) -> Result<Loaded, Report> {
     let name = path.display().to_string();
     match disk::read_text(path, FILE_BYTES_MAX) {

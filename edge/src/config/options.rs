@@ -1,39 +1,41 @@
-//! The options of `sluice serve` without a file, and the text of the equivalent file.
+//! The options of `sluice serve` without a file, which are translated into the text of a
+//! configuration file.
 
 use std::fmt::Write;
 
 use super::loading::{Loaded, parse_here};
 use super::report::Report;
 
-/// Values from the command line. They have the form of values in the file and are checked there.
+/// Values of command line options. They have the same form as values in the file and are checked in
+/// the same way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Origin servers, at least one if there is no folder.
+    /// URLs of origin servers, at least one if there is no folder.
     pub origins: Vec<String>,
     /// A folder of files, in place of origins.
     pub files: Option<String>,
-    /// Addresses to listen on.
+    /// Addresses to listen on for clients.
     pub listen: Vec<String>,
-    /// The admin address, or `false` for none.
+    /// Admin address, or `false` for none.
     pub admin: Option<String>,
     /// Size of the cache in memory, or of the memory for files.
     pub memory: Option<String>,
     /// Volumes, each as `PATH:SIZE`, or the path of a block device.
     pub volumes: Vec<String>,
-    /// How objects are distributed over the volumes.
+    /// Placement of objects on several volumes.
     pub placement: Option<String>,
-    /// How missing bytes are fetched.
+    /// Fill mode, which determines how missing bytes are fetched.
     pub fill: Option<String>,
-    /// Block size.
+    /// Size of the blocks in which parts of a file are fetched.
     pub slice: Option<String>,
-    /// Worker threads.
+    /// Number of worker threads.
     pub workers: Option<u64>,
-    /// The access log's path, or `-`.
+    /// Path of the access log, or `-` for standard output.
     pub access_log: Option<String>,
 }
 
 impl Options {
-    /// The text of the equivalent file.
+    /// Returns the text of the configuration file that is equivalent to these options.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         // Writing to a String can't fail.
@@ -61,7 +63,7 @@ impl Options {
         out
     }
 
-    /// One route with files.
+    /// Writes a site with one route that serves files.
     fn files_text(&self, root: &str, mut line: impl FnMut(String)) {
         line("[[site]]\n[[site.route]]\n[site.route.files]".to_owned());
         line(format!("root = {}", quoted(root)));
@@ -70,10 +72,11 @@ impl Options {
         }
     }
 
-    /// One route with a cache and origins.
+    /// Writes volumes, a cache, an upstream, and a site with one route that uses them.
     fn cache_text(&self, mut line: impl FnMut(String)) {
         for (name, volume) in volume_names().zip(&self.volumes) {
-            // The size follows the last colon; the path of a device has none.
+            // The size follows the last colon. A block device has no size, so its path has no
+            // colon.
             let (path, size) = volume
                 .rsplit_once(':')
                 .map_or((&**volume, None), |(path, size)| (path, Some(size)));
@@ -109,16 +112,17 @@ impl Options {
         line("[[site]]\n[[site.route]]\nproxy = \"origin\"\ncache = \"memory\"".to_owned());
     }
 
-    /// The plan for these options.
+    /// Returns the plan for these options.
     ///
     /// # Errors
-    /// The report on the equivalent file.
+    ///
+    /// A report on the equivalent configuration file.
     pub fn load(&self) -> Result<Loaded, Report> {
         parse_here("options", &self.to_text())
     }
 }
 
-/// Names for volumes without one.
+/// Returns names for volumes, which have none on the command line.
 fn volume_names() -> impl Iterator<Item = String> {
     (1..).map(|n: usize| format!("volume{n}"))
 }

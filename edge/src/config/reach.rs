@@ -1,4 +1,4 @@
-//! The files that a plan needs: what the sandbox must allow.
+//! Lists the files that a plan needs, which the sandbox must allow.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::sys::sandbox::{Allowed, Reach};
 use crate::telemetry::AccessTarget;
 use crate::telemetry::messages::MessageTarget;
 
-/// The files and folders that a plan needs, with the kind of access.
+/// Returns the files and folders that a plan needs, with the kind of access.
 pub fn reach(plan: &Plan) -> Vec<Allowed> {
     let mut all: Vec<Allowed> = Vec::new();
     let mut add = |path: &Path, reach: Reach| {
@@ -26,7 +26,7 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
     for volume in plan.volumes.values() {
         add(&volume.path, Reach::ReadWrite);
     }
-    // Their folders, because a file may be replaced by a new one.
+    // The folders of these files are allowed, because a file may be replaced by a new one.
     for route in plan.sites.iter().flat_map(|site| &site.routes) {
         let signed = route.gate.iter().filter_map(|gate| gate.signed.as_ref());
         for file in signed.flat_map(|signed| &signed.key_files) {
@@ -55,7 +55,7 @@ pub fn folders(plan: &Plan) -> impl Iterator<Item = &files::Options> {
     })
 }
 
-/// Whether a server's name must be resolved.
+/// Whether the name of a server must be resolved.
 pub fn looks_up_names(plan: &Plan) -> bool {
     let servers = plan.upstreams.values().flat_map(|u| &u.servers);
     let is_name = |host: &str| host.parse::<std::net::IpAddr>().is_err();
@@ -64,7 +64,7 @@ pub fn looks_up_names(plan: &Plan) -> bool {
         .any(is_name)
 }
 
-/// The folder of a file.
+/// Returns the folder that contains a file.
 pub fn folder_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),

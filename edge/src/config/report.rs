@@ -1,30 +1,30 @@
-//! Problems of a configuration, shown at their line with advice.
+//! Problems of a configuration, shown at their lines with advice.
 
 use std::ops::Range;
 
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-/// Problems beyond this many are counted, not shown.
+/// Most problems that are shown. Further ones are counted.
 const SHOWN_MAX: usize = 20;
 
 /// An error or a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Whether this is an error.
+    /// Whether this problem is an error, which makes the configuration unusable.
     pub fatal: bool,
-    /// The problem.
+    /// Description of the problem.
     pub title: String,
-    /// The place in the text, bytes.
+    /// Position in the text, in bytes.
     pub span: Option<Range<usize>>,
-    /// Text beside the place.
+    /// Text shown beside the position.
     pub label: String,
-    /// Advice.
+    /// Advice on how to solve the problem.
     pub help: Option<String>,
 }
 
 impl Problem {
-    /// A problem that makes the configuration unusable.
+    /// Creates a problem that makes the configuration unusable.
     pub fn error(title: impl Into<String>) -> Problem {
         Problem {
             fatal: true,
@@ -35,7 +35,7 @@ impl Problem {
         }
     }
 
-    /// A problem in a usable configuration.
+    /// Creates a problem of a configuration that is usable.
     pub fn warning(title: impl Into<String>) -> Problem {
         Problem {
             fatal: false,
@@ -43,43 +43,43 @@ impl Problem {
         }
     }
 
-    /// At this place.
+    /// Sets the position of the problem.
     pub fn at(mut self, span: Range<usize>) -> Problem {
         self.span = Some(span);
         self
     }
 
-    /// With this text beside the place.
+    /// Sets the text shown beside the position.
     pub fn label(mut self, label: impl Into<String>) -> Problem {
         self.label = label.into();
         self
     }
 
-    /// With this advice.
+    /// Sets the advice.
     pub fn help(mut self, help: impl Into<String>) -> Problem {
         self.help = Some(help.into());
         self
     }
 }
 
-/// The problems of one text.
+/// The problems of one configuration.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The text's name: a path.
+    /// Name of the configuration: the path of its file.
     pub name: String,
-    /// The text.
+    /// Text of the configuration.
     pub text: String,
-    /// The problems, in the order of the text.
+    /// The problems, in the order of their positions.
     pub problems: Vec<Problem>,
 }
 
 impl Report {
-    /// Whether there is an error.
+    /// Whether at least one problem is an error.
     pub fn is_fatal(&self) -> bool {
         self.problems.iter().any(|p| p.fatal)
     }
 
-    /// For people: each problem with its line. With colours or plain.
+    /// Formats each problem with its line, with or without colours.
     pub fn render(&self, colour: bool) -> String {
         let renderer = match colour {
             true => Renderer::styled(),
@@ -128,7 +128,7 @@ impl Report {
         renderer.render(&[group])
     }
 
-    /// Cuts a span of several lines to its first line.
+    /// Cuts a position that spans several lines to its first line.
     fn within(&self, span: Option<Range<usize>>) -> Option<Range<usize>> {
         let span = span?;
         let marked = self.text.get(span.clone())?;

@@ -1,11 +1,12 @@
-//! Suggestions for unknown words: the most similar known one.
+//! Suggests the most similar known word for an unknown one.
 
 use std::cmp::Reverse;
 
-/// Longest word to compare, bytes.
+/// Longest word that is compared, in bytes.
 const COMPARED_MAX: usize = 64;
 
-/// The candidate that most resembles `word`, if one does. Of several, the one that begins most like it.
+/// Returns the candidate that is most similar to `word`, if one is similar enough. Of equally
+/// similar candidates, returns the one with the longest common beginning.
 pub fn did_you_mean<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -15,7 +16,7 @@ pub fn did_you_mean<'a>(
     }
     let far = match word.len() {
         0..=3 => 1,
-        4..=6 => 2, // Two letters swapped count as two.
+        4..=6 => 2, // Two swapped letters count as two changes.
         n => n / 3,
     };
     candidates
@@ -30,12 +31,13 @@ pub fn did_you_mean<'a>(
         .map(|(_, _, candidate)| candidate)
 }
 
-/// Bytes with which both begin.
+/// Returns the number of bytes with which both texts begin.
 fn common_prefix(a: &str, b: &str) -> usize {
     a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count()
 }
 
-/// Letters to add, drop or change to make one word into the other (Levenshtein).
+/// Returns the number of letters to add, drop or change to turn one word into the other
+/// (Levenshtein distance).
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

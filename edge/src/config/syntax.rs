@@ -1,10 +1,10 @@
-//! Errors of the TOML parser as people read them: unknown keys and words, renamed keys, wrong types.
+//! Rewrites errors of the TOML parser for users: unknown keys and words, renamed keys, wrong types.
 
 use super::report::Problem;
 use super::suggestions::did_you_mean;
 use super::value;
 
-/// Keys and words that the design has and this version does not.
+/// Keys and words that are planned but not supported in this version.
 const PLANNED: &[&str] = &[
     "tls",
     "protocols",
@@ -17,9 +17,10 @@ const PLANNED: &[&str] = &[
     "hash",
 ];
 
-/// A key of an earlier version, and the key in its place.
+/// A key of an earlier version, and its replacement.
 struct Renamed {
-    /// A key that only the sections know in which the old key was.
+    /// Another key of the same section, by which the section is recognized: no other section has
+    /// this key.
     section: &'static str,
     old: &'static str,
     new: &'static str,
@@ -29,30 +30,30 @@ const fn renamed(section: &'static str, old: &'static str, new: &'static str) ->
     Renamed { section, old, new }
 }
 
-/// Every renamed key, section by section.
+/// All renamed keys, by section.
 const RENAMED: &[Renamed] = &[
-    // [server]
+    // `[server]`
     renamed("sandbox", "confine", "`sandbox`"),
     renamed("client_ip_header", "client_field", "`client_ip_header`"),
-    // [limits]
+    // `[limits]`
     renamed(
         "connections_per_ip",
         "connections_per_address",
         "`connections_per_ip`",
     ),
     renamed("shutdown_timeout", "drain", "`shutdown_timeout`"),
-    // [[listener]]
+    // `[[listener]]`
     renamed("tcp_keepalive", "keepalive", "`tcp_keepalive`"),
-    // [admin]
+    // `[admin]`
     renamed("purge_from", "purge", "`purge_from`"),
-    // [cache.NAME]
+    // `[cache.NAME]`
     renamed("max_object_size", "object", "`max_object_size`"),
     renamed(
         "min_uses",
         "admit",
         "`min_uses = 2` for `admit = \"second\"`",
     ),
-    // [upstream.NAME]
+    // `[upstream.NAME]`
     renamed("max_connections", "connections", "`max_connections`"),
     renamed("max_response_headers", "head", "`max_response_headers`"),
     renamed(
@@ -60,20 +61,20 @@ const RENAMED: &[Renamed] = &[
         "retries",
         "`retry = { tries = 2 }` for `retries = 1`: the first try is counted too",
     ),
-    // [[site]] and [[site.route]]
+    // `[[site]]` and `[[site.route]]`
     renamed("request_headers", "request_fields", "`request_headers`"),
     renamed("response_headers", "response_fields", "`response_headers`"),
     renamed("security_headers", "security", "`security_headers`"),
     renamed("signed_urls", "signed", "`signed_urls`"),
     renamed("error_pages", "errors", "`error_pages`"),
     renamed("intercept_errors", "intercept", "`intercept_errors`"),
-    // [[site.route]]
+    // `[[site.route]]`
     renamed(
         "path_regex",
         "match",
         "`path_regex` for the path, and `query` for the query",
     ),
-    // Caching rules
+    // Caching rules of caches and routes
     renamed("ignore_headers", "ignore", "`ignore_headers`"),
     renamed("target_list", "targets", "`target_list`"),
     renamed("tag_headers", "tags", "`tag_headers`"),
@@ -84,18 +85,18 @@ const RENAMED: &[Renamed] = &[
     ),
     renamed("forward_headers", "forward", "`forward_headers`"),
     renamed("hit_for_pass", "pass_for", "`hit_for_pass`"),
-    // [site.route.files]
+    // `[site.route.files]`
     renamed("strip_prefix", "strip", "`strip_prefix`"),
     renamed("try_files", "fallback", "`try_files`"),
     renamed("recheck", "valid", "`recheck`"),
     renamed("max_memory_file", "small", "`max_memory_file`"),
     renamed("open_files", "open", "`open_files`"),
-    // [site.route.compress]
+    // `[site.route.compress]`
     renamed("encodings", "codings", "`encodings`"),
     renamed("request_identity", "ask_plain", "`request_identity`"),
 ];
 
-/// What the parser found, in our words.
+/// Turns an error of the TOML parser into a problem with Sluice's own message.
 pub fn from_parser(error: &toml::de::Error) -> Problem {
     let (title, advice) = match error.message().split_once('\n') {
         Some((title, advice)) => (title, Some(advice.to_owned())),
@@ -117,7 +118,7 @@ pub fn from_parser(error: &toml::de::Error) -> Problem {
     }
 }
 
-/// Takes serde's "unknown field `a`, expected one of `b`, `c`" apart.
+/// Parses serde's message "unknown field `a`, expected one of `b`, `c`".
 fn unknown_word(message: &str) -> Option<(&'static str, &str, Vec<&str>)> {
     let (kind, rest) = match message.strip_prefix("unknown field `") {
         Some(rest) => ("key", rest),

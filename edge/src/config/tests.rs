@@ -1,4 +1,4 @@
-//! Configuration errors as people see them, defaults and bounds.
+//! Tests of the configuration: error messages, defaults and bounds.
 
 mod compress;
 mod documentation;
@@ -17,7 +17,7 @@ use super::plan::LISTEN;
 use super::*;
 use crate::telemetry::{AccessFormat, AccessTarget};
 
-/// The least that runs.
+/// The shortest configuration that runs.
 const LEAST: &str = r#"
 [upstream.origin]
 servers = ["http://127.0.0.1:9000"]
@@ -33,7 +33,7 @@ fn plan(text: &str) -> Plan {
     }
 }
 
-/// What is said about a text, errors or warnings.
+/// Returns the rendered errors of a text, or its warnings if it has no errors.
 fn said(text: &str) -> String {
     match parse("sluice.toml", text) {
         Ok(loaded) => loaded.warnings.render(false),
@@ -41,7 +41,7 @@ fn said(text: &str) -> String {
     }
 }
 
-/// `LEAST` with more at its beginning.
+/// Returns `LEAST` with further text at its beginning.
 fn with(more: &str) -> String {
     format!("{more}{LEAST}")
 }

@@ -1,4 +1,4 @@
-//! Laws that hold for every eviction policy, and tests of the individual policies.
+//! Tests of properties that hold for every eviction policy, and tests of the individual policies.
 
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..200)
 }
 
-/// A model of all policies and an exact LRU: ids and weights in the order of their last use.
+/// The model that policies are compared with, an exact LRU: ids and weights in the order of their last use.
 #[derive(Default)]
 struct Model(Vec<(u32, u64)>);
 
@@ -67,7 +67,7 @@ impl Model {
     }
 }
 
-/// Applies a step; returns the victim of an eviction.
+/// Applies a step to a policy. Returns the id that was evicted, if any.
 fn apply(policy: &mut dyn Policy, step: &Step) -> Option<u32> {
     match *step {
         Step::Track(id, weight) => policy.track(id, u64::from(id), weight),
@@ -163,7 +163,7 @@ fn a_scan_of_keys_used_once_does_not_evict_hot_keys() {
         }
         (0..500).filter(|key| cache.has(*key)).count()
     };
-    // A few hot keys may be evicted while all of them still move from the small queue to main.
+    // S3-FIFO may evict a few often used keys, while all of them are still moving from the small queue to the main queue.
     assert!(kept(Kind::S3Fifo) >= 490);
     assert_eq!(kept(Kind::Lru), 0);
 }
@@ -174,7 +174,7 @@ fn keys_that_return_soon_are_kept_in_main() {
     (0..200).for_each(|key| {
         cache.ask(key);
     });
-    // Keys like 150 are still tracked; 95 was evicted recently, and its ghost is remembered.
+    // Keys from about 100 on are still cached. Key 95 was evicted recently, so its ghost is remembered when it returns.
     assert!(!cache.ask(95));
     for key in 1000..1500 {
         cache.ask(key);
@@ -182,7 +182,7 @@ fn keys_that_return_soon_are_kept_in_main() {
     assert!(cache.ask(95));
 }
 
-/// Zipf-distributed numbers with a fixed seed.
+/// A generator of Zipf-distributed numbers with a fixed seed.
 struct Zipf {
     sums: Vec<f64>,
     state: u64,

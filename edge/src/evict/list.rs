@@ -1,16 +1,16 @@
-//! Doubly linked lists of ids. The links are in one table, so moving an id takes O(1).
+//! Doubly linked lists of ids. The links of all lists are in one table, so moving an id takes O(1).
 
-/// Stands for no id.
+/// The value of a link that leads to no id.
 const NONE: u32 = u32::MAX;
 
-/// One row per id: its links, its list, and data of the policies.
+/// One row per id: its links, the number of its list, and data of the policy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
     pub(super) weight: u64,
     pub(super) hash: u64,
     newer: u32,
     older: u32,
-    /// The list's number plus one; 0 if the id is in no list.
+    /// Number of the list that contains the id, plus one; 0 if the id is in no list.
     list: u8,
     pub(super) uses: u8,
 }
@@ -24,7 +24,7 @@ const VACANT: Node = Node {
     uses: 0,
 };
 
-/// `N` lists over one table of nodes.
+/// `N` linked lists that share one table of nodes.
 #[derive(Debug)]
 pub(super) struct Lists<const N: usize> {
     nodes: Vec<Node>,
@@ -55,13 +55,13 @@ impl<const N: usize> Default for Lists<N> {
 }
 
 impl<const N: usize> Lists<N> {
-    /// The node of an id, if it is in a list.
+    /// Returns the node of an id, if the id is in a list.
     #[inline]
     pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Node> {
         self.nodes.get_mut(id as usize).filter(|node| node.list > 0)
     }
 
-    /// Adds an id that is in no list as the newest of a list.
+    /// Adds an id that is in no list, as the newest one of a list.
     pub(super) fn push(&mut self, list: usize, id: u32, hash: u64, weight: u64) {
         let index = id as usize;
         if index >= self.nodes.len() {
@@ -85,7 +85,7 @@ impl<const N: usize> Lists<N> {
         head.weight = head.weight.saturating_add(weight);
     }
 
-    /// Removes an id from its list.
+    /// Removes an id from its list. Returns its node.
     pub(super) fn remove(&mut self, id: u32) -> Option<Node> {
         let slot = self.nodes.get_mut(id as usize).filter(|n| n.list > 0)?;
         let node = std::mem::replace(slot, VACANT);
@@ -103,13 +103,13 @@ impl<const N: usize> Lists<N> {
         Some(node)
     }
 
-    /// Removes the oldest id of a list.
+    /// Removes the oldest id of a list. Returns the id and its node.
     pub(super) fn pop_oldest(&mut self, list: usize) -> Option<(u32, Node)> {
         let id = self.lists[list].oldest;
         self.remove(id).map(|node| (id, node))
     }
 
-    /// Makes an id the newest of its list.
+    /// Makes an id the newest one of its list.
     pub(super) fn renew(&mut self, id: u32) {
         let newest = self.lists.iter().any(|list| list.newest == id);
         if newest {
@@ -133,17 +133,17 @@ impl<const N: usize> Lists<N> {
         node.weight = weight;
     }
 
-    /// Number of ids in a list.
+    /// Returns the number of ids in a list.
     pub(super) fn len(&self, list: usize) -> usize {
         self.lists[list].len
     }
 
-    /// Sum of the weights in a list.
+    /// Returns the sum of the weights of the ids in a list.
     pub(super) fn weight(&self, list: usize) -> u64 {
         self.lists[list].weight
     }
 
-    /// Heap memory in bytes.
+    /// Returns the heap memory in bytes.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>()

@@ -1,4 +1,4 @@
-//! Least recently used: one list with the newest use in front.
+//! The LRU policy: one list, in which the entry used last is the newest.
 
 use super::Policy;
 use super::list::Lists;

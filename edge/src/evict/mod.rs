@@ -1,4 +1,4 @@
-//! Eviction policies, one file each, behind a trait that knows only ids.
+//! Eviction policies, one file each, with the trait that they implement.
 
 use serde::Deserialize;
 
@@ -9,14 +9,14 @@ mod lru;
 pub mod replay;
 mod s3_fifo;
 
-/// The values of the option `evict`.
+/// The eviction policies, as the option `evict` names them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// S3-FIFO: three queues; resists scans and entries used only once (Yang et al., SOSP 2023).
+    /// S3-FIFO with three queues: entries that are used only once, for example by a scan, do not displace others (Yang et al., SOSP 2023).
     #[default]
     S3Fifo,
-    /// Least recently used.
+    /// The entry whose last use is the longest ago is evicted.
     Lru,
 }
 
@@ -30,39 +30,36 @@ impl Kind {
     }
 }
 
-/// Decides which entry to evict. A policy knows no keys, takes no locks and has no limit of its
-/// own: the caller requests victims while it is over its limit.
+/// An eviction policy, which decides which entry to evict. A policy knows no keys, takes no locks and has no limit of its own: while the
+/// caller is over its limit, it calls `evict`.
 ///
-/// The caller assigns small, reused ids, such as those of a slab, because memory grows with the
-/// largest id. `touch`, `resize` and `forget` ignore an id that is not tracked.
+/// The caller assigns ids. They should be small and reused, such as those of a slab, because a policy's memory grows with the largest id.
+/// `touch`, `resize` and `forget` ignore an id that is not tracked.
 pub trait Policy {
-    /// Starts tracking an id with this weight (bytes). `hash` identifies the entry's key, so that a
-    /// policy can recognise an entry that returns under another id. An id that is already tracked
-    /// is forgotten first.
+    /// Starts tracking an id with this weight in bytes. `hash` identifies the entry's key, so that a policy can recognise an entry that
+    /// returns under another id. If the id is already tracked, its earlier entry is forgotten first.
     fn track(&mut self, id: u32, hash: u64, weight: u64);
 
-    /// Records a use. This takes O(1) and a few instructions, because every hit calls it while
-    /// holding a lock.
+    /// Records a use of an entry. The call takes O(1) and a few instructions, because every hit makes it while holding a lock.
     fn touch(&mut self, id: u32);
 
     /// Changes the weight of an entry. Its position does not change.
     fn resize(&mut self, id: u32, weight: u64);
 
-    /// Stops tracking an id that was removed for another reason than eviction, without remembering
-    /// it.
+    /// Stops tracking an id whose entry was removed for another reason than eviction. The policy does not remember the entry.
     fn forget(&mut self, id: u32);
 
-    /// Selects the next victim and stops tracking it; `None` if nothing is tracked. A caller that
-    /// can't remove the victim now, because a reader uses it, tracks it again.
+    /// Selects the next entry to evict, and stops tracking it; returns `None` if nothing is tracked. A caller that can't remove the entry
+    /// now, because a reader uses it, tracks it again.
     fn evict(&mut self) -> Option<u32>;
 
-    /// Number of tracked ids.
+    /// Returns the number of tracked ids.
     fn len(&self) -> usize;
 
-    /// Sum of their weights.
+    /// Returns the sum of the weights of all tracked ids in bytes.
     fn weight(&self) -> u64;
 
-    /// Heap memory in bytes.
+    /// Returns the heap memory of the policy in bytes.
     #[cfg(test)]
     fn memory(&self) -> usize;
 

@@ -1,12 +1,11 @@
-//! A simulated cache with an eviction policy, used by the benchmark of hit ratios.
+//! A simulated cache with an eviction policy, for the benchmark of hit ratios.
 
 use super::{Kind, Policy};
 
-/// Stands for no id.
+/// The value for a key that has no id.
 const NONE: u32 = u32::MAX;
 
-/// A cache with room for a fixed number of entries of weight one. Keys are small numbers, because
-/// memory grows with the largest.
+/// A cache with space for a fixed number of entries of weight one. Keys are small numbers, because memory grows with the largest one.
 pub struct Places {
     policy: Box<dyn Policy + Send>,
     /// The id of each cached key.
@@ -17,7 +16,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Creates an empty cache with room for at least one entry.
+    /// Creates an empty cache with space for `places` entries, at least one.
     pub fn new(kind: Kind, places: u32) -> Places {
         let places = places.max(1);
         Places {
@@ -34,7 +33,7 @@ impl Places {
         self.ids.get(key as usize).is_some_and(|id| *id != NONE)
     }
 
-    /// Looks up a key and inserts it if it is not cached; returns whether it was cached.
+    /// Looks up a key, and inserts it if it is not cached. Returns whether the key was cached.
     pub fn ask(&mut self, key: u32) -> bool {
         let at = key as usize;
         if at >= self.ids.len() {
@@ -52,7 +51,7 @@ impl Places {
             *victim = NONE;
         }
         self.ids[at] = id;
-        // Spreads the key over all bits, like the hash of a real key.
+        // The policy gets a hash with random-looking bits in all positions, like the hash of a real key.
         let hash = u64::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.policy.track(id, hash, 1);
         false

@@ -1,9 +1,9 @@
-//! S3-FIFO (Yang et al., SOSP 2023): a small queue for new entries, a main queue, and a ghost queue
-//! with the hashes of entries evicted from the small queue.
+//! S3-FIFO (Yang et al., SOSP 2023): a small queue for new entries, a main queue, and a ghost queue with the hashes of entries evicted from
+//! the small queue.
 //!
-//! Uses are counted up to three. Queues move only during evictions. Entries used twice in the small
-//! queue, and entries that return while their ghost is remembered, move to main. In main, each
-//! round costs an entry one use.
+//! Uses are counted up to three. Entries move between queues only during evictions. An entry that was used twice in the small queue moves
+//! to the main queue. An entry that returns while its ghost is remembered is inserted into the main queue. Whenever an entry reaches the
+//! end of the main queue with uses left, it loses one use and goes back to the beginning.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,14 +13,13 @@ use super::list::Lists;
 const SMALL: usize = 0;
 const MAIN: usize = 1;
 
-/// The small queue gets one in this many parts of the total weight.
+/// Divisor of the total weight: the quotient is the weight for the small queue.
 const SMALL_SHARE: u64 = 10;
 const USES_MAX: u8 = 3;
-/// Uses in the small queue after which an entry moves to main.
+/// Number of uses in the small queue from which on an entry moves to the main queue.
 const USES_TO_STAY: u8 = 2;
-/// Largest number of entries that one eviction may pass over, which bounds the time that a lock is
-/// held. After that, the next entry in main is evicted even if it was used, which costs a few
-/// entries if everything is hot.
+/// Maximum number of entries that one eviction may keep before it evicts one, which bounds the time that a lock is held. After that, the
+/// next entry in the main queue is evicted even if it was used. If all entries are used often, this evicts a few of them.
 const PASSED_OVER_MAX: usize = 128;
 
 #[derive(Default)]
@@ -35,23 +34,22 @@ impl S3Fifo {
         self.queues.len(MAIN) == 0 || small > self.weight() / SMALL_SHARE
     }
 
-    /// Processes the oldest entry of the small queue: it is evicted and leaves a ghost, or moves to
-    /// main.
+    /// Processes the oldest entry of the small queue: evicts it and leaves a ghost, or moves it to the main queue.
     fn evict_small(&mut self) -> Option<u32> {
         let (id, node) = self.queues.pop_oldest(SMALL)?;
         if node.uses >= USES_TO_STAY {
             self.queues.push(MAIN, id, node.hash, node.weight);
             return None;
         }
-        // The paper keeps as many ghosts as main has entries; while main is small, the small queue
-        // counts instead.
+        // The paper keeps as many ghosts as the main queue has entries. While the main queue is small, the number of entries in the small
+        // queue is used instead.
         let most = self.queues.len(MAIN).max(self.queues.len(SMALL));
         self.ghosts.add(node.hash, most);
         Some(id)
     }
 
-    /// Processes the oldest entry of main: it is evicted, or stays for another round at the cost of
-    /// one use.
+    /// Processes the oldest entry of the main queue: evicts it, or, if it has been used, takes one use and puts it back as the newest
+    /// entry.
     fn evict_main(&mut self, spare: bool) -> Option<u32> {
         let (id, node) = self.queues.pop_oldest(MAIN)?;
         if node.uses == 0 || !spare {
@@ -122,9 +120,8 @@ impl Policy for S3Fifo {
     }
 }
 
-/// Hashes of recently evicted entries, each with the number of its eviction. A hash that was taken
-/// and evicted again is in the order twice, and only its later number counts. The hashes are parts
-/// of cryptographic ones, so the table needs no secret.
+/// Hashes of recently evicted entries, each with the number of its eviction. A hash that was taken and evicted again is in `order` twice,
+/// and only the later number counts. The hashes are parts of cryptographic hashes, so the table needs no secret key.
 #[derive(Default)]
 struct Ghosts {
     turns: HashMap<u64, u64, foldhash::fast::FixedState>,
@@ -133,7 +130,7 @@ struct Ghosts {
 }
 
 impl Ghosts {
-    /// Remembers a hash, and at most `most` (at least one) in total.
+    /// Remembers a hash, and forgets the oldest ones so that at most `most` (at least one) remain.
     fn add(&mut self, hash: u64, most: usize) {
         self.turn += 1;
         self.turns.insert(hash, self.turn);
@@ -149,12 +146,12 @@ impl Ghosts {
         self.give_back(most.max(64));
     }
 
-    /// Forgets a hash; returns whether it was remembered.
+    /// Forgets a hash. Returns whether it was remembered.
     fn take(&mut self, hash: u64) -> bool {
         self.turns.remove(&hash).is_some()
     }
 
-    /// Releases memory when far less is needed than is allocated.
+    /// Releases memory if far more is allocated than needed.
     fn give_back(&mut self, needed: usize) {
         if self.order.capacity() > 8 * needed {
             self.order.shrink_to(2 * needed);
@@ -165,7 +162,7 @@ impl Ghosts {
     #[cfg(test)]
     fn memory(&self) -> usize {
         let pair = size_of::<(u64, u64)>();
-        // A row of the table is a pair and a control byte.
+        // A row of the hash table consists of a key with its value, and a control byte.
         self.order.capacity() * pair + self.turns.capacity() * (pair + 1)
     }
 }

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn never_over_the_limit_and_all_given_back() {
+    fn the_ledger_never_exceeds_its_limit_and_gets_everything_back() {
         let ledger = Ledger::new(100);
         let mut a = ledger.try_charge(60).expect("room");
         assert!(ledger.try_charge(41).is_none());

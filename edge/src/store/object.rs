@@ -30,7 +30,7 @@ use crate::reason::Reason;
 /// Bytes charged to the ledger for an object's `DiskCopy`, if the disk copy consists of few ranges.
 const DISK_COPY_BYTES: u64 = (size_of::<DiskCopy>() + 64) as u64;
 
-/// Why a flight ended without adding all its bytes. The cache turns this value into its own error type by downcast.
+/// The error with which a flight ended before it had added all its bytes. The cache turns this value into its own error type by downcast.
 pub type Failure = Arc<dyn Error + Send + Sync>;
 
 /// The failure of a flight that was dropped, and of bytes that no flight will add.
@@ -74,7 +74,7 @@ pub enum Phase {
     Open(Arc<Head>),
     /// The response may not be shared: until `until_ms` each request is forwarded to the origin separately.
     Refused {
-        /// Why the response may not be shared.
+        /// The reason why the response may not be shared.
         reason: Reason,
         /// Time at which the refusal ends, in milliseconds since the Unix epoch.
         until_ms: u64,

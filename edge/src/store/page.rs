@@ -26,9 +26,8 @@ pub struct Page {
     _charge: Charge,
 }
 
-// SAFETY: `memory` is owned by this value alone and is reached only through `write` and `slice`,
-// whose contracts (disjoint writes; reads only of bytes that were written before, ordered by the
-// object's lock) exclude data races.
+// SAFETY: `memory` is owned by this value alone and is accessed only through `write` and `slice`. Their contracts (disjoint writes; reads
+// only of bytes that were written before, ordered by the object's lock) exclude data races.
 unsafe impl Send for Page {}
 // SAFETY: `write` and `slice` are the only accesses to `memory`; their contracts (disjoint writes; reads only of bytes written before)
 // exclude data races between threads.

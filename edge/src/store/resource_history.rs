@@ -1,6 +1,6 @@
 //! The resource history: what earlier responses showed about a key.
 
-/// What earlier responses showed about a key. Times are milliseconds since the Unix epoch.
+/// Observations from earlier responses to a key. Times are milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceHistory {
     /// End of the time during which requests to the origin have no Range, because the origin answered ranges wrongly.

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn one_object_confirms_another_until_it_has() {
+    fn an_object_is_tied_to_the_one_it_revalidates_until_it_ends() {
         let store = store(1 << 20);
         let (stored, new, landing) = pair(&store);
         assert!(
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_keeps_the_others_memory() {
+    fn tied_objects_do_not_keep_each_others_memory() {
         let store = store(1 << 20);
         let (stored, new, landing) = pair(&store);
         let revalidated = new.revalidated().expect("it is to confirm the other");

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_s_place_is_charged_with_it() {
+    fn a_slot_is_charged_with_its_page() {
         // A node of the tree has space for 11 entries, of which at least 5 are used. For every 6 leaf nodes there is one inner node, which
         // has twelve pointers in addition.
         let leaf = size_of::<(u64, PageState)>() * 11 + 16;

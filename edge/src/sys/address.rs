@@ -4,17 +4,17 @@ use std::fmt;
 use std::net::{AddrParseError, IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
-/// The address of one end of a connection, whatever carries it.
+/// The address of one end of a connection, over TCP or a Unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
     /// An IP address and a port.
     Ip(SocketAddr),
-    /// A Unix socket on this machine; its clients have no address of their own.
+    /// A Unix socket on this machine. Clients of Unix sockets have no address of their own.
     Unix,
 }
 
 impl Address {
-    /// The IP address; that of this machine itself (127.0.0.1) for a Unix socket.
+    /// Returns the IP address. For a Unix socket, this is 127.0.0.1, since the client is on this machine.
     pub fn ip(self) -> IpAddr {
         match self {
             Address::Ip(address) => address.ip(),
@@ -22,7 +22,7 @@ impl Address {
         }
     }
 
-    /// The port; 0 for a Unix socket.
+    /// Returns the port; 0 for a Unix socket.
     pub fn port(self) -> u16 {
         match self {
             Address::Ip(address) => address.port(),
@@ -46,7 +46,7 @@ impl<I: Into<IpAddr>> From<(I, u16)> for Address {
 impl FromStr for Address {
     type Err = AddrParseError;
 
-    /// Reads an IP address and a port.
+    /// Parses an IP address with a port.
     fn from_str(text: &str) -> Result<Address, AddrParseError> {
         text.parse().map(Address::Ip)
     }

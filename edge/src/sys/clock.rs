@@ -1,4 +1,4 @@
-//! The clock, read in one place so that tests can set it.
+//! The clock, which all code reads through this module, so that tests can set it.
 
 #[cfg(test)]
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// The system clock, or a clock that a test moves. Cheap to clone.
+/// The system clock, or a clock that a test sets. Cheap to clone.
 #[derive(Clone)]
 pub struct Clock(Source);
 
@@ -22,14 +22,14 @@ enum Source {
 }
 
 impl Clock {
-    /// The system clock.
+    /// Returns the system clock.
     pub fn system() -> Clock {
         Clock(Source::System {
             start: Instant::now(),
         })
     }
 
-    /// A clock that stays at this Unix time until `advance_us` moves it.
+    /// Returns a clock that stays at this Unix time until `advance_us` moves it.
     #[cfg(test)]
     pub fn manual(unix_s: u64) -> Clock {
         Clock(Source::Manual {
@@ -37,7 +37,7 @@ impl Clock {
         })
     }
 
-    /// Microseconds of a monotonic clock; only differences are meaningful.
+    /// Returns the microseconds of a monotonic clock; only differences are meaningful.
     #[inline]
     pub fn monotonic_us(&self) -> u64 {
         match &self.0 {
@@ -47,7 +47,7 @@ impl Clock {
         }
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// Returns the milliseconds since the Unix epoch.
     #[inline]
     pub fn unix_ms(&self) -> u64 {
         match &self.0 {
@@ -68,7 +68,7 @@ impl Clock {
     }
 }
 
-/// The current time of tokio's timers, only for deadlines passed to those.
+/// Returns the current time of tokio's timers, for deadlines that are passed to tokio.
 #[inline]
 pub fn timer_now() -> tokio::time::Instant {
     tokio::time::Instant::now()

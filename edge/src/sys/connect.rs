@@ -1,4 +1,4 @@
-//! Outgoing connections. No other code opens client sockets.
+//! Outgoing connections. No other code opens client sockets of TCP.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use super::clock::timer_now;
 
-/// Why a connection failed.
+/// The reason why a connection could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
     /// The name has no address.
@@ -19,10 +19,9 @@ pub enum ConnectError {
     Timeout,
 }
 
-/// Connects to a host name or address (an IPv6 address with or without brackets), trying each of
-/// its addresses in turn. `timeout` limits the whole attempt. Each address gets an equal share of
-/// the remaining time, so that an address that does not answer leaves time for the next. The
-/// connection has TCP_NODELAY.
+/// Connects to a host name or address (an IPv6 address with or without brackets), and tries each of its addresses in turn. `timeout` limits
+/// the whole attempt. Each address gets an equal share of the remaining time, so that an address that does not answer leaves time for the
+/// next one. The connection has TCP_NODELAY.
 pub async fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, ConnectError> {
     if let Some(ip) = literal(host) {
         return connect_any(&[SocketAddr::new(ip, port)], timeout).await;
@@ -98,7 +97,7 @@ mod tests {
         assert_eq!(literal("[::1]"), "::1".parse().ok());
     }
 
-    /// A listener with a full queue does not answer further connections.
+    /// Returns a listener with a full accept queue, which does not answer further connections, and the connections in its queue.
     fn unanswering() -> (TcpListener, Vec<std::net::TcpStream>) {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
         let socket = socket.expect("a socket");

@@ -1,4 +1,4 @@
-//! The limit of file descriptors, and a reserved descriptor for when they run out.
+//! The limit of file descriptors, and a descriptor that is reserved for the case that they run out.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,39 +9,39 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::disk::read_text;
 
-/// Raises the limit of file descriptors from the soft to the hard limit (RLIMIT_NOFILE). Returns
-/// the new limit, `usize::MAX` if there is none.
+/// Raises the limit of file descriptors from the soft to the hard limit (RLIMIT_NOFILE). Returns the new limit; `usize::MAX` if there is
+/// none.
 pub fn raise_descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,
         maximum: limit.maximum,
     };
-    // If raising fails, the limit is unchanged and read below.
+    // If raising fails, the limit stays as it was, and `descriptors` returns it.
     let _ = setrlimit(Resource::Nofile, raised);
     descriptors()
 }
 
-/// The soft limit of file descriptors, `usize::MAX` if there is none.
+/// Returns the soft limit of file descriptors; `usize::MAX` if there is none.
 pub fn descriptors() -> usize {
     let current = getrlimit(Resource::Nofile).current;
     current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
-/// The hard limit of file descriptors, `usize::MAX` if there is none.
+/// Returns the hard limit of file descriptors; `usize::MAX` if there is none.
 pub fn hard_descriptors() -> usize {
     let hard = getrlimit(Resource::Nofile).maximum;
     hard.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
-/// Largest accept queue of a listening socket (`net.core.somaxconn`).
+/// Returns the maximum length of the accept queue of a listening socket (`net.core.somaxconn`).
 pub fn somaxconn() -> Option<u32> {
     let text = read_text(Path::new("/proc/sys/net/core/somaxconn"), 64).ok()?;
     text.trim().parse().ok()
 }
 
-/// A reserved descriptor, released when no other is available, so that a waiting connection can be
-/// accepted and closed instead of waiting for a timeout.
+/// A reserved descriptor. When no other one is available, the reserve is released, so that a waiting connection can be accepted and closed
+/// instead of waiting for a timeout.
 pub struct Reserve(Option<OwnedFd>);
 
 impl Default for Reserve {
@@ -52,8 +52,8 @@ impl Default for Reserve {
 }
 
 impl Reserve {
-    /// Releases the descriptor while `with` runs; `None` if there is none. If another thread takes
-    /// it meanwhile, a descriptor is reserved again as soon as one is available.
+    /// Releases the reserved descriptor while `with` runs, and reserves one again. Returns `None` if none is reserved. If another thread
+    /// takes the released descriptor, one is reserved again as soon as one is available.
     pub fn lend<T>(&mut self, with: impl FnOnce() -> T) -> Option<T> {
         if self.0.is_none() {
             self.0 = take().ok();
@@ -65,7 +65,7 @@ impl Reserve {
     }
 }
 
-/// Opens a descriptor that needs no file, because a sandboxed process may open only few files.
+/// Opens a descriptor without a file, because a sandboxed process may open only few files.
 fn take() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
 }

@@ -8,22 +8,23 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// Unanswered probes after which a connection is dead.
+/// Number of unanswered keepalive probes after which the kernel closes a connection.
 const PROBES: u32 = 4;
 
-/// The options of a listening socket. The kernel doubles the buffer sizes for its own bookkeeping, and limits them to
-/// `net.core.rmem_max` and `wmem_max`.
+/// Options of a listening socket. The kernel doubles the buffer sizes for its own bookkeeping, and limits them to `net.core.rmem_max` and
+/// `wmem_max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenOptions {
-    /// Connections that may wait to be accepted; `None`: as many as the kernel allows.
+    /// Maximum number of connections that wait to be accepted; `None`: as many as the kernel allows.
     pub backlog: Option<u32>,
-    /// Whether a connection waits in the kernel until its first bytes arrive (TCP_DEFER_ACCEPT).
+    /// Whether a connection is accepted only when its first bytes have arrived (TCP_DEFER_ACCEPT).
     pub defer: bool,
-    /// Bytes of a connection's receive buffer (SO_RCVBUF); `None`: sized by the kernel.
+    /// Size of a connection's receive buffer in bytes (SO_RCVBUF); `None`: chosen by the kernel.
     pub receive_buffer: Option<u32>,
-    /// Bytes of its send buffer (SO_SNDBUF); `None`: sized by the kernel.
+    /// Size of a connection's send buffer in bytes (SO_SNDBUF); `None`: chosen by the kernel.
     pub send_buffer: Option<u32>,
-    /// Time without a packet after which the other end is probed (SO_KEEPALIVE), four times within as long again.
+    /// Time without a packet after which the kernel probes the other end (SO_KEEPALIVE). The kernel closes the connection if four probes,
+    /// spread over as much time again, are not answered.
     pub keepalive: Option<Duration>,
 }
 
@@ -40,7 +41,7 @@ impl Default for ListenOptions {
 }
 
 impl ListenOptions {
-    /// Sets the options, before `listen`: the size of the receive buffer decides over window scaling.
+    /// Sets the options before `listen` is called, since the kernel then chooses the window scaling by the size of the receive buffer.
     pub(super) fn apply(&self, fd: &OwnedFd) -> io::Result<()> {
         if let Some(bytes) = self.receive_buffer {
             sockopt::set_socket_recv_buffer_size(fd, bytes as usize)?;
@@ -61,18 +62,17 @@ impl ListenOptions {
         }
     }
 
-    /// The backlog for `listen`, which limits it to `net.core.somaxconn`.
+    /// Returns the backlog to pass to `listen`; the kernel limits it to `net.core.somaxconn`.
     pub(super) fn backlog(&self) -> i32 {
         let backlog = self.backlog.map(i32::try_from);
         backlog.and_then(Result::ok).unwrap_or(i32::MAX)
     }
 }
 
-/// Lets connections wait in the kernel for their first bytes, for at most a second.
+/// Sets TCP_DEFER_ACCEPT: a connection is accepted when its first bytes have arrived, or after about a second.
 fn defer_accept(fd: &OwnedFd) -> io::Result<()> {
     let seconds: c_int = 1;
-    // SAFETY: the descriptor is open, and the pointer is to a `c_int` of the length given, which
-    // the call only reads.
+    // SAFETY: the descriptor is open, and the pointer is to a `c_int` of the given length, which the call only reads.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -88,7 +88,7 @@ fn defer_accept(fd: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Whether none of these events has occurred.
+/// Whether none of these events has occurred on the descriptor.
 pub(super) fn is_without(fd: &OwnedFd, events: PollFlags) -> bool {
     let mut polled = [PollFd::new(fd, events)];
     let found = rustix::event::poll(&mut polled, Some(&Timespec::default()));

@@ -1,4 +1,4 @@
-//! Interfaces to the outside: clock, randomness, files, sockets. No other code uses these directly.
+//! Interfaces to the system: clock, randomness, files, sockets. No other code uses these directly.
 
 pub mod address;
 pub mod buffer;

@@ -1,4 +1,4 @@
-//! Sockets: a listener per worker, and connections that are registered with the reactor only when they first wait.
+//! Sockets: a listener per worker, and connections that are registered with the reactor only when they first have to wait.
 
 use std::ffi::{c_int, c_void};
 use std::io::{self, IoSlice};
@@ -18,17 +18,17 @@ use super::listen_options::{ListenOptions, is_without};
 
 /// An accepted connection, which may move to another worker before it becomes a `Socket`.
 pub struct Accepted {
-    /// The connection, not blocking.
+    /// Descriptor of the connection, in non-blocking mode.
     pub fd: OwnedFd,
-    /// The client's address.
+    /// Address of the client.
     pub address: Address,
-    /// The server's address.
+    /// Address of the server's end of the connection.
     pub local: Address,
-    /// Whether the listener's options set the size of its send buffer.
+    /// Whether the listener's options set the size of the connection's send buffer.
     pub sized: bool,
 }
 
-/// A listening socket of one worker (SO_REUSEPORT: each worker binds its own to the same address).
+/// A listening socket of one worker. Each worker binds a socket of its own to the same address (SO_REUSEPORT).
 pub struct Listener {
     io: Watch,
     local: Address,
@@ -39,18 +39,18 @@ pub struct Listener {
 enum Watch {
     Bare(OwnedFd),
     Watched(AsyncFd<OwnedFd>),
-    /// Only during the registration.
+    /// The descriptor has been taken out; only during the registration.
     Gone,
 }
 
 impl Watch {
-    /// The reactor's handle, registered if need be.
+    /// Returns the reactor's handle, and registers the descriptor before if necessary.
     fn watched(&mut self) -> io::Result<&AsyncFd<OwnedFd>> {
         if let Watch::Bare(_) = self
             && let Watch::Bare(fd) = std::mem::replace(self, Watch::Gone)
         {
-            // SAFETY: the `OwnedFd` keeps the descriptor open and the same for as long as the
-            // `AsyncFd` owns it, and nothing here takes it out or replaces it.
+            // SAFETY: the `OwnedFd` keeps the descriptor open and unchanged for as long as the `AsyncFd` owns it. No code here takes it out
+            // or replaces it.
             match unsafe { AsyncFd::register(fd) } {
                 Ok(watched) => *self = Watch::Watched(watched),
                 Err(refused) => {
@@ -76,18 +76,20 @@ impl Watch {
 }
 
 impl Listener {
-    /// Checks that no other program listens at an address. `bind` would share the address with a program of the same
-    /// user, and each would get half of the connections.
+    /// Checks that no other program listens at an address. `bind` would share the address with a program of the same user, and each of the
+    /// two programs would get half of the connections.
     ///
     /// # Errors
-    /// The address is taken or not available.
+    ///
+    /// The address is in use or not available.
     pub fn check_free(address: SocketAddr) -> io::Result<()> {
         std::net::TcpListener::bind(address).map(drop)
     }
 
-    /// Binds and listens.
+    /// Creates a listening socket at this address.
     ///
     /// # Errors
+    ///
     /// The address is not available, or the kernel refuses an option.
     pub fn bind(address: SocketAddr, listening: &ListenOptions) -> io::Result<Listener> {
         let socket = socket2::Socket::new(
@@ -98,7 +100,7 @@ impl Listener {
         socket.set_nonblocking(true)?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
-        // Accepted sockets inherit this option, so it needs no call per connection.
+        // Accepted sockets inherit TCP_NODELAY, so no call per connection is needed.
         socket.set_tcp_nodelay(true)?;
         socket.bind(&address.into())?;
         let fd = OwnedFd::from(socket);
@@ -112,23 +114,25 @@ impl Listener {
         })
     }
 
-    /// The bound address.
+    /// Returns the address at which the socket listens.
     pub fn local(&self) -> Address {
         self.local
     }
 
-    /// Waits until there may be a connection to accept. The caller then calls `accept` until it returns none.
+    /// Waits until there may be a connection to accept. The caller then calls `accept` until it returns `None`.
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.io.watched()?.poll_read_ready(cx))?.retain_ready();
         Poll::Ready(Ok(()))
     }
 
-    /// Whether the queue holds a connection. If not, `poll_readable` waits for one.
+    /// Whether a connection waits to be accepted. If not, `poll_readable` waits for one.
     ///
     /// # Errors
-    /// The system's.
+    ///
+    /// The system failed.
     pub fn has_waiting(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
-        // The guard is taken before the call, so it clears only older readiness.
+        // The guard is taken before the system call. If a connection arrives during the call, the guard therefore doesn't clear the
+        // readiness that the new connection sets.
         let watched = self.io.watched()?;
         let guard = match watched.poll_read_ready(cx) {
             Poll::Ready(guard) => Some(guard?),
@@ -141,9 +145,10 @@ impl Listener {
         Ok(waits)
     }
 
-    /// The next connection in the queue, if there is one.
+    /// Accepts the next waiting connection; returns `None` if there is none.
     pub fn accept(&mut self, cx: &mut Context<'_>) -> io::Result<Option<Accepted>> {
-        // The guard is taken before the call, so it clears only older readiness.
+        // The guard is taken before the system call. If a connection arrives during the call, the guard therefore doesn't clear the
+        // readiness that the new connection sets.
         let guard = match &self.io {
             Watch::Watched(fd) => match fd.poll_read_ready(cx) {
                 Poll::Ready(guard) => Some(guard?),
@@ -182,7 +187,7 @@ impl Listener {
     }
 }
 
-/// The address in the kernel's form. The sockets here are of IP or Unix.
+/// Converts an address from the kernel's form. All sockets here are IP or Unix sockets.
 fn address_of(address: SocketAddrAny) -> Address {
     match SocketAddr::try_from(address) {
         Ok(address) => Address::Ip(address),
@@ -192,16 +197,16 @@ fn address_of(address: SocketAddrAny) -> Address {
 
 const IPPROTO_TCP: c_int = 6;
 
-// struct tcp_info only grows at its end. These fields exist since Linux 4.6 and 4.1.
+// Offsets of two fields in `struct tcp_info`, which only grows at its end. The fields exist since Linux 4.6 and 4.1.
 const MIN_RTT_AT: usize = 148;
 const BYTES_ACKED_AT: usize = 120;
 
-/// The shortest round trip the kernel has seen on this connection, microseconds.
+/// Returns the shortest round trip that the kernel has measured on this connection, in microseconds.
 fn min_rtt_us(fd: &OwnedFd) -> Option<u32> {
     tcp_info(fd, MIN_RTT_AT).map(u32::from_ne_bytes)
 }
 
-/// A field of `struct tcp_info`, by offset and length.
+/// Returns `N` bytes of `struct tcp_info` from this offset on; `None` if the kernel does not provide them.
 fn tcp_info<const N: usize>(fd: &OwnedFd, at: usize) -> Option<[u8; N]> {
     unsafe extern "C" {
         fn getsockopt(
@@ -215,8 +220,7 @@ fn tcp_info<const N: usize>(fd: &OwnedFd, at: usize) -> Option<[u8; N]> {
     const TCP_INFO: c_int = 11;
     let mut info = [0u8; 256];
     let mut length = info.len() as u32;
-    // SAFETY: `info` and `length` are ours for the whole call, and `length` says how much of
-    // `info` may be written.
+    // SAFETY: `info` and `length` live for the whole call, and `length` says how many bytes of `info` may be written.
     let result = unsafe {
         getsockopt(
             fd.as_raw_fd(),
@@ -231,23 +235,23 @@ fn tcp_info<const N: usize>(fd: &OwnedFd, at: usize) -> Option<[u8; N]> {
     field.try_into().ok()
 }
 
-/// A connection. Its descriptor is registered with the reactor when a read or a write first has to wait, so a
-/// connection whose only request arrives before it is accepted never is.
+/// A connection. Its descriptor is registered with the reactor when a read or write first has to wait. If the only request of a connection
+/// has arrived before the connection is accepted, the descriptor is never registered.
 pub struct Socket {
     watch: Watch,
-    /// The last read was short, so the next one waits for the reactor before it reads.
+    /// Whether the last read did not fill its buffer: the next read then waits for the reactor first.
     drained: bool,
-    /// Whether the send buffer has been fitted to the distance of the client.
+    /// Whether `fit_send_buffer` has been called, or the listener's options set the size of the send buffer.
     fitted: bool,
 }
 
-/// A client nearer than this needs no large send buffer: `NEAR_BUFFER` in this time is 8 Gbit/s.
+/// Round trip in microseconds below which a client counts as near. `NEAR_BUFFER` bytes per such round trip are 8 Gbit/s.
 const NEAR_RTT_US: u32 = 250;
-/// Send buffer towards a near client, bytes.
+/// Size of the send buffer towards a near client, in bytes.
 const NEAR_BUFFER: usize = 256 << 10;
 
 impl Socket {
-    /// The socket of an accepted connection. A send buffer size from the listener's options stays.
+    /// Creates the socket of an accepted connection. If the listener's options set the size of the send buffer, the size stays.
     pub fn new(accepted: Accepted) -> Socket {
         Socket {
             watch: Watch::Bare(accepted.fd),
@@ -256,8 +260,8 @@ impl Socket {
         }
     }
 
-    /// Reads the bytes that have arrived; 0 at the end of the stream. After a read that does not fill `buf`, the next
-    /// one waits for the reactor without a system call.
+    /// Reads the bytes that have arrived; returns 0 at the end of the stream. After a read that does not fill `buf`, the next one waits for
+    /// the reactor without a system call.
     #[inline]
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
         if let Watch::Bare(fd) = &self.watch
@@ -278,8 +282,8 @@ impl Socket {
             match recv(watched.get_ref(), buf) {
                 Err(Errno::AGAIN) => guard.clear_ready(),
                 Ok(n) => {
-                    // The guard clears only the readiness it saw: bytes that arrive after the read set it again,
-                    // and an end of the stream that was already reported stays set.
+                    // The guard clears only the readiness that it saw. Bytes that arrive after the read set the readiness again. An end of
+                    // the stream that was already reported stays set.
                     match n > 0 && n < buf.len() {
                         true => guard.clear_ready(),
                         false => guard.retain_ready(),
@@ -291,7 +295,7 @@ impl Socket {
         }
     }
 
-    /// Reads without waiting, even if the reactor has not reported the socket readable. `None`: no byte has arrived.
+    /// Reads without waiting, even if the reactor has not reported the socket as readable. Returns `None` if no byte has arrived.
     pub fn read_now(&mut self, buf: &mut [u8]) -> io::Result<Option<usize>> {
         match recv(self.watch.fd()?, buf) {
             Ok(n) => Ok(Some(n)),
@@ -300,8 +304,8 @@ impl Socket {
         }
     }
 
-    /// Writes as much of the slices as the kernel takes. `more`: further bytes follow at once, so a packet that is not
-    /// full may wait for them.
+    /// Writes as many bytes of the slices as the kernel takes. `more` says that further bytes follow at once, so that the kernel may delay
+    /// a packet that is not full.
     #[inline]
     pub fn poll_write(
         &mut self,
@@ -313,7 +317,7 @@ impl Socket {
         poll_send(&mut self.watch, cx, count, |fd| send(fd, slices, more))
     }
 
-    /// Sends as much of this part of a file as the kernel takes; 0: the file ends before it.
+    /// Sends as many bytes of this part of a file as the kernel takes. Returns 0 if the file ends before this part.
     pub fn poll_send_file(
         &mut self,
         cx: &mut Context<'_>,
@@ -327,9 +331,9 @@ impl Socket {
         })
     }
 
-    /// Bounds the send buffer towards a near client, before much is sent. The kernel would let it grow to megabytes,
-    /// which leave the processor's cache before they are read (measured: twice the CPU per byte); a bounded one keeps
-    /// the same rate. Far clients keep the kernel's own sizing.
+    /// Limits the size of the send buffer towards a near client, before much is sent. Otherwise the kernel lets the buffer grow to
+    /// megabytes, and bytes leave the processor's cache before they are read (measured: twice the CPU per byte). The smaller buffer does
+    /// not reduce the rate. For other clients, the kernel chooses the size.
     pub fn fit_send_buffer(&mut self) {
         if std::mem::replace(&mut self.fitted, true) {
             return;
@@ -342,21 +346,21 @@ impl Socket {
         }
     }
 
-    /// Bytes that the other end's kernel has acknowledged so far; `None` if the kernel does not say.
+    /// Returns the number of bytes that the other end's kernel has acknowledged so far; `None` if the kernel does not say.
     pub fn acknowledged(&self) -> Option<u64> {
         tcp_info(self.watch.fd().ok()?, BYTES_ACKED_AT).map(u64::from_ne_bytes)
     }
 
-    /// Ends the outgoing direction.
+    /// Shuts down the sending direction.
     pub fn shutdown_write(&mut self) {
-        // An error means that the other end is gone already.
+        // An error means that the connection is closed already.
         if let Ok(fd) = self.watch.fd() {
             let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
         }
     }
 
-    /// Makes dropping the socket reset the connection (SO_LINGER 0): the bytes received by the other end cannot look
-    /// complete, and no unsent byte is kept.
+    /// Makes dropping the socket reset the connection (SO_LINGER 0). The client then can't take the bytes that it has received for the
+    /// complete response, and the kernel discards unsent bytes.
     pub fn reset_on_drop(&mut self) {
         if let Ok(fd) = self.watch.fd() {
             let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
@@ -374,7 +378,7 @@ fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Calls `send`, which has `count` bytes, until the socket takes some of them or fails.
+/// Calls `send`, which tries to send `count` bytes, until the kernel takes some of them or fails.
 #[inline]
 fn poll_send(
     watch: &mut Watch,
@@ -390,7 +394,7 @@ fn poll_send(
             }
         }
     };
-    // Once the socket is registered, the reactor knows whether it is writable.
+    // A socket that is not registered is tried at once; for a registered one, the reactor knows whether it is writable.
     if let Watch::Bare(fd) = watch {
         match send(fd) {
             Err(Errno::AGAIN) => {}
@@ -404,8 +408,9 @@ fn poll_send(
             Err(Errno::AGAIN) => guard.clear_ready(),
             result => {
                 match result {
-                    // The socket is full: another call would fail, and for a file look up pages in vain. But the
-                    // call is also short if the file has become shorter.
+                    // A short write usually means that the socket is full. Trying again would fail, and for a file also look up pages in
+                    // vain, so the next write waits for the reactor. A write is also short if the file has become shorter, so `is_full`
+                    // checks the socket.
                     Ok(n) if n < count && is_full(watched.get_ref()) => guard.clear_ready(),
                     _ => guard.retain_ready(),
                 }
@@ -415,7 +420,7 @@ fn poll_send(
     }
 }
 
-/// Whether the socket takes no byte now. If so, the kernel reports when it does again.
+/// Whether the socket takes no byte now. If so, the kernel reports when the socket is writable again.
 fn is_full(fd: &OwnedFd) -> bool {
     is_without(fd, PollFlags::OUT)
 }
@@ -436,8 +441,8 @@ fn send(fd: &OwnedFd, slices: &[IoSlice<'_>], more: bool) -> Result<usize, Errno
     }
 }
 
-/// Whether accepting failed because descriptors or memory ran out. The connection stays in the queue, so trying again
-/// at once would spin.
+/// Whether accepting failed because descriptors or memory ran out. The connection stays in the queue, so accepting again at once would fail
+/// in an endless loop.
 pub fn is_exhausted(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -451,7 +456,7 @@ mod tests {
     use std::future::poll_fn;
     use std::io::{Read, Write};
 
-    /// Connections are accepted before their first byte arrives.
+    /// Options with which connections are accepted before their first byte arrives.
     const AT_ONCE: ListenOptions = ListenOptions {
         backlog: Some(16),
         defer: false,
@@ -528,7 +533,7 @@ mod tests {
             let sent =
                 poll_fn(|cx| socket.poll_write(cx, &[IoSlice::new(&[b'x'; 5000])], false)).await;
             client.read_exact(&mut [0; 5000]).expect("read");
-            // Bytes read over loopback are acknowledged at once, or after the delay of an acknowledgement.
+            // The client's kernel acknowledges bytes over loopback at once, or after the delay of an acknowledgement.
             while socket.acknowledged() < Some(before + 5000) {
                 tokio::task::yield_now().await;
             }
@@ -549,7 +554,7 @@ mod tests {
             socket.fit_send_buffer();
             let fd = socket.watch.fd().expect("open");
             let size = sockopt::socket_send_buffer_size(fd).expect("a size");
-            // A machine under load may need longer for a round trip even to itself.
+            // On a busy machine, a round trip over loopback may take longer than the limit, so the test accepts both sizes.
             assert_eq!(size == NEAR_BUFFER, rtt_us < NEAR_RTT_US);
         });
     }

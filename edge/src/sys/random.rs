@@ -1,29 +1,29 @@
-//! Random numbers, generated in one place so that runs can be repeated by seed.
+//! Random numbers, which all code generates through this module, so that tests can repeat a run with the same seed.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A generator of random numbers for use by any thread (SplitMix64). Not for secrets.
+/// A generator of random numbers that several threads may use (SplitMix64). Not for secrets.
 #[derive(Clone)]
 pub struct Random(Arc<AtomicU64>);
 
 impl Random {
-    /// A generator seeded by the operating system.
+    /// Creates a generator with a seed from the operating system.
     pub fn system() -> Random {
-        // The standard library's hasher keys come from the system's generator.
+        // The keys of the standard library's hasher come from the operating system's random generator.
         let seed = std::collections::hash_map::RandomState::new()
             .build_hasher()
             .finish();
         Random::seeded(seed)
     }
 
-    /// A generator that gives the same numbers for the same seed.
+    /// Creates a generator that returns the same numbers for the same seed.
     pub fn seeded(seed: u64) -> Random {
         Random(Arc::new(AtomicU64::new(seed)))
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
@@ -32,7 +32,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which is at least 1.
+    /// Returns a number below `bound`, which is at least 1.
     #[cfg(test)]
     pub fn below(&self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64

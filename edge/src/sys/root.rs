@@ -1,4 +1,4 @@
-//! A folder that files are served from: no path leads out of it, and only regular files are read.
+//! A folder from which files are served. No path leads out of the folder, and only regular files are read.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,35 +8,35 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// Targets that symbolic links may have.
+/// Which symbolic links below the folder are followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Links {
-    /// None: a path with a symbolic link does not exist.
+    /// No links: a path with a symbolic link is treated as missing.
     None,
-    /// Targets in the same folder; a link with an absolute target does not exist.
+    /// Links to targets in the folder. A link with an absolute target is treated as missing.
     #[default]
     Within,
-    /// Any target.
+    /// All links.
     Any,
 }
 
 /// Whether an operation may wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Use only data in memory; fail with `FindError::NotCached` if that does not suffice.
+    /// Use only data in memory; fail with `FindError::NotCached` if a read from the disk would be necessary.
     Cached,
     /// The operation may wait. Workers never use this.
     Wait,
 }
 
-/// An open folder, which stays the same if it is renamed.
+/// An open folder. If the folder is renamed, this value still refers to it.
 #[derive(Debug)]
 pub struct Root {
     folder: OwnedFd,
     links: Links,
 }
 
-/// The target of a path.
+/// The file or folder at a path.
 #[derive(Debug)]
 pub enum Found {
     /// An opened file.
@@ -48,29 +48,29 @@ pub enum Found {
 /// A file opened for reading.
 #[derive(Clone, Debug)]
 pub struct Opened {
-    /// The file.
+    /// Descriptor of the file.
     pub file: Arc<OwnedFd>,
-    /// The file's stamp when it was opened.
+    /// Stamp of the file when it was opened.
     pub stamp: Stamp,
 }
 
-/// Metadata that distinguishes versions of a file's content.
+/// Metadata of a file that changes when the file's content is changed or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
-    /// Device and inode.
+    /// Numbers of the device and the inode.
     pub identity: (u64, u64),
-    /// Length in bytes.
+    /// Length of the file in bytes.
     pub size: u64,
-    /// Modification time (mtime), nanoseconds since the Unix epoch.
+    /// Modification time (mtime) in nanoseconds since the Unix epoch.
     pub modified_ns: i128,
-    /// Inode change time (ctime), nanoseconds since the Unix epoch. Programs can't set it.
+    /// Inode change time (ctime) in nanoseconds since the Unix epoch. Programs can't set this time.
     pub changed_ns: i128,
 }
 
-/// Why a path can't be opened.
+/// The reason why a path can't be opened.
 #[derive(Debug)]
 pub enum FindError {
-    /// The path does not exist, or is nothing that may be served.
+    /// The path does not exist, or is no file or folder that may be served.
     Absent,
     /// The path exists but may not be read.
     Denied,
@@ -82,15 +82,15 @@ pub enum FindError {
     Failed,
 }
 
-/// Attempts to resolve a path that is renamed at the same time.
+/// Maximum number of attempts to resolve a path while a part of it is being renamed.
 const TRIES: usize = 8;
 
 impl Root {
-    /// Opens the folder.
+    /// Opens a folder.
     ///
     /// # Errors
-    /// The path is not a folder or can't be read, or the kernel (before 5.6) or a container forbids
-    /// `openat2`.
+    ///
+    /// The path is not a folder or can't be read, or the kernel (before 5.6) or a container forbids `openat2`.
     pub fn open(path: &Path, links: Links) -> io::Result<Root> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(path, flags, Mode::empty())?;
@@ -105,9 +105,10 @@ impl Root {
         }
     }
 
-    /// Opens a relative path of names without `..` and NUL; an empty path is the folder itself.
+    /// Opens a relative path, which consists of names without `..` and NUL. An empty path means the folder itself.
     ///
     /// # Errors
+    ///
     /// See `FindError`. Devices, sockets and pipes are `Absent` and never opened.
     pub fn find(&self, path: &[u8], how: How) -> Result<Found, FindError> {
         let path = if path.is_empty() { b"." } else { path };
@@ -118,7 +119,7 @@ impl Root {
             FileType::RegularFile => {}
             _ => return Err(FindError::Absent),
         }
-        // NONBLOCK, in case a pipe has replaced the file since the check.
+        // NONBLOCK: if a pipe has replaced the file since the check, opening it must not wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = self.walk(path, flags, how).map_err(trouble)?;
         let opened = rustix::fs::fstat(&file).map_err(trouble)?;
@@ -131,9 +132,10 @@ impl Root {
         }
     }
 
-    /// The current stamp of a file, without opening it; `None` if the path is not a file.
+    /// Returns the current stamp of a file without opening it; `None` if the path is not a file.
     ///
     /// # Errors
+    ///
     /// As for `find`.
     pub fn stamp(&self, path: &[u8], how: How) -> Result<Option<Stamp>, FindError> {
         let path = if path.is_empty() { b"." } else { path };
@@ -144,7 +146,7 @@ impl Root {
     }
 
     fn walk(&self, path: &[u8], flags: OFlags, how: How) -> Result<OwnedFd, Errno> {
-        // With `Links::Any`, the kernel would resolve an absolute path from the file system's root.
+        // With `Links::Any`, the kernel would resolve an absolute path from the root of the file system, so it is refused here.
         if path.starts_with(b"/") {
             return Err(Errno::NOENT);
         }
@@ -162,7 +164,7 @@ impl Root {
             match rustix::fs::openat2(&self.folder, path, flags, Mode::empty(), resolve) {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if how == How::Wait => {}
-                // Before Linux 5.12, `openat2` can't be limited to data in memory.
+                // Kernels before Linux 5.12 refuse to limit `openat2` to data in memory. The path is then treated as not being in memory.
                 Err(Errno::INVAL) if how == How::Cached => return Err(Errno::AGAIN),
                 result => return result,
             }
@@ -199,31 +201,33 @@ impl Stamp {
         }
     }
 
-    /// The current stamp of an open file.
+    /// Returns the current stamp of an open file.
     ///
     /// # Errors
+    ///
     /// The file system failed.
     pub fn now(file: &OwnedFd) -> io::Result<Stamp> {
         Ok(Stamp::of(&rustix::fs::fstat(file)?))
     }
 
-    /// Whether the content is unchanged. Replacing a file removes a name of the old one, which does
-    /// not change its content.
+    /// Whether the file's content is unchanged. The change time is not compared: replacing a file changes the change time of the old one,
+    /// whose content stays.
     pub fn has_same_content(&self, now: &Stamp) -> bool {
         let content = |stamp: &Stamp| (stamp.identity, stamp.size, stamp.modified_ns);
         content(self) == content(now)
     }
 
-    /// Modification time in whole seconds since the Unix epoch; 0 if it is earlier.
+    /// Returns the modification time in whole seconds since the Unix epoch; 0 if it is earlier.
     pub fn modified_s(&self) -> u64 {
         u64::try_from(self.modified_ns / 1_000_000_000).unwrap_or(0)
     }
 }
 
-/// Appends at most `room` bytes of a file, from position `at`, to `into`. Returns 0 at the end of
-/// the file, and `None` if the bytes are not in memory.
+/// Appends at most `room` bytes of a file, from offset `at`, to `into`. Returns the number of bytes, which is 0 at the end of the file, or
+/// `None` if the bytes are not in memory.
 ///
 /// # Errors
+///
 /// The file system failed.
 pub fn read(
     file: &OwnedFd,
@@ -252,16 +256,16 @@ pub fn read(
     into.truncate(before + result.unwrap_or(0));
     match result {
         Ok(n) => Ok(Some(n)),
-        // Some file systems can't tell what is in memory.
+        // Some file systems can't tell which data is in memory. Their data is treated as not being in memory.
         Err(Errno::AGAIN | Errno::OPNOTSUPP) if how == How::Cached => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The number of the system call cachestat(2), the same on all architectures.
+/// Number of the system call cachestat(2), the same on all architectures.
 const CACHESTAT: libc::c_long = 451;
 
-/// The kernel's `struct cachestat_range`.
+/// The kernel's `struct cachestat_range`: offset and length of a range.
 #[repr(C)]
 struct Span {
     offset: u64,
@@ -279,16 +283,15 @@ struct Pages {
     recently_evicted: u64,
 }
 
-/// Longest range in bytes that is checked page by page, where the kernel can't count cached pages.
+/// Maximum length in bytes of a range that is checked page by page, if the kernel can't count the range's cached pages.
 pub const PROBE_MAX: u64 = 256 << 10;
 
-/// Smallest page size. With larger pages, some pages are checked more than once.
+/// The smallest page size in bytes. With larger pages, some pages are checked more than once.
 const PAGE: u64 = 4096;
 
-/// Whether all bytes of a range are in the page cache. Since 6.5 the kernel answers this for a
-/// whole range, but not for a file that this process neither owns nor may write, because that would
-/// reveal what others read. In that case each page is checked, and a range longer than `PROBE_MAX`
-/// counts as not cached.
+/// Whether all bytes of a range are in the page cache. Since 6.5, the kernel answers this for a whole range. The kernel refuses for a file
+/// that this process neither owns nor may write, because the answer would reveal what others read. In that case each page is checked, and a
+/// range longer than `PROBE_MAX` counts as not cached.
 pub fn is_cached(file: &OwnedFd, offset: u64, length: u64) -> bool {
     if length == 0 {
         return true;
@@ -297,12 +300,12 @@ pub fn is_cached(file: &OwnedFd, offset: u64, length: u64) -> bool {
         .unwrap_or_else(|| length <= PROBE_MAX && is_each_page_cached(file, offset, length))
 }
 
-/// The same for a non-empty range by cachestat(2); `None` if the kernel can't tell.
+/// Whether all bytes of a non-empty range are in the page cache, by cachestat(2); `None` if the kernel can't tell.
 fn count_pages(file: &OwnedFd, offset: u64, length: u64) -> Option<bool> {
     let span = Span { offset, length };
     let mut pages = Pages::default();
-    // SAFETY: both structures have the kernel's layout (linux/mman.h) and outlive the call, which
-    // reads one and writes the other; the descriptor is open.
+    // SAFETY: `span` and `pages` have the kernel's layout (linux/mman.h) and outlive the call, which reads the first and writes the second.
+    // The descriptor is open.
     let result = unsafe {
         libc::syscall(
             CACHESTAT,
@@ -316,8 +319,8 @@ fn count_pages(file: &OwnedFd, offset: u64, length: u64) -> Option<bool> {
     (result == 0).then_some(pages.cached >= touched)
 }
 
-/// The same by reading one byte of each page. The attempt also makes the kernel fetch the first
-/// missing page.
+/// Whether all bytes of a non-empty range are in the page cache, by reading one byte of each page. The attempt also makes the kernel read
+/// the first missing page from the disk.
 fn is_each_page_cached(file: &OwnedFd, offset: u64, length: u64) -> bool {
     let mut byte = Vec::with_capacity(1);
     one_of_each_page(offset, length).all(|at| {
@@ -326,16 +329,16 @@ fn is_each_page_cached(file: &OwnedFd, offset: u64, length: u64) -> bool {
     })
 }
 
-/// Positions of one byte in each page of a non-empty range.
+/// Returns the offsets of one byte in each page of a non-empty range.
 fn one_of_each_page(offset: u64, length: u64) -> impl Iterator<Item = u64> {
     let pages = offset / PAGE..=(offset + length - 1) / PAGE;
     pages.map(move |page| offset.max(page * PAGE))
 }
 
-/// Requests readahead from the kernel.
+/// Asks the kernel to read a range into the page cache in the background.
 pub fn will_need(file: &OwnedFd, offset: u64, length: u64) {
     let length = std::num::NonZeroU64::new(length);
-    // The call is advice; a failure has no effect.
+    // The call is only advice to the kernel, so its failure has no effect.
     let _ = rustix::fs::fadvise(file, offset, length, rustix::fs::Advice::WillNeed);
 }
 
@@ -473,8 +476,8 @@ mod tests {
         let file = OwnedFd::from(std::fs::File::open(&path).expect("opened"));
         assert!(is_each_page_cached(&file, 7, 99_993));
         assert!(!is_each_page_cached(&file, 7, 110_000), "beyond its end");
-        // An O_PATH descriptor is refused: nothing is known about its pages, and a long range is
-        // not checked.
+        // The kernel refuses cachestat(2) for an O_PATH descriptor, and the range is too long for checking each page: so it counts as not
+        // cached.
         let named = rustix::fs::open(&path, OFlags::PATH, Mode::empty()).expect("opened");
         assert_eq!(count_pages(&named, 0, 1), None);
         assert!(!is_cached(&named, 0, PROBE_MAX + 1));

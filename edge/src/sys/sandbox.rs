@@ -1,4 +1,4 @@
-//! The sandbox: Landlock permanently limits the process to the files it needs.
+//! The sandbox: Landlock permanently restricts the process to the files that it needs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use landlock::{
     Scope,
 };
 
-/// The newest Landlock version that is requested. An older kernel enforces the rules it knows.
+/// The newest Landlock version that is requested. An older kernel enforces the rules that it knows.
 const NEWEST: ABI = ABI::V6;
 
 /// Access to a file or folder.
@@ -26,7 +26,7 @@ pub enum Reach {
 /// A permitted file or folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// The path.
+    /// Path of the file or folder.
     pub path: PathBuf,
     /// The permitted access.
     pub reach: Reach,
@@ -43,12 +43,12 @@ pub enum Enforcement {
     Not,
 }
 
-/// Confines this thread, and all threads and processes that it starts, to these files. They can
-/// listen on no TCP ports except `ports`, signal only each other, and gain no privileges. There
-/// must be no other threads, because those would not be covered. Paths that don't exist are
-/// skipped.
+/// Restricts this thread, and all threads and processes that it starts, to these files. They can listen on no TCP ports except `ports`,
+/// signal only each other, and gain no privileges. There must be no other threads, because the restrictions would not apply to them. Paths
+/// that don't exist are skipped.
 ///
 /// # Errors
+///
 /// There are other threads, or the kernel reported an error.
 pub fn enter(allowed: &[Allowed], ports: &[u16]) -> io::Result<Enforcement> {
     if threads()? != 1 {
@@ -84,8 +84,7 @@ fn rules(allowed: &[Allowed], ports: &[u16]) -> Result<RulesetCreated, RulesetEr
     Ok(rules)
 }
 
-/// Converts an access into Landlock rights, leaving out rights that apply only to folders for a
-/// file.
+/// Converts an access into Landlock rights. For a file, rights that apply only to folders are left out.
 fn rights(reach: Reach, is_folder: bool) -> BitFlags<AccessFs> {
     match reach {
         Reach::Read if is_folder => AccessFs::ReadFile | AccessFs::ReadDir,
@@ -119,7 +118,7 @@ fn real_of(folder: impl AsRef<Path>, name: &std::ffi::OsStr) -> PathBuf {
     real.unwrap_or_else(|_| folder.to_owned()).join(name)
 }
 
-/// The parts of `wanted` that `allowed` does not cover.
+/// Returns the paths of `wanted` to which `allowed` does not permit access.
 pub fn beyond<'a>(wanted: &'a [Allowed], allowed: &[Allowed]) -> Vec<&'a Path> {
     let covers = |one: &Allowed, wanted: &Allowed, at: &Path| {
         let enough = one.reach == wanted.reach;

@@ -13,14 +13,15 @@ pub struct ProcessUser {
     groups: Vec<Gid>,
 }
 
-/// Largest number of groups of a user; the kernel permits more.
+/// Maximum number of groups of a user that are used; the kernel permits more.
 const GROUPS_MAX: usize = 1024;
 
 impl ProcessUser {
-    /// Looks up a user by name or number, and a group to be its primary one.
+    /// Looks up a user by name or number, with a group to be the user's primary one.
     ///
     /// # Errors
-    /// The unknown name, described for the operator.
+    ///
+    /// The user or group is unknown; the message is for the operator.
     pub fn find(user: &str, group: Option<&str>) -> Result<ProcessUser, String> {
         let known = match user.parse() {
             Ok(uid) => User::from_uid(Uid::from_raw(uid)),
@@ -49,12 +50,12 @@ impl ProcessUser {
         Ok(ProcessUser { uid, gid, groups })
     }
 
-    /// Switches the process to this user: real, effective and saved ids, and all groups. The C
-    /// library applies this to all threads, as POSIX demands.
+    /// Switches the process to this user: real, effective and saved ids, and all groups. The C library applies this to all threads, as
+    /// POSIX demands.
     ///
     /// # Errors
-    /// The process is not root and runs as another user or has other groups; or an id of the old
-    /// user remained.
+    ///
+    /// The process is not root and runs as another user or has other groups; or an id of the old user remained.
     pub fn enter(&self) -> io::Result<()> {
         let (uids, gids) = (unistd::getresuid()?, unistd::getresgid()?);
         let is_it = |uids: ResUid, gids: ResGid| {
@@ -78,7 +79,7 @@ impl ProcessUser {
             };
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
         }
-        // The user comes last, because only root can change groups.
+        // The user id is changed last, because only root can change groups.
         unistd::setgroups(&self.groups)?;
         unistd::setresgid(self.gid, self.gid, self.gid)?;
         unistd::setresuid(self.uid, self.uid, self.uid)?;
@@ -100,16 +101,16 @@ fn group_id(group: &str) -> Result<Gid, String> {
     }
 }
 
-/// The groups of a user, at least its primary one.
+/// Returns the groups of a user, at least its primary one.
 fn groups_of(user: &str, own: Gid) -> Vec<Gid> {
     let name = CString::new(user).unwrap_or_default();
     unistd::getgrouplist(&name, own).unwrap_or_else(|_| vec![own])
 }
 
-/// Sets `no_new_privs` for this thread and those that it starts: executed programs gain no
-/// privileges.
+/// Sets `no_new_privs` for this thread and for threads that it starts: programs that they execute gain no privileges.
 ///
 /// # Errors
+///
 /// The kernel refused.
 pub fn set_no_new_privs() -> io::Result<()> {
     Ok(rustix::thread::set_no_new_privs(true)?)

@@ -1,4 +1,5 @@
-//! The access log: one record per request, formatted on the worker, written by a thread of its own.
+//! The access log: one record per request, formatted by the worker and written by a separate
+//! thread.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -16,7 +17,7 @@ use super::table::Counters;
 /// One worker's access log. It collects lines and passes them to the writer's thread in chunks.
 pub struct AccessLog {
     worker: Option<Worker>,
-    /// The rule by which the request that is just being handled is logged; see `select`.
+    /// The log rule of the request that is being handled, as set by `select`.
     selection: Cell<Option<Rc<Selection>>>,
 }
 
@@ -26,12 +27,12 @@ struct Worker {
     buffer: usize,
     flush: Duration,
     writer: SyncSender<Chunk>,
-    /// Lines that the writer could not write and that no worker has counted yet.
+    /// Number of lines that the writer could not write and that no worker has counted yet.
     lost: Arc<AtomicU64>,
     counters: Arc<Counters>,
 }
 
-/// Whole lines for the writer.
+/// Complete lines for the writer.
 #[derive(Default)]
 pub(super) struct Chunk {
     pub(super) text: Vec<u8>,
@@ -44,11 +45,11 @@ struct Lines {
     stamp: Stamp,
 }
 
-/// A buffer is allocated this much larger than its limit, since the last line exceeds the limit.
+/// Bytes that a buffer has beyond its limit, since the last line exceeds the limit.
 const LINE_USUAL: usize = 1 << 10;
 
 impl AccessLog {
-    /// No access log.
+    /// Returns a disabled access log.
     pub fn off() -> AccessLog {
         AccessLog {
             worker: None,
@@ -77,7 +78,7 @@ impl AccessLog {
         }
     }
 
-    /// Names of the request headers, in lower case, whose values a record must have.
+    /// Returns the names, in lower case, of the request headers whose values each record must have.
     pub fn request_fields(&self) -> &[Box<str>] {
         match self.worker.as_ref().map(|worker| &worker.format) {
             Some(AccessFormat::Template(template)) => template.request_fields(),
@@ -85,13 +86,14 @@ impl AccessLog {
         }
     }
 
-    /// Sets the rule by which the current request is logged. A route's handler calls this before it
-    /// returns; the caller of the handler then takes the rule. No other request comes between.
+    /// Sets the log rule of the current request. A route's handler calls this before it returns,
+    /// and the handler's caller then takes the rule. The worker handles no other request in
+    /// between.
     pub fn select(&self, selection: Rc<Selection>) {
         self.selection.set(Some(selection));
     }
 
-    /// Takes the rule that the last handler set, if it set one.
+    /// Takes the rule that `select` has set, if there is one.
     #[inline]
     pub fn take_selection(&self) -> Option<Rc<Selection>> {
         self.selection.take()
@@ -124,7 +126,8 @@ impl AccessLog {
         }
     }
 
-    /// Flushes every `flush` for as long as the log is in use; runs as a task of the worker.
+    /// Passes collected lines to the writer every `flush`, as long as the log is in use. Runs as a
+    /// task of the worker.
     pub async fn flush_regularly(log: Weak<AccessLog>) {
         loop {
             let Some(flush) = log
@@ -160,7 +163,7 @@ impl Worker {
     }
 }
 
-/// The last lines are not lost when the worker ends.
+/// Passes the last lines to the writer, so that they are not lost when the worker ends.
 impl Drop for AccessLog {
     fn drop(&mut self) {
         self.flush();

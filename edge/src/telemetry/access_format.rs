@@ -10,24 +10,24 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::access_record::{AccessRecord, AccessUpstream};
 
-/// Bytes of one field that are logged; a longer one ends in `...`.
+/// Most bytes that are logged of one value. A longer value is cut and ends in `...`.
 const FIELD_MAX: usize = 8 << 10;
 
-/// The last second httpdate can write (the year 9999).
+/// The last second that httpdate can format (in the year 9999).
 const SECOND_MAX: u64 = 253_402_300_799;
 
-/// The text of a second, formatted once and used for all records of that second.
+/// The text of a second, which is formatted once and used for all records of that second.
 #[derive(Default)]
 pub(super) struct Stamp {
     second: u64,
-    /// `10/Oct/2000:13:55:36 +0000`
+    /// Time in the combined format: `10/Oct/2000:13:55:36 +0000`.
     pub(super) combined: [u8; 26],
-    /// `2000-10-10T13:55:36`
+    /// Time in ISO 8601: `2000-10-10T13:55:36`.
     json: [u8; 19],
 }
 
 impl Stamp {
-    /// Formats the second of this time, unless that is the current one.
+    /// Formats the second of `unix_ms`, unless that second is already formatted.
     pub(super) fn set(&mut self, unix_ms: u64) {
         let second = (unix_ms / 1000).min(SECOND_MAX);
         if second == self.second && self.json[0] != 0 {
@@ -35,7 +35,7 @@ impl Stamp {
         }
         self.second = second;
         let date = httpdate::HttpDate::from(UNIX_EPOCH + Duration::from_secs(second));
-        // `Tue, 10 Oct 2000 13:55:36 GMT`: always 29 bytes.
+        // httpdate writes exactly 29 bytes: `Tue, 10 Oct 2000 13:55:36 GMT`.
         let mut text = [0; 29];
         if write!(&mut text[..], "{date}").is_err() {
             return;
@@ -87,8 +87,8 @@ fn month_number(name: &[u8]) -> &'static [u8] {
     }
 }
 
-/// Writes nginx's combined format: `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent
-/// "$http_referer" "$http_user_agent"`, times in UTC.
+/// Writes a line in nginx's combined format: `$remote_addr - $remote_user [$time_local] "$request"
+/// $status $body_bytes_sent "$http_referer" "$http_user_agent"`. Times are in UTC.
 pub(super) fn combined(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Stamp) {
     stamp.set(record.time_unix_ms);
     address(out, record.client);
@@ -116,7 +116,7 @@ pub(super) fn combined(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut
     out.push(b'\n');
 }
 
-/// Writes a status as nginx does: three digits, `000` for none.
+/// Writes a status as nginx does, with three digits. `000` means that no status was sent.
 pub(super) fn status(out: &mut Vec<u8>, status: u16) {
     three_digits(out, status);
 }
@@ -127,7 +127,7 @@ pub(super) fn three_digits(out: &mut Vec<u8>, n: u16) {
     out.extend_from_slice(&[digit(n / 100), digit(n / 10), digit(n)]);
 }
 
-/// Writes one JSON object per line. Absent fields are left out; times are microseconds.
+/// Writes a line that is a JSON object. Absent values are left out; times are in microseconds.
 pub(super) fn json(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Stamp) {
     stamp.set(record.time_unix_ms);
     out.extend_from_slice(b"{\"time\":\"");
@@ -237,17 +237,19 @@ pub(super) fn server_address(out: &mut Vec<u8>, server: SocketAddr) {
     number(out, u64::from(server.port()));
 }
 
-/// Whether this is visible ASCII or space, but neither quote nor backslash.
+/// Whether a byte can be written as it is: visible ASCII or space, except quote and backslash.
 #[inline]
 fn is_plain(b: u8) -> bool {
     (b' '..0x7f).contains(&b) & (b != b'"') & (b != b'\\')
 }
 
-/// Writes a value so that the byte `end`, which ends its field, does not occur in it.
+/// Writes a value and escapes it. The byte `end`, which delimits the value, is escaped, too.
+/// `other` escapes bytes.
 #[inline]
 pub(super) fn escape(out: &mut Vec<u8>, value: &[u8], end: u8, other: fn(&mut Vec<u8>, u8)) {
     let logged = &value[..value.len().min(FIELD_MAX)];
-    // Without early exit the compiler tests many bytes at once; nearly all values are plain.
+    // All bytes are tested without early exit, since the compiler then tests many at once. Nearly
+    // all values need no escaping.
     if logged
         .iter()
         .fold(0, |other, &b| other | u8::from(!is_plain(b) | (b == end)))
@@ -272,7 +274,8 @@ pub(super) fn escape_hex(out: &mut Vec<u8>, b: u8) {
     out.extend_from_slice(&[b'\\', b'x', hex(b >> 4), hex(b & 15)]);
 }
 
-/// Escapes a byte for JSON (RFC 8259 7), as one character per byte.
+/// Escapes a byte for JSON (RFC 8259 7). Each byte is one character, so bytes above 0x7F are read
+/// as Latin-1.
 fn escape_json(out: &mut Vec<u8>, b: u8) {
     match b {
         b'"' | b'\\' => out.extend_from_slice(&[b'\\', b]),

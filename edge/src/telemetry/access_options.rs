@@ -1,4 +1,4 @@
-//! `[log]`, as far as it concerns the access log.
+//! Options of the access log (in `[log]`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,25 +6,26 @@ use std::time::Duration;
 
 use super::template::Template;
 
-/// `[log]`, as far as it concerns the access log.
+/// Options of the access log (in `[log]`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessOptions {
-    /// Where the lines go.
+    /// Destination of the lines.
     pub target: AccessTarget,
-    /// The form of a line.
+    /// Format of a line.
     pub format: AccessFormat,
-    /// A worker passes its lines to the writer when it has this many bytes of them …
+    /// Bytes of lines after which a worker passes them to the writer.
     pub buffer: usize,
-    /// … or after this time.
+    /// Time after which a worker passes its lines to the writer, even if they are fewer than
+    /// `buffer`.
     pub flush: Duration,
 }
 
-/// `access = "…"`.
+/// Destination of the access log (`access = "…"`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessTarget {
-    /// `-`: standard output.
+    /// Standard output, written `-`.
     Stdout,
-    /// Appended to this file.
+    /// A file, to which lines are appended.
     File(PathBuf),
 }
 
@@ -37,15 +38,15 @@ impl std::fmt::Display for AccessTarget {
     }
 }
 
-/// `format = "…"`.
+/// Format of the access log (`format = "…"`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessFormat {
-    /// nginx's `combined`.
+    /// nginx's `combined` format.
     #[default]
     Combined,
     /// One JSON object per line, with cache status, reason and timings.
     Json,
-    /// Text with named fields.
+    /// Text with named fields in braces.
     Template(Arc<Template>),
 }
 

@@ -1,29 +1,29 @@
-//! The facts of one request that are logged.
+//! The facts of a request that are logged.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::reason::Reason;
 use crate::sys::Address;
 
-/// The facts of one request that are logged. Plain values: this folder does not know HTTP.
+/// The facts of a request that are logged, as plain values, since this folder does not know HTTP.
 pub struct AccessRecord<'a> {
-    /// When the request's head was complete, milliseconds since the Unix epoch.
+    /// Time at which the request's head was complete, in milliseconds since the Unix epoch.
     pub time_unix_ms: u64,
-    /// The client's address, from the connection or from a trusted proxy.
+    /// The client's address, from the connection or as reported by a trusted proxy.
     pub client: IpAddr,
-    /// The other end of the connection.
+    /// Address of the other end of the connection.
     pub peer: Address,
     /// `http` or `https`.
     pub scheme: &'static str,
-    /// The method's token; empty when no request line could be read.
+    /// The method. Empty if no request line could be read.
     pub method: &'a str,
     /// Host and port of the request.
     pub authority: &'a str,
-    /// The target as received.
+    /// The request target as received.
     pub target: &'a str,
-    /// `HTTP/1.1` and so on.
+    /// The HTTP version, such as `HTTP/1.1`.
     pub version: &'a str,
-    /// The status sent; 0 when nothing could be sent.
+    /// The status sent. 0 if nothing could be sent.
     pub status: u16,
     /// Body bytes sent.
     pub body_bytes: u64,
@@ -33,21 +33,21 @@ pub struct AccessRecord<'a> {
     pub user_agent: Option<&'a [u8]>,
     /// Range, as received.
     pub range: Option<&'a [u8]>,
-    /// The values of the log's `request_fields`.
+    /// Values of the request headers that `AccessLog::request_fields` names, in the same order.
     pub request_fields: &'a [Option<&'a [u8]>],
-    /// `hit` or the reason for going forward, as in Cache-Status.
+    /// `hit`, or the reason for forwarding the request, as in Cache-Status.
     pub cache: Option<&'static str>,
-    /// The detail of Cache-Status, or the name of the fault that ended the request.
+    /// The detail of Cache-Status, or the reason for which the request failed.
     pub reason: Option<Reason>,
-    /// From the complete request head to the last byte handed to the kernel, microseconds.
+    /// Microseconds from the complete request head to the last byte that the kernel accepted.
     pub request_us: u64,
-    /// The exchange with the origin, if there was one.
+    /// Data of the exchange with the origin, if there was one.
     pub upstream: Option<AccessUpstream>,
-    /// Whether the response was cut short.
+    /// Whether the response was truncated.
     pub cut: bool,
 }
 
-/// The origin's part of a record; microseconds.
+/// Data of the exchange with the origin. Times are in microseconds.
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "as named in handler::UpstreamTimings")]
 pub struct AccessUpstream {

@@ -12,19 +12,21 @@ use super::access_options::{AccessOptions, AccessTarget};
 use super::table::Counters;
 use crate::sys::disk;
 
-/// Bytes that may wait for the writer, and the least and greatest number of chunks for it.
+/// Most bytes that may wait for the writer, and the least and greatest number of chunks into which
+/// that translates.
 const QUEUE_BYTES: usize = 4 << 20;
 const QUEUE_CHUNKS: (usize, usize) = (4, 256);
 
-/// Opens the target; called again after a log rotation.
+/// Opens the target. Called at the start and after each log rotation.
 type Open = Box<dyn FnMut() -> io::Result<Box<dyn Write + Send>> + Send>;
 
-/// A handle of the writer's thread, from which each worker gets its `AccessLog`.
+/// Handle to the thread that writes the access log. Each worker gets its `AccessLog` from it.
 pub struct AccessWriter {
     options: AccessOptions,
     queue: SyncSender<Chunk>,
     reopen: Arc<AtomicBool>,
-    /// Lines that the thread could not write. The thread and each worker's `AccessLog` share this.
+    /// Number of lines that the thread could not write. The thread and each worker's `AccessLog`
+    /// share this counter.
     lost: Arc<AtomicU64>,
     done: Receiver<()>,
 }
@@ -33,7 +35,8 @@ impl AccessWriter {
     /// Opens the target and starts the thread.
     ///
     /// # Errors
-    /// If the file can't be opened or the thread can't be started.
+    ///
+    /// The file can't be opened, or the thread can't be started.
     pub fn start(options: &AccessOptions) -> io::Result<AccessWriter> {
         let target = options.target.clone();
         AccessWriter::start_on(
@@ -67,7 +70,7 @@ impl AccessWriter {
             .spawn(move || {
                 chunks.iter().for_each(|chunk| file.write(&chunk));
                 file.flush();
-                // The receiver may be gone.
+                // Sending fails if the handle was dropped without waiting, which is no error.
                 let _ = done_sender.send(());
             })?;
         Ok(AccessWriter {
@@ -79,7 +82,7 @@ impl AccessWriter {
         })
     }
 
-    /// The access log of one more worker, whose counters count dropped lines.
+    /// Creates the access log of one more worker, in whose counters lost lines are counted.
     pub fn worker(&self, counters: Arc<Counters>) -> AccessLog {
         AccessLog::new(
             &self.options,
@@ -89,20 +92,21 @@ impl AccessWriter {
         )
     }
 
-    /// Whether any worker still has an `AccessLog`. If not, all lines have been passed to the thread.
+    /// Whether a worker still has an `AccessLog`. If not, all lines have been passed to the thread.
     pub fn is_in_use(&self) -> bool {
-        // This handle has one reference, the thread another.
+        // This handle and the thread have one reference each; further ones belong to workers.
         Arc::strong_count(&self.lost) > 2
     }
 
-    /// Opens the file by its name again, after it was moved away. Waiting lines go to the new file.
+    /// Reopens the file by its name, after log rotation has moved it away. Lines that are waiting
+    /// go to the new file.
     pub fn reopen(&self) {
         self.reopen.store(true, Ordering::Release);
-        // An empty chunk wakes the writer. If the queue is full, the writer is awake.
+        // An empty chunk wakes the thread. If the queue is full, the thread is already awake.
         let _ = self.queue.try_send(Chunk::default());
     }
 
-    /// Waits until everything is written, and returns whether that happened in time. Every worker's
+    /// Waits until everything is written. Returns whether that happened in time. Every worker's
     /// `AccessLog` must have been dropped before.
     pub fn finish(self, within: Duration) -> bool {
         drop(self.queue);
@@ -114,9 +118,9 @@ struct AccessFile {
     to: Box<dyn Write + Send>,
     open: Open,
     reopen: Arc<AtomicBool>,
-    /// Lines that could not be written; workers take them from here and count them.
+    /// Number of lines that could not be written and that no worker has counted yet.
     lost: Arc<AtomicU64>,
-    /// Lines lost since writing began to fail; 0 while it succeeds.
+    /// Number of lines lost since writing began to fail. 0 while writing succeeds.
     failed: u64,
     /// Whether the file's last line may be incomplete.
     torn: bool,
@@ -157,17 +161,17 @@ impl AccessFile {
         }
     }
 
-    /// Logs the first of several failures, and counts the lines lost by all.
+    /// Counts lines that could not be written, and logs the first of several failures.
     fn note_failure(&mut self, error: &io::Error, lines: u64) {
         if self.failed == 0 {
             tracing::error!(%error, lines, "the access log can't be written: lines are lost");
         }
-        // Some of these lines may have been written.
+        // All lines of the chunk count as lost, although some may have been written.
         self.failed = self.failed.saturating_add(lines);
         self.lost.fetch_add(lines, Ordering::Relaxed);
     }
 
-    /// Logs that writing succeeds again.
+    /// Logs that writing succeeds again after a failure.
     fn note_success(&mut self) {
         let lost = std::mem::take(&mut self.failed);
         if lost > 0 {
@@ -254,7 +258,8 @@ mod tests {
         Ok(())
     }
 
-    /// Writes when a test allows it, and fails when the test says so.
+    /// A target that completes each write when the test allows it, with the result that the test
+    /// sends.
     struct Gated {
         gate: mpsc::Receiver<io::Result<()>>,
         entered: mpsc::Sender<()>,
@@ -263,7 +268,7 @@ mod tests {
 
     impl Write for Gated {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // If the test has dropped its ends, writing succeeds at once.
+            // Once the test has dropped its ends, each write succeeds at once.
             let _ = self.entered.send(());
             self.gate.recv().unwrap_or(Ok(()))?;
             self.text.lock().extend_from_slice(bytes);

@@ -1,13 +1,14 @@
-//! A number that one worker writes and any thread reads.
+//! A counter that one worker writes and any thread reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that one worker writes and any thread reads.
+/// A counter that one worker writes and any thread reads.
 #[derive(Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds. Only the owning worker may call this: a plain load and store, no locked instruction.
+    /// Adds `n`. Only the owning worker may call this, since it is a load and a store without a
+    /// locked instruction.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(
@@ -16,7 +17,7 @@ impl Counter {
         );
     }
 
-    /// Subtracts, for gauges; only the owning worker may call this.
+    /// Subtracts `n`, for gauges. Only the owning worker may call this.
     #[inline]
     pub fn sub(&self, n: u64) {
         self.0.store(
@@ -25,7 +26,7 @@ impl Counter {
         );
     }
 
-    /// The value now.
+    /// Returns the current value.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! Writes `docs/metrics.md` from the table of numbers, and tests that the page is current.
+//! Writes `docs/metrics.md` from the table of metrics, and tests that the page is current.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -25,9 +25,9 @@ from the configuration, never from a client, so that the number of time series i
 
 struct Section {
     title: &'static str,
-    /// Where its numbers are in the status.
+    /// Sentence that says where the section's numbers are in the status.
     place: &'static str,
-    /// Its numbers, and whether the status has them under these names.
+    /// The section's metrics, and whether the status has them under their own names.
     sets: Vec<(&'static [Metric], bool)>,
 }
 
@@ -78,7 +78,7 @@ fn sections() -> Vec<Section> {
 fn page() -> String {
     let mut page = BEGINNING.to_owned();
     for section in sections() {
-        // Writing to a String can't fail, here and below.
+        // Writing to a String can't fail, here and in the rest of this file.
         let _ = writeln!(
             page,
             "\n## {}\n\n{}{}",

@@ -1,5 +1,6 @@
-//! Messages about the program itself, one line each, to standard error or a file. A thread of their
-//! own writes them, so that no worker waits for a slow disk, and each place in the code has a limit.
+//! Messages about the program itself, one line each, to standard error or a file. A separate thread
+//! writes them, so that no worker waits for a slow disk. Each place in the code that logs messages
+//! has a rate limit.
 
 mod limit;
 mod line;
@@ -21,11 +22,12 @@ use tracing_subscriber::layer::{Context, Layer};
 use crate::sys::{Clock, disk};
 use limit::Limit;
 
-/// Messages that may wait for the thread.
+/// Most messages that may wait for the thread.
 const QUEUE: usize = 1024;
-/// How often the thread checks whether repeated messages are to be summed up …
+/// Time between two checks whether suppressed messages have to be summed up, while there may be
+/// some.
 const CHECK: Duration = Duration::from_millis(500);
-/// … and how long it sleeps while no message is repeated.
+/// Time for which the thread waits for messages while none can be suppressed.
 const SLEEP: Duration = Duration::from_secs(3600);
 
 impl std::fmt::Display for MessageTarget {
@@ -37,17 +39,17 @@ impl std::fmt::Display for MessageTarget {
     }
 }
 
-/// Where messages go.
+/// Destination of messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MessageTarget {
-    /// Standard error.
+    /// Messages are written to standard error.
     #[default]
     Stderr,
-    /// Appended to this file.
+    /// Messages are appended to this file.
     File(PathBuf),
 }
 
-/// Takes messages from `tracing`. Cheap to clone.
+/// Receives messages from `tracing`. Cheap to clone.
 #[derive(Clone)]
 pub struct Messages(Arc<Inner>);
 
@@ -58,21 +60,21 @@ struct Inner {
     limit: Mutex<Limit>,
     output: Mutex<Output>,
     reopen: AtomicBool,
-    /// Messages that found the queue full.
+    /// Number of messages dropped because the queue was full.
     lost: AtomicU64,
 }
 
-/// How lines are written.
+/// The way in which lines are written.
 enum Output {
-    /// At once, while the program has only one thread.
+    /// Lines are written at once, while the program has only one thread.
     Direct(Box<dyn Write + Send>),
-    /// By the thread: the queue to it, and the notice of its end.
+    /// Lines are queued for the thread. The receiver is notified when the thread ends.
     Queue(SyncSender<String>, Receiver<()>),
-    /// Not any more.
+    /// Lines are dropped, since the messages were finished.
     Ended,
 }
 
-/// The messages of the whole program.
+/// The message log of the whole program.
 static MESSAGES: OnceLock<Messages> = OnceLock::new();
 
 thread_local! {
@@ -80,13 +82,14 @@ thread_local! {
     static LOGGING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The messages of the whole program, if `Messages::install` was called.
+/// Returns the message log of the whole program, if `Messages::install` was called.
 pub fn installed() -> Option<&'static Messages> {
     MESSAGES.get()
 }
 
 impl Messages {
-    /// Messages to standard error until `begin` is called. `colours`: whether the target shows them.
+    /// Creates a message log that writes to standard error until `begin` is called. `colours` says
+    /// whether the target shows colours.
     pub fn new(target: MessageTarget, colours: bool, clock: Clock) -> Messages {
         Messages::on(Box::new(io::stderr()), target, colours, clock)
     }
@@ -108,7 +111,8 @@ impl Messages {
         }))
     }
 
-    /// Makes these the messages of the whole program, and logs panics. Later calls change nothing.
+    /// Makes this the message log of the whole program, which also logs panics. Only the first call
+    /// has an effect.
     pub fn install(&self) {
         if MESSAGES.set(self.clone()).is_err() {
             return;
@@ -116,7 +120,8 @@ impl Messages {
         let messages = self.clone();
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            // A panic while logging would wait for a lock that its own thread holds.
+            // If this thread panics while it logs a message, it already holds the lock that logging
+            // needs. The panic then goes to the previous hook.
             match LOGGING.get() || messages.has_ended() {
                 true => before(info),
                 false => tracing::error!("panic: {info}"),
@@ -128,11 +133,13 @@ impl Messages {
         matches!(&*self.0.output.lock(), Output::Ended)
     }
 
-    /// Starts the thread that writes to the target. Until then each message is written by the thread
-    /// that logs it, since the program can give up privileges only without threads and open files.
+    /// Starts the thread that writes to the target. Before that, each message is written by the
+    /// thread that logs it, since the program must drop privileges before it starts threads and
+    /// opens files.
     ///
     /// # Errors
-    /// If the file can't be opened or the thread can't be started.
+    ///
+    /// The file can't be opened, or the thread can't be started.
     pub fn begin(&self) -> io::Result<()> {
         if let MessageTarget::File(path) = &self.0.target {
             *self.0.output.lock() = Output::Direct(Box::new(disk::open_append(path)?));
@@ -156,27 +163,27 @@ impl Messages {
             .name("messages".to_owned())
             .spawn(move || {
                 messages.write(to, &lines);
-                // The receiver may be gone.
+                // Sending fails if nothing waits for the end, which is no error.
                 let _ = done_sender.send(());
             });
         started.map(drop)
     }
 
-    /// Where messages go.
+    /// Returns the destination of messages.
     pub fn target(&self) -> &MessageTarget {
         &self.0.target
     }
 
-    /// Opens the file by its name again, after it was moved away.
+    /// Reopens the file by its name, after log rotation has moved it away.
     pub fn reopen(&self) {
         self.0.reopen.store(true, Ordering::Release);
-        // An empty line wakes the thread. If the queue is full, the thread is awake.
+        // An empty line wakes the thread. If the queue is full, the thread is already awake.
         if let Output::Queue(queue, _) = &*self.0.output.lock() {
             let _ = queue.try_send(String::new());
         }
     }
 
-    /// Waits until all messages are written, at most `within`. Later messages are not written.
+    /// Waits until all messages are written, at most `within`. Later messages are dropped.
     pub fn finish(&self, within: Duration) {
         let output = std::mem::replace(&mut *self.0.output.lock(), Output::Ended);
         if let Output::Queue(queue, done) = output {
@@ -185,11 +192,11 @@ impl Messages {
         }
     }
 
-    /// Writes or queues a line; never waits once there is a thread.
+    /// Writes or queues a line. Never waits for a disk once the thread has been started.
     fn submit(&self, line: String) {
         match &mut *self.0.output.lock() {
             Output::Direct(to) => {
-                // An error has no place where it could be reported.
+                // An error is ignored, since there is nowhere to report it.
                 let _ = to.write_all(line.as_bytes());
             }
             Output::Queue(queue, _) => {
@@ -201,10 +208,10 @@ impl Messages {
         }
     }
 
-    /// The thread: writes lines until the queue is closed.
+    /// Writes lines until the queue is closed. Runs on the thread.
     fn write(&self, mut to: Box<dyn Write + Send>, lines: &Receiver<String>) {
         loop {
-            // Not locked while the thread waits.
+            // The lock is released before the thread waits.
             let watches = self.0.limit.lock().is_watching();
             let received = lines.recv_timeout(if watches { CHECK } else { SLEEP });
             if self.0.reopen.swap(false, Ordering::Acquire) {
@@ -235,7 +242,7 @@ impl Messages {
         }
     }
 
-    /// Lines about messages that were suppressed or lost, when they are due.
+    /// Returns lines that report suppressed and lost messages, if such lines are due.
     fn summaries(&self, ended: bool) -> Vec<String> {
         let now_us = match ended {
             true => u64::MAX,
@@ -280,7 +287,7 @@ impl<S: Subscriber> Layer<S> for Messages {
     }
 }
 
-/// Marks this thread as logging a message.
+/// Guard that marks this thread as logging a message.
 struct Logging;
 
 impl Logging {
@@ -303,7 +310,7 @@ fn open(target: &MessageTarget) -> io::Result<Box<dyn Write + Send>> {
     })
 }
 
-/// `1,234`
+/// Formats a number with thousands separators: `1,234`.
 fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

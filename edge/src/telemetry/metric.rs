@@ -1,35 +1,36 @@
-//! How a number is described: its name, kind, unit, scope and meaning.
+//! The description of a metric: its name, kind, unit, scope and meaning.
 
-/// A counter or a gauge, as status, Prometheus and the documentation show it.
+/// A counter or a gauge, as shown in the status, in Prometheus' format and in the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name in the status (JSON). Gauges of workers end in `_now`.
+    /// Name in the status (JSON). Names of workers' gauges end in `_now`.
     pub name: &'static str,
-    /// How it changes.
+    /// Whether the metric is a counter or a gauge.
     pub kind: Kind,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: Unit,
-    /// The kind of thing it is measured of.
+    /// The kind of thing that is measured.
     pub scope: Scope,
-    /// Its meaning, a full sentence or phrase with a full stop.
+    /// Meaning, as a sentence or phrase that ends in a full stop.
     pub help: &'static str,
-    /// Line and label in the output of `sluice status`, for numbers of workers that are shown there.
+    /// Line and label in the output of `sluice status`, for metrics of workers that are shown
+    /// there.
     pub summary: Option<(&'static str, &'static str)>,
 }
 
-/// How a number changes.
+/// Whether a metric is a counter or a gauge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A counter only rises, until the process ends.
+    /// A number that only rises, until the process ends.
     Counter,
-    /// A gauge rises and falls.
+    /// A number that rises and falls.
     Gauge,
 }
 
-/// The unit of a number.
+/// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A number of things.
+    /// A number of things, without a unit.
     Count,
     /// Bytes.
     Bytes,
@@ -41,10 +42,10 @@ pub enum Unit {
     Flag,
 }
 
-/// The kind of thing that a number is measured of.
+/// The kind of thing that a metric measures.
 ///
-/// A scope's members are named by the configuration, never by a client, so that their number is
-/// bounded.
+/// The members of a scope, such as all routes, are named by the configuration and never by a
+/// client, so that their number is bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The whole process.
@@ -69,28 +70,28 @@ pub enum Scope {
     Server,
 }
 
-/// The numbers of one member of a scope at one moment, all of type `u64`.
+/// The values of all metrics of one member of a scope at one moment, each of type `u64`.
 pub trait Numbers: Copy + Default + 'static {
-    /// Their descriptions.
+    /// Descriptions of these metrics.
     const METRICS: &'static [Metric];
 
-    /// Their values, in the order of `METRICS`.
+    /// Returns the values, in the order of `METRICS`.
     fn values(&self) -> impl Iterator<Item = u64>;
 
-    /// The numbers whose values `get` returns by their names.
+    /// Creates the values from `get`, which returns the value of the metric with the given name.
     fn read(get: impl Fn(&'static str) -> u64) -> Self;
 
-    /// Adds another member's numbers to these.
+    /// Adds another member's values to these.
     fn add(&mut self, other: &Self);
 }
 
-/// All descriptions with their values.
+/// Returns the description of each metric with its value.
 pub fn described<N: Numbers>(numbers: &N) -> impl Iterator<Item = (&'static Metric, u64)> {
     N::METRICS.iter().zip(numbers.values())
 }
 
 impl Kind {
-    /// Its name in Prometheus' text format.
+    /// Returns the kind's name in Prometheus' text format.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Counter => "counter",
@@ -101,7 +102,7 @@ impl Kind {
 
 #[cfg(test)]
 impl Unit {
-    /// Its name in the documentation; empty for things.
+    /// Returns the unit's name in the documentation, empty for `Count`.
     pub fn as_str(self) -> &'static str {
         match self {
             Unit::Count => "",
@@ -114,7 +115,7 @@ impl Unit {
 }
 
 impl Scope {
-    /// The labels that name a member of it in Prometheus' text format.
+    /// Returns the labels that identify a member of the scope in Prometheus' text format.
     pub fn labels(self) -> &'static [&'static str] {
         match self {
             Scope::Process | Scope::Compress => &[],
@@ -128,7 +129,7 @@ impl Scope {
         }
     }
 
-    /// The beginning of names in Prometheus' text format, after `sluice_`.
+    /// Returns the beginning of the metrics' names in Prometheus' text format, after `sluice_`.
     fn prefix(self) -> &'static str {
         match self {
             Scope::Process | Scope::Worker => "",
@@ -144,9 +145,9 @@ impl Scope {
 }
 
 impl Metric {
-    /// Its name in Prometheus' text format: the worker's `requests` is the counter
-    /// `sluice_requests_total`, `requests_now` the gauge `sluice_requests`, a cache's `limit` the gauge
-    /// `sluice_cache_limit_bytes`.
+    /// Returns the metric's name in Prometheus' text format. A worker's `requests` is the counter
+    /// `sluice_requests_total`, its `requests_now` the gauge `sluice_requests`, and a cache's
+    /// `limit` the gauge `sluice_cache_limit_bytes`.
     pub fn exposed_name(&self) -> String {
         let name = self.name.strip_suffix("_now").unwrap_or(self.name);
         let unit = match self.unit {

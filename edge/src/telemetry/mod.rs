@@ -1,4 +1,4 @@
-//! Telemetry: counters and the table that describes them, the access log, messages.
+//! Telemetry: the metrics and the table that describes them, the access log, and messages.
 
 mod access;
 mod access_format;

@@ -6,19 +6,19 @@ use parking_lot::Mutex;
 
 use super::table::Counters;
 
-/// The registry: gives each worker its counters, and reads all of them.
+/// The registry, which creates each worker's counters and returns all of them for reading.
 #[derive(Clone, Default)]
 pub struct Telemetry(Arc<Mutex<Vec<Arc<Counters>>>>);
 
 impl Telemetry {
-    /// Counters for one more worker.
+    /// Creates the counters of one more worker.
     pub fn worker(&self) -> Arc<Counters> {
         let counters = Arc::new(Counters::default());
         self.0.lock().push(counters.clone());
         counters
     }
 
-    /// Each worker's counters, in the order of their registration.
+    /// Returns each worker's counters, in the order of their creation.
     pub fn workers(&self) -> Vec<Arc<Counters>> {
         self.0.lock().clone()
     }

@@ -1,31 +1,33 @@
-//! Which requests of a route are logged: by status, by time taken, and a share of the rest.
+//! Selects the requests of a route that are logged: by status, by duration, and a share of the
+//! rest.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::sys::Random;
 
-/// A route's rule. A request is logged if its status or its duration matches, else at random.
+/// The log rule of a route. A request is logged if its status or its duration matches, else at
+/// random.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogRule {
     /// Statuses whose requests are all logged.
     pub statuses: Vec<RangeInclusive<u16>>,
-    /// Requests that took longer are all logged.
+    /// Duration above which all requests are logged.
     pub slower_than: Option<Duration>,
-    /// The share of all others that is logged, from 0 to 1.
+    /// Share of the other requests that is logged, from 0 to 1.
     pub sample: f64,
 }
 
-/// A rule with the random numbers of one worker.
+/// A log rule with the random number generator of one worker.
 pub struct Selection {
     rule: LogRule,
-    /// A request is logged if its random number is below this.
+    /// A request is logged if its random number is below this number.
     below: u64,
     random: Random,
 }
 
 impl LogRule {
-    /// The rule that logs every request.
+    /// Returns the rule that logs every request.
     pub fn all() -> LogRule {
         LogRule {
             statuses: Vec::new(),
@@ -34,7 +36,7 @@ impl LogRule {
         }
     }
 
-    /// The rule that logs no request.
+    /// Returns the rule that logs no request.
     pub fn none() -> LogRule {
         LogRule {
             sample: 0.0,
@@ -49,17 +51,19 @@ impl LogRule {
 }
 
 impl Selection {
-    /// A rule with random numbers of its own.
+    /// Creates a selection by `rule` with this random number generator.
     pub fn new(rule: LogRule, random: Random) -> Selection {
         Selection {
-            // A float that is too large becomes the greatest number.
+            // If `sample` is 1, the product exceeds `u64`, and the conversion yields the greatest
+            // number.
             below: (rule.sample.clamp(0.0, 1.0) * 2f64.powi(64)) as u64,
             rule,
             random,
         }
     }
 
-    /// Whether a request with this status and duration is logged. Status 0: nothing could be sent.
+    /// Whether a request with this status and duration is logged. Status 0 means that nothing could
+    /// be sent.
     pub fn takes(&self, status: u16, request_us: u64) -> bool {
         let rule = &self.rule;
         let slow = |limit: &Duration| u128::from(request_us) > limit.as_micros();

@@ -1,13 +1,13 @@
-//! The table of all counters and gauges. Each is stated here and nowhere else: the structs that hold
-//! the numbers, the status, Prometheus' text, `sluice status` and `docs/metrics.md` come from it.
+//! The table of all metrics. Each metric is declared here only: the structs with the numbers, the
+//! status, Prometheus' text, `sluice status` and `docs/metrics.md` are derived from this table.
 
 use serde::Serialize;
 
 use super::counter::Counter;
 use super::metric::{Kind, Metric, Numbers, Scope, Unit};
 
-/// Defines a struct of numbers with the description of each: `name: kind unit`, and
-/// `=> "line" "label"` if `sluice status` shows it in its summary.
+/// Defines a struct of numbers and the description of each: `name: kind unit`, and `=> "line"
+/// "label"` if `sluice status` shows the number in its summary.
 macro_rules! numbers {
     (
         $(#[doc = $about:literal])*
@@ -48,7 +48,8 @@ macro_rules! numbers {
     (@summary $line:literal $label:literal) => { Some(($line, $label)) };
 }
 
-/// As `numbers`, with a second struct of the `Counter`s in which one worker counts them.
+/// Defines a struct like `numbers!` does, and a second struct with a `Counter` per number, in which
+/// one worker counts.
 macro_rules! counters {
     (
         $(#[doc = $about:literal])*
@@ -67,14 +68,15 @@ macro_rules! counters {
 
         $(#[doc = $about])*
         #[derive(Default)]
-        // Each worker writes its own often: they share no cache line.
+        // Each worker writes its own counters often, so no two workers' counters share a cache
+        // line.
         #[repr(align(128))]
         pub struct $counters {
             $($(#[doc = $doc])* pub $name: Counter,)*
         }
 
         impl $counters {
-            /// The values now.
+            /// Returns the current values.
             pub fn numbers(&self) -> $type {
                 $type { $($name: self.$name.get(),)* }
             }
@@ -83,11 +85,11 @@ macro_rules! counters {
 }
 
 numbers! {
-    /// The process.
+    /// The numbers of the process.
     ProcessNumbers of Process {
         /// Time since the start.
         uptime_seconds: Gauge Seconds,
-        /// How many configurations came into force, the first included.
+        /// Number of configurations that came into use, the first one included.
         config_generation: Gauge Count,
     }
 }
@@ -99,21 +101,23 @@ counters! {
     WorkerNumbers of Worker {
         /// Open client connections.
         connections_now: Gauge Count => "connections" "open",
-        /// Client connections that this worker took, those handed over to it included.
+        /// Client connections that this worker served, including those handed over to it.
         connections_accepted: Counter Count => "connections" "accepted",
         /// Idle connections closed to make room because the limit of connections was reached.
         connections_refused: Counter Count => "connections" "refused",
-        /// Connections that this worker accepted and handed over to one with fewer connections.
+        /// Connections that this worker accepted and handed over to a worker with fewer
+        /// connections.
         connections_handed_over: Counter Count,
         /// Connections closed because their client had as many as `connections_per_ip` allows.
         connections_over_ip: Counter Count,
-        /// Connections closed because no trusted load balancer named their client in the PROXY protocol.
+        /// Connections closed because the PROXY protocol requires a header from a trusted load
+        /// balancer.
         connections_not_introduced: Counter Count,
-        /// Connections closed unserved because there was no file descriptor or no memory for them.
+        /// Connections closed unserved because file descriptors or memory had run out.
         connections_shed: Counter Count,
-        /// Requests whose head was complete and correct.
+        /// Requests whose head was complete and valid.
         requests: Counter Count => "requests" "in all",
-        /// Requests being answered.
+        /// Requests in progress.
         requests_now: Gauge Count => "requests" "being answered",
         /// Requests refused because of their head or body (400, 413, 414, 431, 501, 505).
         requests_refused: Counter Count => "requests" "refused",
@@ -121,15 +125,15 @@ counters! {
         requests_denied: Counter Count,
         /// Requests refused because of the signature of their URL (403, 410).
         requests_unsigned: Counter Count,
-        /// Requests refused because their client's address sent too many (429).
+        /// Requests refused because their client's address exceeded a rate limit (429).
         requests_limited: Counter Count,
-        /// Responses that had to wait because of their client's bandwidth limit.
+        /// Responses delayed by their client's bandwidth limit.
         responses_paced: Counter Count,
-        /// Clients near a limit that were forgotten because the limit's table was full.
+        /// Clients near a limit whose counts were dropped because the limit's table was full.
         limits_forgotten: Counter Count,
         /// Connections closed because their client was too slow (with 408 or without a response).
         client_timeouts: Counter Count,
-        /// Panics caught while answering.
+        /// Panics caught while handling requests.
         panics: Counter Count,
         /// Responses with a status of 2xx.
         responses_2xx: Counter Count => "responses" "2xx",
@@ -139,19 +143,19 @@ counters! {
         responses_4xx: Counter Count => "responses" "4xx",
         /// Responses with a status of 5xx.
         responses_5xx: Counter Count => "responses" "5xx",
-        /// Responses whose body was cut short.
+        /// Responses whose body was truncated.
         responses_cut: Counter Count => "responses" "cut short",
         /// Responses with content that Sluice compressed.
         coded_served: Counter Count,
-        /// Requests answered from stored bytes.
+        /// Requests served from stored bytes.
         cache_hits: Counter Count => "cache" "hits",
-        /// Cache hits answered with a stale response.
+        /// Cache hits served with a stale response.
         cache_stale: Counter Count,
-        /// Requests answered from stored bytes after the origin confirmed them (304).
+        /// Requests served from stored bytes after the origin confirmed these (304).
         cache_validated: Counter Count,
-        /// Requests answered by a fetch that they caused.
+        /// Requests served by a fetch that they caused.
         cache_misses: Counter Count => "cache" "misses",
-        /// Requests answered by a fetch that another request caused.
+        /// Requests served by a fetch that another request caused.
         cache_collapsed: Counter Count => "cache" "rode another's fetch",
         /// Requests forwarded to the origin without the cache.
         cache_passes: Counter Count => "cache" "passed by",
@@ -167,15 +171,15 @@ counters! {
         upstream_requests: Counter Count,
         /// Connections opened to origin servers.
         upstream_connects: Counter Count,
-        /// Exchanges on a connection that had been used before.
+        /// Requests sent on a connection that had been used before.
         upstream_reuses: Counter Count,
-        /// Exchanges tried again on another connection or server.
+        /// Requests sent again on another connection or to another server.
         upstream_retries: Counter Count,
-        /// Exchanges and attempts to connect that failed.
+        /// Failed requests to servers, including failed attempts to connect.
         upstream_failures: Counter Count,
         /// Idle connections to origin servers.
         upstream_idle_now: Gauge Count,
-        /// Connections to origin servers in use, those being opened included.
+        /// Connections to origin servers in use, including those being opened.
         upstream_busy_now: Gauge Count,
         /// Bytes received from clients.
         client_bytes_in: Counter Bytes,
@@ -189,15 +193,15 @@ counters! {
 }
 
 numbers! {
-    /// One cache.
+    /// The numbers of one cache.
     CacheNumbers of Cache {
         /// Objects with stored bytes.
         objects: Gauge Count,
-        /// Memory in use, bookkeeping included.
+        /// Memory in use, including bookkeeping.
         bytes: Gauge Bytes,
         /// Memory that may be used.
         limit: Gauge Bytes,
-        /// Memory that readers or fetches hold, so that it can't be freed now.
+        /// Memory that can't be freed now because readers or fetches use it.
         pinned: Gauge Bytes,
         /// Fetches in progress.
         flights: Gauge Count,
@@ -213,25 +217,25 @@ numbers! {
 }
 
 numbers! {
-    /// Compressed content.
+    /// The numbers of compressed content.
     CompressNumbers of Compress {
-        /// Contents in the table.
+        /// Responses or files of which compressed forms are stored.
         contents: Gauge Count,
-        /// Memory in use, bookkeeping included.
+        /// Memory in use, including bookkeeping.
         bytes: Gauge Bytes,
         /// Memory that may be used.
         limit: Gauge Bytes,
-        /// Contents evicted to make room.
+        /// Responses or files whose compressed forms were evicted to make room.
         evicted: Counter Count,
-        /// Compressed forms made.
+        /// Compressions completed.
         made: Counter Count,
-        /// Bytes before compression.
+        /// Bytes before compression, summed over all completed compressions.
         made_bytes_in: Counter Bytes,
-        /// Bytes after compression.
+        /// Bytes after compression, summed over all completed compressions.
         made_bytes_out: Counter Bytes,
-        /// Contents that compression did not shorten enough.
+        /// Responses or files that compression did not shorten enough.
         not_worth: Counter Count,
-        /// Compressions that failed, because a codec failed or the content was gone.
+        /// Compressions that failed because the encoder failed or the content was gone.
         failed: Counter Count,
         /// Compressions that were not queued because the queue was full.
         queue_full: Counter Count,
@@ -239,7 +243,7 @@ numbers! {
 }
 
 numbers! {
-    /// Whether a volume is used; in the status as its `state`.
+    /// Flags of a volume. In the status they are combined in its `state`.
     VolumeFlags of Volume {
         /// Whether the volume is used.
         up: Gauge Flag,
@@ -249,19 +253,19 @@ numbers! {
 }
 
 numbers! {
-    /// One volume. Counters begin when the volume is opened.
+    /// The numbers of one volume. Counters begin when the volume is opened.
     VolumeNumbers of Volume {
         /// Space that the volume takes on the device.
         size: Gauge Bytes,
-        /// Segments.
+        /// Segments of the volume.
         segments: Gauge Count,
-        /// Size of a segment.
+        /// Size of each segment.
         segment_bytes: Gauge Bytes,
         /// Records in the index.
         records: Gauge Count,
         /// Bytes that wait to be written.
         queue_bytes: Gauge Bytes,
-        /// Bytes written, with all that belongs to the format.
+        /// Bytes written, including headers, padding and tables.
         written_bytes: Counter Bytes,
         /// Bytes of records written again when their segment was reclaimed.
         rewritten_bytes: Counter Bytes,
@@ -269,7 +273,7 @@ numbers! {
         read_bytes: Counter Bytes,
         /// Reads.
         reads: Counter Count,
-        /// Reads that the page cache answered.
+        /// Reads served from the page cache.
         reads_at_hand: Counter Count,
         /// Records not written because the queue was full.
         shed: Counter Count,
@@ -277,23 +281,23 @@ numbers! {
         shed_bytes: Counter Bytes,
         /// Records found damaged.
         damaged: Counter Count,
-        /// Failures of the device.
+        /// Input or output errors of the device.
         errors: Counter Count,
-        /// Times that the whole volume was written.
+        /// Number of times that the whole volume was written from start to end.
         laps: Counter Count,
-        /// Time during which something was being written.
+        /// Time during which at least one write was in progress.
         write_ms: Counter Milliseconds,
-        /// Time that reads took, summed over all reads.
+        /// Time taken by reads, summed over all reads.
         read_ms: Counter Milliseconds,
     }
 }
 
 numbers! {
-    /// One folder of static files.
+    /// The numbers of one folder of static files.
     FilesNumbers of Files {
-        /// Paths of which something is known, including that there is no file.
+        /// Paths whose lookup is cached, including paths without a file.
         entries: Gauge Count,
-        /// Memory in use, bookkeeping included; an open file counts with a fixed amount.
+        /// Memory in use, including bookkeeping. An open file counts with a fixed amount.
         bytes: Gauge Bytes,
         /// Memory that may be used.
         limit: Gauge Bytes,
@@ -307,17 +311,17 @@ numbers! {
 counters! {
     /// One worker's counters of one server, which only that worker writes.
     ServerCounters,
-    /// The numbers of one server, over all workers.
+    /// The numbers of one server, summed over all workers.
     ServerNumbers of Server {
         /// Idle connections.
         idle: Gauge Count,
-        /// Connections in use, those being opened included.
+        /// Connections in use, including those being opened.
         busy: Gauge Count,
         /// Connections opened.
         connects: Counter Count,
-        /// Requests sent, repeated ones included.
+        /// Requests sent, including repeated ones.
         requests: Counter Count,
-        /// Exchanges and attempts to connect that failed.
+        /// Failed requests, including failed attempts to connect.
         failures: Counter Count,
     }
 }

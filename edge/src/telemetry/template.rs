@@ -1,8 +1,8 @@
-//! A log line as a template: text with named fields in braces, checked once, written without
+//! A log line given as a template: text with named fields in braces, checked once, written without
 //! allocating.
 //!
-//! A value that a client can choose never contains the byte that ends its field, so that each line can
-//! be parsed in one way only.
+//! A value that a client can choose never contains the byte that follows its field, so that each
+//! line can be parsed in only one way.
 
 use std::io::Write;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use super::access_format::{
 use super::access_record::AccessRecord;
 use crate::reason::Reason;
 
-/// Longest template, bytes.
+/// Longest template, in bytes.
 const TEXT_MAX: usize = 4096;
 /// Most fields in a template, and most request headers among them.
 const FIELDS_MAX: usize = 64;
@@ -24,40 +24,41 @@ const REQUEST_FIELDS_MAX: usize = 16;
 pub struct Template {
     text: String,
     pieces: Vec<Piece>,
-    /// Names of the request headers that it shows, in lower case.
+    /// Names of the request headers among the fields, in lower case.
     request_fields: Vec<Box<str>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Piece {
     Text(Box<[u8]>),
-    /// A field, and the byte after it.
+    /// A field, and the byte that follows it in the template.
     Field(Field, u8),
 }
 
-/// A fault in a template, and its place in the text.
+/// An error in a template, and its position in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
-    /// The place in the text, in bytes.
+    /// Position in the text, in bytes.
     pub at: Range<usize>,
-    /// The fault.
+    /// Kind of the error.
     pub fault: TemplateFault,
 }
 
-/// The kind of a fault in a template.
+/// The kind of an error in a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateFault {
     /// No field has this name.
     Unknown(String),
-    /// The text after `request.` is no header name (RFC 9110 5.1).
+    /// The text after `request.` is not a valid header name (RFC 9110 5.1).
     NoFieldName(String),
-    /// A `{` without its `}`, or the other way round.
+    /// A `{` without `}`, or a `}` without `{`.
     Brace,
-    /// A character other than visible ASCII, space and tab.
+    /// A character other than visible ASCII, space or tab.
     Character,
-    /// Two fields with nothing between them.
+    /// Two fields without text between them.
     Adjacent,
-    /// A letter, a digit, `-`, `.` or a backslash directly after a field that a client can choose.
+    /// A letter, a digit, `-`, `.` or a backslash directly after a field whose value a client can
+    /// choose.
     Ending,
     /// The template is too long, or has too many fields.
     TooMuch,
@@ -70,7 +71,7 @@ macro_rules! fields {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         enum Field { $($field,)* Request(usize) }
 
-        /// The names of all fields, except those of request headers: `request.NAME`.
+        /// Names of all fields, except those of request headers, which are written `request.NAME`.
         pub const FIELD_NAMES: &[&str] = &[$($name),*];
 
         fn field_of(name: &str) -> Option<Field> {
@@ -117,7 +118,7 @@ fields! {
 }
 
 impl Field {
-    /// Whether a client can choose the field's bytes.
+    /// Whether a client can choose the field's value.
     fn is_foreign(self) -> bool {
         matches!(
             self,
@@ -135,10 +136,11 @@ impl Field {
 }
 
 impl Template {
-    /// Checks a text: `{name}` is a field, `{{` and `}}` are braces.
+    /// Parses a template: `{name}` is a field, `{{` and `}}` are literal braces.
     ///
     /// # Errors
-    /// The first fault.
+    ///
+    /// The first error in the text.
     pub fn parse(text: &str) -> Result<Template, TemplateError> {
         let fail = |at: Range<usize>, fault| Err(TemplateError { at, fault });
         if text.len() > TEXT_MAX {
@@ -150,7 +152,7 @@ impl Template {
             request_fields: Vec::new(),
         };
         let (mut plain, mut at, mut count) = (Vec::new(), 0, 0);
-        // Where the text after the last field begins.
+        // Position at which the text after the last field begins.
         let mut after = 0;
         let bytes = text.as_bytes();
         while let Some(&byte) = bytes.get(at) {
@@ -200,12 +202,13 @@ impl Template {
         Ok(template)
     }
 
-    /// The template as written in the configuration.
+    /// Returns the template as written in the configuration.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Names of request headers whose values go into `AccessRecord::request_fields`, in this order.
+    /// Returns the names of the request headers whose values `AccessRecord::request_fields` must
+    /// have, in this order.
     pub fn request_fields(&self) -> &[Box<str>] {
         &self.request_fields
     }
@@ -233,15 +236,16 @@ impl Template {
         }
     }
 
-    /// Adds text, whose first byte ends the field before it.
+    /// Appends text. Its first byte ends the value of the field before it.
     fn end(&mut self, text: Vec<u8>, at: usize) -> Result<(), TemplateError> {
         let Some(&first) = text.first() else {
             return Ok(());
         };
         if let Some(Piece::Field(field, end)) = self.pieces.last_mut() {
             *end = first;
-            // Escapes consist of these, `-` stands for an absent value, and `...` for an omitted
-            // rest.
+            // A value itself may contain these bytes, so none of them can mark its end: letters,
+            // digits and backslashes occur in escapes, `-` replaces an absent value, and `...` an
+            // omitted rest.
             let is_written = first.is_ascii_alphanumeric() || matches!(first, b'\\' | b'-' | b'.');
             if field.is_foreign() && is_written {
                 return Err(TemplateError {
@@ -272,7 +276,7 @@ impl Template {
     }
 }
 
-/// The value of a field that a client can choose.
+/// Returns the value of a field if a client can choose that value.
 fn foreign<'a>(field: Field, record: &AccessRecord<'a>) -> Option<&'a [u8]> {
     let split = || match record.target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -292,7 +296,7 @@ fn foreign<'a>(field: Field, record: &AccessRecord<'a>) -> Option<&'a [u8]> {
     }
 }
 
-/// Writes a field that no client can choose.
+/// Writes a field whose value no client can choose.
 fn own(out: &mut Vec<u8>, field: Field, record: &AccessRecord<'_>, stamp: &Stamp) {
     let upstream = record.upstream.as_ref();
     match field {

@@ -1,5 +1,5 @@
-//! Batches: several records in one write. Small records are copied into a buffer; full pages are
-//! written from their own memory.
+//! Batches: several records in one write. Small records are copied into a buffer; full pages are written from the memory in which the store
+//! has them.
 
 #[cfg(test)]
 use std::sync::mpsc::Sender;
@@ -15,16 +15,16 @@ use crate::sys::buffer::{ALIGNED, Buffer};
 /// Size in bytes of the buffers into which records are copied.
 const PACKED: usize = 256 << 10;
 
-/// A part of a write.
+/// A part of a write that is contiguous in memory.
 pub enum Piece {
-    /// Copied bytes.
+    /// Bytes copied into a buffer.
     Packed(Buffer),
-    /// A page that is not copied.
+    /// A page of the store that is written without a copy.
     Page(Bytes),
 }
 
 impl Piece {
-    /// The bytes of the part.
+    /// Returns the bytes of this part.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Piece::Packed(buffer) => buffer.filled(),
@@ -33,69 +33,69 @@ impl Piece {
     }
 }
 
-/// A notification to send when a write has completed.
+/// The record, tombstone or caller to be notified when a write has completed.
 pub enum Told {
-    /// A record has been written.
+    /// A new record was in the write.
     Put {
-        /// Position in the queue.
+        /// Number of the record in the order in which items were queued.
         ticket: u64,
-        /// Bytes charged to the queue.
+        /// Number of bytes charged to the queue for the record.
         weight: u64,
-        /// Id under which the record is found.
+        /// Id of the record.
         id: Id,
-        /// Location of the record.
+        /// Location of the record on the volume.
         place: RecordLocation,
-        /// The source of the record's bytes.
+        /// Receives the result of the write.
         source: Box<dyn RecordSource>,
     },
-    /// A record has been moved.
+    /// A record that was copied to another segment was in the write.
     Moved {
-        /// Id under which the record is found.
+        /// Id of the record.
         id: Id,
-        /// Old location.
+        /// Location of the record before the copy.
         from: RecordLocation,
-        /// New location.
+        /// Location of the copy.
         to: RecordLocation,
     },
-    /// A tombstone has been written.
+    /// A tombstone was in the write.
     Tombstone {
-        /// Position in the queue.
+        /// Number of the tombstone in the order in which items were queued.
         ticket: u64,
         /// Id of the deleted record.
         id: Id,
     },
-    /// Everything queued earlier is on the device.
+    /// A caller waits until everything queued earlier is on the device.
     #[cfg(test)]
     Flush(Sender<()>),
-    /// No notification.
+    /// The write concerns no record, tombstone or caller.
     Nobody,
 }
 
-/// One write and its notifications.
+/// One write to the device, and the notifications after it.
 #[derive(Default)]
 pub struct Batch {
-    /// Offset on the device.
+    /// Offset of the write on the device in bytes.
     pub place: u64,
-    /// The bytes to write.
+    /// The parts to write, in order.
     pub pieces: Vec<Piece>,
-    /// Notifications to send after the write.
+    /// Records, tombstones and callers to be notified after the write.
     pub told: Vec<Told>,
     /// Whether the device is synced after the write.
     pub sync: bool,
 }
 
-/// Assembles bytes into blocks.
+/// Assembles the parts of a batch.
 #[derive(Default)]
 pub struct Packer {
     pieces: Vec<Piece>,
     packing: Option<Buffer>,
     spare: Vec<Buffer>,
-    /// Number of bytes in all full parts.
+    /// Number of bytes in all parts before the buffer that is being filled.
     before: u64,
 }
 
 impl Packer {
-    /// Number of bytes assembled so far.
+    /// Returns the number of bytes assembled so far.
     pub fn length(&self) -> u64 {
         self.before + self.packing.as_ref().map_or(0, |p| p.filled().len() as u64)
     }
@@ -137,8 +137,8 @@ impl Packer {
         self.copy(&bytes[whole..]);
     }
 
-    /// Returns the parts, padded with zeros to a whole block, and the bytes of the last block
-    /// before the padding.
+    /// Returns the parts, padded with zeros to a whole block. Also returns the bytes in the last block before the padding: the next batch
+    /// writes this block again.
     pub fn finish(&mut self) -> (Vec<Piece>, Vec<u8>) {
         let mut tail = Vec::new();
         if let Some(packing) = &mut self.packing {
@@ -151,7 +151,7 @@ impl Packer {
         (std::mem::take(&mut self.pieces), tail)
     }
 
-    /// Takes back buffers for use in later batches.
+    /// Takes back buffers of a completed write for use in later batches.
     pub fn recycle(&mut self, pieces: Vec<Piece>) {
         const SPARE_MAX: usize = 64;
         for piece in pieces {

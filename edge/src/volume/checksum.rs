@@ -1,22 +1,24 @@
-//! CRC-32C with a salt, so that the same bytes from another volume, lap or position are not valid.
+//! CRC-32C with a salt, so that a checksum matches its bytes only on the same volume, at the same position, and in the same pass over the
+//! volume.
 
-/// The checksum of these bytes (CRC-32/ISCSI).
+/// Returns the checksum of these bytes without a salt (CRC-32/ISCSI).
 #[inline]
 pub fn crc(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// The salt of a volume's checksums. Laps, records and pages derive further salts.
+/// The salt of checksums. The salt of a volume is combined with further numbers into those of its records and pages: the number of the pass
+/// over the volume, the record's sequence number, the page's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Salt(u64);
 
 impl Salt {
-    /// The salt of the volume with this identifier.
+    /// Returns the salt of the volume with this identifier.
     pub fn of(uuid: u128) -> Salt {
         Salt(scramble(uuid as u64 ^ scramble((uuid >> 64) as u64)))
     }
 
-    /// A salt derived from this one and a number.
+    /// Derives a salt from this one and a number.
     #[must_use]
     pub fn with(self, number: u64) -> Salt {
         Salt(scramble(
@@ -24,7 +26,7 @@ impl Salt {
         ))
     }
 
-    /// The checksum of these bytes in stored form.
+    /// Returns the checksum of these bytes with this salt, as it is stored on the device.
     #[inline]
     pub fn crc(self, bytes: &[u8]) -> u32 {
         crc(bytes) ^ (self.0 >> 32) as u32

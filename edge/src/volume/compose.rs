@@ -1,4 +1,4 @@
-//! The open segment: assigns positions to records and collects the entries of their table.
+//! The open segment: assigns offsets to records, and collects the entries of the segment's table.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -13,11 +13,10 @@ use super::mounted::{Mounted, Position, place};
 use super::types::{Id, PAGE, RecordSource};
 use crate::sys::buffer::Buffer;
 
-/// Bytes of a segment that the largest record can't use: opening block, footer, a table with one
-/// entry, header, alignment.
+/// Number of bytes of a segment that its largest record can't use: opening block, footer, a table with one entry, header, alignment.
 pub const OVERHEAD: u64 = 32 << 10;
 
-/// Full pages and a last partial one: the data of any record.
+/// The data of a record: full pages, and a last page that may be shorter.
 pub type Pages = SmallVec<[Bytes; 16]>;
 
 /// A record to be written.
@@ -26,50 +25,50 @@ pub struct Record {
     pub mark: Mark,
     /// Id of the record.
     pub id: Id,
-    /// Number at which the oldest fetch began that contributed bytes to the record.
+    /// Smallest sequence number of the fetches that contributed bytes to the record.
     pub born_seq: u64,
-    /// Metadata.
+    /// Metadata: for a head's record, the encoded head.
     pub meta: Bytes,
-    /// Data.
+    /// Data: content of the object.
     pub data: Pages,
-    /// The component that is notified.
+    /// Where the record comes from, which determines what happens after it was written.
     pub origin: Origin,
 }
 
-/// The component that is notified when a record has been written.
+/// Where a record comes from, which determines what happens after it was written.
 pub enum Origin {
-    /// A caller that queued a record.
+    /// A new record from the queue.
     Put {
-        /// Position in the queue.
+        /// Number of the record in the order in which items were queued.
         ticket: u64,
-        /// Bytes charged to the queue.
+        /// Number of bytes charged to the queue for the record.
         weight: u64,
-        /// The source of the record's bytes.
+        /// Receives the result of the write.
         source: Box<dyn RecordSource>,
     },
-    /// A caller that queued a tombstone, with its position in the queue.
+    /// A tombstone from the queue, with its number in the order in which items were queued.
     Tombstone(u64),
-    /// The index: the record was moved from this location.
+    /// A record that is copied from this location before its segment is overwritten.
     Moved(RecordLocation),
-    /// No component: the volume wrote the record for itself.
+    /// A record that the volume writes for itself, such as the recency of records; nothing happens after the write.
     Own,
 }
 
-/// The segment to which records are written.
+/// The open segment: the one to which records are appended.
 pub struct Open {
-    /// Segment number and lap.
+    /// Number of the segment, and number of the pass over the volume in which it is written (its lap).
     pub position: Position,
-    /// Offset of the next record.
+    /// Offset of the next record in the segment, in bytes.
     at: u64,
-    /// The bytes before that offset in the same block.
+    /// The bytes between the beginning of the block that contains `at` and `at`.
     tail: Vec<u8>,
-    /// The encoded entries of the table.
+    /// The encoded entries of the segment's table so far.
     table: Vec<u8>,
     last_seq: u64,
 }
 
 impl Open {
-    /// An empty segment.
+    /// Creates an open segment without records.
     pub fn empty(position: Position, last_seq: u64) -> Open {
         Open {
             position,
@@ -80,8 +79,8 @@ impl Open {
         }
     }
 
-    /// A segment with these records, which end at `at`; `tail` contains the bytes before that in
-    /// the same block.
+    /// Creates an open segment with these records, which end at `at`. `tail` contains the bytes between the beginning of the block that
+    /// contains `at` and `at`.
     pub fn with(position: Position, entries: &[Entry], at: u64, tail: Vec<u8>, seq: u64) -> Open {
         Open {
             position,
@@ -92,19 +91,19 @@ impl Open {
         }
     }
 
-    /// How full the segment is, in thousandths.
+    /// Returns how full the segment is, in thousandths.
     pub fn fullness(&self, segment: u64) -> u64 {
         self.at * 1000 / segment
     }
 
-    /// Bytes left for records and their entries in the table.
+    /// Returns the number of bytes left for records and their entries in the table.
     pub fn room(&self, segment: u64) -> u64 {
         let count = (self.table.len() / ENTRY) as u64 + 1;
         let table = Footer::table_place(count, segment).unwrap_or(0);
         table.saturating_sub(self.at.max(RECORDS))
     }
 
-    /// Begins a batch after the last written record.
+    /// Begins a batch with the bytes that must precede its first record: the opening block, or the beginning of the present block.
     pub fn begin(&mut self, mounted: &Mounted, packer: &mut Packer) {
         if self.at == 0 {
             let opening = Opening {
@@ -119,7 +118,7 @@ impl Open {
         }
     }
 
-    /// Ends a batch. An empty batch need not be written.
+    /// Ends a batch, and sets its offset and parts. An empty batch need not be written.
     pub fn end(&mut self, mounted: &Mounted, packer: &mut Packer, batch: &mut Batch) {
         let (pieces, tail) = packer.finish();
         let begin = self.at - tail.len() as u64;
@@ -129,7 +128,7 @@ impl Open {
         batch.pieces = pieces;
         self.tail = tail;
         if batch.told.is_empty() && self.table.is_empty() {
-            // The segment's first block has not been written either.
+            // The opening block was to be written with this empty batch, so the next batch must begin with it again.
             self.at = 0;
             self.tail.clear();
         }
@@ -195,7 +194,7 @@ impl Open {
         packer.align(UNIT);
     }
 
-    /// The table and footer, and their offset in the segment.
+    /// Returns the encoded table and footer, and their offset in the segment.
     pub fn seal(&self, mounted: &Mounted) -> (u64, Buffer) {
         let segment = mounted.geometry.segment;
         let count = (self.table.len() / ENTRY) as u64;
@@ -213,7 +212,7 @@ impl Open {
         (segment - length, bytes)
     }
 
-    /// The sequence number of the last record.
+    /// Returns the sequence number of the last record.
     pub fn last_seq(&self) -> u64 {
         self.last_seq
     }
@@ -225,7 +224,7 @@ pub fn fits(segment: u64, meta: usize, data: &[Bytes]) -> bool {
     meta as u64 + data <= segment - OVERHEAD
 }
 
-/// Splits data into pages as they are stored. Copies only if it was split differently.
+/// Splits data into pages as they are stored. Data that is already split in this way is not copied.
 pub fn in_pages(data: Pages) -> Pages {
     let page = PAGE as usize;
     let full = data.len().saturating_sub(1);

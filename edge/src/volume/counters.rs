@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters that only grow.
+/// The counters of a volume. They only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Bytes written, including tables and rewritten records.
@@ -11,7 +11,7 @@ pub struct Counters {
     pub rewritten: Count,
     /// Number of records not written because the queue was full.
     pub shed: Count,
-    /// Bytes of these records.
+    /// Number of bytes of the records in `shed`.
     pub shed_bytes: Count,
     /// Number of records found damaged by reclaiming.
     pub damaged: Count,
@@ -26,12 +26,12 @@ pub struct Counters {
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// Adds to the counter.
+    /// Adds `more` to the counter.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// The value of the counter.
+    /// Returns the value of the counter.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

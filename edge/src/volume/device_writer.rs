@@ -1,4 +1,4 @@
-//! The thread that performs writes, one at a time, while the writer assembles the next one.
+//! The thread that performs writes, one at a time, while the writer thread assembles the next one.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -12,26 +12,26 @@ use crate::sys::buffer::Buffer;
 
 /// A write to perform.
 pub enum Job {
-    /// A batch of records.
+    /// Writes a batch of records.
     Batch(Batch),
-    /// The end of a segment; the log continues in the next one.
+    /// Writes the end of a full segment; the log continues in the next segment.
     Seal {
-        /// Offset on the device.
+        /// Offset of the table on the device in bytes.
         place: u64,
-        /// Table and footer.
+        /// The encoded table and footer of the segment.
         bytes: Buffer,
-        /// The next position of the log.
+        /// The position at which the log continues.
         next: Position,
     },
-    /// The mark of a properly closed volume: the last write.
+    /// Marks the volume as properly closed; the last write.
     Clean,
 }
 
 /// The result of a write.
 pub struct Done {
-    /// The write.
+    /// The write that was performed.
     pub job: Job,
-    /// Whether it succeeded.
+    /// Whether the write succeeded.
     pub written: bool,
 }
 
@@ -71,7 +71,7 @@ fn write(mounted: &Mounted, job: &Job) -> bool {
     }
 }
 
-/// Performs a write and returns the number of bytes written.
+/// Performs a write, and returns the number of bytes written.
 fn try_write(mounted: &Mounted, job: &Job) -> io::Result<u64> {
     match job {
         Job::Batch(batch) => {
@@ -86,8 +86,8 @@ fn try_write(mounted: &Mounted, job: &Job) -> io::Result<u64> {
         }
         Job::Seal { place, bytes, next } => {
             mounted.device.write(*place, &[bytes.filled()])?;
-            // Written before anything in the next segment is overwritten, so that the superblock is
-            // never more than one segment behind the log.
+            // The superblock is written before anything in the next segment is overwritten, so that it is never more than one segment
+            // behind the log.
             mounted.write_superblock(|superblock| go_on(superblock, *next))?;
             Ok(bytes.filled().len() as u64)
         }

@@ -1,4 +1,4 @@
-//! For the fuzzer: decodes arbitrary bytes as everything that a device contains.
+//! For the fuzzer: decodes arbitrary bytes as every structure that a device contains.
 
 use super::checksum::{Salt, crc};
 use super::format::record::{HEADER, Header, Layout, Mark, lap_salt};
@@ -13,10 +13,11 @@ use super::types::{Id, Kind};
 const SEGMENT: u64 = 1 << 20;
 const LAP: u64 = 3;
 
-/// Decodes `input` as each structure of a device, unchanged and with a valid checksum.
+/// Decodes `input` as each structure of a device: without a change, and with the checksum replaced by a valid one.
 ///
 /// # Panics
-/// If a decoded value is impossible.
+///
+/// If a decoded value is outside of its permitted range.
 pub fn exercise(input: &[u8]) {
     let salt = Salt::of(77);
     superblocks(input);
@@ -55,7 +56,7 @@ fn superblocks(input: &[u8]) {
     for bytes in [&block, input] {
         if let Ok(superblock) = Superblock::newest([bytes, input]) {
             let geometry = superblock.geometry;
-            // The size is later compared with the device's. Here it only must not overflow.
+            // The volume's size is compared with the device's size later. Here, computing the size must only not overflow.
             assert!(geometry.size() <= SIZE_MAX + (1 << 27));
             assert!(geometry.segment_place(superblock.open) < geometry.size());
             assert!(superblock.lap > 0);
@@ -84,7 +85,7 @@ fn records(input: &[u8], salt: Salt) {
     let mut bytes = vec![0; length + 4 * 16];
     header.encode(salt, LAP, &[9; 4], &mut bytes);
     overwrite(&mut bytes[8..], input);
-    // The length in the header after the change.
+    // The header's length depends on the data length, which `input` may have changed.
     let data = u32::from_le_bytes([bytes[76], bytes[77], bytes[78], bytes[79]]);
     let length = Header { data, ..header }.length().min(bytes.len());
     let fitting = lap_salt(salt, LAP).crc(&bytes[8..length]);
@@ -116,7 +117,7 @@ fn segments(input: &[u8], salt: Salt) {
     }
 }
 
-/// Decodes `input` as a purge log, and as the text of a rule before itself.
+/// Decodes `input` as a purge log, and as the text of a rule that precedes `input` in a log.
 fn purge_log(input: &[u8], salt: Salt) {
     let _ = purges::decode(input, salt);
     let text = &input[..input.len().min(BLOCK as usize)];
@@ -126,7 +127,7 @@ fn purge_log(input: &[u8], salt: Salt) {
     assert_eq!(purges::decode(&log, salt), Some((1, 2, 3, text)));
 }
 
-/// Overwrites `bytes` with groups of three bytes of `input`: an offset and a value.
+/// Overwrites `bytes` at the places that `input` gives: each three bytes of `input` are an offset and a value.
 fn overwrite(bytes: &mut [u8], input: &[u8]) {
     let (changes, _) = input.as_chunks::<3>();
     for [low, high, byte] in changes.iter().take(64) {

@@ -1,6 +1,6 @@
 //! A volume: a file or block device of fixed size, written as a log of segments of records.
 //!
-//! The store decides what a record holds. A volume knows a record's id, two lengths and checksums.
+//! The store decides what a record contains. A volume knows only a record's id, the lengths of its metadata and data, and their checksums.
 
 mod batch;
 mod checksum;
@@ -60,11 +60,11 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Opens a volume, and formats an empty device. The index loads in the background; a device that
-    /// fails is opened again at intervals.
+    /// Opens a volume, and formats an empty device. The index loads in the background; a device that fails is opened again at intervals.
     ///
     /// # Errors
-    /// The content must not be overwritten, or a size is not usable.
+    ///
+    /// The device has content that must not be overwritten, or a configured size is not usable.
     pub fn open(options: Options, clock: Clock) -> Result<Arc<Volume>, Refused> {
         let path = options.path.clone();
         let open = Box::new(move || disk::open_device(&path));
@@ -100,46 +100,46 @@ impl Volume {
         }))
     }
 
-    /// The volume's name in the configuration.
+    /// Returns the volume's name in the configuration.
     pub fn name(&self) -> &str {
         &self.inner.context.options.name
     }
 
-    /// Whether the volume is in use: its device is open and has not failed.
+    /// Whether the volume is in service: its device is open and has not failed.
     pub fn is_up(&self) -> bool {
         self.inner.mounted().is_some()
     }
 
-    /// Whether the index still loads, so that records may be there which `find` does not see yet.
+    /// Whether the index is still loading, so that `find` may not find some stored records yet.
     pub fn is_loading(&self) -> bool {
         let mounted = self.inner.mounted();
         mounted.is_some_and(|mounted| mounted.loaded() < LOADED)
     }
 
-    /// Numbers for the status page.
+    /// Returns the numbers for the status page.
     pub fn status(&self) -> Status {
         status::of(&self.inner)
     }
 
-    /// The location of a record.
+    /// Returns the location of a record.
     pub fn find(&self, id: &Id) -> Option<Found> {
         self.inner.mounted()?.index.find(id)
     }
 
-    /// The locations of a key's heads, one per variant.
+    /// Returns the locations of a key's heads, one per variant.
     pub fn heads(&self, space: u64, key: u128) -> SmallVec<[Found; 2]> {
         let mounted = self.inner.mounted();
         mounted.map_or_else(SmallVec::new, |mounted| mounted.index.heads(space, key))
     }
 
-    /// Notes that a record is in use, although it was not read from here.
+    /// Records a use of a record whose object was requested in memory and not read from the volume.
     pub fn touch(&self, id: &Id) {
         if let Some(mounted) = self.inner.mounted() {
             mounted.index.touch_id(id, mounted.now());
         }
     }
 
-    /// Deletes a record, also across restarts. Returns whether there was one.
+    /// Deletes a record permanently: it does not reappear after a restart. Returns whether there was one.
     pub fn forget(&self, id: &Id) -> bool {
         let Some(mounted) = self.inner.mounted() else {
             return false;
@@ -155,7 +155,8 @@ impl Volume {
     /// Queues a record to be written.
     ///
     /// # Errors
-    /// The queue is full or the volume is out of use: the record is given back, and counted.
+    ///
+    /// The queue is full or the volume is out of service. The record is returned to the caller, and counted in `shed`.
     pub fn put(&self, source: Box<dyn RecordSource>) -> Result<(), Box<dyn RecordSource>> {
         let context = &self.inner.context;
         let result = match self.inner.mounted() {
@@ -168,10 +169,11 @@ impl Volume {
         })
     }
 
-    /// Reads a head of this cache and key.
+    /// Reads the head at this location, if it belongs to this cache and key.
     ///
     /// # Errors
-    /// Why the head can't be read.
+    ///
+    /// The reason why the head can't be read.
     pub async fn read_head(
         &self,
         found: Found,
@@ -185,7 +187,8 @@ impl Volume {
     /// Reads pages of a record's data, one into each buffer.
     ///
     /// # Errors
-    /// Why the pages can't be read.
+    ///
+    /// The reason why the pages can't be read.
     pub async fn read_pages(
         &self,
         found: Found,
@@ -198,7 +201,7 @@ impl Volume {
         reader.read_pages(found, id, first_page, buffers).await
     }
 
-    /// Drops queued writes, the oldest first, until `bytes` are freed. Returns how many were.
+    /// Drops queued writes, the oldest first, until `bytes` are freed. Returns the number of bytes that were freed.
     pub fn shed(&self, bytes: u64) -> u64 {
         let Some(mounted) = self.inner.mounted() else {
             return 0;
@@ -213,14 +216,14 @@ impl Volume {
         freed
     }
 
-    /// The purges of a cache in the log, oldest first.
+    /// Returns the logged purges of a cache, oldest first.
     pub fn purges(&self, space: u64) -> Vec<Logged> {
         let mounted = self.inner.mounted();
         mounted.map_or_else(Vec::new, |mounted| mounted.purges.lock().rules(space))
     }
 
-    /// The number of the newest purge or mark of a cache in the log. `None` if there was never one:
-    /// the cache has never had a record here.
+    /// Returns the number of the newest purge or mark that is logged for a cache. `None` if there was never one: the cache has never
+    /// written a record to this volume.
     pub fn purged_upto(&self, space: u64) -> Option<u64> {
         self.inner.mounted()?.purges.lock().upto(space)
     }
@@ -228,7 +231,8 @@ impl Volume {
     /// Logs a purge, and syncs the device before it returns.
     ///
     /// # Errors
-    /// Why the purge is not logged.
+    ///
+    /// The reason why the purge is not logged.
     pub fn log_purge(&self, space: u64, number: u64, text: &[u8]) -> Result<(), LogError> {
         self.inner.context.note_purge(space, number);
         let mounted = self.inner.mounted().ok_or(LogError::Out)?;
@@ -236,10 +240,11 @@ impl Volume {
         mounted.with_purges(|log, device, nonce| log.log_rule(device, space, number, text, nonce))
     }
 
-    /// Logs a mark: nothing here is covered by any purge of this cache up to this number.
+    /// Logs a mark, which states that no purge of this cache up to the number `upto` covers any record on this volume.
     ///
     /// # Errors
-    /// Why the mark could not be logged.
+    ///
+    /// The reason why the mark is not logged.
     pub fn mark_purged(&self, space: u64, upto: u64) -> Result<(), LogError> {
         self.inner.context.note_purge(space, upto);
         let mounted = self.inner.mounted().ok_or(LogError::Out)?;
@@ -247,36 +252,37 @@ impl Volume {
         mounted.with_purges(|log, device, nonce| log.log_mark(device, space, upto, nonce))
     }
 
-    /// Declares the purges of a cache up to this number obsolete.
+    /// Allows the volume to drop logged purges of a cache up to this number.
     pub fn drop_purges(&self, space: u64, upto: u64) {
         if let Some(mounted) = self.inner.mounted() {
             mounted.purges.lock().drop_upto(space, upto);
         }
     }
 
-    /// A lower bound of the birth numbers of everything here or waiting to be written.
+    /// Returns a lower bound for the `born_seq` of all records on the volume and in its write queue.
     pub fn oldest_born(&self) -> u64 {
         let mounted = self.inner.mounted();
         mounted.map_or(u64::MAX, |mounted| mounted.oldest_born())
     }
 
-    /// The number at which fetches and purges of this run start: greater than those of all runs before.
+    /// Returns the sequence number with which fetches and purges of this run of the program begin: greater than all numbers of earlier
+    /// runs.
     pub fn sequence(&self) -> u64 {
         self.inner.sequence()
     }
 
-    /// Drops all records. Of the purges, the number of the newest is kept.
+    /// Deletes all records. The number of each cache's newest purge stays in the log.
     pub fn wipe(&self, why: &str) {
         self.inner.wipe(why);
     }
 
-    /// Sets the store that says at reclaim whether a record of this cache is in use.
+    /// Sets the store of a cache: the volume asks it whether records are in use before it overwrites a segment.
     pub fn set_witness(&self, space: u64, witness: std::sync::Weak<dyn Witness>) {
         let mut witnesses = self.inner.context.witnesses.write();
         witnesses.insert(space, witness);
     }
 
-    /// Sets after how long without a read a cache's records are dropped; zero: never.
+    /// Sets the time without a read after which a cache's records are dropped; zero: never.
     pub fn set_inactive(&self, space: u64, after: Duration) {
         self.inner.context.inactive.lock().insert(space, after);
         if let Some(mounted) = self.inner.mounted() {
@@ -284,20 +290,19 @@ impl Volume {
         }
     }
 
-    /// Waits until every record queued before is on the device or was dropped.
+    /// Waits until every record queued before this call is on the device or was dropped.
     #[cfg(test)]
     pub fn flush(&self) {
         if let Some(mounted) = self.inner.mounted() {
             let (sender, flushed) = std::sync::mpsc::channel();
             mounted.queue.flush(sender);
             drop(mounted);
-            // An error means that the records were dropped.
+            // An error means that the queue was ended: its records were dropped.
             let _ = flushed.recv();
         }
     }
 
-    /// Closes the volume: writes queued records for at most this long, then the recency of all
-    /// records. Takes no further records.
+    /// Closes the volume. Queued records are written for at most `within`, then the recency of all records. New records are refused.
     pub fn close(&self, within: Duration) {
         self.end(Some(within));
     }

@@ -1,4 +1,4 @@
-//! Mounting: reads a device and continues its volume, creates a new volume, or refuses to touch it.
+//! Mounting: reads a device and continues its volume, creates a new volume, or refuses to overwrite the device.
 
 use std::io;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use super::purges::PurgeLog;
 use super::recover::find_position;
 use crate::sys::disk::device::{Device, OpenError, Opened};
 
-/// Number of bytes at the beginning that must be zero for a device to count as unused.
+/// Number of bytes at the beginning of a device that must be zero for the device to count as unused.
 const LOOKED_AT: u64 = 1 << 20;
 
-/// What to do with an existing volume.
+/// Whether an existing volume on the device is continued or replaced.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
-    /// Continue it.
+    /// Continue the existing volume with its records.
     GoOn,
-    /// Create an empty volume, because the existing one may have missed purges. Its laps and
-    /// sequence numbers must be greater than these.
+    /// Create an empty volume, because the existing one may have missed purges. The new volume's lap (number of the pass over the segments)
+    /// and sequence numbers must be greater than those given.
     Anew {
-        /// The last known lap; 0: none.
+        /// The last known lap (number of the pass over the segments) of the existing volume; 0: none.
         lap: u64,
-        /// The last known sequence number.
+        /// The last known sequence number of the existing volume.
         sequence: u64,
     },
 }
 
-/// The previous content of the device.
+/// The content of the device before it is mounted.
 enum Was {
     Ours(Superblock),
     Unused,
@@ -40,7 +40,8 @@ enum Was {
 /// Continues or creates a volume on a device.
 ///
 /// # Errors
-/// The device must not be touched, or it fails.
+///
+/// The device has content that must not be overwritten, or it fails.
 pub fn mount(
     context: &Arc<Context>,
     opened: Opened,
@@ -89,7 +90,7 @@ fn geometry(context: &Context, opened: &Opened) -> Result<Geometry, OpenError> {
         .map_err(|why| OpenError::Refused(format!("volume {}: {why}", options.name)))
 }
 
-/// Sets a file to exactly its configured size.
+/// Sets the file of a volume to exactly its configured size.
 fn fit(device: &dyn Device, geometry: Geometry, is_block: bool) -> Result<(), OpenError> {
     match device.size() == geometry.size() && !is_block {
         true => Ok(()),
@@ -163,7 +164,7 @@ fn go_on(device: &Arc<dyn Device>, found: Superblock) -> io::Result<Option<Parts
         log_generation: purges.generation(),
         ..found
     };
-    // Both copies are written, so that the new sequence is used even if one of them is damaged.
+    // Both superblocks are written, so that the new sequence number is found even if one of them is damaged later.
     write_superblock(&**device, &mut superblock)?;
     write_superblock(&**device, &mut superblock)?;
     Ok(Some(Parts {
@@ -175,7 +176,7 @@ fn go_on(device: &Arc<dyn Device>, found: Superblock) -> io::Result<Option<Parts
     }))
 }
 
-/// Creates an empty volume.
+/// Creates an empty volume on the device.
 fn make(
     context: &Context,
     device: Arc<dyn Device>,
@@ -194,8 +195,8 @@ fn make(
     {
         (lap, sequence) = (lap.max(known), sequence.max(counted));
     }
-    // The volume contains nothing older than the purges since the start of the program, wherever
-    // these were logged.
+    // The new volume contains nothing older than the purges since the start of the program, so their numbers are its first marks, on
+    // whichever volume these purges were logged.
     let marks = context.purged.lock().clone();
     if let Some(greatest) = marks.values().max() {
         sequence = sequence.max(greatest / SEQUENCE_STEP * SEQUENCE_STEP);
@@ -208,13 +209,14 @@ fn make(
         sequence: sequence + SEQUENCE_STEP,
         clean: false,
         open: 0,
-        // Records of an earlier volume have another lap.
+        // Records are valid only with the lap (pass over the volume) in which they were written, so a new lap makes those of an earlier
+        // volume on this device invalid.
         lap: lap + 2,
         log_generation: 1,
         made_s: context.clock.unix_ms() / 1000,
     };
-    // The superblock is written first, so that the device is recognized even if the rest is lost,
-    // and last, so that nothing refers to the old content.
+    // The superblock is written twice. The first write makes the device recognizable as a volume even if the following writes are lost; the
+    // last one, after the other structures, completes the volume.
     write_superblock(&*device, &mut superblock)?;
     let salt = Salt::of(superblock.uuid);
     let purges = PurgeLog::make(&*device, geometry, salt, (1, random.next_u64()), &marks)?;

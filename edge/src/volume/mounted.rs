@@ -1,5 +1,4 @@
-//! A mounted volume: an open device with its index, queue and purge log, until the device is closed
-//! or fails.
+//! A mounted volume: an open device with its index, queue and purge log, until the device is closed or fails.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,37 +23,37 @@ use crate::sys::Clock;
 use crate::sys::disk::device::Device;
 use crate::sys::random::Random;
 
-/// Difference between the first sequence numbers of consecutive runs.
+/// Difference between the first sequence numbers of two consecutive runs of the program.
 pub const SEQUENCE_STEP: u64 = 1 << 44;
 
 /// Value of `loaded` for a complete index, in thousandths.
 pub const LOADED: u32 = 1000;
 
-/// State that survives a change of the device.
+/// State of a volume that stays when its device is closed and opened again.
 pub struct Context {
-    /// Options from the configuration.
+    /// The volume's options from the configuration.
     pub options: Options,
-    /// The time.
+    /// Clock of the volume.
     pub clock: Clock,
     /// Counters of the volume.
     pub counters: Counters,
-    /// Counters of reads.
+    /// Counters of reads from the volume.
     pub tally: Arc<Tally>,
-    /// Random numbers for identifiers that must be unique.
+    /// Source of random numbers for identifiers that must be unique.
     pub random: Random,
-    /// Per cache, the store that knows which records are in use.
+    /// For each cache, the store that knows which records are in use.
     pub witnesses: RwLock<HashMap<u64, Weak<dyn Witness>>>,
-    /// Per cache, the time without a read after which records are dropped.
+    /// For each cache, the time without a read after which its records are dropped.
     pub inactive: Mutex<HashMap<u64, Duration>>,
-    /// Per cache, the greatest number of a purge that was logged or should have been.
+    /// For each cache, the greatest number of a purge that was logged here or should have been.
     pub purged: Mutex<BTreeMap<u64, u64>>,
-    /// Wakes the supervisor.
+    /// Wakes the supervisor thread.
     pub bell: Bell,
 }
 
 impl Context {
-    /// Remembers a purge, whether it was logged or not. A volume created later contains nothing
-    /// older.
+    /// Remembers the number of a purge, whether the purge was logged or not. A volume created later gets this number as a mark, since it
+    /// contains nothing older.
     pub fn note_purge(&self, space: u64, number: u64) {
         if number <= NUMBER_MAX {
             let mut purged = self.purged.lock();
@@ -63,7 +62,7 @@ impl Context {
         }
     }
 
-    /// Notifies the caches with records on this volume that it is out of service.
+    /// Notifies the stores of the caches with records on this volume that the volume is out of service.
     pub fn tell_out(&self) {
         let witnesses: Vec<_> = self.witnesses.read().values().cloned().collect();
         for witness in witnesses.iter().filter_map(Weak::upgrade) {
@@ -72,7 +71,7 @@ impl Context {
     }
 }
 
-/// An event for which one thread waits.
+/// A flag for which one thread waits, and which others set.
 #[derive(Default)]
 pub struct Bell {
     rung: Mutex<bool>,
@@ -80,13 +79,13 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Wakes the thread.
+    /// Wakes the waiting thread.
     pub fn ring(&self) {
         *self.rung.lock() = true;
         self.changed.notify_all();
     }
 
-    /// Waits until `ring` has been called since the last wait, at most for `most`.
+    /// Waits until `ring` has been called since the last wait, but at most for the time `most`.
     pub fn wait(&self, most: Duration) {
         let mut rung = self.rung.lock();
         if !*rung {
@@ -96,17 +95,17 @@ impl Bell {
     }
 }
 
-/// A position of the log.
+/// A position of the log: a segment, and the number of the pass over the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Number of the open segment.
     pub segment: u32,
-    /// Lap of the open segment.
+    /// Lap of the open segment: the number of the pass over all segments in which it is written.
     pub lap: u64,
 }
 
 impl Position {
-    /// The segment that is written next.
+    /// Returns the position of the segment that is written after this one.
     pub fn next(self, segments: u32) -> Position {
         match self.segment + 1 {
             behind if behind == segments => Position {
@@ -117,7 +116,8 @@ impl Position {
         }
     }
 
-    /// The segment that was written before; its lap is 0 if there is none.
+    /// Returns the position of the segment that was written before this one. If there is none, the position's lap (number of the pass over
+    /// the volume) is 0.
     pub fn before(self, segments: u32) -> Position {
         match self.segment {
             0 => Position {
@@ -131,7 +131,7 @@ impl Position {
         }
     }
 
-    /// The lap of a segment when the log is at this position.
+    /// Returns the lap (pass over the volume) in which a segment was last written when the log is at this position.
     pub fn lap_of(self, segment: u32) -> u64 {
         match segment <= self.segment {
             true => self.lap,
@@ -142,63 +142,64 @@ impl Position {
 
 /// An open volume.
 pub struct Mounted {
-    /// State that survives a change of the device.
+    /// State that stays when the device is closed and opened again.
     pub context: Arc<Context>,
-    /// Where the bytes are.
+    /// The device, which contains the volume's bytes.
     pub device: Arc<dyn Device>,
-    /// Layout of the device.
+    /// Layout of the volume on the device.
     pub geometry: Geometry,
-    /// Salt of the checksums.
+    /// Salt of the volume's checksums.
     pub salt: Salt,
-    /// Location of each record.
+    /// The index: the location of each record.
     pub index: Arc<Index>,
-    /// Pins of segments that are being read.
+    /// Counts of the reads in progress in each segment.
     pub pins: Arc<Pins>,
-    /// Reads records.
+    /// Reads records from the device.
     pub reader: Arc<Reader>,
     /// The write queue.
     pub queue: Queue,
     /// The purge log.
     pub purges: Mutex<PurgeLog>,
-    /// Position of the log when the volume was opened.
+    /// Position of the log when this volume was mounted.
     pub begin: Position,
-    /// First sequence number of this run.
+    /// First sequence number of this run of the program.
     pub sequence: u64,
-    /// First sequence number of the previous run, if that run closed the volume properly, so that
-    /// its recency is valid.
+    /// First sequence number of the previous run of the program, if that run closed the volume properly, so that the recency on the device
+    /// is complete.
     pub clean_run: Option<u64>,
-    /// Held while a segment is loaded or reclaimed, and while all segments are inspected.
+    /// Locked while a segment is loaded or reclaimed, and while all segments are inspected.
     pub gate: Mutex<()>,
     superblock: Mutex<Superblock>,
-    /// Lower bound for the first sequence number of the next run. The bound is raised on the device before
-    /// a number of this size is written.
+    /// Lower bound for the first sequence number of the next run. Before a record with a greater number is written, the bound on the device
+    /// is raised.
     ceiling: AtomicU64,
-    /// Per segment, the smallest `born_seq` of its records.
+    /// For each segment, the smallest `born_seq` of its records.
     oldest: Box<[AtomicU64]>,
-    /// Thousandths of the index that have been loaded.
+    /// Part of the index that has been loaded, in thousandths.
     loaded: AtomicU32,
     is_ended: AtomicBool,
     why: Mutex<String>,
 }
 
-/// The parts from which a `Mounted` is made.
+/// The parts from which a mounted volume is created.
 pub struct Parts {
-    /// Where the bytes are.
+    /// The device, which contains the volume's bytes.
     pub device: Arc<dyn Device>,
-    /// The superblock on the device.
+    /// The superblock as it is on the device.
     pub superblock: Superblock,
-    /// The purge log on the device.
+    /// The purge log as it is on the device.
     pub purges: PurgeLog,
-    /// First sequence number of the previous run, if that run closed the volume properly.
+    /// First sequence number of the previous run of the program, if that run closed the volume properly.
     pub clean_run: Option<u64>,
-    /// Whether the volume is empty, so that nothing must be loaded.
+    /// Whether the volume is empty, so that no index must be loaded.
     pub is_empty: bool,
 }
 
 impl Mounted {
-    /// Makes a mounted volume of these parts.
+    /// Creates a mounted volume from these parts.
     ///
     /// # Errors
+    ///
     /// The system can't create the reader threads.
     pub fn begin(context: Arc<Context>, parts: Parts) -> io::Result<Arc<Mounted>> {
         let options = &context.options;
@@ -276,7 +277,7 @@ impl Mounted {
         }
     }
 
-    /// Ends reads and writes. Only the first reason is kept.
+    /// Ends reads and writes for this reason. If they have ended before, the earlier reason stays.
     pub fn end(&self, why: &str) {
         {
             let mut first = self.why.lock();
@@ -290,7 +291,7 @@ impl Mounted {
         self.context.bell.ring();
     }
 
-    /// Ends reads and writes because the device failed.
+    /// Ends reads and writes because the device has failed.
     pub fn fail(&self, doing: &str, error: &io::Error) {
         if self.is_ended() {
             return;
@@ -304,18 +305,17 @@ impl Mounted {
         self.is_ended.load(Ordering::SeqCst)
     }
 
-    /// The reason why reads and writes have ended.
+    /// Returns the reason why reads and writes have ended.
     pub fn why(&self) -> String {
         self.why.lock().clone()
     }
 
-    /// Seconds since the volume was created.
+    /// Returns the number of seconds since the volume was created.
     pub fn now(&self) -> u32 {
         self.reader.now()
     }
 
-    /// Changes the superblock. When this returns, the change and all earlier writes survive a power
-    /// failure.
+    /// Changes the superblock on the device. When this returns, the change and all earlier writes survive a power failure.
     pub fn write_superblock(&self, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
         let mut superblock = self.superblock.lock();
         if self.is_ended() {
@@ -328,19 +328,19 @@ impl Mounted {
         Ok(())
     }
 
-    /// Waits, after the end, until no thread writes to the purge log or the superblock any more.
+    /// Waits until no thread writes to the purge log or the superblock any more; called after `end`.
     pub fn wait_for_logs(&self) {
         drop(self.purges.lock());
         drop(self.superblock.lock());
     }
 
-    /// The present superblock.
+    /// Returns the present superblock.
     pub fn superblock(&self) -> Superblock {
         *self.superblock.lock()
     }
 
-    /// Ensures that the next run begins with a sequence number greater than this one. A number
-    /// greater than those of this run comes from another volume.
+    /// Ensures that the next run of the program begins with a sequence number greater than `number`. Such a number may come from another
+    /// volume and be greater than all numbers of this run.
     pub fn reserve(&self, number: u64) -> io::Result<()> {
         if number < self.ceiling.load(Ordering::SeqCst) || number > NUMBER_MAX {
             return Ok(());
@@ -352,9 +352,10 @@ impl Mounted {
         Ok(())
     }
 
-    /// Ensures that the next run begins with a sequence number greater than that of a purge.
+    /// Ensures that the next run of the program begins with a sequence number greater than that of a purge.
     ///
     /// # Errors
+    ///
     /// The device failed, which ends this mounted volume.
     pub fn log_number(&self, number: u64) -> Result<(), LogError> {
         self.reserve(number)
@@ -369,7 +370,7 @@ impl Mounted {
         LogError::Io(error)
     }
 
-    /// Runs `work` on the purge log. A failure of the device ends this mounted volume.
+    /// Runs `work` on the purge log. If the device fails, this mounted volume ends.
     pub fn with_purges<T>(
         &self,
         work: impl FnOnce(&mut PurgeLog, &dyn Device, u64) -> Result<T, LogError>,
@@ -397,40 +398,40 @@ impl Mounted {
         self.oldest[segment as usize].store(born, Ordering::SeqCst);
     }
 
-    /// Lowers the smallest `born_seq` of a segment if this one is smaller.
+    /// Lowers the smallest `born_seq` of a segment to `born`, unless it is smaller already.
     pub fn note_born(&self, segment: u32, born: u64) {
         self.oldest[segment as usize].fetch_min(born, Ordering::SeqCst);
     }
 
-    /// The smallest `born_seq` of all records in segments.
+    /// Returns the smallest `born_seq` of all records in segments.
     fn oldest(&self) -> u64 {
-        // No segment is reclaimed meanwhile, because a record that moves to a segment checked
-        // before would be missed.
+        // The gate keeps segments from being reclaimed during this scan: a record copied to a segment that was already scanned would be
+        // missed.
         let _gate = self.gate.lock();
         let all = self.oldest.iter().map(|born| born.load(Ordering::SeqCst));
         all.min().unwrap_or(u64::MAX)
     }
 
-    /// A lower bound for the `born_seq` of all stored and queued records; 0 while the index loads.
+    /// Returns a lower bound for the `born_seq` of all stored and queued records; 0 while the index loads.
     pub fn oldest_born(&self) -> u64 {
         match self.loaded() {
-            // The queue is checked first, because its records may be written to segments meanwhile.
+            // The queue is checked before the segments: a record that is written in between is then seen at least once.
             LOADED => self.queue.oldest_born().min(self.oldest()),
             _ => 0,
         }
     }
 
-    /// Thousandths of the index that have been loaded.
+    /// Returns the part of the index that has been loaded, in thousandths.
     pub fn loaded(&self) -> u32 {
         self.loaded.load(Ordering::SeqCst)
     }
 
-    /// Sets the thousandths of the index that have been loaded.
+    /// Sets the part of the index that has been loaded, in thousandths.
     pub fn set_loaded(&self, thousandths: u32) {
         self.loaded.store(thousandths, Ordering::SeqCst);
     }
 
-    /// Whether the object of a record is in memory.
+    /// Whether a record's object is in memory, according to the store of the record's cache.
     pub fn is_witnessed(&self, id: &Id) -> bool {
         let witness = self.context.witnesses.read().get(&id.space).cloned();
         witness
@@ -439,14 +440,14 @@ impl Mounted {
     }
 }
 
-/// The time without a read after which a record is dropped, in whole seconds.
+/// Converts the time without a read after which a record is dropped to seconds, rounded up.
 pub fn seconds(after: Duration) -> u32 {
     let whole = after.as_secs() + u64::from(after.subsec_nanos() > 0);
     u32::try_from(whole).unwrap_or(u32::MAX)
 }
 
-/// Writes a superblock over the older copy. When this returns, it survives a power failure. The two
-/// copies are never written at the same time.
+/// Overwrites the older of the two superblocks on the device. When this returns, the new one survives a power failure. The two are never
+/// written at the same time.
 pub fn write_superblock(device: &dyn Device, superblock: &mut Superblock) -> io::Result<()> {
     superblock.generation += 1;
     let place = Geometry::superblock_place((superblock.generation % 2) as usize);
@@ -454,7 +455,7 @@ pub fn write_superblock(device: &dyn Device, superblock: &mut Superblock) -> io:
     device.sync()
 }
 
-/// A location in a segment. The log never writes to one that the index can't represent.
+/// Creates a location in a segment. Returns `Some` for every location that the log writes to.
 pub fn place(segment: u32, offset: u64, length: u64) -> Option<RecordLocation> {
     RecordLocation::new(u64::from(segment), offset, length)
 }

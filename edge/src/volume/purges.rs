@@ -1,5 +1,5 @@
-//! The purge log: rules in one of two halves, of which the newer one is used. When a call returns,
-//! the log on the device survives a power failure.
+//! The purge log of a volume. The log has two halves on the device, of which the newer one is used. When a call returns, its entry survives
+//! a power failure.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -13,23 +13,23 @@ use crate::sys::disk::device::Device;
 const HALF_MAGIC: u32 = 0x676c_6f47; // "Golg"
 const ENTRY_MAGIC: u32 = 0x6567_7570; // "puge"
 const HALF_HEADER: usize = 32;
-/// Length in bytes of an entry before its text.
+/// Number of bytes of an entry before its text.
 const ENTRY_HEADER: usize = 32;
 const HALF_SALT: u64 = 0x676c_6f00;
 const ENTRY_SALT: u64 = 0x6567_7500;
 /// Alignment of entries in bytes.
 const ALIGN: u64 = 8;
 
-/// Number of obsolete bytes after which the log is compacted at the latest.
+/// Number of bytes of obsolete entries after which the log is compacted at the latest.
 const DROPPED_MAX: u64 = 256 << 10;
 
-/// Longest text of a rule in bytes.
+/// Maximum length in bytes of a rule's text.
 pub(super) const TEXT_MAX: usize = 8192;
 
 const RULE: u32 = 1;
 const MARK: u32 = 2;
 
-/// The purges of one cache.
+/// The purges of one cache in the log.
 #[derive(Default)]
 struct Space {
     rules: Vec<Logged>,
@@ -37,7 +37,7 @@ struct Space {
 }
 
 impl Space {
-    /// Drops rules that a newer one repeats.
+    /// Drops rules that a newer rule with the same text repeats.
     fn drop_repeated(&mut self) {
         self.rules.sort_by_key(|rule| rule.number);
         let mut texts = HashSet::new();
@@ -49,28 +49,28 @@ impl Space {
     }
 }
 
-/// The log and its content.
+/// The purge log of a volume, with its entries in memory.
 pub struct PurgeLog {
     geometry: Geometry,
     volume: Salt,
     spaces: BTreeMap<u64, Space>,
     half: usize,
     generation: u64,
-    /// Salt of the checksums of this half's entries.
+    /// Salt of the checksums of the entries in the half that is used.
     salt: Salt,
-    /// Offset of the next entry in the half.
+    /// Offset of the next entry in the half, in bytes.
     at: u64,
-    /// The bytes of its block before the entry.
+    /// The bytes between the beginning of the block that contains `at` and `at`.
     tail: Vec<u8>,
-    /// Bytes of obsolete rules.
+    /// Number of bytes of obsolete entries in the half.
     dropped: u64,
 }
 
-/// The log is damaged: rules may be missing.
+/// Error: the log is damaged, so rules may be missing.
 pub struct Damaged;
 
 impl PurgeLog {
-    /// Creates a log with only these marks. The log is written, but not synced.
+    /// Creates a log that contains only these marks. The log is written to the device, but not synced.
     pub fn make(
         device: &dyn Device,
         geometry: Geometry,
@@ -102,7 +102,7 @@ impl PurgeLog {
         Ok(log)
     }
 
-    /// Reads the log of a device, which must have at least this generation.
+    /// Reads the log from a device. The log's generation must be at least the given one.
     pub fn read(
         device: &dyn Device,
         geometry: Geometry,
@@ -137,7 +137,7 @@ impl PurgeLog {
         Ok(log.replay(bytes.filled()).map(|()| log))
     }
 
-    /// Adds the entries of a half.
+    /// Reads the entries of a half into memory.
     fn replay(&mut self, half: &[u8]) -> Result<(), Damaged> {
         let mut at = BLOCK as usize;
         while let Some((kind, space, number, text)) = decode(&half[at..], self.salt) {
@@ -146,8 +146,8 @@ impl PurgeLog {
         }
         self.at = at as u64;
         self.tail = half[at / BLOCK as usize * BLOCK as usize..at].to_vec();
-        // Each entry was synced before the next. An invalid entry is therefore the last, and was
-        // not acknowledged.
+        // Each entry was synced before the next one was written. If an invalid entry is the last one, it was therefore never acknowledged.
+        // If a valid entry follows, the log is damaged.
         let behind = (at..half.len()).step_by(ALIGN as usize);
         let mut behind = behind.skip(1);
         match behind.any(|at| decode(&half[at..], self.salt).is_some()) {
@@ -167,19 +167,19 @@ impl PurgeLog {
         }
     }
 
-    /// The rules of a cache, oldest first.
+    /// Returns the rules of a cache, oldest first.
     pub fn rules(&self, space: u64) -> Vec<Logged> {
         self.spaces
             .get(&space)
             .map_or(Vec::new(), |space| space.rules.clone())
     }
 
-    /// The newest number of a cache; `None` for an unknown cache.
+    /// Returns the greatest number of a cache's rules and marks; `None` for an unknown cache.
     pub fn upto(&self, space: u64) -> Option<u64> {
         self.spaces.get(&space).map(|space| space.upto)
     }
 
-    /// The generation of the log.
+    /// Returns the generation of the log: how often it has been rewritten.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -199,7 +199,7 @@ impl PurgeLog {
         self.append(device, (RULE, space, number, text), nonce)
     }
 
-    /// Logs that nothing on the device is older than this number.
+    /// Logs a mark: no record of this cache on the device is older than this number.
     pub fn log_mark(
         &mut self,
         device: &dyn Device,
@@ -210,7 +210,7 @@ impl PurgeLog {
         self.append(device, (MARK, space, number, &[]), nonce)
     }
 
-    /// Drops obsolete rules. The log becomes shorter at the next compaction.
+    /// Drops obsolete rules of a cache, with numbers up to `upto`. The log on the device becomes shorter at the next compaction.
     pub fn drop_upto(&mut self, space: u64, upto: u64) {
         if let Some(space) = self.spaces.get_mut(&space) {
             let dropped = &mut self.dropped;
@@ -224,12 +224,12 @@ impl PurgeLog {
         }
     }
 
-    /// Whether a large part of the log is obsolete.
+    /// Whether so much of the log is obsolete that it should be compacted.
     pub fn wants_compaction(&self) -> bool {
         self.dropped > (self.geometry.half / 4).min(DROPPED_MAX)
     }
 
-    /// The newest purge of each cache.
+    /// Returns the number of the newest purge of each cache.
     pub fn marks(&self) -> impl Iterator<Item = (u64, u64)> {
         self.spaces.iter().map(|(space, its)| (*space, its.upto))
     }
@@ -259,7 +259,7 @@ impl PurgeLog {
         Ok(())
     }
 
-    /// Writes the needed entries into the other half, which then replaces this one.
+    /// Writes the needed entries into the other half, which is used from then on.
     pub fn compact(&mut self, device: &dyn Device, nonce: u64) -> Result<(), LogError> {
         let generation = self.generation + 1;
         let salt = entry_salt(self.volume, generation, nonce);
@@ -276,7 +276,7 @@ impl PurgeLog {
         }
         let half = 1 - self.half;
         let place = self.geometry.half_place(half);
-        // The entries are written before the header that makes the half valid.
+        // The entries are synced before the header that makes the half valid is written.
         write_aligned(device, place + BLOCK, &bytes).map_err(LogError::Io)?;
         device.sync().map_err(LogError::Io)?;
         let header = half_header(self.volume, generation, nonce);
@@ -304,7 +304,7 @@ fn half_header(volume: Salt, generation: u64, nonce: u64) -> [u8; HALF_HEADER] {
     block
 }
 
-/// The generation and nonce in the header of a half.
+/// Returns the generation and nonce from the header of a half.
 fn read_half_header(block: &[u8], volume: Salt) -> Option<(u64, u64)> {
     let ours = block.len() >= HALF_HEADER
         && u32_at(block, 0) == HALF_MAGIC
@@ -337,14 +337,14 @@ pub(super) fn encode(
     put(entry, 4, &crc.to_le_bytes());
 }
 
-/// The kind, cache, number and text of the entry at the beginning of the bytes.
+/// Decodes the entry at the beginning of the bytes: its kind, cache, number and text.
 pub(super) fn decode(bytes: &[u8], salt: Salt) -> Option<(u32, u64, u64, &[u8])> {
     if bytes.len() < ENTRY_HEADER || u32_at(bytes, 0) != ENTRY_MAGIC {
         return None;
     }
     let (kind, text) = (u32_at(bytes, 24), u32_at(bytes, 28) as usize);
-    // The length is checked before it is used: after the last entry, decoding is attempted at every
-    // offset.
+    // The length is checked before it is used, since `decode` is called with any bytes: after the last entry, decoding is attempted at
+    // every offset.
     let most = match kind {
         RULE => TEXT_MAX,
         MARK => 0,

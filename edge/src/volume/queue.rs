@@ -1,4 +1,4 @@
-//! The write queue of a volume: bounded in bytes, first in, first out.
+//! The write queue of a volume: first in, first out, with a limit in bytes.
 
 use std::collections::VecDeque;
 #[cfg(test)]
@@ -13,32 +13,32 @@ use super::types::{Id, RecordSource};
 
 /// Minimum number of bytes charged for a queued record.
 const WEIGHT_MIN: u64 = 512;
-/// Records charged with up to this many bytes may use the reserved part of the queue. These are
-/// mostly heads, without which the other records of an object are not found.
+/// Maximum number of bytes of a record that may use the reserved part of the queue. Small records are mostly heads, without which the
+/// blocks of an object can't be found.
 const SMALL: u64 = 2048;
-/// Maximum size of the reserved part in bytes.
+/// Maximum size of the reserved part of the queue in bytes.
 const SPARED: u64 = 64 << 10;
-/// Bytes charged for a tombstone when a batch is taken.
+/// Number of bytes that a tombstone counts as when items are taken for a batch.
 const TOMBSTONE_WEIGHT: u64 = 128;
-/// Maximum number of queued tombstones. With more, the disk is no longer working.
+/// Maximum number of queued tombstones. So many can wait only if the disk no longer works.
 const TOMBSTONES_MAX: usize = 1 << 18;
 
 /// An item in the queue.
 pub enum Item {
     /// A record to be written.
     Put {
-        /// Position in the queue.
+        /// Number of the record in the order in which items were queued.
         ticket: u64,
-        /// Bytes charged to the queue.
+        /// Number of bytes charged to the queue for the record.
         weight: u64,
         /// Id of the record when it was queued.
         id: Id,
-        /// The source of the record's bytes.
+        /// Provides the record's bytes, and receives the result of the write.
         source: Box<dyn RecordSource>,
     },
     /// A tombstone to be written.
     Tombstone {
-        /// Position in the queue.
+        /// Number of the tombstone in the order in which items were queued.
         ticket: u64,
         /// Id of the deleted record.
         id: Id,
@@ -48,22 +48,22 @@ pub enum Item {
     Flush(Sender<()>),
 }
 
-/// The state of the writes for one id.
+/// The writes for one id that are queued or in progress.
 #[derive(Default)]
 struct Pending {
-    /// Number of records that are not in the index yet.
+    /// Number of records that are queued or being written, and not in the index yet.
     puts: u32,
-    /// Position of the last tombstone that has not been written; 0: none.
+    /// Number of the last tombstone that has not been written yet, in the order in which items were queued; 0: none.
     forgotten: u64,
-    /// Position of the last record.
+    /// Number of the last record, in the order in which items were queued.
     put: u64,
 }
 
 struct State {
     items: VecDeque<Item>,
-    /// Bytes of items that are queued or being written.
+    /// Number of bytes of items that are queued or being written.
     bytes: u64,
-    /// Bytes of items that are queued.
+    /// Number of bytes of items that are queued.
     waiting: u64,
     tickets: u64,
     tombstones: usize,
@@ -73,10 +73,9 @@ struct State {
     is_closed: bool,
     /// Whether the queue refuses all items.
     is_ended: bool,
-    /// Lower bound for the `born_seq` of the records that were taken last and may not be in a
-    /// segment yet.
+    /// Lower bound for the `born_seq` of the records that the writer took last and that may not be in a segment yet.
     taken_born: u64,
-    /// Whether the writer was woken for another reason than an item.
+    /// Whether the writer was woken for another reason than a new item.
     is_rung: bool,
 }
 
@@ -98,19 +97,18 @@ impl Default for State {
     }
 }
 
-/// The write queue.
+/// The write queue of a volume.
 #[derive(Default)]
 pub struct Queue {
     state: Mutex<State>,
     bell: Condvar,
 }
 
-/// Too many tombstones are queued.
+/// Error: too many tombstones are queued, so the disk seems not to work any more.
 pub struct Overrun;
 
 impl Queue {
-    /// Queues a record, unless `most` bytes are queued already or the queue is closed; then returns
-    /// the record.
+    /// Queues a record. Returns the record if `most` bytes are queued already or the queue is closed.
     pub fn put(
         &self,
         source: Box<dyn RecordSource>,
@@ -142,8 +140,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Removes a record from the index and queues a tombstone. Returns whether the record existed
-    /// or was queued.
+    /// Removes a record from the index, and queues a tombstone if needed. Returns whether the record was in the index or queued.
     pub fn forget(&self, id: &Id, index: &Index, is_loading: bool) -> Result<bool, Overrun> {
         let mut state = self.state.lock();
         let was_there = index.remove(id).is_some();
@@ -162,7 +159,8 @@ impl Queue {
         Ok(was_there || on_its_way)
     }
 
-    /// The same for the record with this key at this location, unless a newer one is queued.
+    /// Removes the record with this key from the index if it is at this location, and queues a tombstone, unless a newer record with the
+    /// same id is queued.
     pub fn forget_at(
         &self,
         id: &Id,
@@ -184,8 +182,7 @@ impl Queue {
         self.state.lock().pending.contains_key(id)
     }
 
-    /// Signals `sender` when everything queued earlier is on the device; drops it if that will not
-    /// happen.
+    /// Sends a message to `sender` when everything queued earlier is on the device; drops `sender` if that will not happen.
     #[cfg(test)]
     pub fn flush(&self, sender: Sender<()>) {
         let mut state = self.state.lock();
@@ -197,7 +194,7 @@ impl Queue {
         self.bell.notify_one();
     }
 
-    /// Removes the oldest queued records until the queue is `bytes` smaller. Returns them.
+    /// Removes the oldest queued records until the queue is `bytes` smaller. Returns these records and the number of bytes freed.
     pub fn shed(&self, bytes: u64) -> (Vec<Box<dyn RecordSource>>, u64) {
         let mut state = self.state.lock();
         let (mut kept, mut given_up, mut freed) = (VecDeque::new(), Vec::new(), 0);
@@ -220,11 +217,11 @@ impl Queue {
         (given_up, freed)
     }
 
-    /// Takes the next items, about `bytes` of them.
+    /// Takes the next items from the queue, about `bytes` of them.
     pub fn take(&self, bytes: u64) -> Vec<Item> {
         let mut state = self.state.lock();
         let (mut taken, mut sum) = (Vec::new(), 0);
-        // The items taken before are in a segment by now.
+        // The items taken before are in a segment by now, so their `born_seq` is counted there.
         state.taken_born = u64::MAX;
         while sum < bytes {
             let Some(item) = state.items.pop_front() else {
@@ -251,8 +248,8 @@ impl Queue {
         taken
     }
 
-    /// Records the result of a write. If the record has been written and not deleted meanwhile,
-    /// calls `insert`, which adds it to the index. Returns whether the record can be found now.
+    /// Ends the write of a record. Calls `insert`, which adds the record to the index, unless the record has been deleted meanwhile.
+    /// Returns whether the record can be found now.
     pub fn settle(&self, id: &Id, ticket: u64, weight: u64, insert: impl FnOnce()) -> bool {
         let mut state = self.state.lock();
         let forgotten = state.pending.get(id).map_or(0, |pending| pending.forgotten);
@@ -264,12 +261,12 @@ impl Queue {
         stands
     }
 
-    /// Records that a record will not be written.
+    /// Ends the write of a record that failed or was dropped.
     pub fn give_up(&self, id: &Id, weight: u64) {
         self.state.lock().end_put(id, weight);
     }
 
-    /// Records that a tombstone has been written or will not be.
+    /// Ends the write of a tombstone, whether it was written or not.
     pub fn settle_tombstone(&self, id: &Id, ticket: u64) {
         let mut state = self.state.lock();
         if let Some(pending) = state.pending.get_mut(id)
@@ -282,32 +279,32 @@ impl Queue {
         }
     }
 
-    /// Refuses new records. Tombstones are still accepted while queued items are written.
+    /// Refuses new records from now on. Tombstones are still accepted while queued items are written.
     pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.ring();
     }
 
-    /// Refuses all new items.
+    /// Refuses all new items from now on.
     pub fn end(&self) {
         self.state.lock().is_ended = true;
         self.close();
     }
 
-    /// Refuses all new items if the queue is empty. Returns whether it was empty.
+    /// Refuses all new items from now on, provided that the queue is empty. Returns whether it was empty.
     pub fn end_if_empty(&self) -> bool {
         let mut state = self.state.lock();
         state.is_ended |= state.items.is_empty();
         state.is_ended
     }
 
-    /// Wakes all waiting threads.
+    /// Wakes all threads that wait for the queue.
     pub fn ring(&self) {
         self.state.lock().is_rung = true;
         self.bell.notify_all();
     }
 
-    /// Waits until woken, until `enough` bytes or a flush are queued, or until `most` has passed.
+    /// Waits until `ring` is called, until `enough` bytes or a flush are queued, or until the time `most` has passed.
     pub fn wait(&self, enough: u64, most: Duration) {
         let mut state = self.state.lock();
         if !state.is_ready(enough) {
@@ -317,19 +314,18 @@ impl Queue {
         state.is_rung = false;
     }
 
-    /// Queued bytes, whether a flush is queued, and whether the queue is closed.
+    /// Returns the number of queued bytes, whether a flush is queued, and whether the queue is closed.
     pub fn waiting(&self) -> (u64, bool, bool) {
         let state = self.state.lock();
         (state.waiting, state.flushes > 0, state.is_closed)
     }
 
-    /// Bytes that are queued or being written.
+    /// Returns the number of bytes that are queued or being written.
     pub fn bytes(&self) -> u64 {
         self.state.lock().bytes
     }
 
-    /// The smallest `born_seq` of all records that are queued or were taken last. The caller holds
-    /// the lock.
+    /// Returns the smallest `born_seq` of all records that are queued, or that the writer took last and that may not be in a segment yet.
     pub fn oldest_born(&self) -> u64 {
         let state: MutexGuard<'_, State> = self.state.lock();
         let born = state.items.iter().map(|item| match item {

@@ -1,5 +1,4 @@
-//! The recency of records: when each record was last read. Written when a volume is closed, and
-//! read when it is opened.
+//! The recency of records: when each record was last read. Written to the device when a volume is closed, and read when it is opened.
 
 use bytes::Bytes;
 
@@ -7,17 +6,17 @@ use super::format::{BLOCK, UNIT, put, u32_at, u64_at};
 use super::index::{RecordLocation, Use};
 use super::mounted::Mounted;
 
-/// Bytes per record.
+/// Number of bytes that describe the recency of one record.
 const EACH: usize = 12;
-/// Bytes per recency record.
+/// Maximum number of bytes in one recency record on the device.
 const PIECE: usize = EACH << 14;
 
-/// Maximum number of bytes for recency on a volume of this size.
+/// Returns the maximum number of bytes for recency on a volume of this size.
 fn most(size: u64) -> u64 {
     (size / 64).min(64 << 20)
 }
 
-/// The usage of records in encoded form, for as many records as the limit allows.
+/// Encodes the time of the last read for as many records as the limit allows. Each item is the content of one recency record.
 pub fn of(mounted: &Mounted) -> Vec<Bytes> {
     let most = most(mounted.geometry.size()) as usize;
     let mut all = Vec::new();
@@ -37,33 +36,33 @@ pub fn of(mounted: &Mounted) -> Vec<Bytes> {
         .collect()
 }
 
-/// The usage of records by their location.
+/// The last reads of records, by the location of the record.
 pub struct Recency {
     uses: Vec<(u64, u32)>,
-    /// Bytes of recency records that may still be read.
+    /// Number of bytes of recency records that may still be read.
     room: u64,
 }
 
 impl Recency {
-    /// Empty, for a volume of this size.
+    /// Creates an empty `Recency` for a volume of this size.
     pub fn new(size: u64) -> Recency {
         let pieces = most(size).div_ceil(PIECE as u64);
         Recency {
             uses: Vec::new(),
-            // Header and alignment of a recency record use at most two blocks.
+            // The header and the alignment of a recency record take at most two blocks.
             room: pieces * (PIECE as u64 + 2 * BLOCK),
         }
     }
 
-    /// Whether a recency record of this length may be read within the limit. Must be called once
-    /// for each before it is read.
+    /// Whether a recency record of this length may be read within the limit. Reduces the limit by the length: called once for each recency
+    /// record, before it is read.
     pub fn takes(&mut self, length: u64) -> bool {
         let left = self.room.checked_sub(length.max(BLOCK));
         self.room = left.unwrap_or(0);
         left.is_some()
     }
 
-    /// Adds the content of a recency record.
+    /// Adds the content of one recency record.
     pub fn add(&mut self, piece: &[u8]) {
         let (each, _) = piece.as_chunks::<EACH>();
         let read = each
@@ -72,12 +71,12 @@ impl Recency {
         self.uses.extend(read);
     }
 
-    /// Must be called after all recency records have been added.
+    /// Sorts the entries for `of`; called after all recency records have been added.
     pub fn sort(&mut self) {
         self.uses.sort_unstable();
     }
 
-    /// The usage of a record.
+    /// Returns the last read of the record at this location.
     pub fn of(&self, place: RecordLocation) -> Option<Use> {
         let number = number(place);
         let at = self

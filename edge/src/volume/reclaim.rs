@@ -1,5 +1,5 @@
-//! Reclaiming the oldest segment: records that have been read since they were written are written
-//! again, then the segment is overwritten.
+//! Reclaiming the oldest segment. Records that have been read since they were written are copied to the open segment, then the oldest
+//! segment is overwritten.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,31 +17,31 @@ use super::mounted::{Mounted, Position, place};
 use super::reclaim_budget::ReclaimBudget;
 use super::types::{Id, PAGE};
 
-/// Bytes per read for records next to one another.
+/// Number of bytes per read from the device; records next to one another are read together.
 const WINDOW: u64 = 1 << 20;
 
-/// Longest wait for readers of a segment.
+/// Longest time to wait until the reads in a segment have finished.
 const PINNED_MAX: Duration = Duration::from_secs(1);
 
-/// The segment that is overwritten next.
+/// The segment that is overwritten next, and its records that are copied before.
 pub struct Reclaim {
-    /// The position that the segment will have.
+    /// The position of the log when the segment is overwritten.
     next: Position,
-    /// Records of the segment; `None` if its table can't be read.
+    /// Ids and locations of the segment's records; `None` if its table can't be read.
     entries: Option<Vec<(Id, RecordLocation)>>,
-    /// Records to write again; before they are selected, all existing ones.
+    /// Records to copy. Before `is_chosen` is set: all records of the segment that still exist.
     wanted: VecDeque<Entry>,
     is_chosen: bool,
-    /// Bytes of existing records when the table was read.
+    /// Number of bytes of the records that still existed when the table was read.
     there: u64,
-    /// Largest existing record, used as an estimate for new records.
+    /// Size in bytes of the largest record that still exists, used as an estimate for new records.
     largest: u64,
-    /// Bytes that may still be written again.
+    /// Number of bytes that may still be copied.
     budget: ReclaimBudget,
     window: Option<(u64, Bytes)>,
 }
 
-/// Reads the footer and entries of a full segment of this lap; `None` if they are missing or
+/// Reads the footer and the table of a full segment that was written in the pass `lap` over the volume; `None` if they are missing or
 /// damaged.
 pub fn read_table(
     mounted: &Mounted,
@@ -70,7 +70,7 @@ pub fn read_table(
 }
 
 impl Reclaim {
-    /// Finds the existing records in the segment that becomes `next`.
+    /// Reads the table of the segment that `next` will overwrite, and selects the records that still exist.
     pub fn begin(mounted: &Mounted, next: Position) -> std::io::Result<Reclaim> {
         let lap = mounted.index.lap(next.segment as u16);
         let table = match lap {
@@ -79,7 +79,8 @@ impl Reclaim {
         };
         let mut reclaim = Reclaim {
             next,
-            // The segment has never been written.
+            // The lap of a segment is the number of the pass over the volume in which it was written: 0 means never, so there are no
+            // records.
             entries: (lap == 0).then(Vec::new),
             wanted: VecDeque::new(),
             is_chosen: false,
@@ -102,12 +103,12 @@ impl Reclaim {
         Ok(reclaim)
     }
 
-    /// Whether records should be written again now, with `room` bytes left in the open segment.
+    /// Whether records should be copied now, with `room` bytes left in the open segment.
     pub fn is_time(&self, room: u64) -> bool {
         self.is_chosen || self.budget.is_time(room, self.there, self.largest)
     }
 
-    /// Returns the next record to write again.
+    /// Returns the next record to copy.
     pub fn next_record(&mut self, mounted: &Mounted) -> std::io::Result<Option<Record>> {
         if !self.is_chosen {
             self.is_chosen = true;
@@ -120,7 +121,8 @@ impl Reclaim {
                 continue;
             };
             let key = mounted.index.key(&entry.id);
-            // At the next start, this record would hide a newer one that is still being written.
+            // No record is copied while a newer one with the same id is queued: if the copy were written last, the next start would take it
+            // for the newer one.
             let is_there = mounted.index.usage(key, from).is_some();
             if !is_there || mounted.queue.is_pending(&entry.id) || !self.budget.take(cost(&entry)) {
                 continue;
@@ -149,7 +151,7 @@ impl Reclaim {
         Ok(None)
     }
 
-    /// Reads the bytes of a record together with those around it.
+    /// Reads the bytes of a record, together with those of records next to it.
     fn read(&mut self, mounted: &Mounted, entry: &Entry) -> std::io::Result<Bytes> {
         let (from, to) = (
             u64::from(entry.offset),
@@ -180,7 +182,7 @@ impl Reclaim {
         Ok(record)
     }
 
-    /// Removes the segment's remaining records from the index after its last reader has finished.
+    /// Removes the segment's remaining records from the index, and waits until the reads in the segment have finished.
     pub fn finish(self, mounted: &Mounted) {
         let segment = self.next.segment;
         let _gate = mounted.gate.lock();
@@ -188,7 +190,7 @@ impl Reclaim {
             Some(entries) => mounted.index.drop_segment(entries.into_iter()),
             None => mounted.index.drop_all_of(segment as u16),
         }
-        // The order matters: see `Pins`.
+        // The segment's lap (pass over the volume) must change before its pins are checked: see `Pins`.
         mounted.index.set_lap(segment as u16, self.next.lap);
         mounted.pins.wait(segment, PINNED_MAX);
         mounted.set_oldest(segment, u64::MAX);
@@ -199,25 +201,24 @@ fn place_of(segment: u32, entry: &Entry) -> Option<RecordLocation> {
     place(segment, u64::from(entry.offset), u64::from(entry.length))
 }
 
-/// Whether a record still exists at this location, and has been read since it was written or is in
-/// memory.
+/// Whether a record still exists at this location, and has either been read since it was written, or has its object in memory.
 fn is_wanted(mounted: &Mounted, segment: u32, entry: &Entry) -> bool {
     usage(mounted, segment, entry)
         .is_some_and(|usage| usage.used || mounted.is_witnessed(&entry.id))
 }
 
-/// The usage of a record, if it still exists at this location.
+/// Returns when the record was last read, if it still exists at this location.
 fn usage(mounted: &Mounted, segment: u32, entry: &Entry) -> Option<Use> {
     let key = mounted.index.key(&entry.id);
     place_of(segment, entry).and_then(|place| mounted.index.usage(key, place))
 }
 
-/// Bytes that a record uses in a segment, including its entry in the table.
+/// Returns the number of bytes that a record takes in a segment, including its entry in the table.
 fn cost(entry: &Entry) -> u64 {
     u64::from(entry.length) + ENTRY as u64
 }
 
-/// Returns the metadata and data of this record from the bytes, if they are valid.
+/// Decodes and checks a record. Returns its metadata and data if the bytes are valid.
 pub fn open_record(
     bytes: &Bytes,
     salt: Salt,

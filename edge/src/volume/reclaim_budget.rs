@@ -1,34 +1,34 @@
-//! The budget for records that are written again when the oldest segment is reclaimed, and a model
-//! of a ring of segments for the hit-ratio experiment.
+//! The budget of a reclaim: how many bytes are copied to the open segment before the oldest segment is overwritten. Also a model of a
+//! volume's segments for the hit-ratio experiment.
 
 use std::collections::VecDeque;
 
-/// The budget is the segment's size divided by this.
+/// Divisor of a segment's size: the quotient is the budget for copies.
 const SHARE: u64 = 4;
 
-/// Bytes that may still be written again.
+/// Number of bytes that may still be copied to the open segment.
 #[derive(Clone, Copy, Debug)]
 pub struct ReclaimBudget(u64);
 
 impl ReclaimBudget {
-    /// The budget for one segment of this size: a fixed share, or the size of the largest record if
-    /// that fits into half a segment.
+    /// Returns the budget for one segment of this size: a fixed share of it, or the size of the largest record if that is more and fits
+    /// into half a segment.
     pub fn of(segment: u64, largest: u64) -> ReclaimBudget {
         ReclaimBudget((segment / SHARE).max(largest.min(segment / 2)))
     }
 
-    /// The bytes left.
+    /// Returns the number of bytes left in the budget.
     pub fn left(&self) -> u64 {
         self.0
     }
 
-    /// Whether records should be written again now: with one more new record, the segment would not
-    /// have space for them.
+    /// Whether records should be copied now, with `room` bytes left in the open segment: after one more new record of `largest` bytes, the
+    /// segment might not have space for them.
     pub fn is_time(&self, room: u64, there: u64, largest: u64) -> bool {
         room < self.0.min(there) + largest
     }
 
-    /// Uses `length` bytes of the budget. Returns false if they are not left.
+    /// Takes `length` bytes from the budget. Returns false, and takes nothing, if fewer are left.
     pub fn take(&mut self, length: u64) -> bool {
         match self.0.checked_sub(length) {
             Some(left) => {
@@ -40,12 +40,11 @@ impl ReclaimBudget {
     }
 }
 
-/// A model of a volume whose records have length one. Keys are small numbers; memory grows with the
-/// largest key.
+/// A model of a volume whose records all have length one. Keys are small numbers: the model's memory grows with the largest key.
 pub struct Ring {
     segment: usize,
     segments: usize,
-    /// The segments from the oldest to the open one, each with its keys.
+    /// The keys in each segment, from the oldest segment to the open one.
     log: VecDeque<Vec<u32>>,
     /// Number of the oldest segment.
     oldest: u64,
@@ -56,14 +55,13 @@ pub struct Ring {
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    /// Number of the segment plus one; 0: the key is not stored.
+    /// Number of the segment that contains the key, plus one; 0: the key is not stored.
     segment: u64,
     used: bool,
 }
 
 impl Ring {
-    /// An empty ring for about `records` records in this many segments (at least two, of four
-    /// records each).
+    /// Creates an empty model for about `records` records in this many segments: at least two segments of at least four records.
     pub fn new(records: usize, segments: usize) -> Ring {
         let segments = segments.max(2);
         Ring {
@@ -77,7 +75,7 @@ impl Ring {
         }
     }
 
-    /// Returns whether a key is stored, and stores it.
+    /// Returns whether a key is stored. If not, stores it.
     pub fn ask(&mut self, key: u32) -> bool {
         let at = key as usize;
         if at >= self.entries.len() {
@@ -90,7 +88,7 @@ impl Ring {
         self.append(key);
         let room = (self.segment - self.open().len()) as u64;
         let budget = ReclaimBudget::of(self.segment as u64, 1);
-        // The last part of the open segment is reserved for records that are written again.
+        // The last part of the open segment is reserved for records copied from the oldest one.
         if self.log.len() == self.segments && room == budget.left() {
             self.write_again(budget);
         }
@@ -103,13 +101,13 @@ impl Ring {
         false
     }
 
-    /// Records written again, as a share of all records written.
+    /// Returns the number of copied records as a share of all records written.
     pub fn share_written_again(&self) -> f64 {
         self.again as f64 / self.written.max(1) as f64
     }
 
     fn open(&mut self) -> &mut Vec<u32> {
-        // There is always an open segment, and another one before it could become the oldest.
+        // There is always an open segment, since `drop_oldest` runs only after a new one was added.
         let last = self.log.len() - 1;
         &mut self.log[last]
     }
@@ -151,11 +149,11 @@ mod tests {
 
     #[test]
     fn records_that_were_read_stay_longer_up_to_a_quarter() {
-        // Four segments of eight: two of each may be written again.
+        // There are four segments of eight records; a quarter of a segment, two records, may be copied.
         let mut ring = Ring::new(32, 4);
         (0..3).for_each(|key| assert!(!ring.ask(key)));
         (0..3).for_each(|key| assert!(ring.ask(key)));
-        // The open segment is three quarters full with 6 of its own; then two of the oldest come.
+        // The open segment gets six new records, and then two copies of the oldest segment's records.
         (3..29).for_each(|key| assert!(!ring.ask(key)));
         assert_eq!(ring.again, 0);
         assert!(!ring.ask(29));

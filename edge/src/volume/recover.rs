@@ -1,4 +1,4 @@
-//! Recovery: finds the end of the log on a device, scans the open segment, and loads all tables.
+//! Recovery: finds the end of the log on a device, scans the open segment, and loads the tables of the others.
 
 use std::io;
 
@@ -16,11 +16,10 @@ use crate::sys::buffer::Buffer;
 use crate::sys::disk::device::Device;
 use crate::volume::checksum::Salt;
 
-/// Bytes per read when a segment is scanned.
+/// Number of bytes per read when a segment is scanned.
 const WINDOW: u64 = 4 << 20;
 
-/// Finds the position of the log. The superblock is at most one segment behind, unless a newer copy
-/// was damaged.
+/// Finds the position of the log. The superblock is at most one segment behind the log, unless a newer superblock was damaged.
 pub fn find_position(device: &dyn Device, superblock: &Superblock) -> io::Result<Position> {
     let (geometry, salt) = (&superblock.geometry, Salt::of(superblock.uuid));
     let mut position = Position {
@@ -48,9 +47,9 @@ fn is_of(opening: &Opening, position: Position) -> bool {
     (opening.segment, opening.lap) == (position.segment, position.lap)
 }
 
-/// The result of reading a segment record by record.
+/// The result of scanning a segment record by record.
 pub struct Scanned {
-    /// The records.
+    /// Table entries for the records that were found.
     pub entries: Vec<Entry>,
     /// Offset at which the records end; 0 if the segment's first block is invalid.
     end: u64,
@@ -58,7 +57,7 @@ pub struct Scanned {
     last_seq: Option<u64>,
 }
 
-/// Reads a segment record by record until the first invalid one.
+/// Reads a segment record by record up to the first invalid one.
 pub fn scan(mounted: &Mounted, position: Position) -> io::Result<Scanned> {
     let mut scanned = Scanned {
         entries: Vec::new(),
@@ -73,8 +72,8 @@ pub fn scan(mounted: &Mounted, position: Position) -> io::Result<Scanned> {
     };
     scanned.end = RECORDS;
     let mut window = Window::new(mounted, begin);
-    // After the last record there may be records of this lap that were written before a power
-    // failure lost an earlier one. Their sequence numbers are smaller.
+    // After a power failure, later records may be on the device although an earlier one was lost. Records written afterwards in place of
+    // the lost one have greater sequence numbers, so the scan ends where the numbers decrease.
     let mut next_seq = opening.first_seq;
     while let Some(header) = window.header(mounted, position.lap, scanned.end)? {
         let layout = Layout::of(scanned.end, header.meta, header.data);
@@ -97,7 +96,7 @@ pub fn scan(mounted: &Mounted, position: Position) -> io::Result<Scanned> {
     Ok(scanned)
 }
 
-/// A part of a segment in memory.
+/// The bytes of a part of a segment, in memory.
 struct Window {
     begin: u64,
     at: u64,
@@ -129,8 +128,7 @@ impl Window {
         }
     }
 
-    /// Returns the bytes at offset `at`, at least `need` of them; `None` if the segment ends
-    /// before.
+    /// Returns at least `need` bytes from offset `at` on; `None` if the segment ends before.
     fn bytes(&mut self, mounted: &Mounted, at: u64, need: usize) -> io::Result<Option<&[u8]>> {
         let segment = mounted.geometry.segment;
         let end = at + need as u64;
@@ -147,7 +145,7 @@ impl Window {
     }
 }
 
-/// Scans the open segment, so that writing can continue, and adds its records to the index.
+/// Scans the open segment, so that writing can continue after its last record, and adds its records to the index.
 pub fn open_segment(mounted: &Mounted) -> io::Result<(Open, Recency)> {
     let position = mounted.begin;
     let mut recency = Recency::new(mounted.geometry.size());
@@ -172,7 +170,7 @@ pub fn open_segment(mounted: &Mounted) -> io::Result<(Open, Recency)> {
     Ok((open, recency))
 }
 
-/// Reads the recency that the last run wrote at its end, as the last records of the log.
+/// Reads the recency records, which the last run of the program wrote as the last records of the log.
 fn read_recency(mounted: &Mounted, open: &[Entry], recency: &mut Recency) -> io::Result<()> {
     let Some(run) = mounted.clean_run else {
         return Ok(());
@@ -185,7 +183,7 @@ fn read_recency(mounted: &Mounted, open: &[Entry], recency: &mut Recency) -> io:
         for entry in &noted {
             read_piece(mounted, position, entry, recency)?;
         }
-        // The recency may begin in the previous segment.
+        // The recency records may begin in a segment before the open one.
         let is_over = noted.is_empty() && !entries.is_empty();
         position = position.before(mounted.geometry.segments);
         if is_over || position.lap == 0 || position.segment == mounted.begin.segment {
@@ -225,7 +223,7 @@ fn read_piece(
     Ok(())
 }
 
-/// Loads the tables of all full segments, newest first, until the volume stops.
+/// Loads the tables of all full segments, the newest first; ends early if the volume is closed or fails.
 pub fn load_tables(mounted: &Mounted, recency: &Recency) -> io::Result<()> {
     if mounted.loaded() == LOADED {
         return Ok(());
@@ -261,7 +259,8 @@ fn load_segment(mounted: &Mounted, position: Position, recency: &Recency) -> io:
     Ok(())
 }
 
-/// Puts records into the index that are older than all that are in it, or were.
+/// Adds the records of a segment to the index. Segments are loaded from the newest to the oldest, so these records do not replace those
+/// that were added or removed before.
 fn take_in(mounted: &Mounted, segment: u32, entries: &[Entry], recency: &Recency) {
     let nowhere = place(0, 0, 0);
     for entry in entries.iter().rev() {
@@ -272,7 +271,7 @@ fn take_in(mounted: &Mounted, segment: u32, entries: &[Entry], recency: &Recency
         let id = &entry.id;
         match entry.mark {
             Mark::Stored(_) => load_record(mounted, entry, at, recency),
-            // No record begins there: only that it is gone is noted.
+            // No record is at `nowhere`, so nothing is removed: the call only records that older records with this id are deleted.
             Mark::Tombstone(_) => drop(mounted.index.remove_if(mounted.index.key(id), nowhere)),
             Mark::Recency => {}
         }

@@ -9,24 +9,24 @@ use crate::telemetry::VolumeNumbers;
 /// The state of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// In service; this many thousandths of the index have been loaded.
+    /// In service while the index loads; the number is the part that has been loaded, in thousandths.
     Loading(u32),
     /// In service.
     Up,
-    /// Out of service, with the reason.
+    /// Out of service for this reason.
     Out(String),
 }
 
-/// The state of a volume and its numbers.
+/// The state and the counters of a volume for the status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// State.
+    /// State of the volume.
     pub state: State,
-    /// The numbers; those of the device and the index are 0 while the volume is out of service.
+    /// Counters and sizes of the volume. Those of the device and the index are 0 while the volume is out of service.
     pub numbers: VolumeNumbers,
 }
 
-/// The status of a volume.
+/// Collects the status of a volume.
 pub fn of(inner: &Inner) -> Status {
     let counters = &inner.context.counters;
     let tally = &inner.context.tally;

@@ -1,5 +1,4 @@
-//! The supervisor thread of a volume: loads its index, reopens it after a failure, and sweeps
-//! inactive records.
+//! The supervisor thread of a volume. The thread loads the index, opens the device again after a failure, and drops inactive records.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,54 +20,55 @@ use super::types::{Id, LogError};
 use super::writer;
 use crate::sys::disk::device::{OpenError, Opened};
 
-/// The reason shown for a closed volume.
+/// Reason shown for a volume that was closed.
 const CLOSED: &str = "it is closed";
-/// Interval between two steps of a sweep.
+/// Interval between two steps of the sweep that drops inactive records.
 const TICK: Duration = Duration::from_millis(500);
-/// Number of buckets per step.
+/// Number of buckets of the index that one step of the sweep checks.
 const SWEEP_STEPS: usize = 2000;
-/// Number of records read from the device per step.
+/// Maximum number of records that one step of the sweep reads from the device.
 const SWEEP_READS: usize = 64;
 
-/// Opens the device: the real one, or a test's.
+/// Opens the device: the real one, or the simulated one of a test.
 pub type Opener = Box<dyn Fn() -> Result<Opened, OpenError> + Send + Sync>;
 
-/// The present state of a volume.
+/// Whether a volume is in service.
 pub enum Now {
     /// In service.
     Up(Arc<Mounted>),
-    /// Out of service, with the reason.
+    /// Out of service for this reason.
     Out(String),
 }
 
-/// State shared by the threads of a volume.
+/// State of a volume that its threads share.
 pub struct Inner {
-    /// State that survives a change of the device.
+    /// State that stays when the device is closed and opened again.
     pub context: Arc<Context>,
     now: RwLock<Now>,
     open: Opener,
-    /// Serializes changes of the state.
+    /// Locked while the volume is opened, wiped or closed, so that only one of these happens at a time.
     changing: Mutex<Changing>,
     is_closed: AtomicBool,
     sequence: AtomicU64,
 }
 
 struct Changing {
-    /// The threads of the present life.
+    /// The threads of the present mounted volume.
     threads: Vec<JoinHandle<()>>,
-    /// Time in microseconds at which a failed device is tried again.
+    /// Time at which a failed device is opened again, in microseconds.
     retry_at: u64,
-    /// The last known lap.
+    /// Last known lap of the volume: number of the pass over all segments.
     lap: u64,
-    /// The last known sequence number.
+    /// Last known sequence number of the volume.
     sequence: u64,
 }
 
 impl Inner {
-    /// Opens the volume for the first time.
+    /// Opens the volume when the program starts.
     ///
     /// # Errors
-    /// The device must not be touched.
+    ///
+    /// The device has content that must not be overwritten, or its sizes are not usable.
     pub fn open(context: Arc<Context>, open: Opener) -> Result<Arc<Inner>, String> {
         let first = open().and_then(|opened| mount(&context, opened, Mode::GoOn));
         let now = match first {
@@ -100,12 +100,12 @@ impl Inner {
         }))
     }
 
-    /// The first sequence number of this run.
+    /// Returns the first sequence number of this run of the program.
     pub fn sequence(&self) -> u64 {
         self.sequence.load(Ordering::SeqCst)
     }
 
-    /// The mounted volume, if it is in service.
+    /// Returns the mounted volume, if it is in service.
     pub fn mounted(&self) -> Option<Arc<Mounted>> {
         match &*self.now.read() {
             Now::Up(mounted) if !mounted.is_ended() => Some(Arc::clone(mounted)),
@@ -113,7 +113,7 @@ impl Inner {
         }
     }
 
-    /// The reason why the volume is out of service.
+    /// Returns the reason why the volume is out of service.
     pub fn why_out(&self) -> String {
         match &*self.now.read() {
             Now::Up(mounted) => mounted.why(),
@@ -121,7 +121,7 @@ impl Inner {
         }
     }
 
-    /// Supervises the volume until it is closed.
+    /// Runs the supervisor until the volume is closed.
     pub fn supervise(self: &Arc<Inner>) {
         let mut cursor = Cursor::default();
         let mut loaded: Option<Arc<Mounted>> = None;
@@ -143,8 +143,7 @@ impl Inner {
                 }
                 None => {
                     loaded = None;
-                    // Done without a lock, because dropping a witness may drop the last reference
-                    // to the volume.
+                    // No lock is held here: notifying a store may drop its last reference, and with it the last reference to this volume.
                     if !std::mem::replace(&mut is_out, true) {
                         self.context.tell_out();
                     }
@@ -158,7 +157,7 @@ impl Inner {
         }
     }
 
-    /// Scans the open segment, starts the writer, then loads the tables.
+    /// Scans the open segment, starts the writer thread, then loads the tables of the full segments.
     fn load(self: &Arc<Inner>, mounted: &Arc<Mounted>) {
         let work = AssertUnwindSafe(|| {
             let (open, recency) = open_segment(mounted)?;
@@ -177,8 +176,8 @@ impl Inner {
         mounted: &Arc<Mounted>,
         open: super::compose::Open,
     ) -> std::io::Result<()> {
-        // A thread that creates the volume again waits for this one, or finds that this one never
-        // began.
+        // A thread that creates the volume again holds this lock and ends the mounted volume first. Therefore either that thread sees the
+        // writer thread and waits for it, or the writer thread is not started.
         let mut changing = self.changing.lock();
         if mounted.is_ended() {
             return Ok(());
@@ -191,7 +190,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Ends a failed life, and reopens the device when it is time.
+    /// Cleans up after a failed mounted volume, and opens the device again when it is time.
     fn bring_back(&self) {
         let mut changing = self.changing.lock();
         if self.mounted().is_some() || self.is_closed.load(Ordering::SeqCst) {
@@ -235,7 +234,7 @@ impl Inner {
         };
     }
 
-    /// Takes an ended life out of service once its threads have ended.
+    /// Marks the volume as out of service, once the threads of the ended mounted volume have stopped.
     fn put_out(&self, changing: &mut Changing, ended: &Mounted) {
         let why = ended.why();
         tracing::warn!(volume = %self.context.options.name, "a volume is out: {why}");
@@ -251,14 +250,14 @@ impl Inner {
         self.set_now(Now::Out(why));
     }
 
-    /// Drops all records: creates an empty volume on the same device.
+    /// Deletes all records: creates an empty volume on the same device.
     pub fn wipe(&self, why: &str) {
         let Some(mounted) = self.mounted() else {
             return;
         };
         mounted.end(why);
         let mut changing = self.changing.lock();
-        // The content must also be dropped if the volume was closed meanwhile.
+        // The records must be deleted even if the volume is closed at the same time: an ended volume is wiped too.
         if matches!(&*self.now.read(), Now::Up(now) if !Arc::ptr_eq(now, &mounted)) {
             return;
         }
@@ -284,7 +283,7 @@ impl Inner {
         self.context.bell.ring();
     }
 
-    /// Closes the volume. With `drain`, the queue is written first, within this time.
+    /// Closes the volume. With `drain`, the queue is written first, for at most this time.
     pub fn close(&self, drain: Option<Duration>) {
         if self.is_closed.swap(true, Ordering::SeqCst) {
             return;
@@ -306,11 +305,11 @@ impl Inner {
         }
         mounted.queue.close();
         let within = drain.unwrap_or(Duration::from_secs(1));
-        // The writer starts after the open segment has been scanned.
+        // The writer thread starts only after the open segment was scanned; without it, the queue would not be written.
         poll(within, || {
             mounted.is_ended() || !self.changing.lock().threads.is_empty()
         });
-        // A concurrent `wipe` takes place after the volume is closed.
+        // A concurrent `wipe` waits for this lock, and so runs after the volume is closed.
         let mut changing = self.changing.lock();
         wait_for(&mut changing.threads, within);
         mounted.end(CLOSED);
@@ -318,7 +317,7 @@ impl Inner {
         give_up_waiting(mounted);
     }
 
-    /// Performs one step of periodic work.
+    /// Performs one step of the periodic work: compaction of the purge log, and dropping of inactive records.
     fn tidy(&self, mounted: &Arc<Mounted>, cursor: &mut Cursor) {
         if mounted.purges.lock().wants_compaction() {
             let compacted = mounted.with_purges(|log, device, nonce| log.compact(device, nonce));
@@ -332,8 +331,7 @@ impl Inner {
         }
     }
 
-    /// Drops records that have not been read for the time set for their cache, unless their object
-    /// is in memory.
+    /// Drops records that have not been read for the time that is set for their cache, unless their object is in memory.
     fn sweep(&self, mounted: &Mounted, cursor: &mut Cursor) {
         let now = mounted.now();
         let mut reads = 0;
@@ -347,7 +345,8 @@ impl Inner {
                     return;
                 }
                 if reads == SWEEP_READS {
-                    // Records that were checked before are not returned again.
+                    // The next step checks the same buckets again; records that this step has checked were dropped or count as used, so
+                    // they are not returned again.
                     *cursor = begin;
                     return;
                 }
@@ -375,7 +374,7 @@ fn drop_unless_in_use(
     Ok(())
 }
 
-/// The id of the record at this location, which only the device contains.
+/// Reads the id of the record at this location. Only the device contains complete ids.
 fn read_id(mounted: &Mounted, at: RecordLocation) -> Option<Id> {
     let lap = mounted.index.lap(at.segment);
     let begin = u64::from(at.offset()) / BLOCK * BLOCK;
@@ -387,7 +386,7 @@ fn read_id(mounted: &Mounted, at: RecordLocation) -> Option<Id> {
     header.ok().map(|header| header.id)
 }
 
-/// Waits until the threads have ended, at most for `most`.
+/// Waits until the threads have ended, but at most for the time `most`.
 pub fn wait_for(threads: &mut Vec<JoinHandle<()>>, most: Duration) {
     poll(most, || {
         threads.retain(|thread| !thread.is_finished());
@@ -404,7 +403,7 @@ fn poll(most: Duration, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Notifies the sources of all queued records that these will not be written.
+/// Notifies the stores of all queued records that these will not be written.
 fn give_up_waiting(mounted: &Mounted) {
     mounted.queue.end();
     for item in mounted.queue.take(u64::MAX) {

@@ -1,4 +1,4 @@
-//! The types that all parts of a volume share: ids, locations, options, and the seams to the store.
+//! The types that all parts of a volume share: ids, locations, options, and the traits between volume and store.
 
 use std::fmt;
 use std::io;
@@ -8,27 +8,27 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-/// Bytes of a record's data that have one checksum and are read together.
+/// Number of bytes of a record's data that have one checksum and are read together.
 pub const PAGE: u64 = 64 << 10;
 
 /// The options of one volume: `[volume.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Name in the configuration.
+    /// Name of the volume in the configuration.
     pub name: String,
-    /// The file or block device.
+    /// Path of the file or block device.
     pub path: PathBuf,
-    /// Size in bytes; 0: all of a block device.
+    /// Size of the volume in bytes; 0: all of a block device.
     pub size: u64,
-    /// Bytes of a segment; 0: `default_segment`.
+    /// Size of a segment in bytes; 0: `default_segment`.
     pub segment: u64,
-    /// Bytes that may wait to be written.
+    /// Maximum number of bytes that may wait to be written.
     pub queue: u64,
-    /// Threads that read data that is not in the page cache.
+    /// Number of threads that read data that is not in the page cache.
     pub readers: usize,
     /// Longest time that a read may take.
     pub read_timeout: Duration,
-    /// Time after a failure until the device is opened again.
+    /// Time between a failure of the device and the next attempt to open it.
     pub retry: Duration,
     /// Whether foreign content, or a volume of another format version, may be overwritten.
     pub overwrite: bool,
@@ -37,22 +37,22 @@ pub struct Options {
 /// Whether a record is the head of an object or one block of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// A head; for a small object also all of its content.
+    /// A head; for a small object, the record also contains all of its content.
     Head,
     /// One block of an object.
     Block,
 }
 
-/// The key of a record in the index.
+/// The id of a record, under which it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Id {
-    /// The cache that the record belongs to.
+    /// Id of the cache that the record belongs to.
     pub space: u64,
     /// Hash of the object's primary key.
     pub key: u128,
-    /// For a head the variant, for a block a hash that identifies this version of the variant.
+    /// For a head: the variant. For a block: a hash that identifies this version of the variant.
     pub version: u64,
-    /// For a head 0, for a block its number.
+    /// For a head: 0. For a block: its number in the object.
     pub part: u32,
     /// Head or block.
     pub kind: Kind,
@@ -63,9 +63,10 @@ pub struct Id {
 pub struct Found {
     /// The low half of the version in the record's id.
     pub tag: u32,
-    /// The segment's number.
+    /// Number of the segment.
     pub segment: u32,
-    /// The segment's lap. In a later lap the record has been overwritten.
+    /// The segment's lap: the number of the pass over the volume in which it was written. Once the segment has another lap, the record has
+    /// been overwritten.
     pub lap: u64,
     /// Offset of the record in the segment, in bytes.
     pub offset: u32,
@@ -73,92 +74,90 @@ pub struct Found {
     pub length: u32,
 }
 
-/// A record that waits to be written. Exactly one of two things happens: `done` is called, or the
-/// value is dropped without having been written.
+/// A record that waits to be written. Either `done` is called, or the value is dropped because the record was not written.
 pub trait RecordSource: Send {
-    /// The id under which the record will be found.
+    /// Returns the id of the record.
     fn id(&self) -> Id;
 
-    /// The number at which the oldest fetch began that contributed to the record.
+    /// Returns the smallest sequence number of the fetches that contributed bytes to the record.
     fn born_seq(&self) -> u64;
 
-    /// Roughly how many bytes the record holds in memory while it waits.
+    /// Returns roughly the number of bytes of memory that the record uses while it waits.
     fn bytes(&self) -> u64;
 
-    /// The record's content, taken when its turn to be written has come; `None` if the record is
-    /// obsolete. Called by the thread that composes segments.
+    /// Returns the record's content, immediately before the record is written; `None` if the record is obsolete. Called by the writer
+    /// thread.
     fn record(&mut self) -> Option<Content>;
 
-    /// Reports the end: the record can be read from now on, or was not written.
+    /// Ends the wait: the record was written and can be read from now on, or it was not written.
     fn done(self: Box<Self>, written: bool);
 }
 
-/// A record's content.
+/// The content of a record.
 pub struct Content {
-    /// Bytes that only the store interprets.
+    /// Metadata: bytes that only the store can decode.
     pub meta: Vec<u8>,
-    /// Pieces of `PAGE` bytes; the last one may be shorter.
+    /// Data: parts of `PAGE` bytes; the last one may be shorter.
     pub data: SmallVec<[Bytes; 16]>,
 }
 
-/// A head that was read.
+/// A head that was read from a volume.
 #[derive(Debug)]
 pub struct HeadRead {
-    /// The complete id.
+    /// The complete id of the head's record.
     pub id: Id,
-    /// The meta as it was written.
+    /// The record's metadata as it was written.
     pub meta: Bytes,
-    /// The data as it was written.
+    /// The record's data as it was written.
     pub data: Bytes,
 }
 
-/// Why a record can't be read.
+/// The reason why a record can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// The record is no longer there.
+    /// The record has been deleted, moved or overwritten.
     Gone,
-    /// A checksum did not match.
+    /// A checksum of the record does not match.
     Damaged,
     /// Too many reads are waiting.
     Busy,
-    /// The read took too long.
+    /// The read took longer than the limit.
     Slow,
     /// The device failed.
     Failed,
 }
 
-/// The store's side of a volume: says what is used in memory, and learns when the volume fails.
+/// The store of a cache, as a volume uses it: the volume asks it which records are in use, and notifies it when the device fails.
 pub trait Witness: Send + Sync {
-    /// Whether anything of the object that this record belongs to is in memory.
+    /// Whether any part of the object to which this record belongs is in memory.
     fn is_in_use(&self, id: &Id) -> bool;
 
-    /// Called when the volume went out of use. The last deletions before that may be lost: their
-    /// records may be there again when the volume is opened next.
+    /// Called when the volume has gone out of service. The last deletions before that may be lost: the deleted records may exist again when
+    /// the volume is opened next.
     fn is_out(&self) {}
 }
 
-/// A purge in the log.
+/// A purge in a volume's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logged {
-    /// The purge's sequence number.
+    /// Sequence number of the purge.
     pub number: u64,
-    /// The rule, in the store's encoding.
+    /// The rule as the store has encoded it.
     pub text: Box<[u8]>,
 }
 
-/// Why a purge could not be logged.
+/// The reason why a purge could not be logged.
 #[derive(Debug)]
 pub enum LogError {
-    /// The log has no room for the rule, even without obsolete ones, or the rule is longer than
-    /// any may be.
+    /// The log has no room for the rule, even without obsolete rules, or the rule is longer than the maximum.
     Full,
-    /// The volume is out of use.
+    /// The volume is out of service.
     Out,
-    /// Writing failed; the volume is out of use now.
+    /// Writing failed, so the volume is out of service now.
     Io(io::Error),
 }
 
-/// Why a volume is not used at all, in words for the operator, who has to act.
+/// Error: why a volume can't be used at all, as a message for the operator.
 #[derive(Debug)]
 pub struct Refused(pub String);
 

@@ -1,4 +1,4 @@
-//! The writer thread: assembles records into batches, has them written, and updates the index.
+//! The writer thread: assembles records into batches, passes them to the thread that writes to the device, and updates the index.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -20,19 +20,18 @@ use super::types::{Id, Kind};
 
 /// Approximate maximum size of a write in bytes.
 const BATCH: u64 = 8 << 20;
-/// Number of queued bytes that justify a write.
+/// Number of queued bytes from which on a batch is written at once.
 const ENOUGH: u64 = 1 << 20;
-/// Time in microseconds that fewer queued bytes wait for more.
+/// Time in microseconds for which fewer queued bytes wait for more.
 const LINGER_US: u64 = 50_000;
-/// Time to wait when the queue is empty.
+/// Longest time to wait for an item while the queue is empty.
 const IDLE: Duration = Duration::from_secs(1);
-/// Maximum number of writes handed over: one in progress and one waiting.
+/// Maximum number of batches passed to the other thread: one that is being written, and one that waits.
 const AHEAD: usize = 2;
-/// Fill level of the open segment, in thousandths, from which on the next segment's records are
-/// read.
+/// Fill level of the open segment, in thousandths, from which on the records of the next segment are read for copying.
 const RECLAIM_FROM: u64 = 500;
 
-/// Writes queued items until the queue is closed and empty, or the volume stops.
+/// Runs the writer thread until the queue is closed and empty, or the volume ends.
 pub fn run(mounted: &Arc<Mounted>, open: Open) {
     let (jobs, to_write) = channel();
     let (done, written) = channel();
@@ -73,16 +72,16 @@ struct Writer<'a> {
     mounted: &'a Arc<Mounted>,
     open: Open,
     packer: Packer,
-    /// Items taken from the queue and not yet placed.
+    /// Items taken from the queue and not yet in a batch.
     line: VecDeque<Item>,
-    /// A record for which the segment had no space.
+    /// A record for which the open segment had no space: the first one of the next segment.
     held: Option<Record>,
     reclaim: Option<Reclaim>,
     jobs: Sender<Job>,
     written: Receiver<Done>,
-    /// Number of writes in progress.
+    /// Number of writes that the other thread has not finished yet.
     under_way: usize,
-    /// Time since which fewer than `ENOUGH` bytes are queued.
+    /// Time since which fewer than `ENOUGH` bytes are queued, in microseconds.
     waits_since: Option<u64>,
     batch: Batch,
 }
@@ -107,7 +106,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether to write the queued items now; waits a little if not.
+    /// Whether to write the queued items now. Waits a little for more items if not.
     fn is_time(&mut self) -> bool {
         let queue = &self.mounted.queue;
         let (waiting, flush, is_closed) = queue.waiting();
@@ -130,7 +129,7 @@ impl Writer<'_> {
         false
     }
 
-    /// Assembles a batch and hands it over. Continues in the next segment if this one is full.
+    /// Assembles a batch and passes it to the other thread. If the open segment is full, continues in the next one.
     fn write_some(&mut self) {
         self.open.begin(self.mounted, &mut self.packer);
         let is_full = self.fill_batch();
@@ -144,7 +143,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Assembles records into the batch. Returns whether the segment is full.
+    /// Assembles records into the batch. Returns whether the open segment is full.
     fn fill_batch(&mut self) -> bool {
         while self.packer.length() < BATCH {
             let record = match self.held.take() {
@@ -156,7 +155,7 @@ impl Writer<'_> {
             };
             if let Some(record) = self.append(record) {
                 self.held = Some(record);
-                // The rest of the segment may have space for records that are written again.
+                // Copied records may be smaller than `record` and still fit into the rest of the segment.
                 while let Some(record) = self.next_to_rewrite() {
                     self.append(record);
                 }
@@ -166,9 +165,8 @@ impl Writer<'_> {
         false
     }
 
-    /// Adds a record to the batch. Returns the record if the segment has no space. A moved record
-    /// is dropped with its segment in that case: once written into the next segment, no table would
-    /// list it.
+    /// Adds a record to the batch. Returns the record if the open segment has no space for it. A copied record is dropped in that case: the
+    /// next segment to be written is the record's old one, whose records are removed from the index before.
     fn append(&mut self, record: Record) -> Option<Record> {
         if let Err(error) = self.mounted.reserve(record.born_seq) {
             self.mounted.fail("the superblock can't be written", &error);
@@ -186,7 +184,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The next record to place.
+    /// Returns the next record to write.
     fn next_record(&mut self) -> Option<Record> {
         if let Some(record) = self.next_to_rewrite() {
             return Some(record);
@@ -233,7 +231,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The next record of the segment to be reclaimed, if records should be written again now.
+    /// Returns the next record to copy from the segment that is overwritten next, if it is time to copy records.
     fn next_to_rewrite(&mut self) -> Option<Record> {
         let segment = self.mounted.geometry.segment;
         let is_full = self.held.is_some();
@@ -269,8 +267,8 @@ impl Writer<'_> {
             bytes,
             next,
         });
-        // The index must contain the new locations of moved records before the old ones are
-        // removed. The removed segment must not be the position of the log after a power failure.
+        // All writes must end first, for two reasons: the index must contain the new locations of copied records before the old ones are
+        // removed, and after a power failure the log must not end in the segment that is overwritten.
         while self.under_way > 0 {
             self.hear_one();
         }
@@ -308,7 +306,7 @@ impl Writer<'_> {
     fn hear_one(&mut self) {
         match self.written.recv() {
             Ok(done) => self.conclude(done),
-            // The other thread ends only with this one, or by a panic.
+            // The other thread ends before this one only by a panic.
             Err(_) => {
                 self.mounted.end("the thread that writes is gone");
                 self.under_way = 0;
@@ -316,7 +314,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Sends the notifications of completed writes.
+    /// Updates the index and notifies the callers after a write has completed.
     fn conclude(&mut self, done: Done) {
         self.under_way = self.under_way.saturating_sub(1);
         if let Job::Batch(batch) = done.job {
@@ -328,9 +326,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes the recency of records and marks the volume as properly closed.
+    /// Writes the recency of records, and marks the volume as properly closed.
     fn finish(&mut self) {
-        // The index must be up to date.
+        // All writes must end first, since they change the locations whose recency is written.
         while self.under_way > 0 {
             self.hear_one();
         }
@@ -342,7 +340,7 @@ impl Writer<'_> {
                 }
             }
         }
-        // Tombstones queued meanwhile are still written.
+        // Tombstones that were queued meanwhile are still written.
         while !self.mounted.is_ended() {
             let is_behind = self.held.is_some() || !self.line.is_empty();
             if !is_behind && self.mounted.queue.end_if_empty() {
@@ -358,10 +356,10 @@ impl Writer<'_> {
         }
     }
 
-    /// Notifies all waiting callers that nothing was written.
+    /// Notifies all waiting callers that nothing more is written.
     fn give_up(&mut self) {
         self.mounted.queue.end();
-        // The other thread ends when nobody can hand anything over any more.
+        // Dropping the channel's sender ends the other thread.
         self.jobs = channel().0;
         while let Ok(done) = self.written.recv() {
             self.conclude(done);
@@ -383,7 +381,7 @@ impl Writer<'_> {
     }
 }
 
-/// Tells the index and who waits for it whether something was written.
+/// Updates the index after a write, and notifies the caller that waits for it.
 fn tell(mounted: &Mounted, told: Told, written: bool, now: u32) {
     match told {
         Told::Put {
@@ -432,7 +430,7 @@ fn recency_record(mounted: &Mounted, data: Bytes) -> Record {
         id: Id {
             space: 0,
             key: 0,
-            // By this one the next run knows it.
+            // Identifies the run that wrote the recency: the next run uses only records with this number.
             version: mounted.superblock().sequence,
             part: 0,
             kind: Kind::Head,

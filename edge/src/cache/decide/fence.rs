@@ -15,7 +15,7 @@ use crate::http::{Fields, Status};
 use crate::reason::Reason;
 use crate::store::Head;
 
-/// What to do with a response, given the object that it was fetched for.
+/// Decision about a response, given the object that it was fetched for.
 #[derive(Debug, PartialEq)]
 pub(in crate::cache) enum Meaning {
     /// The first response of the object. The object gets this head, and the response contains this

@@ -8,7 +8,7 @@ use crate::store::Head;
 
 use super::reuse::is_failure;
 
-/// What to do with the stored response, given the response to its revalidation.
+/// Decision about the stored response, given the response to its revalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cache) enum Outcome {
     /// A 304: the stored response is the current one.

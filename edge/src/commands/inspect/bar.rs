@@ -1,35 +1,36 @@
-//! The bar: an object from its first to its last byte, drawn in as many cells as fit.
+//! The bar: shows the bytes of an object, from the first to the last, in as many cells as fit.
 
 use std::ops::Range;
 
 use crate::admin::{ObjectState, Span};
 use crate::ranges::Ranges;
 
-/// The state of the bytes of one cell.
+/// The state of the bytes that one cell of the bar represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// All of them are in memory.
+    /// All bytes are in memory.
     Stored,
-    /// All of them are stored, but not all of them in memory.
+    /// All bytes are stored, but some only on volumes.
     Kept,
-    /// Some of them are stored.
+    /// Some bytes are stored, in memory or on volumes.
     Partly,
-    /// None is stored, and some are being fetched.
+    /// No byte is stored, and some are being fetched.
     Flying,
-    /// None is stored or being fetched.
+    /// No byte is stored or being fetched.
     Missing,
-    /// The edge's answer does not list them.
+    /// The edge's response does not list the bytes.
     Unlisted,
 }
 
-/// An object as cells.
+/// An object's bytes as a row of cells.
 pub struct Bar {
     pub cells: Vec<Cell>,
-    /// The number of bytes drawn. If the length is not known, some more than the known ones.
+    /// Number of bytes that the bar represents. If the object's length is not known, somewhat more
+    /// than the known bytes.
     pub bytes: u64,
 }
 
-/// The bar of an object; `None` for an object without a byte.
+/// Returns the bar of an object, or `None` for an object without a byte.
 pub fn bar(object: &ObjectState, width: usize) -> Option<Bar> {
     let (stored, flying) = (ranges(&object.stored), ranges(&object.in_flight));
     let all = everywhere(object);
@@ -56,13 +57,14 @@ pub fn bar(object: &ObjectState, width: usize) -> Option<Bar> {
     })
 }
 
-/// The bytes of one cell: at least one.
+/// Returns the range of bytes that one cell represents, at least one byte.
 fn part(bytes: u64, index: usize, width: usize) -> Range<u64> {
     let edge = |index: usize| (u128::from(bytes) * index as u128 / width as u128) as u64;
     edge(index)..edge(index + 1).max(edge(index) + 1)
 }
 
-/// The number of bytes to draw of an object without a known length: a quarter more than the known ones.
+/// Returns the number of bytes that the bar represents if the object's length is not known: a
+/// quarter more than the known bytes.
 fn reach(stored: &Ranges, flying: &Ranges) -> u64 {
     let ends = flying.iter().map(|flight| match flight.end {
         u64::MAX => flight.start,
@@ -79,14 +81,14 @@ fn covered(ranges: &Ranges, cell: &Range<u64>) -> u64 {
     ranges.within(cell.clone()).map(|r| r.end - r.start).sum()
 }
 
-/// Bytes that are in memory or on a volume.
+/// Returns the bytes that are in memory or on a volume.
 pub fn everywhere(object: &ObjectState) -> Ranges {
     let kept = object.volumes.iter().flat_map(|its| &its.stored);
     let all = object.stored.iter().chain(kept);
     all.map(|span| span.range()).collect()
 }
 
-/// A range of the edge's answer; empty if its end is before its start.
+/// Returns the ranges in the edge's response. A range whose end is before its start is empty.
 fn ranges(spans: &[Span]) -> Ranges {
     spans.iter().map(|span| span.range()).collect()
 }
@@ -164,7 +166,8 @@ mod tests {
     }
 
     proptest! {
-        // For any numbers, the bar has its width, and each cell agrees with its bytes.
+        // For arbitrary ranges, the bar has the requested width, and the state of each cell agrees
+        // with its bytes.
         #[test]
         fn the_bar_agrees_with_the_bytes(
             length in prop_oneof![0..200u64, Just(u64::MAX)],

@@ -1,32 +1,33 @@
-//! Lines of text for a terminal of some width: labels, wrapped text, tables, colours.
+//! Lays out lines of text for a terminal of some width: labels, wrapped text, tables, colours.
 
 use super::super::harmless;
 
 /// A space at which a line is never broken.
 const GLUE: char = '\u{a0}';
 
-/// How text is laid out and coloured.
+/// The style in which text is laid out and coloured.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
-    /// Columns of the terminal.
+    /// Width of the terminal in columns.
     pub width: usize,
-    /// Only ASCII characters.
+    /// Whether only ASCII characters are used.
     pub ascii: bool,
-    /// With colours.
+    /// Whether colours are used.
     pub colour: bool,
 }
 
-/// Columns if their number is not known.
+/// Width in columns if the terminal's width is not known.
 const WIDTH: usize = 80;
-/// Fewer or more columns than these are taken for a mistake.
+/// Plausible widths of a terminal, in columns. Other widths are replaced.
 const WIDTHS: std::ops::RangeInclusive<u16> = 20..=500;
-/// Where text begins after its label.
+/// Column at which text begins after its label.
 const INDENT: usize = 11;
-/// Longest text from a server or client; a longer one is cut.
+/// Longest text from a server or client, in characters. A longer text is cut.
 const FOREIGN_MAX: usize = 160;
 
 impl Style {
-    /// The columns to use on a terminal that reports this number; 0 if the number is not known.
+    /// Returns the width to use on a terminal that reports `columns`. 0 means that the width is not
+    /// known.
     pub fn width(columns: u16) -> usize {
         match columns {
             0 => WIDTH,
@@ -35,25 +36,25 @@ impl Style {
     }
 }
 
-/// Text that is being laid out.
+/// A text that is being laid out.
 pub struct Page<'a> {
     pub style: &'a Style,
     pub out: String,
 }
 
 impl Page<'_> {
-    /// Adds a line as it is, with `GLUE` replaced by spaces.
+    /// Adds a line without wrapping it. `GLUE` is replaced by spaces.
     pub fn line(&mut self, text: &str) {
         self.out += &text.replace(GLUE, " ");
         self.out.push('\n');
     }
 
-    /// Adds a label, then text that is broken at its spaces.
+    /// Adds a label, and then text that is wrapped at its spaces.
     pub fn entry(&mut self, label: &str, text: &str) {
         self.atoms(label, text.split(' ').map(str::to_owned));
     }
 
-    /// Adds a label, then pieces that are never broken.
+    /// Adds a label, and then words that are never broken.
     pub fn atoms(&mut self, label: &str, atoms: impl IntoIterator<Item = String>) {
         let mut line = match label {
             "" => String::new(),
@@ -76,8 +77,8 @@ impl Page<'_> {
         self.line(line.trim_end());
     }
 
-    /// Adds a label, then rows under a heading, in the best layout for the width. If the width allows no
-    /// layout, each row is a paragraph.
+    /// Adds a label, and then rows under a heading, in the best layout that fits the width. If no
+    /// layout fits, each row becomes a paragraph.
     pub fn table<const N: usize>(&mut self, label: &str, heading: [&str; N], rows: &[[String; N]]) {
         let heading = heading.map(str::to_owned);
         let lines: Vec<&[String; N]> = std::iter::once(&heading).chain(rows).collect();
@@ -123,7 +124,7 @@ impl Page<'_> {
         }
     }
 
-    /// The text in this colour (a number of ECMA-48's SGR), if colours are on.
+    /// Returns the text in this colour (a number of ECMA-48's SGR), if colours are used.
     pub fn painted(&self, text: &str, colour: &str) -> String {
         match self.style.colour {
             true => format!("\x1b[{colour}m{text}\x1b[0m"),
@@ -131,7 +132,8 @@ impl Page<'_> {
         }
     }
 
-    /// Text from a server or client, with everything escaped that is not visible.
+    /// Returns a text from a server or client, cut if it is too long, with all invisible characters
+    /// escaped.
     pub fn escaped(&self, text: &str) -> String {
         let short: String = text.chars().take(FOREIGN_MAX).collect();
         let cut = if short.len() < text.len() { "..." } else { "" };
@@ -151,11 +153,11 @@ impl Page<'_> {
 
 /// The layout of a table.
 struct Layout {
-    /// Columns before the table, for its label; 0 if the table is below its label.
+    /// Columns before the table, for its label. 0 if the table is below its label.
     indent: usize,
-    /// Columns between cells.
+    /// Number of columns between two cells.
     gap: usize,
-    /// A cell may be broken after these characters.
+    /// Characters after which a cell may be broken.
     breaks: &'static [char],
 }
 
@@ -184,8 +186,8 @@ const LAYOUTS: [Layout; 4] = [
 ];
 
 impl Layout {
-    /// The widths of the cells in a table no wider than `width`, or `None` if the table can't be so
-    /// narrow. Spare columns go to the first cells.
+    /// Returns the widths of the cells in a table no wider than `width`, or `None` if the table
+    /// can't be that narrow. Spare columns go to the first cells.
     fn widths<const N: usize>(&self, lines: &[&[String; N]], width: usize) -> Option<[usize; N]> {
         let (mut least, mut most) = ([0; N], [0; N]);
         for cells in lines {
@@ -210,7 +212,7 @@ impl Layout {
         text.split_inclusive(move |c| breaks.contains(&c))
     }
 
-    /// The lines of one row.
+    /// Returns the lines of one row, whose cells are wrapped.
     fn fold<const N: usize>(&self, cells: &[String; N], widths: &[usize; N]) -> Vec<String> {
         let folded: Vec<Vec<String>> = cells
             .iter()
@@ -245,17 +247,18 @@ impl Layout {
     }
 }
 
-/// The text without the spaces at its end.
+/// Returns the text without trailing spaces.
 fn bare(text: &str) -> &str {
     text.trim_end_matches(' ')
 }
 
-/// The text with spaces at which no line is broken.
+/// Returns the text with its spaces replaced by spaces at which no line is broken.
 pub fn glued(text: &str) -> String {
     text.replace(' ', "\u{a0}")
 }
 
-/// The columns that a text takes, without its colours, which are its only escape sequences.
+/// Returns the number of columns that a text takes. Colours are its only escape sequences and take
+/// none.
 fn columns(text: &str) -> usize {
     let mut parts = text.split('\x1b');
     let plain = parts.next().map_or(0, |part| part.chars().count());

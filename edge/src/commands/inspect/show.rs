@@ -1,4 +1,4 @@
-//! Renders what an edge has of a URL as text. Pure: state in, text out.
+//! Formats the state of a URL in an edge as text. Does no I/O.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use super::layout::{Page, Style, glued};
 use crate::admin::{DecisionState, FlightState, ObjectState, Span, UrlState};
 use crate::config::{show_size, show_time};
 
-/// Ranges that are listed; further ones are counted.
+/// Most ranges that are listed. Further ones are counted.
 const SPANS_SHOWN: usize = 8;
-/// Fetches that are listed; further ones are counted.
+/// Most fetches that are listed. Further ones are counted.
 const FLIGHTS_SHOWN: usize = 32;
-/// Volumes that are listed; further ones are counted.
+/// Most volumes that are listed. Further ones are counted.
 const VOLUMES_SHOWN: usize = 8;
-/// A fetch that has received nothing for this long is shown as quiet.
+/// Time without a byte, in milliseconds, after which a fetch is shown as quiet.
 const QUIET_MS: u64 = 1000;
 
-/// The text about a URL; empty if no cache has anything of it.
+/// Returns the text about a URL. Empty if no cache has an object for the URL.
 pub fn show(url: &str, caches: &[UrlState], style: &Style) -> String {
     let mut page = Page {
         style,
@@ -77,7 +77,7 @@ fn draw(page: &mut Page<'_>, object: &ObjectState) {
     page.atoms("", legend);
 }
 
-/// The sign, colour and name of a cell's state.
+/// Returns the sign, colour and name of a cell's state.
 fn meaning(cell: Cell, ascii: bool) -> (&'static str, &'static str, &'static str) {
     let (sign, plain, colour, name) = match cell {
         Cell::Stored => ("█", "#", "32", "stored"),
@@ -96,7 +96,7 @@ fn describe(page: &mut Page<'_>, object: &ObjectState) {
     if object.status != 0 {
         describe_head(page, object);
     }
-    // Nothing else is known of a refused or failed object.
+    // For a refused or failed object without a head, nothing else is known.
     if object.status != 0 || object.state == "awaiting" {
         describe_bytes(page, object);
     }
@@ -233,12 +233,12 @@ fn flights(page: &mut Page<'_>, flights: &[FlightState]) {
     }
 }
 
-/// The unit of all rates in a table, so that they can be compared at a glance.
+/// The unit of all rates in a table, chosen so that they can easily be compared.
 #[derive(Clone, Copy)]
 struct RateUnit(f64, &'static str);
 
 impl RateUnit {
-    /// The unit that suits the slowest flight, at least KiB/s.
+    /// Returns the unit that suits the slowest flight, at least KiB/s.
     fn of(flights: &[FlightState]) -> RateUnit {
         let rates = flights.iter().filter_map(|flight| flight.rate);
         match rates.filter(|rate| *rate > 0).min() {
@@ -304,7 +304,8 @@ fn decisions(page: &mut Page<'_>, decisions: &[DecisionState]) {
     );
 }
 
-/// The first few ranges, as `0-9, 20-29`. `unlisted`: the list itself is not complete.
+/// Formats the first few ranges, as in `0-9, 20-29`. `unlisted` says that the list itself is
+/// incomplete.
 fn spans(spans: &[Span], unlisted: bool) -> String {
     let shown: Vec<String> = spans.iter().take(SPANS_SHOWN).map(span).collect();
     match spans.len().saturating_sub(SPANS_SHOWN) {
@@ -322,7 +323,7 @@ fn span(span: &Span) -> String {
     }
 }
 
-/// A short form of a time: `120ms`, `1.2s`, `2m 30s`.
+/// Formats a time in a short form: `120ms`, `1.2s`, `2m 30s`.
 fn time(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms}ms"),

@@ -1,4 +1,5 @@
-//! The text about objects in every state, at several widths. The expected texts are in `snapshots`.
+//! Tests of the text about objects in every state, at several widths. The expected texts are in
+//! `snapshots`.
 #![expect(
     clippy::single_range_in_vec_init,
     clippy::reversed_empty_ranges,
@@ -22,7 +23,7 @@ fn total(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().map(|range| range.end - range.start).sum()
 }
 
-/// An open object with these bytes stored and these in flight.
+/// Returns an open object with these bytes stored and these bytes in flight.
 fn object(
     length: Option<u64>,
     stored: &[Range<u64>],
@@ -102,7 +103,8 @@ fn sparse() -> ObjectState {
     }
 }
 
-/// An object whose blocks up to `end` are alternately on two volumes, with a part in memory.
+/// Returns an object whose blocks up to `end` are alternately on two volumes, and of which a part
+/// is in memory.
 fn kept(end: u64) -> ObjectState {
     let turn = |parity: u64| {
         let blocks = (0..10).filter(|block| block % 2 == parity);
@@ -166,7 +168,7 @@ fn unknown_length() -> ObjectState {
     }
 }
 
-/// Every second of 20,000 bytes, more than the edge lists.
+/// Returns an object with every second of 20,000 bytes, more ranges than the edge lists.
 fn very_sparse() -> ObjectState {
     let stored: Vec<_> = (0..5000).map(|n| 2 * n..2 * n + 1).collect();
     let missing: Vec<_> = (0..5000).map(|n| 2 * n + 1..2 * n + 2).collect();
@@ -252,7 +254,7 @@ fn the_text_fits_narrow_and_wide_terminals() {
         ] {
             let text = at(width, objects);
             let widest = text.lines().map(|line| line.chars().count()).max();
-            // A hash is never broken.
+            // A line may exceed the width only if it is a hash, which is never broken.
             assert!(
                 widest.is_some_and(|n| n <= width.max(11 + 32)),
                 "{width}:\n{text}"
@@ -314,7 +316,7 @@ fn without_an_object_nothing_is_shown() {
     assert!(nothing.starts_with("no cache has stored or is fetching http://a/\\u{1b}[2J\n"));
 }
 
-// An origin, or a server that is no edge, may put anything into the answer.
+// The response may come from a server that is no edge, and so contain anything.
 #[test]
 fn hostile_answers_do_no_harm() {
     let bad = "\x1b]0;x\x07\u{9b}2J\u{202e}\r\n".repeat(100);

@@ -1,4 +1,4 @@
-//! The volumes of `sluice status`: a table, and below it why some are out.
+//! Prints the volumes in `sluice status`: a table, and below the table why some volumes are out.
 
 use std::fmt::Write;
 
@@ -13,10 +13,10 @@ const HEADING: [&str; 14] = [
     "volume", "state", "size", "laps", "records", "waiting", "written", "again", "at", "read",
     "cached", "wait", "shed", "damaged",
 ];
-/// Columns of text, aligned to the left; the others are numbers.
+/// Number of text columns, which are aligned to the left. The other columns are numbers.
 const TEXT_COLUMNS: usize = 2;
 
-/// The table; empty if there are no volumes.
+/// Returns the table, or an empty text if there are no volumes.
 pub fn show(volumes: &Value) -> String {
     let rows: Vec<[String; 14]> = items(volumes).map(row).collect();
     if rows.is_empty() {
@@ -24,7 +24,7 @@ pub fn show(volumes: &Value) -> String {
     }
     let mut out = table(&rows);
     for volume in items(volumes) {
-        // Writing to a String can't fail, here and below.
+        // Writing to a String can't fail, here and in the rest of this file.
         if let Some(why) = volume["why"].as_str() {
             let _ = writeln!(
                 out,

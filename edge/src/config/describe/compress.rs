@@ -1,10 +1,10 @@
-//! A route's compression.
+//! Describes a route's compression.
 
 use crate::compress::{Options, Types};
 use crate::config::value::show_size;
 use crate::http::coding::Coding;
 
-/// One line about compression.
+/// Returns one line about compression.
 pub fn describe(options: &Options) -> String {
     let codings = options.codings.iter().map(|coding| {
         let level = match coding {

@@ -1,9 +1,9 @@
-//! Edits of headers and error pages.
+//! Describes edits of headers and error pages.
 
 use crate::config::value::show_time;
 use crate::edit::{ErrorPage, Lifetime, Options, PageFor, SECURITY};
 
-/// A line for each kind of edit.
+/// Returns a line for each kind of edit.
 pub fn describe(options: &Options) -> Vec<String> {
     let mut lines = Vec::new();
     for (whose, edits) in [

@@ -1,9 +1,9 @@
-//! Folders of static files.
+//! Describes folders of static files.
 
 use crate::config::value::show_size;
 use crate::files::Options;
 
-/// One line about the folder.
+/// Returns one line about the folder.
 pub fn describe(options: &Options) -> String {
     format!(
         "files in {}, {} of memory",

@@ -1,11 +1,11 @@
-//! Access rules, rate limits and signed URLs.
+//! Describes access rules, rate limits and signed URLs.
 
 use super::list::networks;
 use crate::config::planner::AT_ONCE;
 use crate::config::value::show_size;
 use crate::gate::{Limit, Options, SECOND, memory, signed};
 
-/// A line for each check.
+/// Returns a line for each check that a request must pass.
 pub fn describe(options: &Options) -> Vec<String> {
     let mut lines = Vec::new();
     match options.allow.as_deref() {

@@ -1,10 +1,10 @@
-//! Lists in descriptions.
+//! Formats lists for descriptions.
 
 use std::fmt::Display;
 
 use crate::http::Network;
 
-/// Networks in the form of the configuration file.
+/// Formats networks as in the configuration file.
 pub fn networks(networks: &[Network]) -> String {
     let all = networks.iter().map(|network| {
         let whole = if network.address.is_ipv4() { 32 } else { 128 };
@@ -16,7 +16,7 @@ pub fn networks(networks: &[Network]) -> String {
     list(&all.collect::<Vec<_>>())
 }
 
-/// The entries, separated by commas.
+/// Formats entries with commas between them.
 pub fn list(entries: &[impl Display]) -> String {
     let texts: Vec<String> = entries.iter().map(ToString::to_string).collect();
     texts.join(", ")

@@ -1,11 +1,11 @@
-//! Listeners and trusted proxies.
+//! Describes listeners and trusted proxies.
 
 use super::list::networks;
 use crate::config::plan::ListenerPlan;
 use crate::config::value::{show_size, show_time};
 use crate::downstream::{ClientField, Trust, Versions};
 
-/// One line about a listener.
+/// Returns one line about a listener.
 pub fn describe(plan: &ListenerPlan) -> String {
     let listening = &plan.listening;
     let mut text = format!("listening on http://{}", plan.address);
@@ -37,7 +37,7 @@ pub fn describe(plan: &ListenerPlan) -> String {
     text
 }
 
-/// One line about trusted proxies, if there are any.
+/// Returns one line about trusted proxies, if there are any.
 pub fn describe_trust(trust: &Trust) -> Option<String> {
     let field = match trust.field {
         ClientField::XForwardedFor => "X-Forwarded-For",

@@ -1,4 +1,4 @@
-//! Logs.
+//! Describes logs.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +7,7 @@ use crate::config::value::show_time;
 use crate::telemetry::messages::MessageTarget;
 use crate::telemetry::{AccessFormat, LogRule};
 
-/// A line about `[log]`.
+/// Returns a line about `[log]`.
 pub fn describe(log: &LogOptions) -> String {
     let level = log.level.as_str();
     let messages = match &log.messages {
@@ -28,7 +28,7 @@ pub fn describe(log: &LogOptions) -> String {
     )
 }
 
-/// A line about the requests of a route that are logged.
+/// Returns a line about which requests of a route are logged.
 pub fn describe_rule(rule: &LogRule) -> String {
     let mut some: Vec<String> = rule.statuses.iter().map(status_words).collect();
     if let Some(time) = rule.slower_than {

@@ -19,7 +19,7 @@ use crate::fill::ReadAhead;
 use crate::store::disk_tier::{self, Admit, PlacementKind};
 use crate::{cache, fill, upstream, volume};
 
-/// The description of the plan.
+/// Returns the description of the plan.
 pub fn describe(plan: &Plan) -> String {
     let mut out = String::new();
     // Writing to a String can't fail.
@@ -72,7 +72,7 @@ pub fn describe(plan: &Plan) -> String {
     out
 }
 
-/// The details of a route, in the order in which a request meets them.
+/// Returns lines about a route, in the order in which its handlers process a request.
 fn details(route: &RoutePlan) -> impl Iterator<Item = String> {
     let log = route.log.iter().map(logs::describe_rule);
     let edit = route.edit.iter();
@@ -147,7 +147,7 @@ fn volume(options: &volume::Options) -> String {
     text
 }
 
-/// A cache's volumes.
+/// Returns a line about a cache's volumes.
 fn kept(options: &disk_tier::Options) -> String {
     let placement = &options.placement;
     let volumes = options.volumes.iter().enumerate();
@@ -233,7 +233,8 @@ fn server(server: &upstream::Server) -> String {
     text
 }
 
-/// The word for a kind in the file: `LeastConnections` is `least-connections`.
+/// Returns the name of an enumeration's variant as written in the file: `LeastConnections` is
+/// `least-connections`.
 fn word(kind: impl Debug) -> String {
     let name = format!("{kind:?}");
     let mut word = String::with_capacity(name.len() + 2);

@@ -1,11 +1,11 @@
-//! User and sandbox.
+//! Describes user and sandbox.
 
 use crate::config::plan::Plan;
 use crate::config::reach::reach;
 use crate::config::value::Sandbox;
 use crate::sys::sandbox::Reach;
 
-/// A line about user and sandbox; `None` if neither is set.
+/// Returns a line about user and sandbox, or `None` if neither is set.
 pub fn describe(plan: &Plan) -> Option<String> {
     let user = plan.privileges.user.as_ref();
     let user = user.map(|user| format!("as {user} once it listens"));

@@ -1,9 +1,9 @@
-//! Fixed responses.
+//! Describes fixed responses.
 
 use crate::config::value::show_size;
 use crate::edit::RespondOptions;
 
-/// One line about the response.
+/// Returns one line about the response.
 pub fn describe(options: &RespondOptions) -> String {
     match &options.content {
         None => format!("{} without content", options.status),

@@ -1,4 +1,4 @@
-//! Caching rules that differ from the defaults.
+//! Describes caching rules that differ from the defaults.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::config::value::show_time;
 use crate::http::freshness::{Ignored, SetCookie};
 use crate::http::key::KeyRules;
 
-/// A line for each rule that differs from the default.
+/// Returns a line for each rule that differs from the default.
 pub fn rules(rules: &Rules) -> Vec<String> {
     let d = &Rules::default();
     let (requests, headers) = (&rules.requests, &rules.headers);

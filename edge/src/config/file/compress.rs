@@ -1,4 +1,4 @@
-//! `compress`: `true`, `false`, a list of encodings, or a table.
+//! The key `compress`: `true`, `false`, a list of encodings, or a table.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::config::value::{
     COMPRESS, Key, List, Names, Size, is_old_off, nothing_in, written_false,
 };
 
-/// `compress` as a table
+/// The table form of `compress`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -27,7 +27,7 @@ pub struct CompressFile {
     pub request_identity: Option<bool>,
 }
 
-/// `compress`, however it was written.
+/// The value of `compress` in any of its forms.
 #[derive(Clone, Debug)]
 pub enum CompressForm {
     /// `false`.
@@ -65,7 +65,8 @@ impl<'de> Deserialize<'de> for CompressForm {
             fn visit_str<E: Error>(self, text: &str) -> Result<CompressForm, E> {
                 match is_old_off(text) {
                     true => Err(written_false(text)),
-                    // Its place is that of the whole value, which the caller has.
+                    // A deserializer of a string does not know its position in the file (0..0). The
+                    // caller uses the position of the whole value instead.
                     false => Ok(CompressForm::of(vec![Spanned::new(0..0, text.to_owned())])),
                 }
             }

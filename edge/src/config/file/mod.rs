@@ -1,7 +1,8 @@
-//! What the configuration file says: every section as it was written, each value with its place.
+//! The sections of the configuration file as they were written. Each value has its position in the
+//! file.
 //!
-//! Every key is optional here; `checks` knows the defaults and the bounds. `docs/configuration.md` describes
-//! each key, and a test compares the two.
+//! Every key is optional here; `planner` adds defaults and checks bounds. `docs/configuration.md`
+//! describes each key, and a test compares that page with these types.
 
 mod compress;
 mod server;
@@ -25,9 +26,9 @@ pub use server::ServerFile;
 pub use tables::*;
 pub use words::*;
 
-/// The keys of the caching rules, which `[cache.NAME]` and `[[site.route]]` share. This is their only
-/// list: `$make` gets them after `$own`. (serde's `flatten` would lose their places in the text, and
-/// let unknown keys pass.)
+/// Passes the keys of the caching rules, which `[cache.NAME]` and `[[site.route]]` share, to the
+/// macro `$make`, after the section's other keys `$own`. The keys are listed only here. (serde's
+/// `flatten` would lose their positions in the file, and accept unknown keys.)
 macro_rules! rule_keys {
     ($make:ident $own:tt) => {
         $make! { $own {
@@ -56,7 +57,7 @@ macro_rules! rule_keys {
     };
 }
 
-/// Makes the type of a section's caching rules.
+/// Defines the type of a section's caching rules.
 macro_rules! rules_file {
     (() { $($key:ident: $kind:ty,)* }) => {
         /// The caching rules of a section.
@@ -67,7 +68,7 @@ macro_rules! rules_file {
         }
 
         impl RulesFile {
-            /// The keys that were written, each with its place.
+            /// Returns the keys that were written, each with its position in the file.
             pub fn typed(&self) -> Vec<(&'static str, Range<usize>)> {
                 let keys = [$((stringify!($key), self.$key.as_ref().map(|typed| typed.span())),)*];
                 keys.into_iter()
@@ -78,7 +79,7 @@ macro_rules! rules_file {
     };
 }
 
-/// Makes the type of a section that has caching rules beside its own keys.
+/// Defines the type of a section that has caching rules in addition to other keys.
 macro_rules! section {
     (
         ($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $own:ident: $own_kind:ty,)* })
@@ -94,7 +95,7 @@ macro_rules! section {
         }
 
         impl $name {
-            /// Its caching rules.
+            /// Returns the section's caching rules.
             pub fn rules(&self) -> RulesFile {
                 RulesFile { $($key: self.$key.clone(),)* }
             }
@@ -104,7 +105,7 @@ macro_rules! section {
 
 rule_keys!(rules_file());
 
-/// The whole file.
+/// The whole configuration file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -122,7 +123,7 @@ pub struct File {
     pub route: Vec<Spanned<RouteFile>>,
 }
 
-/// `[server]`
+/// The section `[server]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -134,7 +135,7 @@ pub struct ServerSection {
     pub client_ip_header: Key<Word<ClientHeader>>,
 }
 
-/// `[limits]`
+/// The section `[limits]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -155,7 +156,7 @@ pub struct LimitsFile {
     pub shutdown_timeout: Key<Time>,
 }
 
-/// `[[listener]]`
+/// The section `[[listener]]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -170,7 +171,7 @@ pub struct ListenerFile {
     pub trusted: Option<Names>,
 }
 
-/// `[admin]`
+/// The section `[admin]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -179,7 +180,7 @@ pub struct AdminFile {
     pub purge_from: Option<Names>,
 }
 
-/// `[log]`
+/// The section `[log]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -192,7 +193,7 @@ pub struct LogFile {
     pub level: Option<OrFalse<Word<Level>>>,
 }
 
-/// `[volume.NAME]`
+/// The section `[volume.NAME]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -208,7 +209,7 @@ pub struct VolumeFile {
 }
 
 rule_keys!(section(
-    /// `[cache.NAME]`
+    /// The section `[cache.NAME]`.
     CacheFile {
         memory: Key<Size>,
         #[serde(deserialize_with = "word")]
@@ -232,7 +233,7 @@ rule_keys!(section(
     }
 ));
 
-/// `[upstream.NAME]`
+/// The section `[upstream.NAME]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -253,7 +254,7 @@ pub struct UpstreamFile {
     pub host: Key<String>,
 }
 
-/// `[[site]]`
+/// The section `[[site]]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -276,7 +277,7 @@ pub struct SiteFile {
 }
 
 rule_keys!(section(
-    /// `[[site.route]]` and `[[route]]`
+    /// The sections `[[site.route]]` and `[[route]]`.
     RouteFile {
         path: Key<String>,
         path_regex: Key<String>,

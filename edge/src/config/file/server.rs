@@ -7,14 +7,14 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use toml::Spanned;
 
-/// One of `servers`: a URL, or a table with the URL and more.
+/// An entry of `servers`: a URL, or a table with the URL and more.
 #[derive(Clone, Debug)]
 pub struct ServerFile {
     /// `http://host:port`.
     pub url: Option<Spanned<String>>,
-    /// Share of requests.
+    /// Share of the requests relative to the other servers' weights.
     pub weight: Option<Spanned<u64>>,
-    /// Used only when all others failed.
+    /// Whether the server is used only while all others fail.
     pub backup: Option<bool>,
 }
 
@@ -36,7 +36,8 @@ impl<'de> Deserialize<'de> for ServerFile {
             }
 
             fn visit_str<E: Error>(self, url: &str) -> Result<ServerFile, E> {
-                // Its place is that of the whole entry, which the caller has.
+                // A deserializer of a string does not know its position in the file (0..0). The
+                // caller uses the position of the whole entry instead.
                 Ok(ServerFile {
                     url: Some(Spanned::new(0..0, url.to_owned())),
                     weight: None,

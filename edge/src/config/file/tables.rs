@@ -1,4 +1,4 @@
-//! The tables that sites and routes hold, as they were written.
+//! The tables inside sites and routes, as they were written.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::config::value::{
     Word,
 };
 
-/// `files`
+/// The table form of `files`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -40,7 +40,7 @@ impl From<Spanned<String>> for FilesFile {
     }
 }
 
-/// `error_pages`: pages by status or class
+/// Value of `error_pages`: pages by status or class.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(transparent)]
 pub struct PagesFile(pub BTreeMap<Spanned<String>, Spanned<OrTable<PageFile>>>);
@@ -53,7 +53,7 @@ impl Shaped for PagesFile {
     }
 }
 
-/// A page of `error_pages`
+/// One page of `error_pages`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -72,7 +72,7 @@ impl From<Spanned<String>> for PageFile {
     }
 }
 
-/// `expires`
+/// Value of `expires`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -91,7 +91,7 @@ impl From<Spanned<String>> for ExpiresFile {
     }
 }
 
-/// `request_headers` and `response_headers`
+/// Value of `request_headers` and of `response_headers`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -109,7 +109,7 @@ impl Shaped for HeadersFile {
     }
 }
 
-/// `respond`
+/// The table form of `respond`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -128,7 +128,7 @@ impl From<Spanned<String>> for RespondFile {
     }
 }
 
-/// `redirect`
+/// The table form of `redirect`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -146,7 +146,7 @@ impl From<Spanned<String>> for RedirectFile {
     }
 }
 
-/// `limit`
+/// Value of `limit`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -162,7 +162,7 @@ impl Shaped for LimitFile {
     const SHAPE: &str = TABLE_OR_FALSE;
 }
 
-/// `signed_urls`
+/// Value of `signed_urls`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -180,7 +180,7 @@ impl Shaped for SignedFile {
     const SHAPE: &str = TABLE_OR_FALSE;
 }
 
-/// `log` of a site or a route
+/// Value of `log` in a site or route.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -190,7 +190,7 @@ pub struct RouteLogFile {
     pub slower_than: Key<Time>,
 }
 
-/// `bypass`
+/// Value of `bypass`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
@@ -208,7 +208,7 @@ impl Shaped for BypassFile {
     }
 }
 
-/// `retry` of an upstream
+/// Value of `retry` in an upstream.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]

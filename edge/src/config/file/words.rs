@@ -1,4 +1,4 @@
-//! Enumerations whose variants are the words of one key.
+//! Enumerations whose variants are the permitted words of one key.
 
 use serde::Deserialize;
 
@@ -16,7 +16,7 @@ pub enum Ignorable {
     XAccelExpires,
 }
 
-/// `set_cookie`.
+/// Value of `set_cookie`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "docs/configuration.md describes each")]
@@ -26,7 +26,7 @@ pub enum Cookies {
     Remove,
 }
 
-/// A method that may use the cache.
+/// A method that may use the cache, in `methods`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[allow(missing_docs, reason = "each is the method of its name")]
@@ -36,7 +36,7 @@ pub enum Usable {
     Post,
 }
 
-/// `proxy_protocol = "…"`.
+/// Value of `proxy_protocol`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "docs/configuration.md describes each word")]
@@ -46,7 +46,7 @@ pub enum ProxyVersion {
     Any,
 }
 
-/// `client_ip_header = "…"`.
+/// Value of `client_ip_header`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "docs/configuration.md describes each word")]
@@ -56,7 +56,7 @@ pub enum ClientHeader {
     Forwarded,
 }
 
-/// `symlinks = "…"`.
+/// Value of `symlinks`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "docs/configuration.md describes each word")]

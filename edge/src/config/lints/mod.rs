@@ -1,4 +1,4 @@
-//! Lints: configurations that can run and are hardly meant, or dangerous.
+//! Lints: warn about configurations that are valid but hardly intended, or dangerous.
 
 pub mod plan;
 pub mod rules;

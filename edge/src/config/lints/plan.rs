@@ -1,4 +1,4 @@
-//! Lints on the plan as a whole.
+//! Warnings about the plan as a whole.
 
 use crate::config::checks::Checks;
 use crate::config::file::{File, ServerSection};
@@ -9,14 +9,14 @@ use crate::config::value::Sandbox;
 use crate::http::Network;
 use crate::sys::root::Links;
 
-/// Runs all lints.
+/// Adds all warnings about the plan.
 pub fn check(file: &File, plan: &Plan, checks: &mut Checks) {
     links_out(plan, &file.server, checks);
     purged_nowhere(file, plan, checks);
     purged_by_all(file, plan, checks);
 }
 
-/// `purge_from` without a cache.
+/// Warns about `purge_from` if no route has a cache.
 fn purged_nowhere(file: &File, plan: &Plan, checks: &mut Checks) {
     let mut routes = plan.sites.iter().flat_map(|site| &site.routes);
     let typed = file.admin.purge_from.as_ref();
@@ -30,7 +30,8 @@ fn purged_nowhere(file: &File, plan: &Plan, checks: &mut Checks) {
     }
 }
 
-/// `purge_from` with a loopback address, where all requests come from a proxy on this machine.
+/// Warns about a loopback address in `purge_from` if all requests come from a proxy on this
+/// machine.
 fn purged_by_all(file: &File, plan: &Plan, checks: &mut Checks) {
     let own = |network: &Network| network.address.is_loopback();
     let Some(typed) = file
@@ -51,7 +52,8 @@ fn purged_by_all(file: &File, plan: &Plan, checks: &mut Checks) {
     }
 }
 
-/// `symlinks = "any"` in the sandbox, which prevents reads outside of the folder.
+/// Warns about `symlinks = "any"` together with the sandbox, which prevents reads outside the
+/// folder.
 fn links_out(plan: &Plan, file: &ServerSection, checks: &mut Checks) {
     let typed = file.sandbox.as_ref().map(toml::Spanned::span);
     let Some(at) = typed.or(file.user.as_ref().map(toml::Spanned::span)) else {

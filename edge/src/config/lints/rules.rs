@@ -1,6 +1,7 @@
-//! Caching rules that contradict each other, do nothing, or are dangerous.
+//! Warnings about caching rules that contradict each other, have no effect, or are dangerous.
 //!
-//! Each lint is reported at a key of the section, so that a lint of a cache isn't repeated for its routes.
+//! Each warning is reported at a key of the section that contains it, so that a warning about a
+//! cache is not repeated for its routes.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::config::file::{Cookies, Ignorable, RulesFile};
 use crate::config::report::Problem;
 use crate::config::value::{Words, show_time};
 
-/// Checks the rules that hold for a section.
+/// Adds all warnings about the caching rules `rules`, which apply to the section `file`.
 pub fn check(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     bounds(rules, file, checks);
     out_of_reach(rules, file, checks);
@@ -50,7 +51,7 @@ fn bounds(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     }
 }
 
-/// Lifetimes outside of `lifetime_min` and `lifetime_max`.
+/// Warns about lifetimes outside `lifetime_min` and `lifetime_max`.
 fn out_of_reach(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     let (min, max) = (rules.lifetimes.min, rules.lifetimes.max);
     let mut clamped = |name: &str, time: Duration, at: Range<usize>| {
@@ -149,7 +150,7 @@ fn targets(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     }
 }
 
-/// Headers in `tag_headers` with another meaning.
+/// Warns about headers in `tag_headers` that have another meaning.
 fn tags(file: &RulesFile, checks: &mut Checks) {
     let typed = file.tag_headers.iter().flat_map(|typed| typed.get_ref());
     for entry in typed.filter(|name| has_a_meaning(name)) {
@@ -162,7 +163,8 @@ fn tags(file: &RulesFile, checks: &mut Checks) {
     }
 }
 
-/// Whether a response header has a meaning for every cache.
+/// Whether a response header has a standard meaning for caches or clients, so that it cannot
+/// contain tags.
 fn has_a_meaning(name: &Spanned<String>) -> bool {
     const FIELDS: [&str; 14] = [
         "age",
@@ -200,7 +202,7 @@ fn methods(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     );
 }
 
-/// `"POST"` in `methods` with a key that contains headers or cookies.
+/// Warns about `"POST"` in `methods` if the key contains headers or cookies.
 fn post(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     let methods = file.methods.as_ref().map(Words::span);
     let at = methods.or(file.key.as_ref().map(toml::Spanned::span));
@@ -214,7 +216,7 @@ fn post(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     }
 }
 
-/// Keys without host, scheme or query.
+/// Warns about keys without host, scheme or query.
 fn key(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     let template = rules.key.to_string();
     let lacks = |part: &str| !template.contains(part);
@@ -250,7 +252,7 @@ fn key(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     }
 }
 
-/// Parameters in `query_ignore` that `query_only` removes anyway.
+/// Warns about parameters in `query_ignore` that `query_only` removes anyway.
 fn parameters(file: &RulesFile, checks: &mut Checks) {
     let (Some(ignore), Some(only)) = (&file.query_ignore, &file.query_only) else {
         return;
@@ -274,7 +276,7 @@ fn parameters(file: &RulesFile, checks: &mut Checks) {
     }
 }
 
-/// Whether a name can match both patterns.
+/// Whether some name matches both patterns.
 fn overlap(one: &str, other: &str) -> bool {
     match (one.strip_suffix('*'), other.strip_suffix('*')) {
         (None, None) => one == other,

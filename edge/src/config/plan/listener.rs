@@ -6,19 +6,19 @@ use crate::downstream::{ConnectionSetup, Protocol};
 use crate::http::Scheme;
 use crate::sys::listen_options::ListenOptions;
 
-/// `[[listener]]`.
+/// A listener (`[[listener]]`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListenerPlan {
-    /// Address and port; port 0 takes a free one.
+    /// Address and port to listen on. Port 0 takes a free one.
     pub address: SocketAddr,
-    /// Socket options.
+    /// Options of the listening socket.
     pub listening: ListenOptions,
-    /// How its connections begin.
+    /// Setup of the listener's connections.
     pub setup: ConnectionSetup,
 }
 
 impl ListenerPlan {
-    /// With all defaults.
+    /// Returns a listener at `address` with default options.
     pub fn at(address: SocketAddr) -> ListenerPlan {
         ListenerPlan {
             address,

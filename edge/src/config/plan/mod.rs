@@ -20,47 +20,47 @@ pub use privileges::{Privileges, User};
 pub use site::{LeadsTo, Proxied, RoutePlan, SitePlan};
 pub use volume::{goes_on, segment_of};
 
-/// The listener's address unless the configuration says otherwise.
+/// Default address of the listener.
 pub const LISTEN: &str = "0.0.0.0:8080";
 
-/// The admin address unless the configuration says otherwise.
+/// Default admin address.
 pub const ADMIN: &str = "127.0.0.1:9901";
 
-/// A whole configuration, ready to run. Two that are equal run the same.
+/// A complete configuration, ready to run. Equal plans run identically.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Worker threads; 0: one per core.
+    /// Number of worker threads. 0: one per core.
     pub workers: usize,
-    /// At least one.
+    /// Listeners, at least one.
     pub listeners: Vec<ListenerPlan>,
-    /// `[limits]`.
+    /// Limits for clients (`[limits]`).
     pub limits: downstream::Options,
     /// Proxies trusted to report the client's address.
     pub trust: Trust,
-    /// Address of the admin API, if it is on.
+    /// Address of the admin API, unless it is turned off.
     pub admin: Option<SocketAddr>,
     /// Addresses that may send PURGE to a cached route.
     pub purge: Vec<Network>,
-    /// `[log]`.
+    /// Options of logs (`[log]`).
     pub log: LogOptions,
-    /// User and sandbox.
+    /// User and sandbox of the process.
     pub privileges: Privileges,
-    /// `[volume.NAME]`.
+    /// Volumes by name (`[volume.NAME]`).
     pub volumes: BTreeMap<String, crate::volume::Options>,
-    /// `[cache.NAME]`.
+    /// Caches by name (`[cache.NAME]`).
     pub caches: BTreeMap<String, cache::Options>,
-    /// `[upstream.NAME]`.
+    /// Upstreams by name (`[upstream.NAME]`).
     pub upstreams: BTreeMap<String, upstream::Options>,
-    /// The sites, in order; at least one.
+    /// Sites in the order of the file, at least one.
     pub sites: Vec<SitePlan>,
 }
 
-/// `[log]`.
+/// Options of logs (`[log]`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogOptions {
-    /// Least level of messages.
+    /// Lowest level of messages that are logged.
     pub level: Level,
-    /// Target of messages.
+    /// Destination of messages.
     pub messages: MessageTarget,
     /// The access log, if there is one.
     pub access: Option<AccessOptions>,

@@ -1,24 +1,24 @@
-//! The rights that the process gives up before the first request.
+//! The user and the sandbox by which the process drops privileges before the first request.
 
 use std::fmt;
 
 use crate::config::value::Sandbox;
 
-/// User and sandbox.
+/// User and sandbox of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Privileges {
-    /// User to switch to after binding the listeners.
+    /// User to which the process switches after binding the listeners.
     pub user: Option<User>,
-    /// Whether file access is restricted.
+    /// Whether the process restricts its own file access.
     pub sandbox: Sandbox,
 }
 
-/// `user = "NAME"` or `"NAME:GROUP"`; names, or numbers.
+/// Value of `user`: `"NAME"` or `"NAME:GROUP"`, as names or numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The user.
+    /// Name or number of the user.
     pub name: String,
-    /// The group, unless it is the user's own.
+    /// Name or number of the group. `None`: the user's primary group.
     pub group: Option<String>,
 }
 

@@ -8,55 +8,55 @@ use crate::{compress, edit, files, gate};
 /// One site: its hosts and routes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SitePlan {
-    /// Host names in lower case, or `*.name`; if empty, any host.
+    /// Host names in lower case, or `*.name`. If empty, any host.
     pub hosts: Vec<String>,
-    /// Tried in order until one matches. At least one.
+    /// Routes, at least one. The first one that matches a request is used.
     pub routes: Vec<RoutePlan>,
 }
 
-/// `[[site.route]]`.
+/// A route (`[[site.route]]`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoutePlan {
-    /// The condition on requests.
+    /// Condition that requests must satisfy.
     pub matcher: Matcher,
     /// Compression of files and cached responses.
     pub compress: Option<compress::Options>,
     /// Edits of headers, and error pages.
     pub edit: Option<Box<edit::Options>>,
-    /// Access rules, limits and signed URLs.
+    /// Access rules, rate limits and signed URLs.
     pub gate: Option<Box<gate::Options>>,
-    /// Which requests are logged; `None`: all.
+    /// Rule that selects the requests that are logged. `None`: all.
     pub log: Option<LogRule>,
-    /// The handler.
+    /// Handler of the route.
     pub leads_to: LeadsTo,
 }
 
 /// The handler of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LeadsTo {
-    /// An upstream, with or without a cache.
+    /// Forwards requests to an upstream, with or without a cache.
     Upstream(Box<Proxied>),
-    /// A folder of files.
+    /// Serves a folder of files.
     Files(Box<files::Options>),
-    /// A redirect.
+    /// Responds with a redirect.
     Redirect(Box<edit::RedirectOptions>),
-    /// A fixed response.
+    /// Responds with a fixed response.
     Respond(Box<edit::RespondOptions>),
 }
 
-/// An upstream, with or without a cache.
+/// An upstream of a route, with or without a cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proxied {
-    /// The upstream's name.
+    /// Name of the upstream.
     pub upstream: String,
-    /// The cache's name, if its responses are cached.
+    /// Name of the cache, if responses are cached.
     pub cache: Option<String>,
-    /// The caching rules: each is the route's, else its cache's, else the default.
+    /// Caching rules. Each rule is the route's, else its cache's, else the default.
     pub rules: Rules,
 }
 
 impl RoutePlan {
-    /// The upstream, if the route has one.
+    /// Returns the upstream, if the route has one.
     pub fn proxied(&self) -> Option<&Proxied> {
         match &self.leads_to {
             LeadsTo::Upstream(proxied) => Some(proxied),
@@ -64,7 +64,7 @@ impl RoutePlan {
         }
     }
 
-    /// The cache's name, if the route has one.
+    /// Returns the name of the cache, if the route has one.
     pub fn cache(&self) -> Option<&str> {
         self.proxied()?.cache.as_deref()
     }

@@ -1,4 +1,4 @@
-//! Addresses of listeners and of the admin API.
+//! Parses addresses of listeners and of the admin API.
 
 use std::net::SocketAddr;
 
@@ -7,9 +7,9 @@ use toml::Spanned;
 use crate::config::checks::Checks;
 use crate::config::report::Problem;
 
-/// The socket address in `text`, a key's value. `:PORT` stands for all IPv4 addresses.
+/// Parses the socket address in `text`, the value of a key. `:PORT` means all IPv4 addresses.
 pub fn address(what: &str, text: &Spanned<String>, checks: &mut Checks) -> Option<SocketAddr> {
-    // Without a host: every IPv4 address of this machine.
+    // An address without a host means every IPv4 address of this machine.
     let parsed = match text.get_ref().strip_prefix(':') {
         Some(port) if port.bytes().all(|b| b.is_ascii_digit()) => format!("0.0.0.0:{port}").parse(),
         _ => text.get_ref().parse(),

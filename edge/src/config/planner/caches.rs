@@ -1,4 +1,4 @@
-//! `[cache.NAME]`: memory, fill modes and the budget of clients.
+//! Plans `[cache.NAME]`: memory, fill modes and the budget of clients.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,14 +19,14 @@ const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A running request holds about two slices for each of its fetches. If memory has room for fewer
-/// slices than this, requests evict each other's.
+/// Fewest slices for which a cache's memory should have room. A running request holds about two
+/// slices for each of its fetches, so with less memory requests evict each other's slices.
 const BLOCKS_MIN: u64 = 4;
 
-/// A slice is a multiple of this, since whole pages are stored and evicted.
+/// Number of bytes of which a slice must be a multiple, since whole pages are stored and evicted.
 const SLICE_STEP: u64 = 64 * KIB;
 
-/// The options of every cache.
+/// Returns the options of every cache.
 pub fn plan(
     files: &Named<CacheFile>,
     volumes: &Volumes,
@@ -73,7 +73,7 @@ fn options(file: &CacheFile, volumes: &Volumes, checks: &mut Checks) -> cache::O
     options
 }
 
-/// In the file, 0 is no limit.
+/// Returns the budget of a client in bytes. In the file, 0 means no limit.
 fn client_budget(key: &Key<Size>, default: u64, checks: &mut Checks) -> u64 {
     if key.as_ref().is_some_and(|size| size.get_ref().0 == 0) {
         return u64::MAX;
@@ -122,7 +122,7 @@ fn slice(key: &Key<Size>, default: u64, checks: &mut Checks) -> u64 {
     size
 }
 
-/// The advice for `1m` or `1MB`, which are meant as `1MiB`.
+/// Returns the advice for sizes such as `1m` or `1MB`, which are probably meant as `1MiB`.
 fn meant(size: u64) -> Option<String> {
     let units = [
         (1_000_000, MIB, "m and MB are", "MiB"),
@@ -137,7 +137,7 @@ fn meant(size: u64) -> Option<String> {
     })
 }
 
-/// A number with separators: `1,000,000`.
+/// Formats a number with separators: `1,000,000`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -175,14 +175,14 @@ fn read_ahead(key: &Key<Ahead>, checks: &mut Checks) -> fill::ReadAhead {
     }
 }
 
-/// A key and its place.
+/// Name of a key and its position in the file, if the key was written.
 type At = Option<(&'static str, Range<usize>)>;
 
 fn at<T>(name: &'static str, key: &Key<T>) -> At {
     key.as_ref().map(|typed| (name, typed.span()))
 }
 
-/// Keys without effect under the chosen `fill`.
+/// Warns about keys that have no effect under the chosen `fill`.
 fn without_effect(file: &CacheFile, fill: &fill::Options, checks: &mut Checks) {
     let blocks = matches!(fill.kind, fill::Kind::Slice | fill::Kind::Auto);
     let lock = fill.kind == fill::Kind::Lock;
@@ -206,7 +206,7 @@ fn without_effect(file: &CacheFile, fill: &fill::Options, checks: &mut Checks) {
     }
 }
 
-/// Sizes larger than the budget of a client.
+/// Warns about sizes larger than the budget of a client.
 fn beyond_budget(file: &CacheFile, options: &cache::Options, checks: &mut Checks) {
     let window = match options.fill.read_ahead {
         fill::ReadAhead::Window(size) => size,
@@ -232,7 +232,7 @@ fn beyond_budget(file: &CacheFile, options: &cache::Options, checks: &mut Checks
     }
 }
 
-/// Blocks too large for the cache's memory.
+/// Warns about blocks too large for the cache's memory.
 fn beyond_memory(file: &CacheFile, options: &cache::Options, checks: &mut Checks) {
     let (memory, block) = (options.memory, options.fill.block);
     let typed = at("slice", &file.slice).or(at("memory", &file.memory));
@@ -254,7 +254,7 @@ fn beyond_memory(file: &CacheFile, options: &cache::Options, checks: &mut Checks
     }
 }
 
-/// `read_ahead = "whole"` if no object larger than a block may be read ahead.
+/// Warns about `read_ahead = "whole"` if objects larger than a block may never be read ahead.
 fn never_whole(file: &CacheFile, options: &cache::Options, checks: &mut Checks) {
     let block = options.fill.block;
     let object = match options.object {

@@ -1,4 +1,4 @@
-//! `compress` of sites and routes.
+//! Plans `compress` of sites and routes.
 
 use std::ops::Range;
 
@@ -12,11 +12,12 @@ use crate::config::report::Problem;
 use crate::config::value::{Key, Names, show_size};
 use crate::http::coding::Coding;
 
-/// The key, as it was written.
+/// The key `compress`, as it was written.
 pub type Typed = Key<CompressForm>;
 
-/// The compression of a route, if any. A route's key replaces its site's as a whole. Only files and cached
-/// responses are compressed: other routes ignore the site's key, and get a warning for their own.
+/// Returns the compression of a route, if any. A route's key replaces its site's key as a whole.
+/// Only files and cached responses are compressed: other routes ignore the site's key, and get a
+/// warning for their own key.
 pub fn plan(route: &RouteFile, of_site: &Typed, checks: &mut Checks) -> Option<Options> {
     let own = &route.compress;
     let is_stored = route.cache.is_some() || route.files.is_some();
@@ -36,7 +37,7 @@ pub fn plan(route: &RouteFile, of_site: &Typed, checks: &mut Checks) -> Option<O
     plan.filter(|_| is_stored)
 }
 
-/// The options of one key; `None` if it is missing or turns compression off.
+/// Returns the options in one key, or `None` if the key is missing or turns compression off.
 pub fn one(key: &Typed, checks: &mut Checks) -> Option<Options> {
     let at = key.as_ref()?.span();
     let CompressForm::On(typed) = key.as_ref()?.get_ref() else {
@@ -57,7 +58,8 @@ pub fn one(key: &Typed, checks: &mut Checks) -> Option<Options> {
     (!options.codings.is_empty()).then_some(options)
 }
 
-/// `encodings`; `at` is the place of the whole value, for a name that has none of its own.
+/// Parses `encodings`. `at` is the position of the whole value in the file, for a name that has no
+/// position of its own.
 fn codings(
     key: Option<&Names>,
     at: Range<usize>,
@@ -112,7 +114,7 @@ fn levels(typed: &CompressFile, checks: &mut Checks) -> Levels {
     }
 }
 
-/// Sizes that exclude all content, or more content than intended.
+/// Warns about sizes that exclude all content, or more content than intended.
 fn sizes(typed: &CompressFile, options: &Options, checks: &mut Checks) {
     let of_memory = options.memory / 4;
     if let Some(max) = typed.max.as_ref().filter(|_| options.max > of_memory) {

@@ -1,4 +1,4 @@
-//! The keys of `[cache.NAME]` about volumes.
+//! Plans the keys of `[cache.NAME]` that concern volumes.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,7 +20,8 @@ const TIB: u64 = 1 << 40;
 /// Largest weight of a volume.
 const WEIGHT_MAX: u64 = 1000;
 
-/// The options of a cache's volumes. `memory` and `slice` are the sizes of its memory tier and blocks.
+/// Returns the options of a cache's volumes. `memory` is the size of its memory, `slice` the size
+/// of its blocks.
 pub fn plan(
     file: &CacheFile,
     (memory, slice): (u64, u64),
@@ -148,7 +149,7 @@ fn weights(file: &CacheFile, checks: &mut Checks) -> Vec<u32> {
         .collect()
 }
 
-/// Checks that weights belong to volumes.
+/// Checks that there is one weight per volume, and that the placement uses weights.
 fn weighed(file: &CacheFile, options: &Options, checks: &mut Checks) {
     let Some(typed) = &file.weights else {
         return;
@@ -209,7 +210,7 @@ fn nothing_admitted(file: &CacheFile, options: &Options, checks: &mut Checks) {
     }
 }
 
-/// Warns about blocks larger than a segment or a queue.
+/// Warns about blocks that are larger than a volume's segment or queue.
 fn too_large(
     file: &CacheFile,
     slice: u64,
@@ -234,7 +235,8 @@ fn too_large(
             }),
             _ => segment_of(volume),
         };
-        // Room for a record's head and the segment's table is less than a slice's step.
+        // Segments and slices are multiples of the same step. A segment that is larger than a slice
+        // therefore also has room for a record's head and the segment's table.
         let (how_much, what, most, then) = match () {
             () if slice >= segment => ("no", "segment", segment, "are not kept there"),
             () if slice > volume.queue => {
@@ -261,7 +263,7 @@ fn too_large(
     }
 }
 
-/// Warns about queues too large for the cache's memory, which holds the queued data.
+/// Warns about queues that are too large for the cache's memory, which holds the queued data.
 fn long_queue(
     file: &CacheFile,
     memory: u64,
@@ -292,7 +294,7 @@ fn long_queue(
     }
 }
 
-/// Warns about a mirror on a single file system.
+/// Warns about mirrored volumes on a single file system.
 fn one_disk(file: &CacheFile, options: &Options, volumes: &Volumes, checks: &mut Checks) {
     let Some(typed) = file.volumes.as_ref() else {
         return;
@@ -306,7 +308,7 @@ fn one_disk(file: &CacheFile, options: &Options, volumes: &Volumes, checks: &mut
         let is_file = matches!(place.kind, Kind::Nothing | Kind::File(_));
         is_file.then_some(place.file_system)
     };
-    // A mirror stores each object on a volume and on the next one in the list.
+    // A mirror stores each object on a volume and on the next volume in the list.
     let next = its.clone().cycle().skip(1);
     let together = its.zip(next).find(|(one, next)| {
         one != next && file_system(one).is_some_and(|its| file_system(next) == Some(its))

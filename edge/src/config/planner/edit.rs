@@ -1,5 +1,5 @@
-//! `request_headers`, `response_headers`, `expires`, `cache_control`, `security_headers`, `error_pages` and
-//! `intercept_errors` of sites and routes.
+//! Plans `request_headers`, `response_headers`, `expires`, `cache_control`, `security_headers`,
+//! `error_pages` and `intercept_errors` of sites and routes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -19,15 +19,16 @@ use crate::edit::{
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::hop::{self, HOP_BY_HOP, is_in};
 
-/// Reads the file of an error page; `None` if files aren't to be read.
+/// Reads the file of an error page. Returns `None` if files must not be read.
 pub type Read<'a> = &'a dyn Fn(&Path) -> Option<io::Result<String>>;
 
-/// Longest page, bytes.
+/// Longest error page, in bytes.
 pub const PAGE_BYTES_MAX: u64 = 256 << 10;
-/// Longest lifetime.
+/// Longest lifetime in `expires`.
 const LIFETIME_MAX: Duration = YEAR.saturating_mul(10);
 
-/// The keys about headers and error pages of one section. A route's key replaces its site's.
+/// The values of the keys about headers and error pages in one section. A route's value replaces
+/// its site's.
 #[derive(Clone, Default)]
 pub struct Level {
     request: Option<FieldEdits>,
@@ -39,7 +40,7 @@ pub struct Level {
     intercept: Key<bool>,
 }
 
-/// The level of a section that has these keys.
+/// Parses these keys of a section, which may be a site or a route.
 macro_rules! level_of {
     ($typed:expr, $read:expr, $checks:expr) => {{
         let (typed, read, checks) = ($typed, $read, $checks);
@@ -56,17 +57,17 @@ macro_rules! level_of {
 }
 
 impl Level {
-    /// The keys of a site.
+    /// Parses the keys of a site.
     pub fn of_site(typed: &SiteFile, read: Read<'_>, checks: &mut Checks) -> Level {
         level_of!(typed, read, checks)
     }
 
-    /// The keys of a route.
+    /// Parses the keys of a route.
     pub fn of_route(typed: &RouteFile, read: Read<'_>, checks: &mut Checks) -> Level {
         level_of!(typed, read, checks)
     }
 
-    /// The edits of a route of this site. `keep_own`: see `ErrorPages`.
+    /// Returns the edits of a route of this site. `keep_own`: see `ErrorPages`.
     pub fn within(self, site: &Level, keep_own: bool, checks: &mut Checks) -> Option<Box<Options>> {
         let site = site.clone();
         let pages = self.pages.or(site.pages).unwrap_or_default();
@@ -105,14 +106,14 @@ fn is_off(expires: &Expires) -> bool {
     expires.default == Lifetime::Off && types.all(|(_, lifetime)| *lifetime == Lifetime::Off)
 }
 
-/// Which headers are edited.
+/// The message whose headers are edited.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Request,
     Response,
 }
 
-/// A `set` or `add`, as it was written.
+/// Value of `set` or `add`, as it was written.
 type Lines = Option<BTreeMap<Spanned<String>, Spanned<String>>>;
 
 fn fields(
@@ -161,7 +162,7 @@ fn lines(key: &str, typed: &Lines, side: Side, checks: &mut Checks) -> Vec<(Box<
     lines
 }
 
-/// A name in lower case that may be set, added and removed.
+/// Returns a header name in lower case, if the header may be set, added and removed.
 fn field_name(name: &Spanned<String>, side: Side, checks: &mut Checks) -> Option<Box<str>> {
     let text = name.get_ref();
     if !is_token(text.as_bytes()) || text.len() > 128 {
@@ -184,7 +185,7 @@ fn field_name(name: &Spanned<String>, side: Side, checks: &mut Checks) -> Option
     Some(text.to_ascii_lowercase().into())
 }
 
-/// Why a header of this name can't be edited, and the advice.
+/// Returns the reason why a header of this name can't be edited, and the advice.
 fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static str)> {
     let out = "leave it out";
     if is_in(&["content-length", "transfer-encoding", "trailer"], name) {
@@ -238,7 +239,7 @@ fn field_value(value: &Spanned<String>, side: Side, checks: &mut Checks) -> Opti
     Some(template)
 }
 
-/// Text with variables.
+/// Parses text with variables.
 pub fn template(value: &Spanned<String>, checks: &mut Checks) -> Option<Template> {
     match Template::parse(value.get_ref()) {
         Ok(template) => Some(template),
@@ -437,7 +438,7 @@ fn page_file(
     }
 }
 
-/// The media type for a file's extension; HTML if the extension is unknown.
+/// Returns the media type for a file's extension, or HTML if the extension is unknown.
 fn type_of(path: &str) -> Box<str> {
     let guess = mime_guess::from_path(path);
     match guess.first_raw() {
@@ -446,7 +447,7 @@ fn type_of(path: &str) -> Box<str> {
     }
 }
 
-/// The value of `type`, or the default.
+/// Returns the value of `type`, or the default.
 pub fn media_type(key: &Key<String>, default: Box<str>, checks: &mut Checks) -> Box<str> {
     let Some(typed) = key else { return default };
     let text = typed.get_ref().trim();

@@ -1,4 +1,4 @@
-//! `files` of a route.
+//! Plans `files` of a route.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,12 +17,13 @@ use crate::sys::root::Links;
 const MS: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The folder, and how it is served.
+/// Returns the options of a folder.
 pub fn plan(files: &Spanned<OrTable<FilesFile>>, checks: &mut Checks) -> Options {
     let typed = &files.get_ref().0;
     let d = Options::default();
     let memory = checks.within("memory", &typed.memory, d.memory, 1 << 20..=1 << 50);
-    // Memory is divided into shards: a file that fills most of a shard would be evicted at once.
+    // Memory is divided into shards, and a file that fills most of a shard would be evicted at
+    // once.
     let small_max = (memory / 64).min(16 << 20);
     let links = typed.symlinks.as_ref().map(|typed| *typed.get_ref());
     Options {
@@ -94,7 +95,7 @@ fn strip(key: &Key<String>, checks: &mut Checks) -> String {
     strip.to_owned()
 }
 
-/// Paths below the root.
+/// Returns a list of names relative to the root, such as index files.
 fn names(key: Option<&Names>, checks: &mut Checks) -> Option<Vec<String>> {
     let typed = key?;
     for name in typed.get_ref() {

@@ -1,4 +1,4 @@
-//! `allow`, `deny`, `limit` and `signed_urls` of sites and routes.
+//! Plans `allow`, `deny`, `limit` and `signed_urls` of sites and routes.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -19,14 +19,16 @@ use crate::http::Network;
 const NETWORKS_MAX: usize = 4096;
 /// Most keys for signed URLs.
 const KEYS_MAX: usize = 8;
-/// Longest name of a parameter, bytes.
+/// Longest name of a parameter, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Default of `clients`.
+/// Default of `clients`, the most clients whose rates are tracked.
 const CLIENTS: usize = 65_536;
-/// A burst of bandwidth lasts at least this part of a second, the precision of timers.
+/// A burst of bandwidth is at least what the rate allows in one eighth of a second, the precision
+/// of timers.
 pub const AT_ONCE: u64 = 8;
 
-/// The keys of a site or a route. A missing key is `None`.
+/// The values of these keys in a site or route. `None`: the key is missing. `Some(None)`: the key
+/// is `false`.
 #[derive(Clone, Default)]
 pub struct Said {
     allow: Option<Option<Vec<Network>>>,
@@ -36,7 +38,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// The keys of a site; `scope` is its name in messages.
+    /// Parses the keys of a site. `scope` is the site's name in messages.
     pub fn by_site(site: &SiteFile, scope: &str, checks: &mut Checks) -> Said {
         Said {
             allow: allowed(site.allow.as_ref(), checks),
@@ -46,7 +48,7 @@ impl Said {
         }
     }
 
-    /// The keys of a route; `scope` is its name in messages.
+    /// Parses the keys of a route. `scope` is the route's name in messages.
     fn by_route(route: &RouteFile, scope: &str, checks: &mut Checks) -> Said {
         Said {
             allow: allowed(route.allow.as_ref(), checks),
@@ -56,7 +58,7 @@ impl Said {
         }
     }
 
-    /// The gate of a route of this site: each key is the route's, else the site's.
+    /// Returns the gate of a route of this site. Each value is the route's, else the site's.
     pub fn plan(
         &self,
         route: &RouteFile,
@@ -76,7 +78,8 @@ impl Said {
     }
 }
 
-/// Warns if edits of requests use the query of signed URLs: edits run before the gate removes signatures.
+/// Warns if edits of requests use the query of signed URLs. Edits run before the gate removes the
+/// signature from the query, so they would see it.
 pub fn seen_signatures(
     gate: Option<&Options>,
     edit: Option<&edit::Options>,
@@ -98,7 +101,8 @@ pub fn seen_signatures(
     }
 }
 
-/// `allow`; the inner `None` allows every address.
+/// Parses `allow`. The outer `None` means that the key is missing, the inner `None` that every
+/// address is allowed.
 fn allowed(key: Option<&AllowList>, checks: &mut Checks) -> Option<Option<Vec<Network>>> {
     let typed = key?;
     Some((!typed.is_false()).then(|| networks("allow", typed.get_ref(), typed.span(), checks)))
@@ -151,7 +155,7 @@ fn limit(
     }))
 }
 
-/// Warns about a key without effect.
+/// Warns about the key `name`, which has no effect unless the key `other` is set.
 fn without<A, B>(name: &str, key: &Key<A>, other: &str, there: &Key<B>, checks: &mut Checks) {
     if let (Some(key), None) = (key, there) {
         checks.push(
@@ -181,7 +185,8 @@ fn requests(typed: &LimitFile, checks: &mut Checks) -> Option<Filling> {
     })
 }
 
-/// Requests, and the nanoseconds per that many.
+/// Parses a rate such as `10/s`. Returns the number of requests, and the nanoseconds in which that
+/// many are allowed.
 fn rate_of(text: &str) -> Option<(u64, u64)> {
     let (count, per) = text.split_once('/')?;
     let per_s = match per.trim() {
@@ -191,7 +196,7 @@ fn rate_of(text: &str) -> Option<(u64, u64)> {
         _ => return None,
     };
     let count = count.trim();
-    // `parse` would take a sign.
+    // `parse` would accept a sign, so only digits are passed to it.
     let digits = count.bytes().all(|b| b.is_ascii_digit());
     let count: u64 = count.parse().ok().filter(|_| digits)?;
     (1..=1_000_000)

@@ -1,4 +1,4 @@
-//! `[limits]`.
+//! Plans `[limits]`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// The limits, with bounds and defaults.
+/// Returns the limits, checked against their bounds and with defaults.
 pub fn plan(file: &LimitsFile, checks: &mut Checks) -> Options {
     let d = Options::default();
     Options {

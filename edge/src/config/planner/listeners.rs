@@ -1,4 +1,4 @@
-//! `listen`, `[[listener]]` and trusted proxies.
+//! Plans `listen`, `[[listener]]` and trusted proxies.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::downstream::{ClientField, ConnectionSetup, Protocol, ProxyProtocol, T
 use crate::http::Scheme;
 use crate::sys::listen_options::ListenOptions;
 
-/// Bounds of a socket's buffers, bytes.
+/// Bounds of the size of a socket's buffers, in bytes.
 const BUFFER: std::ops::RangeInclusive<u64> = 4 << 10..=256 << 20;
 
-/// The addresses of `listen` and all `[[listener]]`s; at least one.
+/// Returns the listeners in `listen` and all `[[listener]]`s, at least one.
 pub fn listeners(
     files: &[Spanned<ListenerFile>],
     listen: Option<&Names>,
@@ -108,7 +108,8 @@ fn listening(file: &ListenerFile, checks: &mut Checks) -> ListenOptions {
     }
 }
 
-/// The PROXY protocol, which needs a list of trusted peers: anyone else could claim any address.
+/// Parses `proxy_protocol`, which needs a list of trusted load balancers: otherwise any client
+/// could claim any address.
 fn proxy(file: &ListenerFile, checks: &mut Checks) -> Option<ProxyProtocol> {
     let typed = file.proxy_protocol.as_ref();
     let versions =
@@ -138,7 +139,7 @@ fn proxy(file: &ListenerFile, checks: &mut Checks) -> Option<ProxyProtocol> {
     versions.map(|versions| ProxyProtocol { versions, trusted })
 }
 
-/// `[server] trusted_proxies` and `client_ip_header`.
+/// Parses `trusted_proxies` and `client_ip_header` of `[server]`.
 pub fn trust(file: &ServerSection, checks: &mut Checks) -> Trust {
     let every = "every client may say who it is";
     let proxies = names::networks(

@@ -1,4 +1,4 @@
-//! `[log]`, and `log` of sites and routes.
+//! Plans `[log]`, and `log` of sites and routes.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::telemetry::{
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Request headers that are secrets.
+/// Request headers that contain secrets, which should not be logged.
 const SECRETS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 
-/// `[log]`.
+/// Returns the options of `[log]`.
 pub fn plan(file: &LogFile, checks: &mut Checks) -> LogOptions {
     let d = AccessOptions::default();
     let options = AccessOptions {
@@ -63,7 +63,8 @@ pub fn plan(file: &LogFile, checks: &mut Checks) -> LogOptions {
     }
 }
 
-/// Checks that a target of a log can be a path; `other` is what may be written in its place.
+/// Checks that the destination of a log is a usable path. `other` describes the values that are
+/// permitted instead.
 fn is_path(name: &str, path: &str, at: Range<usize>, other: &str, checks: &mut Checks) {
     if path.is_empty() || path.contains('\0') {
         checks.push(
@@ -99,7 +100,7 @@ fn format(key: &Key<String>, checks: &mut Checks) -> AccessFormat {
 fn wrong(typed: &Spanned<String>, error: &TemplateError) -> Problem {
     let text = typed.get_ref();
     let span = typed.span();
-    // Without escapes, a position in the text is one in the file.
+    // If the string has no escapes, a position in the template is also a position in the file.
     let at = match span.len() == text.len() + 2 && !error.at.is_empty() {
         true => span.start + 1 + error.at.start..span.start + 1 + error.at.end,
         false => span,
@@ -157,7 +158,7 @@ fn wrong(typed: &Spanned<String>, error: &TemplateError) -> Problem {
     Problem::error(title).at(at).help(help)
 }
 
-/// Names in backquotes.
+/// Formats names in backquotes.
 trait Quoted {
     fn map_names(&self) -> Vec<String>;
 }
@@ -181,17 +182,18 @@ fn secrets(template: &Template, typed: &Spanned<String>, checks: &mut Checks) {
     }
 }
 
-/// The requests of a route to log. A route's key replaces its site's as a whole.
+/// Returns the rule that selects the requests of a route that are logged. A route's key replaces
+/// its site's key as a whole.
 pub fn of_route(site: &SiteFile, route: &RouteFile, checks: &mut Checks) -> Option<LogRule> {
     match (&route.log, &site.log) {
         (Some(typed), _) => Some(rule(typed, checks)),
-        // `of_site` reports its errors.
+        // Errors in the site's key are dropped here, since `of_site` reports them.
         (None, Some(typed)) => Some(rule(typed, &mut Checks::default())),
         (None, None) => None,
     }
 }
 
-/// Reports errors in the rule of a site.
+/// Reports errors in the log rule of a site.
 pub fn of_site(site: &SiteFile, checks: &mut Checks) {
     if let Some(typed) = &site.log {
         rule(typed, checks);

@@ -33,8 +33,8 @@ pub use edit::{PAGE_BYTES_MAX, Read};
 pub use gate::AT_ONCE;
 pub use volumes::Look;
 
-/// Makes the plan, which is usable only if no problem is fatal. `look` returns what is at the path of a
-/// volume, `read` the content of an error page.
+/// Makes the plan, which is usable only if no problem is fatal. `look` returns what exists at the
+/// path of a volume, `read` returns the content of an error page.
 pub fn plan(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>) {
     let mut checks = Checks::default();
     let admin = admin(&file.admin, &mut checks);
@@ -73,7 +73,8 @@ pub fn plan(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>)
     lints::plan::check(file, &plan, &mut checks);
     let mut problems = checks.problems;
     if problems.iter().any(|p| p.fatal) {
-        // An error also causes warnings: an upstream is unused because its name is mistyped in a route.
+        // An error may cause misleading warnings: if the name of an upstream is mistyped in a
+        // route, the upstream seems unused.
         problems.retain(|p| p.fatal);
     }
     problems.sort_by_key(|p| p.span.as_ref().map_or(0, |s| s.start));

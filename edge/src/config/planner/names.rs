@@ -1,4 +1,4 @@
-//! Lists of names: of fields, cookies, parameters, languages and addresses.
+//! Checks lists of names: of headers, cookies, parameters, languages and addresses.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -16,17 +16,17 @@ use crate::http::vary::is_language_tag;
 
 /// Most entries in one list.
 pub const ENTRIES_MAX: usize = 64;
-/// Longest name, bytes.
+/// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
-/// The kinds of names.
+/// The kind of thing that a list names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A header field.
+    /// Request or response headers.
     Field,
-    /// A cookie.
+    /// Cookies.
     Cookie,
-    /// A query parameter.
+    /// Query parameters.
     Parameter,
 }
 
@@ -39,8 +39,8 @@ impl Kind {
         }
     }
 
-    /// Names of fields and cookies are tokens (RFC 9110 5.1, RFC 6265 4.1.1); a parameter's is what
-    /// may stand before its `=`.
+    /// Whether a name may contain this byte. Names of headers and cookies are tokens (RFC 9110 5.1,
+    /// RFC 6265 4.1.1); the name of a parameter may have any byte that can precede its `=`.
     fn allows(self, byte: u8) -> bool {
         match self {
             Kind::Field | Kind::Cookie => is_token_byte(byte),
@@ -49,7 +49,7 @@ impl Kind {
     }
 }
 
-/// Reports a list with too many entries.
+/// Reports a list that has too many entries.
 pub fn few(name: &str, entries: usize, at: Range<usize>, checks: &mut Checks) {
     if entries > ENTRIES_MAX {
         checks.push(
@@ -61,7 +61,7 @@ pub fn few(name: &str, entries: usize, at: Range<usize>, checks: &mut Checks) {
     }
 }
 
-/// Names that may end in `*`; `base` if the key is missing.
+/// Returns names that may end in `*`, or `base` if the key is missing.
 pub fn patterns(
     name: &str,
     key: Option<&Names>,
@@ -87,7 +87,7 @@ pub fn patterns(
     all.map(|entry| Pattern::new(entry.get_ref())).collect()
 }
 
-/// Whole field names, in lower case.
+/// Returns complete header names in lower case, or `base` if the key is missing.
 pub fn fields(
     name: &str,
     key: Option<&Names>,
@@ -113,7 +113,7 @@ pub fn fields(
         .collect()
 }
 
-/// `languages`: language tags, as written.
+/// Returns the language tags in `languages` as written, or `base` if the key is missing.
 pub fn languages(key: Option<&Names>, base: &[Box<str>], checks: &mut Checks) -> Vec<Box<str>> {
     let Some(typed) = key else {
         return base.to_vec();
@@ -138,7 +138,7 @@ pub fn languages(key: Option<&Names>, base: &[Box<str>], checks: &mut Checks) ->
     seen
 }
 
-/// Reports a wrong name; `stem` is the name without a `*` at its end.
+/// Reports an invalid name. `stem` is the name without a trailing `*`.
 fn good(stem: &str, text: &str, entry: &Spanned<String>, kind: Kind, checks: &mut Checks) {
     let word = kind.word();
     let problem = match () {
@@ -162,7 +162,7 @@ fn good(stem: &str, text: &str, entry: &Spanned<String>, kind: Kind, checks: &mu
     checks.push(problem.at(entry.span()));
 }
 
-/// `forward_headers`: client headers in shared fetches.
+/// Returns the client headers that shared fetches contain (`forward_headers`).
 pub fn forwarded(key: Option<&Names>, base: &[Pattern], checks: &mut Checks) -> Vec<Pattern> {
     let patterns = patterns("forward_headers", key, Kind::Field, base, checks);
     for entry in key.iter().flat_map(|typed| typed.get_ref()) {
@@ -180,7 +180,7 @@ pub fn forwarded(key: Option<&Names>, base: &[Pattern], checks: &mut Checks) -> 
     patterns
 }
 
-/// Why a shared fetch can't contain this header, and the advice.
+/// Returns the reason why a shared fetch can't contain this header, and the advice.
 fn unfit(name: &[u8]) -> Option<(&'static str, &'static str)> {
     if name.eq_ignore_ascii_case(b"authorization") {
         let label = "one client's credentials are not for all";
@@ -195,7 +195,8 @@ fn unfit(name: &[u8]) -> Option<(&'static str, &'static str)> {
     hop::why_not_carried(name).map(|why| (why, "leave it out"))
 }
 
-/// Addresses and networks; `every` is the warning for a list of all addresses.
+/// Parses a list of addresses and networks. `every` is the warning if the list contains all
+/// addresses.
 pub fn networks(name: &str, key: Option<&Names>, every: &str, checks: &mut Checks) -> Vec<Network> {
     let Some(typed) = key else {
         return Vec::new();
@@ -207,7 +208,7 @@ pub fn networks(name: &str, key: Option<&Names>, every: &str, checks: &mut Check
         .collect()
 }
 
-/// Addresses and networks, at most `most`; all addresses may be listed.
+/// Parses a list of at most `most` addresses and networks, which may include all addresses.
 pub fn addresses(
     name: &str,
     entries: &[Spanned<String>],
@@ -262,7 +263,7 @@ fn network(entry: &Spanned<String>, every: Option<&str>, checks: &mut Checks) ->
     Some(network)
 }
 
-/// `address` or `address/bits`. IPv4 addresses written as IPv6 are IPv4.
+/// Parses `address` or `address/bits`. IPv4 addresses written as IPv6 become IPv4.
 fn parse(text: &str) -> Option<Network> {
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
@@ -272,7 +273,7 @@ fn parse(text: &str) -> Option<Network> {
     let all = if address.is_ipv4() { 32 } else { 128 };
     let bits: u8 = match bits {
         None => all,
-        // `parse` would take a sign.
+        // `parse` would accept a sign, so only digits are passed to it.
         Some(bits) if bits.bytes().all(|b| b.is_ascii_digit()) => bits.parse().ok()?,
         Some(_) => return None,
     };
@@ -289,7 +290,7 @@ fn parse(text: &str) -> Option<Network> {
     }
 }
 
-/// The first address of a network; `None` for an invalid length.
+/// Returns the first address of a network, or `None` if the prefix length is invalid.
 fn first_of(network: Network) -> Option<IpAddr> {
     let bits = u32::from(network.bits);
     Some(match network.address {

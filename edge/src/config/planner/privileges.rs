@@ -1,4 +1,4 @@
-//! `[server] user` and `sandbox`: the rights that the process gives up.
+//! Plans `user` and `sandbox` of `[server]`, by which the process drops privileges.
 
 use crate::config::checks::Checks;
 use crate::config::file::ServerSection;
@@ -6,7 +6,8 @@ use crate::config::plan::{Privileges, User};
 use crate::config::report::Problem;
 use crate::config::value::{Key, Sandbox};
 
-/// User and sandbox. With `user`, the sandbox is on by default if the kernel supports it.
+/// Returns user and sandbox. If `user` is set, the sandbox is on by default where the kernel
+/// supports it.
 pub fn plan(file: &ServerSection, checks: &mut Checks) -> Privileges {
     let user = user(&file.user, checks);
     let usual = match user {

@@ -1,4 +1,4 @@
-//! `respond` and `redirect` of a route.
+//! Plans `respond` and `redirect` of a route.
 
 use toml::Spanned;
 
@@ -10,7 +10,7 @@ use crate::config::value::{Key, OrTable};
 use crate::edit::{RedirectOptions, RespondOptions, Template, Variable};
 use crate::http::Status;
 
-/// A fixed response.
+/// Returns the options of a fixed response.
 pub fn respond(typed: &Spanned<OrTable<RespondFile>>, checks: &mut Checks) -> RespondOptions {
     let OrTable(file) = typed.get_ref();
     let status = status(
@@ -40,7 +40,7 @@ pub fn respond(typed: &Spanned<OrTable<RespondFile>>, checks: &mut Checks) -> Re
     }
 }
 
-/// A redirect.
+/// Returns the options of a redirect.
 pub fn redirect(
     typed: &Spanned<OrTable<RedirectFile>>,
     checks: &mut Checks,
@@ -84,7 +84,7 @@ pub fn redirect(
     })
 }
 
-/// Targets equal to the requested URL.
+/// Targets that redirect to the requested URL itself.
 const IN_CIRCLES: [&str; 4] = [
     "{path}",
     "{path}{query}",
@@ -92,7 +92,8 @@ const IN_CIRCLES: [&str; 4] = [
     "{scheme}://{host}{path}{query}",
 ];
 
-/// Why a template isn't a URI reference with a scheme or an absolute path (RFC 3986 4.1).
+/// Returns the reason why a template isn't a URI reference with a scheme or an absolute path (RFC
+/// 3986 4.1).
 fn not_an_address(to: &Template) -> Option<&'static str> {
     let unfit = |variable: &Variable| matches!(variable, Variable::Status | Variable::Header(_));
     if to.variables().any(unfit) {
@@ -118,7 +119,7 @@ fn not_an_address(to: &Template) -> Option<&'static str> {
     (!begins).then_some("it begins neither with a scheme nor with a slash")
 }
 
-/// A status that `fits`, or the default.
+/// Returns the status if `fits` accepts it, else the default.
 fn status(
     key: &Key<u64>,
     default: Status,

@@ -1,4 +1,4 @@
-//! `[[site.route]]` and `[[route]]`: conditions, handlers and rules.
+//! Plans `[[site.route]]` and `[[route]]`: conditions, handlers and rules.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,35 +20,35 @@ use crate::http::pattern::Pattern;
 use crate::route::{Matcher, PatternError};
 use gate::Said;
 
-/// The sections that routes may name.
+/// The sections to which routes refer by name.
 pub struct Known<'a> {
-    /// `[upstream.NAME]`.
+    /// Sections `[upstream.NAME]`.
     pub upstreams: &'a Named<UpstreamFile>,
-    /// `[cache.NAME]`.
+    /// Sections `[cache.NAME]`.
     pub caches: &'a Named<CacheFile>,
-    /// The caching rules of each cache.
+    /// Caching rules of each cache.
     pub rules: BTreeMap<&'a str, Rules>,
-    /// The rules of routes without a cache.
+    /// Caching rules of routes without a cache.
     pub plain: Rules,
-    /// Reads error pages.
+    /// Reads the files of error pages.
     pub read: Read<'a>,
 }
 
-/// The keys of a site that hold for all of its routes.
+/// The keys of a site that apply to all of its routes.
 pub struct Above<'a> {
-    /// The site's name in messages.
+    /// Name of the site in messages.
     pub name: String,
-    /// The site's section.
+    /// Section of the site.
     pub typed: &'a SiteFile,
-    /// Its `compress`.
+    /// The site's `compress`.
     pub compress: compress::Typed,
-    /// Its `allow`, `deny`, `limit` and `signed_urls`.
+    /// The site's `allow`, `deny`, `limit` and `signed_urls`.
     pub gate: Said,
-    /// Its edits of headers.
+    /// The site's edits of headers.
     pub edit: Level,
 }
 
-/// The plan of one route.
+/// Returns the plan of one route.
 pub fn route(
     route: &Spanned<RouteFile>,
     above: &Above<'_>,
@@ -66,7 +66,8 @@ pub fn route(
     {
         carry_constants(&mut proxied.rules, edit);
     }
-    // Only cached routes treat PURGE specially.
+    // Only routes with a cache treat PURGE specially, so only these need the addresses that may
+    // purge.
     let purge = typed.cache.as_ref().and(typed.proxy.as_ref());
     let purge = purge.map_or(&[][..], |_| &known.plain.purge_from);
     let name = format!("{}: {matcher}", above.name);
@@ -87,7 +88,8 @@ pub fn route(
     }
 }
 
-/// Headers that edits set to a constant are also forwarded by shared fetches.
+/// Adds headers that edits set to a constant to those that shared fetches contain, since their
+/// values do not depend on the client.
 fn carry_constants(rules: &mut Rules, edit: &edit::Options) {
     let shared = |name: &str| name == "authorization" || hop::is_in(hop::SHARED, name.as_bytes());
     let names = edit.request.constant();
@@ -137,7 +139,7 @@ fn leads_to(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> L
     leads_to
 }
 
-/// Reports routes with no handler, or with several.
+/// Reports routes that have no handler or several.
 fn one_target(route: &Spanned<RouteFile>, checks: &mut Checks) {
     let typed = route.get_ref();
     let targets = [
@@ -164,14 +166,14 @@ fn one_target(route: &Spanned<RouteFile>, checks: &mut Checks) {
     checks.push(problem);
 }
 
-/// The caching rules: each key is the route's, else its cache's.
+/// Returns the caching rules. Each rule is the route's, else its cache's.
 fn rules_of(typed: &RouteFile, known: &Known, checks: &mut Checks) -> Rules {
     let own = typed.rules();
     if let Some(cache) = &typed.cache {
         let base = known.rules.get(cache.get_ref().as_str());
         return rules::plan(base.unwrap_or(&known.plain), &own, checks);
     }
-    // Errors are reported, warnings aren't.
+    // Without a cache the rules have no effect, so errors in them are reported, but no warnings.
     let mut wrong = Checks::default();
     rules::plan(&known.plain, &own, &mut wrong);
     wrong.problems.retain(|problem| problem.fatal);
@@ -187,7 +189,7 @@ fn rules_of(typed: &RouteFile, known: &Known, checks: &mut Checks) -> Rules {
     known.plain.clone()
 }
 
-/// The name of the upstream that a route names, or that its URL stands for.
+/// Returns the name of the upstream to which a route refers by name or by URL.
 fn upstream(key: &Key<String>, known: &Known, checks: &mut Checks) -> Option<String> {
     let text = key.as_ref()?.get_ref();
     let is_section = known.upstreams.keys().any(|name| name.get_ref() == text);
@@ -242,7 +244,8 @@ fn matcher(route: &RouteFile, checks: &mut Checks) -> Matcher {
     matcher
 }
 
-/// The matcher, or one for everything if its pattern is wrong.
+/// Returns the matcher. If its pattern is invalid, reports that and returns a matcher of all
+/// requests.
 fn usable(
     text: &Spanned<String>,
     matcher: Result<Matcher, PatternError>,
@@ -259,7 +262,8 @@ fn usable(
     })
 }
 
-/// The place to show for a route: its condition, else its target, else its header.
+/// Returns the position in the file at which messages about a route point: its condition, else its
+/// handler, else its header.
 pub fn route_place(route: &Spanned<RouteFile>) -> Range<usize> {
     let typed = route.get_ref();
     let keys = [&typed.path, &typed.path_regex, &typed.query, &typed.proxy];

@@ -1,4 +1,4 @@
-//! Caching rules of a section, with defaults from another level.
+//! Plans the caching rules of a section, with defaults from another section.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::http::pattern::Pattern;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const TIME_MAX: Duration = Duration::from_secs(10 * YEAR.as_secs());
-/// Longest `key`, bytes.
+/// Longest `key`, in bytes.
 const KEY_BYTES_MAX: usize = 1024;
 
-/// The rules of a section: each key is the section's, else that of `base`. Only the section's keys are
-/// checked, so that no problem is reported twice.
+/// Returns the rules of a section. Each rule is the section's, else that of `base`. Only the
+/// section's keys are checked, so that no problem is reported twice.
 pub fn plan(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
     let rules = Rules {
         requests: requests(&base.requests, file, checks),
@@ -109,7 +109,7 @@ fn value<T: Copy>(key: &Key<T>, base: T) -> T {
     key.as_ref().map_or(base, |typed| *typed.get_ref())
 }
 
-/// A time in whole seconds, as HTTP counts lifetimes (RFC 9111 1.2.2).
+/// Returns a time in whole seconds, the unit of lifetimes in HTTP (RFC 9111 1.2.2).
 fn seconds(name: &str, key: &Key<Time>, base: Duration, checks: &mut Checks) -> Duration {
     let time = checks.within(name, key, base, Duration::ZERO..=TIME_MAX);
     if let Some(typed) = key.as_ref().filter(|_| time.subsec_nanos() != 0) {
@@ -124,7 +124,7 @@ fn seconds(name: &str, key: &Key<Time>, base: Duration, checks: &mut Checks) -> 
     time
 }
 
-/// Lifetimes by status, and the one of `any`.
+/// Returns the lifetimes by status in `valid`, and the lifetime for `any`.
 fn valid(
     Statuses(typed): &Statuses,
     at: Range<usize>,
@@ -149,8 +149,8 @@ fn valid(
     (valid, any)
 }
 
-/// Whether responses of this status are ever stored. 206 and 304 are stored as the 200 that they belong
-/// to; 1xx are interim; the others concern a single request.
+/// Whether responses of this status are ever stored under it. 206 and 304 are stored as part of a
+/// 200 response, 1xx are interim, and the others in the list concern a single request.
 fn may_be_stored(status: Status) -> bool {
     const NEVER: [Status; 16] = [
         206, 304, 401, 407, 408, 412, 413, 416, 417, 421, 425, 426, 428, 429, 431, 511,
@@ -209,7 +209,7 @@ fn bypass(key: &Key<OrFalse<Table<BypassFile>>>, base: &Bypass, checks: &mut Che
     }
 }
 
-/// The cache key, and the languages that variants are reduced to.
+/// Returns the rules for cache keys, including the languages to which Accept-Language is reduced.
 fn key(base: &Rules, file: &RulesFile, checks: &mut Checks) -> KeyRules {
     let base = &base.key;
     let mut list =
@@ -250,7 +250,7 @@ fn template(typed: &Spanned<String>, checks: &mut Checks) -> Option<KeyRules> {
         Ok(rules) => return Some(rules),
         Err(error) => error,
     };
-    // Without escapes, a position in the template is one in the file.
+    // If the string has no escapes, a position in the template is also a position in the file.
     let at = match span.len() == text.len() + 2 && !text.is_empty() {
         true => span.start + 1 + error.at.start..span.start + 1 + error.at.end,
         false => span,

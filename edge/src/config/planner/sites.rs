@@ -1,4 +1,4 @@
-//! `[[site]]`: hosts, and the routes of each site.
+//! Plans `[[site]]`: hosts, and the routes of each site.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ use crate::config::report::Problem;
 use crate::config::value::Named;
 use crate::http::Network;
 
-/// All sites. Also warns about unused upstreams and caches.
+/// Returns all sites. Also warns about unused upstreams and caches.
 pub fn plan(file: &File, purge: &[Network], read: Read<'_>, checks: &mut Checks) -> Vec<SitePlan> {
     let plain = Rules {
         purge_from: purge.to_vec(),
@@ -58,7 +58,7 @@ pub fn plan(file: &File, purge: &[Network], read: Read<'_>, checks: &mut Checks)
     plans
 }
 
-/// The sites of the file; routes outside of any site make one that answers for any host.
+/// Returns the sites of the file. Routes outside of any site become a site for any host.
 fn sites<'a>(file: &'a File, checks: &mut Checks) -> Cow<'a, [Spanned<SiteFile>]> {
     match (file.route.first(), file.site.is_empty()) {
         (None, false) => {}
@@ -103,7 +103,7 @@ fn one(
 ) -> SitePlan {
     let typed = site.get_ref();
     let hosts = hosts(site, taken, checks);
-    // Reports errors in the site's key once, and not for each route.
+    // Errors in the site's key are reported here, once, and not for each route.
     compress::one(&typed.compress, checks);
     if typed.route.is_empty() {
         checks.push(
@@ -146,7 +146,7 @@ fn one(
     SitePlan { hosts, routes }
 }
 
-/// The site's host names. Each name may belong to one site only.
+/// Returns the site's host names. Each name may belong to one site only.
 fn hosts(
     site: &Spanned<SiteFile>,
     taken: &mut HashSet<String>,

@@ -1,4 +1,4 @@
-//! `[upstream.NAME]`, and upstreams of routes with a URL.
+//! Plans `[upstream.NAME]`, and upstreams that routes define by a URL.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,7 @@ const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 const SERVERS_MAX: usize = 256;
 
-/// All upstreams.
+/// Returns the options of all upstreams.
 pub fn plan(
     files: &Named<UpstreamFile>,
     listeners: &[ListenerPlan],
@@ -33,12 +33,12 @@ pub fn plan(
     plans
 }
 
-/// Whether a route's `proxy` is a URL, and not the name of a section.
+/// Whether a route's `proxy` is a URL instead of the name of an upstream.
 pub fn is_url(proxy: &str) -> bool {
     proxy.contains("://")
 }
 
-/// The name of the upstream that a URL in a route stands for; `None` if it is no origin's.
+/// Returns the name of the upstream that a URL in a route defines, or `None` if the URL is invalid.
 pub fn name_of(url: &str) -> Option<String> {
     let (host, port) = origin(url).ok()?;
     Some(match host.contains(':') {
@@ -47,7 +47,7 @@ pub fn name_of(url: &str) -> Option<String> {
     })
 }
 
-/// Adds an upstream for each URL that a route has in `proxy`. Routes with the same URL share one.
+/// Adds an upstream for each URL in a route's `proxy`. Routes with equal URLs share one upstream.
 pub fn of_routes<'a>(
     routes: impl Iterator<Item = &'a RouteFile>,
     listeners: &[ListenerPlan],
@@ -139,7 +139,8 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
     options
 }
 
-/// How many servers are tried after the first one; `tries` counts the first one too.
+/// Returns the number of servers that are tried after the first one. `tries` counts the first one,
+/// too.
 fn retries(key: &Key<OrFalse<Table<RetryFile>>>, default: u32, checks: &mut Checks) -> u32 {
     let Some(typed) = key else { return default };
     match typed.get_ref() {
@@ -232,7 +233,8 @@ fn server(entry: &Spanned<ServerFile>, checks: &mut Checks) -> Option<Server> {
     }
 }
 
-/// The place of the URL: its own, or that of the entry if the entry is the URL.
+/// Returns the position of a server's URL in the file: the URL's own, or that of the entry if the
+/// entry is a string.
 fn place(url: &Spanned<String>, entry: Range<usize>) -> Range<usize> {
     match url.span() {
         span if span.is_empty() => entry,
@@ -240,7 +242,7 @@ fn place(url: &Spanned<String>, entry: Range<usize>) -> Range<usize> {
     }
 }
 
-/// Host and port of `http://host:port`. An error is a label and the advice.
+/// Returns host and port of `http://host:port`. An error consists of a label and the advice.
 fn origin(url: &str) -> Result<(String, u16), (&'static str, &'static str)> {
     const EXAMPLE: &str =
         "write a URL such as \"http://127.0.0.1:9000\" or \"http://origin.example.com\"";
@@ -271,7 +273,7 @@ fn origin(url: &str) -> Result<(String, u16), (&'static str, &'static str)> {
     Ok((host, port.unwrap_or(80)))
 }
 
-/// Host (an IPv6 address without its brackets) and port.
+/// Splits an authority into host (an IPv6 address without its brackets) and port.
 fn split_port(authority: &str) -> Option<(String, Option<u16>)> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -297,7 +299,8 @@ fn split_port(authority: &str) -> Option<(String, Option<u16>)> {
     Some((host.to_ascii_lowercase(), port))
 }
 
-/// A name of letters, digits, `-`, `_` and dots (RFC 9110 4.2.1 allows more; nobody uses it), or an address.
+/// Whether this is an address, or a name of letters, digits, `-`, `_` and dots. RFC 9110 4.2.1
+/// allows more in a name, which is not used in practice.
 pub fn is_host(host: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -327,7 +330,7 @@ fn host_sent(text: &Spanned<String>, checks: &mut Checks) -> Option<String> {
     None
 }
 
-/// Reports a server whose address is one of this configuration's listeners.
+/// Reports a server whose address is that of a listener in this configuration.
 fn leads_back(
     server: &Server,
     name: &str,
@@ -345,7 +348,7 @@ fn leads_back(
     }
 }
 
-/// Whether connecting to this server would reach one of our own listeners.
+/// Whether connecting to this server would reach one of these listeners.
 fn asks_itself(server: &Server, listeners: &[ListenerPlan]) -> bool {
     let ip = match server.host.as_str() {
         "localhost" => "127.0.0.1",

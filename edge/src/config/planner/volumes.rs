@@ -1,4 +1,4 @@
-//! `[volume.NAME]`, compared with the files and devices at the paths.
+//! Plans `[volume.NAME]`, and compares the sections with the files and devices at their paths.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,19 +19,19 @@ const GIB: u64 = 1 << 30;
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Returns what is at a path; `None` if paths aren't to be examined.
+/// Returns what exists at a path, or `None` if paths must not be examined.
 pub type Look<'a> = &'a dyn Fn(&Path) -> Option<PathInfo>;
 
-/// All volumes.
+/// The options of all volumes, and what exists at their paths.
 #[derive(Debug, Default)]
 pub struct Volumes {
-    /// By name.
+    /// Options of each volume, by its name.
     pub options: BTreeMap<String, Options>,
-    /// The files and devices at their paths, if known.
+    /// File or device at the path of each volume, by its name, if known.
     pub places: BTreeMap<String, PathInfo>,
 }
 
-/// The options of all volumes.
+/// Returns the options of all volumes.
 pub fn plan(files: &Named<VolumeFile>, look: Look<'_>, checks: &mut Checks) -> Volumes {
     let mut volumes = Volumes::default();
     let mut paths = Paths::default();
@@ -109,7 +109,7 @@ fn path(
     Some((PathBuf::from(text), typed.span()))
 }
 
-/// The size; 0 is the whole block device.
+/// Returns the size in bytes. 0 means the whole block device.
 fn size(
     name: &Spanned<String>,
     file: &VolumeFile,
@@ -145,7 +145,7 @@ fn size(
     }
 }
 
-/// Checks `segment`. `size`: 0 if unknown.
+/// Checks `segment`. `size` is the volume's size in bytes, 0 if unknown.
 fn segment(file: &VolumeFile, segment: u64, size: u64, checks: &mut Checks) {
     let Some(typed) = file.segment.as_ref().filter(|_| segment != 0) else {
         return;
@@ -182,7 +182,7 @@ fn segment(file: &VolumeFile, segment: u64, size: u64, checks: &mut Checks) {
     }
 }
 
-/// Reports paths at which there can't be a volume.
+/// Reports paths at which a volume can't be created.
 fn reachable(path: &Path, place: &PathInfo, at: Range<usize>, checks: &mut Checks) {
     match place.kind {
         Kind::Other(what) => checks.push(
@@ -203,11 +203,11 @@ fn reachable(path: &Path, place: &PathInfo, at: Range<usize>, checks: &mut Check
     }
 }
 
-/// The paths of volumes so far, and the space they need on each file system.
+/// The paths of the volumes checked so far, and the space that they need on each file system.
 #[derive(Default)]
 struct Paths {
     taken: Vec<(String, PathBuf, Option<PathInfo>)>,
-    /// Bytes still to be allocated, by file system.
+    /// Bytes that volumes still have to allocate, by the id of the file system.
     wanted: BTreeMap<u64, u64>,
 }
 

@@ -1,11 +1,11 @@
-//! `compress`: what may be written, and what is said about it.
+//! Tests of `compress`: accepted forms, and the errors and warnings about it.
 
 use super::*;
 use crate::compress::Options;
 use crate::http::coding::Coding;
 
-/// A site with two routes, a cached one and one that is not; `site` and `route` are keys of the site and of
-/// the cached route.
+/// Returns a site with two routes: a cached one and one without cache. `site` has keys of the site,
+/// `route` keys of the cached route, and `uncached` keys of the other one.
 fn sites(site: &str, route: &str, uncached: &str) -> String {
     format!(
         "[upstream.o]\nservers = [\"http://a\"]\n[cache.c]\n[[site]]\n{site}\n[[site.route]]\n\
@@ -13,7 +13,7 @@ fn sites(site: &str, route: &str, uncached: &str) -> String {
     )
 }
 
-/// How the cached route compresses.
+/// Returns the compression of the cached route.
 fn compress(site: &str, route: &str) -> Option<Options> {
     let plan = plan(&sites(site, route, ""));
     assert_eq!(plan.sites[0].routes[1].compress, None);

@@ -1,4 +1,5 @@
-//! The documentation is complete, its defaults are the program's, and its examples are correct.
+//! Tests that the documentation is complete, that its defaults are those of the program, and that
+//! its examples are valid.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +7,8 @@ use std::path::PathBuf;
 use super::plan;
 use crate::config::{file, parse};
 
-/// Every section that has a table of keys: its heading, and the start of a file with it.
+/// Every section that has a table of keys: its heading in the documentation, and the beginning of a
+/// file with the section.
 const SECTIONS: &[(&str, &str)] = &[
     ("## `[server]`", "[server]"),
     ("## `[limits]`", "[limits]"),
@@ -37,7 +39,7 @@ const SECTIONS: &[(&str, &str)] = &[
 
 const CONFIGURATION: &str = include_str!("../../../../docs/configuration.md");
 
-/// The documents, each with its name.
+/// Returns the text of each document, with its name.
 fn documents() -> Vec<(String, String)> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let entries = fs::read_dir(root.join("docs")).expect("the documents");
@@ -52,7 +54,7 @@ fn documents() -> Vec<(String, String)> {
     all.into_iter().map(read).collect()
 }
 
-/// The keys that a section knows, as the parser lists them.
+/// Returns the keys that the parser accepts in a section.
 fn keys(section: &str) -> Vec<String> {
     let text = format!("{section}\nno_such_key_at_all = 1\n");
     let error = toml::from_str::<file::File>(&text).expect_err("the key is unknown");
@@ -68,14 +70,14 @@ fn keys(section: &str) -> Vec<String> {
         .collect()
 }
 
-/// The part of the reference below a heading.
+/// Returns the part of the reference below a heading.
 fn part(heading: &str) -> &'static str {
     let part = CONFIGURATION.split_once(&format!("{heading}\n"));
     let (_, part) = part.unwrap_or_else(|| panic!("no {heading}"));
     part.split("\n## ").next().unwrap_or_default()
 }
 
-/// The cells of a table's row; `\\|` does not end one.
+/// Returns the cells of a table's row. `\\|` does not end a cell.
 fn cells(row: &str) -> Vec<String> {
     let row = row.trim().trim_start_matches('|').replace("\\|", "\u{1}");
     let row = row.trim_end_matches('|');
@@ -84,7 +86,7 @@ fn cells(row: &str) -> Vec<String> {
         .collect()
 }
 
-/// The rows of a section's table of keys: its key, and the other cells.
+/// Returns the rows of a section's table of keys: the key, and the other cells.
 fn table(part: &str) -> Vec<(String, Vec<String>)> {
     let rows = part.split("| key |").nth(1).unwrap_or_default();
     let rows = rows
@@ -114,7 +116,8 @@ fn every_key_is_documented_in_its_section() {
     }
 }
 
-/// A file with `line` in a section. Sections that need other keys get them.
+/// Returns a configuration that has `line` in a section. Other keys that the section requires are
+/// added.
 fn with_line(section: &str, line: &str) -> String {
     let needed = match section {
         "[[listener]]" => "address = \":8080\"\n",
@@ -179,7 +182,8 @@ fn documented_defaults_are_the_programs() {
                 with_line(section, &line),
                 with_line(section, &format!("# {line}")),
             );
-            // `without` still has what the key itself needs.
+            // `with_line` has added the keys that `line` requires to both configurations, so only
+            // the key itself differs.
             let without = without.replace(&format!("# {line}\n"), "");
             assert_eq!(plan(&with), plan(&without), "{section}: {line}");
             compared += 1;
@@ -203,17 +207,18 @@ fn every_row_of_a_table_has_the_cells_of_its_header() {
     }
 }
 
-/// The configurations among a document's examples.
+/// Returns the configurations in a document's examples.
 pub(super) fn examples(document: &str) -> Vec<&str> {
     let parts = document.split("```toml\n").skip(1);
     parts.filter_map(|e| e.split("```").next()).collect()
 }
 
-/// A file with the example, and with all that it refers to and does not have.
+/// Returns a configuration with the example, completed with the sections to which the example
+/// refers.
 fn completed(example: &str) -> String {
     let mut text = format!("{example}\n");
     if !text.starts_with('[') && !text.contains("\n[") {
-        // The keys of a route.
+        // The example has only keys of a route.
         text = format!("[[route]]\nproxy = \"origin\"\n{text}");
     } else if text.contains("[site.route") && !text.contains("[[site]]") {
         text = format!("[[site]]\n[[site.route]]\n{text}");
@@ -240,7 +245,7 @@ fn every_example_of_every_document_is_accepted() {
             let is_file = example.lines().any(|line| line.starts_with('['));
             let texts: Vec<String> = match is_file {
                 true => vec![completed(example)],
-                // Each line is an example of its own.
+                // Each line is a separate example.
                 false => example.lines().map(completed).collect(),
             };
             for text in texts {
@@ -273,7 +278,7 @@ fn every_recipe_is_accepted_and_doubtful_ones_say_so() {
     }
 }
 
-/// Whether a document names a key, alone or before its value.
+/// Whether a document contains a key in backquotes, alone or with a value.
 fn names(document: &str, key: &str) -> bool {
     let quoted = format!("`{key}");
     let mut found = document.match_indices(&quoted);

@@ -1,4 +1,5 @@
-//! Heads: what sites and routes type, what wins, what is wrong with it.
+//! Tests of header edits and error pages: the keys of sites and routes, which of them takes
+//! precedence, and the errors in them.
 
 use std::path::Path;
 
@@ -6,7 +7,7 @@ use super::{LEAST, plan, said};
 use crate::config::{LeadsTo, Report, describe, load};
 use crate::edit::{Lifetime, Options, PageFor};
 
-/// A route with these keys, in a site with those.
+/// Returns a configuration whose site has the keys `site` and whose route has the keys `route`.
 fn route(site: &str, route: &str) -> String {
     LEAST
         .replace("[[site]]", &format!("[[site]]\n{site}"))

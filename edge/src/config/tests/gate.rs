@@ -1,4 +1,5 @@
-//! What stands before routes: what the plan has of it, how it is described, and what is wrong with it.
+//! Tests of access rules, rate limits and signed URLs: their plan, their description, and the
+//! errors in them.
 
 use std::net::IpAddr;
 
@@ -7,7 +8,7 @@ use super::{plan, said};
 use crate::config::{describe, parse};
 use crate::gate::{Filling, Options, SECOND};
 
-/// A site with a route, and lines for each.
+/// Returns a configuration whose site has the lines `site` and whose route has the lines `route`.
 fn text(site: &str, route: &str) -> String {
     format!(
         "[upstream.origin]\nservers = [\"http://127.0.0.1:9000\"]\n\

@@ -1,4 +1,4 @@
-//! Listeners and trusted proxies.
+//! Tests of listeners and trusted proxies.
 
 use std::time::Duration;
 

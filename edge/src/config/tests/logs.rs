@@ -1,11 +1,11 @@
-//! Logs and privileges in the configuration: what is refused and where, and what would run.
+//! Tests of logs and privileges: the errors with their positions, and the plan.
 
 use super::*;
 use crate::sys::sandbox::Reach;
 use crate::telemetry::LogRule;
 use crate::telemetry::messages::MessageTarget;
 
-/// `LEAST` with these keys in its route.
+/// Returns `LEAST` with these keys in its route.
 fn route(keys: &str) -> String {
     format!("{LEAST}{keys}\n")
 }

@@ -1,4 +1,5 @@
-//! Caching rules: what caches and routes type, what wins, what is said about it.
+//! Tests of caching rules: the keys of caches and routes, which of them takes precedence, and the
+//! errors and warnings about them.
 
 use super::{LEAST, plan, said, with};
 use crate::cache::Rules;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// `LEAST` with a cache of these keys, and these in its route.
+/// Returns `LEAST` with a cache that has the keys `cache`, and a route that has the keys `route`.
 fn cached(cache: &str, route: &str) -> String {
     format!("[cache.a]\n{cache}\n{LEAST}cache = \"a\"\n{route}\n")
 }
@@ -23,7 +24,7 @@ fn rules_of(cache: &str, route: &str) -> Rules {
         .clone()
 }
 
-/// Every key once, each with another value than the default.
+/// Every caching rule once, each with a value other than the default.
 const ALL: &str = r#"
 valid = { 200 = "1h", 404 = "0s", any = "1s" }
 heuristic = "1h"

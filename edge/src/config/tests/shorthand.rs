@@ -1,4 +1,4 @@
-//! Short forms of values and sections, `false`, and the names that keys had before.
+//! Tests of short forms of values and sections, of `false`, and of renamed keys.
 
 use super::{LEAST, plan, said, with};
 use crate::config::{LeadsTo, describe};
@@ -194,7 +194,7 @@ fn paths_may_be_globs_and_queries_have_conditions_of_their_own() {
     assert!(path.matches("/a?b") && !path.matches("/b?/a"));
 }
 
-/// Each renamed key, in its section.
+/// Each renamed key under its old name, in its section.
 const OLD_KEYS: &[(&str, &str)] = &[
     ("[server]", "confine = true"),
     ("[server]", "client_field = \"forwarded\""),

@@ -1,4 +1,5 @@
-//! Volumes: what is typed about them and about what caches keep there, and what is said about it.
+//! Tests of volumes and of the volume keys of caches: the plan, and the errors and warnings about
+//! them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::volume;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Two volumes, and a cache with these keys in use.
+/// Returns a configuration with two volumes, and a cache that has these keys and is in use.
 fn cached(cache: &str) -> String {
     format!(
         "[volume.disk1]\npath = \"/mnt/disk1/vol\"\nsize = \"5GiB\"\n\
@@ -21,12 +22,13 @@ fn cached(cache: &str) -> String {
     )
 }
 
-/// One volume with these keys in use.
+/// Returns a configuration with one volume that has these keys and is in use.
 fn volume(keys: &str) -> String {
     format!("[volume.disk1]\n{keys}\n[cache.a]\nvolumes = [\"disk1\"]\n{LEAST}cache = \"a\"\n")
 }
 
-/// A machine with two disks of 8 GiB free each, and a device.
+/// Returns what exists at a path of a made-up machine, which has two disks with 8 GiB free each,
+/// and a block device.
 fn machine(path: &Path) -> Option<PathInfo> {
     let (kind, file_system, identity) = match path.to_str()? {
         "/dev/sdb" => (Kind::Block(16 * GIB), 9, Identity::Device(16)),
@@ -49,7 +51,7 @@ fn name(path: &str) -> Identity {
     Identity::Name(PathBuf::from(path))
 }
 
-/// What is said on this machine, and what would run.
+/// Returns the rendered errors of a text on this machine, or its warnings if it has no errors.
 fn said(text: &str) -> String {
     match examine("sluice.toml", text, &machine, &|_| None) {
         Ok(loaded) => loaded.warnings.render(false),
@@ -198,7 +200,7 @@ fn errors_and_doubts_show_the_line_and_the_fix() {
     insta::assert_snapshot!("volumes_errors", all);
 }
 
-/// Each recipe alone, in front of an origin.
+/// Checks each recipe in the documentation, together with an origin.
 #[test]
 fn every_recipe_is_good() {
     let recipes = super::documentation::examples(include_str!("../../../../docs/volumes.md"));

@@ -1,4 +1,4 @@
-//! Amounts: sizes and times, and numbers that have a word beside them.
+//! Types of amounts: sizes and times, and numbers for which a word may be written.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::shape::{
     AHEAD, AHEAD_ADVICE, PARALLEL, PARALLEL_ADVICE, SIZE, SIZE_ADVICE, TIME, TIME_ADVICE,
 };
 
-/// Bytes: `"64KiB"`, `"1GB"`, or a plain number.
+/// A size in bytes: `"64KiB"`, `"1GB"`, or a plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
 
@@ -20,23 +20,23 @@ pub struct Size(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time(pub Duration);
 
-/// How many fetches at once: `"auto"`, or a number.
+/// Most fetches at the same time: `"auto"`, or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parallel {
-    /// As many as make it faster.
+    /// As many fetches as make the transfer faster.
     Auto,
-    /// As many as make it faster, up to so many.
+    /// As many fetches as make the transfer faster, but at most this many.
     Count(u64),
 }
 
-/// How far to read ahead: `false`, `"whole"`, or a size.
+/// Distance to read ahead of a client: `false`, `"whole"`, or a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
-    /// Nothing.
+    /// Nothing is read ahead.
     None,
-    /// Everything.
+    /// The whole object is read ahead.
     Whole,
-    /// So many bytes.
+    /// At most this many bytes are read ahead.
     Window(u64),
 }
 

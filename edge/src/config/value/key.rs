@@ -1,11 +1,11 @@
-//! Optional values and named sections.
+//! Types of optional values and named sections.
 
 use std::collections::BTreeMap;
 
 use toml::Spanned;
 
-/// A value that may be missing, with its place in the text.
+/// A value that may be missing, with its position in the file.
 pub type Key<T> = Option<Spanned<T>>;
 
-/// Named sections: `[cache.NAME]`.
+/// Named sections, such as `[cache.NAME]`.
 pub type Named<T> = BTreeMap<Spanned<String>, T>;

@@ -1,8 +1,8 @@
-//! The least level of the program's own messages.
+//! The lowest level of messages that are logged.
 
 use serde::Deserialize;
 
-/// `level = "…"` of the log; `false` is `Off`.
+/// Value of `level` in `[log]`. `false` is read as `Off`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "each variant is the level of its name")]
@@ -18,7 +18,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The name that tracing's filters take.
+    /// Returns the level's name in the syntax of tracing's filters.
     pub fn as_str(self) -> &'static str {
         match self {
             Level::Off => "off",

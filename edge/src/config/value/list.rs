@@ -1,4 +1,4 @@
-//! Lists: of several values, of one value without brackets, or `false` for none.
+//! Lists, written as several values in brackets, one value without brackets, or `false` for none.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,8 +12,8 @@ use toml::Spanned;
 use super::shape::{LIST, nothing_in};
 use super::word::Word;
 
-/// A list with its place in the text. `EMPTY`: whether `[]` has a meaning; elsewhere an empty list is an
-/// error, since `false` turns a list off.
+/// A list with its position in the file. `EMPTY` says whether `[]` is permitted. Usually an empty
+/// list is an error, since `false` turns a list off.
 #[derive(Clone, Debug)]
 pub struct List<T, const EMPTY: bool = false> {
     entries: Vec<Spanned<T>>,
@@ -21,22 +21,22 @@ pub struct List<T, const EMPTY: bool = false> {
     is_false: bool,
 }
 
-/// Names, each with its place.
+/// A list of names, each with its position in the file.
 pub type Names = List<String>;
 
-/// Words of an enumeration, each with its place.
+/// A list of words of an enumeration, each with its position in the file.
 pub type Words<T> = List<Word<T>>;
 
-/// The addresses that `allow` lists: `[]` allows nobody.
+/// The list of addresses of `allow`, where `[]` allows nobody.
 pub type AllowList = List<String, true>;
 
 impl<T, const EMPTY: bool> List<T, EMPTY> {
-    /// The entries; none for `false`.
+    /// Returns the entries. There are none for `false`.
     pub fn get_ref(&self) -> &[Spanned<T>] {
         &self.entries
     }
 
-    /// The place of the whole list.
+    /// Returns the position of the whole list in the file.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
@@ -46,7 +46,7 @@ impl<T, const EMPTY: bool> List<T, EMPTY> {
         self.is_false
     }
 
-    /// A list that was written as another type at this place.
+    /// Creates a list from entries that were written as another type, at this position in the file.
     pub fn of(entries: Vec<Spanned<T>>, span: Range<usize>) -> List<T, EMPTY> {
         List {
             entries,
@@ -73,7 +73,7 @@ impl<'de, T: DeserializeOwned, const EMPTY: bool> Deserialize<'de> for List<T, E
     }
 }
 
-/// How a list was written.
+/// The form in which a list was written.
 enum Form<T, const EMPTY: bool> {
     False,
     One(T),

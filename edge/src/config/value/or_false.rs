@@ -1,4 +1,4 @@
-//! Values that `false` turns off.
+//! Values that can be turned off by `false`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,14 +15,14 @@ use super::shape::BOOL_OR_TABLE;
 /// A value, or `false` for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrFalse<T> {
-    /// `false`.
+    /// `false` was written.
     False,
-    /// The value.
+    /// A value was written.
     On(T),
 }
 
 impl<T> OrFalse<T> {
-    /// The value, unless `false` was written.
+    /// Returns the value, unless `false` was written.
     pub fn on(&self) -> Option<&T> {
         match self {
             OrFalse::False => None,
@@ -31,7 +31,7 @@ impl<T> OrFalse<T> {
     }
 }
 
-/// The error for a word that earlier versions took for `false`.
+/// Returns the error for a word that earlier versions accepted in place of `false`.
 pub fn written_false<E: Error>(word: &str) -> E {
     E::custom(format!(
         "{word:?} is written `false` now\nwrite false, without quotes"
@@ -87,14 +87,14 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrFalse<T> {
     }
 }
 
-/// `true`, `false`, or a table that says more than `true`.
+/// `true`, `false`, or a table with more options than `true`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch<T> {
-    /// `false`.
+    /// `false` was written.
     Off,
-    /// `true`.
+    /// `true` was written.
     On,
-    /// A table.
+    /// A table was written.
     Table(T),
 }
 

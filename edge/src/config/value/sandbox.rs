@@ -1,18 +1,18 @@
-//! `sandbox`: `"auto"`, `true` or `false`.
+//! The type of `sandbox`: `"auto"`, `true` or `false`.
 
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 
-/// `sandbox = …`: whether the program restricts its own access to files.
+/// Value of `sandbox`: whether the process restricts its own access to files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sandbox {
-    /// If the kernel supports it.
+    /// Restricted if the kernel supports it.
     Auto,
-    /// Always: the program does not start without it.
+    /// Always restricted. The program does not start if the kernel does not support it.
     Yes,
-    /// Never.
+    /// Never restricted.
     No,
 }
 

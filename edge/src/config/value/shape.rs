@@ -1,6 +1,7 @@
-//! The names that messages give to an expected type, each with advice on how to write a value of it.
+//! Names of expected types in error messages, each with advice on how to write a value of that
+//! type.
 
-/// Each name, as serde's messages contain it, and the advice.
+/// Each name, as it occurs in serde's messages, and the advice.
 const SHAPES: [(&str, &str); 19] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),
@@ -63,15 +64,17 @@ pub const COMPRESS: &str = "true, false, a list or a table";
 pub const LIST: &str = "a list";
 pub const LIST_ADVICE: &str =
     "write one value in quotes, or a list in brackets, as in [\"a\", \"b\"]";
-/// Stands before the names of an enumeration.
+/// Beginning of the description of an enumeration, before its words.
 pub const WORD: &str = "a word in quotes: ";
 
-/// What an empty list or table says: the title of a message and its advice, separated by a newline.
+/// Returns the message about an empty list or table: a title and its advice, separated by a
+/// newline.
 pub fn nothing_in(what: &str) -> String {
     format!("an empty {what} says nothing\nleave it out, or write `false` to turn it off")
 }
 
-/// The title of one of serde's type errors, rewritten, and the advice on how to write the value.
+/// Rewrites the title of one of serde's type errors, and returns it with the advice on how to write
+/// the value.
 pub fn advice(title: &str) -> (String, Option<String>) {
     let title = title.replace("expected u64", "expected a whole number");
     let Some((before, expected)) = title.split_once(", expected ") else {

@@ -1,10 +1,10 @@
-//! Sizes and times as people write them.
+//! Formats sizes and times for messages.
 
 use std::time::Duration;
 
 use bytesize::ByteSize;
 
-/// A size as people write it: `64 KiB`.
+/// Formats a size, such as `64 KiB`.
 pub fn show_size(bytes: u64) -> String {
     ByteSize(bytes)
         .display()
@@ -13,11 +13,11 @@ pub fn show_size(bytes: u64) -> String {
         .replace(".0 ", " ")
 }
 
-/// A year, as `"1year"` means it.
+/// The length of a year that `"1year"` means.
 pub const YEAR: Duration = Duration::from_secs(31_557_600);
 const DAY_S: u64 = 24 * 3600;
 
-/// A time as people write it: `1m 30s`, `365days`.
+/// Formats a time, such as `1m 30s` or `365days`.
 pub fn show_time(time: Duration) -> String {
     let days = time.as_secs() / DAY_S;
     let rest = time - Duration::from_secs(days * DAY_S);
@@ -25,7 +25,8 @@ pub fn show_time(time: Duration) -> String {
     let days = match days {
         0 => return humantime::format_duration(time).to_string(),
         _ if whole_years => return humantime::format_duration(time).to_string(),
-        // Months and years of no whole number of days are hard to read.
+        // humantime would write months and years of 30.44 and 365.25 days, so days are written
+        // instead.
         1 => "1day".to_owned(),
         days => format!("{days}days"),
     };

@@ -1,4 +1,4 @@
-//! Tables, and values that are short for one.
+//! Tables, and values that are a short form of a table.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use toml::Spanned;
 use super::amount::Time;
 use super::shape::{OR_TABLE, STATUSES, nothing_in};
 
-/// Times by status.
+/// Times by status, as in `valid`.
 #[derive(Clone, Debug, Default)]
 pub struct Statuses(pub BTreeMap<Spanned<String>, Spanned<Time>>);
 
@@ -38,18 +38,18 @@ impl<'de> Deserialize<'de> for Statuses {
     }
 }
 
-/// The name of a table in messages, and whether it says anything.
+/// A type that is written as a table.
 pub trait Shaped {
-    /// The name.
+    /// Name of the type in error messages.
     const SHAPE: &str;
 
-    /// Whether no key was written, where that is an error.
+    /// Whether the table has no keys, for types where that is an error.
     fn is_empty(&self) -> bool {
         false
     }
 }
 
-/// A value that must be written as a table: serde alone would take a list as well.
+/// A value that must be written as a table. serde alone would accept a list, too.
 #[derive(Clone, Debug, Default)]
 pub struct Table<T>(pub T);
 
@@ -75,7 +75,7 @@ impl<'de, T: Deserialize<'de> + Shaped> Deserialize<'de> for Table<T> {
     }
 }
 
-/// Text in quotes, or a table in which that text is one of several keys.
+/// Text in quotes, or a table in which that text is the value of one of several keys.
 #[derive(Clone, Debug)]
 pub struct OrTable<T>(pub T);
 
@@ -93,7 +93,8 @@ where
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<OrTable<T>, E> {
-                // Its place is that of the whole value, which the caller has.
+                // A deserializer of a string does not know its position in the file (0..0). The
+                // caller uses the position of the whole value instead.
                 Ok(OrTable(T::from(Spanned::new(0..0, text.to_owned()))))
             }
 

@@ -31,7 +31,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Word<T> {
     }
 }
 
-/// A `Word` without its place in the text.
+/// Deserializes an optional `Word` without its position in the file.
 pub fn word<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -40,9 +40,9 @@ where
     Word::deserialize(deserializer).map(|Word(word)| Some(word))
 }
 
-/// The names of an enumeration's variants: `"a", "b" or "c"`.
+/// Lists the names of an enumeration's variants: `"a", "b" or "c"`.
 fn words<T: DeserializeOwned>() -> String {
-    // serde lists them in the error for a name that does not exist.
+    // serde lists the names in the error for a name that does not exist.
     let unknown = T::deserialize(StrDeserializer::<value::Error>::new(""));
     let message = unknown.err().map_or(String::new(), |e| e.to_string());
     let words: Vec<String> = message

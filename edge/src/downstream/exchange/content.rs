@@ -107,7 +107,10 @@ impl Content {
     pub fn poll(&mut self, cx: &mut Context<'_>, counters: &Counters) -> Poll<Result<Part, Fault>> {
         loop {
             if let Some(reader) = &mut self.reader {
-                let bytes = ready!(reader.poll(cx))?;
+                let bytes = match ready!(reader.poll(cx)) {
+                    Ok(bytes) => bytes,
+                    Err(fault) => return Poll::Ready(self.cut(fault)),
+                };
                 if reader.is_done() {
                     self.reader = None;
                 }
@@ -173,6 +176,7 @@ impl Content {
 
     fn cut(&mut self, fault: Fault) -> Result<Part, Fault> {
         self.body = Body::Empty;
+        self.reader = None;
         Err(fault)
     }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use crate::downstream::Refusal;
 use crate::downstream::connection::Connection;
-use crate::downstream::exchange::{Exchange, check_declared};
+use crate::downstream::exchange::Exchange;
 use crate::downstream::turn::{Turn, yield_turn};
 use crate::downstream::worker::Serving;
 use crate::reason::Reason;
@@ -118,6 +118,7 @@ impl Http1 {
         let limits = Limits {
             request_line: serving.options.request_line,
             headers: serving.options.headers,
+            body: serving.options.body,
         };
         let most = limits.request_line + limits.headers + 4;
         let may_be_complete =
@@ -133,11 +134,7 @@ impl Http1 {
             false => None,
         };
         match &parsed {
-            Some(parsed) => {
-                self.searched = 0;
-                let declared = parsed.framing.length().unwrap_or(0);
-                check_declared(declared, serving.options.body)?;
-            }
+            Some(_) => self.searched = 0,
             None => {
                 self.searched = input.len();
                 if self.connection.is_full() {

@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use httparse::{Header, Status};
 
 use crate::downstream::Refusal;
-use crate::downstream::exchange::RefusedRequest;
+use crate::downstream::exchange::{RefusedRequest, check_declared};
 use crate::handler::Head;
 use crate::http::hop::reads_as;
 use crate::http::{Fields, Method, Scheme, Version, target};
@@ -28,6 +28,8 @@ pub struct Limits {
     pub request_line: usize,
     /// Longest head without its request line.
     pub headers: usize,
+    /// Longest body that may be declared; 0: no limit.
+    pub body: u64,
 }
 
 /// A complete and valid head, with the framing of its body and its effect on the connection.
@@ -79,7 +81,7 @@ pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Par
         + 1;
     check_sizes(line, length, limits)?;
     check_separators(&text[..length], &request)?;
-    let mut parsed = interpret(&request, scheme)?;
+    let mut parsed = interpret(&request, limits, scheme)?;
     parsed.length = skipped + length;
     Ok(Some(parsed))
 }
@@ -184,7 +186,11 @@ fn skip_whitespace(text: &[u8]) -> &[u8] {
 }
 
 /// Interprets the request line and the headers.
-fn interpret(request: &httparse::Request<'_, '_>, scheme: Scheme) -> Result<Parsed, Refusal> {
+fn interpret(
+    request: &httparse::Request<'_, '_>,
+    limits: &Limits,
+    scheme: Scheme,
+) -> Result<Parsed, Refusal> {
     let mut head = Head::new();
     let mut framing_headers = FramingHeaders::default();
     for line in request.headers.iter() {
@@ -197,6 +203,7 @@ fn interpret(request: &httparse::Request<'_, '_>, scheme: Scheme) -> Result<Pars
     };
     head.method = Method::from_token(request.method.unwrap_or_default());
     let framing = framing_headers.framing(head.version)?;
+    check_declared(framing.length().unwrap_or(0), limits.body)?;
     if head.method == Method::Connect {
         return Err(Refusal::of(Reason::Connect));
     }
@@ -353,6 +360,7 @@ pub fn exercise(input: &[u8]) {
     let limits = Limits {
         request_line: 8 << 10,
         headers: 32 << 10,
+        body: 0,
     };
     let Ok(Some(parsed)) = parse(input, &limits, Scheme::Http) else {
         return;
@@ -391,6 +399,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         request_line: 8 << 10,
         headers: 32 << 10,
+        body: 0,
     };
 
     #[test]

@@ -94,6 +94,12 @@ fn bodies_over_the_limit_get_413_declared_or_not() {
             .send(format!("{POST}Content-Length: 11\r\n\r\n"))
             .await;
         assert!(declared.rest().await.starts_with("HTTP/1.1 413 "));
+        // The length is refused before any other defect of the request.
+        let mut expecting = bench.client();
+        expecting
+            .send(format!("{POST}Content-Length: 11\r\nExpect: more\r\n\r\n"))
+            .await;
+        assert!(expecting.rest().await.starts_with("HTTP/1.1 413 "));
         let mut chunked = bench.client();
         chunked
             .send(format!(

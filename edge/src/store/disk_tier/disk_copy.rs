@@ -187,7 +187,7 @@ impl DiskCopy {
 const FRAGMENTS_MAX: usize = 4096;
 
 impl DiskCopy {
-    /// Looks up which blocks of `range` are on volumes, at most `at_most + 1` of them.
+    /// Looks up in the volumes' indexes which blocks of `range` are on volumes. At most `at_most + 1` blocks are looked up.
     pub(super) fn consult(&mut self, range: Range<u64>, length: u64, at_most: u64) {
         let range = range.start.min(length)..range.end.min(length);
         if range.is_empty() || self.known.covers(&range) {

@@ -17,7 +17,7 @@ pub struct Kept {
     pub born_seq: u64,
     /// Size of the object's blocks in bytes.
     pub block: u64,
-    /// Sequence number of a purge; all blocks of the object are newer.
+    /// Sequence number of a purge: all blocks of the object are from fetches after that purge.
     pub since: u64,
     /// The head of the response.
     pub head: Head,

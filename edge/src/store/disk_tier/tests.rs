@@ -182,7 +182,7 @@ pub fn flush(volumes: &[Arc<Volume>]) {
 }
 
 #[test]
-fn a_small_object_comes_back_as_it_was() {
+fn a_small_object_is_recalled_unchanged() {
     let (_folder, volumes, store) = with_one_volume();
     let object = bring(&store, 1, versioned(5000, 0), 0..5000);
     flush(&volumes);
@@ -195,7 +195,7 @@ fn a_small_object_comes_back_as_it_was() {
 }
 
 #[test]
-fn blocks_come_back_and_what_is_missing_is_known() {
+fn blocks_are_recalled_and_missing_bytes_are_known() {
     let (_folder, volumes, store) = with_one_volume();
     let block = 128 << 10;
     // Fills two of the object's five blocks, and a part of a third one.
@@ -239,7 +239,7 @@ fn a_head_that_is_fetched_again_finds_its_blocks() {
 }
 
 #[test]
-fn what_others_cannot_complete_comes_back_whole_or_not_at_all() {
+fn an_object_that_is_not_joinable_is_recalled_whole_or_not_at_all() {
     let (_folder, volumes, store) = with_one_volume();
     bring(&store, 1, versioned(300_000, 0), 0..300_000);
     flush(&volumes);
@@ -256,7 +256,7 @@ fn what_others_cannot_complete_comes_back_whole_or_not_at_all() {
 }
 
 #[test]
-fn what_is_purged_stays_purged() {
+fn purged_objects_stay_purged() {
     let folder = tempfile::tempdir().expect("a folder");
     let number = {
         let volumes = [volume_in(folder.path(), "a")];
@@ -293,7 +293,7 @@ fn wait_until_loaded(volume: &Volume) {
 }
 
 #[test]
-fn what_was_superseded_does_not_come_back() {
+fn a_superseded_object_is_not_recalled() {
     let (_folder, volumes, store) = with_one_volume();
     let old = bring(&store, 1, versioned(5000, 3), 0..5000);
     flush(&volumes);
@@ -337,7 +337,7 @@ fn a_volume_that_missed_a_purge_is_wiped() {
 }
 
 #[test]
-fn a_mirror_serves_on_with_one_copy() {
+fn a_mirror_still_serves_with_one_copy() {
     let folder = tempfile::tempdir().expect("a folder");
     let both = Options {
         placement: Placement {
@@ -357,7 +357,7 @@ fn a_mirror_serves_on_with_one_copy() {
 }
 
 #[test]
-fn what_is_asked_for_once_is_not_written() {
+fn an_object_requested_once_is_not_written() {
     let folder = tempfile::tempdir().expect("a folder");
     let volumes = [volume_in(folder.path(), "a")];
     let second = Options {
@@ -437,7 +437,7 @@ fn a_key_has_no_more_heads_on_a_volume_than_in_memory() {
 }
 
 #[test]
-fn what_others_cannot_complete_comes_back_however_many_blocks_it_has() {
+fn an_object_that_is_not_joinable_is_recalled_with_any_number_of_blocks() {
     let folder = tempfile::tempdir().expect("a folder");
     let volumes = [volume_of(folder.path(), "a", 128 * MIB)];
     let sizes = StoreOptions {
@@ -464,7 +464,7 @@ fn what_others_cannot_complete_comes_back_however_many_blocks_it_has() {
 }
 
 #[test]
-fn what_was_purged_by_a_tag_is_not_found_under_a_head_with_another() {
+fn blocks_purged_by_a_tag_are_not_found_under_a_head_with_another_tag() {
     let (_folder, volumes, store) = with_one_volume();
     let block = 128 << 10;
     let tagged = |tag| Head {
@@ -480,7 +480,7 @@ fn what_was_purged_by_a_tag_is_not_found_under_a_head_with_another() {
 }
 
 #[test]
-fn what_was_purged_softly_comes_back_stale() {
+fn a_softly_purged_object_is_recalled_stale() {
     let (_folder, volumes, store) = with_one_volume();
     let fresh = Head {
         fresh_until_ms: 9000,
@@ -501,7 +501,7 @@ fn what_was_purged_softly_comes_back_stale() {
 }
 
 #[test]
-fn a_head_that_was_not_written_is_with_the_next_one() {
+fn an_unwritten_head_is_written_when_it_is_renewed() {
     let (_folder, volumes, store) = with_one_volume();
     let object = kept_whole(&store, &volumes, MIB);
     // Sets the state in which a full write queue has dropped the head.
@@ -525,7 +525,7 @@ fn a_head_that_was_not_written_is_with_the_next_one() {
 }
 
 #[test]
-fn the_newest_head_tells_the_vary_names() {
+fn the_newest_head_determines_the_vary_names() {
     let (_folder, volumes, store) = with_one_volume();
     for (name, variant) in [("cookie", 5), ("user-agent", 6), ("accept", 7)] {
         bring(&store, 1, varied_by(name, variant), 0..5000);

@@ -190,7 +190,7 @@ fn a_failure_reaches_readers_where_the_bytes_end() {
 }
 
 #[test]
-fn a_landing_that_is_dropped_leaves_nobody_waiting() {
+fn a_dropped_landing_wakes_all_readers() {
     let store = store(1 << 20);
     let landing = begin(&store, 1, None).expect("room");
     let mut reader = landing.object().reader(0);
@@ -213,7 +213,7 @@ fn fewer_bytes_than_declared_is_a_failure() {
 }
 
 #[test]
-fn more_than_the_store_holds_passes_through_a_window() {
+fn content_larger_than_the_store_passes_through_a_window() {
     let store = store(2 << 20);
     let mut landing = begin(&store, 1, None).expect("room");
     let mut reader = landing.object().reader(0);
@@ -244,7 +244,7 @@ fn more_than_the_store_holds_passes_through_a_window() {
 }
 
 #[test]
-fn a_flight_that_nobody_reads_and_that_does_not_fit_ends() {
+fn a_flight_without_readers_and_room_ends() {
     let store = store(1 << 20);
     let mut landing = begin(&store, 1, None).expect("room");
     assert!(matches!(
@@ -295,7 +295,7 @@ fn vary_moves_an_object_and_drops_variants_of_other_names() {
 }
 
 #[test]
-fn a_late_reader_of_a_window_is_told_that_the_beginning_is_gone() {
+fn a_late_reader_of_a_window_learns_that_the_beginning_was_dropped() {
     let store = store(1 << 20);
     let mut landing = begin(&store, 1, None).expect("room");
     let object = landing.object().clone();

@@ -107,7 +107,7 @@ fn one_key_gets_one_flight() {
 }
 
 #[test]
-fn a_windowed_flight_never_waits_for_readers_that_left() {
+fn a_flight_with_a_window_never_waits_for_readers_that_left() {
     shuttle::check_random(
         || {
             let store = store(300_000);
@@ -180,7 +180,7 @@ fn fill(mut landing: Landing, piece: u64, bytes: impl Fn(u64, u64) -> Vec<u8>) {
 }
 
 #[test]
-fn a_takeover_never_touches_what_the_other_flight_writes() {
+fn a_takeover_never_touches_bytes_that_the_other_flight_writes() {
     shuttle::check_random(
         || {
             const SIZE: u64 = 5 * PAGE;
@@ -242,7 +242,7 @@ fn read_and_fill(store: &Arc<Store>, object: &Arc<Object>, start: u64, length: u
 }
 
 #[test]
-fn blocks_are_evicted_under_readers_that_bring_them_again() {
+fn evicted_blocks_are_fetched_again_for_their_readers() {
     shuttle::check_random(
         || {
             let length = 400_000;
@@ -282,7 +282,7 @@ fn blocks_are_evicted_under_readers_that_bring_them_again() {
 }
 
 #[test]
-fn nothing_that_a_purge_covers_is_found_after_it() {
+fn nothing_covered_by_a_purge_is_found_after_it() {
     shuttle::check_random(
         || {
             let store = store(1 << 20);

@@ -1,5 +1,4 @@
-//! Files and devices: small files are read whole, logs are appended to, volumes are opened. No
-//! other code opens files by name.
+//! Files and devices: reading small files, appending to logs, opening volumes. No other code opens files by name.
 
 pub mod device;
 pub mod path_info;
@@ -22,7 +21,8 @@ use real::Real;
 /// Reads a text file of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// The system failed; `InvalidData` if the file is longer or is not UTF-8.
+///
+/// The file system failed. `InvalidData` if the file is longer or is not UTF-8.
 pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     let mut text = String::new();
     let read = File::open(path)?
@@ -35,11 +35,12 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens a file for appending, creating it if necessary. A named pipe must have a reader, because
-/// the call does not wait for one.
+/// Opens a file for appending, and creates it if necessary. A named pipe must have a reader already, because the call does not wait for
+/// one.
 ///
 /// # Errors
-/// The system failed.
+///
+/// The file system failed.
 pub fn open_append(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true);
@@ -50,17 +51,17 @@ pub fn open_append(path: &Path) -> io::Result<File> {
         }
         error => error,
     })?;
-    // Only the opening must not block.
+    // NONBLOCK was needed only to open a pipe without waiting; later writes may block.
     let flags = rustix::fs::fcntl_getfl(&file)?;
     rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
     Ok(file)
 }
 
-/// Opens and locks a regular file or a block device, creating a file if there is none. The content
-/// is not changed.
+/// Opens and locks a regular file or a block device, and creates an empty file if the path does not exist. The content is not changed.
 ///
 /// # Errors
-/// The path is something else, another process uses it, or the system failed.
+///
+/// The path is something else, another process uses it, or the file system failed.
 pub fn open_device(path: &Path) -> Result<Opened, OpenError> {
     let (real, fresh, is_block) = Real::open(path)?;
     Ok(Opened {
@@ -73,7 +74,8 @@ pub fn open_device(path: &Path) -> Result<Opened, OpenError> {
 /// Checks that a file can be opened for reading.
 ///
 /// # Errors
-/// The reason why it can't.
+///
+/// The reason why the file can't be opened.
 pub fn look_at(path: &Path) -> io::Result<()> {
     File::open(path).map(drop)
 }
@@ -81,7 +83,8 @@ pub fn look_at(path: &Path) -> io::Result<()> {
 /// Creates an empty file if the path does not exist.
 ///
 /// # Errors
-/// The system failed.
+///
+/// The file system failed.
 pub fn make_if_missing(path: &Path) -> io::Result<()> {
     match path.try_exists()? {
         true => Ok(()),

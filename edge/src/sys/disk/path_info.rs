@@ -8,46 +8,47 @@ use std::path::{Path, PathBuf};
 /// Properties of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathInfo {
-    /// What the path leads to.
+    /// The kind of file at the path.
     pub kind: Kind,
-    /// The identity, equal for all paths to the same file or device.
+    /// Identifies the file or device: equal for all paths to the same one.
     pub identity: Identity,
-    /// The device number of the file system that contains the path, or would contain it.
+    /// Device number of the file system that contains the path, or would contain it.
     pub file_system: u64,
-    /// Free bytes on that file system.
+    /// Number of free bytes on that file system.
     pub free: u64,
 }
 
-/// What a path leads to.
+/// The kind of file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing, in an existing folder.
+    /// The path does not exist, but its folder does.
     Nothing,
-    /// Nothing, and the folder does not exist.
+    /// Neither the path nor its folder exists.
     NoFolder,
-    /// A regular file, with this many bytes allocated on the disk.
+    /// A regular file, which has this many bytes allocated on the disk.
     File(u64),
-    /// A block device of this many bytes; 0 if unknown.
+    /// A block device of this many bytes; 0 if the size is unknown.
     Block(u64),
-    /// Something else, described for messages.
+    /// Another kind of file, described for messages.
     Other(&'static str),
 }
 
 /// Identifies a file or device independently of its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// A file: device and inode.
+    /// A file, by the numbers of its device and inode.
     File(u64, u64),
-    /// The number of a block device.
+    /// A block device, by its number.
     Device(u64),
-    /// The path of a file that does not exist, without symbolic links.
+    /// A file that does not exist yet, by its path without symbolic links.
     Name(PathBuf),
 }
 
-/// Determines the properties of a path.
+/// Determines the properties of a path. A missing file is not an error.
 ///
 /// # Errors
-/// The system failed. A missing file is not an error.
+///
+/// The file system failed.
 pub fn look(path: &Path) -> io::Result<PathInfo> {
     match fs::metadata(path) {
         Ok(found) => seen(path, &found),
@@ -119,7 +120,7 @@ fn free(path: &Path) -> io::Result<u64> {
     Ok(all.f_bavail.saturating_mul(all.f_frsize))
 }
 
-/// The size of a block device, which Linux publishes in sectors of 512 bytes.
+/// Returns the size of a block device in bytes, which Linux publishes in sectors of 512 bytes.
 fn device_bytes(number: u64) -> u64 {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let told = super::read_text(

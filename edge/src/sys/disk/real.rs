@@ -1,4 +1,4 @@
-//! Real devices: regular files and block devices, with two descriptors each.
+//! Real devices: regular files and block devices, each opened twice, with and without the page cache.
 
 use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
@@ -17,13 +17,13 @@ use smallvec::SmallVec;
 use super::device::{Device, How, OpenError};
 use crate::sys::buffer::{ALIGNED, Buffer};
 
-/// Largest number of pieces in one system call (`IOV_MAX`).
+/// Maximum number of parts in one system call (`IOV_MAX`).
 const PIECES_MAX: usize = 1024;
 
-/// Bytes written at a time to fill a file with zeros.
+/// Number of bytes written in one call when a file is filled with zeros.
 const ZEROS: usize = 1 << 20;
 
-// File systems in memory (linux/magic.h).
+// Numbers of the file systems that are in memory (linux/magic.h).
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
 
@@ -31,22 +31,20 @@ pub(super) struct Real {
     path: PathBuf,
     is_block: bool,
     size: AtomicU64,
-    /// The descriptor that uses the page cache and holds the lock.
+    /// The descriptor that uses the page cache, and holds the lock on the file.
     buffered: File,
-    /// A descriptor of the same file that bypasses the page cache, if the file system supports
-    /// that.
+    /// A second descriptor of the file, which bypasses the page cache; `None` if the file system does not support that.
     direct: Option<File>,
-    /// Whether direct reads and writes work. Some file systems reveal only on use that they don't.
+    /// Whether direct reads and writes work. With some file systems, only the first use shows that they don't.
     is_direct: AtomicBool,
     /// Whether the file system is in memory, so that reads never wait.
     is_memory: bool,
-    /// Whether the file system can tell what is in memory. Some reveal only on use that they can't.
+    /// Whether the file system can tell which data is in memory. With some file systems, only the first use shows that it can't.
     tells_at_hand: AtomicBool,
 }
 
 impl Real {
-    /// Opens and locks a device; returns it, whether it is an empty file, and whether it is a block
-    /// device.
+    /// Opens and locks a device. Returns the device, whether it is an empty file, and whether it is a block device.
     pub(super) fn open(path: &Path) -> Result<(Real, bool, bool), OpenError> {
         let buffered = open_regular_or_block(path)?;
         lock(path, &buffered)?;
@@ -57,7 +55,7 @@ impl Real {
             true => (&buffered).seek(SeekFrom::End(0)).map_err(failed)?,
             false => found.len(),
         };
-        // Records are read individually, so readahead is of no use.
+        // Records are read individually, so the kernel's readahead is turned off.
         let _ = rustix::fs::fadvise(&buffered, 0, None, Advice::Random);
         let real = Real {
             path: path.to_owned(),
@@ -72,14 +70,14 @@ impl Real {
         Ok((real, !is_block && size == 0, is_block))
     }
 
-    /// The descriptor that bypasses the page cache, if that works.
+    /// Returns the descriptor that bypasses the page cache, if direct reads and writes work.
     fn direct(&self) -> Option<&File> {
         let is_direct = self.is_direct.load(Ordering::Relaxed);
         self.direct.as_ref().filter(|_| is_direct)
     }
 
-    /// Whether an error means that the file system supports no direct reads and writes. Everything
-    /// is aligned, so no other argument can be invalid.
+    /// Whether an error means that the file system does not support direct reads and writes. All offsets and memory are aligned, so nothing
+    /// else can make an argument invalid.
     fn lacks_direct(&self, error: &io::Error) -> bool {
         let lacks = matches!(
             error.raw_os_error(),
@@ -112,7 +110,7 @@ impl Real {
     }
 
     fn read_direct(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> io::Result<usize> {
-        // The cached pages are dropped, because a direct read is used when they are not trusted.
+        // A direct read is used when the cached pages may be wrong, so they are dropped from the page cache.
         let length: usize = into.iter().map(|piece| piece.len()).sum();
         let length = NonZeroU64::new(length as u64);
         let _ = rustix::fs::fadvise(&self.buffered, at, length, Advice::DontNeed);
@@ -128,10 +126,10 @@ impl Real {
         read_all(&self.buffered, at, into)
     }
 
-    /// Allocates the file's disk space.
+    /// Allocates disk space for the file.
     fn allocate(&self, from: u64, to: u64) -> io::Result<()> {
         loop {
-            // Allocation begins at the start, because earlier parts may have holes too.
+            // Allocation begins at the start of the file, because the parts before `from` may have holes, too.
             match rustix::fs::fallocate(&self.buffered, FallocateFlags::empty(), 0, to) {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
@@ -154,8 +152,7 @@ impl Real {
     }
 }
 
-// SAFETY: reads use `preadv2`, whose result is the number of bytes that the kernel has written into
-// the pieces, front to back.
+// SAFETY: reads use `preadv2`, which returns the number of bytes that the kernel has written into the buffers, one buffer after the other.
 unsafe impl Device for Real {
     fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
@@ -177,7 +174,7 @@ unsafe impl Device for Real {
             self.size.store(bytes, Ordering::Relaxed);
         }
         if let Err(error) = self.allocate(before.min(bytes), bytes) {
-            // The part of the space that was allocated is released for others.
+            // The file is cut to its old length, which releases the part of the space that was allocated.
             let _ = rustix::fs::ftruncate(&self.buffered, before.min(bytes));
             return Err(no_room(&self.path, bytes, &error));
         }
@@ -211,15 +208,14 @@ unsafe impl Device for Real {
     }
 }
 
-/// Opens a path that can be a volume, creating a file if it does not exist.
+/// Opens a path that can be a volume, and creates a file if the path does not exist.
 fn open_regular_or_block(path: &Path) -> Result<File, OpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
-    // The type is checked before opening, because opening a pipe or a character device can have
-    // side effects.
+    // The type is checked before the path is opened, because opening a pipe or a character device can have side effects.
     match std::fs::metadata(path) {
         Ok(found) if found.is_file() => {}
-        // The kernel opens a block device exclusively only once, and not while it is mounted.
+        // With O_EXCL, the kernel opens a block device only if no one else has opened it in this way and it is not mounted.
         Ok(found) if found.file_type().is_block_device() => {
             options.custom_flags(libc::O_EXCL);
         }
@@ -260,13 +256,13 @@ fn lock(path: &Path, file: &File) -> Result<(), OpenError> {
     }
 }
 
-/// Opens the same file again to bypass the page cache, if its file system supports that.
+/// Opens the same file again without the page cache, if its file system supports that.
 fn open_direct(path: &Path, dev: u64, ino: u64) -> Option<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
     let file = options.custom_flags(libc::O_DIRECT).open(path).ok()?;
     let found = file.metadata().ok()?;
-    // Another file may have replaced the first one.
+    // The path may lead to another file by now: then it is not used.
     ((found.dev(), found.ino()) == (dev, ino)).then_some(file)
 }
 
@@ -290,7 +286,7 @@ fn no_room(path: &Path, bytes: u64, error: &io::Error) -> OpenError {
     }
 }
 
-/// Whether position and pieces are aligned for direct reads and writes.
+/// Whether the offset and the buffers are aligned for direct reads and writes.
 fn is_aligned<T>(at: u64, pieces: impl Iterator<Item = (*const T, usize)>) -> bool {
     let mut bits = at as usize;
     for (memory, length) in pieces {
@@ -301,7 +297,7 @@ fn is_aligned<T>(at: u64, pieces: impl Iterator<Item = (*const T, usize)>) -> bo
 
 type Iovecs = SmallVec<[libc::iovec; 18]>;
 
-/// The pieces without their first `done` bytes, and at most as many as one system call accepts.
+/// Returns the buffers without their first `done` bytes, at most as many as one system call accepts.
 fn iovecs(into: &mut [&mut [MaybeUninit<u8>]], done: usize) -> Iovecs {
     let mut skip = done;
     let mut pieces = Iovecs::new();
@@ -322,8 +318,7 @@ fn iovecs(into: &mut [&mut [MaybeUninit<u8>]], done: usize) -> Iovecs {
     pieces
 }
 
-/// Performs one read into possibly uninitialised memory, after the first `done` bytes of the
-/// pieces.
+/// Performs one read into possibly uninitialised memory: into the buffers, after their first `done` bytes.
 fn preadv2(
     file: &File,
     at: u64,
@@ -333,9 +328,8 @@ fn preadv2(
 ) -> io::Result<usize> {
     let at = libc::off_t::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
     let pieces = iovecs(into, done);
-    // SAFETY: the descriptor is open while `file` is borrowed, and `pieces` contains the stated
-    // number of iovecs. Each describes a part of `into` with its exact length, which is borrowed
-    // exclusively until this returns; the kernel only writes to it.
+    // SAFETY: the descriptor is open while `file` is borrowed, and `pieces` contains the stated number of iovecs. Each iovec describes a
+    // part of `into` with its exact length. `into` is borrowed exclusively until this function returns, and the kernel only writes to it.
     let read = unsafe {
         libc::preadv2(
             file.as_raw_fd(),
@@ -351,7 +345,7 @@ fn preadv2(
     }
 }
 
-/// Reads until all pieces are full, or to the end.
+/// Reads until all buffers are full, or to the end of the file.
 fn read_all(file: &File, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> io::Result<usize> {
     let length: usize = into.iter().map(|piece| piece.len()).sum();
     let mut done = 0;
@@ -395,7 +389,7 @@ mod tests {
     fn read(device: &dyn Device, at: u64, length: usize, how: How) -> io::Result<Vec<u8>> {
         let mut buffer = Buffer::new(length);
         let n = device.read(at, &mut [&mut buffer.spare()[..length]], how)?;
-        // SAFETY: `read` has written this many bytes.
+        // SAFETY: `read` has written to the first `n` bytes.
         unsafe { buffer.set_filled(n) };
         Ok(buffer.filled().to_vec())
     }
@@ -406,7 +400,7 @@ mod tests {
         buffer
     }
 
-    /// A folder on this file system, and one in memory if available.
+    /// Returns temporary folders on the default file system and, if available, on one in memory.
     fn folders() -> Vec<tempfile::TempDir> {
         let memory = tempfile::tempdir_in("/dev/shm");
         std::iter::once(tempfile::tempdir().expect("a folder"))
@@ -428,7 +422,7 @@ mod tests {
                 assert_eq!(found.mode() & 0o777, 0o600);
                 let (a, b) = (block(1), block(2));
                 let device = &*opened.device;
-                // Aligned and unaligned writes.
+                // Writes both aligned and unaligned data.
                 device.write(8192, &[a.filled(), b.filled()]).expect("room");
                 device.write(5, &[b"abc", b"", b"defg"]).expect("room");
                 device.sync().expect("synced");
@@ -443,8 +437,7 @@ mod tests {
                 assert_eq!(&all[8192..12288], [1; 4096]);
                 assert_eq!(&all[12288..], [2; 4096]);
             }
-            // The data was just read through the page cache, so it is in memory, if the file system
-            // can tell.
+            // The data was just read through the page cache, so it is in memory. Some file systems can't tell.
             read(device, 5, 7, How::Wait).expect("read");
             match read(device, 5, 7, How::AtHand) {
                 Ok(bytes) => assert_eq!(bytes, b"abcdefg"),
@@ -470,7 +463,7 @@ mod tests {
         let mut into: Vec<&mut [MaybeUninit<u8>]> = memory.chunks_mut(3).collect();
         let n = opened.device.read(3, &mut into, How::Wait).expect("read");
         assert_eq!(n, 5000);
-        // SAFETY: `read` has written to all of them.
+        // SAFETY: `read` has written to all bytes of `memory`.
         let read: Vec<u8> = memory.iter().map(|b| unsafe { b.assume_init() }).collect();
         assert_eq!(read, bytes);
     }

@@ -1,4 +1,4 @@
-//! A simulated device in memory for tests: on request it loses power, fails, stalls or loses bits.
+//! A simulated device in memory for tests, which can lose power, fail, stall or lose bits on request.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,56 +10,56 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::device::{Device, How, OpenError};
 
-/// Bytes that a disk writes atomically.
+/// Number of bytes that a disk writes atomically.
 pub const SECTOR: usize = 512;
 
-/// What a read with `How::AtHand` finds.
+/// Which data a read with `How::AtHand` finds in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtHand {
     /// All data is in memory.
     All,
     /// No data is in memory.
     Nothing,
-    /// This many bytes of each read are in memory.
+    /// The first bytes of each read are in memory: this many.
     First(usize),
-    /// The device can't tell.
+    /// The device can't tell which data is in memory.
     Unsupported,
 }
 
-/// Numbers of calls.
+/// Numbers of calls to a simulated device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Reads that waited or bypassed the page cache.
+    /// Number of reads that waited for the device or bypassed the page cache.
     pub reads: u64,
-    /// Reads limited to data in memory.
+    /// Number of reads limited to data in memory.
     pub reads_at_hand: u64,
-    /// Reads that bypassed the page cache.
+    /// Number of reads that bypassed the page cache.
     pub reads_direct: u64,
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
-    /// Bytes written.
+    /// Number of bytes written.
     pub written: u64,
-    /// Syncs.
+    /// Number of syncs.
     pub syncs: u64,
 }
 
-/// A device whose content is in memory. Share it by `Arc`.
+/// A device whose content is in memory. Tests share it by `Arc`.
 pub struct Simulated {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 struct State {
-    /// The current content.
+    /// The current content of the device.
     content: Vec<u8>,
-    /// The content at the last sync.
+    /// The content of the device at the last sync.
     durable: Vec<u8>,
-    /// The later writes to each sector, oldest first.
+    /// For each sector, its content after each write since the last sync, oldest first.
     unsynced: BTreeMap<usize, Vec<[u8; SECTOR]>>,
-    /// Bytes of the page cache that differ from the written ones, by position.
+    /// Bytes that the page cache has wrong, by their offset on the device.
     stale: BTreeMap<u64, u8>,
     at_hand: AtHand,
-    /// Writes until the one during which power is lost.
+    /// Number of writes before the one during which power is lost.
     writes_left: Option<u64>,
     is_dead: bool,
     read_errno: Option<i32>,
@@ -72,8 +72,7 @@ struct State {
 impl Simulated {
     /// Creates a device of this many zero bytes.
     pub fn new(size: u64) -> Arc<Simulated> {
-        // The two vectors are allocated separately, because pages of zeros that are never written
-        // take no memory.
+        // The two vectors are allocated separately, not cloned: zeroed memory takes no space until it is written to.
         Simulated::with(vec![0; size as usize], vec![0; size as usize])
     }
 
@@ -102,9 +101,8 @@ impl Simulated {
         })
     }
 
-    /// Simulates a loss of power: this device fails from here on, and the returned one has the
-    /// surviving content. For each sector written since the last sync, that is any one of the
-    /// writes, or none.
+    /// Simulates a loss of power: this device fails from now on. Returns a device with the surviving content: each sector has its content
+    /// at the last sync, or after any one of the later writes.
     pub fn crash(&self, seed: u64) -> Arc<Simulated> {
         let mut state = self.state.lock();
         state.is_dead = true;
@@ -122,7 +120,7 @@ impl Simulated {
         Simulated::of(content)
     }
 
-    /// Simulates a killed process: all written data survives.
+    /// Simulates a killed process, and returns a device that has all written data.
     pub fn kill(&self) -> Arc<Simulated> {
         let mut state = self.state.lock();
         state.is_dead = true;
@@ -130,8 +128,7 @@ impl Simulated {
         Simulated::of(state.content.clone())
     }
 
-    /// Simulates a loss of power during the write after the next `writes`; `crash` then returns the
-    /// surviving content.
+    /// Simulates a loss of power after `writes` further writes, during the next one; `crash` then returns the surviving content.
     pub fn crash_after(&self, writes: u64) {
         self.state.lock().writes_left = Some(writes);
     }
@@ -141,17 +138,17 @@ impl Simulated {
         self.state.lock().is_dead
     }
 
-    /// Lets reads fail with this system error; `None` ends that.
+    /// Makes reads fail with this system error; `None` makes them succeed again.
     pub fn fail_reads(&self, errno: Option<i32>) {
         self.state.lock().read_errno = errno;
     }
 
-    /// Lets writes and syncs fail with this system error; `None` ends that.
+    /// Makes writes and syncs fail with this system error; `None` makes them succeed again.
     pub fn fail_writes(&self, errno: Option<i32>) {
         self.state.lock().write_errno = errno;
     }
 
-    /// Flips a bit permanently.
+    /// Flips a bit on the device permanently.
     pub fn flip(&self, at: u64, bit: u32) {
         let mut state = self.state.lock();
         state.content[at as usize] ^= 1 << (bit % 8);
@@ -165,12 +162,12 @@ impl Simulated {
         state.stale.insert(at, byte);
     }
 
-    /// Sets what `How::AtHand` finds from here on.
+    /// Sets which data a read with `How::AtHand` finds from now on.
     pub fn set_at_hand(&self, at_hand: AtHand) {
         self.state.lock().at_hand = at_hand;
     }
 
-    /// Blocks reads that wait for the disk until `release_reads`.
+    /// Blocks reads that wait for the disk, until `release_reads` is called.
     pub fn hold_reads(&self) {
         self.state.lock().holds_reads = true;
     }
@@ -189,22 +186,22 @@ impl Simulated {
         }
     }
 
-    /// Number of blocked reads.
+    /// Returns the number of blocked reads.
     pub fn held(&self) -> usize {
         self.state.lock().held
     }
 
-    /// Numbers of calls.
+    /// Returns the numbers of calls so far.
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
     }
 
-    /// The current content.
+    /// Returns the current content of the device.
     pub fn content(&self) -> Vec<u8> {
         self.state.lock().content.clone()
     }
 
-    /// Locks the state, once reads are not blocked.
+    /// Locks the state, after waiting while reads are blocked.
     fn state_to_read(&self, how: How) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         if how != How::AtHand && state.holds_reads && !state.is_dead {
@@ -220,7 +217,7 @@ impl Simulated {
 }
 
 impl State {
-    /// Largest number of bytes that a read finds.
+    /// Counts a read, and returns the maximum number of bytes that it may return.
     fn begin_read(&mut self, how: How) -> io::Result<usize> {
         self.is_alive()?;
         if how == How::AtHand {
@@ -247,7 +244,7 @@ impl State {
         }
     }
 
-    /// At most this many bytes from this position.
+    /// Returns at most `length` bytes from offset `at` on.
     fn bytes(&self, at: usize, length: usize, how: How) -> Cow<'_, [u8]> {
         let end = self.content.len().min(at + length);
         let mut bytes = Cow::Borrowed(&self.content[at..end]);
@@ -266,7 +263,7 @@ impl State {
             .retain(|place, _| !written.contains(&(*place as usize)));
     }
 
-    /// Records the sectors between two positions as written.
+    /// Remembers the content of all sectors between two offsets after a write.
     fn note(&mut self, from: usize, to: usize) {
         for sector in from / SECTOR..to.div_ceil(SECTOR) {
             let at = sector * SECTOR;
@@ -278,7 +275,7 @@ impl State {
     }
 }
 
-// SAFETY: each piece is written from its first byte on, front to back, and counted.
+// SAFETY: `read` writes to each buffer from its first byte on, one buffer after the other, and counts the bytes.
 unsafe impl Device for Simulated {
     fn size(&self) -> u64 {
         self.state.lock().content.len() as u64
@@ -365,7 +362,7 @@ unsafe impl Device for Simulated {
     }
 }
 
-/// The next number of a sequence (splitmix64).
+/// Returns the next number of a pseudo-random sequence (SplitMix64).
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -380,7 +377,7 @@ mod tests {
     fn read(device: &Simulated, at: u64, length: usize, how: How) -> Vec<u8> {
         let mut memory = vec![MaybeUninit::uninit(); length];
         let n = device.read(at, &mut [&mut memory], how).expect("read");
-        // SAFETY: `read` has written this many bytes.
+        // SAFETY: `read` has written to the first `n` bytes.
         memory[..n]
             .iter()
             .map(|b| unsafe { b.assume_init() })
@@ -405,7 +402,7 @@ mod tests {
             assert!(content.chunks(SECTOR).all(|s| s.iter().all(|b| *b == s[0])));
             seen.insert(sectors);
         }
-        // The first sector has 3 possible values, the others 2 each.
+        // Since the sync, one sector was written twice and has 3 possible contents; two sectors were written once and have 2 each.
         assert_eq!(seen.len(), 3 * 2 * 2);
     }
 

@@ -1,18 +1,18 @@
-//! The limit of each place in the code: ten messages in ten seconds, then the number of the others.
+//! Limits the messages of each place in the code to ten in ten seconds, and counts the others.
 
 use std::collections::HashMap;
 
 use tracing::Level;
 use tracing::callsite::Identifier;
 
-/// Messages of one place that are logged in one window.
+/// Most messages of one place that are logged in one window.
 const LOGGED_MAX: u64 = 10;
-/// The length of a window, microseconds.
+/// Length of a window, in microseconds.
 const WINDOW_US: u64 = 10_000_000;
-/// Most places that are tracked. The program has fewer, with all its libraries.
+/// Most places that are tracked. The program, including its libraries, has fewer.
 const PLACES_MAX: usize = 1024;
 
-/// The current window of each place.
+/// The current window of each place in the code that logs messages.
 #[derive(Default)]
 pub(super) struct Limit(HashMap<Identifier, Window>);
 
@@ -22,16 +22,16 @@ struct Window {
     suppressed: Option<Suppressed>,
 }
 
-/// Messages that were not logged.
+/// The messages of one place and window that were not logged.
 pub(super) struct Suppressed {
     pub(super) level: Level,
     pub(super) count: u64,
-    /// The text of the last one.
+    /// Text of the last of these messages.
     pub(super) last: String,
 }
 
 impl Limit {
-    /// Whether a message of this place is logged. If not, it is counted.
+    /// Returns whether a message of this place may be logged. If not, the message is counted.
     pub(super) fn allows(
         &mut self,
         place: &Identifier,
@@ -47,7 +47,8 @@ impl Limit {
             logged: 0,
             suppressed: None,
         });
-        // Suppressed messages are summed up first: `ended` opens the next window.
+        // A window with suppressed messages is not restarted here: `ended` first reports them, and
+        // then restarts it.
         if window.suppressed.is_none() && now_us.saturating_sub(window.began_us) >= WINDOW_US {
             (window.began_us, window.logged) = (now_us, 0);
         }
@@ -71,12 +72,13 @@ impl Limit {
         false
     }
 
-    /// Whether the next message of some place may be suppressed.
+    /// Whether the next message of some place may have to be suppressed.
     pub(super) fn is_watching(&self) -> bool {
         self.0.values().any(|window| window.logged >= LOGGED_MAX)
     }
 
-    /// Messages that were suppressed in windows which have ended by `now_us`. `u64::MAX`: in all.
+    /// Takes the messages that were suppressed in windows that have ended by `now_us`. `u64::MAX`
+    /// means all windows.
     pub(super) fn ended(&mut self, now_us: u64) -> Vec<Suppressed> {
         let mut ended = Vec::new();
         for window in self.0.values_mut() {

@@ -1,5 +1,5 @@
-//! The line of a message. Its text may come from an origin or a file, so it is escaped: it can neither
-//! begin a line nor control a terminal.
+//! Formats the line of a message. The text may come from an origin or a file, so it is escaped and
+//! can neither begin a new line nor control a terminal.
 
 use std::fmt::{Debug, Write};
 use std::time::{Duration, UNIX_EPOCH};
@@ -7,19 +7,20 @@ use std::time::{Duration, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-/// Longest text of a message; a longer one is cut and ends in `...`.
+/// Longest text of a message in bytes. A longer text is cut and ends in `...`.
 const TEXT_MAX: usize = 16 << 10;
-/// Lines of one message.
+/// Most lines of one message.
 const LINES_MAX: usize = 200;
-/// The beginning of each further line of a message.
+/// Beginning of the second and each further line of a message.
 const CONTINUATION: &str = "\n    | ";
 
-/// A message with its fields, escaped: `text name=value`.
+/// Formats a message with its fields, escaped: `text name=value`.
 pub(super) fn text(event: &Event<'_>) -> String {
     let mut parts = Parts::default();
     event.record(&mut parts);
     let mut out = String::new();
-    // A report has several lines. They are marked, so that none looks like a message.
+    // A report has several lines. All but the first are marked, so that none looks like a message
+    // of its own.
     for (i, line) in parts.message.lines().take(LINES_MAX).enumerate() {
         if i > 0 {
             out += CONTINUATION;
@@ -30,10 +31,10 @@ pub(super) fn text(event: &Event<'_>) -> String {
     out
 }
 
-/// `2000-10-10T13:55:36.042Z  WARN text`
+/// Formats a line: `2000-10-10T13:55:36.042Z WARN text`.
 pub(super) fn line(unix_ms: u64, level: Level, text: &str, colours: bool) -> String {
     let mut out = String::with_capacity(text.len() + 40);
-    // Writing to a String can't fail, here and below.
+    // Writing to a String can't fail, here and in the rest of this function.
     let since = Duration::from_millis(unix_ms.min(SECOND_MAX * 1000));
     let _ = write!(
         out,
@@ -49,7 +50,7 @@ pub(super) fn line(unix_ms: u64, level: Level, text: &str, colours: bool) -> Str
     out
 }
 
-/// The last second that can be written (the year 9999).
+/// The last second that httpdate can format (in the year 9999).
 const SECOND_MAX: u64 = 253_402_300_799;
 
 fn colour(level: Level) -> u8 {
@@ -61,7 +62,7 @@ fn colour(level: Level) -> u8 {
     }
 }
 
-/// A message and its other fields.
+/// The text of a message, and its other fields.
 #[derive(Default)]
 struct Parts {
     message: String,
@@ -100,7 +101,7 @@ impl Visit for Parts {
     }
 }
 
-/// Text up to `TEXT_MAX`.
+/// A text that is cut at `TEXT_MAX` bytes.
 struct Bounded(String);
 
 impl Write for Bounded {
@@ -124,7 +125,7 @@ fn escape(out: &mut String, text: &str) {
             '\\' => *out += "\\\\",
             ' '..='~' => out.push(c),
             '…' | '–' | '—' | '“' | '”' | '‘' | '’' => out.push(c),
-            // Box drawing characters of reports.
+            // Reports contain box drawing characters, which are harmless.
             '\u{2500}'..='\u{257f}' => out.push(c),
             c if c.is_alphanumeric() => out.push(c),
             '\n' => *out += "\\n",

@@ -1,4 +1,5 @@
-//! Messages: the form of their lines, the limit of repetitions, and that no thread waits for the writer.
+//! Tests of messages: the format of their lines, the limit of repetitions, and that no thread waits
+//! for the writer.
 
 use std::sync::mpsc;
 
@@ -9,7 +10,7 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// The text that was written.
+/// A target that collects the text written to it.
 #[derive(Clone, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);
 
@@ -37,7 +38,7 @@ fn to_sink() -> (Messages, Sink, Clock) {
     (messages, sink, clock)
 }
 
-/// Runs a function with its messages logged to `messages`.
+/// Runs a function whose messages are logged to `messages`.
 fn logging_to(messages: &Messages, run: impl FnOnce()) {
     let subscriber = tracing_subscriber::registry().with(messages.clone());
     tracing::subscriber::with_default(subscriber, run);
@@ -115,12 +116,12 @@ fn a_rare_message_is_never_suppressed() {
     assert_eq!(sink.text().lines().count(), 30);
 }
 
-/// Hangs in its first write until the test lets it go on.
+/// A target whose first write waits until the test lets it continue.
 struct Gated(mpsc::Receiver<()>, Sink);
 
 impl Write for Gated {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // The write goes on when the other end is dropped.
+        // Receiving also returns when the test drops its end, and the write then continues.
         let _ = self.0.recv();
         self.1.write(bytes)
     }

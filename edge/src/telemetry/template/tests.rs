@@ -1,4 +1,5 @@
-//! Templates: which are refused, the lines of others, and that hostile bytes stay within their field.
+//! Tests of templates: which are refused, the lines of others, and that hostile bytes stay within
+//! their field.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -122,7 +123,7 @@ fn a_fault_is_found_at_its_place() {
         ("{target}ms {status}", 8..9, Ending),
         ("{{ {target}\\", 11..12, Ending),
         ("{target}-{{{status}", 8..9, Ending),
-        // A value that was too long ends in three dots.
+        // A value that was too long ends in `...`, so a dot cannot mark the end of a value.
         ("{target}. {status}", 8..9, Ending),
         ("nothing", 0..7, NoField),
         ("", 0..0, NoField),
@@ -135,7 +136,8 @@ fn a_fault_is_found_at_its_place() {
     assert!(Template::parse("{request_us}us").is_ok());
 }
 
-/// Parses a line by its template: the unescaped values of the fields that clients choose.
+/// Parses a line by its template and returns the unescaped values of the fields that clients
+/// choose.
 fn read_back(template: &Template, record: &AccessRecord<'_>, line: &[u8]) -> Vec<Vec<u8>> {
     let (mut rest, mut values) = (line, Vec::new());
     let mut stamp = Stamp::default();

@@ -1,16 +1,15 @@
-//! The bytes on a device, of format version 2: `docs/disk-format.md` describes them all.
+//! The bytes on a device in format version 2, which `docs/disk-format.md` describes completely.
 //!
-//! Everything is read as if an enemy had written it: what does not decode is not there.
+//! Everything is decoded as if an attacker had written it. Bytes that can't be decoded are treated as missing.
 
 pub mod record;
 pub mod segment;
 pub mod superblock;
 
-/// Size of a block in bytes. Offsets and lengths of everything except records are multiples of it.
+/// Size of a block of the device in bytes. Offsets and lengths of everything except records are multiples of this size.
 pub const BLOCK: u64 = 4096;
 
-/// Alignment of records in bytes: records begin at multiples of it and their length is a multiple
-/// of it.
+/// Alignment of records in bytes: each record begins at a multiple of `UNIT`, and its length is a multiple of `UNIT`.
 pub const UNIT: u64 = 64;
 
 /// The version of the format.
@@ -18,22 +17,22 @@ pub const VERSION: u32 = 2;
 
 const MIB: u64 = 1 << 20;
 
-/// The greatest lap, generation or sequence number, except for the one that means "none". A next
-/// number always exists.
+/// Greatest valid lap (number of a pass over the volume), generation or sequence number. It is far below the largest `u64`, so that there
+/// is always a next number. A `born_seq` of `u64::MAX` means none.
 pub const NUMBER_MAX: u64 = 1 << 62;
 
-/// Smallest volume in bytes.
+/// Minimum size of a volume in bytes.
 pub const SIZE_MIN: u64 = 16 * MIB;
-/// Largest volume in bytes.
+/// Maximum size of a volume in bytes.
 pub const SIZE_MAX: u64 = 4 << 40;
-/// Largest segment in bytes: offsets are stored in 20 bits, in units.
+/// Maximum size of a segment in bytes: the index stores offsets in units of 64 bytes, in 20 bits.
 pub const SEGMENT_MAX: u64 = 64 * MIB;
-/// Smallest number of segments.
+/// Minimum number of segments in a volume.
 pub const SEGMENTS_MIN: u64 = 8;
-/// Largest number of segments: segment numbers are stored in 16 bits.
+/// Maximum number of segments in a volume: the index stores segment numbers in 16 bits.
 pub const SEGMENTS_MAX: u64 = 1 << 16;
 
-/// The layout of a device.
+/// The layout of a volume on its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size of each segment in bytes.
@@ -45,10 +44,10 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The layout of a volume of `size` bytes with segments of `segment` bytes (0: a default for
-    /// the size).
+    /// Computes the layout of a volume of `size` bytes with segments of `segment` bytes (0: a default for the size).
     ///
     /// # Errors
+    ///
     /// A message for the operator if the sizes are not possible.
     pub fn of(size: u64, segment: u64) -> Result<Geometry, String> {
         if !(SIZE_MIN..=SIZE_MAX).contains(&size) {
@@ -80,29 +79,29 @@ impl Geometry {
         })
     }
 
-    /// Size of the whole volume in bytes.
+    /// Returns the size of the whole volume in bytes.
     pub fn size(&self) -> u64 {
         self.segment_place(self.segments)
     }
 
-    /// Offset of one of the two superblocks.
+    /// Returns the offset on the device of one of the two superblocks.
     pub fn superblock_place(which: usize) -> u64 {
         which as u64 * BLOCK
     }
 
-    /// Offset of one of the two halves of the purge log.
+    /// Returns the offset on the device of one of the two halves of the purge log.
     pub fn half_place(&self, which: usize) -> u64 {
         log_place(which as u64, self.half)
     }
 
-    /// Offset of a segment.
+    /// Returns the offset on the device of a segment.
     pub fn segment_place(&self, segment: u32) -> u64 {
         log_place(2, self.half) + u64::from(segment) * self.segment
     }
 }
 
-/// Default size of a segment in bytes: a 64th of the volume, but at least 4 MiB, which has space
-/// for blocks of 1 MiB; in small volumes 2 or 1 MiB, so that there are enough segments.
+/// Returns the default size of a segment in bytes: a 64th of the volume, but at least 4 MiB, which has space for blocks of 1 MiB. In small
+/// volumes, the default is 2 or 1 MiB, so that there are enough segments.
 pub fn default_segment(size: u64) -> u64 {
     let room = room(size);
     let fitting = [4 * MIB, 2 * MIB].into_iter();
@@ -110,17 +109,17 @@ pub fn default_segment(size: u64) -> u64 {
     (size / 64 / MIB * MIB).clamp(least.unwrap_or(MIB), SEGMENT_MAX)
 }
 
-/// Number of bytes for segments in a volume of this size.
+/// Returns the number of bytes for segments in a volume of `size` bytes.
 pub fn room(size: u64) -> u64 {
     size.saturating_sub(log_place(2, half(size)))
 }
 
-/// Size in bytes of half of the purge log in a volume of this size.
+/// Returns the size in bytes of each half of the purge log in a volume of `size` bytes.
 fn half(size: u64) -> u64 {
     (size / 128 / BLOCK * BLOCK).clamp(128 << 10, 16 * MIB)
 }
 
-/// Offset of a half of the purge log; half number 2 stands for the end of the log.
+/// Returns the offset on the device of a half of the purge log. For `which` = 2: the offset of the end of the log.
 fn log_place(which: u64, half: u64) -> u64 {
     2 * BLOCK + which * half
 }

@@ -1,4 +1,4 @@
-//! A record on a device: a header, a checksum per page of data, metadata, data.
+//! The bytes of a record on a device: a header, a checksum per page of data, metadata, data.
 
 use crate::volume::checksum::Salt;
 use crate::volume::types::{Id, Kind, PAGE};
@@ -10,22 +10,22 @@ const MAGIC: u32 = 0x6365_7253; // "Srec"
 /// Length of a header in bytes.
 pub const HEADER: usize = 88;
 
-/// Length of a header with the checksums of as many pages as fit into a segment.
+/// Maximum length in bytes of a header with its pages' checksums: for as many pages as fit into a segment.
 pub const HEADER_MAX: u64 = HEADER as u64 + 4 * (super::SEGMENT_MAX / PAGE);
 
-/// The type of a record.
+/// The type of a record: a head or block, a tombstone, or recency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// A stored head or block, according to its id.
+    /// A stored head or block.
     Stored(Kind),
-    /// A tombstone: older records with this id are deleted.
+    /// A tombstone, which says that older records with this id are deleted.
     Tombstone(Kind),
-    /// The recency of each record, written when a volume is closed.
+    /// The recency of many records, written when a volume is closed.
     Recency,
 }
 
 impl Mark {
-    /// The code of the type on the device.
+    /// Returns the code of the type on the device.
     pub fn code(self) -> u8 {
         match self {
             Mark::Stored(Kind::Head) => 1,
@@ -36,7 +36,7 @@ impl Mark {
         }
     }
 
-    /// The type with this code; `None` if there is none.
+    /// Returns the type with this code; `None` if there is none.
     pub fn from_code(code: u8) -> Option<Mark> {
         Some(match code {
             1 => Mark::Stored(Kind::Head),
@@ -48,7 +48,7 @@ impl Mark {
         })
     }
 
-    /// The kind in the record's id.
+    /// Returns the kind in the id of a record of this type.
     pub fn kind(self) -> Kind {
         match self {
             Mark::Stored(kind) | Mark::Tombstone(kind) => kind,
@@ -62,11 +62,11 @@ impl Mark {
 pub struct Header {
     /// Type of the record.
     pub mark: Mark,
-    /// Id of the record. Its kind is that of the type.
+    /// Id of the record. The kind in the id matches `mark`.
     pub id: Id,
-    /// Sequence number: a later record has a greater one.
+    /// Sequence number of the record; records written later in the same segment have greater ones.
     pub seq: u64,
-    /// Number at which the oldest of the fetches began that contributed bytes to the record.
+    /// Smallest sequence number of the fetches that contributed bytes to the record.
     pub born_seq: u64,
     /// Length of the metadata in bytes.
     pub meta: u32,
@@ -76,25 +76,25 @@ pub struct Header {
     pub meta_crc: u32,
 }
 
-/// Offsets of the parts of a record from the beginning of its segment, in bytes.
+/// The layout of a record: offsets of its parts from the beginning of its segment, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Offset of the header.
     pub at: u64,
-    /// Offset of the checksums of the pages, four bytes each.
+    /// Offset of the pages' checksums, four bytes each.
     pub crcs: u64,
     /// Offset of the metadata.
     pub meta: u64,
-    /// Offset of the data. Data of more than a page begins at a block.
+    /// Offset of the data. Data of more than one page begins at a multiple of a block.
     pub data: u64,
-    /// Offset of the data's end.
+    /// Offset of the end of the data.
     pub data_end: u64,
     /// Offset at which the next record may begin.
     pub end: u64,
 }
 
 impl Layout {
-    /// The layout of a record that begins at `at` and has this much metadata and data.
+    /// Computes the layout of a record that begins at offset `at`, with `meta` bytes of metadata and `data` bytes of data.
     pub fn of(at: u64, meta: u32, data: u32) -> Layout {
         let crcs = at + HEADER as u64;
         let meta_at = crcs + 4 * u64::from(data).div_ceil(PAGE);
@@ -115,33 +115,33 @@ impl Layout {
         }
     }
 
-    /// Number of bytes that the record uses.
+    /// Returns the number of bytes that the record takes.
     pub fn length(&self) -> u64 {
         self.end - self.at
     }
 }
 
-/// Why a header can't be decoded.
+/// The reason why a header can't be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// This many bytes are needed.
+    /// More bytes are needed: this many in total.
     Short(usize),
-    /// The bytes are not a header, belong to another volume or lap, or are damaged.
+    /// The bytes are not a header, belong to another volume or an earlier pass over it, or are damaged.
     Bad,
 }
 
-/// The salt of the checksums of headers of this lap.
+/// Returns the salt of the checksums of headers that are written in the pass `lap` over the volume.
 pub fn lap_salt(volume: Salt, lap: u64) -> Salt {
     volume.with(lap)
 }
 
 impl Header {
-    /// Number of pages of data.
+    /// Returns the number of pages of data.
     pub fn pages(&self) -> u64 {
         u64::from(self.data).div_ceil(PAGE)
     }
 
-    /// Length in bytes of the header and the checksums after it.
+    /// Returns the length of the header and the pages' checksums in bytes.
     pub fn length(&self) -> usize {
         HEADER + 4 * self.pages() as usize
     }
@@ -177,12 +177,13 @@ impl Header {
         put(into, 4, &crc.to_le_bytes());
     }
 
-    /// Decodes the header of a record of this lap at the beginning of `bytes`. The checksums of its
-    /// pages follow from `HEADER` on.
+    /// Decodes the header at the beginning of `bytes`, of a record that was written in the pass `lap` over the volume. The checksums of the
+    /// record's pages follow from offset `HEADER` on.
     ///
     /// # Errors
-    /// The bytes are not a header, or more bytes are needed: never more than one per 16 KiB of
-    /// `segment`, the size of a segment, plus a block.
+    ///
+    /// The bytes are not a header, or more bytes are needed: at most a block, and in addition one byte per 16 KiB of `segment`, the size of
+    /// a segment.
     pub fn decode(bytes: &[u8], volume: Salt, lap: u64, segment: u64) -> Result<Header, Broken> {
         if bytes.len() < HEADER {
             return Err(Broken::Short(HEADER));
@@ -221,12 +222,12 @@ impl Header {
         Ok(header)
     }
 
-    /// The checksum of a record's metadata.
+    /// Returns the checksum of a record's metadata.
     pub fn crc_of_meta(volume: Salt, lap: u64, seq: u64, meta: &[u8]) -> u32 {
         lap_salt(volume, lap).with(seq).with(u64::MAX).crc(meta)
     }
 
-    /// The checksum of a page of a record's data.
+    /// Returns the checksum of a page of a record's data.
     #[inline]
     pub fn crc_of_page(volume: Salt, lap: u64, seq: u64, page: u32, bytes: &[u8]) -> u32 {
         let salt = lap_salt(volume, lap).with(seq);
@@ -234,7 +235,7 @@ impl Header {
     }
 }
 
-/// The stored checksum of a page, from the bytes that `Header::decode` accepted.
+/// Returns the checksum that is stored for a page, from bytes that `Header::decode` has accepted.
 pub fn page_crc(bytes: &[u8], page: u32) -> Option<u32> {
     let at = HEADER + 4 * page as usize;
     (bytes.len() >= at + 4).then(|| u32_at(bytes, at))

@@ -1,5 +1,5 @@
-//! A segment on a device: a block with its number and lap, records, and in a full segment a table
-//! of the records and a footer.
+//! The bytes of a segment on a device. The first block has the segment's number and its lap (the number of the pass over the volume in
+//! which the segment was written). Records follow. A full segment ends with a table of its records and a footer.
 
 use crate::volume::checksum::Salt;
 use crate::volume::types::Id;
@@ -15,25 +15,25 @@ const FOOTER_LENGTH: usize = 64;
 /// Offset of the first record in a segment.
 pub const RECORDS: u64 = BLOCK;
 
-/// Length in bytes of an entry of the table.
+/// Length of an entry of the table in bytes.
 pub const ENTRY: usize = 52;
 
 const HEADER_SALT: u64 = 0x6765_7300;
 const TABLE_SALT: u64 = 0x6261_7400;
 
-/// The first block of a segment.
+/// The first block of a segment, with the segment's number and the number of the pass over the volume in which it was written (its lap).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// Number of the segment.
     pub segment: u32,
-    /// Lap of the segment.
+    /// Lap of the segment: the pass over all segments of the volume in which this one was written.
     pub lap: u64,
     /// Smallest sequence number that a record in the segment can have.
     pub first_seq: u64,
 }
 
 impl Opening {
-    /// Encodes the block.
+    /// Encodes the opening block.
     pub fn encode(&self, volume: Salt) -> [u8; BLOCK as usize] {
         let mut block = [0; BLOCK as usize];
         put(&mut block, 0, &HEADER_MAGIC.to_le_bytes());
@@ -45,7 +45,7 @@ impl Opening {
         block
     }
 
-    /// Decodes a block; `None` if it is not an opening block of this volume.
+    /// Decodes an opening block; returns `None` if the bytes are not an opening block of this volume.
     pub fn decode(block: &[u8], volume: Salt) -> Option<Opening> {
         let ours = block.len() >= HEADER_LENGTH
             && u32_at(block, 0) == HEADER_MAGIC
@@ -59,26 +59,26 @@ impl Opening {
     }
 }
 
-/// The last block of a full segment.
+/// The last block of a full segment, which describes the table before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footer {
-    /// Lap of the segment.
+    /// Lap of the segment: the pass over all segments of the volume in which this one was written.
     pub lap: u64,
-    /// Offset in the segment at which the records end.
+    /// Offset at which the segment's records end, in bytes.
     pub end: u32,
-    /// Number of entries of the table, which ends at this block.
+    /// Number of entries of the table, which ends where the footer begins.
     pub count: u32,
     /// Checksum of the table.
     pub table_crc: u32,
 }
 
 impl Footer {
-    /// Offset of the table in a segment of `segment` bytes.
+    /// Returns the offset of the table in a segment of `segment` bytes; `None` if the segment is too small for `count` entries.
     pub fn table_place(count: u64, segment: u64) -> Option<u64> {
         (segment - BLOCK).checked_sub(up(count * ENTRY as u64, BLOCK))
     }
 
-    /// Encodes the block.
+    /// Encodes the footer.
     pub fn encode(&self, volume: Salt) -> [u8; BLOCK as usize] {
         let mut block = [0; BLOCK as usize];
         put(&mut block, 0, &FOOTER_MAGIC.to_le_bytes());
@@ -91,8 +91,7 @@ impl Footer {
         block
     }
 
-    /// Decodes a block of a segment of `segment` bytes; `None` if it is not a footer of this
-    /// volume.
+    /// Decodes the footer of a segment of `segment` bytes; returns `None` if the bytes are not a footer of this volume.
     pub fn decode(block: &[u8], volume: Salt, segment: u64) -> Option<Footer> {
         let ours = block.len() >= FOOTER_LENGTH
             && u32_at(block, 0) == FOOTER_MAGIC
@@ -113,23 +112,23 @@ impl Footer {
     }
 }
 
-/// The checksum of a segment's table.
+/// Returns the checksum of a segment's table.
 pub fn table_crc(volume: Salt, lap: u64, table: &[u8]) -> u32 {
     volume.with(TABLE_SALT).with(lap).crc(table)
 }
 
-/// The entry of a record in the table.
+/// The entry of a record in a segment's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Type of the record.
     pub mark: Mark,
     /// Id of the record.
     pub id: Id,
-    /// Number at which the oldest fetch began that contributed bytes to the record.
+    /// Smallest sequence number of the fetches that contributed bytes to the record.
     pub born_seq: u64,
     /// Offset of the record in the segment, in bytes.
     pub offset: u32,
-    /// Number of bytes that the record uses.
+    /// Number of bytes that the record takes in the segment.
     pub length: u32,
 }
 
@@ -149,7 +148,7 @@ impl Entry {
         bytes
     }
 
-    /// Decodes an entry of a segment whose records end at `end`; `None` if the entry is invalid.
+    /// Decodes an entry of the table of a segment whose records end at `end`; returns `None` if the entry is invalid.
     pub fn decode(bytes: &[u8; ENTRY], end: u32) -> Option<Entry> {
         let place = u32_at(bytes, 44);
         let mark = Mark::from_code((place >> 24) as u8)?;
@@ -175,8 +174,7 @@ impl Entry {
     }
 }
 
-/// Decodes the entries of a table in the order in which they were written; an item is `None` if the
-/// entry is invalid.
+/// Decodes the entries of a table in the order in which they were written. An item is `None` if its entry is invalid.
 pub fn entries(table: &[u8], end: u32) -> impl DoubleEndedIterator<Item = Option<Entry>> {
     let (entries, _) = table.as_chunks::<ENTRY>();
     entries.iter().map(move |bytes| Entry::decode(bytes, end))

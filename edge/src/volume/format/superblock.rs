@@ -1,13 +1,12 @@
-//! The superblock: identity and layout of a volume, and the position of its log. There are two
-//! copies; the newer valid one is used.
+//! The superblock: identity and layout of a volume, and the position of its log. A volume has two superblocks; the newer valid one is used.
 
 use crate::volume::checksum::crc;
 
 use super::{BLOCK, Geometry, VERSION, put, u32_at, u64_at, u128_at};
 
 const MAGIC: &[u8; 8] = b"\x89SLUICE\n";
-/// Length in bytes. The superblock fits into one sector of 512 bytes, which a power failure does
-/// not tear.
+/// Length of a superblock in bytes. A superblock fits into one sector of 512 bytes, which the disk writes either completely or not at all,
+/// even in a power failure.
 const LENGTH: usize = 128;
 
 /// The content of a superblock.
@@ -15,33 +14,32 @@ const LENGTH: usize = 128;
 pub struct Superblock {
     /// A random identifier, chosen when the volume is created.
     pub uuid: u128,
-    /// Number of superblocks written so far. The copy with the greater number is used.
+    /// Number of superblocks written to this volume so far. The superblock with the greater number is used.
     pub generation: u64,
-    /// Layout of the device.
+    /// Layout of the volume on its device.
     pub geometry: Geometry,
-    /// Sequence number at which the present or last run of the program began.
+    /// First sequence number of the present or last run of the program.
     pub sequence: u64,
     /// Whether the last run closed the volume properly.
     pub clean: bool,
     /// Number of the open segment.
     pub open: u32,
-    /// Lap of the open segment.
+    /// Number of the pass over all segments in which the open segment is written (its lap).
     pub lap: u64,
     /// Lower bound for the generation of the purge log.
     pub log_generation: u64,
-    /// Time at which the volume was created, in seconds since the Unix epoch. Times in the index
-    /// count from it.
+    /// Time at which the volume was created, in seconds since the Unix epoch. Times in the index are relative to this time.
     pub made_s: u64,
 }
 
-/// Why neither copy is usable.
+/// The reason why neither of the two superblocks is usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOurs {
     /// The block contains only zeros.
     Empty,
-    /// The block has other content.
+    /// The block has content that is not Sluice's.
     Foreign,
-    /// The superblock has this other format version.
+    /// The volume has this other format version.
     Version(u32),
     /// The superblock is damaged.
     Damaged,
@@ -69,9 +67,10 @@ impl Superblock {
         block
     }
 
-    /// Decodes a block.
+    /// Decodes a superblock.
     ///
     /// # Errors
+    ///
     /// The block is not a valid superblock.
     pub fn decode(block: &[u8]) -> Result<Superblock, NotOurs> {
         if block.len() < LENGTH {
@@ -85,8 +84,8 @@ impl Superblock {
                 NotOurs::Foreign
             });
         }
-        // In other versions the checksum may be elsewhere; only the version's offset is the same in
-        // all of them.
+        // The version is checked before the checksum: other versions may store the checksum elsewhere, while all versions store their
+        // number at this offset.
         let version = u32_at(block, 8);
         if version != VERSION {
             return Err(NotOurs::Version(version));
@@ -116,10 +115,11 @@ impl Superblock {
         }
     }
 
-    /// Chooses the newer valid copy.
+    /// Chooses the newer of the two superblocks, or the only valid one.
     ///
     /// # Errors
-    /// Neither copy is valid.
+    ///
+    /// Neither superblock is valid.
     pub fn newest(blocks: [&[u8]; 2]) -> Result<Superblock, NotOurs> {
         match blocks.map(Superblock::decode) {
             [Ok(a), Ok(b)] => Ok(if a.generation >= b.generation { a } else { b }),
@@ -145,8 +145,7 @@ impl Superblock {
     }
 }
 
-/// The reason to report if neither copy is valid: one that shows a volume of Sluice takes
-/// precedence.
+/// Chooses the reason to report if neither superblock is valid: a reason that shows a volume of Sluice takes precedence.
 fn worse(a: NotOurs, b: NotOurs) -> NotOurs {
     let rank = |not: &NotOurs| match not {
         NotOurs::Empty => 0,

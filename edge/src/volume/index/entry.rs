@@ -6,31 +6,29 @@ use crate::volume::types::{Found, Kind};
 /// Alignment of records in bytes.
 pub const UNIT: u32 = format::UNIT as u32;
 
-/// The key of an entry.
+/// The part of a record's id that the index stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// For a head: a hash of cache and key alone, which all variants share. For a block: a hash of
-    /// the whole id.
+    /// For a head: a hash of cache and key alone, which all variants share. For a block: a hash of the complete id.
     pub(super) hash: u64,
-    /// The low half of the id's version.
+    /// The low half of the version in the record's id.
     pub(super) tag: u32,
     pub(super) kind: Kind,
 }
 
-/// The location of a record.
+/// The location of a record on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordLocation {
     /// Number of the segment.
     pub segment: u16,
-    /// Offset in the segment, in units.
+    /// Offset of the record in the segment, in units of 64 bytes.
     offset: u32,
-    /// Length of the record, in units.
+    /// Length of the record in units of 64 bytes.
     pub(super) length: u32,
 }
 
 impl RecordLocation {
-    /// A location; `None` if the segment number or the range is impossible, or the offset is not a
-    /// multiple of a unit.
+    /// Creates a location; returns `None` if the segment number or the range is out of bounds, or the offset is not a multiple of a unit.
     pub fn new(segment: u64, offset: u64, length: u64) -> Option<RecordLocation> {
         let units = 1 << UNITS_BITS;
         let unit = u64::from(UNIT);
@@ -43,12 +41,12 @@ impl RecordLocation {
         })
     }
 
-    /// Offset in the segment, in bytes.
+    /// Returns the offset of the record in the segment, in bytes.
     pub fn offset(&self) -> u32 {
         self.offset * UNIT
     }
 
-    /// Length up to the end of the last unit, in bytes.
+    /// Returns the length of the record up to the end of its last unit, in bytes.
     pub fn length(&self) -> u32 {
         self.length * UNIT
     }
@@ -64,7 +62,7 @@ impl From<&Found> for RecordLocation {
     }
 }
 
-/// The usage of a record.
+/// The last use of a record, and whether it was a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
     /// Whether the record has been read since it was written.
@@ -81,7 +79,7 @@ pub(super) struct Entry {
     pub(super) packed: Packed,
 }
 
-/// Bit fields from the lowest bit on: segment 16, offset 20, length 20, class 4, kind 1, used 1.
+/// A location and a usage in 64 bits. Bit fields from the lowest bit on: segment 16, offset 20, length 20, class 4, kind 1, used 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packed(u64);
 

@@ -1,5 +1,5 @@
-//! The in-memory index of a volume: the location of each record, in 24 bytes per record plus one
-//! byte of hash table and the table's free space.
+//! The in-memory index of a volume: the location of each record. The index takes 24 bytes per record, one byte of hash table, and the
+//! table's free space.
 
 mod entry;
 mod table;
@@ -22,79 +22,77 @@ use entry::UNIT;
 use entry::{Entry, Packed};
 use table::Table;
 
-/// Maximum number of segments of an index.
+/// Maximum number of segments that an index can represent.
 pub const SEGMENTS_MAX: usize = 1 << 16;
 
-/// Number of shards, each with its own lock and table. A table that grows uses twice its memory and
-/// blocks lookups meanwhile, so there are many small ones.
+/// Number of shards, each with its own lock and table. A table that grows takes twice its memory and blocks lookups meanwhile, so there are
+/// many small tables.
 const SHARDS: usize = 1024;
 
-/// Number of classes of entries: one for each of the first caches, and the last one for all other
-/// caches, which is never swept.
+/// Number of classes of entries: one for each of the first caches, and the last one for all other caches. Entries of the last class are
+/// never dropped as inactive.
 const CLASSES: usize = 16;
 
-/// Maximum number of lost records that are remembered. With more, any record counts as possibly
-/// lost.
+/// Maximum number of lost records that are remembered. If there are more, every record is treated as possibly lost.
 const LOST_MAX: usize = 1 << 14;
 
-/// Number of buckets that a sweep checks under one lock.
+/// Number of buckets that a sweep checks while a shard is locked.
 const SWEPT_AT_ONCE: usize = 256;
 
-/// Aligned to its own cache line, so that one core's lock does not slow another core.
+/// One shard, aligned to its own cache line, so that one core's lock does not slow another core.
 #[derive(Default)]
 #[repr(align(64))]
 struct Shard(Mutex<Table>);
 
-/// The position of a sweep.
+/// The position of the sweep for inactive records.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursor {
     shard: usize,
     bucket: usize,
 }
 
-/// The shard of a hash. The first shards get half as many entries as the last ones, so that they do
-/// not all double at the same number of records. Together they grow evenly, and memory that one
-/// shard frees is used by the next one.
+/// Returns the shard of a hash. The first shards get half as many entries as the last ones, so that the shards' tables do not all double at
+/// the same number of records. The memory of the index then grows evenly, and memory that one shard frees is used by the next one.
 fn shard_of(hash: u64) -> usize {
-    // These bits choose neither the bucket nor the byte that the table compares first.
+    // The hash table uses other bits of the hash to choose the bucket and the byte that it compares first.
     let even = hash >> 40 & 0xffff;
-    // Approximately 2^16 times the binary logarithm of 1 + even / 2^16.
+    // Computes approximately 2^16 times the binary logarithm of 1 + even / 2^16.
     let bend = (even * (0x1_0000 - even)) >> 16;
     let bent = even + ((bend * 22_500) >> 16);
     (bent as usize * SHARDS) >> 16
 }
 
-/// The location of each record.
+/// The index of a volume.
 pub struct Index {
     shards: Box<[Shard]>,
-    /// The lap of each segment. Read and set without a lock: see `set_lap`.
+    /// The lap of each segment: the pass over the volume in which it was written. Read and set without a lock: see `set_lap`.
     laps: Box<[AtomicU64]>,
     hashing: RandomState,
     classes: RwLock<SmallVec<[Class; 4]>>,
     records: AtomicU64,
-    /// Number of units used by all records.
+    /// Number of units of 64 bytes that all records take.
     #[cfg(test)]
     units: AtomicU64,
     is_loading: AtomicBool,
-    /// Records that were removed although the log still contains them.
+    /// Records that were removed from the index although the log still contains them.
     lost: Mutex<Lost>,
 }
 
 #[derive(Default)]
 struct Lost {
     keys: HashSet<Key>,
-    /// Whether there were too many lost records, so that any record may be lost.
+    /// Whether so many records were lost that every record is treated as possibly lost.
     any: bool,
 }
 
 struct Class {
     space: u64,
-    /// Seconds; 0: never.
+    /// Time without a use after which records of the class are inactive, in seconds; 0: never.
     inactive: u32,
 }
 
 impl Index {
-    /// An empty index for this many segments, in the loading state.
+    /// Creates an empty index for this many segments, in the loading state.
     pub fn new(segments: usize) -> Index {
         let segments = segments.min(SEGMENTS_MAX);
         Index {
@@ -114,7 +112,7 @@ impl Index {
         }
     }
 
-    /// The key of an id's entry.
+    /// Returns the key under which the index stores the record with this id.
     pub fn key(&self, id: &Id) -> Key {
         match id.kind {
             Kind::Head => self.head_key(id.space, id.key, id.version as u32),
@@ -133,7 +131,7 @@ impl Index {
         }
     }
 
-    /// The key of the entry of a head with this cache and key; `tag` is the one in `Found`.
+    /// Returns the key under which the index stores a head of this cache and primary key. `tag` is the one in `Found`.
     pub fn head_key(&self, space: u64, key: u128, tag: u32) -> Key {
         let mut hasher = self.hashing.build_hasher();
         hasher.write_u64(space);
@@ -145,23 +143,23 @@ impl Index {
         }
     }
 
-    /// Sets the lap of a segment, which all records found in it have. Before this, the segment's
-    /// entries must be removed, and none may be inserted until afterwards. Then the segment's
-    /// readers must have finished (`Pins`) before it is overwritten.
+    /// Sets the lap of a segment (the pass over the volume in which it is written), which is part of the location of every record in it.
+    /// The segment's entries must have been removed before, and none may be inserted until afterwards. Before the segment is overwritten,
+    /// the reads in it must have finished (`Pins`).
     pub fn set_lap(&self, segment: u16, lap: u64) {
         if let Some(known) = self.laps.get(usize::from(segment)) {
             known.store(lap, Ordering::SeqCst);
         }
     }
 
-    /// The lap of a segment.
+    /// Returns the lap of a segment: the number of the pass over the volume in which it was written.
     pub fn lap(&self, segment: u16) -> u64 {
         self.laps
             .get(usize::from(segment))
             .map_or(0, |lap| lap.load(Ordering::SeqCst))
     }
 
-    /// The location of a record.
+    /// Returns the location of a record.
     pub fn find(&self, id: &Id) -> Option<Found> {
         let key = self.key(id);
         let table = self.shard(key.hash).lock();
@@ -169,7 +167,7 @@ impl Index {
         Some(self.found(entry))
     }
 
-    /// The locations of the heads of a key: one per variant.
+    /// Returns the locations of a key's heads: one per variant.
     pub fn heads(&self, space: u64, key: u128) -> SmallVec<[Found; 2]> {
         let hash = self.head_key(space, key, 0).hash;
         let table = self.shard(hash).lock();
@@ -203,8 +201,8 @@ impl Index {
         self.count(None, Some(place));
     }
 
-    /// Inserts a record from an older part of the log, unless there is a newer one, or the record
-    /// was removed since loading began. Returns whether it was inserted.
+    /// Inserts a record from an older part of the log, unless the index has a newer one, or the record was removed since loading began.
+    /// Returns whether the record was inserted.
     pub fn insert_if_absent(&self, id: &Id, place: RecordLocation, atime: u32) -> bool {
         let key = self.key(id);
         let class = self.class(id.space);
@@ -222,20 +220,19 @@ impl Index {
         true
     }
 
-    /// Removes a record and returns its location. While the index loads, no older record replaces
-    /// it.
+    /// Removes a record and returns its location. If the index is loading, older records with the same id are not inserted later.
     pub fn remove(&self, id: &Id) -> Option<RecordLocation> {
         self.take(self.key(id), true, |_| true)
     }
 
-    /// Removes a record if it is still at this location. Returns whether it was.
+    /// Removes a record if it is still at this location. Returns whether it was removed.
     pub fn remove_if(&self, key: Key, place: RecordLocation) -> bool {
         self.take(key, true, |entry| entry.packed.is_at(place))
             .is_some()
     }
 
-    /// Removes a record that can't be read, if it is still at this location. Returns whether it
-    /// was. The log still contains the record: see `is_lost`.
+    /// Removes a record that can't be read, if it is still at this location. Returns whether it was removed. The log still contains the
+    /// record: see `is_lost`.
     pub fn lose(&self, key: Key, place: RecordLocation) -> bool {
         let was_there = self.remove_if(key, place);
         if was_there {
@@ -248,26 +245,27 @@ impl Index {
         was_there
     }
 
-    /// Whether a missing record may reappear at the next start, unless a tombstone is written.
+    /// Whether a record that is not in the index may reappear at the next start, unless a tombstone is written.
     pub fn is_lost(&self, id: &Id) -> bool {
         let lost = self.lost.lock();
         lost.any || lost.keys.contains(&self.key(id))
     }
 
-    /// Forgets a lost record, because the log now contains something newer.
+    /// Stops treating a record as lost, because the log now contains something newer with the same id.
     pub fn forget_lost(&self, key: Key) {
         self.lost.lock().keys.remove(&key);
     }
 
-    /// Removes the records of a segment's table that are still at their locations.
+    /// Removes the records listed in a segment's table from the index, as far as they are still at these locations.
     pub fn drop_segment(&self, records: impl Iterator<Item = (Id, RecordLocation)>) {
         for (id, place) in records {
-            // The log contains nothing older, so the removal need not be remembered.
+            // The removal need not be remembered: this segment is the oldest part of the log, so no older record with this id can be loaded
+            // later.
             self.take(self.key(&id), false, |entry| entry.packed.is_at(place));
         }
     }
 
-    /// Removes all records of a segment by checking all entries, without using its table.
+    /// Removes all records of a segment by checking every entry of the index, without the segment's table.
     pub fn drop_all_of(&self, segment: u16) {
         for shard in &self.shards {
             shard.0.lock().entries.retain(|entry| {
@@ -281,8 +279,8 @@ impl Index {
         }
     }
 
-    /// Changes the location of a record that was written again, if it is still at the old location.
-    /// Returns whether it was. The record counts as unread at the new location.
+    /// Changes the location of a record that was copied to another segment, if it is still at the old location. Returns whether it was
+    /// changed. The record counts as unread at the new location.
     pub fn move_if(&self, key: Key, from: RecordLocation, to: RecordLocation) -> bool {
         self.change_if(key, from, |entry| {
             entry.packed.set_location(to);
@@ -291,7 +289,7 @@ impl Index {
         })
     }
 
-    /// Records a read, if the record is still at this location.
+    /// Records a read of a record at the time `now`, if the record is still at this location.
     pub fn touch(&self, key: Key, place: RecordLocation, now: u32) {
         self.change_if(key, place, |entry| {
             entry.packed.set_used(true);
@@ -299,7 +297,7 @@ impl Index {
         });
     }
 
-    /// Records a use of a record at any location.
+    /// Records a use of the record with this id at the time `now`, wherever it is on the volume.
     pub fn touch_id(&self, id: &Id, now: u32) {
         let key = self.key(id);
         if let Some(entry) = self.shard(key.hash).lock().find_mut(key) {
@@ -308,7 +306,7 @@ impl Index {
         }
     }
 
-    /// Sets the usage of a record, if it is still at this location.
+    /// Sets the usage of a record, if the record is still at this location.
     pub fn set_use(&self, key: Key, place: RecordLocation, usage: Use) {
         self.change_if(key, place, |entry| {
             entry.packed.set_used(usage.used);
@@ -316,7 +314,7 @@ impl Index {
         });
     }
 
-    /// The usage of a record, if it is still at this location.
+    /// Returns the usage of a record, if the record is still at this location.
     pub fn usage(&self, key: Key, place: RecordLocation) -> Option<Use> {
         let mut usage = None;
         self.change_if(key, place, |entry| {
@@ -328,7 +326,7 @@ impl Index {
         usage
     }
 
-    /// Sets the time without use after which `inactive` returns the records of a cache; 0: never.
+    /// Sets the time without a use after which the records of a cache are inactive, in seconds; 0: never.
     pub fn set_inactive(&self, space: u64, seconds: u32) {
         let class = self.class(space);
         if let Some(class) = self.classes.write().get_mut(class) {
@@ -336,8 +334,8 @@ impl Index {
         }
     }
 
-    /// Returns records in a few buckets that were not used for the time set for their cache. `None`
-    /// after the last bucket; the cursor then begins again.
+    /// Returns the inactive records in the next few buckets, and advances the cursor. Returns `None` after the last bucket; the cursor is
+    /// then at the beginning again.
     pub fn inactive(
         &self,
         cursor: &mut Cursor,
@@ -389,18 +387,18 @@ impl Index {
         }
     }
 
-    /// Number of records.
+    /// Returns the number of records.
     pub fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// Number of bytes that the records use on the device.
+    /// Returns the number of bytes that the records take on the device.
     #[cfg(test)]
     pub fn live_bytes(&self) -> u64 {
         self.units.load(Ordering::Relaxed) * u64::from(UNIT)
     }
 
-    /// Bytes of memory used by the index.
+    /// Returns the number of bytes of memory that the index uses.
     #[cfg(test)]
     pub fn memory(&self) -> usize {
         let tables = self.shards.iter().map(|shard| {
@@ -420,8 +418,8 @@ impl Index {
         let mut table = self.shard(key.hash).lock();
         let is_loading = self.is_loading.load(Ordering::SeqCst);
         let taken = table.take(key, when);
-        // A missing record may still be loaded, so its removal is remembered. A record at another
-        // location stays.
+        // An older record with this key may still be loaded, so the removal is remembered. Nothing is remembered if the table still has a
+        // record with this key at another location.
         if remember && is_loading && table.find_mut(key).is_none() {
             table.set_gone(key);
         }
@@ -442,7 +440,7 @@ impl Index {
         &self.shards[shard_of(hash)].0
     }
 
-    /// The location of an entry, with the lap of its segment.
+    /// Returns the location of an entry's record: its segment with the segment's lap (pass over the volume), its offset and its length.
     fn found(&self, entry: &Entry) -> Found {
         let place = entry.packed.location();
         Found {
@@ -469,7 +467,7 @@ impl Index {
         }
     }
 
-    /// The class of a cache. An unknown cache gets a new class.
+    /// Returns the class of a cache. A cache without a class gets the next free one.
     fn class(&self, space: u64) -> usize {
         let find = |classes: &[Class]| classes.iter().position(|class| class.space == space);
         if let Some(class) = find(&self.classes.read()) {

@@ -7,19 +7,18 @@ use super::entry::{Entry, Key};
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) entries: HashTable<Entry>,
-    /// While the index loads: removed records, which must not be inserted again from an older
-    /// table.
+    /// Records removed while the index loads. They must not be inserted again when an older table is loaded.
     pub(super) gone: Option<Box<HashTable<Key>>>,
 }
 
 impl Table {
-    /// Inserts an entry that is not in the table; grows the table only if it is really full.
+    /// Inserts an entry that is not in the table; the table grows only if it is really full.
     pub(super) fn put(&mut self, entry: Entry) {
         let entries = &mut self.entries;
         if entries.len() == entries.capacity() && entries.num_buckets() > 8 {
             let full = entries.num_buckets() / 8 * 7;
-            // Removed entries leave marks behind that count as full. Up to a limit they are
-            // cleared; growing instead would leave two thirds of the table empty permanently.
+            // Removed entries leave marks that count as full. Unless the table is nearly full of real entries, it is rebuilt with its size,
+            // which clears the marks. Growing instead would leave two thirds of the table empty permanently.
             let room = match entries.len() <= full / 16 * 15 {
                 true => full,
                 false => full + 1,
@@ -36,7 +35,7 @@ impl Table {
         self.entries.find_mut(key.hash, |entry| entry.is(key))
     }
 
-    /// Removes an entry if it exists and satisfies the condition.
+    /// Removes the entry with this key, if `when` returns true for it. Returns the entry.
     pub(super) fn take(&mut self, key: Key, when: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
         let found = self
             .entries

@@ -166,8 +166,7 @@ fn locations_outside_a_segment_are_refused() {
     assert_eq!(place(0, 64, 65).length(), 128);
 }
 
-/// Maximum number of bytes per record while an index grows to this many records, including tables
-/// that are being replaced.
+/// Returns the maximum number of bytes per record while an index grows to `records` records, including tables that are being replaced.
 fn worst(records: u64) -> f64 {
     let index = Index::new(16);
     let mut worst = 0.0f64;
@@ -177,7 +176,7 @@ fn worst(records: u64) -> f64 {
         let size = || index.shard(hash).lock().entries.allocation_size();
         let before = size();
         index.insert(&id, place(0, 0, 64), 0);
-        // In small indexes the shards themselves use most of the memory.
+        // Small indexes are left out, since their shards alone use most of the memory.
         if size() != before && n > records / 4 {
             worst = worst.max((index.memory() + before) as f64 / n as f64);
         }
@@ -235,7 +234,7 @@ fn inactive_entries_are_found() {
     let index = Index::new(16);
     let at = |n: u64| place(0, n * 64, 64);
     for n in 0..10_000 {
-        // Two caches; every tenth entry is newer or has been read.
+        // Inserts records of two caches. Every tenth one is newer, and every tenth one has been read.
         let id = id(n % 2, u128::from(n), 0, Kind::Head);
         index.insert(&id, at(n), if n % 10 == 0 { 50 } else { 0 });
         if n % 10 == 1 {
@@ -291,7 +290,7 @@ fn a_lost_record_is_remembered_until_the_log_has_a_newer_one() {
         assert!(index.lose(index.key(&id), at));
         id
     };
-    // Any number of records may be lost one after the other.
+    // Loses and forgets records one after the other: their number is not limited.
     for key in 0..LOST_MAX as u128 + 5 {
         let id = lose(key);
         assert!(index.is_lost(&id));
@@ -301,7 +300,7 @@ fn a_lost_record_is_remembered_until_the_log_has_a_newer_one() {
         }
         assert!(!index.is_lost(&id));
     }
-    // At the same time, only this many.
+    // Loses more records than are remembered, without forgetting any: then every record counts as possibly lost.
     for key in 0..=LOST_MAX as u128 {
         lose(key);
     }

@@ -1,5 +1,4 @@
-//! Reads that never block a worker: data in the page cache is read at once, the rest by separate
-//! threads.
+//! Reads that never block a worker: data in the page cache is read at once, other data by separate threads.
 
 mod pins;
 mod pool;
@@ -26,50 +25,51 @@ use crate::sys::buffer::Buffer;
 use crate::sys::disk::device::How;
 use record::{Read, SomePages, Trouble, WholeHead};
 
-/// Counters for the status page.
+/// Counters of reads for the status page.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Number of reads.
     pub reads: AtomicU64,
-    /// Number of reads served from the page cache alone.
+    /// Number of reads whose bytes were all in the page cache.
     pub reads_at_hand: AtomicU64,
     /// Number of bytes read.
     pub read_bytes: AtomicU64,
-    /// Microseconds that threads spent in reads.
+    /// Time that reader threads spent in reads, in microseconds.
     pub read_us: AtomicU64,
-    /// Number of damaged records.
+    /// Number of records found damaged.
     pub damaged: AtomicU64,
 }
 
-/// Callback for failures of the device, which take the volume out of service.
+/// Callback that is called when the device fails, and takes the volume out of service.
 pub type OnFailure = Box<dyn Fn(&io::Error) + Send + Sync>;
 
 /// Reads the records of one device, while it is open.
 pub struct Reader {
-    /// The device.
+    /// The device with the records.
     pub source: LogDevice,
     /// The index of the records.
     pub index: Arc<Index>,
-    /// The segments that are being read.
+    /// Counts of the reads in progress in each segment.
     pub pins: Arc<Pins>,
-    /// The threads that wait for the device.
+    /// The threads that read data that is not in the page cache.
     pub pool: Arc<Pool>,
-    /// Counters, which survive a change of the device.
+    /// Counters of reads, which continue when the device is opened again.
     pub tally: Arc<Tally>,
-    /// The time.
+    /// Clock of the volume.
     pub clock: Clock,
-    /// Start of the index's time scale, in seconds since the Unix epoch.
+    /// Time at which the volume was created, in seconds since the Unix epoch. Times in the index are relative to this time.
     pub made_s: u64,
-    /// Longest time of a read.
+    /// Longest time that a read may take.
     pub limit: Duration,
     /// Called when the device fails.
     pub on_failure: OnFailure,
 }
 
 impl Reader {
-    /// Reads a head of this cache and key.
+    /// Reads the head at this location, if it belongs to this cache and key.
     ///
     /// # Errors
+    ///
     /// The reason why the head is not available.
     pub async fn read_head(
         self: &Arc<Reader>,
@@ -98,20 +98,20 @@ impl Reader {
         self.run(found, self.index.key(id), read).await
     }
 
-    /// Seconds since the volume was created, the time scale of the index.
+    /// Returns the number of seconds since the volume was created, as used in the index.
     pub fn now(&self) -> u32 {
         let unix_s = self.clock.unix_ms() / 1000;
         u32::try_from(unix_s.saturating_sub(self.made_s)).unwrap_or(u32::MAX)
     }
 
-    /// Reads from the page cache; passes the rest to the pool.
+    /// Performs a read: from the page cache at once if possible, otherwise by a thread of the pool.
     async fn run<R: Read>(
         self: &Arc<Reader>,
         found: Found,
         key: Key,
         mut read: R,
     ) -> Result<R::Output, Missing> {
-        // The order matters: see `Pins`.
+        // The segment is pinned before its lap (pass over the volume) is checked, so that it is not overwritten in between: see `Pins`.
         let pin = self.pins.pin(found.segment).ok_or(Missing::Gone)?;
         if self.is_over(&found) {
             return Err(Missing::Gone);
@@ -132,7 +132,7 @@ impl Reader {
         let (answer, answered) = oneshot::channel();
         let reader = self.clone();
         let submitted = self.pool.submit(Box::new(move || {
-            // If the read waited too long in the queue, the caller no longer waits for it.
+            // The channel is closed if the caller's time limit has passed while the read was queued: then nothing is read.
             if !answer.is_closed() {
                 let _ = answer.send(reader.settle(&found, key, read, how));
             }
@@ -147,8 +147,8 @@ impl Reader {
         }
     }
 
-    /// Reads until there is a result. If a check fails, reads once more past the page cache,
-    /// because direct writes can leave stale pages in it.
+    /// Repeats the read in other ways until there is a result. If a check fails, the read is repeated once past the page cache, because
+    /// direct writes can leave outdated pages there.
     fn settle<R: Read>(
         &self,
         found: &Found,
@@ -166,8 +166,7 @@ impl Reader {
         self.tally.read_us.fetch_add(took, Ordering::Relaxed);
         match result {
             Ok(()) => self.done(found, key, read),
-            // The segment was overwritten meanwhile, so the failed check does not show a fault of
-            // the device.
+            // If the segment has been overwritten during the read, the failed check does not mean that the record was damaged.
             Err(Trouble::Bad | Trouble::Other) if self.is_over(found) => Err(Missing::Gone),
             Err(Trouble::Bad) => {
                 self.tally.damaged.fetch_add(1, Ordering::Relaxed);
@@ -190,12 +189,12 @@ impl Reader {
         Ok(output)
     }
 
-    /// Whether the segment has another lap by now.
+    /// Whether the segment has been overwritten since `found` was looked up, or is about to be: its lap (pass over the volume) has changed.
     fn is_over(&self, found: &Found) -> bool {
         self.index.lap(found.segment as u16) != found.lap
     }
 
-    /// Removes an invalid record from the index.
+    /// Removes a record that can't be read from the index.
     fn forget(&self, found: &Found, key: Key, why: Missing) -> Missing {
         self.index.lose(key, RecordLocation::from(found));
         why

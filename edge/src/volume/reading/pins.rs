@@ -1,4 +1,4 @@
-//! Pins of segments: a segment is overwritten only when no reader has pinned it.
+//! Pins: counts of the reads in progress in each segment. A segment is overwritten only when it has no pins.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// The numbers of readers of each segment.
+/// The number of reads in progress in each segment.
 ///
-/// A reader first pins the segment, then checks that its lap is still the expected one. The
-/// reclaiming thread first sets the lap, then waits for the pins. All four operations are `SeqCst`,
-/// so at least one of the two sees what the other has done.
+/// A segment's lap is the number of the pass over the volume in which it was written. A reader first pins the segment, then checks that its
+/// lap is still the expected one. The thread that reclaims the segment first sets the new lap, then waits for the pins. All four operations
+/// are `SeqCst`, so at least one of the two threads sees what the other one has done.
 pub struct Pins {
     counts: Box<[AtomicU32]>,
     is_awaited: AtomicBool,
@@ -18,14 +18,14 @@ pub struct Pins {
     changed: Condvar,
 }
 
-/// Keeps a segment from being overwritten until it is dropped.
+/// A pin, which keeps a segment from being overwritten until the pin is dropped.
 pub struct Pin {
     pins: Arc<Pins>,
     segment: usize,
 }
 
 impl Pins {
-    /// Pins for this many segments.
+    /// Creates the counts for this many segments.
     pub fn new(segments: usize) -> Arc<Pins> {
         Arc::new(Pins {
             counts: std::iter::repeat_with(AtomicU32::default)
@@ -37,7 +37,7 @@ impl Pins {
         })
     }
 
-    /// Pins a segment; `None` if the number is out of range.
+    /// Pins a segment; returns `None` if the segment number is out of range.
     pub fn pin(self: &Arc<Pins>, segment: u32) -> Option<Pin> {
         let segment = segment as usize;
         self.counts.get(segment)?.fetch_add(1, Ordering::SeqCst);
@@ -47,7 +47,7 @@ impl Pins {
         })
     }
 
-    /// Waits until a segment is not pinned, at most for `within`.
+    /// Waits until a segment is not pinned, but at most for the time `within`.
     pub fn wait(&self, segment: u32, within: Duration) {
         let Some(count) = self.counts.get(segment as usize) else {
             return;
@@ -71,7 +71,7 @@ impl Drop for Pin {
     fn drop(&mut self) {
         let before = self.pins.counts[self.segment].fetch_sub(1, Ordering::SeqCst);
         if before == 1 && self.pins.is_awaited.load(Ordering::SeqCst) {
-            // The lock prevents the notification from coming between check and wait.
+            // The lock ensures that the notification can't happen between the other thread's check and its wait.
             let _guard = self.pins.lock.lock();
             self.pins.changed.notify_all();
         }

@@ -1,4 +1,4 @@
-//! The threads that wait for the disk in place of workers.
+//! A pool of threads that wait for the disk, so that workers need not.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Maximum number of queued reads per thread. More would all be too late.
+/// Maximum number of queued reads per thread. Further reads would exceed their time limit in any case.
 const WAITING_PER_THREAD: usize = 64;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -30,9 +30,10 @@ struct State {
 }
 
 impl Pool {
-    /// Starts this many threads, at least one.
+    /// Creates a pool with this many threads, at least one.
     ///
     /// # Errors
+    ///
     /// The system can't create a thread.
     pub fn start(name: &str, threads: usize) -> io::Result<Pool> {
         let threads = threads.max(1);
@@ -67,8 +68,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // A thread that waits for the disk ends when its read returns; dropping the pool does not
-        // wait for it.
+        // Dropping the pool does not wait for its threads: a thread that waits for the disk ends when its read returns.
         let jobs = {
             let mut state = self.queue.state.lock();
             state.is_closed = true;
@@ -82,7 +82,7 @@ impl Drop for Pool {
 impl Queue {
     fn work(&self) {
         while let Some(job) = self.next() {
-            // After a panic the caller is notified by the end of its channel.
+            // After a panic in the job, its channel is dropped, which notifies the caller.
             let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }

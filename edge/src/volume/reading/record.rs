@@ -14,27 +14,26 @@ use crate::volume::format::record::{HEADER, Header, Layout, Mark, page_crc};
 use crate::volume::format::{BLOCK, Geometry, up};
 use crate::volume::types::{Found, HeadRead, Id, Kind, PAGE};
 
-/// Number of pages read at once from the page cache: 256 KiB are still in the CPU's cache when
-/// their checksums are computed.
+/// Number of pages read in one call from the page cache: 256 KiB are still in the CPU's cache when their checksums are computed.
 const PAGES_AT_HAND: usize = 4;
 
-/// The device from which records are read.
+/// A device with a volume, from which records are read.
 #[derive(Clone)]
 pub struct LogDevice {
     /// The device.
     pub device: Arc<dyn Device>,
-    /// Layout of the device.
+    /// Layout of the volume on the device.
     pub geometry: Geometry,
-    /// Salt of the checksums.
+    /// Salt of the volume's checksums.
     pub salt: Salt,
 }
 
-/// Why a read is not complete.
+/// The reason why a read did not complete.
 #[derive(Debug)]
 pub enum Trouble {
     /// Not all bytes are in the page cache, or the kernel can't tell.
     NotAtHand,
-    /// A check failed.
+    /// A checksum or another check failed.
     Bad,
     /// The record is valid but is not the requested one.
     Other,
@@ -42,26 +41,27 @@ pub enum Trouble {
     Io(io::Error),
 }
 
-/// A read that can be attempted in several ways.
+/// A read that is first attempted from the page cache only, and then in ways that may wait for the device.
 pub trait Read: Send + 'static {
-    /// The result of the read.
+    /// Type of the result of the read.
     type Output: Send + 'static;
 
     /// Continues the read in this way.
     ///
     /// # Errors
-    /// The reason why the read is not complete.
+    ///
+    /// The reason why the read did not complete.
     fn attempt(&mut self, source: &LogDevice, how: How) -> Result<(), Trouble>;
 
     /// Discards everything read so far.
     fn restart(&mut self);
 
-    /// The number of bytes read, and the result. May only be called after a successful attempt.
+    /// Returns the number of bytes read, and the result. May only be called after a successful attempt.
     fn finish(self) -> Option<(u64, Self::Output)>;
 }
 
 impl LogDevice {
-    /// Fills all of these buffers from this offset of a segment on.
+    /// Fills these buffers, one after the other, with the bytes from offset `at` of a segment on.
     fn read(
         &self,
         found: &Found,
@@ -76,14 +76,14 @@ impl LogDevice {
         let wanted: usize = into.iter().map(|piece| piece.len()).sum();
         match self.device.read(at, into, how) {
             Ok(read) if read == wanted => Ok(()),
-            // The read that waits for the device reports the error.
+            // An error during a read from the page cache is not reported: the read is repeated from the device, which reports the error.
             _ if how == How::AtHand => Err(Trouble::NotAtHand),
             Ok(_) => Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into())),
             Err(error) => Err(Trouble::Io(error)),
         }
     }
 
-    /// The same past the page cache, through an aligned buffer.
+    /// Fills these buffers with the bytes from offset `at` of the device on. The read bypasses the page cache through an aligned buffer.
     fn read_direct(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> Result<(), Trouble> {
         let wanted: usize = into.iter().map(|piece| piece.len()).sum();
         let skip = (at % BLOCK) as usize;
@@ -112,7 +112,7 @@ impl LogDevice {
         Header::decode(bytes, self.salt, found.lap, self.geometry.segment).map_err(|_| Trouble::Bad)
     }
 
-    /// Whether a page is valid; `head` begins with the record's header and checksums.
+    /// Whether a page matches its checksum. `head` begins with the record's header and the pages' checksums.
     fn is_page(
         &self,
         found: &Found,
@@ -126,7 +126,7 @@ impl LogDevice {
     }
 }
 
-/// Maximum length of header and checksums of a record of this length.
+/// Returns the maximum length of the header and the pages' checksums of a record of this length.
 fn head_room(found: &Found) -> usize {
     let pages = u64::from(found.length).div_ceil(PAGE) as usize;
     (HEADER + 4 * pages).min(found.length as usize)
@@ -137,7 +137,7 @@ fn page_length(header: &Header, page: u32) -> usize {
     u64::from(header.data).saturating_sub(begin).min(PAGE) as usize
 }
 
-/// A read of a whole record that contains a head of this cache and key.
+/// A read of the whole record of a head, which must belong to this cache and key.
 pub struct WholeHead {
     found: Found,
     space: u64,
@@ -146,7 +146,7 @@ pub struct WholeHead {
 }
 
 impl WholeHead {
-    /// A read that has not begun.
+    /// Creates a read that has not begun.
     pub fn new(found: Found, space: u64, key: u128) -> WholeHead {
         WholeHead {
             found,
@@ -162,8 +162,8 @@ impl WholeHead {
         if header.mark != Mark::Stored(Kind::Head) || (id.space, id.key) != (self.space, self.key) {
             return Err(Trouble::Other);
         }
-        // From here on, offsets are relative to the record. The offset of the data depends on the
-        // record's position in the segment.
+        // `record` contains only the record, so offsets from here on are relative to its beginning. The layout still needs the record's
+        // offset in the segment, since the alignment of the data depends on it.
         let layout = Layout::of(u64::from(self.found.offset), header.meta, header.data);
         if layout.length() > record.len() as u64 {
             return Err(Trouble::Bad);
@@ -182,7 +182,7 @@ impl WholeHead {
     }
 }
 
-/// The range within a record's bytes that corresponds to this range of the segment.
+/// Returns the range within a record's bytes for a range of the segment.
 fn span(layout: &Layout, begin: u64, length: u64) -> std::ops::Range<usize> {
     let begin = (begin - layout.at) as usize;
     begin..begin + length as usize
@@ -197,7 +197,7 @@ impl Read for WholeHead {
         let at = u64::from(self.found.offset);
         let into = &mut record.spare()[..length];
         source.read(&self.found, at, &mut [into], how)?;
-        // SAFETY: `LogDevice::read` has filled the whole piece.
+        // SAFETY: `LogDevice::read` has filled `length` bytes of `record`.
         unsafe { record.set_filled(length) };
         let (header, layout) = self.check(source, record.filled())?;
         let record = shared(record);
@@ -227,13 +227,12 @@ pub struct SomePages {
     buffers: Vec<Buffer>,
     /// Number of pages read and verified.
     done: usize,
-    /// The header and the checksums of the pages, once read and verified.
+    /// The header and the pages' checksums, once they were read and verified.
     head: Option<(Header, Buffer)>,
 }
 
 impl SomePages {
-    /// A read that has not begun. `None` if a buffer other than the last one does not have the size
-    /// of a page.
+    /// Creates a read that has not begun. Returns `None` if a buffer other than the last one does not have the size of a page.
     pub fn new(found: Found, id: &Id, first: u32, mut buffers: Vec<Buffer>) -> Option<SomePages> {
         for buffer in &mut buffers {
             buffer.clear();
@@ -250,8 +249,8 @@ impl SomePages {
         })
     }
 
-    /// Reads the header and, if the first page is wanted, `at_once` pages. The offset of the data
-    /// is guessed from the record's length; the pages count only if the guess was right.
+    /// Reads the header and, if the first page is wanted, also `at_once` pages. The offset of the data is guessed from the record's length;
+    /// the pages are used only if the guess was right.
     fn read_head(&mut self, source: &LogDevice, how: How, at_once: usize) -> Result<(), Trouble> {
         let (gap, data) = match self.first {
             0 => guess_data(&self.found),
@@ -269,7 +268,7 @@ impl SomePages {
         source.read(&self.found, u64::from(self.found.offset), &mut into, how)?;
         let taken: SmallVec<[usize; 18]> = into[1..].iter().map(|piece| piece.len()).collect();
         drop(into);
-        // SAFETY: `LogDevice::read` has filled the whole piece.
+        // SAFETY: `LogDevice::read` has filled `gap` bytes of `head`.
         unsafe { head.set_filled(gap) };
         let header = self.check_head(source, head.filled())?;
         let layout = Layout::of(u64::from(self.found.offset), header.meta, header.data);
@@ -289,7 +288,7 @@ impl SomePages {
         if header.mark != Mark::Stored(self.id.kind) || header.id != self.id {
             return Err(Trouble::Other);
         }
-        // Offsets are counted from the record's offset in the index.
+        // The offset comes from the index, not from the device, so it is known to be within the segment.
         let layout = Layout::of(u64::from(self.found.offset), header.meta, header.data);
         if layout.end > source.geometry.segment {
             return Err(Trouble::Bad);
@@ -298,12 +297,12 @@ impl SomePages {
         let last = self.buffers.last().map_or(0, Buffer::capacity);
         match end <= header.pages() && page_length(&header, end as u32 - 1) <= last {
             true => Ok(header),
-            // The record has another length than the caller expects.
+            // The record has fewer pages or a longer last page than the caller expects.
             false => Err(Trouble::Other),
         }
     }
 
-    /// Reads the next `count` pages.
+    /// Reads and verifies up to `at_once` of the remaining pages.
     fn read_pages(&mut self, source: &LogDevice, how: How, at_once: usize) -> Result<(), Trouble> {
         let Some((header, _)) = &self.head else {
             return Err(Trouble::Bad);
@@ -325,7 +324,7 @@ impl SomePages {
         self.check_pages(source, count)
     }
 
-    /// Verifies the next `count` pages, which have just been read completely.
+    /// Verifies the next `count` pages, all bytes of which were just read.
     fn check_pages(&mut self, source: &LogDevice, count: usize) -> Result<(), Trouble> {
         let Some((header, head)) = &self.head else {
             return Err(Trouble::Bad);
@@ -375,8 +374,8 @@ impl Read for SomePages {
     }
 }
 
-/// Guesses the offset of a record's data and the data's length. The guess is right for all records
-/// without metadata, and for most with little metadata.
+/// Guesses the offset and the length of a record's data. The guess is right for all records without metadata, and for most records with
+/// little metadata.
 fn guess_data(found: &Found) -> (usize, usize) {
     let (at, length) = (u64::from(found.offset), u64::from(found.length));
     let most = length.div_ceil(PAGE);

@@ -1,5 +1,4 @@
-//! Reads of a simulated device: from the page cache, by threads, of damaged and of overwritten
-//! records.
+//! Tests of reads from a simulated device: from the page cache, by threads, of damaged records, and of overwritten ones.
 
 use std::future::Future;
 use std::sync::atomic::AtomicUsize;
@@ -90,7 +89,7 @@ impl Rig {
         self.reader.index.find(id).expect("it was put in")
     }
 
-    /// Offset of a record's first byte on the device.
+    /// Returns the offset on the device of a record's first byte.
     fn at(&self, found: &Found) -> u64 {
         let segment = self.reader.source.geometry.segment_place(SEGMENT);
         segment + u64::from(found.offset)
@@ -139,7 +138,7 @@ fn bytes(length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// One buffer for each of these pages; the last one has the size of the remaining data.
+/// Returns one buffer for each of these pages; the last one has the size of the remaining data.
 fn buffers(data: usize, pages: std::ops::Range<usize>) -> Vec<Buffer> {
     let page = PAGE as usize;
     pages
@@ -156,7 +155,7 @@ fn at_hand() -> impl Strategy<Value = AtHand> {
     ]
 }
 
-/// A record's offset, the lengths of its metadata and data, and the pages to read.
+/// Generates a record's offset, the lengths of its metadata and data, and the pages to read.
 fn records() -> impl Strategy<Value = (u64, usize, usize, std::ops::Range<usize>)> {
     let lengths = (
         64..200u64,
@@ -262,7 +261,7 @@ fn another_record_at_the_location_is_not_served_and_is_removed() {
     assert_eq!(read, Err(Missing::Gone));
     assert!(rig.reader.index.find(&wanted).is_none());
     assert!(rig.reader.index.find(&other).is_some());
-    // A record of another length than the reader expects is not served either.
+    // A read that expects a shorter record is refused, too.
     let found = rig.reader.index.find(&other).expect("it is there");
     assert_eq!(
         rig.pages(found, &other, 0, buffers(99, 0..1)),
@@ -307,7 +306,7 @@ fn a_stuck_device_delays_no_read_for_long_and_keeps_its_segment_pinned() {
     let found = rig.put(&id, 4096, b"meta", b"");
     rig.device.set_at_hand(AtHand::Nothing);
     rig.device.hold_reads();
-    // A read whose caller gives up before a thread starts it is skipped.
+    // A thread must have begun a read and wait for the held device. Reads whose caller gives up earlier are skipped.
     while rig.device.held() == 0 {
         assert_eq!(rig.head(found, &id).err(), Some(Missing::Slow));
     }
@@ -317,7 +316,7 @@ fn a_stuck_device_delays_no_read_for_long_and_keeps_its_segment_pinned() {
     while rig.head(found, &id).err() == Some(Missing::Slow) {
         slow += 1;
     }
-    // One read may have entered the queue before the device was held.
+    // The loop above may have left one read in the queue.
     assert!((63..=64).contains(&slow), "the queue is bounded: {slow}");
     assert_eq!(rig.head(found, &id).err(), Some(Missing::Busy));
     rig.device.release_reads();

@@ -1,5 +1,5 @@
-//! Power failures at every write of a workload, and again in the run after it. No deleted record
-//! reappears, no older version and no wrong bytes are read, and no purge is lost.
+//! Tests with a power failure at every write of a workload, and again in the run after it. No deleted record may reappear, no older version
+//! and no wrong bytes may be read, and no purge may be lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,24 +11,25 @@ use crate::sys::disk::simulated::Simulated;
 
 const SPACE: u64 = 7;
 
-/// The records that may be found, and the purges that must be found.
+/// The records that may be found after a power failure, and the purges that must be found.
 #[derive(Clone, Default)]
 struct Model {
-    /// For each id, by number, the possible states, oldest first: a length, or no record.
+    /// The possible states of each id after a power failure, oldest first. A state is the length of the record, or `None` if there is no
+    /// record.
     ids: BTreeMap<u128, Vec<Option<usize>>>,
-    /// Records written or deleted since the last flush.
+    /// Numbers of the records written or deleted since the last flush.
     unflushed: Vec<u128>,
-    /// Records flushed lately, oldest first, which the log does not overwrite soon.
+    /// Numbers of the records flushed lately, oldest first, which the log does not overwrite soon.
     recent: Vec<u128>,
-    /// Acknowledged purges.
+    /// Numbers of the acknowledged purges.
     purges: Vec<u64>,
-    /// Purges that were not acknowledged.
+    /// Numbers of the purges that were not acknowledged.
     tried: Vec<u64>,
     sequence: u64,
     number: u64,
 }
 
-/// Every seventh record is a block of several pages, the others are heads.
+/// Returns the id of a record: every seventh one is a block of several pages, the others are heads.
 fn id(number: u128) -> Id {
     match number % 7 {
         0 => block(number, 3),
@@ -58,7 +59,7 @@ impl Model {
         self.unflushed.push(number);
     }
 
-    /// Flushes. Everything before it is permanent, unless power has failed.
+    /// Flushes the volume. The states before the flush are then final, unless the power has failed.
     fn flush(&mut self, rig: &Rig, volume: &Volume) {
         volume.flush();
         if rig.device.is_dead() {
@@ -89,13 +90,13 @@ impl Model {
             return;
         };
         volume.drop_purges(SPACE, upto);
-        // Dropped purges may reappear, which is harmless.
+        // Dropped purges may be found after a power failure, which is harmless, so they move to the unacknowledged ones.
         let dropped = self.purges.iter().filter(|number| **number <= upto);
         self.tried.extend(dropped);
         self.purges.retain(|number| *number > upto);
     }
 
-    /// Checks that the content after a power failure is possible, and takes it as the new state.
+    /// Checks that the content after a power failure is possible, and makes it the model's state.
     fn check(&mut self, rig: &Rig, volume: &Volume, sample: u64) {
         rig.wait_loaded(volume);
         assert!(volume.is_up(), "{:?}", volume.status());
@@ -105,7 +106,7 @@ impl Model {
         self.unflushed.clear();
         for (number, states) in &mut self.ids {
             let is_there = volume.find(&id(*number)).is_some();
-            // A sample of the records that have not changed since they were last read is read.
+            // Only one in 16 of the records with a single possible state is read, to save time.
             if let [Some(length)] = states[..]
                 && number % 16 != u128::from(sample % 16)
                 && !self.recent.contains(number)
@@ -147,7 +148,7 @@ impl Model {
     }
 }
 
-/// A volume that has been written for slightly more than one lap, and its model.
+/// Returns a device whose volume was written for slightly more than one pass over all segments, and its model.
 fn filled() -> (Arc<Simulated>, Model) {
     let rig = Rig::new(SIZE);
     let mut model = Model::default();
@@ -168,7 +169,7 @@ fn filled() -> (Arc<Simulated>, Model) {
     (rig.device.kill(), model)
 }
 
-/// Writes two and a half segments: records, new versions, tombstones, reads, purges.
+/// Writes two and a half segments, with new records, new versions, tombstones, reads and purges.
 fn work(rig: &Rig, volume: &Volume, model: &mut Model, life: u128) {
     for step in 0..14u128 {
         if rig.device.is_dead() {
@@ -185,7 +186,7 @@ fn work(rig: &Rig, volume: &Volume, model: &mut Model, life: u128) {
             model.put(rig, volume, 430 + 3 * step + life, 2);
             model.forget(volume, 1_000 * life + 4 * step);
         }
-        // The records that are about to be overwritten are read.
+        // Reads the records that are about to be overwritten, so that they are copied.
         for old in (step..400).step_by(40) {
             let _ = rig.read(volume, id(old));
         }
@@ -219,8 +220,7 @@ fn power_failures_at_every_write_lose_nothing_acknowledged() {
     for cut in 0..total {
         let mut model = model.clone();
         let mut device = Simulated::of(image.clone());
-        // Sometimes the second run ends with a power failure, too; the last one only checks the
-        // content.
+        // In a third of the cases, the second run ends with a power failure, too. The last run only checks the content.
         let lives = [(1, cut), (2, cut * 7 % total)];
         for (life, writes) in lives.into_iter().take(1 + (cut % 3 == 0) as usize) {
             device.crash_after(writes);

@@ -1,4 +1,4 @@
-//! Flipped bits on the device: the affected records are missing, and no wrong bytes are read.
+//! Tests with flipped bits on the device: the affected records are missing, and no wrong bytes are read.
 
 use super::super::*;
 use super::rig::{Rig, block, content, head};
@@ -21,7 +21,7 @@ fn length(number: u128) -> usize {
     }
 }
 
-/// The content of a device with several segments, after a clean close or a kill.
+/// Returns the content of a device with several segments, after the volume was closed or the program was killed.
 fn image(clean: bool) -> Vec<u8> {
     let rig = Rig::new(SIZE);
     let volume = rig.open();
@@ -45,7 +45,7 @@ fn flipped_bits_are_never_served() {
     let images = [image(true), image(false)];
     for round in 0..16 {
         let device = Simulated::of(images[round % 2].clone());
-        // Positions with content: superblocks, purges, segments with their ends.
+        // Each round flips bits in one of four parts: superblocks, purge log, and two parts of the segments.
         let (from, to) = match round % 4 {
             0 => (0, 8192),
             1 => (8192, 8192 + 4096 + 2_000),
@@ -59,14 +59,14 @@ fn flipped_bits_are_never_served() {
         }
         let rig = Rig::on(device, SIZE);
         let Ok(volume) = rig.try_open() else {
-            // The device may not even be recognized as a volume of Sluice.
+            // Damaged superblocks may make the device unrecognizable, so that opening the volume is refused.
             assert!(from == 0);
             continue;
         };
         rig.wait_loaded(&volume);
         assert!(volume.is_up());
         check(&rig, &volume);
-        // Writing continues, also over damaged parts.
+        // New records can still be written, also in place of damaged ones.
         for number in 1_000..1_100 {
             rig.put(&volume, id(number), length(number));
             volume.flush();
@@ -84,7 +84,7 @@ fn check(rig: &Rig, volume: &Volume) {
             found += 1;
         }
     }
-    // A damaged last entry can't be distinguished from one that was never acknowledged.
+    // If the last entry of the purge log is damaged, it is treated as one that was never acknowledged.
     let purges = volume.purges(7).len();
     assert!(
         purges >= 49 || found == 0,

@@ -1,4 +1,4 @@
-//! A volume on a simulated device: stored records are found, also after a restart.
+//! Tests of a volume on a simulated device: stored records are found, also after a restart.
 
 mod crash;
 mod decay;
@@ -44,7 +44,7 @@ fn records_are_found_after_a_restart() {
     for ending in ["close", "kill"] {
         let mut rig = Rig::new(SIZE);
         let volume = rig.open();
-        // More than a segment.
+        // These records take more than one segment.
         let ids: Vec<Id> = (0..40).map(|n| block(n, 0)).collect();
         for id in &ids {
             rig.put(&volume, *id, 100_000);
@@ -62,7 +62,7 @@ fn records_are_found_after_a_restart() {
             rig.has(&volume, *id, 100_000);
         }
         assert!(volume.sequence() > sequence);
-        // Writing continues after the restart.
+        // Records can be written after the restart, too.
         rig.put(&volume, block(100, 0), 100_000);
         volume.flush();
         rig.has(&volume, block(100, 0), 100_000);
@@ -78,7 +78,7 @@ fn the_newest_version_is_found_and_a_deleted_record_is_not() {
     rig.put(&volume, head(3, 1), 500);
     volume.flush();
     rig.put(&volume, head(1, 1), 600);
-    // Deleted when stored, deleted while queued, and written again after that.
+    // Deletes stored and queued records, and writes one of them again.
     assert!(volume.forget(&head(2, 1)));
     assert_eq!(volume.find(&head(2, 1)), None);
     rig.put(&volume, head(4, 1), 500);
@@ -112,7 +112,7 @@ fn the_log_wraps_around_and_keeps_records_that_were_read() {
     for n in 0..500 {
         rig.put(&volume, block(n, 0), 100_000);
         volume.flush();
-        // One record is read once per lap.
+        // Reads one record once per pass over the volume, so that it is copied each time.
         if n % 100 == 50 {
             rig.has(&volume, read, 100_000);
         }
@@ -201,7 +201,7 @@ fn a_full_purge_log_is_compacted_or_reports_that_it_is_full() {
     let mut rig = Rig::new(SIZE);
     let volume = rig.open();
     let text = |number: u64| number.to_le_bytes().repeat(125);
-    // With 128 KiB per half, the log becomes full several times.
+    // Each half of the log has 128 KiB, so the log becomes full several times.
     for number in 1..1_000 {
         volume.log_purge(7, number, &text(number)).expect("logged");
         volume.drop_purges(7, number.saturating_sub(50));
@@ -256,7 +256,7 @@ fn a_failed_device_is_out_of_service_and_returns_empty() {
     rig.has(&volume, block(4, 0), 1_000);
 }
 
-/// Counts the notifications that a volume is out of service.
+/// Records whether a volume has sent the notification that it is out of service.
 #[derive(Default)]
 struct Told(std::sync::atomic::AtomicBool);
 
@@ -313,12 +313,12 @@ fn foreign_content_is_kept_unless_it_may_be_overwritten() {
     rig.put(&volume, block(1, 0), 1_000);
     volume.flush();
     drop(volume);
-    // The content is overwritten only once.
+    // After the volume was created, a restart does not overwrite it again.
     let volume = rig.open();
     rig.wait_loaded(&volume);
     rig.has(&volume, block(1, 0), 1_000);
     drop(volume);
-    // Another format version in both superblocks.
+    // Sets another format version in both superblocks.
     let mut other = rig.device.content();
     (other[8], other[4096 + 8]) = (9, 9);
     rig.device = Simulated::of(other);
@@ -360,7 +360,7 @@ fn recency_survives_only_a_clean_stop() {
         drop(volume);
         let volume = rig.open();
         rig.wait_loaded(&volume);
-        // Writes until the whole first lap is overwritten.
+        // Writes until every segment has been overwritten once.
         for n in 10..170 {
             rig.put(&volume, block(n, 0), 100_000);
             volume.flush();
@@ -377,8 +377,8 @@ fn records_beyond_the_queue_and_on_request_are_shed() {
     let mut rig = Rig::new(SIZE);
     rig.options.queue = 1_000_000;
     let volume = rig.open();
-    // Reads of the open segment delay the writer. A new volume has no records to read, so many
-    // writes are needed.
+    // Queues more records than the writer can write in time. On a new volume the writer starts at once, so many records are needed to fill
+    // the queue.
     for n in 0..2_000 {
         rig.put(&volume, block(n, 0), 100_000);
     }
@@ -402,7 +402,7 @@ fn the_smallest_birth_number_is_known() {
     rig.put_born(&volume, block(2, 0), 100_000, base + 3);
     volume.flush();
     assert_eq!(volume.oldest_born(), base + 3);
-    // A number from another volume, which is much greater.
+    // This number is much greater than all numbers of this volume, as if it came from another one.
     let far = base + (1 << 50);
     rig.put_born(&volume, block(3, 0), 100_000, far);
     volume.flush();
@@ -436,7 +436,7 @@ fn inactive_records_are_dropped_unless_in_use() {
     rig.clock.advance_us(2_000_000);
     wait_until(|| volume.status().numbers.records == 2);
     assert!(volume.find(&block(1, 0)).is_some() && volume.find(&block(10, 0)).is_some());
-    // The record does not reappear after a restart.
+    // The dropped record does not reappear after a restart.
     volume.flush();
     rig.device = rig.device.kill();
     drop(volume);
@@ -455,7 +455,7 @@ fn a_record_deleted_after_damage_stays_deleted() {
         .expect("it does")
         .segment_place(0)
         + 4096;
-    // Damages the data, not the header, which a start reads.
+    // Damages the record's data and not its header: a start reads only headers.
     rig.device.flip(first + 600, 1);
     assert_eq!(rig.read(&volume, block(1, 0)), Err(Missing::Damaged));
     assert!(!volume.forget(&block(1, 0)));
@@ -492,8 +492,8 @@ fn a_record_that_does_not_fit_at_reclaim_is_gone_for_good() {
     rig.put(&volume, read, 300_000);
     volume.flush();
     rig.has(&volume, read, 300_000);
-    // The new records are larger than all old ones, so the segment is already too full when the
-    // record that was read should be written again.
+    // The new records are larger than all old ones. When the record that was read is due to be copied, the open segment is therefore too
+    // full.
     for n in 0..3 {
         rig.put(&volume, block(n, 0), 1_000);
     }

@@ -1,4 +1,4 @@
-//! Test helpers for volumes: a device, records whose content follows from their ids, and reads.
+//! Test helpers for volumes: a device, records whose content is computed from their ids, and reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ pub struct Rig {
     pub done: Arc<Tally>,
 }
 
-/// Counts records that were written and not written.
+/// Counts the records that were written, and those that were not.
 #[derive(Default)]
 pub struct Tally {
     pub written: AtomicUsize,
@@ -50,11 +50,11 @@ pub fn block(key: u128, part: u32) -> Id {
     }
 }
 
-/// Metadata and data of the record with this id and this length of data.
+/// Returns the metadata and data of the record with this id and `length` bytes of data.
 pub fn content(id: Id, length: usize) -> (Vec<u8>, Vec<u8>) {
     let meta = format!("{id:?} {length}").into_bytes();
     let mut state = (id.key as u64) << 20 ^ id.version ^ u64::from(id.part) << 8 ^ length as u64;
-    // Each sector of a disk has different bytes.
+    // Each sector of 512 bytes has different content, so that exchanged sectors are noticed.
     let sectors = (0..length.div_ceil(512)).flat_map(|_| {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -155,7 +155,7 @@ impl Rig {
     }
 }
 
-/// Waits for another thread; fails after a long time.
+/// Waits until `is_so` returns true; panics after a minute.
 pub fn wait_until(mut is_so: impl FnMut() -> bool) {
     for _ in 0..60_000 {
         if is_so() {
@@ -173,7 +173,7 @@ async fn read(volume: &Volume, id: Id) -> Result<(Vec<u8>, Vec<u8>), Missing> {
         assert_eq!(read.id, id);
         return Ok((read.meta.to_vec(), read.data.to_vec()));
     }
-    // The store knows the length of the data; here it is derived from the record's length.
+    // Volumes do not know the length of a block's data, so it is derived from the record's length.
     let mut data = Vec::new();
     if let Some(length) = possible_lengths(found.length) {
         let pages = (length as u64).div_ceil(PAGE);
@@ -186,7 +186,7 @@ async fn read(volume: &Volume, id: Id) -> Result<(Vec<u8>, Vec<u8>), Missing> {
     Ok((meta, data))
 }
 
-/// Tests use few lengths of blocks, so that a record's length determines its data's length.
+/// Returns the length of a record's data from the length of the record: the tests use only these lengths of blocks.
 fn possible_lengths(record: u32) -> Option<usize> {
     [1_000, 100_000, 150_000, 300_000, 1 << 20]
         .into_iter()

@@ -18,7 +18,7 @@ impl Wake for Calls {
 }
 
 #[test]
-fn a_takeover_leaves_the_page_that_may_be_copied_now() {
+fn a_takeover_leaves_the_page_that_is_being_written() {
     let store = store(8 << 20);
     let mut first = begin_sparse(&store, 1, 1 << 20, 0..1 << 20).expect("room");
     let object = first.object().clone();
@@ -39,7 +39,7 @@ fn a_takeover_leaves_the_page_that_may_be_copied_now() {
 }
 
 #[test]
-fn who_waits_for_bytes_that_a_takeover_left_to_nobody_is_told() {
+fn a_reader_of_bytes_that_a_takeover_left_unclaimed_is_woken() {
     let store = store(8 << 20);
     let first = begin_sparse(&store, 1, 1 << 20, 0..1 << 20).expect("room");
     let object = first.object().clone();
@@ -57,7 +57,7 @@ fn who_waits_for_bytes_that_a_takeover_left_to_nobody_is_told() {
 }
 
 #[test]
-fn the_end_of_a_flight_is_told_to_whom_it_concerns() {
+fn the_end_of_a_flight_wakes_the_readers_of_its_bytes() {
     let store = store(8 << 20);
     for fails in [false, true] {
         let mut first = begin_sparse(&store, 1, 1 << 20, 0..1000).expect("room");
@@ -113,7 +113,7 @@ fn a_failure_costs_the_claim_and_not_the_object() {
 }
 
 #[test]
-fn a_claim_that_is_given_back_is_no_failure() {
+fn a_released_claim_is_no_failure() {
     let store = store(8 << 20);
     let mut first = begin_sparse(&store, 1, 300_000, 0..300_000).expect("room");
     let object = first.object().clone();
@@ -155,7 +155,7 @@ fn a_claim_that_is_given_back_is_no_failure() {
 }
 
 #[test]
-fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
+fn a_response_begins_with_a_flight_whose_head_was_accepted() {
     let store = store(8 << 20);
     let mut cx = Context::from_waker(Waker::noop());
     let mut first = launch(&store, 1).expect("room");
@@ -205,7 +205,7 @@ fn an_answer_begins_on_a_flight_whose_head_was_accepted() {
 }
 
 #[test]
-fn one_flight_waits_for_a_head_and_none_joins_what_is_not_joinable() {
+fn an_object_that_has_no_head_or_is_not_joinable_has_one_flight() {
     let store = store(8 << 20);
     let first = launch(&store, 1).expect("room");
     assert!(ask(&store, first.object(), 0..10).is_empty());
@@ -220,7 +220,7 @@ fn one_flight_waits_for_a_head_and_none_joins_what_is_not_joinable() {
 }
 
 #[test]
-fn a_flight_that_brings_more_than_asked_goes_on_to_the_next_that_is_there() {
+fn a_flight_with_a_longer_response_goes_on_to_the_next_stored_byte() {
     let store = store(8 << 20);
     let mut first = begin_sparse(&store, 1, 500_000, 200_000..200_100).expect("room");
     let object = first.object().clone();
@@ -239,7 +239,7 @@ fn a_flight_that_brings_more_than_asked_goes_on_to_the_next_that_is_there() {
 }
 
 #[test]
-fn tiny_wants_break_an_object_into_a_bounded_number_of_pieces() {
+fn tiny_claims_fragment_an_object_into_a_bounded_number_of_ranges() {
     let store = store(8 << 20);
     let first = begin_sparse(&store, 1, 1 << 20, 0..1).expect("room");
     let object = first.object().clone();
@@ -293,7 +293,7 @@ fn thousands_of_one_byte_ranges_leave_an_object_usable() {
 }
 
 #[test]
-fn a_length_that_comes_with_the_head_cuts_an_open_claim() {
+fn a_length_in_the_head_shortens_an_open_claim() {
     let store = store(1 << 20);
     for length in [0, 10] {
         let mut landing = launch(&store, 1).expect("room");
@@ -310,7 +310,7 @@ fn a_length_that_comes_with_the_head_cuts_an_open_claim() {
 }
 
 #[test]
-fn an_object_has_only_so_many_flights() {
+fn the_number_of_flights_of_an_object_is_bounded() {
     let store = store(64 << 20);
     let first = begin_sparse(&store, 1, 32 << 20, 0..1).expect("room");
     let ranges = (1..400).map(|i| i * PAGE..i * PAGE + 1);

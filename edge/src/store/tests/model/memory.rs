@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use super::*;
 
 #[test]
-fn blocks_go_and_come_back_while_the_object_stays() {
+fn blocks_are_evicted_and_fetched_again_while_the_object_stays() {
     let length = 12 * BLOCK;
     let store = store(8 * BLOCK);
     let mut cx = Context::from_waker(Waker::noop());
@@ -73,7 +73,7 @@ fn a_block_that_a_reader_wants_soon_stays() {
 }
 
 #[test]
-fn a_retired_object_keeps_what_its_readers_have_before_them() {
+fn a_retired_object_keeps_the_bytes_that_its_readers_still_want() {
     let store = store_of_the_latest(6 * BLOCK);
     let first = begin_sparse(&store, 1, 4 * BLOCK, 0..4 * BLOCK).expect("room");
     let object = first.object().clone();
@@ -98,7 +98,7 @@ fn a_retired_object_keeps_what_its_readers_have_before_them() {
 }
 
 #[test]
-fn one_eviction_drops_one_block_and_the_object_goes_with_its_last() {
+fn one_eviction_drops_one_block_and_the_last_one_the_object() {
     for evict in [evict::Kind::Lru, evict::Kind::S3Fifo] {
         for hot in [false, true] {
             let store = Store::new(&Options {
@@ -141,7 +141,7 @@ fn one_eviction_drops_one_block_and_the_object_goes_with_its_last() {
 }
 
 #[test]
-fn a_retired_object_that_nobody_reads_makes_room_at_once() {
+fn a_retired_object_without_readers_is_freed_at_once() {
     for evict in [evict::Kind::Lru, evict::Kind::S3Fifo] {
         let store = Store::new(&Options {
             memory: 8 << 20,
@@ -165,7 +165,7 @@ fn a_retired_object_that_nobody_reads_makes_room_at_once() {
 }
 
 #[test]
-fn those_in_use_do_not_hide_those_that_may_go() {
+fn objects_in_use_do_not_hide_evictable_ones() {
     let store = store(4 << 20);
     // These objects are requested several times, so the eviction policy keeps them longest.
     for key in 1000..1500 {
@@ -192,7 +192,7 @@ fn those_in_use_do_not_hide_those_that_may_go() {
 }
 
 #[test]
-fn a_full_ledger_leaves_each_flight_a_page() {
+fn a_full_ledger_still_grants_each_flight_a_page() {
     let store = store(2 << 20);
     let pinned = begin(&store, 2, Some((2 << 20) - 300_000)).expect("room");
     let first = begin_sparse(&store, 1, 10 << 20, 0..100_000).expect("room");
@@ -268,7 +268,7 @@ fn a_page_for_a_waiting_reader_costs_no_more_than_it_takes() {
 }
 
 #[test]
-fn out_of_the_table_an_object_keeps_only_what_its_readers_need() {
+fn an_object_outside_the_table_keeps_only_the_bytes_its_readers_need() {
     let store = store(16 << 20);
     let first = begin_sparse(&store, 1, 10 << 20, 0..BLOCK).expect("room");
     let object = first.object().clone();
@@ -287,7 +287,7 @@ fn out_of_the_table_an_object_keeps_only_what_its_readers_need() {
 }
 
 #[test]
-fn a_reader_ahead_of_a_flight_without_room_gets_what_is_there() {
+fn a_reader_ahead_of_a_flight_without_room_gets_the_stored_bytes() {
     let store = store(1 << 20);
     let pinned = begin(&store, 2, Some(900_000)).expect("room");
     let length = 10 * PAGE + 5000;
@@ -298,7 +298,7 @@ fn a_reader_ahead_of_a_flight_without_room_gets_what_is_there() {
         let mut behind = Some(object.reader(0));
         let (mut at, mut got, mut all) = (0, Vec::new(), Vec::new());
         while at < length {
-            // At each step one of the readers moves on, in the end to where the flight is.
+            // Both readers read on after each write. The first one leaves after three pages; the other one begins ahead of the flight.
             let next = (at + 40_000).min(length);
             let Poll::Ready(written) = now(landing.write(&content(at, next), 0)) else {
                 panic!("stalled at {at}");
@@ -325,7 +325,7 @@ fn a_reader_ahead_of_a_flight_without_room_gets_what_is_there() {
 }
 
 #[test]
-fn a_later_head_takes_the_first_ones_place_and_its_weight() {
+fn a_later_head_replaces_the_first_one_and_its_weight() {
     let store = store(1 << 20);
     let first = begin_sparse(&store, 1, 1000, 0..500).expect("room");
     let object = first.object().clone();
@@ -347,7 +347,7 @@ fn a_later_head_takes_the_first_ones_place_and_its_weight() {
 }
 
 #[test]
-fn the_last_decisions_are_kept_and_paid_for() {
+fn the_last_decisions_are_kept_and_charged() {
     let store = store(1 << 20);
     let first = begin_sparse(&store, 1, 1000, 0..500).expect("room");
     let object = first.object().clone();
@@ -372,7 +372,7 @@ fn the_last_decisions_are_kept_and_paid_for() {
 }
 
 #[test]
-fn the_resource_history_lasts_as_long_as_the_key_has_an_object() {
+fn the_resource_history_is_kept_while_the_key_has_an_object() {
     let store = store(1 << 20);
     let history = ResourceHistory {
         no_ranges_until_ms: 1,

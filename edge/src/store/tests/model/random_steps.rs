@@ -11,7 +11,7 @@ use crate::telemetry::CacheNumbers;
 #[derive(Clone, Debug)]
 enum Step {
     Arrange(Vec<Range<u64>>),
-    /// A flight's response arrives; it begins this many bytes before the claim, or after it if negative.
+    /// A flight's response arrives; it begins this many bytes after the start of the claim, or before it if negative.
     Accept(usize, i64),
     Write(usize, u64),
     Extend(usize),
@@ -260,7 +260,7 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn whatever_happens_bytes_are_right_and_paid_for(
+    fn bytes_are_correct_and_charged_after_any_steps(
         first in a_range(),
         memory in 400_000u64..3_000_000,
         steps in prop::collection::vec(a_step(), 1..80),
