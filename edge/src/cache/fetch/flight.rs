@@ -285,7 +285,7 @@ impl Flight {
     fn supersede(mut self, head: StoredHead, content: Range<u64>) -> Option<Flight> {
         let store = self.context.store.clone();
         let (place, old) = (self.landing.table_key(), self.landing.object().clone());
-        let generations = [generation_of(&old), head.generation];
+        let generations = [old.generation(), head.generation];
         let new = self.landing.successor();
         let now_us = self.context.worker.clock.monotonic_us();
         let landing = new.and_then(|new| {
@@ -479,13 +479,6 @@ pub(in crate::cache) fn file(
         variant: to,
         ..place
     })
-}
-
-fn generation_of(object: &Object) -> u64 {
-    match object.phase() {
-        Phase::Open(head) => head.generation,
-        _ => 0,
-    }
 }
 
 /// Counts a flight in progress until the value is dropped, also if the flight panics.
