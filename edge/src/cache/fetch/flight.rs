@@ -285,7 +285,7 @@ impl Flight {
     fn supersede(mut self, head: StoredHead, content: Range<u64>) -> Option<Flight> {
         let store = self.context.store.clone();
         let (place, old) = (self.landing.table_key(), self.landing.object().clone());
-        let generations = [old.generation(), head.generation];
+        let generations = [old.head().map_or(0, |old| old.generation), head.generation];
         let new = self.landing.successor();
         let now_us = self.context.worker.clock.monotonic_us();
         let landing = new.and_then(|new| {
