@@ -77,7 +77,7 @@ impl Answer {
         }
     }
 
-    /// Waits for the response, without its 1xx heads.
+    /// Waits for the response. 1xx heads are dropped.
     pub async fn wait(self) -> Result<Response, Fault> {
         match self {
             Answer::Ready(response) => response,
@@ -129,7 +129,7 @@ pub struct Head {
     /// Absolute path and query in origin-form (RFC 9112 3.2.1), with dot segments removed; at least `/` (or `*` for
     /// OPTIONS). Visible ASCII without `#` and backslash.
     pub target: String,
-    /// The target as the client sent it, if it differs from `target`.
+    /// The target as the client sent it, if different from `target`.
     pub received_target: Option<Box<str>>,
     /// Host and optional port in lower case (RFC 9110 7.2). Empty for HTTP/1.0 without Host.
     pub authority: String,

@@ -100,7 +100,7 @@ reasons! {
         ClientGone = "client-gone", 400, Client, false;
         /// The framing of the client's body is invalid.
         BadRequestBody = "bad-request-body", 400, Client, false;
-        /// The client's body is over the limit.
+        /// The request body is larger than `body` allows.
         RequestBodyTooLarge = "request-body-too-large", 413, Client, false;
         /// The client's body arrived too slowly.
         RequestBodyTimeout = "request-body-timeout", 408, Client, false;
@@ -114,7 +114,7 @@ reasons! {
         FileDenied = "file-denied", 403, Client, false;
         /// The file system failed.
         FileFailed = "file-failed", 500, Edge, false;
-        /// The file was written to while it was sent (the body is cut).
+        /// The file changed while it was being sent (the body is cut).
         FileChanged = "file-changed", 500, Edge, false;
         /// The client's address may not use this route.
         AddressDenied = "address-denied", 403, Client, false;
@@ -142,7 +142,7 @@ reasons! {
         ClosedBeforeHead = "closed-before-head", 502, Origin, false;
         /// The origin sent no complete head within `read_timeout`.
         HeadTimeout = "head-timeout", 504, Origin, false;
-        /// The origin's head is broken, too large or ambiguous.
+        /// The origin's response head is malformed, too large or ambiguous.
         BadHead = "bad-head", 502, Origin, false;
         /// The origin answered with a status that does not fit the request, such as 101 without Upgrade.
         UnexpectedStatus = "unexpected-status", 502, Origin, false;
@@ -322,13 +322,13 @@ reasons! {
         Crowded = "crowded";
         /// The request waited for another request's fetch for `lock_timeout`.
         LockTimeout = "lock";
-        /// The fetch made no progress for `lock_age`.
+        /// With `fill = "lock"`: the fetch received no byte for `lock_age`.
         LockAge = "lock-age";
         /// Other fetches can't add bytes to the object, and it lacks bytes that the request wants.
         Unjoinable = "unjoinable";
-        /// The origin's versions change faster than they are fetched.
+        /// The object changed more than once recently.
         Changing = "changing";
-        /// The origin's versions alternate, as between servers that disagree.
+        /// The object's validators alternate, as when servers of one origin have different versions.
         Flapping = "flapping";
     }
     Fenced {
@@ -348,7 +348,7 @@ reasons! {
     Fetched {
         /// The fetch is the first one for a request whose response has not begun.
         FirstFetch = "miss";
-        /// Some bytes are missing between stored ones.
+        /// A further fetch for the same request, before its response has begun.
         Gap = "gap";
         /// The bytes follow those being sent to the client, and are fetched early.
         Ahead = "ahead";
@@ -465,7 +465,7 @@ mod tests {
             ),
             Kind::Cut => ("Cut responses", "In the access log."),
             Kind::Passed => (
-                "Requests answered past the cache",
+                "Requests not answered from the cache",
                 "In the `detail` of Cache-Status and the access log.",
             ),
             Kind::Stale => (
@@ -477,12 +477,12 @@ mod tests {
                 "In the `detail` of Cache-Status, the access log, and in `sluice inspect` while the decision is remembered.",
             ),
             Kind::Forwarded => (
-                "Requests sent on alone by the fill policy",
+                "Requests that the fill policy forwards",
                 "In the `detail` of Cache-Status, the access log and `sluice inspect`.",
             ),
             Kind::Fenced => (
                 "Responses that do not fit the stored object",
-                "In the `detail` of Cache-Status and the access log where the request is sent on for that reason.",
+                "In the `detail` of Cache-Status and the access log if the request is forwarded for that reason.",
             ),
             Kind::Fetched => ("Fetches", "In `sluice inspect`."),
         }

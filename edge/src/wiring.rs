@@ -38,7 +38,7 @@ pub use signals::Signals;
 use snapshot::{Log, Snapshot};
 use volumes::Held;
 
-/// Where a reload gets its plan from.
+/// The configuration file from which a reload gets its plan.
 pub struct Source {
     /// Path of the configuration file.
     pub file: PathBuf,
@@ -86,7 +86,7 @@ struct Edge {
     logs: Mutex<Vec<Arc<Log>>>,
 }
 
-/// A running edge. It runs until `stop`.
+/// A running Sluice. It runs until `stop`.
 pub struct Running {
     /// The listeners' addresses, in the order of the configuration.
     pub listeners: Vec<SocketAddr>,
@@ -97,7 +97,7 @@ pub struct Running {
     workers: Vec<JoinHandle<()>>,
 }
 
-/// Starts an edge, which accepts connections when this function returns. Each reload reads
+/// Starts Sluice, which accepts connections when this function returns. Each reload reads
 /// `source`.
 ///
 /// # Errors
@@ -170,7 +170,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
 }
 
 /// Drops the privileges that are no longer needed, and begins to log messages. Called after
-/// everything that needs privileges, and before the first thread starts.
+/// everything that needs privileges, and before the first thread is started.
 fn drop_privileges(plan: &Plan, source: Option<&Source>) -> anyhow::Result<DroppedPrivileges> {
     let file = source.map(|source| source.file.as_path());
     let given_up = privileges::drop_privileges(plan, file)?;
@@ -226,7 +226,7 @@ fn warn_of_backlog(listener: &ListenerPlan) {
         && wanted > most
     {
         tracing::warn!(
-            "{}: a backlog of {wanted} is cut to {most} by net.core.somaxconn \
+            "{}: net.core.somaxconn limits a backlog of {wanted} to {most} \
              (`sluice check --system` says how to raise it)",
             listener.address
         );
@@ -245,13 +245,15 @@ fn raise_descriptors() {
 }
 
 impl Edge {
-    /// Applies a new plan. Returns what changed.
+    /// Applies a new plan. Returns a description of the changes.
     fn reload(&self) -> Result<String, String> {
         let result = self.try_reload();
         *self.last_error.lock() = result.as_ref().err().cloned();
         match &result {
             Ok(changes) => tracing::info!("reloaded: {}", changes.trim_end().replace('\n', "; ")),
-            Err(error) => tracing::error!("nothing was changed by a reload:\n{}", error.trim_end()),
+            Err(error) => {
+                tracing::error!("a reload failed and changed nothing:\n{}", error.trim_end())
+            }
         }
         result
     }
@@ -334,7 +336,7 @@ impl Running {
         if let Some(sweeper) = self.edge.sweeper.lock().take() {
             sweeper.thread().unpark();
             if sweeper.join().is_err() {
-                tracing::error!("the thread that goes through stores had panicked");
+                tracing::error!("the thread that removes purged objects had panicked");
             }
         }
         let snapshot = self.edge.snapshots.borrow().clone();
@@ -374,7 +376,7 @@ impl Edge {
     fn close_volumes(&self, within: Duration) {
         if !self.volumes.end(within.max(CLOSE_WAIT)) {
             tracing::warn!(
-                "not all volumes could be closed in time: the next start reads more of them"
+                "not all volumes could be closed in time: the next start takes longer to load their index"
             );
         }
     }

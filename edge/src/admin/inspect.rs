@@ -1,10 +1,10 @@
-//! The interface between the admin API and the edge.
+//! The interface between the admin API and Sluice.
 
 use super::object::UrlState;
 use super::purge::{Order, Purging, Refusal};
 use super::status::Status;
 
-/// The interface between the admin API and the edge. Called on the admin thread or on a thread for blocking
+/// The interface between the admin API and Sluice. Called on the admin thread or on a thread for blocking
 /// work, never on a worker.
 pub trait Inspect: Send + Sync {
     /// Returns the state of everything. Must return quickly.

@@ -11,7 +11,7 @@ use crate::telemetry::{
 /// Media type of the format.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Writes the complete response.
+/// Returns the complete text of the response.
 pub(super) fn render(status: &Status) -> String {
     let mut out = Exposition(String::with_capacity(16 << 10));
     out.family("sluice_info", "The program's version.", Kind::Gauge);
@@ -50,8 +50,8 @@ fn flags(volume: &VolumeState) -> VolumeFlags {
 struct Exposition(String);
 
 impl Exposition {
-    /// Writes the metrics of all members of a scope. Each member comes with its values of the
-    /// scope's `L` labels.
+    /// Writes the metrics of all members of a scope. Each member has the values of the scope's `L`
+    /// labels, and its numbers.
     fn numbers<'a, N: Numbers, const L: usize>(
         &mut self,
         members: impl IntoIterator<Item = ([&'a str; L], N)>,

@@ -17,8 +17,9 @@ pub struct UrlState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ObjectState {
-    /// `awaiting` a first response, `open`, `refused` (not cacheable), `failed`, `stands` (being
-    /// revalidated), or `retired`.
+    /// State of the object: `awaiting` (no response yet), `open` (has a stored response), `refused`
+    /// (the response is not cacheable), `failed`, `revalidated` (another object's response, which this
+    /// one's fetch revalidated, remains in use), or `retired` (replaced).
     pub state: String,
     /// Reason for which the object is refused or failed.
     pub why: Option<String>,

@@ -53,13 +53,13 @@ impl Purging {
         let why = match timeout(within, logged).await {
             Ok(Ok(Ok(()))) => return Ok(self.answer),
             Ok(Ok(Err(why))) => why,
-            Ok(Err(_)) => "writing it to the volumes was broken off".to_owned(),
-            Err(_) => format!("it is not on the disk after {} s", within.as_secs()),
+            Ok(Err(_)) => "writing the purge to the volumes was interrupted".to_owned(),
+            Err(_) => format!("the purge is not on the disk after {} s", within.as_secs()),
         };
         let what = "the purge is in force, but may be undone by a restart";
         Err(Refusal {
             status: 503,
-            why: format!("{what}: {why}\n(purge again to have it written again)"),
+            why: format!("{what}: {why}\n(repeat the purge when the volumes are in use again)"),
         })
     }
 }

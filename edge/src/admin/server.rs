@@ -248,7 +248,7 @@ impl axum::serve::Listener for Limited {
                 }
                 Err(_) if self.reserve.take().is_some() => {}
                 Err(error) => {
-                    tracing::warn!(%error, "the admin address can't accept");
+                    tracing::warn!(%error, "the admin address can't accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -45,7 +45,7 @@ impl Ask<'_> {
     }
 }
 
-/// How an exchange with a server ended.
+/// Result of an exchange with a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The server sent a response head.
@@ -57,12 +57,12 @@ pub enum Outcome {
     },
     /// No connection to the server could be opened.
     ConnectFailed,
-    /// The server did not accept, answer or send on in time.
+    /// The server did not accept the connection, respond, or continue its response in time.
     TimedOut,
-    /// The connection broke, or what the server sent is not HTTP.
+    /// The connection broke, or the response is not valid HTTP.
     Broken,
-    /// The client left, or the exchange was given up for another reason that says nothing about the
-    /// server.
+    /// The client left, or the exchange was abandoned for another reason for which the server is
+    /// not responsible.
     Cancelled,
 }
 

@@ -13,15 +13,15 @@ use parking_lot::Mutex;
 /// Clients with a budget of their own. All further clients share one.
 const CLIENTS_MAX: usize = 4096;
 
-/// Seconds in which a debt of one whole budget is forgiven, so that a client does not pay for what
-/// it fetched and did not read long ago.
+/// Time, in seconds, in which a debt as large as the whole budget is forgiven, so that bytes that a
+/// client never read don't count for long.
 const FORGIVEN_S: u64 = 600;
 
 /// The budgets of a cache's clients, shared by all workers. A budget is created when bytes are
 /// first fetched for its client.
 #[derive(Default)]
 pub struct ClientBudgets {
-    /// Number of requests in progress that may have missing bytes fetched.
+    /// Number of requests in progress that may cause fetches of missing bytes.
     readers: AtomicU64,
     clients: Mutex<HashMap<IpAddr, Arc<ClientBudget>>>,
     shared: Arc<ClientBudget>,
@@ -31,7 +31,7 @@ pub struct ClientBudgets {
 #[derive(Default)]
 pub(in crate::cache) struct ClientBudget {
     owed: AtomicU64,
-    /// The time up to which debt has been forgiven.
+    /// Monotonic time up to which debt has been forgiven, in microseconds.
     forgiven_us: AtomicU64,
 }
 
@@ -67,13 +67,14 @@ impl ClientBudgets {
         }
     }
 
-    /// Counts a request that may have missing bytes fetched, until the returned value is dropped.
+    /// Counts a request that may cause fetches of missing bytes, until the returned value is
+    /// dropped.
     pub(in crate::cache) fn reading(self: &Arc<ClientBudgets>) -> Reading {
         self.readers.fetch_add(1, Ordering::Relaxed);
         Reading(self.clone())
     }
 
-    /// Number of requests in progress that may have missing bytes fetched, at least 1.
+    /// Number of requests in progress that may cause fetches of missing bytes, at least 1.
     pub(in crate::cache) fn readers(&self) -> u64 {
         self.readers.load(Ordering::Relaxed).max(1)
     }
@@ -109,7 +110,7 @@ impl Clients {
     }
 }
 
-/// Counts one request that may have missing bytes fetched, until the value is dropped.
+/// Counts one request that may cause fetches of missing bytes, until the value is dropped.
 pub(in crate::cache) struct Reading(Arc<ClientBudgets>);
 
 impl Drop for Reading {

@@ -1,8 +1,8 @@
-//! The cache, organized by what happens to a request.
+//! The cache, in folders by what happens to a request.
 //!
 //! `Cache::handle` looks the request up (`lookup`). Then it answers from the store (`hit`), rides
-//! an object whose missing bytes are fetched (`miss`, `fetch`), or passes the request to the origin
-//! (`pass`). The decisions are pure functions (`decide`).
+//! an object whose missing bytes are fetched (`miss`, `fetch`), or forwards the request to the
+//! origin (`pass`). Decisions are pure functions (`decide`).
 
 mod client_budget;
 mod context;

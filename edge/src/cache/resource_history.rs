@@ -106,7 +106,11 @@ mod tests {
         assert_eq!(unsettled(&history, 5000), Unsettled::Changing);
         assert_eq!(unsettled(&history, 5000 + REMEMBERED_MS + 1), Unsettled::No);
         changed(&mut history, [3, 4], 50_000);
-        assert_eq!(unsettled(&history, 50_000), Unsettled::No, "it began anew");
+        assert_eq!(
+            unsettled(&history, 50_000),
+            Unsettled::No,
+            "the count starts over"
+        );
     }
 
     #[test]

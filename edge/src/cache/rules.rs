@@ -12,19 +12,19 @@ use crate::http::vary::{Codings, Normal};
 /// The caching rules of one route. `docs/configuration.md` describes each key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// Which requests the cache answers.
+    /// The requests that the cache answers.
     pub requests: Requests,
     /// The primary key, and the languages to which variants are reduced.
     pub key: KeyRules,
     /// Request headers that shared fetches carry in addition to those of the allow-list.
     pub forward_headers: Vec<Pattern>,
-    /// Which response headers count, and for what.
+    /// The response headers that the cache evaluates.
     pub headers: ResponseHeaders,
-    /// How long responses are fresh.
+    /// The lifetimes of responses.
     pub lifetimes: Lifetimes,
-    /// How long stale responses may be served.
+    /// The times for which stale responses may be served.
     pub stale: Stale,
-    /// How long requests for a key are passed after a response that can't be shared.
+    /// Time for which requests for a key are passed after a response that can't be shared.
     pub hit_for_pass: Duration,
     /// Addresses that may send PURGE.
     pub purge_from: Vec<Network>,
@@ -46,7 +46,7 @@ pub struct Requests {
     pub client_cache_control: bool,
 }
 
-/// How long responses are fresh.
+/// The lifetimes of responses, which are fresh that long.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lifetimes {
     /// The lifetime by status of responses that give none.
@@ -55,25 +55,27 @@ pub struct Lifetimes {
     pub valid_any: Option<Duration>,
     /// The longest heuristic lifetime (RFC 9111 4.2.2); zero disables them.
     pub heuristic_max: Duration,
-    /// No positive lifetime is shorter.
+    /// Lower bound of positive lifetimes.
     pub min: Duration,
-    /// No lifetime is longer.
+    /// Upper bound of lifetimes.
     pub max: Duration,
 }
 
-/// How long stale responses may be served, each counted from the end of the lifetime.
+/// The times for which stale responses may be served, counted from the end of the lifetime.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stale {
-    /// While the response is revalidated in the background; the response's own
-    /// `stale-while-revalidate` takes precedence (RFC 5861 3).
+    /// Time for which a stale response is served while it is revalidated in the background. The
+    /// response's own `stale-while-revalidate` takes precedence (RFC 5861 3).
     pub while_revalidate: Duration,
-    /// If the origin fails; the response's own `stale-if-error` takes precedence (RFC 5861 4).
+    /// Time for which a stale response is served if the origin fails. The response's own
+    /// `stale-if-error` takes precedence (RFC 5861 4).
     pub if_error: Duration,
-    /// To other requests, while one request waits for revalidation.
+    /// Time for which a stale response is served to other requests while one waits for its
+    /// revalidation.
     pub while_updating: Duration,
 }
 
-/// The response headers that count, and for what.
+/// The response headers that the cache evaluates or ignores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResponseHeaders {
     /// Headers that are ignored.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{say, system, warn};
+use super::output::{say, warn};
+use super::system;
 use crate::config;
 
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use clap::Args;
 use sluice_lab::client::{Client, Reply};
 use sluice_lab::origin::{Origin, OriginOptions, Resource};
 
-use super::{announce, count, log_messages, say};
+use super::output::{announce, count, log_messages, say};
 use crate::config::{self, Level, LogOptions, show_size};
 use crate::telemetry::messages::MessageTarget;
 use crate::wiring::{self, Running};
@@ -71,7 +71,7 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let edge = *running
         .listeners
         .first()
-        .context("the edge has no listener")?;
+        .context("Sluice has no listener")?;
     if args.try_it {
         let tried = try_all(edge, &origin, args.rate);
         running.stop();
@@ -203,7 +203,7 @@ fn try_cold(edge: SocketAddr, patience: Duration) -> anyhow::Result<()> {
 }
 
 fn ask(edge: SocketAddr, range: Option<(u64, u64)>, patience: Duration) -> anyhow::Result<Reply> {
-    let mut client = Client::connect(edge).context("the edge can't be reached")?;
+    let mut client = Client::connect(edge).context("Sluice can't be reached")?;
     client.set_timeout(patience)?;
     let host = edge.to_string();
     let range_field = range.map(|(first, last)| format!("bytes={first}-{last}"));

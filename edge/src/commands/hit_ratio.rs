@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Serialize;
 use sluice_lab::bench::plain;
 
-use super::say;
+use super::output::say;
 use crate::evict::Kind;
 use crate::evict::replay::Places;
 use crate::volume::reclaim_budget::Ring;
@@ -139,7 +139,8 @@ fn hit_ratio(trace: &[u32], from: usize, mut request: impl FnMut(u32) -> bool) -
     hits as f64 / counted.len().max(1) as f64
 }
 
-/// Generates a trace of object numbers. One-hit wonders have the numbers above those of all other objects.
+/// Generates a trace of requested object numbers. Objects that are requested only once have higher
+/// numbers than all others.
 fn trace(zipf: &Zipf, mix: Mix, requests: u32, seed: u64) -> Vec<u32> {
     let objects = zipf.sums.len() as u32;
     let mut random = SplitMix(seed);

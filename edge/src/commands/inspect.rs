@@ -14,7 +14,8 @@ use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::Value;
 
-use super::{AdminArgs, colours, harmless, json, percent_encoded, say};
+use super::admin::AdminArgs;
+use super::output::{colours, harmless, json, percent_encoded, say};
 use crate::admin::UrlState;
 
 pub use layout::Style;

@@ -16,7 +16,7 @@ use sluice_lab::slow_clients::{self, Kind};
 use sluice_lab::{budget, byte_range, caching, purge, ramp, storm};
 
 use super::hit_ratio::{self, HitRatioArgs};
-use super::{count, say};
+use super::output::{count, say};
 use values::{client_budget, interval, memory, rate, seconds, slice};
 
 #[derive(Debug, Args)]

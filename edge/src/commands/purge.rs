@@ -6,7 +6,8 @@ use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::{AdminArgs, harmless, say};
+use super::admin::AdminArgs;
+use super::output::{harmless, json, say};
 use crate::http::purge::{Answer, Purge, Purged};
 
 #[derive(Debug, Args)]
@@ -54,7 +55,7 @@ pub fn run(args: &PurgeArgs) -> anyhow::Result<()> {
     let answer: Answer = serde_json::from_slice(&reply.body)
         .context("the answer of the admin address can't be parsed")?;
     match args.json {
-        true => say(&super::json(&serde_json::from_slice(&reply.body)?)),
+        true => say(&json(&serde_json::from_slice(&reply.body)?)),
         false => say(&show(&answer)),
     }
 }

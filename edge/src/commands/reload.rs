@@ -2,7 +2,8 @@
 
 use anyhow::bail;
 
-use super::{AdminArgs, say};
+use super::admin::AdminArgs;
+use super::output::say;
 
 pub fn run(args: &AdminArgs) -> anyhow::Result<()> {
     let reply = args.request("POST", "/reload")?;

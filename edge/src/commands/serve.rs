@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args};
 
-use super::{announce, log_messages, warn};
+use super::output::{announce, log_messages, warn};
 use crate::config::{self, Loaded};
 use crate::wiring;
 

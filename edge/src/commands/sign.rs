@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 
-use super::say;
+use super::output::say;
 use crate::gate::signed::{self, KEY_BYTES_MAX, Key, Names, Secret};
 use crate::http::Method;
 use crate::http::target::{self, Form};

@@ -9,7 +9,9 @@ use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::Value;
 
-use super::{AdminArgs, count, harmless, inspect, json, say};
+use super::admin::AdminArgs;
+use super::inspect;
+use super::output::{count, harmless, json, say};
 use crate::config::{show_size, show_time};
 use crate::telemetry::{
     self, CacheNumbers, CompressNumbers, FilesNumbers, Numbers, ServerNumbers, Unit, WorkerNumbers,

@@ -15,7 +15,7 @@ pub struct Changes {
     pub needs_restart: Vec<String>,
 }
 
-/// Compares the running plan with a new one.
+/// Returns the differences between the running plan and a new one.
 pub fn changes(old: &Plan, new: &Plan) -> Changes {
     let mut applied = Vec::new();
     let mut note = |differs: bool, what: &str| {
@@ -29,7 +29,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
     note(places(old) != places(new), "sites changed");
     note(
         log_rules(old) != log_rules(new),
-        "requests that are logged changed",
+        "the selection of logged requests changed",
     );
     note(rules(old) != rules(new), "caching rules changed");
     note(old.purge != new.purge, "addresses that may purge changed");
@@ -42,7 +42,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         (old.admin != new.admin, "admin address"),
         (old.log.level != new.log.level, "log level"),
         (old.log.messages != new.log.messages, "log of messages"),
-        (old.privileges != new.privileges, "user and confinement"),
+        (old.privileges != new.privileges, "user and sandbox"),
     ];
     let needs_restart = restart.iter().filter(|(differs, _)| *differs);
     let mut needs_restart: Vec<String> =
@@ -137,10 +137,7 @@ impl std::fmt::Display for Changes {
             writeln!(f, "{line}")?;
         }
         for what in &self.needs_restart {
-            writeln!(
-                f,
-                "{what}: differs, and stays as it is until the next start"
-            )?;
+            writeln!(f, "{what}: differs, and needs a restart")?;
         }
         Ok(())
     }

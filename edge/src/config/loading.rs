@@ -58,29 +58,34 @@ fn with_keys(mut loaded: Loaded) -> Result<Loaded, Report> {
     }
 }
 
-/// Checks the text of a configuration, without looking at the files that it names. `name` is the
+/// Checks the text of a configuration, without examining the files that it names. `name` is the
 /// text's name in the report.
 ///
 /// # Errors
-/// A report with everything that is wrong, each with its line.
+///
+/// A report with all problems, each with its line.
 #[cfg(test)]
 pub fn parse(name: &str, text: &str) -> Result<Loaded, Report> {
     examine(name, text, &|_| None, &|_| None)
 }
 
-/// The same, and examines the volumes and error pages that it names.
+/// Checks the text of a configuration, and examines the volumes and error pages that it names.
+/// `name` is the text's name in the report.
 ///
 /// # Errors
-/// A report with everything that is wrong, each with its line.
+///
+/// A report with all problems, each with its line.
 pub fn parse_here(name: &str, text: &str) -> Result<Loaded, Report> {
     let read = |path: &Path| Some(disk::read_text(path, planner::PAGE_BYTES_MAX));
     examine(name, text, &|path| path_info::look(path).ok(), &read)
 }
 
-/// Checks a text. `look` and `read` examine the volumes and error pages that it names.
+/// Checks the text of a configuration. `look` and `read` examine the volumes and error pages that
+/// the text names; `name` is the text's name in the report.
 ///
 /// # Errors
-/// A report with everything that is wrong, each with its line.
+///
+/// A report with all problems, each with its line.
 pub fn examine(name: &str, text: &str, look: Look<'_>, read: Read<'_>) -> Result<Loaded, Report> {
     let mut report = Report {
         name: name.to_owned(),

@@ -1,15 +1,17 @@
-//! The configuration: from the text of a file to a checked plan.
+//! The configuration: turns the text of a file into a checked plan.
 //!
-//! The modules are layers; each imports only those above it in this list:
+//! The modules are layers. Each imports only modules above it in this list:
 //!
 //! - `report`: problems, and how they are shown; `suggestions`: the most similar known word
-//! - `value`: the types of single values, as sizes, times and lists
-//! - `file`: the sections of the file, each value with its place; `syntax`: errors of the TOML parser
-//! - `plan`: the result, ready to run; `reach`: the files that it needs; `checks`: collects problems
-//! - `lints`: configurations that are hardly meant, or dangerous
+//! - `value`: the types of single values, such as sizes, times and lists
+//! - `file`: the sections of the file, where each value has its position; `syntax`: errors of the
+//!   TOML parser
+//! - `plan`: the result, ready to run; `reach`: the files that a plan needs; `checks`: collects
+//!   problems
+//! - `lints`: warnings about configurations that are hardly intended, or dangerous
 //! - `planner`: makes the plan from the file, with bounds and defaults
 //! - `describe`: a plan in sentences; `changes`: the differences between two plans
-//! - `loading`: reads, checks and plans a file; `options`: the same for the command line
+//! - `loading`: reads, checks and plans a file; `options`: plans the options of the command line
 
 mod changes;
 mod checks;

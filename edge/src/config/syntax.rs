@@ -122,7 +122,7 @@ pub fn from_parser(error: &toml::de::Error) -> Problem {
 fn unknown_word(message: &str) -> Option<(&'static str, &str, Vec<&str>)> {
     let (kind, rest) = match message.strip_prefix("unknown field `") {
         Some(rest) => ("key", rest),
-        None => ("word", message.strip_prefix("unknown variant `")?),
+        None => ("value", message.strip_prefix("unknown variant `")?),
     };
     let (word, rest) = rest.split_once('`')?;
     let known = rest.split('`').skip(1).step_by(2).collect();
@@ -143,12 +143,14 @@ fn unknown(kind: &str, word: &str, known: &[&str]) -> Problem {
             .help(format!("write {}", renamed.new));
     }
     if PLANNED.contains(&word) {
-        return problem.label("this version does not have it").help(format!(
-            "it is planned for a later version; this one knows {listed}"
-        ));
+        return problem
+            .label("this version does not support it")
+            .help(format!(
+                "a later version will have it; this one has {listed}"
+            ));
     }
     if let Some(nearest) = did_you_mean(word, known.iter().copied()) {
         return problem.help(format!("did you mean `{nearest}`?"));
     }
-    problem.help(format!("known here: {listed}"))
+    problem.help(format!("allowed here: {listed}"))
 }

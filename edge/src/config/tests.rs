@@ -353,6 +353,6 @@ fn changes_are_named() {
     assert_eq!(
         changes(&old, &plan(&new)).to_string(),
         "cache more added\ncache video changed\nupstream origin changed\n\
-         workers: differs, and stays as it is until the next start\n"
+         workers: differs, and needs a restart\n"
     );
 }

@@ -1,5 +1,6 @@
-//! Accepting connections: in bounded batches, within the limit of connections, without spinning when descriptors run
-//! out, and down to the last one in the queue when the worker stops.
+//! Accepts connections: in bounded batches, within the limit of connections, and without spinning
+//! when descriptors run out. When the worker stops, also accepts the connections that are still in
+//! the accept queue.
 
 use std::future::poll_fn;
 use std::io;
@@ -82,7 +83,7 @@ impl Worker {
         self.accept_the_rest(&mut listener, &setup).await;
     }
 
-    /// Closes the connections that have been idle longest. Returns whether there were any.
+    /// Closes the connections that have been idle longest. Returns whether any connection was idle.
     fn make_room(&self) -> bool {
         let evicted = self.deadlines.expire_idle(EVICTED_MAX);
         self.counters.connections_refused.add(evicted as u64);
@@ -128,7 +129,7 @@ impl Worker {
             let next = now.saturating_add(ticks(LOGGED_EVERY));
             self.exhaustion_logged_from.set(Some(next));
             tracing::error!(
-                "out of file descriptors or memory: new connections are closed unserved \
+                "out of file descriptors or memory: new connections are closed without a response \
                  (`sluice check --system` says what to change)"
             );
         }
@@ -207,7 +208,7 @@ impl Worker {
         protocol::start(Connection::new(self.clone(), transport, peer), setup);
     }
 
-    /// Serves the connections that other workers hand over, for as long as this worker lives.
+    /// Serves the connections that other workers hand over, until the worker is dropped.
     pub(super) fn receive_handed_over(self: &Rc<Self>) {
         let Some(mut inbox) = self.balance.inbox(self.index) else {
             return;

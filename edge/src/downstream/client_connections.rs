@@ -63,7 +63,7 @@ impl ClientConnections {
         may
     }
 
-    /// Removes a counted connection.
+    /// Removes a connection that `enter` has counted.
     pub fn leave(&self, address: IpAddr) {
         let client = Client::of(address);
         let mut shard = self.shard(client).lock();

@@ -11,7 +11,8 @@ use super::input::Input;
 use super::transport::Transport;
 use super::worker::Worker;
 
-/// A client's connection, whatever protocol it speaks. Dropping it closes the transport and releases every count.
+/// A client's connection, for any protocol. Dropping it closes the transport and releases every
+/// count.
 pub struct Connection {
     /// The worker that serves the connection.
     pub worker: Rc<Worker>,

@@ -37,7 +37,7 @@ pub struct ConnectionBalance {
 #[repr(align(128))]
 struct WorkerEntry {
     open: AtomicUsize,
-    /// Whether the worker takes no further connections.
+    /// Whether the worker drains and thus takes no further connections.
     draining: AtomicBool,
     sender: mpsc::Sender<HandedOver>,
     inbox: Mutex<Option<mpsc::Receiver<HandedOver>>>,
@@ -73,7 +73,8 @@ impl ConnectionBalance {
         self.workers[worker].open()
     }
 
-    /// Whether the limit of open connections is reached; `connections` as in `Options`.
+    /// Whether the limit of open connections is reached. `connections` is the configured limit, 0
+    /// for the derived one.
     pub(super) fn is_full(&self, connections: usize) -> bool {
         let limit = match connections {
             0 => self.derived_limit,
@@ -95,7 +96,7 @@ impl ConnectionBalance {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Reports that this many idle connections were closed.
+    /// Reports that this worker has closed this many idle connections to make room.
     pub(super) fn made_room(&self, connections: usize) {
         let left = |wanted: usize| Some(wanted.saturating_sub(connections));
         // `left` always returns a value, so the update cannot fail.

@@ -1,4 +1,5 @@
-//! The PROXY protocol header at the start of a connection, before the first byte of the protocol itself.
+//! Reads the PROXY protocol header at the start of a connection, before the first byte of the
+//! protocol itself.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};

@@ -1,4 +1,4 @@
-//! Refusals: requests that get an error response from downstream itself.
+//! Refusals: requests to which downstream itself responds with an error.
 
 use crate::handler::Response;
 use crate::http::Status;

@@ -1,5 +1,5 @@
-//! The transport of a connection's bytes in both directions: a kernel socket, or memory in tests. TLS and QUIC streams
-//! become further kinds.
+//! The transport of a connection's bytes in both directions: a kernel socket, or memory in tests.
+//! TLS and QUIC streams will be further kinds.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;

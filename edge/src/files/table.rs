@@ -33,7 +33,7 @@ pub(super) struct Entry {
     is_checked: AtomicBool,
 }
 
-/// What a path leads to.
+/// The file, folder or other result that a requested path leads to.
 pub(super) enum Known {
     File(Box<File>),
     Folder,

@@ -134,7 +134,7 @@ impl Key {
     }
 }
 
-/// What a signature covers.
+/// The parts of a request that a signature covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What<'a> {
     /// A single path and query.

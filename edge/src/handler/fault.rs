@@ -1,4 +1,5 @@
-//! Faults: a reason why a request, a fetch or a body failed, and the response that reports it.
+//! Faults: the reason for which a request, a fetch or a body failed, and the response that reports
+//! it.
 
 use super::Response;
 use crate::http::Status;

@@ -24,7 +24,7 @@ pub struct Representation<'a> {
     pub odd_range: bool,
     /// Age in seconds, if the response has an Age header.
     pub age_s: Option<u32>,
-    /// How the cache handled the request.
+    /// The cache's handling of the request, for Cache-Status.
     pub cache: Option<CacheStatus>,
 }
 

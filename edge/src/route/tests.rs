@@ -205,7 +205,7 @@ fn as_a_handler_it_passes_on_or_says_that_there_is_no_route() {
 
 proptest! {
     #[test]
-    fn what_is_covered_is_never_reached(
+    fn a_covered_path_is_never_reached(
         paths in prop::collection::vec("(/|[*])[ab*/]{0,4}", 1..6), target in "/[ab/]{0,4}(\\?[ab]{0,2})?",
     ) {
         let matchers: Vec<Matcher> = paths.iter().map(|p| path(p)).collect();

@@ -127,8 +127,8 @@ impl State {
 }
 
 impl Store {
-    /// Removes about `enough` bytes of an object's pages from memory. Pages stay if flights or readers use them now, and, if `soon` is
-    /// true, also if readers want them soon.
+    /// Removes pages of about `enough` bytes from the object's memory. Pages stay that flights or readers use now. If `soon` is true, pages
+    /// that readers want soon stay, too.
     pub(super) fn shed(&self, table_key: TableKey, object: &Arc<Object>, enough: u64, soon: bool) {
         let shed = object.shed(enough, soon);
         drop(shed.pages);

@@ -137,7 +137,7 @@ mod tests {
                 .revalidation()
                 .is_some_and(|own| Arc::ptr_eq(&own, &new))
         );
-        let revalidated = new.revalidated().expect("it is to confirm the other");
+        let revalidated = new.revalidated().expect("the object revalidates the other");
         assert!(Arc::ptr_eq(&revalidated.object, &stored));
         landing.serve_stored(revalidated, true);
         assert!(stored.revalidation().is_none());
@@ -154,7 +154,7 @@ mod tests {
     fn tied_objects_do_not_keep_each_others_memory() {
         let store = store(1 << 20);
         let (stored, new, landing) = pair(&store);
-        let revalidated = new.revalidated().expect("it is to confirm the other");
+        let revalidated = new.revalidated().expect("the object revalidates the other");
         landing.serve_stored(revalidated, false);
         assert_eq!(Arc::weak_count(&new), 0);
         assert!(stored.lock().ties.is_none());

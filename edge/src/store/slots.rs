@@ -231,7 +231,7 @@ mod tests {
         // has twelve pointers in addition.
         let leaf = size_of::<(u64, PageState)>() * 11 + 16;
         let table_key = (leaf + (leaf + 12 * 8) / 6) / 5;
-        // The allocations of a page: its structure with the reference count of its `Arc`, and its view, 48 bytes with another reference
+        // A page has two allocations: its structure with the reference count of its `Arc`, and its view, 48 bytes including a reference
         // count.
         let page = (size_of::<Page>() + 16).next_multiple_of(16) + 48;
         let charged = Page::footprint(PAGE) - PAGE;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// Which symbolic links below the folder are followed.
+/// The symbolic links below the folder that are followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Links {
     /// No links: a path with a symbolic link is treated as missing.

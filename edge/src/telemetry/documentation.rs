@@ -156,7 +156,7 @@ fn the_page_about_logs_lists_every_field_of_a_template() {
                 .nth(1)
                 .is_some_and(|cell| cell.contains(&quoted))
         };
-        assert!(rows.iter().any(|row| is_first(row)), "{name}");
+        assert!(rows.iter().any(is_first), "{name}");
     }
 }
 

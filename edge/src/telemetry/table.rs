@@ -87,7 +87,7 @@ macro_rules! counters {
 numbers! {
     /// The numbers of the process.
     ProcessNumbers of Process {
-        /// Time since the start.
+        /// Time since the process started.
         uptime_seconds: Gauge Seconds,
         /// Number of configurations that came into use, the first one included.
         config_generation: Gauge Count,
@@ -163,11 +163,11 @@ counters! {
         flights: Counter Count,
         /// Fetches in progress.
         flights_now: Gauge Count,
-        /// Fetches that failed or were given up.
+        /// Fetches that failed or were abandoned.
         flights_failed: Counter Count,
         /// Bytes that fetches received.
         flight_bytes: Counter Bytes,
-        /// Requests sent to origin servers, repeated ones included.
+        /// Requests sent to origin servers, including repeated ones.
         upstream_requests: Counter Count,
         /// Connections opened to origin servers.
         upstream_connects: Counter Count,
@@ -247,7 +247,7 @@ numbers! {
     VolumeFlags of Volume {
         /// Whether the volume is used.
         up: Gauge Flag,
-        /// Whether the volume is used while its index is still being read.
+        /// Whether the volume's index is still being loaded.
         loading: Gauge Flag,
     }
 }

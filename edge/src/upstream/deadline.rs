@@ -28,7 +28,7 @@ impl Deadline {
         }
     }
 
-    /// Sets or removes the deadline.
+    /// Sets the deadline, or removes it with `None`.
     pub(super) fn set(&mut self, at: Option<Instant>) {
         self.at = at;
     }
@@ -40,8 +40,8 @@ impl Deadline {
         let Some(at) = self.at else {
             return false;
         };
-        // The time is compared here, too: the timer does not fire while a busy socket uses up the
-        // task's budget in the runtime.
+        // `now` decides, even if the timer has not fired: the timer does not fire while a busy
+        // socket uses up the task's budget in the runtime.
         if now >= at {
             return true;
         }

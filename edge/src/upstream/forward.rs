@@ -161,7 +161,7 @@ impl Forward {
             && (failure.unsent || (self.head.method.is_idempotent() && self.upload.is_whole()))
     }
 
-    /// Turns a received head into a response whose content comes over the same connection.
+    /// Turns a received head into a response whose content is read from the same connection.
     async fn receive(
         &self,
         mut lease: Lease,

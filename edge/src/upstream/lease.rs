@@ -1,5 +1,5 @@
-//! The pool grants an exchange either a lease, which is room on an open connection, or the right to
-//! open a connection.
+//! Grants of the pool: an exchange gets either a lease, which is room on an open connection, or the
+//! right to open a connection.
 
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
@@ -16,9 +16,9 @@ use crate::balance::Outcome;
 use crate::handler::Fault;
 use crate::reason::Reason;
 
-/// What the pool grants for one exchange.
+/// The permission of the pool for one exchange with a server.
 pub(super) enum Grant {
-    /// Room on a connection that was used before.
+    /// Room on a connection that is already open.
     Lease(Lease),
     /// The right to open a connection.
     Opening(Opening),

@@ -46,7 +46,7 @@ pub(super) struct Pool {
     idle_task: RefCell<Option<JoinHandle<()>>>,
 }
 
-/// One server as this worker sees it.
+/// A server, with this worker's connections to it.
 struct PooledServer {
     state: Arc<ServerState>,
     gauges: Rc<Gauges>,
@@ -106,7 +106,7 @@ impl Pool {
         })
     }
 
-    /// This worker's counters of a server.
+    /// Returns this worker's counters of a server.
     pub(super) fn counters(&self, server: usize) -> &ServerCounters {
         &self.servers[server].gauges.server
     }
@@ -185,7 +185,7 @@ impl Pool {
         Permit::new(owner, pooled.gauges.clone(), server)
     }
 
-    /// Waits in the queue for room on a connection, or for a permit to open one.
+    /// Waits in the queue for room on a connection, or for the right to open one.
     async fn wait(self: &Rc<Pool>, failed: &Failed) -> Result<Grant, Fault> {
         if self.waiting.borrow().len() >= self.limits.queue {
             return Err(Reason::ServersBusy.into());

@@ -16,10 +16,10 @@ pub struct UpstreamState {
 
 /// One server, with the state that all workers share.
 pub struct ServerState {
-    /// The upstream's name, for messages.
+    /// Name of the server's upstream, for messages.
     upstream: String,
     address: String,
-    /// Whether the last attempt to connect failed.
+    /// Whether the last attempt to connect to the server failed.
     is_down: AtomicBool,
     workers: Mutex<Vec<Arc<ServerCounters>>>,
 }

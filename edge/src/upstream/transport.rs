@@ -61,7 +61,7 @@ impl Transport {
         })
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         self.peer
     }

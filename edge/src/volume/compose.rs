@@ -31,11 +31,11 @@ pub struct Record {
     pub meta: Bytes,
     /// Data: content of the object.
     pub data: Pages,
-    /// Where the record comes from, which determines what happens after it was written.
+    /// Origin of the record: the queue, another segment, or the volume itself. The origin determines what happens after the write.
     pub origin: Origin,
 }
 
-/// Where a record comes from, which determines what happens after it was written.
+/// Origin of a record, which determines what happens after it was written.
 pub enum Origin {
     /// A new record from the queue.
     Put {

@@ -116,9 +116,9 @@ fn look(device: &dyn Device) -> io::Result<Was> {
 fn refuse_foreign(context: &Context, was: &Was) -> Result<(), OpenError> {
     let options = &context.options;
     let what = match was {
-        Was::Other(NotOurs::Foreign) => "holds something that is no volume".to_owned(),
+        Was::Other(NotOurs::Foreign) => "contains data that is not a volume".to_owned(),
         Was::Other(NotOurs::Version(other)) => format!(
-            "is a volume of format version {other}, and this program knows version {VERSION}"
+            "is a volume of format version {other}, and this program supports version {VERSION}"
         ),
         _ => return Ok(()),
     };
@@ -136,16 +136,18 @@ fn refuse_foreign(context: &Context, was: &Was) -> Result<(), OpenError> {
 fn say_why(context: &Context, was: &Was, geometry: Geometry, mode: Mode) {
     let name = &context.options.name;
     let why = match (was, mode) {
-        (Was::Unused, _) => "there was nothing",
+        (Was::Unused, _) => "the file or device was empty",
         (Was::Other(NotOurs::Damaged), _) => "its superblocks were damaged",
-        (Was::Other(_), _) => "what was there was to be overwritten",
+        (Was::Other(_), _) => {
+            "`overwrite` is set, and the previous content was not a usable volume"
+        }
         (_, Mode::Anew { .. }) => "it may have missed purges",
         (Was::Ours(superblock), _) if superblock.geometry != geometry => {
-            "its size or its segments' were changed"
+            "its `size` or `segment` was changed"
         }
-        _ => "its log of purges was damaged, or its end was cut off",
+        _ => "its purge log was damaged, or its file was truncated",
     };
-    tracing::info!(volume = %name, size = geometry.size(), "a volume is made and begins empty: {why}");
+    tracing::info!(volume = %name, size = geometry.size(), "a volume is formatted and starts empty: {why}");
 }
 
 /// Continues an existing volume; `None` if its purge log is damaged.

@@ -405,8 +405,8 @@ impl Mounted {
 
     /// Returns the smallest `born_seq` of all records in segments.
     fn oldest(&self) -> u64 {
-        // The gate keeps segments from being reclaimed during this scan: a record copied to a segment that was already scanned would be
-        // missed.
+        // The lock of `gate` keeps segments from being reclaimed during this scan: a record copied to a segment that was already scanned
+        // would be missed.
         let _gate = self.gate.lock();
         let all = self.oldest.iter().map(|born| born.load(Ordering::SeqCst));
         all.min().unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! Collects the state of a running edge for the admin API.
+//! Collects the state of a running Sluice for the admin API.
 
 mod volume;
 
@@ -230,7 +230,7 @@ fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
         Phase::Open(_) => "open",
         Phase::Refused { .. } => "refused",
         Phase::Failed(_) => "failed",
-        Phase::Revalidated { .. } => "stands",
+        Phase::Revalidated { .. } => "revalidated",
         Phase::Retired => "retired",
     }
     .to_owned();
@@ -270,7 +270,7 @@ fn obstacle(head: &Head) -> Option<&'static str> {
         None => Some("no ETag"),
         Some(tag) if tag.starts_with(b"W/") => Some("its ETag is weak"),
         Some(_) if head.length.is_none() => Some("its complete length is not known"),
-        Some(_) => Some("its origin does not honour ranges"),
+        Some(_) => Some("the origin does not support ranges"),
     }
 }
 

@@ -90,7 +90,7 @@ fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Permitt
         // Landlock can only grant access to existing files, so the file is created. Volumes treat
         // an empty file like a missing one.
         disk::make_if_missing(&volume.path)
-            .with_context(|| format!("can't make {}", volume.path.display()))?;
+            .with_context(|| format!("can't create {}", volume.path.display()))?;
     }
     let ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
     let outcome = sandbox::enter(&allowed.allowed, &ports);
@@ -181,7 +181,7 @@ impl DroppedPrivileges {
         })
     }
 
-    /// Adds the user and the sandbox to an error that they may have caused.
+    /// Adds the user and the sandbox to an error of missing permission, which they may have caused.
     pub(super) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         let text = format!("{error:#}");
         if !text.contains("ermission denied") {

@@ -91,7 +91,7 @@ impl Loggers {
     }
 }
 
-/// One of `LOGGING_MAX` permits, released when dropped.
+/// One of `LOGGING_MAX` permits. Dropping it releases the permit.
 struct LoggingPermit(Arc<AtomicUsize>);
 
 impl LoggingPermit {
@@ -155,7 +155,7 @@ fn refused(refusal: purge::Refusal) -> Refusal {
 fn no_cache(snapshot: &Snapshot, order: &Order) -> Refusal {
     let names: Vec<&str> = snapshot.stores.keys().map(String::as_str).collect();
     let why = match &order.cache {
-        None => "this edge has no cache".to_owned(),
+        None => "this server has no cache".to_owned(),
         Some(name) => format!("there is no cache {name:?}, only: {}", names.join(", ")),
     };
     Refusal { status: 404, why }
@@ -171,8 +171,8 @@ impl Snapshot {
         sweeper.thread().unpark();
     }
 
-    /// Makes the other volumes of a cache record that a volume is unavailable, since it misses
-    /// purges that are then forgotten.
+    /// Makes the volumes of each cache record which of these volumes are unavailable. An
+    /// unavailable volume misses purges, and these may be forgotten before it returns.
     pub(super) fn mark_absence(&self) {
         for Stored { store, .. } in self.stores.values() {
             store.mark_absence();
@@ -262,8 +262,8 @@ mod tests {
             assert!(third.purge(&order(what), 0).is_ok());
             assert!(busy.purged_upto() > before);
         }
-        // After the replaced store's table of rules is full, a purge of both stores is refused as a
-        // whole, but takes effect in the current store.
+        // A purge is refused if the table of rules of a replaced store is full, but it still takes
+        // effect in the current store.
         for n in 0..RULES_MAX as u64 {
             let _ = busy.purge(&Rule::Tag(n), false, 0);
         }
@@ -340,11 +340,11 @@ mod tests {
         assert_eq!(log(&first, Purge::Tag("t".to_owned())), Ok(()));
         let upto = first.stores["main"].store.purged_upto();
         drop(first);
-        // After a restart the purge is known, and later purges get higher numbers.
+        // A purge survives a restart, after which later purges get higher numbers.
         let second = kept(&path);
         let store = &second.stores["main"].store;
         assert!(store.purged_upto() == upto && store.moment() > upto);
-        // With the disk unavailable, the purge cannot be made durable, which is reported.
+        // If the disk is unavailable, the purge cannot be made durable, and the error says so.
         let out = kept(&folder.path().join("no/vol"));
         let why = log(&out, Purge::All(true)).expect_err("no volume");
         assert!(

@@ -283,8 +283,8 @@ fn record_key_rules(plan: &Plan, cache: &str, ways: &Ways) {
     let forgotten = ways.take_up(its.map(|proxied| &proxied.rules.key));
     if forgotten > 0 {
         tracing::warn!(
-            "cache {cache}: its keys were made in so many ways that {forgotten} of them are \
-             forgotten: purges by URL no longer reach what was stored under these"
+            "cache {cache}: its keys had so many forms that {forgotten} of them are \
+             forgotten: purges by URL no longer cover responses stored under these"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The volumes of a running edge: opened at startup, kept across reloads, and closed at shutdown or
+//! The volumes of a running Sluice: opened at startup, kept across reloads, and closed at shutdown or
 //! when a reload removes them.
 
 use std::collections::BTreeMap;
@@ -82,13 +82,13 @@ pub(super) fn give(store: &Arc<Store>, volumes: Option<&Arc<disk_tier::Volumes>>
     };
     // The purges concern only data on these volumes. Once that is wiped, the purges are not needed.
     tracing::warn!(
-        "volumes know more purges of a cache than there may be: they are emptied ({error})"
+        "volumes have logged more purges of a cache than Sluice allows, so they are emptied ({error})"
     );
     for volume in volumes.iter().flat_map(|volumes| volumes.all()) {
-        volume.wipe("it knew too many purges");
+        volume.wipe("it had logged too many purges");
     }
     if let Err(error) = store.set_volumes(volumes.cloned()) {
-        tracing::error!("a cache is kept in memory alone: {error}");
+        tracing::error!("a cache uses memory only: {error}");
     }
 }
 

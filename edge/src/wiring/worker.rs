@@ -34,7 +34,7 @@ pub(super) fn start(
         .name(format!("worker-{index}"))
         .spawn(move || match runtime() {
             Ok(runtime) => runtime.block_on(run(index, edge, listeners, ready)),
-            Err(error) => tracing::error!(%error, "a worker has no runtime"),
+            Err(error) => tracing::error!(%error, "a worker's runtime can't start"),
         })
 }
 

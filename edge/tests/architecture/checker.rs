@@ -43,7 +43,7 @@ fn the_table_is_read_up_to_its_end() {
 }
 
 #[test]
-fn what_the_table_allows_passes() {
+fn imports_that_the_table_allows_pass() {
     let text =
         "use crate::{a, b::c}; use super::b; fn f() { crate::a::f(); self::g(); super::x::f() }";
     assert_eq!(imports("cache/x.rs", text), [""; 0]);
@@ -161,6 +161,12 @@ fn paragraphs_without_a_subject_are_found() {
         assert_eq!(found("a.md", text), 1, "{text}");
     }
     assert_eq!(found("a.md", "A\nThat is.\n\n```\n\nIt is\n```\n"), 0);
+    let text = [("x/a.rs".to_owned(), "// It is.\n".to_owned())];
+    assert!(words::beginnings(&text, &[("x", 1)]).is_empty());
+    for exceptions in [&[("x", 2)][..], &[("x", 1), ("y", 1)]] {
+        let findings = words::beginnings(&text, exceptions);
+        assert!(findings.len() == 1 && findings[0].contains("lower that number"));
+    }
 }
 
 #[test]

@@ -1,14 +1,16 @@
 //! Finds paragraphs of comments and documents that begin without naming their subject.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// Beginnings of sentences that do not name their subject.
 const UNCLEAR: [&str; 5] = ["It ", "What ", "Who ", "That ", "So much "];
 
-/// Findings: folders with more such paragraphs than the list of exceptions permits. `files` are
-/// names and texts of Rust files and of documents.
+/// Findings: folders whose number of such paragraphs differs from the list of exceptions, which
+/// only shrinks. `files` are names and texts of Rust files and of documents.
 pub fn beginnings(files: &[(String, String)], exceptions: &[(&str, usize)]) -> Vec<String> {
     let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    found.extend(exceptions.iter().map(|(folder, _)| (*folder, Vec::new())));
     for (file, text) in files {
         let paragraphs = match file.ends_with(".rs") {
             true => of_comments(text),
@@ -18,20 +20,28 @@ pub fn beginnings(files: &[(String, String)], exceptions: &[(&str, usize)]) -> V
         let listed = unclear.map(|(line, text)| format!("{file}:{line}: {text}"));
         found.entry(folder(file)).or_default().extend(listed);
     }
-    let too_many = found.into_iter().filter(|(folder, unclear)| {
-        let allowed = exceptions.iter().find(|(of, _)| of == folder);
-        unclear.len() > allowed.map_or(0, |(_, most)| *most)
+    let findings = found.iter().filter_map(|(folder, unclear)| {
+        let listed = exceptions.iter().find(|(of, _)| of == folder);
+        let allowed = listed.map_or(0, |(_, most)| *most);
+        finding(folder, unclear, allowed)
     });
-    too_many
-        .map(|(folder, unclear)| {
-            format!(
-                "`{folder}`: {} paragraphs begin without naming their subject, more than the list of \
-                 exceptions permits:\n{}",
-                unclear.len(),
-                unclear.join("\n")
-            )
-        })
-        .collect()
+    findings.collect()
+}
+
+fn finding(folder: &str, unclear: &[String], allowed: usize) -> Option<String> {
+    let count = unclear.len();
+    match count.cmp(&allowed) {
+        Ordering::Equal => None,
+        Ordering::Less => Some(format!(
+            "`{folder}`: {count} paragraphs begin without naming their subject, fewer than the \
+             {allowed} in the list of exceptions: lower that number"
+        )),
+        Ordering::Greater => Some(format!(
+            "`{folder}`: {count} paragraphs begin without naming their subject, more than the list \
+             of exceptions permits:\n{}",
+            unclear.join("\n")
+        )),
+    }
 }
 
 /// The folder whose paragraphs are counted together: `edge/src/cache`, or the first folder of the

@@ -72,7 +72,7 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// What happened on the connection while the client waited for its end.
+/// The event on the connection while the client waited for its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Closing {
     /// The server has closed the connection with a FIN.

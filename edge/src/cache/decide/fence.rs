@@ -148,7 +148,7 @@ pub(in crate::cache) fn further(
         }
         (Content::Unusable, _) => plainly(Reason::UnusablePart),
         (Content::NotSatisfiable(_), _) => Meaning::Retire(Reason::NotSatisfiable),
-        // The response may not be stored for long, but it is of the same version and not private.
+        // The response may not be stored, but it is of the same version and not private.
         (Content::Part(range, _), Err(reason))
             if reason.same_version_usable()
                 && range.contains(&wanted)

@@ -68,7 +68,7 @@ mod tests {
     fn remembered_keys_equal_computed_ones() {
         let memo = Memo::new();
         let mut head = Head::new();
-        // There are more targets than entries, each twice in a row and again later.
+        // The targets outnumber the entries. Each is looked up twice in a row and again later.
         for round in 0..2 {
             for n in 0..2 * ENTRIES {
                 head.target = format!("/{n}?{n}");

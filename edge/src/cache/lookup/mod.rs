@@ -38,6 +38,9 @@ pub(in crate::cache) enum Lookup {
     Pass(CacheStatus),
 }
 
+/// An object to ride, its key, and what the table knows of its resource.
+pub(in crate::cache) type Target = (Arc<Object>, TableKey, Option<Box<Known>>);
+
 /// An object without a head, and what the table knew of its resource under the same lock.
 pub(in crate::cache) struct Joined {
     pub(in crate::cache) object: Arc<Object>,
@@ -49,10 +52,7 @@ pub(in crate::cache) struct Joined {
 
 impl Joined {
     /// Splits into the object to ride, with its key and history, and the reason made by `why`.
-    pub(in crate::cache) fn into_parts<W>(
-        self,
-        why: impl FnOnce(Fwd) -> W,
-    ) -> ((Arc<Object>, TableKey, Option<Box<Known>>), W) {
+    pub(in crate::cache) fn into_parts<W>(self, why: impl FnOnce(Fwd) -> W) -> (Target, W) {
         let target = (self.object, self.place, Some(self.known));
         (target, why(self.fwd))
     }

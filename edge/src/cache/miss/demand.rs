@@ -199,9 +199,7 @@ impl Demand {
             .iter()
             .map(|claim| flight_of(claim, now_us))
             .collect();
-        let brought = seen.in_memory.within(self.asking.whole_want.clone());
-        let brought = brought.map(|range| range.end - range.start).sum();
-        self.asking.pace.observe(now_us, brought, flights.len());
+        self.observe_pace(seen, flights.len(), now_us);
         let context = &self.leader.context;
         let spare = self
             .leader
@@ -227,13 +225,11 @@ impl Demand {
             whole_max: context.store.object_max(),
         };
         match context.fill.plan(&situation) {
-            // Until the first flight has a head, it is unknown whether another response may add
-            // bytes to the object.
+            // Without a head, it is unknown whether another response may add bytes.
             Plan::Fetch { .. } if joinable == Joinable::Unknown && !flights.is_empty() => {
                 Plan::Wait(None)
             }
-            // The object is so fragmented that a claim would be larger than the wanted range, and
-            // the client has no budget left.
+            // In a fragmented object, a claim would exceed the wanted range.
             Plan::Fetch { .. } if spare == 0 && seen.is_shattered() && !self.begun => {
                 Plan::Forward(Reason::Budget)
             }
@@ -246,6 +242,13 @@ impl Demand {
             }
             plan => plan,
         }
+    }
+
+    /// Records for the pace how many of the wanted bytes have arrived.
+    fn observe_pace(&mut self, seen: &Seen<'_>, flights: usize, now_us: u64) {
+        let arrived = seen.in_memory.within(self.asking.whole_want.clone());
+        let arrived = arrived.map(|range| range.end - range.start).sum();
+        self.asking.pace.observe(now_us, arrived, flights);
     }
 
     /// Limits this request's flights and bytes ahead by memory: all readers share the memory of the

@@ -97,7 +97,7 @@ pub(in crate::cache) fn unmet(
                 Some(response) if may_have(&request, &response) => {
                     Rode::Answered(Ok(forwarded(response, status)))
                 }
-                // The origin refused the credentials of another client.
+                // The response concerned another client's credentials.
                 _ if reason.credentials_only() && !admitted.authorized => Rode::Parted(request),
                 _ => Rode::Alone(request, status),
             }

@@ -1,5 +1,4 @@
-//! The queue of purges caused by unsafe requests, which are logged in the background, one after
-//! another.
+//! Rules that nobody asked for, from unsafe requests: logged behind their responses, one after another.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,23 +7,23 @@ use parking_lot::Mutex;
 
 use crate::store::disk_tier::DurablePurge;
 
-/// Largest number of purges in the queue.
+/// Rules that may wait for disks at once.
 const WAITING_MAX: usize = 1024;
 
-/// Purges of one cache that wait to be logged.
+/// What is to be logged of one cache.
 #[derive(Default)]
 pub(in crate::cache) struct PurgeQueue(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
     rules: VecDeque<DurablePurge>,
-    /// Whether a thread is working on the queue.
+    /// A thread goes through them.
     is_at_work: bool,
     is_full: bool,
 }
 
 impl PurgeQueue {
-    /// Queues a purge to be logged in the background.
+    /// Has a rule logged soon.
     pub(in crate::cache) fn log(self: &Arc<Self>, rule: DurablePurge) {
         if self.add(rule) {
             let queue = self.clone();
@@ -32,8 +31,8 @@ impl PurgeQueue {
         }
     }
 
-    /// Adds a purge. Returns whether the caller must start `work`. A queued purge with the same
-    /// rule is replaced by the newer one.
+    /// Whether `work` is to be called for it. One that waits already gives way: the newer one covers
+    /// what that does.
     fn add(&self, rule: DurablePurge) -> bool {
         let mut waiting = self.0.lock();
         if let Some(old) = waiting.rules.iter_mut().find(|old| rule.repeats(old)) {
@@ -42,17 +41,17 @@ impl PurgeQueue {
             waiting.rules.push_back(rule);
         } else if !std::mem::replace(&mut waiting.is_full, true) {
             tracing::warn!(
-                "volumes are too slow to log all purges by unsafe requests: \
-                 a restart may undo some of them"
+                "volumes are too slow to log all invalidations by unsafe requests: \
+                 a restart may restore some invalidated responses"
             );
         }
         !std::mem::replace(&mut waiting.is_at_work, true)
     }
 
-    /// Logs all queued purges. Blocks on disks.
+    /// Logs what waits, until nothing does. Waits for disks.
     fn work(&self) {
         while let Some(rule) = self.next() {
-            // The rule is in force even if logging fails.
+            // It is in force, logged or not.
             let _ = rule.log();
         }
     }
@@ -75,7 +74,7 @@ mod tests {
     use crate::store::{self, Rule, Store};
 
     #[test]
-    fn the_queue_is_bounded_and_holds_each_rule_once() {
+    fn what_waits_is_bounded_and_each_rule_waits_once() {
         let store = Store::new(&store::Options {
             memory: 1 << 20,
             object: 1 << 20,
@@ -102,9 +101,6 @@ mod tests {
         let waiting = queue.0.lock();
         assert!(waiting.rules.is_empty() && !waiting.is_at_work && !waiting.is_full);
         drop(waiting);
-        assert!(
-            queue.add(rule(0, 4)),
-            "the caller must start the work again"
-        );
+        assert!(queue.add(rule(0, 4)), "it is to begin anew");
     }
 }

@@ -45,8 +45,8 @@ impl Stores {
         let stores = used(&all);
         let results = stores.iter().map(work).collect();
         drop(all);
-        // The last reference to a store frees its whole content, which takes long: not under the
-        // lock.
+        // The last reference to a store frees its whole content, which takes long, so this happens
+        // after the lock is released.
         drop(stores);
         results
     }

@@ -10,7 +10,8 @@ use crate::http::key::KeyRules;
 #[derive(Default)]
 pub struct Ways(Mutex<Vec<KeyRules>>);
 
-/// Number of ways remembered for one store, unless more are in use at once.
+/// Number of ways to make keys that are remembered for one store. More are remembered only if all
+/// of them are in use.
 pub(super) const WAYS_MAX: usize = 64;
 
 impl Ways {

@@ -96,7 +96,7 @@ fn ranges(spans: &[Span]) -> Ranges {
 #[cfg(test)]
 #[expect(
     clippy::single_range_in_vec_init,
-    reason = "lists of one range are meant"
+    reason = "lists with one range are intended"
 )]
 mod tests {
     use crate::admin::OnVolume;

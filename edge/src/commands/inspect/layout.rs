@@ -1,6 +1,6 @@
 //! Lays out lines of text for a terminal of some width: labels, wrapped text, tables, colours.
 
-use super::super::harmless;
+use crate::commands::output::harmless;
 
 /// A space at which a line is never broken.
 const GLUE: char = '\u{a0}';

@@ -96,7 +96,8 @@ fn describe(page: &mut Page<'_>, object: &ObjectState) {
     if object.status != 0 {
         describe_head(page, object);
     }
-    // For a refused or failed object without a head, nothing else is known.
+    // Only the state of a refused or failed object without a head is known, so its bytes are not
+    // described.
     if object.status != 0 || object.state == "awaiting" {
         describe_bytes(page, object);
     }
@@ -120,23 +121,24 @@ fn state(page: &Page<'_>, object: &ObjectState) -> String {
             format!("status {}, complete", object.status)
         }
         "open" if object.length == Some(bar::everywhere(object).total()) => {
-            format!("status {}, complete with what is on volumes", object.status)
+            format!("status {}, complete, with bytes on volumes", object.status)
         }
         "open" if flying => format!("status {}, being fetched", object.status),
-        "open" => format!("status {}, in part", object.status),
+        "open" => format!("status {}, partly stored", object.status),
         "refused" => match object.refused_for_ms {
             None | Some(0) => format!("not shared: {why}; tried again at the next request"),
             Some(ms) => format!("not shared: {why}; tried again in {}", time(ms)),
         },
         "failed" => format!("failed: {why}"),
-        "retired" => "retired: nothing more is fetched for it".to_owned(),
+        "revalidated" => "revalidated: the stored response remains in use".to_owned(),
+        "retired" => "retired: not used for new requests".to_owned(),
         other => page.escaped(other),
     }
 }
 
 fn describe_head(page: &mut Page<'_>, object: &ObjectState) {
     let variant = match (&object.vary[..], object.variant.rsplit_once(": ")) {
-        ([], _) => "the same for everyone (no Vary)".to_owned(),
+        ([], _) => "one for all clients (no Vary)".to_owned(),
         (names, hash) => format!(
             "by {}; hash of their values {}",
             page.escaped(&names.join(", ")),
@@ -169,10 +171,10 @@ fn describe_head(page: &mut Page<'_>, object: &ObjectState) {
     let generation = generation.map_or(String::new(), |hex| page.escaped(hex));
     page.entry("generation", &or(generation, "none"));
     let responses = match (object.joinable, &object.why_not_joinable) {
-        (None, _) => "not known yet whether it may have several".to_owned(),
-        (Some(true), _) => "may be completed from several".to_owned(),
-        (Some(false), None) => "all of it from one".to_owned(),
-        (Some(false), Some(why)) => format!("all of it from one: {}", page.escaped(why)),
+        (None, _) => "not known yet whether bytes of several can be combined".to_owned(),
+        (Some(true), _) => "bytes of several can be combined".to_owned(),
+        (Some(false), None) => "all bytes must come from one".to_owned(),
+        (Some(false), Some(why)) => format!("all bytes must come from one: {}", page.escaped(why)),
     };
     page.entry("responses", &responses);
 }
@@ -311,7 +313,7 @@ fn spans(spans: &[Span], unlisted: bool) -> String {
     match spans.len().saturating_sub(SPANS_SHOWN) {
         _ if spans.is_empty() => "nothing".to_owned(),
         0 => shown.join(", "),
-        more if unlisted => format!("{} and over {more} more", shown.join(", ")),
+        more if unlisted => format!("{} and more than {more} more", shown.join(", ")),
         more => format!("{} and {more} more", shown.join(", ")),
     }
 }

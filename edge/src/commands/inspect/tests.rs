@@ -3,7 +3,7 @@
 #![expect(
     clippy::single_range_in_vec_init,
     clippy::reversed_empty_ranges,
-    reason = "lists of one range are meant, and the wrong way round is hostile"
+    reason = "lists with one range are intended, and a reversed range is hostile input"
 )]
 
 use std::ops::Range;
@@ -304,7 +304,7 @@ fn a_state_is_explained() {
     );
     let retired = state("retired", "");
     assert!(
-        retired.contains("retired: nothing more is fetched for it\n"),
+        retired.contains("retired: not used for new requests\n"),
         "{retired}"
     );
 }

@@ -24,7 +24,7 @@ pub fn slice(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses a rate with a lower bound, so that files of 10 MiB and 100 MB arrive before the clients' timeouts.
+/// Parses a rate with a lower bound, so that files of 10 MiB and 100 MB arrive before clients time out.
 pub fn rate(text: &str) -> Result<u64, String> {
     match size(text)? {
         rate @ byte_range::RATE_MIN.. => Ok(rate),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::{items, number, text};
-use crate::commands::harmless;
+use crate::commands::output::harmless;
 use crate::config::show_size;
 use crate::telemetry::{Numbers, VolumeNumbers};
 

@@ -26,7 +26,7 @@ pub fn describe(options: &Options) -> String {
         text += &format!(", only {}", types.join(", "));
     }
     if options.ask_plain {
-        text += "; the origin is asked for it as it is";
+        text += "; origins are asked for uncompressed content";
     }
     text
 }

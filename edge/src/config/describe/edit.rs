@@ -37,7 +37,7 @@ pub fn describe(options: &Options) -> Vec<String> {
     }
     if options.security {
         let names: Vec<&str> = SECURITY.iter().map(|(name, _)| *name).collect();
-        lines.push(format!("added where missing: {}", names.join(", ")));
+        lines.push(format!("added if missing: {}", names.join(", ")));
     }
     if !options.errors.pages.is_empty() {
         let shown = |page: &ErrorPage| match page.statuses {
@@ -46,7 +46,7 @@ pub fn describe(options: &Options) -> Vec<String> {
         };
         let all: Vec<String> = options.errors.pages.iter().map(shown).collect();
         let whose = match options.errors.intercept {
-            true => ", for origins' errors, too",
+            true => ", also for errors of origins",
             false => "",
         };
         lines.push(format!("pages for {}{whose}", all.join(", ")));

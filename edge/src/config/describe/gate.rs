@@ -10,7 +10,7 @@ pub fn describe(options: &Options) -> Vec<String> {
     let mut lines = Vec::new();
     match options.allow.as_deref() {
         None => {}
-        Some([]) => lines.push("for nobody: `allow` is empty".to_owned()),
+        Some([]) => lines.push("no client is allowed: `allow` is empty".to_owned()),
         Some(allowed) => lines.push(format!("only for {}", networks(allowed))),
     }
     if !options.deny.is_empty() {
@@ -58,12 +58,12 @@ fn signed_line(options: &signed::Options) -> String {
     );
     if options.prefix {
         text += &format!(
-            ", which may be for all paths that begin alike ({})",
+            ", which may cover all paths with a common prefix ({})",
             names.prefix
         );
     }
     if options.client {
-        text += ", for one address";
+        text += ", each for one address";
     }
     text
 }

@@ -10,10 +10,10 @@ pub fn describe(plan: &ListenerPlan) -> String {
     let listening = &plan.listening;
     let mut text = format!("listening on http://{}", plan.address);
     if let Some(backlog) = listening.backlog {
-        text += &format!(", up to {backlog} waiting to be accepted");
+        text += &format!(", backlog {backlog}");
     }
     if !listening.defer {
-        text += ", accepted before they say anything";
+        text += ", accepted before their first bytes";
     }
     for (name, bytes) in [
         ("receive", listening.receive_buffer),
@@ -24,7 +24,7 @@ pub fn describe(plan: &ListenerPlan) -> String {
         }
     }
     if let Some(time) = listening.keepalive {
-        text += &format!(", probed after {} without a word", show_time(time));
+        text += &format!(", probed after {} without a packet", show_time(time));
     }
     if let Some(proxy) = &plan.setup.proxy {
         let versions = match proxy.versions {
@@ -44,5 +44,5 @@ pub fn describe_trust(trust: &Trust) -> Option<String> {
         ClientField::Forwarded => "Forwarded",
     };
     let proxies = networks(&trust.proxies);
-    (!trust.proxies.is_empty()).then(|| format!("clients as {field} says from {proxies}"))
+    (!trust.proxies.is_empty()).then(|| format!("client addresses from {field} of {proxies}"))
 }

@@ -32,7 +32,7 @@ pub fn describe(log: &LogOptions) -> String {
 pub fn describe_rule(rule: &LogRule) -> String {
     let mut some: Vec<String> = rule.statuses.iter().map(status_words).collect();
     if let Some(time) = rule.slower_than {
-        some.push(format!("what took longer than {}", show_time(time)));
+        some.push(format!("requests longer than {}", show_time(time)));
     }
     let percent = rule.sample * 100.0;
     match (rule.selects(), rule.sample) {

@@ -37,7 +37,7 @@ pub fn describe(plan: &Plan) -> String {
     }
     if plan.limits.connections_per_ip > 0 {
         let most = plan.limits.connections_per_ip;
-        line(format!("up to {most} connections from one address"));
+        line(format!("up to {most} connections per IP"));
     }
     line(match plan.admin {
         Some(address) => format!("admin on http://{address}"),
@@ -134,7 +134,7 @@ fn volume(options: &volume::Options) -> String {
         ),
     };
     let mut text = format!(
-        "{}, {size}, up to {} waiting to be written, {} readers, reads within {}, tried again after {}",
+        "{}, {size}, write queue of {}, {} readers, read timeout {}, reopened every {} after a failure",
         options.path.display(),
         show_size(options.queue),
         options.readers,
@@ -142,7 +142,7 @@ fn volume(options: &volume::Options) -> String {
         show_time(options.retry)
     );
     if options.overwrite {
-        text += ", what is there and no volume is overwritten";
+        text += ", other contents are overwritten";
     }
     text
 }
@@ -159,15 +159,15 @@ fn kept(options: &disk_tier::Options) -> String {
         .collect();
     let spread = match placement.kind {
         _ if volumes.len() == 1 => "",
-        PlacementKind::Single => ", all in the first",
+        PlacementKind::Single => ", all in one volume",
         PlacementKind::Hash => ", each object in one of them",
         PlacementKind::Stripe => ", blocks of an object in turn",
         PlacementKind::Mirror => ", each object in two of them",
     };
-    let mut text = format!("kept on {}{spread}", volumes.join(", "));
+    let mut text = format!("stored on {}{spread}", volumes.join(", "));
     text += match options.admit {
         Admit::All => "",
-        Admit::Second => ", what is asked for a second time",
+        Admit::Second => ", from the second request on",
     };
     match (options.admit_min, options.admit_max) {
         (0, 0) => {}
@@ -177,7 +177,7 @@ fn kept(options: &disk_tier::Options) -> String {
     }
     if !options.inactive.is_zero() {
         text += &format!(
-            ", until nobody asks for it for {}",
+            ", removed after {} without a request",
             show_time(options.inactive)
         );
     }
@@ -214,7 +214,7 @@ fn upstream(options: &upstream::Options) -> String {
         n => format!(", up to {n} idle connections per worker and server"),
     };
     if let Some(host) = &options.host {
-        text += &format!(", asked as {host}");
+        text += &format!(", with Host {host}");
     }
     text
 }

@@ -8,10 +8,10 @@ use crate::sys::sandbox::Reach;
 /// Returns a line about user and sandbox, or `None` if neither is set.
 pub fn describe(plan: &Plan) -> Option<String> {
     let user = plan.privileges.user.as_ref();
-    let user = user.map(|user| format!("as {user} once it listens"));
+    let user = user.map(|user| format!("as user {user}"));
     let sandboxed = match plan.privileges.sandbox {
         Sandbox::No => None,
-        Sandbox::Auto => Some("sandboxed, if the kernel can"),
+        Sandbox::Auto => Some("sandboxed, if the kernel supports it"),
         Sandbox::Yes => Some("sandboxed"),
     };
     let sandboxed = sandboxed.map(|how| {

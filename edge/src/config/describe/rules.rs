@@ -25,14 +25,14 @@ pub fn rules(rules: &Rules) -> Vec<String> {
         changed(headers.ignored, d.headers.ignored, ignored),
         changed(headers.set_cookie, d.headers.set_cookie, set_cookie),
         changed(&headers.target_list, &d.headers.target_list, |t| {
-            fields(t, "targeted fields", "no targeted field is heeded")
+            fields(t, "targeted headers", "targeted headers are ignored")
         }),
         changed(&headers.tags, &d.headers.tags, |t| {
             fields(t, "tags in", "no tags")
         }),
         said(
             requests.client_cache_control,
-            "clients may ask for more: no-cache, no-store, max-age, min-fresh, Pragma",
+            "no-cache, no-store, max-age, min-fresh and Pragma of clients are honoured",
         ),
         key(&rules.key, &d.key),
         parameters(&rules.key),
@@ -40,17 +40,17 @@ pub fn rules(rules: &Rules) -> Vec<String> {
             format!("Accept-Language reduced to one of {}", list(tags))
         }),
         changed(&requests.bypass, &d.requests.bypass, bypass),
-        said(!requests.get, "GET goes past the cache"),
-        said(!requests.head, "HEAD goes past the cache"),
+        said(!requests.get, "GET bypasses the cache"),
+        said(!requests.head, "HEAD bypasses the cache"),
         said(
             requests.post,
-            "responses to POST that name their own target answer GET, too",
+            "responses to POST with their own URL in Content-Location answer GET",
         ),
         changed(&rules.forward_headers, &d.forward_headers, |names| {
-            format!("shared fetches also carry {}", list(names))
+            format!("shared fetches also contain {}", list(names))
         }),
         changed(rules.hit_for_pass, d.hit_for_pass, |time| {
-            format!("what can't be shared is passed for {}", show_time(time))
+            format!("hit-for-pass for {}", show_time(time))
         }),
     ];
     lines.into_iter().flatten().collect()
@@ -66,7 +66,7 @@ fn said(is: bool, text: &str) -> Option<String> {
 
 fn valid(lifetimes: &Lifetimes) -> Option<String> {
     let fresh = |what: String, time: Duration| match time {
-        Duration::ZERO => format!("{what} never"),
+        Duration::ZERO => format!("{what} always revalidated"),
         time => format!("{what} for {}", show_time(time)),
     };
     let named = lifetimes.valid.iter();
@@ -75,13 +75,13 @@ fn valid(lifetimes: &Lifetimes) -> Option<String> {
         .valid_any
         .map(|time| fresh("all others".to_owned(), time));
     let all: Vec<String> = named.chain(any).collect();
-    (!all.is_empty()).then(|| format!("fresh where the response does not say: {}", all.join(", ")))
+    (!all.is_empty()).then(|| format!("lifetimes of responses without one: {}", all.join(", ")))
 }
 
 fn guessed(max: Duration) -> String {
     match max {
-        Duration::ZERO => "no lifetime is guessed".to_owned(),
-        max => format!("guessed lifetimes of at most {}", show_time(max)),
+        Duration::ZERO => "no heuristic lifetime".to_owned(),
+        max => format!("heuristic lifetimes of at most {}", show_time(max)),
     }
 }
 
@@ -98,16 +98,19 @@ fn lifetimes(rules: &Lifetimes, d: &Lifetimes) -> Option<String> {
 
 fn stale(stale: &Stale) -> Option<String> {
     let times = [
-        (stale.while_revalidate, "while revalidated behind"),
-        (stale.while_updating, "while another waits for it"),
-        (stale.if_error, "where the origin fails"),
+        (
+            stale.while_revalidate,
+            "while revalidated in the background",
+        ),
+        (stale.while_updating, "while another request revalidates"),
+        (stale.if_error, "if the origin fails"),
     ];
     let said: Vec<String> = times
         .iter()
         .filter(|(time, _)| !time.is_zero())
         .map(|(time, when)| format!("{when} for {}", show_time(*time)))
         .collect();
-    (!said.is_empty()).then(|| format!("stale {}", said.join(", ")))
+    (!said.is_empty()).then(|| format!("served stale {}", said.join(", ")))
 }
 
 fn ignored(ignored: Ignored) -> String {
@@ -117,18 +120,18 @@ fn ignored(ignored: Ignored) -> String {
         (ignored.age, "Age"),
         (ignored.vary, "Vary"),
         (ignored.set_cookie, "Set-Cookie"),
-        (ignored.targeted, "targeted fields"),
+        (ignored.targeted, "targeted headers"),
         (ignored.x_accel_expires, "X-Accel-Expires"),
     ];
     let named = fields.iter().filter(|(is, _)| *is).map(|(_, name)| name);
-    format!("not heeded: {}", list(&named.collect::<Vec<_>>()))
+    format!("ignored: {}", list(&named.collect::<Vec<_>>()))
 }
 
 fn set_cookie(rule: SetCookie) -> String {
     match rule {
-        SetCookie::Pass => "what sets a cookie is not stored",
-        SetCookie::Store => "what sets a cookie is stored with it",
-        SetCookie::Remove => "what sets a cookie is stored without it",
+        SetCookie::Pass => "responses with Set-Cookie are not stored",
+        SetCookie::Store => "responses with Set-Cookie are stored with it",
+        SetCookie::Remove => "responses with Set-Cookie are stored without it",
     }
     .to_owned()
 }
@@ -156,12 +159,12 @@ fn parameters(key: &KeyRules) -> Option<String> {
 fn bypass(bypass: &Bypass) -> String {
     let kinds = [
         ("cookies", &bypass.cookies),
-        ("fields", &bypass.headers),
+        ("headers", &bypass.headers),
         ("parameters", &bypass.query),
     ];
     let named = kinds.iter().filter(|(_, names)| !names.is_empty());
     let named: Vec<String> = named
         .map(|(kind, names)| format!("{kind} {}", list(names)))
         .collect();
-    format!("past the cache with {}", named.join("; "))
+    format!("requests with {} bypass the cache", named.join("; "))
 }

@@ -10,7 +10,7 @@ use toml::Spanned;
 /// An entry of `servers`: a URL, or a table with the URL and more.
 #[derive(Clone, Debug)]
 pub struct ServerFile {
-    /// `http://host:port`.
+    /// URL of the server: `http://host:port`.
     pub url: Option<Spanned<String>>,
     /// Share of the requests relative to the other servers' weights.
     pub weight: Option<Spanned<u64>>,

@@ -46,7 +46,7 @@ fn purged_by_all(file: &File, plan: &Plan, checks: &mut Checks) {
         checks.push(
             Problem::warning("every client of the proxy in front may purge")
                 .at(typed.span())
-                .label("all requests come from this machine, whoever sent them to the proxy")
+                .label("requests from the proxy on this machine all have this address")
                 .help("let that proxy refuse PURGE, or leave this out and purge over the admin address"),
         );
     }
@@ -62,10 +62,10 @@ fn links_out(plan: &Plan, file: &ServerSection, checks: &mut Checks) {
     let any = folders(plan).any(|options| options.links == Links::Any);
     if plan.privileges.sandbox != Sandbox::No && any {
         checks.push(
-            Problem::warning("`symlinks = \"any\"` leads no further than `sandbox` allows")
+            Problem::warning("`symlinks = \"any\"` is limited by `sandbox`")
                 .at(at)
-                .label("what is linked to from outside of a folder is answered 403")
-                .help("serve the folder that links lead to, too, or set one of the two otherwise"),
+                .label("links out of the folder get 403")
+                .help("add a route for the folder that the links lead to, or change one of the two keys"),
         );
     }
 }

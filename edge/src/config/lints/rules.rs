@@ -46,7 +46,7 @@ fn bounds(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
                     show_time(rules.lifetimes.min),
                     show_time(rules.lifetimes.max)
                 ))
-                .help("make `lifetime_min` shorter or `lifetime_max` longer; a route has its cache's unless it sets its own"),
+                .help("make `lifetime_min` shorter or `lifetime_max` longer; a route without these keys has those of its cache"),
         );
     }
 }
@@ -61,9 +61,9 @@ fn out_of_reach(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
             _ => return,
         };
         checks.push(
-            Problem::warning(format!("`{name}` is out of reach"))
+            Problem::warning(format!("`{name}` has no effect"))
                 .at(at)
-                .label(format!("`{key}` makes this {}", show_time(bound)))
+                .label(format!("`{key}` changes this to {}", show_time(bound)))
                 .help(format!("change `{key}`, or this")),
         );
     };
@@ -97,26 +97,26 @@ fn cookies(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
 }
 
 fn cookie_for_all(at: Range<usize>) -> Problem {
-    Problem::warning("a cookie set for one client is given to all")
+    Problem::warning("a cookie set for one client is sent to all clients")
         .at(at)
-        .help("with `set_cookie = \"remove\"` responses are stored without it; keep this only where cookies are the same for everyone")
+        .help("with `set_cookie = \"remove\"` responses are stored without it; keep this only where cookies are the same for all clients")
 }
 
 fn ignored(file: &RulesFile, checks: &mut Checks) {
     for entry in file.ignore_headers.iter().flat_map(|typed| typed.get_ref()) {
         let at = entry.span();
         checks.push(match entry.get_ref().0 {
-            Ignorable::SetCookie => cookie_for_all(at).label("Set-Cookie is not heeded"),
+            Ignorable::SetCookie => cookie_for_all(at).label("Set-Cookie is ignored"),
             Ignorable::CacheControl => {
                 Problem::warning("responses marked `private` and `no-store` are stored, too")
                     .at(at)
-                    .label("Cache-Control is not heeded")
-                    .help("keep this only where no response is for one client alone; `lifetime_min`, `valid` and `heuristic` change lifetimes without it")
+                    .label("Cache-Control is ignored")
+                    .help("keep this only where no response is meant for a single client; `lifetime_min`, `valid` and `heuristic` change lifetimes without it")
             }
-            Ignorable::Vary => Problem::warning("clients get what was made for others")
+            Ignorable::Vary => Problem::warning("clients get responses made for other clients")
                 .at(at)
-                .label("Vary is not heeded")
-                .help("keep this only where responses do not differ, or put what they differ by into `key`, as in {header:Accept-Language}"),
+                .label("Vary is ignored")
+                .help("keep this only where responses do not differ, or add the header that they differ by to `key`, as in {header:Accept-Language}"),
             Ignorable::Expires
             | Ignorable::Age
             | Ignorable::Targeted
@@ -135,10 +135,10 @@ fn targets(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     };
     for entry in typed.get_ref().iter().filter(|name| has_a_meaning(name)) {
         checks.push(
-            Problem::error(format!("`{}` is not a targeted field", entry.get_ref()))
+            Problem::error(format!("`{}` is not a targeted header", entry.get_ref()))
                 .at(entry.span())
-                .label("it is for all caches, and heeded as such")
-                .help("name fields that are for some caches only (RFC 9213), as in \"CDN-Cache-Control\""),
+                .label("it applies to all caches anyway")
+                .help("name headers for some caches only (RFC 9213), as in \"CDN-Cache-Control\""),
         );
     }
     if rules.headers.ignored.targeted {
@@ -157,8 +157,8 @@ fn tags(file: &RulesFile, checks: &mut Checks) {
         checks.push(
             Problem::error(format!("`{}` has no tags", entry.get_ref()))
                 .at(entry.span())
-                .label("its value means something else")
-                .help("name fields that the origin makes for tags, as in \"Surrogate-Key\""),
+                .label("its value is not a list of tags")
+                .help("name headers that the origin uses for tags, as in \"Surrogate-Key\""),
         );
     }
 }
@@ -191,8 +191,8 @@ fn methods(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
         return;
     };
     let label = match rules.requests.head {
-        true => "GET goes past it; only HEAD has anything stored",
-        false => "every request goes past it",
+        true => "GET bypasses the cache, and only HEAD uses it",
+        false => "every request bypasses the cache",
     };
     checks.push(
         Problem::warning("the cache answers no GET here")
@@ -210,8 +210,8 @@ fn post(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
         checks.push(
             Problem::warning("\"POST\" in `methods` does nothing here")
                 .at(at)
-                .label("`key` holds a field or cookie, and a POST changes what is stored under all of its values")
-                .help("leave \"POST\" out, or fields and cookies out of `key`"),
+                .label("`key` contains a header or cookie, and a POST concerns all of its values")
+                .help("remove \"POST\", or headers and cookies from `key`"),
         );
     }
 }
@@ -225,7 +225,7 @@ fn key(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
             Problem::warning("all hosts share one response")
                 .at(typed.span())
                 .label("{host} is not in it")
-                .help("add {host}, or keep this only where the hosts of the site have the same content; a site without `hosts` takes any name that a client invents"),
+                .help("add {host}, or keep this only where the hosts of the site have the same content; a site without `hosts` accepts any name that a client invents"),
         );
     }
     if let Some(typed) = file.key.as_ref().filter(|_| lacks("{scheme}")) {
@@ -233,7 +233,7 @@ fn key(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
             Problem::warning("http and https share one response")
                 .at(typed.span())
                 .label("{scheme} is not in it")
-                .help("add {scheme}, or keep this only where both have the same content: a redirect from http to https would be given to https, too"),
+                .help("add {scheme}, or keep this only where both have the same content: clients with https would get a redirect from http to https, too"),
         );
     }
     let of_query = [
@@ -245,7 +245,7 @@ fn key(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
         if let Some(at) = at.filter(|_| lacks("{query}")) {
             checks.push(
                 nothing(name, at)
-                    .label("the query is not in `key`, and not sent")
+                    .label("without {query} in `key`, the query is neither used nor sent")
                     .help("leave it out, or add {query} to `key`"),
             );
         }
@@ -270,8 +270,8 @@ fn parameters(file: &RulesFile, checks: &mut Checks) {
                 &format!("query_ignore = \"{}\"", entry.get_ref()),
                 entry.span(),
             )
-            .label("`query_only` leaves it out anyway")
-            .help("keep `query_only` alone"),
+            .label("`query_only` removes it anyway")
+            .help("keep only `query_only`"),
         );
     }
 }
@@ -296,10 +296,10 @@ fn bypass(file: &RulesFile, checks: &mut Checks) {
         let name = entry.get_ref();
         if name == "*" || name.eq_ignore_ascii_case("host") {
             checks.push(
-                Problem::warning("every request goes past the cache")
+                Problem::warning("every request bypasses the cache")
                     .at(entry.span())
-                    .label("every request has such a field")
-                    .help("name the fields that matter, or leave `cache` out of the route"),
+                    .label("every request has this header")
+                    .help("name other headers, or leave `cache` out of the route"),
             );
         }
     }
@@ -312,9 +312,9 @@ fn cookie_forwarded(file: &RulesFile, checks: &mut Checks) {
         .flat_map(|typed| typed.get_ref());
     for entry in typed.filter(|name| name.get_ref().eq_ignore_ascii_case("cookie")) {
         checks.push(
-            Problem::warning("what one client gets by its cookies may be given to all")
+            Problem::warning("a response to one client's cookies may be sent to others")
                 .at(entry.span())
-                .label("shared fetches carry the cookies of whoever comes first")
+                .label("shared fetches contain the cookies of the first client")
                 .help("put the cookie that matters into `key`, as in {cookie:lang}; keep this only where the origin says `Vary: Cookie` or `private`"),
         );
     }
@@ -327,9 +327,9 @@ fn never_passed(file: &RulesFile, checks: &mut Checks) {
         .filter(|typed| typed.get_ref().0.is_zero());
     if let Some(typed) = zero {
         checks.push(
-            Problem::warning("requests for what can't be stored wait for one another")
+            Problem::warning("requests for responses that can't be stored wait for each other")
                 .at(typed.span())
-                .label("nobody remembers that it can't be shared")
+                .label("such responses are not remembered")
                 .help("a second is enough: write \"1s\""),
         );
     }

@@ -278,7 +278,7 @@ fn never_whole(file: &CacheFile, options: &cache::Options, checks: &mut Checks) 
     if limit <= block {
         let (limit, block) = (show_size(limit), show_size(block));
         checks.push(
-            Problem::warning("nothing is ever read ahead here")
+            Problem::warning("`read_ahead` does nothing here")
                 .at(at)
                 .label(format!(
                     "objects of up to {limit} only, and a slice has {block}"

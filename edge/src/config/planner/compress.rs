@@ -30,7 +30,7 @@ pub fn plan(route: &RouteFile, of_site: &Typed, checks: &mut Checks) -> Option<O
         checks.push(
             Problem::warning("`compress` does nothing here")
                 .at(own.span())
-                .label("the route has no cache, and only what is stored is compressed")
+                .label("the route has no cache, and only files and cached responses are compressed")
                 .help("add `cache = \"NAME\"` with the name of a [cache.NAME], or leave this out"),
         );
     }
@@ -74,9 +74,9 @@ fn codings(
         match Coding::named(name.get_ref().as_bytes()) {
             Some(coding) if !codings.contains(&coding) => codings.push(coding),
             Some(_) => checks.push(
-                Problem::error("an encoding that is named twice")
+                Problem::error("duplicate encoding")
                     .at(at)
-                    .help("name each once, the one that you like best first"),
+                    .help("name each encoding once, in order of preference"),
             ),
             None => checks.push(
                 Problem::error("unknown encoding")
@@ -93,7 +93,7 @@ fn types(key: Option<&Names>, checks: &mut Checks) -> Option<Types> {
     for pattern in typed {
         if Types::of([pattern.get_ref().as_str()]).is_none() {
             checks.push(
-                Problem::error("this is no media type")
+                Problem::error("this is not a media type")
                     .at(pattern.span())
                     .help("write one without parameters, as in \"text/html\", \"text/*\" or \"*+json\""),
             );
@@ -119,7 +119,7 @@ fn sizes(typed: &CompressFile, options: &Options, checks: &mut Checks) {
     let of_memory = options.memory / 4;
     if let Some(max) = typed.max.as_ref().filter(|_| options.max > of_memory) {
         checks.push(
-            Problem::warning("`max` is out of reach")
+            Problem::warning("`max` has no effect")
                 .at(max.span())
                 .label(format!("`memory` makes this {}", show_size(of_memory)))
                 .help("content may be as long as a quarter of `memory`: give it more, or make this smaller"),
@@ -128,10 +128,10 @@ fn sizes(typed: &CompressFile, options: &Options, checks: &mut Checks) {
     let at = typed.min.as_ref().or(typed.max.as_ref()).map(Spanned::span);
     if let Some(at) = at.filter(|_| options.sizes().is_empty()) {
         checks.push(
-            Problem::error("nothing is long enough and short enough to be compressed")
+            Problem::error("`min` is larger than `max`")
                 .at(at)
                 .label(format!(
-                    "here from {} to {}",
+                    "`min` is {}, `max` is {}",
                     show_size(options.min),
                     show_size(*options.sizes().end())
                 ))

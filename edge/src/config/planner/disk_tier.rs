@@ -71,7 +71,7 @@ pub fn unused(files: &Named<VolumeFile>, used: impl Fn(&str) -> bool, checks: &m
                 name.get_ref()
             ))
             .at(name.span())
-            .label("its space is taken all the same")
+            .label("its space is allocated all the same")
             .help(format!(
                 "leave it out, or add `volumes = [\"{}\"]` to a cache",
                 name.get_ref()
@@ -92,9 +92,9 @@ fn volume_names(key: Option<&Names>, volumes: &Volumes, checks: &mut Checks) -> 
             checks.push(unknown(name, volumes).at(entry.span()));
         } else if found.contains(name) {
             checks.push(
-                Problem::error(format!("volume `{name}` is there twice"))
+                Problem::error(format!("volume `{name}` is listed twice"))
                     .at(entry.span())
-                    .help("to give a volume more, set `weights`"),
+                    .help("for a larger share of objects, set `weights`"),
             );
         }
         found.push(name.clone());
@@ -122,16 +122,16 @@ fn placement(file: &CacheFile, volumes: usize, checks: &mut Checks) -> Placement
     };
     let kind = typed.get_ref().0;
     let problem = match (kind, volumes) {
-        (PlacementKind::Single, 2..) => Problem::error("\"single\" is for one volume")
+        (PlacementKind::Single, 2..) => Problem::error("\"single\" allows one volume only")
             .label(format!("this cache has {volumes}"))
-            .help("write \"hash\", \"stripe\" or \"mirror\", or name one volume alone"),
+            .help("write \"hash\", \"stripe\" or \"mirror\", or name only one volume"),
         (PlacementKind::Mirror, 1) => Problem::error("\"mirror\" needs two volumes")
             .label("this cache has one")
             .help("name another one in `volumes`, on another disk, or write \"single\""),
         (PlacementKind::Hash | PlacementKind::Stripe, 1) => {
             Problem::warning("`placement` does nothing here")
                 .label("this cache has one volume")
-                .help("leave it out, or name more `volumes`")
+                .help("remove it, or name more `volumes`")
         }
         _ => return kind,
     };
@@ -162,7 +162,7 @@ fn weighed(file: &CacheFile, options: &Options, checks: &mut Checks) {
             .help("give each volume one weight, in the same order"),
         PlacementKind::Single | PlacementKind::Stripe | PlacementKind::Mirror => {
             Problem::error("`weights` are for `placement = \"hash\"`")
-                .label("here volumes have no shares")
+                .label("other placements ignore shares")
                 .help("leave them out, or write `placement = \"hash\"`")
         }
     };
@@ -238,9 +238,9 @@ fn too_large(
         // Segments and slices are multiples of the same step. A segment that is larger than a slice
         // therefore also has room for a record's head and the segment's table.
         let (how_much, what, most, then) = match () {
-            () if slice >= segment => ("no", "segment", segment, "are not kept there"),
+            () if slice >= segment => ("no", "segment", segment, "are never written to it"),
             () if slice > volume.queue => {
-                let then = "are not kept there while anything else waits to be written";
+                let then = "are not written while other data waits in the queue";
                 ("little", "queue", volume.queue, then)
             }
             () => continue,
@@ -283,7 +283,7 @@ fn long_queue(
             Problem::warning("`memory` is small for the queues of these volumes")
                 .at(at)
                 .label(format!(
-                    "up to {} may wait there to be written",
+                    "up to {} may wait to be written",
                     show_size(queues)
                 ))
                 .help(format!(
@@ -322,7 +322,7 @@ fn one_disk(file: &CacheFile, options: &Options, volumes: &Volumes, checks: &mut
             Problem::warning(title)
                 .at(typed.span())
                 .label(format!("`{one}` and `{next}` are on one file system"))
-                .help("put each on a disk of its own; on one, \"single\" keeps twice as much"),
+                .help("put each on its own disk; on one disk, one volume with \"single\" stores twice as much"),
         );
     }
 }

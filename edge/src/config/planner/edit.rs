@@ -77,7 +77,7 @@ impl Level {
             checks.push(
                 Problem::warning("`intercept_errors` does nothing here")
                     .at(typed.span())
-                    .label("there are no pages to give in place of the origin's")
+                    .label("there are no pages to replace the origin's")
                     .help("add `error_pages = { 404 = \"FILE\" }`, or leave this out"),
             );
         }
@@ -154,7 +154,7 @@ fn lines(key: &str, typed: &Lines, side: Side, checks: &mut Checks) -> Vec<(Box<
             checks.push(
                 Problem::error(format!("`{key}` has `{field}` twice"))
                     .at(name.span())
-                    .help("keep one; case makes no difference in names of fields"),
+                    .help("keep one; names of headers are case-insensitive"),
             );
         }
         lines.push((field, template));
@@ -167,7 +167,7 @@ fn field_name(name: &Spanned<String>, side: Side, checks: &mut Checks) -> Option
     let text = name.get_ref();
     if !is_token(text.as_bytes()) || text.len() > 128 {
         checks.push(
-            Problem::error(format!("`{text}` is not the name of a field"))
+            Problem::error(format!("`{text}` is not the name of a header"))
                 .at(name.span())
                 .help("write the name alone: letters, digits and !#$%&'+-.^_`|~"),
         );
@@ -190,7 +190,7 @@ fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static s
     let out = "leave it out";
     if is_in(&["content-length", "transfer-encoding", "trailer"], name) {
         return Some((
-            "it frames the message (RFC 9112 6), which Sluice does itself",
+            "it frames the message (RFC 9112 6), and Sluice sets it itself",
             out,
         ));
     }
@@ -203,24 +203,22 @@ fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static s
     };
     match side {
         Side::Request if is_in(&["host"], name) => Some((
-            "the site was chosen by it, and keys are made of it",
+            "it selects the site and is part of cache keys",
             "for another one towards the origin, set `host` of the [upstream.NAME]",
         )),
         Side::Request if is_in(&["expect"], name) => {
-            Some(("it is answered before the request gets here", out))
+            Some(("Sluice answers it before edits apply", out))
         }
-        Side::Request if is_in(&["via"], name) => {
-            Some(("requests that go in circles are found by it", out))
-        }
+        Side::Request if is_in(&["via"], name) => Some(("it detects request loops", out)),
         Side::Request if is_forwarding() => Some((
             "Sluice replaces or removes it in requests to the origin",
             "choose another name, as in X-Client = \"{client}\"",
         )),
         Side::Response if is_in(&["content-encoding", "content-range"], name) => {
-            Some(("it says how the content is to be read", out))
+            Some(("it describes the encoding or range of the content", out))
         }
         Side::Response if is_in(&["age", "cache-status"], name) => {
-            Some(("Sluice says in it what the cache did", out))
+            Some(("Sluice sets it to describe the cache's work", out))
         }
         _ => None,
     }
@@ -231,7 +229,7 @@ fn field_value(value: &Spanned<String>, side: Side, checks: &mut Checks) -> Opti
     let is_status = |variable: &Variable| *variable == Variable::Status;
     if side == Side::Request && template.variables().any(is_status) {
         checks.push(
-            Problem::error("a request has no {status}")
+            Problem::error("a request has no `{status}`")
                 .at(value.span())
                 .help("use it in `response_headers`"),
         );
@@ -262,7 +260,7 @@ fn cache_control(key: &Key<OrFalse<String>>, checks: &mut Checks) -> Option<Opti
     let text = text.trim();
     if text.is_empty() || !is_field_value(text.as_bytes()) {
         checks.push(
-            Problem::error("this is no Cache-Control")
+            Problem::error("this is not a Cache-Control")
                 .at(typed.span())
                 .help("write directives as in \"public, max-age=31536000, immutable\", or false"),
         );
@@ -299,9 +297,9 @@ fn expires(key: &Key<OrFalse<OrTable<ExpiresFile>>>, checks: &mut Checks) -> Opt
         let text = media_type.get_ref().trim().to_ascii_lowercase();
         if !is_media_type_or_range(&text) {
             checks.push(
-                Problem::error("this is no media type")
+                Problem::error("this is not a media type")
                     .at(media_type.span())
-                    .help("write one as in \"text/html\", or \"image/*\" for all that begin so"),
+                    .help("write one as in \"text/html\", or \"image/*\" for all images"),
             );
         }
         types.push((text.into(), lifetime(typed.get_ref(), typed.span(), checks)));
@@ -331,8 +329,8 @@ fn lifetime(typed: &OrFalse<String>, at: std::ops::Range<usize>, checks: &mut Ch
         Some(lifetime) if !long => return lifetime,
         Some(_) => Problem::error("this is too long")
             .help(format!("keep to {}, or write \"max\"", show_time(LIFETIME_MAX))),
-        None => Problem::error(format!("{text:?} is no lifetime"))
-            .help("write a time as in \"1h\" or \"30days\", \"-1\" for one that is over, \"epoch\", \"max\" or false"),
+        None => Problem::error(format!("{text:?} is not a lifetime"))
+            .help("write a time as in \"1h\" or \"30days\", \"-1\" for one in the past, \"epoch\", \"max\" or false"),
     };
     checks.push(problem.at(at));
     Lifetime::Off
@@ -360,9 +358,12 @@ fn pages(
             "5xx" => Some(PageFor::Class(5)),
             _ => status.map(PageFor::Status).or_else(|| {
                 checks.push(
-                    Problem::error(format!("`{}` is no error's status", which.get_ref()))
-                        .at(which.span())
-                        .help("write a status from 400 to 599, or 4xx or 5xx for all of them"),
+                    Problem::error(format!(
+                        "`{}` is not the status of an error",
+                        which.get_ref()
+                    ))
+                    .at(which.span())
+                    .help("write a status from 400 to 599, or 4xx or 5xx for a whole class"),
                 );
                 None
             }),
@@ -453,7 +454,7 @@ pub fn media_type(key: &Key<String>, default: Box<str>, checks: &mut Checks) -> 
     let text = typed.get_ref().trim();
     if !text.contains('/') || !is_field_value(text.as_bytes()) {
         checks.push(
-            Problem::error("this is no media type")
+            Problem::error("this is not a media type")
                 .at(typed.span())
                 .help("write one as in \"text/html; charset=utf-8\""),
         );

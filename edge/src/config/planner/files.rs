@@ -68,11 +68,11 @@ fn root(files: &Spanned<OrTable<FilesFile>>, checks: &mut Checks) -> PathBuf {
     let path = PathBuf::from(root.get_ref());
     let wrong = match () {
         () if root.get_ref().is_empty() => "it is empty",
-        () if root.get_ref().contains('\0') => "no path has such a character",
+        () if root.get_ref().contains('\0') => "paths have no NUL character",
         () => return path,
     };
     checks.push(
-        Problem::error("this is no folder")
+        Problem::error("this is not a folder")
             .at(at)
             .label(wrong)
             .help("write the path of a folder, as in \"/srv/www\""),
@@ -89,7 +89,7 @@ fn strip(key: &Key<String>, checks: &mut Checks) -> String {
         checks.push(
             Problem::error("`strip_prefix` is not the beginning of a path")
                 .at(typed.span())
-                .help("write it with a slash at its beginning, as in \"/static\""),
+                .help("begin it with a slash, as in \"/static\""),
         );
     }
     strip.to_owned()
@@ -103,7 +103,7 @@ fn names(key: Option<&Names>, checks: &mut Checks) -> Option<Vec<String>> {
         let leads_out = parts.any(|part| part == "..") || name.get_ref().contains('\0');
         if leads_out || name.get_ref().is_empty() {
             checks.push(
-                Problem::error("this is no path below the folder")
+                Problem::error("this is not a path below the folder")
                     .at(name.span())
                     .help("write one as in \"index.html\", \"/404.html\" or \"{path}.html\""),
             );
@@ -119,7 +119,7 @@ fn types(typed: &FilesFile, checks: &mut Checks) -> BTreeMap<String, String> {
         let value = media_type.get_ref();
         if !value.contains('/') || !is_field_value(value.as_bytes()) {
             checks.push(
-                Problem::error("this is no media type")
+                Problem::error("this is not a media type")
                     .at(media_type.span())
                     .help("write one as in \"text/html; charset=utf-8\""),
             );
@@ -142,7 +142,7 @@ fn charset(
     let is_name = |b: u8| b.is_ascii_alphanumeric() || b"-_.:+".contains(&b);
     if charset.is_empty() || !charset.bytes().all(is_name) {
         checks.push(
-            Problem::error("this is no charset")
+            Problem::error("this is not a charset")
                 .at(typed.span())
                 .help("write \"utf-8\", or false"),
         );

@@ -90,7 +90,7 @@ pub fn seen_signatures(
     let is_query = |variable: &edit::Variable| *variable == edit::Variable::Query;
     if is_signed && edit.is_some_and(|edit| edit.request.variables().any(is_query)) {
         checks.push(
-            Problem::warning("the origin is told signatures")
+            Problem::warning("signatures are sent to the origin")
                 .at(at.clone())
                 .label("URLs are signed here, and `request_headers` has `{query}`")
                 .help(
@@ -133,7 +133,7 @@ fn limit(
     let at = key.as_ref()?.span();
     if typed.requests.is_none() && typed.bandwidth.is_none() {
         checks.push(
-            Problem::error("a limit that limits nothing")
+            Problem::error("a limit without `requests` and `bandwidth`")
                 .at(at)
                 .help("add `requests = \"10/s\"` or `bandwidth = \"1MiB\"`, or both"),
         );
@@ -233,7 +233,7 @@ fn signed(
             ),
             _ => (
                 "too many keys",
-                "keep at most 8: the one that signs, and those whose signatures still hold",
+                "keep at most 8: the one for new signatures, and those whose signatures are still valid",
             ),
         };
         checks.push(Problem::error(what).at(at.clone()).help(help));
@@ -254,7 +254,7 @@ fn secrets(key: Option<&Names>, checks: &mut Checks) -> Vec<Secret> {
         let length = text.get_ref().len();
         if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&length) {
             checks.push(
-                Problem::error("this is no key")
+                Problem::error("this is not a key")
                     .at(text.span())
                     .label(format!("{length} bytes"))
                     .help("a key has 16 to 1024 bytes; `openssl rand -hex 32` makes one"),
@@ -284,7 +284,7 @@ fn parameters(typed: &SignedFile, checks: &mut Checks) -> signed::Names {
         checks.push(
             Problem::error(format!("two parameters are called `{name}`"))
                 .at(key.span())
-                .help("give each a name of its own"),
+                .help("give each parameter its own name"),
         );
     }
     names
@@ -298,7 +298,9 @@ fn parameter(key: &Key<String>, default: Box<str>, checks: &mut Checks) -> Box<s
         checks.push(
             Problem::error(format!("`{name}` is not the name of a parameter"))
                 .at(typed.span())
-                .help("write letters, digits and -._~, at most 64, which need no escapes in a URL"),
+                .help(
+                    "write letters, digits and -._~, at most 64, which need no escaping in a URL",
+                ),
         );
     }
     name.as_str().into()

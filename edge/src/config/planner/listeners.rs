@@ -64,10 +64,10 @@ pub fn listeners(
                 "the admin address"
             };
             checks.push(
-                Problem::error(format!("`{address}` is taken twice"))
+                Problem::error(format!("`{address}` is used twice"))
                     .at(text.span())
-                    .label(format!("{owner} has it already"))
-                    .help("give each its own port"),
+                    .label(format!("{owner} uses it already"))
+                    .help("give each one its own port"),
             );
         }
         plans.push(ListenerPlan {
@@ -120,13 +120,13 @@ fn proxy(file: &ListenerFile, checks: &mut Checks) -> Option<ProxyProtocol> {
                 ProxyVersion::V2 => Versions::V2,
                 ProxyVersion::Any => Versions::Any,
             });
-    let every = "every address may say who its client is";
+    let every = "every peer may claim any client address";
     let trusted = names::networks("trusted", file.trusted.as_ref(), every, checks);
     match (versions, typed, &file.trusted) {
         (Some(_), Some(typed), None) => checks.push(
             Problem::error("`proxy_protocol` without `trusted`")
                 .at(typed.span())
-                .label("nobody is trusted to say who the clients are")
+                .label("no peer is trusted to report clients")
                 .help("add the addresses of your load balancers, as in `trusted = [\"10.0.0.0/8\"]`"),
         ),
         (None, _, Some(trusted)) => checks.push(
@@ -141,7 +141,7 @@ fn proxy(file: &ListenerFile, checks: &mut Checks) -> Option<ProxyProtocol> {
 
 /// Parses `trusted_proxies` and `client_ip_header` of `[server]`.
 pub fn trust(file: &ServerSection, checks: &mut Checks) -> Trust {
-    let every = "every client may say who it is";
+    let every = "every client may claim any address";
     let proxies = names::networks(
         "trusted_proxies",
         file.trusted_proxies.as_ref(),
@@ -157,7 +157,7 @@ pub fn trust(file: &ServerSection, checks: &mut Checks) -> Trust {
         checks.push(
             Problem::warning("`client_ip_header` does nothing here")
                 .at(typed.span())
-                .label("nobody is trusted to set it")
+                .label("no proxy is trusted to set it")
                 .help("add `trusted_proxies`, or leave it out"),
         );
     }

@@ -112,47 +112,48 @@ fn wrong(typed: &Spanned<String>, error: &TemplateError) -> Problem {
                 format!("did you mean `{nearest}`?"),
             ),
             None => (
-                "a format without a field".to_owned(),
-                "write \"combined\", \"json\", or text with fields, as in \
+                "a format without a variable".to_owned(),
+                "write \"combined\", \"json\", or text with variables, as in \
                  '{client} {time_iso} \"{method} {target}\" {status}'"
                     .to_owned(),
             ),
         },
         TemplateFault::Unknown(name) => (
-            format!("unknown field `{name}`"),
+            format!("unknown variable `{name}`"),
             match did_you_mean(name, FIELD_NAMES.iter().copied()) {
                 Some(nearest) => format!("did you mean `{nearest}`?"),
                 None => format!(
-                    "known here: {}, `request.NAME`",
+                    "allowed here: {}, `request.NAME`",
                     FIELD_NAMES.map_names().join(", ")
                 ),
             },
         ),
         TemplateFault::NoFieldName(name) => (
-            format!("`{name}` is no name of a request field"),
+            format!("`{name}` is not the name of a request header"),
             "write one as in {request.accept-language}".to_owned(),
         ),
         TemplateFault::Brace => (
-            "a brace without the other one".to_owned(),
-            "fields are written {status}; a brace in the text is written twice: {{ or }}"
+            "an unmatched brace".to_owned(),
+            "variables are written {status}; a brace in the text is written twice: {{ or }}"
                 .to_owned(),
         ),
         TemplateFault::Character => (
-            "this character can't stand in a log line".to_owned(),
+            "a log line can't contain this character".to_owned(),
             "write visible ASCII, spaces and tabs".to_owned(),
         ),
         TemplateFault::Adjacent => (
-            "two fields with nothing between them".to_owned(),
-            "put a space or another sign between them: nobody could tell where one ends".to_owned(),
+            "two variables without a separator".to_owned(),
+            "put a space or another separator between them, to mark the end of the first"
+                .to_owned(),
         ),
         TemplateFault::Ending => (
-            "nobody could tell where the field before this ends".to_owned(),
-            "put a space, a quote or another sign behind it, but no letter, digit, `-` or `\\`"
+            "the end of the variable before this is ambiguous".to_owned(),
+            "put a space, a quote or another separator after it, but no letter, digit, `-` or `\\`"
                 .to_owned(),
         ),
         TemplateFault::TooMuch => (
             "this format is too long".to_owned(),
-            "it may have 4 KiB, 64 fields, and 16 different ones of requests".to_owned(),
+            "it may have 4 KiB, 64 variables, and 16 different request headers".to_owned(),
         ),
     };
     Problem::error(title).at(at).help(help)
@@ -176,8 +177,8 @@ fn secrets(template: &Template, typed: &Spanned<String>, checks: &mut Checks) {
         checks.push(
             Problem::warning(format!("the access log shows `{secret}`"))
                 .at(typed.span())
-                .label("whoever reads the log can use it")
-                .help("leave it out, or guard the log as you guard passwords"),
+                .label("every reader of the log can use it")
+                .help("leave it out, or protect the log like passwords"),
         );
     }
 }
@@ -250,9 +251,9 @@ fn statuses(key: Option<&Names>, checks: &mut Checks) -> Vec<RangeInclusive<u16>
         match range.filter(|range| (100..=999).contains(range.start()) && text.len() == 3) {
             Some(range) => ranges.push(range),
             None => checks.push(
-                Problem::error("this is no status")
+                Problem::error("this is not a status")
                     .at(typed.span())
-                    .help("write \"404\" for one, or \"4xx\" for all that begin so"),
+                    .help("write \"404\" for one status, or \"4xx\" for a whole class"),
             ),
         }
     }

@@ -91,7 +91,7 @@ fn admin(file: &AdminFile, checks: &mut Checks) -> Option<SocketAddr> {
         checks.push(
             Problem::warning("the admin address can be reached from other machines")
                 .at(text.span())
-                .label("whoever reaches it can read the status, reload the configuration and purge")
+                .label("everyone who can connect can read the status, reload the configuration and purge")
                 .help("keep it on 127.0.0.1, or let a firewall guard it"),
         );
     }

@@ -14,7 +14,7 @@ use crate::http::hop;
 use crate::http::pattern::Pattern;
 use crate::http::vary::is_language_tag;
 
-/// Most entries in one list.
+/// Most entries in one list of names.
 pub const ENTRIES_MAX: usize = 64;
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 128;
@@ -33,7 +33,7 @@ pub enum Kind {
 impl Kind {
     fn word(self) -> &'static str {
         match self {
-            Kind::Field => "field",
+            Kind::Field => "header",
             Kind::Cookie => "cookie",
             Kind::Parameter => "parameter",
         }
@@ -103,7 +103,7 @@ pub fn fields(
             true => checks.push(
                 Problem::error(format!("`{}` is not a whole name", entry.get_ref()))
                     .at(entry.span())
-                    .help(format!("`{name}` takes whole names, each of its own")),
+                    .help(format!("`{name}` takes whole names only")),
             ),
             false => good(entry.get_ref(), entry.get_ref(), entry, Kind::Field, checks),
         }
@@ -127,9 +127,9 @@ pub fn languages(key: Option<&Names>, base: &[Box<str>], checks: &mut Checks) ->
         seen.push(text.as_str().into());
         let problem = match (fits, again) {
             (true, false) => continue,
-            (true, true) => Problem::warning(format!("`{text}` is there twice"))
-                .label("the first of the two counts")
-                .help("leave this one out; case makes no difference in language tags"),
+            (true, true) => Problem::warning(format!("`{text}` is listed twice"))
+                .label("the first one is used")
+                .help("leave this one out; language tags are case-insensitive"),
             (false, _) => Problem::error(format!("`{text}` is not a language tag"))
                 .help("write a tag as in \"de\", \"pt-BR\" or \"zh-Hant\", without weight or `*`"),
         };
@@ -148,11 +148,11 @@ fn good(stem: &str, text: &str, entry: &Spanned<String>, kind: Kind, checks: &mu
                 .label(format!("{} bytes; at most {NAME_BYTES_MAX}", text.len()))
         }
         () if stem.contains('*') => Problem::error(format!("`{text}` is not the name of a {word}"))
-            .help("a `*` may only stand at the end, for all names that begin so"),
+            .help("a `*` is allowed at the end only, for all names with this prefix"),
         () if !stem.bytes().all(|b| kind.allows(b)) => {
             Problem::error(format!("`{text}` is not the name of a {word}")).help(match kind {
                 Kind::Parameter => {
-                    "write the name alone, as it stands in URLs, without `=`, `&` or spaces"
+                    "write the name alone, as written in URLs, without `=`, `&` or spaces"
                 }
                 _ => "write the name alone: letters, digits and !#$%&'+-.^_`|~",
             })
@@ -183,14 +183,14 @@ pub fn forwarded(key: Option<&Names>, base: &[Pattern], checks: &mut Checks) -> 
 /// Returns the reason why a shared fetch can't contain this header, and the advice.
 fn unfit(name: &[u8]) -> Option<(&'static str, &'static str)> {
     if name.eq_ignore_ascii_case(b"authorization") {
-        let label = "one client's credentials are not for all";
+        let label = "one client's credentials must not be used for others";
         return Some((
             label,
-            "leave it out: requests with it are looked after by RFC 9111 3.5",
+            "leave it out: RFC 9111 3.5 governs responses to requests with credentials",
         ));
     }
     if name.eq_ignore_ascii_case(b"host") || hop::is_in(hop::SHARED, name) {
-        return Some(("shared fetches carry it anyway", "leave it out"));
+        return Some(("shared fetches always contain it", "leave it out"));
     }
     hop::why_not_carried(name).map(|why| (why, "leave it out"))
 }
@@ -245,7 +245,7 @@ fn network(entry: &Spanned<String>, every: Option<&str>, checks: &mut Checks) ->
         checks.push(
             Problem::warning(every)
                 .at(entry.span())
-                .help("name the addresses that are meant"),
+                .help("list the intended addresses"),
         );
     } else if let Some(first) = first_of(network).filter(|first| *first != address) {
         checks.push(

@@ -35,7 +35,7 @@ fn user(key: &Key<String>, checks: &mut Checks) -> Option<User> {
     };
     if !is_name(name) || !group.is_none_or(is_name) {
         checks.push(
-            Problem::error("`user` is no user")
+            Problem::error("`user` is not a user")
                 .at(typed.span())
                 .help("write \"www-data\", \"www-data:www-data\", or numbers, as in \"33:33\""),
         );
@@ -45,15 +45,15 @@ fn user(key: &Key<String>, checks: &mut Checks) -> Option<User> {
         checks.push(
             Problem::error("a user's number without a group")
                 .at(typed.span())
-                .help("write both, as in \"33:33\": a number may have no group of its own"),
+                .help("write both, as in \"33:33\": a number has no group by itself"),
         );
     }
     if matches!(name, "root" | "0") {
         checks.push(
             Problem::warning("`user` is root")
                 .at(typed.span())
-                .label("it keeps all of root's rights")
-                .help("choose a user with none, such as \"www-data\""),
+                .label("the process keeps all of root's rights")
+                .help("choose a user without rights, such as \"www-data\""),
         );
     }
     Some(User {

@@ -21,8 +21,10 @@ pub fn respond(typed: &Spanned<OrTable<RespondFile>>, checks: &mut Checks) -> Re
     );
     let content = file.body.as_ref().map(|body| body.get_ref().clone());
     let wrong = match status {
-        206 | 304 => Some("it answers a request for a range, or under a condition"),
-        204 | 205 if content.is_some() => Some("it has no content (RFC 9110 6.4.1, 15.3.6)"),
+        206 | 304 => Some("this status answers a range or conditional request"),
+        204 | 205 if content.is_some() => {
+            Some("this status has no content (RFC 9110 6.4.1, 15.3.6)")
+        }
         _ => None,
     };
     if let Some(why) = wrong {
@@ -50,7 +52,7 @@ pub fn redirect(
     let status = status(&file.status, 301, &redirects, checks);
     let Some(to) = &file.to else {
         checks.push(
-            Problem::error("`redirect` without an address")
+            Problem::error("`redirect` without a target")
                 .at(typed.span())
                 .help("add `to = \"https://{hostname}{path}{query}\"`"),
         );
@@ -64,18 +66,18 @@ pub fn redirect(
     let template = template(&to, checks)?;
     if let Some(why) = not_an_address(&template) {
         checks.push(
-            Problem::error("this leads nowhere").at(at).label(why).help(
-                "write an address as in \"https://{hostname}{path}{query}\" or \"/new{path}\"",
+            Problem::error("this is not a target for a redirect").at(at).label(why).help(
+                "write a URL or a path, as in \"https://{hostname}{path}{query}\" or \"/new{path}\"",
             ),
         );
         return None;
     }
     if IN_CIRCLES.contains(&to.get_ref().as_str()) {
         checks.push(
-            Problem::warning("this leads back to where it came from")
+            Problem::warning("this redirects to the same URL")
                 .at(at)
-                .label("requests for it arrive at the same route")
-                .help("name another scheme, host or path"),
+                .label("the redirected request matches this route again")
+                .help("redirect to another scheme, host or path"),
         );
     }
     Some(RedirectOptions {
@@ -97,7 +99,7 @@ const IN_CIRCLES: [&str; 4] = [
 fn not_an_address(to: &Template) -> Option<&'static str> {
     let unfit = |variable: &Variable| matches!(variable, Variable::Status | Variable::Header(_));
     if to.variables().any(unfit) {
-        return Some("{status} and {header:NAME} say nothing about addresses");
+        return Some("{status} and {header:NAME} can't be used here");
     }
     let typed = to.to_string();
     if typed
@@ -116,7 +118,7 @@ fn not_an_address(to: &Template) -> Option<&'static str> {
     let begins = typed.starts_with('/')
         || typed.starts_with("{path}")
         || scheme.is_some_and(|scheme| scheme == "{scheme}" || is_name(scheme));
-    (!begins).then_some("it begins neither with a scheme nor with a slash")
+    (!begins).then_some("the target begins neither with a scheme nor with a slash")
 }
 
 /// Returns the status if `fits` accepts it, else the default.

@@ -111,7 +111,7 @@ fn leads_to(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> L
     };
     let (why, leads_to) = if let Some(files) = &typed.files {
         let options = files::plan(files, checks);
-        let why = "files are kept in memory of their own";
+        let why = "`files` has its own memory";
         (why, LeadsTo::Files(Box::new(options)))
     } else if let Some(fixed) = &typed.respond {
         let options = respond::respond(fixed, checks);
@@ -154,9 +154,9 @@ fn one_target(route: &Spanned<RouteFile>, checks: &mut Checks) {
         (Some((one, _)), Some((other, at))) => {
             Problem::error(format!("a route with both `{one}` and `{other}`"))
                 .at(at)
-                .help("keep one, and give the other a route of its own")
+                .help("keep one, and move the other to its own route")
         }
-        (None, _) => Problem::error("a route that leads nowhere")
+        (None, _) => Problem::error("a route without a handler")
             .at(route.span())
             .help(
                 "add `proxy = \"http://HOST\"` or the name of an [upstream.NAME], `files = \"FOLDER\"`, \

@@ -141,7 +141,7 @@ fn valid(
                 _ => checks.push(
                     Problem::error(format!("`{text}` is not a status that can be stored"))
                         .at(status.span())
-                        .help("write a final status, as in valid = { 200 = \"1h\", 404 = \"1m\", any = \"1s\" }; 206 and 304 follow 200, and what asks the client to act otherwise (401, 407, 429 …) is never stored"),
+                        .help("write a final status, as in valid = { 200 = \"1h\", 404 = \"1m\", any = \"1s\" }; 206 and 304 follow 200, and statuses about a single request (401, 407, 429 …) are never stored"),
                 ),
             },
         }
@@ -242,7 +242,7 @@ fn template(typed: &Spanned<String>, checks: &mut Checks) -> Option<KeyRules> {
         checks.push(
             Problem::error("`key` has control characters")
                 .at(span)
-                .help("keep to what can be seen: keys are shown by `sluice inspect`"),
+                .help("use visible characters: `sluice inspect` shows keys"),
         );
         return None;
     }
@@ -256,7 +256,7 @@ fn template(typed: &Spanned<String>, checks: &mut Checks) -> Option<KeyRules> {
         false => span,
     };
     checks.push(
-        Problem::error("`key` is no template of a key")
+        Problem::error("`key` is not a template")
             .at(at)
             .label(error.what)
             .help(error.help),

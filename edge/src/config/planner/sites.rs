@@ -76,7 +76,7 @@ fn sites<'a>(file: &'a File, checks: &mut Checks) -> Cow<'a, [Spanned<SiteFile>]
         (Some(first), false) => checks.push(
             Problem::error("a [[route]] outside of a site, beside [[site]]")
                 .at(first.span())
-                .label("which hosts this route is for is not clear")
+                .label("this route has no site, so its hosts are unknown")
                 .help("write [[site.route]] below the [[site]] that it belongs to; a site without `hosts` answers for any host"),
         ),
     }
@@ -135,10 +135,10 @@ fn one(
                 Problem::warning("this route can never match")
                     .at(route_place(of_route))
                     .label(format!(
-                        "route {} of the site takes all of its requests",
+                        "route {} of the site handles all requests that this one matches",
                         before + 1
                     ))
-                    .help("routes are tried in order: put the narrower one first"),
+                    .help("routes are tried in order: put the more specific one first"),
             );
         }
         routes.push(route);
@@ -171,9 +171,9 @@ fn hosts(
     for (host, span) in named.iter().chain(&any) {
         if !taken.insert(host.clone()) {
             checks.push(
-                Problem::error(format!("two sites answer for {host}"))
+                Problem::error(format!("two sites have the host {host}"))
                     .at(span.clone())
-                    .help("put the routes of both into one site; they are tried in order"),
+                    .help("move the routes of both into one site, in the order in which they are to be tried"),
             );
         }
     }
@@ -193,11 +193,9 @@ fn host_name(text: &Spanned<String>, checks: &mut Checks) -> Option<String> {
     let help = match () {
         () if host == "*" => "for any host, leave `hosts` out",
         () if host.contains("://") => "write the name alone, without http://",
-        () if host.contains(':') => {
-            "write the name alone: a site answers on every port that is listened on"
-        }
+        () if host.contains(':') => "write the name alone: a site serves every listener's port",
         () if host.contains('*') => {
-            "a `*` may only stand for all that comes before a dot, as in \"*.example.com\""
+            "a `*` is allowed only as the first label, as in \"*.example.com\""
         }
         () if !host.is_ascii() => "write it in its ASCII form (xn--…)",
         () => "write a name such as \"cdn.example.com\" or \"*.example.com\"",

@@ -187,7 +187,7 @@ fn servers(
             checks.push(
                 Problem::warning(format!("`{}:{}` is listed twice", server.host, server.port))
                     .at(entry.span())
-                    .help("to give a server more requests, write { url = \"…\", weight = 2 }"),
+                    .help("for a larger share of requests, write { url = \"…\", weight = 2 }"),
             );
         }
         servers.push(server);
@@ -248,7 +248,7 @@ fn origin(url: &str) -> Result<(String, u16), (&'static str, &'static str)> {
         "write a URL such as \"http://127.0.0.1:9000\" or \"http://origin.example.com\"";
     if url.starts_with("https://") {
         return Err((
-            "this version does not speak TLS to origins",
+            "this version can't connect to origins with TLS",
             "use the origin's http:// address",
         ));
     }
@@ -259,7 +259,7 @@ fn origin(url: &str) -> Result<(String, u16), (&'static str, &'static str)> {
     if authority.contains(['/', '?', '#']) {
         return Err((
             "a server has no path",
-            "leave the path out: requests keep the path that the client asked for",
+            "leave the path out: requests keep the client's path",
         ));
     }
     if authority.contains('@') {
@@ -325,7 +325,7 @@ fn host_sent(text: &Spanned<String>, checks: &mut Checks) -> Option<String> {
     checks.push(
         Problem::error("`host` is not a host")
             .at(text.span())
-            .help("write what the origin expects, as in \"www.example.com\"; without it the client's Host is sent"),
+            .help("write the name that the origin expects, as in \"www.example.com\"; without it the client's Host is sent"),
     );
     None
 }
@@ -340,7 +340,7 @@ fn leads_back(
 ) {
     if asks_itself(server, listeners) {
         checks.push(
-            Problem::error(format!("upstream `{name}` leads back to this server"))
+            Problem::error(format!("upstream `{name}` points to this server itself"))
                 .at(at)
                 .label("a listener of this configuration has this address")
                 .help("name the origin's address, or listen on another port"),

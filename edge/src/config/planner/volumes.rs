@@ -197,7 +197,7 @@ fn reachable(path: &Path, place: &PathInfo, at: Range<usize>, checks: &mut Check
                     Some(folder) => format!("{} is not there", folder.display()),
                     None => "it is not there".to_owned(),
                 })
-                .help("make it, or mount the disk; until then the volume is out, and tried again"),
+                .help("create the folder, or mount the disk; until then the volume is out of use; Sluice opens it every `retry`"),
         ),
         Kind::Nothing | Kind::File(_) | Kind::Block(_) => {}
     }
@@ -267,7 +267,7 @@ impl Paths {
                         show_size(*wanted),
                         show_size(place.free)
                     ))
-                    .help("make `size` smaller, or make room; until then the volume is out, and tried again"),
+                    .help("make `size` smaller, or free space; until then the volume is out of use; Sluice opens it every `retry`"),
             );
         }
     }

@@ -98,7 +98,7 @@ fn gates_are_described() {
 }
 
 #[test]
-fn what_is_wrong_with_gates_is_shown() {
+fn errors_in_gates_are_shown() {
     let signed = |more: &str| text("", &format!("[site.route.signed_urls]\n{more}"));
     let limit = |more: &str| text("", &format!("[site.route.limit]\n{more}"));
     let many = format!("keys = [{}]", "\"0123456789abcdef\", ".repeat(9));
@@ -173,7 +173,7 @@ fn templates_that_would_tell_signatures_are_warned_of() {
     let signed = format!("signed_urls = {{ {KEY} }}\n");
     let warned = |route: &str| {
         let said = said(&text("", route));
-        said.contains("the origin is told signatures")
+        said.contains("signatures are sent to the origin")
     };
     assert!(warned(&(signed.clone() + fields)));
     assert!(!warned(&signed));

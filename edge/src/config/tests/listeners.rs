@@ -38,10 +38,10 @@ fn every_key_is_planned_and_described() {
     assert_eq!(listener.listening, expected);
     let described = describe(&loaded.plan);
     for line in [
-        "listening on http://127.0.0.1:0, up to 9 waiting to be accepted, accepted before they \
-         say anything, receive buffers of 64 KiB, send buffers of 1 MiB, probed after 1m without a \
-         word, PROXY protocol v2 from 10.0.0.0/8\n",
-        "clients as Forwarded says from 127.0.0.1\n",
+        "listening on http://127.0.0.1:0, backlog 9, accepted before their \
+         first bytes, receive buffers of 64 KiB, send buffers of 1 MiB, probed after 1m without a \
+         packet, PROXY protocol v2 from 10.0.0.0/8\n",
+        "client addresses from Forwarded of 127.0.0.1\n",
     ] {
         assert!(described.contains(line), "{described}");
     }
@@ -50,7 +50,7 @@ fn every_key_is_planned_and_described() {
 }
 
 #[test]
-fn without_addresses_nobody_is_trusted() {
+fn no_proxy_is_trusted_unless_its_address_is_configured() {
     let text = said("proxy_protocol = \"any\"", "");
     assert!(
         text.contains("`proxy_protocol` without `trusted`"),
@@ -59,9 +59,12 @@ fn without_addresses_nobody_is_trusted() {
     let text = said("trusted = [\"10.0.0.0/8\"]", "");
     assert!(text.contains("`trusted` does nothing here"), "{text}");
     let text = said("", "client_ip_header = \"forwarded\"");
-    assert!(text.contains("nobody is trusted to set it"), "{text}");
+    assert!(text.contains("no proxy is trusted to set it"), "{text}");
     let text = said("", "trusted_proxies = [\"0.0.0.0/0\"]");
-    assert!(text.contains("every client may say who it is"), "{text}");
+    assert!(
+        text.contains("every client may claim any address"),
+        "{text}"
+    );
     let text = said("send_buffer = \"1KiB\"\ntcp_keepalive = \"48h\"", "");
     assert_eq!(text.matches("out of bounds").count(), 2, "{text}");
 }

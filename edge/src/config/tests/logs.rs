@@ -11,35 +11,35 @@ fn route(keys: &str) -> String {
 }
 
 #[test]
-fn what_is_wrong_is_said_at_its_place() {
+fn errors_are_reported_at_their_position() {
     for (text, title, place, help) in [
         (
             "[log]\nformat = '{client} {statsu}'\n",
-            "unknown field `statsu`",
+            "unknown variable `statsu`",
             ":2:20",
             "did you mean `status`?",
         ),
         (
             "[log]\nformat = '{zzzzzz}'\n",
-            "unknown field `zzzzzz`",
+            "unknown variable `zzzzzz`",
             ":2:11",
             "`request.NAME`",
         ),
         (
             "[log]\nformat = '{host}{target}'\n",
-            "two fields with nothing between",
+            "two variables without a separator",
             ":2:17",
             "put a space",
         ),
         (
             "[log]\nformat = '{host}ms'\n",
-            "nobody could tell",
+            "is ambiguous",
             ":2:17",
             "put a space",
         ),
         (
             "[log]\nformat = '{host'\n",
-            "a brace without the other",
+            "an unmatched brace",
             ":2:11",
             "written twice",
         ),
@@ -57,13 +57,13 @@ fn what_is_wrong_is_said_at_its_place() {
         ),
         (
             "[log]\nformat = 'nothing at all'\n",
-            "a format without a field",
+            "a format without a variable",
             ":2:11",
             "\"combined\"",
         ),
         (
             "[log]\nformat = '{request.a b}'\n",
-            "`a b` is no name",
+            "`a b` is not the name",
             ":2:11",
             "{request.accept-language}",
         ),
@@ -71,7 +71,7 @@ fn what_is_wrong_is_said_at_its_place() {
             "[log]\nformat = '{request.Cookie}'\n",
             "shows `cookie`",
             ":2:10",
-            "guard the log",
+            "protect the log",
         ),
         (
             "[log]\naccess = ''\n",
@@ -87,7 +87,7 @@ fn what_is_wrong_is_said_at_its_place() {
         ),
         (
             "[server]\nuser = ':'\n",
-            "`user` is no user",
+            "`user` is not a user",
             ":2:8",
             "www-data",
         ),
@@ -101,7 +101,7 @@ fn what_is_wrong_is_said_at_its_place() {
             "[server]\nuser = 'root'\n",
             "`user` is root",
             ":2:8",
-            "with none",
+            "without rights",
         ),
         (
             "[server]\nsandbox = 'yes'\n",
@@ -120,8 +120,8 @@ fn what_is_wrong_is_said_at_its_place() {
     }
     for (keys, wanted) in [
         ("log = \"no\"", "expected true, false or a table"),
-        ("log = { statuses = [\"4x\"] }", "this is no status"),
-        ("log = { statuses = [\"0xx\"] }", "this is no status"),
+        ("log = { statuses = [\"4x\"] }", "this is not a status"),
+        ("log = { statuses = [\"0xx\"] }", "this is not a status"),
         ("log = { sample = 1.5 }", "`sample` is out of bounds"),
         (
             "log = { slower_than = \"0s\" }",
@@ -166,7 +166,7 @@ fn logs_and_privileges_are_described() {
     ));
     for line in [
         "messages from level info on to /logs/e; access log as `{client} {status}` to /logs/a\n",
-        "as www-data:disk once it listens, sandboxed, if the kernel can: reads nothing and its configuration, \
+        "as user www-data:disk, sandboxed, if the kernel supports it: reads nothing and its configuration, \
          writes /logs\n",
     ] {
         assert!(all.contains(line), "{line:?} is not in\n{all}");
@@ -179,7 +179,7 @@ fn logs_and_privileges_are_described() {
         ("log = { sample = 0.01 }", "    1 % of it logged\n"),
         (
             "log = { statuses = [\"404\", \"5xx\"], slower_than = \"1s\", sample = 0.1 }",
-            "    logged: 404, 5xx, what took longer than 1s, 10 % of the rest\n",
+            "    logged: 404, 5xx, requests longer than 1s, 10 % of the rest\n",
         ),
         ("log = { statuses = [\"5xx\"] }", "    logged: 5xx\n"),
     ] {
@@ -189,7 +189,7 @@ fn logs_and_privileges_are_described() {
 }
 
 #[test]
-fn what_is_reached_is_known_from_the_plan() {
+fn the_plan_lists_all_files_that_it_needs() {
     let text = "[log]\naccess = \"/logs/a\"\nerror = \"here.log\"\n\
                 [volume.a]\npath = \"/disk/a\"\nsize = \"16MiB\"\n[cache.c]\nvolumes = [\"a\"]\n";
     let files = "[[site.route]]\nfiles = { root = \"/srv/www\", symlinks = \"any\" }\n";
@@ -218,8 +218,5 @@ fn what_is_reached_is_known_from_the_plan() {
     assert!(looks_up_names(&plan));
     assert!(!looks_up_names(&super::plan(LEAST)));
     let said = said(&text.replacen("[log]", "[server]\nsandbox = true\n[log]", 1));
-    assert!(
-        said.contains("leads no further than `sandbox` allows"),
-        "{said}"
-    );
+    assert!(said.contains("is limited by `sandbox`"), "{said}");
 }

@@ -121,7 +121,7 @@ fn a_routes_rules_win_key_by_key() {
 }
 
 #[test]
-fn what_is_wrong_with_a_cache_is_said_once() {
+fn an_error_in_a_cache_is_reported_once() {
     let text = cached(
         "set_cookie = \"store\"\nlifetime_max = \"1m\"",
         "tag_headers = false",
@@ -136,7 +136,7 @@ fn what_is_wrong_with_a_cache_is_said_once() {
 }
 
 #[test]
-fn who_may_purge_is_in_every_route() {
+fn every_route_knows_the_addresses_that_may_purge() {
     let text = format!(
         "[admin]\npurge_from = [\"127.0.0.1\", \"10.0.0.0/8\"]\n{}",
         cached("", "")

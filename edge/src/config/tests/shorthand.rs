@@ -158,12 +158,12 @@ log = false
 }
 
 #[test]
-fn an_empty_allow_list_allows_nobody() {
+fn an_empty_allow_list_allows_no_client() {
     let text = format!("{LEAST}allow = []\n");
     let plan = plan(&text);
     let gate = plan.sites[0].routes[0].gate.as_deref();
     assert_eq!(gate.expect("a gate").allow, Some(Vec::new()));
-    assert!(describe(&plan).contains("    for nobody: `allow` is empty\n"));
+    assert!(describe(&plan).contains("    no client is allowed: `allow` is empty\n"));
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn a_renamed_key_is_answered_with_its_new_name() {
 }
 
 #[test]
-fn what_is_wrong_with_short_forms_is_explained() {
+fn errors_in_short_forms_are_explained() {
     let cases = [
         ("off", with("[admin]\naddress = \"off\"\n")),
         ("none", with("[cache.a]\nread_ahead = \"none\"\n")),

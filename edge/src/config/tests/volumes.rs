@@ -292,13 +292,13 @@ fn a_volume_that_runs_stays_what_it_is() {
             "[cache.a]",
             "[volume.new]\npath = \"/x\"\nsize = \"1GiB\"\n[cache.a]"
         )),
-        "volume new added\nvolume disk2: differs, and stays as it is until the next start\n"
+        "volume new added\nvolume disk2: differs, and needs a restart\n"
     );
     assert_eq!(
         to(&same
             .replace("disk2", "other")
             .replace("/mnt/other", "/mnt/disk2")),
         "volume other added\nvolume disk2 removed\ncache a changed\n\
-         volume other: differs, and stays as it is until the next start\n"
+         volume other: differs, and needs a restart\n"
     );
 }

@@ -108,7 +108,7 @@ impl<'de> Deserialize<'de> for Parallel {
 
             fn visit_i64<E: Error>(self, n: i64) -> Result<Parallel, E> {
                 u64::try_from(n).map(Parallel::Count).map_err(|_| {
-                    E::custom("there can't be fewer than no fetches\nwrite \"auto\", or a number from 1 on")
+                    E::custom("a number of fetches can't be negative\nwrite \"auto\", or a number from 1 on")
                 })
             }
 
@@ -155,7 +155,7 @@ impl<'de> Deserialize<'de> for Ahead {
                     size => match size.parse::<ByteSize>() {
                         Ok(size) => Ok(Ahead::Window(size.0)),
                         Err(_) => Err(E::custom(format!(
-                            "{text:?} is no distance to read ahead\n{AHEAD_ADVICE}"
+                            "{text:?} is not a size to read ahead\n{AHEAD_ADVICE}"
                         ))),
                     },
                 }

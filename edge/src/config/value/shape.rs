@@ -1,7 +1,8 @@
 //! Names of expected types in error messages, each with advice on how to write a value of that
 //! type.
 
-/// Each name, as it occurs in serde's messages, and the advice.
+/// The name of each type, as it occurs in serde's messages, and the advice on how to write a value
+/// of the type.
 const SHAPES: [(&str, &str); 19] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),
@@ -65,12 +66,12 @@ pub const LIST: &str = "a list";
 pub const LIST_ADVICE: &str =
     "write one value in quotes, or a list in brackets, as in [\"a\", \"b\"]";
 /// Beginning of the description of an enumeration, before its words.
-pub const WORD: &str = "a word in quotes: ";
+pub const WORD: &str = "a name in quotes: ";
 
 /// Returns the message about an empty list or table: a title and its advice, separated by a
 /// newline.
 pub fn nothing_in(what: &str) -> String {
-    format!("an empty {what} says nothing\nleave it out, or write `false` to turn it off")
+    format!("an empty {what} has no effect\nleave it out, or write `false` to turn it off")
 }
 
 /// Rewrites the title of one of serde's type errors, and returns it with the advice on how to write
@@ -81,7 +82,7 @@ pub fn advice(title: &str) -> (String, Option<String>) {
         return (title, None);
     };
     if let Some(words) = expected.strip_prefix(WORD) {
-        let title = format!("{before}, expected a word in quotes");
+        let title = format!("{before}, expected a name in quotes");
         return (title, Some(format!("write {words}")));
     }
     let shape = SHAPES.iter().find(|(shape, _)| *shape == expected);

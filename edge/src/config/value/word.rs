@@ -9,7 +9,7 @@ use serde::de::{DeserializeOwned, Deserializer, Error, Visitor};
 
 use super::shape::WORD;
 
-/// One of the names of an enumeration's variants.
+/// A value that must be one of the names of an enumeration's variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word<T>(pub T);
 

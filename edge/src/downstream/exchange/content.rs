@@ -45,7 +45,7 @@ fn is_without_content(status: Status) -> bool {
 
 /// A part of a response's content.
 pub enum Part {
-    /// Bytes, never empty.
+    /// Bytes in memory, at least one.
     Data(Bytes),
     /// Bytes of a file, at least one. Used only for transports that send files. This part must be
     /// sent before the next is requested, since its unsent rest may be returned to the content.

@@ -20,10 +20,11 @@ use crate::reason::Reason;
 const QUEUED_BYTES_MAX: usize = 64 << 10;
 const QUEUED_FRAMES_MAX: usize = 64;
 
-/// Refuses a body whose declared length is over the limit; 0: no limit.
+/// Refuses a body whose declared length is over `limit` (0: no limit).
 ///
 /// # Errors
-/// 413.
+///
+/// A refusal with status 413.
 #[inline]
 pub fn check_declared(length: u64, limit: u64) -> Result<(), Refusal> {
     match limit > 0 && length > limit {
@@ -54,7 +55,7 @@ struct Queue {
     left: Option<u64>,
     ended: bool,
     fault: Option<Fault>,
-    /// Whether the reader has polled.
+    /// Whether the reader has polled, and so wants the body.
     wanted: bool,
     /// Whether the reader has dropped the body.
     abandoned: bool,

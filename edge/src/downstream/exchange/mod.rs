@@ -43,7 +43,7 @@ pub struct Exchange {
     content: Content,
     /// Whether the request's method is HEAD.
     head: bool,
-    /// Whether the request asks for another protocol.
+    /// Whether the request asks for an upgrade to another protocol.
     upgrade: bool,
     /// Whether the transport sends parts of files without reading them into memory.
     sends_files: bool,

@@ -16,7 +16,7 @@ pub struct Record {
     worker: Rc<Worker>,
     /// The handlers and limits that were in use when the request began.
     pub serving: Rc<Serving>,
-    /// Content bytes sent.
+    /// Bytes of content sent.
     pub body_bytes: u64,
     /// Whether the response was sent completely.
     pub complete: bool,

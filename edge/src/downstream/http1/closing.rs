@@ -1,4 +1,5 @@
-//! The end of a cycle: discarding the rest of the request, and closing without losing the response.
+//! The end of a cycle: discards the rest of the request, and closes the connection without losing
+//! the response.
 
 use std::task::{Context, Poll};
 use std::time::Duration;

@@ -39,7 +39,7 @@ pub struct CycleOptions {
     pub takes_trailers: bool,
 }
 
-/// A request from its head to the end of its response.
+/// One request and its response on an HTTP/1 connection.
 pub struct Cycle {
     pub(super) exchange: Exchange,
     pub(super) body: RequestBody,
@@ -456,8 +456,8 @@ impl Cycle {
     fn body_timed_out(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         match (&self.stage, &self.exchange.intake) {
             (Stage::Awaiting | Stage::Sending(_), Some(intake)) => {
-                // At the next poll the exchange responds with this fault. If the response has
-                // begun, the handler decides how it ends.
+                // At the next poll the exchange responds with this fault, if the response has not
+                // begun. Otherwise the handler decides how the response ends.
                 intake.fail(Reason::RequestBodyTimeout.into());
                 self.keep_alive = false;
                 cx.waker().wake_by_ref();

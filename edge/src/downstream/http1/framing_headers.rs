@@ -1,4 +1,5 @@
-//! The headers that decide how a request is framed and whether its connection persists (RFC 9112 6.3, 9.3).
+//! The headers that determine how a request is framed and whether its connection persists (RFC 9112
+//! 6.3, 9.3).
 
 use crate::downstream::Refusal;
 use crate::http::Version;

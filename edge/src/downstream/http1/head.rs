@@ -52,7 +52,7 @@ type Lines<'b> = [MaybeUninit<Header<'b>>; LINES_MAX];
 
 /// Parses a head at the start of `input`. Returns `None` if it is not complete yet.
 pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Parsed>, Refusal> {
-    // One empty line before a request line is tolerated (RFC 9112 2.2).
+    // One empty line before a request line is skipped (RFC 9112 2.2).
     let skipped = match input {
         [b'\r', b'\n', ..] => 2,
         [b'\r'] => return Ok(None),
@@ -325,7 +325,7 @@ pub fn parse_trailers(text: &[u8]) -> Result<Fields, &'static str> {
     let mut fields = Fields::new();
     for line in lines {
         if is_barred_from_trailers(line.name) {
-            return Err("framing field in trailers");
+            return Err("framing header in trailers");
         }
         fields.append_bytes(line.name.as_bytes(), line.value);
     }
@@ -374,7 +374,7 @@ pub fn exercise(input: &[u8]) {
     assert_eq!(
         memchr::memchr_iter(b'\n', text).count(),
         parsed.head.fields.len() + 2,
-        "a line that is no field"
+        "a malformed header line"
     );
     assert!(!text.contains(&0));
     assert!(parsed.head.target.starts_with('/') || parsed.head.target == "*");

@@ -152,7 +152,7 @@ impl Outbox {
         self.bytes
     }
 
-    /// Writes once and counts the bytes written.
+    /// Makes one write and counts the bytes written.
     #[inline]
     pub fn poll_flush(
         &mut self,
@@ -167,7 +167,7 @@ impl Outbox {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes once. Returns the bytes written.
+    /// Makes one write. Returns the number of bytes written.
     fn poll_write(
         &mut self,
         cx: &mut Context<'_>,

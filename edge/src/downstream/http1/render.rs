@@ -4,7 +4,7 @@ use crate::downstream::exchange::Extent;
 use crate::handler::Response;
 use crate::http::{Status, Version};
 
-/// How a response's content is delimited (RFC 9112 6.3).
+/// The way in which a response's content is delimited (RFC 9112 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// No content, whatever the head declares: HEAD, 1xx, 204, 304.

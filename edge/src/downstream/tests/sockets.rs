@@ -130,7 +130,8 @@ fn a_drain_waits_for_handed_over_connections_and_gets_no_further_ones() {
         tokio::task::spawn_local(async move {
             listening.listen(listener, ConnectionSetup::plain()).await
         });
-        // The other worker begins to drain while connections wait in its inbox.
+        // The other worker begins to drain while connections wait in its inbox, which it has to
+        // serve before it ends.
         while zero.counters.connections_handed_over.get() == 0 {
             tokio::task::yield_now().await;
         }

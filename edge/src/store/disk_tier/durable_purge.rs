@@ -184,7 +184,7 @@ impl Store {
                 // Wiping the volume empties its purge log, which then begins with this mark.
                 Err(LogError::Full) => volume.wipe("its purge log is full"),
                 Err(error) => tracing::warn!(
-                    "volume {}: can't note purges in its log: {error:?}",
+                    "volume {}: can't write purges to its log: {error:?}",
                     volume.name()
                 ),
             }

@@ -195,7 +195,7 @@ mod tests {
         #[test]
         fn an_encoded_head_is_decoded(head in a_head(), key in ".{0,50}", born in any::<u64>()) {
             let bytes = encode((key.as_bytes(), born), (1 << 20, 7), &head, head.length);
-            let kept = decode(&bytes).expect("what was written");
+            let kept = decode(&bytes).expect("bytes that were encoded");
             prop_assert_eq!(&kept.head, &head);
             prop_assert!(kept.head.fields.lines().eq(head.fields.lines()));
             prop_assert_eq!((&*kept.key, kept.born_seq), (key.as_bytes(), born));

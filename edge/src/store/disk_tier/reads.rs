@@ -21,8 +21,7 @@ use crate::store::table_key::TableKey;
 use crate::sys::buffer::Buffer;
 use crate::volume::{Id, Missing};
 
-/// Number of pages read at once, so that they are still in the CPU's cache when they are verified
-/// and sent.
+/// Number of pages read at once: few enough that they are still in the CPU's cache when they are verified and sent.
 const AT_ONCE: u64 = 4;
 /// Number of blocks looked up in one critical section, which holds the object's lock for some microseconds.
 const LOOKED_UP: u64 = 64;
@@ -364,7 +363,7 @@ mod tests {
         bring(&store, 1, versioned(300_000, 0), 0..300_000);
         flush(&volumes);
         forget_memory(&store, 1);
-        let object = recalled(&store, 1).expect("it is kept");
+        let object = recalled(&store, 1).expect("the object is on a volume");
         let rider = object.reader(290_000);
         for why in [Missing::Busy, Missing::Slow, Missing::Failed] {
             only_read(&store, &object, 0).miss(why, 0);

@@ -278,12 +278,16 @@ mod tests {
         };
         put();
         let spare = placed(&store, 1);
-        let recall = store.recall(&spare, table_key(1), 0).expect("it is kept");
+        let recall = store
+            .recall(&spare, table_key(1), 0)
+            .expect("the object is on a volume");
         let (_, found) = recall.heads[0];
-        let read = block_on(volumes[0].read_head(found, 7, 1)).expect("it is there");
+        let read = block_on(volumes[0].read_head(found, 7, 1)).expect("the record exists");
         put();
         let spare = placed(&store, 1);
-        let again = store.recall(&spare, table_key(1), 0).expect("it is kept");
+        let again = store
+            .recall(&spare, table_key(1), 0)
+            .expect("the object is on a volume");
         assert_ne!(again.heads[0].1, found);
         assert!(matches!(
             again.restore(&volumes[0], found, &read),
@@ -292,7 +296,7 @@ mod tests {
         block_on(again.run());
         let object = store
             .enter(1, |locked| locked.find(0))
-            .expect("it is there");
+            .expect("the record exists");
         assert!(!Arc::ptr_eq(&object, &spare));
         drop(recall);
         let bytes = super::super::tests::read(&store, &object, 0..5000);

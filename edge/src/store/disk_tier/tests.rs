@@ -187,7 +187,7 @@ fn a_small_object_is_recalled_unchanged() {
     let object = bring(&store, 1, versioned(5000, 0), 0..5000);
     flush(&volumes);
     forget_memory(&store, 1);
-    let again = recalled(&store, 1).expect("it is kept");
+    let again = recalled(&store, 1).expect("the object is on a volume");
     assert!(!Arc::ptr_eq(&again, &object));
     assert_eq!(again.head().as_deref(), Some(&versioned(5000, 0)));
     assert_eq!(again.born_seq, object.born_seq);
@@ -207,7 +207,7 @@ fn blocks_are_recalled_and_missing_bytes_are_known() {
     );
     flush(&volumes);
     forget_memory(&store, 1);
-    let again = recalled(&store, 1).expect("it is kept");
+    let again = recalled(&store, 1).expect("the object is on a volume");
     assert!(again.is_sparse());
     assert!(!again.covers(block..block + 1));
     assert!(again.has(block..3 * block));
@@ -351,7 +351,7 @@ fn a_mirror_still_serves_with_one_copy() {
     bring(&store, 1, versioned(300_000, 0), 0..300_000);
     flush(&volumes);
     forget_memory(&store, 1);
-    volumes[0].wipe("it is gone");
+    volumes[0].wipe("the test removes its records");
     let again = recalled(&store, 1).expect("the other copy");
     assert_eq!(read(&store, &again, 0..300_000), Some(content(0, 300_000)));
 }
@@ -388,7 +388,7 @@ pub fn kept_whole(store: &Arc<Store>, volumes: &[Arc<Volume>], length: u64) -> A
         flush(volumes);
         forget_memory(store, 1);
     }
-    recalled(store, 1).expect("it is kept")
+    recalled(store, 1).expect("the object is on a volume")
 }
 
 #[test]
@@ -491,7 +491,9 @@ fn a_softly_purged_object_is_recalled_stale() {
     forget_memory(&store, 1);
     store.purge(&Rule::All, true, 4000).expect("room");
     let spare = placed(&store, 1);
-    let recall = store.recall(&spare, table_key(1), 0).expect("it is kept");
+    let recall = store
+        .recall(&spare, table_key(1), 0)
+        .expect("the object is on a volume");
     block_on(recall.run());
     // The object is stale without any lookup: the purge rule could be dropped before the first lookup.
     let shard = store.shard(1).lock();
@@ -519,7 +521,7 @@ fn an_unwritten_head_is_written_when_it_is_renewed() {
     assert!(object.lock().disk.as_ref().is_some_and(|disk| disk.head));
     flush(&volumes);
     forget_memory(&store, 1);
-    let again = recalled(&store, 1).expect("it is kept");
+    let again = recalled(&store, 1).expect("the object is on a volume");
     assert_eq!(again.head().as_deref(), Some(&newer));
     assert!(again.has(0..MIB));
 }
@@ -533,7 +535,10 @@ fn the_newest_head_determines_the_vary_names() {
         forget_memory(&store, 1);
     }
     assert_eq!(volumes[0].heads(7, 1).len(), 3);
-    assert!(recalled(&store, 1).is_none(), "it is another variant");
+    assert!(
+        recalled(&store, 1).is_none(),
+        "the head belongs to another variant"
+    );
     let names = store.enter(1, |locked| locked.vary().cloned());
     assert_eq!(names.as_deref(), Some(&[Box::from("accept")][..]));
 }

@@ -21,7 +21,7 @@ pub struct Options {
     pub placement: Placement,
     /// Time after which records that were not read are dropped; zero: never.
     pub inactive: Duration,
-    /// Which objects are written to volumes.
+    /// The objects that are written to volumes.
     pub admit: Admit,
     /// Smallest content that is written, in bytes.
     pub admit_min: u64,
@@ -29,7 +29,7 @@ pub struct Options {
     pub admit_max: u64,
 }
 
-/// Which objects are written to volumes.
+/// The objects that are written to volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Admit {

@@ -47,7 +47,7 @@ pub fn open_append(path: &Path) -> io::Result<File> {
     options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     let file = options.open(path).map_err(|error| match error {
         error if Errno::from_io_error(&error) == Some(Errno::NXIO) => {
-            io::Error::other("it is a pipe that nobody reads, or no file")
+            io::Error::other("no process reads from this pipe, or it is not a file")
         }
         error => error,
     })?;

@@ -48,7 +48,7 @@ impl Real {
     pub(super) fn open(path: &Path) -> Result<(Real, bool, bool), OpenError> {
         let buffered = open_regular_or_block(path)?;
         lock(path, &buffered)?;
-        let failed = |error| failed(path, "can't be looked at", &error);
+        let failed = |error| failed(path, "can't be examined", &error);
         let found = buffered.metadata().map_err(failed)?;
         let is_block = found.file_type().is_block_device();
         let size = match is_block {
@@ -170,7 +170,7 @@ unsafe impl Device for Real {
         }
         if before > bytes {
             rustix::fs::ftruncate(&self.buffered, bytes)
-                .map_err(|error| failed(&self.path, "can't be shortened", &error.into()))?;
+                .map_err(|error| failed(&self.path, "can't be truncated", &error.into()))?;
             self.size.store(bytes, Ordering::Relaxed);
         }
         if let Err(error) = self.allocate(before.min(bytes), bytes) {
@@ -228,16 +228,16 @@ fn open_regular_or_block(path: &Path) -> Result<File, OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             options.create(true);
         }
-        Err(error) => return Err(failed(path, "can't be looked at", &error)),
+        Err(error) => return Err(failed(path, "can't be examined", &error)),
     }
     options.open(path).map_err(|error| {
         let at = path.display();
         match error.raw_os_error() {
             Some(libc::EBUSY) => OpenError::Refused(format!(
-                "{at} is in use, mounted or part of something else: a volume needs a device of its own"
+                "{at} is in use, mounted or part of something else: a volume needs its own device"
             )),
             Some(libc::ENOENT) => OpenError::Failed(format!(
-                "{at} can't be made, as its folder does not exist: make the folder or mount its disk"
+                "{at} can't be created, because its folder does not exist: create the folder or mount its disk"
             )),
             _ => failed(path, "can't be opened to read and write", &error),
         }
@@ -276,10 +276,10 @@ fn failed(path: &Path, what: &str, error: &io::Error) -> OpenError {
 }
 
 fn no_room(path: &Path, bytes: u64, error: &io::Error) -> OpenError {
-    let what = format!("can't be given {bytes} bytes");
+    let what = format!("can't be extended to {bytes} bytes");
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => OpenError::Failed(format!(
-            "{} {what}: {error}; make `size` smaller or make room on its file system",
+            "{} {what}: {error}; make `size` smaller or free space on its file system",
             path.display()
         )),
         _ => failed(path, &what, error),
@@ -498,7 +498,7 @@ mod tests {
             assert!(error.to_string().starts_with(path.to_str().expect("UTF-8")));
         }
         let error = open(&folder.path().join("no/such")).err().expect("failed");
-        assert!(matches!(&error, OpenError::Failed(text) if text.contains("make the folder")));
+        assert!(matches!(&error, OpenError::Failed(text) if text.contains("create the folder")));
     }
 
     #[test]

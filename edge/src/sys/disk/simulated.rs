@@ -13,7 +13,7 @@ use super::device::{Device, How, OpenError};
 /// Number of bytes that a disk writes atomically.
 pub const SECTOR: usize = 512;
 
-/// Which data a read with `How::AtHand` finds in memory.
+/// The data that a read with `How::AtHand` finds in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtHand {
     /// All data is in memory.
@@ -162,7 +162,7 @@ impl Simulated {
         state.stale.insert(at, byte);
     }
 
-    /// Sets which data a read with `How::AtHand` finds from now on.
+    /// Sets the data that a read with `How::AtHand` finds in memory from now on.
     pub fn set_at_hand(&self, at_hand: AtHand) {
         self.state.lock().at_hand = at_hand;
     }

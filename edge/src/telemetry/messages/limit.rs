@@ -72,7 +72,8 @@ impl Limit {
         false
     }
 
-    /// Whether the next message of some place may have to be suppressed.
+    /// Whether some place in the code has used up its current window, so that its next message may
+    /// have to be suppressed.
     pub(super) fn is_watching(&self) -> bool {
         self.0.values().any(|window| window.logged >= LOGGED_MAX)
     }

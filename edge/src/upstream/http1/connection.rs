@@ -117,7 +117,7 @@ impl Connection {
         self.exchange.trim();
     }
 
-    /// Counts the connection as idle since `now_us`.
+    /// Counts the connection as idle from the time `now_us` on.
     pub(in crate::upstream) fn set_idle(&mut self, now_us: u64) {
         self.permit.set_busy(false);
         self.idle_since_us = now_us;

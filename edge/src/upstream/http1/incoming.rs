@@ -30,7 +30,7 @@ pub(super) struct Incoming {
     buffer: BytesMut,
     /// Size of the next read, in bytes.
     size: usize,
-    /// Length of the buffer when it was last searched for a complete head, without success.
+    /// Length that the buffer had when it was last searched for a complete head, without success.
     searched: usize,
     /// Number of interim heads of this exchange so far, and then their total bytes.
     interim: usize,

@@ -15,7 +15,7 @@ use crate::upstream::hop::{self, HopByHop};
 /// Most header lines in one head or trailer section.
 const LINES_MAX: usize = 256;
 
-/// How a response's content is delimited (RFC 9112 6.3).
+/// The way in which a response's content is delimited (RFC 9112 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum Content {
     /// There is no content. `declared` is the Content-Length of a response to HEAD or a 304.
@@ -44,8 +44,8 @@ pub(in crate::upstream) struct Received {
     pub(in crate::upstream) protocols: SmallVec<[Vec<u8>; 1]>,
 }
 
-/// Parses the head at the beginning of `bytes`; `None` while it is not complete. The framing depends on
-/// the request's `method`.
+/// Parses the head at the beginning of `bytes`. Returns `None` while the head is incomplete. The
+/// framing depends on the request's `method`.
 pub(super) fn parse(method: &Method, bytes: &[u8]) -> Result<Option<Received>, Fault> {
     let mut lines = [const { MaybeUninit::<Header<'_>>::uninit() }; LINES_MAX];
     let mut head = httparse::Response::new(&mut []);
@@ -102,7 +102,7 @@ fn says_close(headers: &[Header<'_>]) -> bool {
     members(headers, "connection").any(|option| option.eq_ignore_ascii_case(b"close"))
 }
 
-/// Decides how the content is delimited.
+/// Determines how the content is delimited.
 ///
 /// Transfer-Encoding together with Content-Length, a last coding other than chunked,
 /// Transfer-Encoding in HTTP/1.0 and differing lengths are errors: two recipients may frame such a

@@ -25,7 +25,7 @@ pub(in crate::upstream) struct Message {
     pub(in crate::upstream) upload: Upload,
     /// The request's method, on which the response's framing depends.
     pub(in crate::upstream) method: Method,
-    /// Whether the request asks for another protocol.
+    /// Whether the request asks for an upgrade to another protocol.
     pub(in crate::upstream) upgrade: bool,
 }
 
@@ -56,7 +56,7 @@ enum Awaits {
     Body,
 }
 
-/// The reason why the wait for a head ended.
+/// Reason for which the wait for a head ended without a head.
 pub(super) enum Broken {
     Fault(Fault),
     /// The server closed the connection.

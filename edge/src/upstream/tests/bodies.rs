@@ -197,7 +197,7 @@ fn a_large_body_is_complete_and_its_length_counts_down() {
 }
 
 #[test]
-fn an_origin_is_held_back_while_nobody_reads() {
+fn an_origin_is_held_back_while_the_client_does_not_read() {
     let (tell, sent) = channel();
     let origin = Origin::new(move |_, served| {
         served.request();

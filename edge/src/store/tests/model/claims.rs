@@ -124,7 +124,7 @@ fn a_released_claim_is_no_failure() {
     assert!(!read_on(&mut reader, &mut got).expect("waits for the flight"));
     assert!(first.is_awaited());
     reader.limit(2 * PAGE, 300_000);
-    assert!(!first.is_awaited(), "that is two pages further on");
+    assert!(!first.is_awaited(), "the next byte is two pages ahead");
     reader.limit(PAGE, 300_000);
     let calls = Arc::new(Calls::default());
     let waker = calls.clone().into();
@@ -137,7 +137,7 @@ fn a_released_claim_is_no_failure() {
         Poll::Ready(Next::Missing)
     ));
     assert!(object.failure().is_none());
-    assert!(object.covers(0..100), "what it brought stays");
+    assert!(object.covers(0..100), "the bytes that it added stay");
     fill(accepted(ask(&store, &object, 100..300_000).remove(0)));
     // The flight of an object without a head ends: its reader must look the key up again.
     drop(reader);

@@ -1,0 +1,154 @@
+//! Output on standard output and standard error, shared by all commands: escaping, colours, warnings and messages.
+
+use std::env;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::bail;
+use serde_json::Value;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::prelude::*;
+
+use crate::config::{LogOptions, Report};
+use crate::sys::Clock;
+use crate::telemetry::messages::{MessageTarget, Messages};
+use crate::wiring::Running;
+
+/// Whether messages on standard error are coloured.
+pub(super) fn in_colour() -> bool {
+    colours(io::stderr().is_terminal())
+}
+
+/// Whether output is coloured: `terminal` says that it goes to a terminal, and neither NO_COLOR
+/// (no-color.org) nor `TERM=dumb` is set.
+pub(super) fn colours(terminal: bool) -> bool {
+    let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    terminal && !set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Writes to standard output. Unlike `print!`, returns an error if the pipe is closed, instead of
+/// panicking.
+pub(super) fn say(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Escapes text that a server or a client chose, so that the text can't control a terminal.
+/// Everything except letters, digits and printable ASCII is escaped, including control characters
+/// and bidirectional overrides.
+pub(super) fn harmless(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_ascii_graphic() || c == ' ' || c.is_alphanumeric() {
+            true => out.push(c),
+            false => out.extend(c.escape_unicode()),
+        }
+    }
+    out
+}
+
+/// Formats JSON as lines of printable ASCII, so that the text can't control a terminal.
+pub(super) fn json(value: &Value) -> String {
+    let mut out = String::new();
+    for c in format!("{value:#}\n").chars() {
+        let mut units = [0; 2];
+        match c {
+            '\n' | ' '..='~' => out.push(c),
+            // Other characters occur in JSON only within strings (RFC 8259 section 7), where they
+            // may be escaped. Writing to a String can't fail.
+            c => {
+                for unit in c.encode_utf16(&mut units) {
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Percent-encodes all characters except unreserved ones (RFC 3986 section 2.3).
+pub(super) fn percent_encoded(text: &str) -> String {
+    let mut out = String::new();
+    for b in text.bytes() {
+        match b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
+            true => out.push(char::from(b)),
+            false => _ = write!(out, "%{b:02X}"),
+        }
+    }
+    out
+}
+
+/// Writes a number with its noun in the singular or plural, as in "2 workers".
+pub(super) fn count(n: u64, thing: &str) -> String {
+    match n {
+        1 => format!("1 {thing}"),
+        n => format!("{n} {thing}s"),
+    }
+}
+
+/// Prints the warnings about a configuration to standard error.
+pub(super) fn warn(warnings: &Report) {
+    if !warnings.problems.is_empty() {
+        let text = warnings.render(in_colour());
+        // Writing fails if standard error is closed. The command continues without the warnings.
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+}
+
+/// Installs the logger for messages, with level and target from the configuration.
+pub(super) fn log_messages(options: &LogOptions) -> anyhow::Result<()> {
+    let to_stderr = options.messages == MessageTarget::Stderr;
+    let colours = to_stderr && in_colour();
+    let messages = Messages::new(options.messages.clone(), colours, Clock::system());
+    let level: LevelFilter = options.level.as_str().parse()?;
+    messages.install();
+    let log = tracing_subscriber::registry().with(messages.with_filter(level));
+    match log.try_init() {
+        Ok(()) => Ok(()),
+        Err(error) => bail!("messages can't be logged: {error}"),
+    }
+}
+
+/// Prints the addresses of listeners and of the admin server, one per line. Scripts parse these lines.
+pub(super) fn announce(running: &Running) -> anyhow::Result<()> {
+    let listeners = running
+        .listeners
+        .iter()
+        .map(|a| format!("listening on http://{a}\n"));
+    let admin = running
+        .admin
+        .iter()
+        .map(|a| format!("admin on http://{a}\n"));
+    say(&listeners.chain(admin).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_encoded_for_a_query_parameter() {
+        assert_eq!(
+            percent_encoded("http://a/x?y=1&z"),
+            "http%3A%2F%2Fa%2Fx%3Fy%3D1%26z"
+        );
+    }
+
+    #[test]
+    fn text_from_outside_cannot_control_a_terminal() {
+        let hostile = "a\u{1b}[2J\u{9b}1m\r\n\u{202e}\u{7f}\u{fffd} \"é\"";
+        let shown = harmless(hostile);
+        assert_eq!(
+            shown,
+            "a\\u{1b}[2J\\u{9b}1m\\u{d}\\u{a}\\u{202e}\\u{7f}\\u{fffd} \"é\""
+        );
+        let value = Value::from(format!("{hostile}\u{1f600}"));
+        let shown = json(&value);
+        assert!(
+            shown.trim_end().bytes().all(|b| (b' '..=b'~').contains(&b)),
+            "{shown}"
+        );
+        assert_eq!(serde_json::from_str::<Value>(&shown).expect("JSON"), value);
+    }
+}
