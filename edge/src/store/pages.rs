@@ -32,7 +32,7 @@ pub(super) struct Lacking {
     pub(super) block: Option<Range<u64>>,
 }
 
-/// What a reservation for a claim depends on.
+/// The part of a claim that has no memory yet, as `Landing::reserve` needs it.
 pub(super) struct Unfilled {
     /// The end of the claim; 0 if it has ended.
     pub(super) end: u64,

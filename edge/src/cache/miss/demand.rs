@@ -201,10 +201,8 @@ impl Demand {
             .collect();
         self.observe_pace(seen, flights.len(), now_us);
         let context = &self.leader.context;
-        let spare = self
-            .leader
-            .budget
-            .spare(context.options.client_budget, now_us);
+        let budget = context.options.client_budget;
+        let spare = self.leader.budget.spare(budget, now_us);
         let (mut width, spare) = self.within_memory(spare);
         if seen.claims.len() >= CLAIMS_MAX / 2 {
             width = 1;
