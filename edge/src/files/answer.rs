@@ -9,7 +9,9 @@ use super::body::FileBody;
 use super::load::Resolved;
 use super::table::{Content, Entry, File, Known};
 use crate::handler::representation::Representation;
-use crate::handler::{Body, Choice, Encoded, Encodings, Fault, Get, Head, Identity, Response};
+use crate::handler::{
+    Body, Choice, Encoded, Encodings, Fault, Get, Head, HeadParts, Identity, Response,
+};
 use crate::http::coding::Accepted;
 use crate::http::conditional::{EntityTag, Validators};
 use crate::http::wanted::{self, Wanted, has_condition_or_range};
@@ -107,7 +109,7 @@ impl Responder<'_> {
             // With a strong entity tag, a date in If-Range never matches (RFC 9110 8.8.2.2).
             date_s: None,
         };
-        let Head { method, fields, .. } = self.request;
+        let HeadParts { method, fields, .. } = &**self.request;
         let (status, length) = (representation.status, representation.length);
         let wanted = wanted::judge(method, fields, status, validators, length);
         match several {

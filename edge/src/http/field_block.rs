@@ -18,6 +18,8 @@ pub struct FieldBlock {
     bytes: Bytes,
     text: u32,
     lines: u32,
+    /// Whether a line is named `date`: every response needs to know.
+    has_date: bool,
 }
 
 /// Bytes of one entry of the index: where its line ends in the text (u32), and the length of its
@@ -45,6 +47,7 @@ impl FieldBlock {
             bytes: Bytes::new(),
             text: 0,
             lines: 0,
+            has_date: false,
         }
     }
 
@@ -73,11 +76,13 @@ impl FieldBlock {
             bytes.extend_from_slice(&(end as u32).to_le_bytes());
             bytes.extend_from_slice(&(name.len() as u32 | flag).to_le_bytes());
         }
-        FieldBlock {
+        let block = FieldBlock {
             bytes: bytes.into(),
             text: text as u32,
             lines: count as u32,
-        }
+            has_date: false,
+        };
+        block.with_date_noted()
     }
 
     /// Parses bytes made by `as_bytes`, with `text` bytes of text and `lines` lines. Returns `None`
@@ -88,8 +93,19 @@ impl FieldBlock {
         if usize::try_from(text).ok()? > names {
             return None;
         }
-        let block = FieldBlock { bytes, text, lines };
-        block.is_sound(names).then_some(block)
+        let block = FieldBlock {
+            bytes,
+            text,
+            lines,
+            has_date: false,
+        };
+        let sound = block.is_sound(names);
+        sound.then(|| block.with_date_noted())
+    }
+
+    fn with_date_noted(mut self) -> FieldBlock {
+        self.has_date = self.contains("date");
+        self
     }
 
     /// Whether each entry describes a line of the text, and each copy equals its name in lower
@@ -179,6 +195,12 @@ impl FieldBlock {
     #[inline]
     pub fn contains(&self, lower_name: &str) -> bool {
         self.get(lower_name).is_some()
+    }
+
+    /// Whether there is a Date. Unlike `contains`, this does not search.
+    #[inline]
+    pub fn has_date(&self) -> bool {
+        self.has_date
     }
 
     /// A block of the lines for which `keep` is true.
@@ -272,10 +294,12 @@ mod tests {
         assert_eq!(block.get("etag"), Some(&b"\"a\""[..]));
         assert_eq!(block.get("x-a"), Some(&b""[..]));
         assert!(block.contains("date") && !block.contains("dat"));
+        assert!(block.has_date());
         let lower: Vec<_> = block.lines().map(|line| line.lower_name).collect();
         assert_eq!(lower, [&b"etag"[..], b"date", b"x-a"]);
         let without = block.filtered(|line| line.lower_name != b"etag");
         assert_eq!(without.text(), b"date: now\r\nX-A: \r\n");
+        assert!(!block.filtered(|line| line.lower_name != b"date").has_date());
     }
 
     #[test]
@@ -311,6 +335,7 @@ mod tests {
             let bytes = block.as_bytes();
             let same = read(bytes).expect("what was written");
             prop_assert!(same.lines().eq(block.lines()));
+            prop_assert_eq!(same.has_date(), block.contains("date"));
             if !bytes.is_empty() {
                 let mut changed = bytes.to_vec();
                 let at = at.index(changed.len());

@@ -1,4 +1,5 @@
-//! Rules that nobody asked for, from unsafe requests: logged behind their responses, one after another.
+//! The queue of purges caused by unsafe requests, which are logged in the background, one after
+//! another.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,23 +8,23 @@ use parking_lot::Mutex;
 
 use crate::store::disk_tier::DurablePurge;
 
-/// Rules that may wait for disks at once.
+/// Largest number of purges in the queue.
 const WAITING_MAX: usize = 1024;
 
-/// What is to be logged of one cache.
+/// Purges of one cache that wait to be logged.
 #[derive(Default)]
 pub(in crate::cache) struct PurgeQueue(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
     rules: VecDeque<DurablePurge>,
-    /// A thread goes through them.
+    /// Whether a thread is working on the queue.
     is_at_work: bool,
     is_full: bool,
 }
 
 impl PurgeQueue {
-    /// Has a rule logged soon.
+    /// Queues a purge to be logged in the background.
     pub(in crate::cache) fn log(self: &Arc<Self>, rule: DurablePurge) {
         if self.add(rule) {
             let queue = self.clone();
@@ -31,8 +32,8 @@ impl PurgeQueue {
         }
     }
 
-    /// Whether `work` is to be called for it. One that waits already gives way: the newer one covers
-    /// what that does.
+    /// Adds a purge. Returns whether the caller must start `work`. A queued purge with the same
+    /// rule is replaced by the newer one.
     fn add(&self, rule: DurablePurge) -> bool {
         let mut waiting = self.0.lock();
         if let Some(old) = waiting.rules.iter_mut().find(|old| rule.repeats(old)) {
@@ -48,10 +49,10 @@ impl PurgeQueue {
         !std::mem::replace(&mut waiting.is_at_work, true)
     }
 
-    /// Logs what waits, until nothing does. Waits for disks.
+    /// Logs all queued purges. Blocks on disks.
     fn work(&self) {
         while let Some(rule) = self.next() {
-            // It is in force, logged or not.
+            // The rule is in force even if logging fails.
             let _ = rule.log();
         }
     }
@@ -74,7 +75,7 @@ mod tests {
     use crate::store::{self, Rule, Store};
 
     #[test]
-    fn what_waits_is_bounded_and_each_rule_waits_once() {
+    fn the_queue_is_bounded_and_holds_each_rule_once() {
         let store = Store::new(&store::Options {
             memory: 1 << 20,
             object: 1 << 20,
@@ -101,6 +102,9 @@ mod tests {
         let waiting = queue.0.lock();
         assert!(waiting.rules.is_empty() && !waiting.is_at_work && !waiting.is_full);
         drop(waiting);
-        assert!(queue.add(rule(0, 4)), "it is to begin anew");
+        assert!(
+            queue.add(rule(0, 4)),
+            "the caller must start the work again"
+        );
     }
 }
