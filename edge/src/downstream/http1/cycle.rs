@@ -1,7 +1,7 @@
 //! One request and response on an HTTP/1 connection: drives an exchange, frames its response, and
 //! decides whether the connection persists.
 //!
-//! A cycle is on the stack until it has to wait, and is boxed then.
+//! A cycle is on the stack until it has to wait, and is boxed then. The cycle of a refused request is always boxed.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -93,8 +93,8 @@ pub(super) enum Progress {
 impl Cycle {
     /// The cycle of a request whose exchange has not been started.
     ///
-    /// A cycle is large, so it is built where it is used; `out` is made before, since a panic between the making of its
-    /// parts would force them into memory of their own.
+    /// A cycle is large, so this is inlined to build it in its final place. The caller makes `out` before `exchange`: if
+    /// a call that can panic followed `exchange`, the compiler would build the exchange elsewhere and copy it.
     #[inline(always)]
     pub fn new(exchange: Exchange, out: Outbox, options: &CycleOptions) -> Cycle {
         Cycle {
