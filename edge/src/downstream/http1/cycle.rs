@@ -91,10 +91,10 @@ pub(super) enum Progress {
 }
 
 impl Cycle {
-    /// The cycle of a request whose exchange has not been started.
+    /// Creates the cycle of a request whose exchange has not been started.
     ///
-    /// A cycle is large, so this is inlined to build it in its final place. The caller makes `out` before `exchange`: if
-    /// a call that can panic followed `exchange`, the compiler would build the exchange elsewhere and copy it.
+    /// A cycle is large, so it is built in its final place in memory. `out` is created by the caller, since a panic
+    /// between the creation of two parts would force the compiler to build these elsewhere and copy them.
     #[inline(always)]
     pub fn new(exchange: Exchange, out: Outbox, options: &CycleOptions) -> Cycle {
         Cycle {
@@ -111,7 +111,7 @@ impl Cycle {
         }
     }
 
-    /// Hands a valid request to its handler.
+    /// Passes a valid request to its handler.
     #[inline]
     pub fn start(
         &mut self,
