@@ -6,6 +6,7 @@
 
 mod encodings;
 mod fault;
+mod head;
 pub mod representation;
 
 use std::cell::{Cell, RefCell};
@@ -22,12 +23,13 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::http::{CacheStatus, FieldBlock, Fields, Method, Scheme, Status, Version};
+use crate::http::{CacheStatus, FieldBlock, Fields, Scheme, Status};
 use crate::reason::Reason;
 use crate::sys::Address;
 
 pub use encodings::{Choice, Encoded, Encodings, Get, Identity};
 pub use fault::Fault;
+pub use head::{Head, HeadParts};
 
 /// Anything that responds to a request: a cache, an upstream, files, the admin pages.
 pub trait Handler {
@@ -119,102 +121,6 @@ pub struct Peer {
     pub scheme: Scheme,
 }
 
-/// The head of a request in the canonical form that route, key and origin use.
-///
-/// The buffers of a head come from a small pool of the worker and return to it.
-#[derive(Clone, Debug)]
-pub struct Head {
-    /// The request method.
-    pub method: Method,
-    /// Absolute path and query in origin-form (RFC 9112 3.2.1), with dot segments removed; at least `/` (or `*` for
-    /// OPTIONS). Visible ASCII without `#` and backslash.
-    pub target: String,
-    /// The target as the client sent it, if different from `target`.
-    pub received_target: Option<Box<str>>,
-    /// Host and optional port in lower case (RFC 9110 7.2). Empty for HTTP/1.0 without Host.
-    pub authority: String,
-    /// The protocol version of the request.
-    pub version: Version,
-    /// The header lines as received, including Host and framing headers.
-    pub fields: Fields,
-    /// Whether the client requests another protocol on an HTTP/1.1 connection (RFC 9110 7.8).
-    pub upgrade: bool,
-}
-
-thread_local! {
-    static HEAD_BUFFERS: RefCell<Vec<(String, String, Fields)>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Most heads that each worker keeps for reuse, and the size in bytes of the largest head that is kept.
-const POOLED_HEADS_MAX: usize = 64;
-const POOLED_HEAD_BYTES_MAX: usize = 8 << 10;
-
-impl Head {
-    /// Returns an empty head of a GET request.
-    pub fn new() -> Head {
-        let (target, authority, fields) = HEAD_BUFFERS
-            .try_with(|pool| pool.borrow_mut().pop())
-            .ok()
-            .flatten()
-            .unwrap_or_default();
-        Head {
-            method: Method::Get,
-            target,
-            received_target: None,
-            authority,
-            version: Version::Http11,
-            fields,
-            upgrade: false,
-        }
-    }
-
-    /// Returns the target as the client sent it.
-    pub fn target_as_received(&self) -> &str {
-        self.received_target.as_deref().unwrap_or(&self.target)
-    }
-
-    /// Returns the path: the target up to the first `?`.
-    pub fn path(&self) -> &str {
-        self.target
-            .split_once('?')
-            .map_or(&self.target, |(path, _)| path)
-    }
-
-    /// Returns the query: the target after the first `?`, if there is one.
-    pub fn query(&self) -> Option<&str> {
-        self.target.split_once('?').map(|(_, query)| query)
-    }
-}
-
-impl Drop for Head {
-    fn drop(&mut self) {
-        if self.fields.memory() + self.target.capacity() > POOLED_HEAD_BYTES_MAX {
-            return;
-        }
-        self.target.clear();
-        self.authority.clear();
-        self.fields.clear();
-        let buffers = (
-            std::mem::take(&mut self.target),
-            std::mem::take(&mut self.authority),
-            std::mem::take(&mut self.fields),
-        );
-        // While a thread ends, the thread-local pool may already have been destroyed. Then the buffers are freed.
-        let _ = HEAD_BUFFERS.try_with(|pool| {
-            let mut pool = pool.borrow_mut();
-            if pool.len() < POOLED_HEADS_MAX {
-                pool.push(buffers);
-            }
-        });
-    }
-}
-
-impl Default for Head {
-    fn default() -> Head {
-        Head::new()
-    }
-}
-
 /// A response: a complete head, and a body to be polled.
 pub struct Response {
     /// Final status.
@@ -243,6 +149,7 @@ pub struct Response {
 
 impl Response {
     /// Returns a response with a status, no headers and no content.
+    #[inline]
     pub fn new(status: Status) -> Response {
         Response {
             status,
@@ -491,6 +398,14 @@ impl Interim {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_and_responses_are_small() {
+        // Requests and responses are moved from handler to handler, and a move of more than 256 bytes costs twice as
+        // much.
+        assert!(size_of::<Request>() <= 144, "{}", size_of::<Request>());
+        assert!(size_of::<Response>() <= 256, "{}", size_of::<Response>());
+    }
 
     #[test]
     fn a_body_of_bytes_gives_one_frame_and_then_none() {

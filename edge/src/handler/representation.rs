@@ -39,11 +39,12 @@ impl Representation<'_> {
     /// Begins the response, without a body.
     #[inline]
     pub fn begin(&self, status: Status) -> Response {
-        let mut response = Response::new(status);
-        response.stored = self.fields.clone();
-        response.cache = self.cache;
-        response.age_s = self.age_s;
-        response
+        Response {
+            stored: self.fields.clone(),
+            cache: self.cache,
+            age_s: self.age_s,
+            ..Response::new(status)
+        }
     }
 
     /// Returns the response if it has no content, else `None`.

@@ -18,6 +18,8 @@ pub struct FieldBlock {
     bytes: Bytes,
     text: u32,
     lines: u32,
+    /// Whether a line is named `date`: every response needs to know.
+    has_date: bool,
 }
 
 /// Bytes of one entry of the index: where its line ends in the text (u32), and the length of its
@@ -45,10 +47,12 @@ impl FieldBlock {
             bytes: Bytes::new(),
             text: 0,
             lines: 0,
+            has_date: false,
         }
     }
 
-    /// Builds a block. Each line is a valid name (token) and a value without CR, LF and NUL.
+    /// Builds a block. The caller guarantees that each line is a valid name (token) and a value
+    /// without CR, LF and NUL.
     fn of_lines<'a>(lines: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> FieldBlock {
         let (mut text, mut copied, mut count) = (0, 0, 0);
         for (name, value) in lines.clone() {
@@ -73,23 +77,36 @@ impl FieldBlock {
             bytes.extend_from_slice(&(end as u32).to_le_bytes());
             bytes.extend_from_slice(&(name.len() as u32 | flag).to_le_bytes());
         }
-        FieldBlock {
+        let block = FieldBlock {
             bytes: bytes.into(),
             text: text as u32,
             lines: count as u32,
-        }
+            has_date: false,
+        };
+        block.with_date_noted()
     }
 
     /// Parses bytes made by `as_bytes`, with `text` bytes of text and `lines` lines. Returns `None`
-    /// unless they are exactly a block, so bytes from a disk need not be trusted.
+    /// unless the bytes are exactly one valid block, so damaged bytes from a disk are detected.
     pub fn from_bytes(bytes: Bytes, text: u32, lines: u32) -> Option<FieldBlock> {
         let index = usize::try_from(lines).ok()?.checked_mul(ENTRY)?;
         let names = bytes.len().checked_sub(index)?;
         if usize::try_from(text).ok()? > names {
             return None;
         }
-        let block = FieldBlock { bytes, text, lines };
-        block.is_sound(names).then_some(block)
+        let block = FieldBlock {
+            bytes,
+            text,
+            lines,
+            has_date: false,
+        };
+        let sound = block.is_sound(names);
+        sound.then(|| block.with_date_noted())
+    }
+
+    fn with_date_noted(mut self) -> FieldBlock {
+        self.has_date = self.contains("date");
+        self
     }
 
     /// Whether each entry describes a line of the text, and each copy equals its name in lower
@@ -124,7 +141,8 @@ impl FieldBlock {
         start == self.text as usize && copy == names_end
     }
 
-    /// The complete block as bytes. `from_bytes` takes them with `text().len()` and `len()`.
+    /// Returns the complete block as bytes, from which `from_bytes` restores it, given
+    /// `text().len()` and `len()`.
     pub fn as_bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -181,6 +199,12 @@ impl FieldBlock {
         self.get(lower_name).is_some()
     }
 
+    /// Whether there is a Date. Unlike `contains`, this does not search.
+    #[inline]
+    pub fn has_date(&self) -> bool {
+        self.has_date
+    }
+
     /// A block of the lines for which `keep` is true.
     #[must_use]
     pub fn filtered(&self, keep: impl Fn(&FieldLine<'_>) -> bool) -> FieldBlock {
@@ -188,7 +212,8 @@ impl FieldBlock {
         FieldBlock::of_lines(lines.map(|line| (line.name, line.value)))
     }
 
-    /// Whether both are the same block in memory, and not two equal blocks.
+    /// Whether two values share one block in memory; two equal blocks in different memory are not
+    /// the same.
     pub fn is_same(&self, other: &FieldBlock) -> bool {
         self.bytes.as_ptr() == other.bytes.as_ptr() && self.bytes.len() == other.bytes.len()
     }
@@ -272,10 +297,12 @@ mod tests {
         assert_eq!(block.get("etag"), Some(&b"\"a\""[..]));
         assert_eq!(block.get("x-a"), Some(&b""[..]));
         assert!(block.contains("date") && !block.contains("dat"));
+        assert!(block.has_date());
         let lower: Vec<_> = block.lines().map(|line| line.lower_name).collect();
         assert_eq!(lower, [&b"etag"[..], b"date", b"x-a"]);
         let without = block.filtered(|line| line.lower_name != b"etag");
         assert_eq!(without.text(), b"date: now\r\nX-A: \r\n");
+        assert!(!block.filtered(|line| line.lower_name != b"date").has_date());
     }
 
     #[test]
@@ -311,12 +338,13 @@ mod tests {
             let bytes = block.as_bytes();
             let same = read(bytes).expect("what was written");
             prop_assert!(same.lines().eq(block.lines()));
+            prop_assert_eq!(same.has_date(), block.contains("date"));
             if !bytes.is_empty() {
                 let mut changed = bytes.to_vec();
                 let at = at.index(changed.len());
                 changed[at] = byte;
-                // A changed letter of a value gives another block; a changed byte after the text
-                // gives no block.
+                // A changed letter of a value results in a different block. A changed byte after
+                // the text makes the block invalid.
                 if let Some(other) = read(&changed) {
                     prop_assert!(at < text as usize || changed == bytes[..]);
                     prop_assert!(other.lines().eq(FieldBlock::of_lines(other.iter()).lines()));

@@ -54,6 +54,18 @@ pub enum Part {
     End(Option<Fields>),
 }
 
+impl Part {
+    /// Returns the bytes of content in the part.
+    #[inline]
+    fn length(&self) -> u64 {
+        match self {
+            Part::Data(bytes) => bytes.len() as u64,
+            Part::File(part) => part.range.end - part.range.start,
+            Part::End(_) => 0,
+        }
+    }
+}
+
 /// The content of one response.
 pub struct Content {
     body: Body,
@@ -105,79 +117,96 @@ impl Content {
     /// Returns the next part. After the end or a fault `poll` must not be called again.
     #[inline]
     pub fn poll(&mut self, cx: &mut Context<'_>, counters: &Counters) -> Poll<Result<Part, Fault>> {
-        loop {
-            if let Some(reader) = &mut self.reader {
-                let bytes = match ready!(reader.poll(cx)) {
-                    Ok(bytes) => bytes,
-                    Err(fault) => return Poll::Ready(self.cut(fault)),
-                };
-                if reader.is_done() {
-                    self.reader = None;
-                }
-                return Poll::Ready(self.give(bytes.len() as u64, Part::Data(bytes)));
+        match &mut self.body {
+            Body::Stream(_) => self.poll_stream(cx, counters),
+            Body::Bytes(bytes) if !bytes.is_empty() => {
+                let bytes = std::mem::take(bytes);
+                self.body = Body::Empty;
+                self.count(bytes.len() as u64)?;
+                Poll::Ready(Ok(Part::Data(bytes)))
             }
-            let polled = match &mut self.body {
-                Body::Stream(_) => guarded(counters, || self.body.poll_frame(cx))
-                    .unwrap_or_else(|fault| Poll::Ready(Some(Err(fault)))),
-                at_hand => at_hand.poll_frame(cx),
-            };
-            let frame = match polled {
-                // All declared bytes have been taken, so the content ends here, even if the body
-                // has not reported its end yet.
-                Poll::Pending if self.left == Some(0) => None,
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(frame) => frame,
-            };
-            let length = match &frame {
-                Some(Ok(frame)) => frame.length(),
-                _ => 0,
-            };
-            return Poll::Ready(match frame {
-                Some(Ok(Frame::Trailers(fields))) => {
-                    self.trailers = Some(fields);
-                    continue;
-                }
-                Some(Ok(_)) if length == 0 => continue,
-                Some(Ok(Frame::Data(bytes))) => self.give(length, Part::Data(bytes)),
-                Some(Ok(Frame::File(part))) if self.sends_files => {
-                    self.give(length, Part::File(part))
-                }
-                Some(Ok(Frame::File(part))) => {
-                    self.reader = Some(Box::new(FileReader::new(part)));
-                    continue;
-                }
-                Some(Err(fault)) => self.cut(fault),
-                None => self.end(),
-            });
+            Body::Bytes(_) | Body::Empty => Poll::Ready(self.end()),
         }
     }
 
     #[inline]
-    fn give(&mut self, length: u64, part: Part) -> Result<Part, Fault> {
+    fn poll_stream(
+        &mut self,
+        cx: &mut Context<'_>,
+        counters: &Counters,
+    ) -> Poll<Result<Part, Fault>> {
+        loop {
+            if let Some(reader) = &mut self.reader {
+                let bytes = match ready!(reader.poll(cx)) {
+                    Ok(bytes) => bytes,
+                    Err(fault) => return Poll::Ready(Err(self.cut(fault))),
+                };
+                if reader.is_done() {
+                    self.reader = None;
+                }
+                self.count(bytes.len() as u64)?;
+                return Poll::Ready(Ok(Part::Data(bytes)));
+            }
+            let polled = guarded(counters, || self.body.poll_frame(cx))
+                .unwrap_or_else(|fault| Poll::Ready(Some(Err(fault))));
+            let part = match polled {
+                // All declared bytes have been taken, so the content ends here, even if the body
+                // has not reported its end yet.
+                Poll::Pending if self.left == Some(0) => return Poll::Ready(self.end()),
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(self.end()),
+                Poll::Ready(Some(Err(fault))) => return Poll::Ready(Err(self.cut(fault))),
+                Poll::Ready(Some(Ok(Frame::Trailers(fields)))) => {
+                    self.trailers = Some(fields);
+                    continue;
+                }
+                Poll::Ready(Some(Ok(Frame::File(range))))
+                    if !self.sends_files && !range.range.is_empty() =>
+                {
+                    self.reader = Some(Box::new(FileReader::new(range)));
+                    continue;
+                }
+                Poll::Ready(Some(Ok(Frame::Data(bytes)))) => Part::Data(bytes),
+                Poll::Ready(Some(Ok(Frame::File(range)))) => Part::File(range),
+            };
+            let length = part.length();
+            if length == 0 {
+                continue;
+            }
+            self.count(length)?;
+            return Poll::Ready(Ok(part));
+        }
+    }
+
+    /// Counts bytes that the caller is about to take.
+    #[inline]
+    fn count(&mut self, length: u64) -> Result<(), Fault> {
         if let Some(left) = &mut self.left {
             match left.checked_sub(length) {
                 Some(rest) => *left = rest,
                 // Bytes beyond the declared length must not be sent, since a client would take them
                 // for the next response.
-                None => return self.cut(Reason::BadBody.into()),
+                None => return Err(self.cut(Reason::BadBody.into())),
             }
         }
         self.given += length;
-        Ok(part)
+        Ok(())
     }
 
+    #[inline]
     fn end(&mut self) -> Result<Part, Fault> {
         if let Some(1..) = self.left {
-            return self.cut(Reason::BodyCut.into());
+            return Err(self.cut(Reason::BodyCut.into()));
         }
         self.body = Body::Empty;
         Ok(Part::End(self.trailers.take()))
     }
 
-    fn cut(&mut self, fault: Fault) -> Result<Part, Fault> {
+    #[cold]
+    fn cut(&mut self, fault: Fault) -> Fault {
         self.body = Body::Empty;
         self.reader = None;
-        Err(fault)
+        fault
     }
 
     /// Returns the last `bytes` of a part of a file to the body, since the client does not read

@@ -15,7 +15,7 @@ mod record;
 mod transfer_timeouts;
 
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use crate::handler::{Answer, Body, Fault, Head, Peer, Pending, Request, Response};
 use crate::http::{Fields, Method, Status};
@@ -114,26 +114,38 @@ impl Exchange {
             interim: None,
         };
         let handler = &self.record.serving.handler;
-        let mut answer = Answer::Ready(Err(Reason::Panic.into()));
-        // If the handler panics, which `guarded` counts, the error response above is used.
-        let _ = guarded(self.record.counters(), || answer = handler.handle(request));
-        self.record.handler_called();
-        match answer {
-            Answer::Ready(result) => Some(self.finish_head(result)),
-            Answer::Later(pending) => {
-                self.pending = Some(pending);
-                None
+        let pending = &mut self.pending;
+        // A response is large. The closure moves it into this variable, so that the result of `guarded`, which is
+        // copied, contains at most a fault.
+        let mut response = None;
+        let called = guarded(self.record.counters(), || {
+            match handler.handle(request) {
+                Answer::Ready(result) => response = Some(result?),
+                Answer::Later(later) => *pending = Some(later),
             }
+            Ok(())
+        });
+        self.record.handler_called();
+        if let Err(fault) = called.flatten() {
+            response = Some(fault.response());
         }
+        if let Some(response) = &mut response {
+            self.make_final(response);
+        }
+        response
     }
 
     /// Waits for the next head. If `interim` is false, 1xx heads stay queued. A fault of the
     /// request body ends the wait.
+    #[inline]
     pub fn poll_response(&mut self, cx: &mut Context<'_>, interim: bool) -> Poll<ResponseHead> {
         let Some(pending) = &mut self.pending else {
             return Poll::Pending;
         };
-        let result = match self.intake.as_ref().and_then(Intake::fault) {
+        // The closure moves the large response into this variable, so that the result of `guarded`, which is copied,
+        // contains at most a fault.
+        let mut response = None;
+        let polled = match self.intake.as_ref().and_then(Intake::fault) {
             Some(fault) => Err(fault),
             None => {
                 if let (Some(queue), true) = (&pending.interim, interim)
@@ -141,22 +153,31 @@ impl Exchange {
                 {
                     return Poll::Ready(ResponseHead::Interim(status, fields));
                 }
-                let response = &mut pending.response;
-                let polled = guarded(self.record.counters(), || response.as_mut().poll(cx));
-                ready!(polled.unwrap_or_else(|fault| Poll::Ready(Err(fault))))
+                let called = guarded(self.record.counters(), || {
+                    if let Poll::Ready(result) = pending.response.as_mut().poll(cx) {
+                        response = Some(result?);
+                    }
+                    Ok(())
+                });
+                called.flatten()
             }
         };
+        if let Err(fault) = polled {
+            response = Some(fault.response());
+        }
+        let Some(mut response) = response else {
+            return Poll::Pending;
+        };
         self.pending = None;
-        Poll::Ready(ResponseHead::Final(self.finish_head(result)))
+        self.make_final(&mut response);
+        Poll::Ready(ResponseHead::Final(response))
     }
 
-    /// Turns the handler's result into the final response.
+    /// Replaces a response whose status is not final by an error response.
     #[inline]
-    fn finish_head(&self, result: Result<Response, Fault>) -> Response {
-        match result {
-            Ok(response) if self.is_final(&response) => response,
-            Ok(_) => Fault::from(Reason::UnexpectedStatus).response(),
-            Err(fault) => fault.response(),
+    fn make_final(&self, response: &mut Response) {
+        if !self.is_final(response) {
+            *response = Fault::from(Reason::UnexpectedStatus).response();
         }
     }
 

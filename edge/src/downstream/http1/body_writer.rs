@@ -95,11 +95,14 @@ impl BodyWriter {
             match exchange.poll_content(cx) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(Part::Data(bytes))) => {
-                    self.frame(bytes.len(), out, |out| out.content(bytes));
+                    self.begin_chunk(out, bytes.len());
+                    out.content(bytes);
+                    self.end_chunk(out);
                 }
                 Poll::Ready(Ok(Part::File(part))) => {
-                    let length = (part.range.end - part.range.start) as usize;
-                    self.frame(length, out, |out| out.file(part));
+                    self.begin_chunk(out, (part.range.end - part.range.start) as usize);
+                    out.file(part);
+                    self.end_chunk(out);
                     // The unsent rest of this part may have to be returned to the content, so it is
                     // sent before the next part is taken.
                     return;
@@ -114,13 +117,17 @@ impl BodyWriter {
     }
 
     #[inline]
-    fn frame(&self, length: usize, out: &mut Outbox, put: impl FnOnce(&mut Outbox)) {
-        let Delivery::Chunked { .. } = self.delivery else {
-            return put(out);
-        };
-        out.text(|text| chunk_size(text, length));
-        put(out);
-        out.text(|text| text.extend_from_slice(b"\r\n"));
+    fn begin_chunk(&self, out: &mut Outbox, length: usize) {
+        if let Delivery::Chunked { .. } = self.delivery {
+            out.text(|text| chunk_size(text, length));
+        }
+    }
+
+    #[inline]
+    fn end_chunk(&self, out: &mut Outbox) {
+        if let Delivery::Chunked { .. } = self.delivery {
+            out.text(|text| text.extend_from_slice(b"\r\n"));
+        }
     }
 
     fn end(&mut self, out: &mut Outbox, trailers: Option<Fields>) {

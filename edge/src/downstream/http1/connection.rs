@@ -15,6 +15,7 @@ use crate::reason::Reason;
 
 use super::cycle::{Cycle, CycleOptions, Next};
 use super::head::{self, Limits, Parsed};
+use super::outbox::Outbox;
 
 /// A client's HTTP/1 connection, from its first request to its close.
 pub struct Http1 {
@@ -209,18 +210,23 @@ impl Http1 {
         self.answered += 1;
         turn.request();
         let sends_files = connection.transport.sends_files();
+        let out = Outbox::pooled();
         let exchange = Exchange::new(&connection.worker, serving, peer, &parsed.head, sends_files);
+        let mut cycle = Cycle::new(exchange, out, &cycle_options);
         connection.consume(parsed.length);
-        let cycle = Cycle::begin(
+        cycle.start(
             connection,
-            exchange,
             parsed.head,
             peer,
             parsed.framing,
-            &cycle_options,
             parsed.expects_continue,
         );
-        self.run(cx, cycle, turn)
+        let polled = cycle.poll(cx, connection, turn);
+        match polled {
+            Poll::Ready(_) => cycle.finish(),
+            Poll::Pending => self.cycle = Some(Box::new(cycle)),
+        }
+        polled
     }
 
     fn refuse(
@@ -232,18 +238,9 @@ impl Http1 {
     ) -> Poll<Next> {
         let request = head::refused_request(self.connection.input());
         let cycle = Cycle::refuse(&self.connection, serving, request, refusal);
-        self.run(cx, cycle, turn)
-    }
-
-    /// Runs a cycle as far as possible now, and stores it if it has to wait.
-    #[inline]
-    fn run(&mut self, cx: &mut Context<'_>, mut cycle: Cycle, turn: &mut Turn) -> Poll<Next> {
-        let polled = cycle.poll(cx, &mut self.connection, turn);
-        match polled {
-            Poll::Ready(_) => cycle.finish(),
-            Poll::Pending => self.cycle = Some(Box::new(cycle)),
-        }
-        polled
+        // The cycle is stored, since `turn` polls it further and finishes it.
+        let cycle = self.cycle.insert(Box::new(cycle));
+        cycle.poll(cx, &mut self.connection, turn)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One request and response on an HTTP/1 connection: drives an exchange, frames its response, and
 //! decides whether the connection persists.
 //!
-//! A cycle is on the stack until it has to wait, and is boxed then.
+//! A cycle is on the stack until it has to wait, and is boxed then. The cycle of a refused request is always boxed.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -91,11 +91,15 @@ pub(super) enum Progress {
 }
 
 impl Cycle {
-    #[inline]
-    fn new(exchange: Exchange, body: RequestBody, options: &CycleOptions) -> Cycle {
+    /// Creates the cycle of a request whose exchange has not been started.
+    ///
+    /// A cycle is large, so it is built in its final place in memory. `out` is created by the caller, since a panic
+    /// between the creation of two parts would force the compiler to build these elsewhere and copy them.
+    #[inline(always)]
+    pub fn new(exchange: Exchange, out: Outbox, options: &CycleOptions) -> Cycle {
         Cycle {
             exchange,
-            body,
+            body: RequestBody::none(),
             keep_alive: options.keep_alive,
             lingers: options.lingers,
             version: options.version,
@@ -103,30 +107,26 @@ impl Cycle {
             owes_continue: false,
             input_ended: false,
             stage: Stage::Awaiting,
-            out: Outbox::pooled(),
+            out,
         }
     }
 
-    /// Begins the cycle of a valid request.
+    /// Passes a valid request to its handler.
     #[inline]
-    pub fn begin(
+    pub fn start(
+        &mut self,
         connection: &mut Connection,
-        mut exchange: Exchange,
         head: Head,
         peer: Peer,
         framing: Framing,
-        options: &CycleOptions,
         expects_continue: bool,
-    ) -> Cycle {
-        let (body, decoder) = request_body::receive(connection, &mut exchange, framing);
-        let owes_continue = expects_continue && exchange.intake.is_some();
-        let response = exchange.start(head, body, peer);
-        let mut cycle = Cycle::new(exchange, decoder, options);
-        cycle.owes_continue = owes_continue;
-        if let Some(mut response) = response {
-            cycle.send(&mut response, connection);
+    ) {
+        let body;
+        (body, self.body) = request_body::receive(connection, &mut self.exchange, framing);
+        self.owes_continue = expects_continue && self.exchange.intake.is_some();
+        if let Some(response) = &mut self.exchange.start(head, body, peer) {
+            self.send(response, connection);
         }
-        cycle
     }
 
     /// Begins the cycle of a refused request, after which the connection is closed.
@@ -149,8 +149,7 @@ impl Cycle {
             request,
             refusal,
         );
-        let body = RequestBody::new(Framing::None, 0);
-        let mut cycle = Cycle::new(exchange, body, &cycle_options);
+        let mut cycle = Cycle::new(exchange, Outbox::pooled(), &cycle_options);
         cycle.send(&mut response, connection);
         cycle
     }
@@ -267,12 +266,13 @@ impl Cycle {
     ) -> Progress {
         let interim = self.out.is_empty() && self.version == Version::Http11;
         loop {
-            match self.exchange.poll_response(cx, interim) {
+            match &mut self.exchange.poll_response(cx, interim) {
                 Poll::Ready(ResponseHead::Interim(status, fields)) => {
-                    self.out.text(|t| render::interim(t, status, fields.text()));
+                    self.out
+                        .text(|t| render::interim(t, *status, fields.text()));
                 }
-                Poll::Ready(ResponseHead::Final(mut response)) => {
-                    self.send(&mut response, connection);
+                Poll::Ready(ResponseHead::Final(response)) => {
+                    self.send(response, connection);
                     return Progress::Again;
                 }
                 Poll::Pending => break,

@@ -11,7 +11,7 @@ use httparse::{Header, Status};
 
 use crate::downstream::Refusal;
 use crate::downstream::exchange::{RefusedRequest, check_declared};
-use crate::handler::Head;
+use crate::handler::{Head, HeadParts};
 use crate::http::hop::reads_as;
 use crate::http::{Fields, Method, Scheme, Version, target};
 use crate::reason::Reason;
@@ -28,7 +28,7 @@ pub struct Limits {
     pub request_line: usize,
     /// Longest head without its request line.
     pub headers: usize,
-    /// Longest body that may be declared; 0: no limit.
+    /// Longest body that may be declared, in bytes. 0: no limit.
     pub body: u64,
 }
 
@@ -191,7 +191,8 @@ fn interpret(
     limits: &Limits,
     scheme: Scheme,
 ) -> Result<Parsed, Refusal> {
-    let mut head = Head::new();
+    let mut pooled = Head::new();
+    let head: &mut HeadParts = &mut pooled;
     let mut framing_headers = FramingHeaders::default();
     for line in request.headers.iter() {
         framing_headers.add(line.name.as_bytes(), line.value);
@@ -213,7 +214,7 @@ fn interpret(
     let expects_continue =
         framing_headers.expects_continue(head.version)? && framing != Framing::None;
     locate(
-        &mut head,
+        head,
         request.path.unwrap_or_default(),
         &framing_headers,
         scheme,
@@ -229,7 +230,7 @@ fn interpret(
             && (head.version == Version::Http11 || framing_headers.keep_alive),
         expects_continue,
         takes_trailers: framing_headers.takes_trailers,
-        head,
+        head: pooled,
     })
 }
 
@@ -262,7 +263,7 @@ fn check_host(host: &[u8], out: &mut String) -> Result<(), Refusal> {
 
 /// Sets target and authority in their canonical form (RFC 9112 3.2, 3.3).
 fn locate(
-    head: &mut Head,
+    head: &mut HeadParts,
     path: &str,
     framing_headers: &FramingHeaders<'_>,
     scheme: Scheme,

@@ -60,7 +60,7 @@ pub fn head(
     status_line(out, response.status);
     out.extend_from_slice(response.stored.text());
     out.extend_from_slice(response.fields.text());
-    if !response.stored.contains("date") && !has_date(response.fields.text()) {
+    if !response.stored.has_date() && !has_date(response.fields.text()) {
         out.extend_from_slice(b"date: ");
         out.extend_from_slice(date);
         out.extend_from_slice(b"\r\n");

@@ -41,6 +41,12 @@ impl RequestBody {
         })
     }
 
+    /// Returns the decoder of a request without a body.
+    #[inline]
+    pub const fn none() -> RequestBody {
+        RequestBody(State::Ended)
+    }
+
     /// Whether all of the body has been decoded.
     #[inline]
     pub fn is_complete(&self) -> bool {
@@ -144,14 +150,14 @@ impl RequestBody {
 
 /// Receives a request's body: as bytes if all of it arrived with the head, else as a stream that an
 /// intake feeds.
+#[inline]
 pub fn receive(
     connection: &mut Connection,
     exchange: &mut Exchange,
     framing: Framing,
 ) -> (Body, RequestBody) {
-    let none = RequestBody::new(Framing::None, 0);
     if framing == Framing::None {
-        return (Body::Empty, none);
+        return (Body::Empty, RequestBody::none());
     }
     let declared = framing.length();
     if let Some(body) = declared
@@ -160,7 +166,7 @@ pub fn receive(
     {
         let bytes = Bytes::copy_from_slice(body);
         connection.consume(bytes.len());
-        return (Body::Bytes(bytes), none);
+        return (Body::Bytes(bytes), RequestBody::none());
     }
     let options = &exchange.record.serving.options;
     let (intake, stream) = Intake::new(declared, options.body);
