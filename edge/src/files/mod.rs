@@ -36,7 +36,7 @@ pub struct Options {
     pub root: PathBuf,
     /// A prefix removed from the request's path, such as `/static`.
     pub strip: String,
-    /// Names tried in a requested folder, in order.
+    /// Names of index files that are tried in a requested folder, in order.
     pub index: Vec<String>,
     /// Paths tried in order if the requested path names nothing. They are relative to the root, and
     /// `{path}` stands for the requested path.
@@ -55,7 +55,7 @@ pub struct Options {
     pub memory: u64,
     /// Largest file kept in memory, bytes.
     pub small: u64,
-    /// Largest number of files kept open.
+    /// Largest number of files that the table keeps open.
     pub open: u64,
     /// Whether a file with the suffix `.zst`, `.br` or `.gz` is sent to clients that accept that
     /// encoding.
@@ -86,7 +86,7 @@ impl Default for Options {
 /// get 503.
 const LOOKUPS_MAX: usize = 256;
 
-/// A folder and the cache of its paths, shared by all workers.
+/// A folder and the table of its known paths, shared by all workers.
 pub struct Shared {
     lookups: AtomicUsize,
     options: Options,
@@ -110,7 +110,7 @@ impl Shared {
         }))
     }
 
-    /// Its numbers now.
+    /// Returns the current numbers of the folder's table, for metrics.
     pub fn numbers(&self) -> FilesNumbers {
         FilesNumbers {
             limit: self.options.memory,
@@ -124,12 +124,12 @@ impl Shared {
     }
 }
 
-/// One of the `LOOKUPS_MAX` lookups by another thread.
+/// Permission for one of at most `LOOKUPS_MAX` lookups by other threads; released when dropped.
 struct LookupSlot(Arc<Shared>);
 
 impl LookupSlot {
     fn take(shared: &Arc<Shared>) -> Option<LookupSlot> {
-        // Dropping the value releases the slot, also if the limit was exceeded.
+        // Dropping `slot` subtracts one from `lookups` again, also if the limit was exceeded.
         let slot = LookupSlot(shared.clone());
         (shared.lookups.fetch_add(1, Ordering::Relaxed) < LOOKUPS_MAX).then_some(slot)
     }
@@ -200,7 +200,7 @@ impl Handler for Files {
         };
         let (files, path) = (self.clone(), path.into_owned());
         Answer::later(async move {
-            // An aborted request drops this value; a lookup that has not started by then is
+            // An aborted request drops `still_wanted`; a lookup that has not started by then is
             // skipped.
             let still_wanted = Arc::new(());
             let is_wanted = Arc::downgrade(&still_wanted);
@@ -217,7 +217,7 @@ impl Handler for Files {
     }
 }
 
-/// The response to methods other than GET and HEAD (RFC 9110 15.5.6).
+/// Returns the response to methods other than GET and HEAD (RFC 9110 15.5.6).
 fn not_allowed() -> Response {
     let mut response = Response::text(405, "405 only GET and HEAD are allowed for files\n");
     response.fields.append("allow", "GET, HEAD");

@@ -24,8 +24,8 @@ pub fn value<'a>(request: &'a Fields, name: &str) -> Option<&'a [u8]> {
     all(request).find_map(|(own, value)| (own == name.as_bytes()).then_some(value))
 }
 
-/// A Cookie header with only these cookies, each once, in the order of `names`; `None` if the
-/// request has none of them. The values are those of `value`.
+/// Returns a Cookie header with only these cookies, each once, in the order of `names`; `None` if
+/// the request has none of them. Of several cookies with one name, the first is taken.
 pub fn only(request: &Fields, names: &[&str]) -> Option<Vec<u8>> {
     let mut kept = Vec::new();
     for name in names {

@@ -51,7 +51,8 @@ impl FieldBlock {
         }
     }
 
-    /// Builds a block. Each line is a valid name (token) and a value without CR, LF and NUL.
+    /// Builds a block. The caller guarantees that each line is a valid name (token) and a value
+    /// without CR, LF and NUL.
     fn of_lines<'a>(lines: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> FieldBlock {
         let (mut text, mut copied, mut count) = (0, 0, 0);
         for (name, value) in lines.clone() {
@@ -86,7 +87,7 @@ impl FieldBlock {
     }
 
     /// Parses bytes made by `as_bytes`, with `text` bytes of text and `lines` lines. Returns `None`
-    /// unless they are exactly a block, so bytes from a disk need not be trusted.
+    /// unless the bytes are exactly one valid block, so damaged bytes from a disk are detected.
     pub fn from_bytes(bytes: Bytes, text: u32, lines: u32) -> Option<FieldBlock> {
         let index = usize::try_from(lines).ok()?.checked_mul(ENTRY)?;
         let names = bytes.len().checked_sub(index)?;
@@ -140,7 +141,8 @@ impl FieldBlock {
         start == self.text as usize && copy == names_end
     }
 
-    /// The complete block as bytes. `from_bytes` takes them with `text().len()` and `len()`.
+    /// Returns the complete block as bytes, from which `from_bytes` restores it, given
+    /// `text().len()` and `len()`.
     pub fn as_bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -210,7 +212,8 @@ impl FieldBlock {
         FieldBlock::of_lines(lines.map(|line| (line.name, line.value)))
     }
 
-    /// Whether both are the same block in memory, and not two equal blocks.
+    /// Whether two values share one block in memory; two equal blocks in different memory are not
+    /// the same.
     pub fn is_same(&self, other: &FieldBlock) -> bool {
         self.bytes.as_ptr() == other.bytes.as_ptr() && self.bytes.len() == other.bytes.len()
     }
@@ -340,8 +343,8 @@ mod tests {
                 let mut changed = bytes.to_vec();
                 let at = at.index(changed.len());
                 changed[at] = byte;
-                // A changed letter of a value gives another block; a changed byte after the text
-                // gives no block.
+                // A changed letter of a value results in a different block. A changed byte after
+                // the text makes the block invalid.
                 if let Some(other) = read(&changed) {
                     prop_assert!(at < text as usize || changed == bytes[..]);
                     prop_assert!(other.lines().eq(FieldBlock::of_lines(other.iter()).lines()));

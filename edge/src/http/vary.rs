@@ -22,18 +22,19 @@ pub const NAMES_MAX: usize = 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Vary(Arc<[Box<str>]>);
 
-/// How request headers are reduced beyond their normal form, which limits the number of variants.
+/// Configured reductions of request headers beyond their normal form, which limit the number of
+/// variants.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Normal<'a> {
-    /// The content codings to request instead of those that the client accepts; `None` for the
-    /// client's.
+    /// Content codings to request from the origin instead of those that the client accepts; `None`
+    /// to request the client's.
     pub codings: Option<Codings>,
-    /// Languages to reduce Accept-Language to: only the client's preferred one of these counts. If
-    /// empty, Accept-Language is not reduced.
+    /// Languages that Accept-Language is reduced to: only the one among them that the client
+    /// prefers counts. If empty, Accept-Language is not reduced.
     pub languages: &'a [Box<str>],
 }
 
-/// Why a Vary can't be used to select variants.
+/// Errors in a response's Vary, which then can't be used to select variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// `*`: the response depends on more than headers, so no stored response can be selected.
@@ -107,7 +108,7 @@ pub fn normal_value(request: &Fields, name: &str, normal: Normal<'_>) -> Option<
     append_normal(request, name, normal, &mut value).then_some(value)
 }
 
-/// Appends the normalised value; returns whether there is one.
+/// Appends the normalised value of a request header; returns whether there is a value.
 fn append_normal(request: &Fields, name: &str, normal: Normal<'_>, out: &mut Vec<u8>) -> bool {
     match name {
         "accept-encoding" => {

@@ -43,7 +43,7 @@ pub fn preferred<'a>(request: &Fields, languages: &'a [Box<str>]) -> Option<&'a 
 /// Finds the language for a range, removing subtags from its end until one matches.
 fn look_up(range: &[u8], languages: &[Box<str>]) -> Option<usize> {
     let fits = (0..languages.len()).filter(|&at| begins_with(range, languages[at].as_bytes()));
-    // Of two equal languages, the first.
+    // Of several equal languages, the first one in the list is chosen.
     fits.max_by_key(|&at| (languages[at].len(), Reverse(at)))
 }
 
@@ -76,7 +76,7 @@ pub fn is_language_tag(text: &str) -> bool {
         && last.is_some_and(|last| last.len() > 1)
 }
 
-/// Appends the normal form; returns whether there is one.
+/// Appends Accept-Language in normal form; returns whether the header has a normal form.
 pub(super) fn append_normal(request: &Fields, out: &mut Vec<u8>) -> bool {
     let Some(mut ranges) = ranges(request) else {
         return false;
