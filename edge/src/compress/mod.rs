@@ -25,19 +25,20 @@ pub use types::Types;
 pub use worker_pool::WorkerPool;
 use worker_pool::{Job, Queue};
 
-/// The `compress` section of a route.
+/// Options of the `compress` section of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The content codings, in order of preference among those that a client weights equally.
+    /// Content codings that may be used. The order decides between codings to which a client gives
+    /// equal weight.
     pub codings: SmallVec<[Coding; 3]>,
-    /// Media types that are compressed.
+    /// Media types of content that is compressed.
     pub types: Types,
-    /// Shortest content that is compressed, bytes.
+    /// Length in bytes of the shortest content that is compressed.
     pub min: u64,
-    /// Longest content that is compressed, bytes. Content longer than a quarter of `memory` is not
-    /// compressed either.
+    /// Length in bytes of the longest content that is compressed. Content longer than a quarter of
+    /// `memory` is not compressed either.
     pub max: u64,
-    /// Compression levels.
+    /// Compression level of each codec.
     pub levels: Levels,
     /// Memory for compressed content in bytes, including bookkeeping.
     pub memory: u64,
@@ -48,18 +49,18 @@ pub struct Options {
 /// Compression levels: a higher level compresses better and takes longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
-    /// 1 to 9.
+    /// Level of gzip, 1 to 9.
     pub gzip: u32,
-    /// 0 to 11.
+    /// Level of brotli, 0 to 11.
     pub brotli: u32,
-    /// 1 to 19.
+    /// Level of zstd, 1 to 19.
     pub zstd: u32,
 }
 
 impl Default for Levels {
     /// In measurements of text, code and HTML, doubling the time beyond these levels saves less
-    /// than two percent of the bytes. Content is compressed once, so this may take longer than
-    /// compression for each request.
+    /// than two percent of the bytes. Content is compressed once, so these levels are higher than
+    /// those of a server that compresses each response.
     fn default() -> Levels {
         Levels {
             gzip: 6,
@@ -84,13 +85,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Lengths of content that is compressed.
+    /// Returns the range of lengths in bytes of content that is compressed.
     pub fn sizes(&self) -> RangeInclusive<u64> {
         self.min..=self.max.min(self.memory / 4)
     }
 }
 
-/// The compressed content of all routes with the same options, shared by all workers.
+/// The compressed content of all routes with equal compression options, shared by all workers.
 pub struct Encoder {
     options: Options,
     table: Table,
@@ -110,7 +111,7 @@ struct Numbers {
 }
 
 impl Encoder {
-    /// Creates an empty encoder, whose jobs `worker_pool` runs.
+    /// Creates an encoder without compressed content. `worker_pool` runs its compression jobs.
     pub fn new(options: Options, worker_pool: &WorkerPool) -> Arc<Encoder> {
         Arc::new(Encoder {
             table: Table::new(options.memory),
@@ -120,12 +121,12 @@ impl Encoder {
         })
     }
 
-    /// The encoder's options.
+    /// Returns the compression options of the encoder.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Its numbers now.
+    /// Returns the encoder's current counters and memory use.
     pub fn numbers(&self) -> CompressNumbers {
         let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let held = self.table.held();
@@ -143,7 +144,8 @@ impl Encoder {
         }
     }
 
-    /// Handles content whose id is unknown, or known with other header lines.
+    /// Handles a lookup of content whose id is not in the table, or is there with other header
+    /// lines.
     fn look_up_again(
         self: &Arc<Encoder>,
         accepted: &Accepted,
@@ -169,7 +171,8 @@ impl Encoder {
         Choice::Varying(varying)
     }
 
-    /// Queues a job that compresses content, if the content can be obtained.
+    /// Queues a job that compresses the content with `coding`, unless the length of the content is
+    /// unknown.
     fn make(self: &Arc<Encoder>, content: &Identity<'_>, coding: Option<Coding>) {
         let (Some(coding), true) = (coding, content.length.is_some()) else {
             return;
@@ -189,14 +192,14 @@ impl Encoder {
     }
 }
 
-/// One worker's access to an encoder.
+/// One worker's access to an encoder, with that worker's counters.
 pub struct Handle {
     encoder: Arc<Encoder>,
     counters: Arc<Counters>,
 }
 
 impl Handle {
-    /// Creates a handle.
+    /// Creates a worker's handle to an encoder.
     pub fn new(encoder: Arc<Encoder>, counters: Arc<Counters>) -> Handle {
         Handle { encoder, counters }
     }
@@ -240,8 +243,8 @@ impl Encodings for Handle {
 }
 
 /// Whether the client must get the uncompressed content: its conditions name the uncompressed ETag,
-/// or it requests a range of content without a strong ETag, which it could not distinguish from a
-/// range of the compressed content.
+/// or the request is for a range of content without a strong ETag. The client could not distinguish
+/// such a range from a range of the compressed content.
 fn needs_identity(request: &Fields, content: &Identity<'_>, encoded: &Encoded) -> bool {
     let coded = encoded.etag.as_deref().and_then(EntityTag::parse);
     if only_range(request).is_some() && coded.is_none_or(|tag| tag.weak) {
