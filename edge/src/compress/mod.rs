@@ -24,7 +24,7 @@ pub use types::Types;
 pub use worker_pool::WorkerPool;
 use worker_pool::{Job, JobOwner, Numbers, Queue};
 
-/// The compressed content of all routes with the same options, shared by all workers.
+/// The compressed content of all routes with equal compression options, shared by all workers.
 pub struct Encoder {
     options: Options,
     table: Table,
@@ -33,7 +33,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Creates an empty encoder, whose jobs `worker_pool` runs.
+    /// Creates an encoder without compressed content. `worker_pool` runs its compression jobs.
     pub fn new(options: Options, worker_pool: &WorkerPool) -> Arc<Encoder> {
         Arc::new(Encoder {
             table: Table::new(options.memory),
@@ -43,12 +43,12 @@ impl Encoder {
         })
     }
 
-    /// The encoder's options.
+    /// Returns the compression options of the encoder.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Its numbers now.
+    /// Returns the encoder's current counters and memory use.
     pub fn numbers(&self) -> CompressNumbers {
         let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let held = self.table.held();
@@ -66,7 +66,8 @@ impl Encoder {
         }
     }
 
-    /// Handles content whose id is unknown, or known with other header lines.
+    /// Handles a lookup of content whose id is not in the table, or is there with other header
+    /// lines.
     fn look_up_again(
         self: &Arc<Encoder>,
         accepted: &Accepted,
@@ -92,7 +93,8 @@ impl Encoder {
         Choice::Varying(varying)
     }
 
-    /// Queues a job that compresses content, if the content can be obtained.
+    /// Queues a job that compresses the content with `coding`, unless the length of the content is
+    /// unknown.
     fn make(self: &Arc<Encoder>, content: &Identity<'_>, coding: Option<Coding>) {
         let (Some(coding), true) = (coding, content.length.is_some()) else {
             return;
@@ -126,14 +128,14 @@ impl JobOwner for Encoder {
     }
 }
 
-/// One worker's access to an encoder.
+/// One worker's access to an encoder. that worker's counters.
 pub struct Handle {
     encoder: Arc<Encoder>,
     counters: Arc<Counters>,
 }
 
 impl Handle {
-    /// Creates a handle.
+    /// Creates a worker's handle to an encoder.
     pub fn new(encoder: Arc<Encoder>, counters: Arc<Counters>) -> Handle {
         Handle { encoder, counters }
     }
@@ -177,8 +179,8 @@ impl Encodings for Handle {
 }
 
 /// Whether the client must get the uncompressed content: its conditions name the uncompressed ETag,
-/// or it requests a range of content without a strong ETag, which it could not distinguish from a
-/// range of the compressed content.
+/// or the request is for a range of content without a strong ETag. The client could not distinguish
+/// such a range from a range of the compressed content.
 fn needs_identity(request: &Fields, content: &Identity<'_>, encoded: &Encoded) -> bool {
     let coded = encoded.etag.as_deref().and_then(EntityTag::parse);
     if only_range(request).is_some() && coded.is_none_or(|tag| tag.weak) {

@@ -7,19 +7,20 @@ use smallvec::SmallVec;
 use super::types::Types;
 use crate::http::coding::Coding;
 
-/// The `compress` section of a route.
+/// Options of the `compress` section of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The content codings, in order of preference among those that a client weights equally.
+    /// Content codings that may be used. The order decides between codings to which a client gives
+    /// equal weight.
     pub codings: SmallVec<[Coding; 3]>,
-    /// Media types that are compressed.
+    /// Media types of content that is compressed.
     pub types: Types,
-    /// Shortest content that is compressed, bytes.
+    /// Length in bytes of the shortest content that is compressed.
     pub min: u64,
-    /// Longest content that is compressed, bytes. Content longer than a quarter of `memory` is not
-    /// compressed either.
+    /// Length in bytes of the longest content that is compressed. Content longer than a quarter of
+    /// `memory` is not compressed either.
     pub max: u64,
-    /// Compression levels.
+    /// Compression level of each codec.
     pub levels: Levels,
     /// Memory for compressed content in bytes, including bookkeeping.
     pub memory: u64,
@@ -30,18 +31,18 @@ pub struct Options {
 /// Compression levels: a higher level compresses better and takes longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
-    /// 1 to 9.
+    /// Level of gzip, 1 to 9.
     pub gzip: u32,
-    /// 0 to 11.
+    /// Level of brotli, 0 to 11.
     pub brotli: u32,
-    /// 1 to 19.
+    /// Level of zstd, 1 to 19.
     pub zstd: u32,
 }
 
 impl Default for Levels {
     /// In measurements of text, code and HTML, doubling the time beyond these levels saves less
-    /// than two percent of the bytes. Content is compressed once, so this may take longer than
-    /// compression for each request.
+    /// than two percent of the bytes. Content is compressed once, so these levels are higher than
+    /// those of a server that compresses each response.
     fn default() -> Levels {
         Levels {
             gzip: 6,
@@ -66,7 +67,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Lengths of content that is compressed.
+    /// Returns the range of lengths in bytes of content that is compressed.
     pub fn sizes(&self) -> RangeInclusive<u64> {
         self.min..=self.max.min(self.memory / 4)
     }

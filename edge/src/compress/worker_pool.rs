@@ -20,17 +20,19 @@ use crate::http::FieldBlock;
 use crate::http::coding::Coding;
 use crate::sys::priority;
 
-/// Largest number of queued jobs. A queued job holds no content.
+/// Largest number of queued jobs. A queued job takes little memory, since it does not hold the
+/// content.
 const JOBS_MAX: usize = 1024;
 
-/// Largest size of the compressed content, as a fraction of the original: otherwise the client
-/// would spend time on decompression for little gain.
+/// Largest length of compressed content as a fraction (numerator, denominator) of the original
+/// length. Longer compressed content is discarded: the client would spend time on decompression for
+/// little gain.
 const WORTH: (u64, u64) = (9, 10);
 
-/// Threads that compress while the value lives.
+/// The threads that compress content. They end when this value is dropped.
 pub struct WorkerPool(Arc<Queue>);
 
-/// The queue of jobs.
+/// The bounded queue of compression jobs.
 pub(super) struct Queue {
     state: Mutex<State>,
     more: Condvar,
@@ -38,7 +40,7 @@ pub(super) struct Queue {
 
 struct State {
     jobs: VecDeque<Job>,
-    /// Queued and running jobs by owner, content and encoding.
+    /// Identities of queued and running jobs: encoder, content and encoding.
     names: HashSet<Name>,
     is_open: bool,
 }
@@ -68,18 +70,18 @@ pub(super) struct Numbers {
     pub queue_full: AtomicU64,
 }
 
-/// A content to be compressed with one content coding.
+/// A job: one content to compress with one content coding.
 pub(super) struct Job {
     pub owner: Arc<dyn JobOwner>,
     pub id: u128,
     pub coding: Coding,
-    /// The content's header lines.
+    /// Header lines of the uncompressed content.
     pub fields: FieldBlock,
     pub get: Get,
 }
 
 impl WorkerPool {
-    /// Starts the threads: two at most, and no more than half of the cores.
+    /// Starts a pool of at most two threads, and at most one for two cores.
     ///
     /// # Errors
     /// A thread can't be started.
@@ -88,12 +90,13 @@ impl WorkerPool {
         WorkerPool::of((cores / 2).clamp(1, 2))
     }
 
-    /// Starts this many threads.
+    /// Starts a pool of `threads` threads.
     ///
     /// # Errors
     /// A thread can't be started.
     pub(super) fn of(threads: usize) -> io::Result<Arc<WorkerPool>> {
-        // Dropping the value ends the threads that were started, if a later one can't be.
+        // If a thread can't be started, the `?` below drops the pool, which ends the threads
+        // already started.
         let worker_pool = Arc::new(WorkerPool(Queue::new()));
         for index in 0..threads {
             let queue = worker_pool.queue();
@@ -114,7 +117,7 @@ impl WorkerPool {
 }
 
 impl Drop for WorkerPool {
-    /// Closes the queue. The threads end after their current job, without anybody waiting for them.
+    /// Closes the queue. Each thread ends after its current job. The caller does not wait for that.
     fn drop(&mut self) {
         self.0.close();
     }
@@ -132,7 +135,8 @@ impl Queue {
         })
     }
 
-    /// Adds a job unless the same job is queued or running. Returns `false` if the queue is full.
+    /// Adds a job, unless an equal job (encoder, content and encoding) is queued or running.
+    /// Returns `false` if the queue is full.
     pub fn put(&self, job: Job) -> bool {
         let mut state = self.state.lock();
         if state.names.contains(&job.name()) {
@@ -159,7 +163,7 @@ impl Queue {
         }
     }
 
-    /// Waits for the next job; `None` if the queue is closed.
+    /// Waits for the next job. Returns `None` if the queue is closed.
     fn next(&self) -> Option<Job> {
         let mut state = self.state.lock();
         while state.is_open {
@@ -176,7 +180,8 @@ impl Queue {
         state.is_open = false;
         let jobs = std::mem::take(&mut state.jobs);
         drop(state);
-        // Jobs may hold the last reference to an encoder, so they are dropped after the lock.
+        // A job may hold the last reference to an encoder. Dropping an encoder takes long, so the
+        // lock is released before.
         drop(jobs);
         self.more.notify_all();
     }
@@ -191,8 +196,8 @@ impl Job {
         )
     }
 
-    /// Runs the job. The job's mark is always removed afterwards, and a panic affects this job
-    /// only.
+    /// Runs the job. Whatever happens, the content is no longer marked as queued afterwards. A
+    /// panic makes only this job fail.
     fn run(self) -> Finished {
         let Job {
             owner,
@@ -236,7 +241,7 @@ impl Job {
     }
 }
 
-/// A finished job and its result.
+/// A finished job with its result, before the result is stored in the table.
 struct Finished {
     owner: Arc<dyn JobOwner>,
     id: u128,
@@ -252,12 +257,12 @@ impl Finished {
     }
 }
 
-/// The result of running a job.
+/// Result of running a job.
 enum Done {
-    /// The compressed form was made from this many bytes.
+    /// The compressed content, and the number of bytes that the original has.
     Made(Bytes, u64),
     NotWorth,
-    /// The content was not available.
+    /// The content to compress was not available any more.
     Gone,
     Failed,
 }

@@ -188,7 +188,6 @@ fn whole(entry: &Entry) -> Option<Bytes> {
 
 /// Redirects to the folder's URL with a slash at its end, because browsers resolve the links in the
 /// folder's index relative to that URL.
-/// resolved.
 fn with_a_slash(request: &Head) -> Response {
     let path = [request.path(), "/"].concat();
     moved(request, &path, "a folder's path ends in a slash")

@@ -103,7 +103,7 @@ impl Shared {
         Err(error)
     }
 
-    /// The index of a folder; `Folder` if it has none.
+    /// Returns the index of a folder; `Folder` if it has none.
     fn index_of(&self, folder: &[u8], how: How) -> Result<Resolved, FindError> {
         for index in &self.options.index {
             let mut path = folder.to_vec();

@@ -42,7 +42,7 @@ impl Shared {
         }
     }
 
-    /// The options of the folder.
+    /// Returns the options of the folder.
     pub fn options(&self) -> &Options {
         &self.options
     }

@@ -1,4 +1,5 @@
-//! `lock`: like `whole`, but no request waits long for another request's fetch.
+//! The fill policy `lock`: like `whole`, but a request waits for another request's fetch only for a
+//! limited time.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Fill policies: which ranges to fetch now.
+//! Fill policies decide which ranges of an object to fetch from the origin now.
 
 use common::Common;
 
@@ -19,7 +19,7 @@ pub use policy::{
     Flight, Joinable, Kind, OPEN, Options, Plan, Policy, ReadAhead, Situation, Unsettled,
 };
 
-/// The policy of these options.
+/// Builds the fill policy for these options.
 pub fn build(options: &Options) -> Box<dyn Policy + Send + Sync> {
     match options.kind {
         Kind::Whole => Box::new(Common(whole::Whole::new(options))),

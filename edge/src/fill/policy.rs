@@ -9,27 +9,27 @@ use smallvec::SmallVec;
 use crate::ranges::Ranges;
 use crate::reason::Reason;
 
-/// The end of a range that extends to the end of the representation.
+/// End of a range that extends to the end of the representation.
 pub const OPEN: u64 = u64::MAX;
 
-/// `fill = "…"`.
+/// The fill policy of a cache, as configured with `fill`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// One fetch of all missing bytes, which all requests ride.
+    /// One fetch of all missing bytes. All requests for the object read from this fetch.
     Whole,
-    /// Like `Whole`, but a request that would wait longer than `lock_timeout` is forwarded by
-    /// itself.
+    /// Like `Whole`, but a request that would wait longer than `lock_timeout` for another request's
+    /// fetch is forwarded to the origin separately.
     Lock,
-    /// Fetches of the blocks that contain requested bytes, several at once.
+    /// Fetches of the blocks that contain wanted bytes, several at once.
     Slice,
-    /// A fetch without Range if the whole is wanted; blocks once the origin is known to honour
-    /// ranges.
+    /// A fetch without Range if the whole object is wanted; fetches of blocks once the origin is
+    /// known to honour ranges.
     #[default]
     Auto,
 }
 
-/// `read_ahead = "…"`: which bytes are fetched beyond the wanted ones.
+/// The option `read_ahead`: which bytes are fetched in addition to the wanted ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadAhead {
     /// Only the rest of the blocks that contain wanted bytes.
@@ -37,24 +37,25 @@ pub enum ReadAhead {
     None,
     /// This many bytes after the end of the wanted range.
     Window(u64),
-    /// The whole object, if its size may be stored.
+    /// The whole object, if it is not too large to be stored.
     Whole,
 }
 
-/// How missing bytes are fetched.
+/// Options that decide how missing bytes are fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The policy.
+    /// The fill policy.
     pub kind: Kind,
     /// Size of a block in bytes, the unit of fetching: a multiple of 64 KiB from 64 KiB to 16 MiB.
     pub block: u64,
-    /// Maximum number of concurrent flights for one request, at least 1.
+    /// Maximum number of concurrent flights for one request; at least 1.
     pub parallel: usize,
-    /// With `Kind::Lock`, how long a request waits for another request's fetch.
+    /// With `Kind::Lock`: the time for which a request waits for another request's fetch.
     pub lock_timeout: Duration,
-    /// With `Kind::Lock`, how long a flight may receive no bytes before another one may replace it.
+    /// With `Kind::Lock`: the time without received bytes after which another flight may replace a
+    /// flight.
     pub lock_age: Duration,
-    /// Which bytes are fetched beyond the wanted ones.
+    /// The bytes that are fetched in addition to the wanted ones.
     pub read_ahead: ReadAhead,
 }
 
@@ -74,49 +75,53 @@ impl Default for Options {
 /// A fetch in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flight {
-    /// Position of the next byte that the flight will receive.
+    /// Position in the object of the next byte that the flight will receive.
     pub at: u64,
-    /// End of the flight's range; `OPEN` if it extends to the end of the representation.
+    /// End of the flight's range in the object; `OPEN` if it extends to the end of the
+    /// representation.
     pub end: u64,
-    /// Bytes per second; `None` while the flight is too young for a measurement.
+    /// Rate of the flight in bytes per second; `None` while the flight is too young for a
+    /// measurement.
     pub rate: Option<u64>,
-    /// Time since the last byte was received, or since the flight began.
+    /// Time since the flight received its last byte, or since it began.
     pub idle: Duration,
 }
 
 /// Whether bytes of several responses may be combined in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joinable {
-    /// No response has been received yet.
+    /// Not known yet, because no response has been received.
     Unknown,
-    /// Yes: the object has a strong validator and a complete length, and its origin honours ranges.
+    /// Bytes may be combined: the object has a strong validator and a complete length, and its
+    /// origin honours ranges.
     Yes,
-    /// No: the object has a single flight.
+    /// Bytes can't be combined: the object can only have a single flight.
     No,
 }
 
-/// How often the representation has changed lately.
+/// Number of recent changes of the representation, as a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unsettled {
-    /// At most once.
+    /// The representation has changed at most once.
     #[default]
     No,
-    /// More than once.
+    /// The representation has changed more than once.
     Changing,
-    /// Several times, among the same validators, as when servers of an origin disagree.
+    /// The representation has changed several times and returned to earlier validators, as if the
+    /// servers of an origin disagree.
     Flapping,
 }
 
-/// The present state of one object and one want.
+/// State of an object and of one request for it, from which a policy decides what to fetch.
 #[derive(Clone, Debug)]
 pub struct Situation<'a> {
-    /// The bytes that a request has still to read. The end is `OPEN` if the request wants all
-    /// bytes. Not empty.
+    /// The want: the range of bytes that the request has still to read, never empty. The end is
+    /// `OPEN` if the request wants all bytes.
     pub want: Range<u64>,
-    /// The complete length, if known. While `joinable` is `Unknown`, it is only a guess: the length
-    /// of the previous version.
+    /// Complete length of the object in bytes, if known. While `joinable` is `Unknown`, this is the
+    /// length of the previous version.
     pub length: Option<u64>,
-    /// The bytes that are stored.
+    /// The ranges of the object that are stored.
     pub have: &'a Ranges,
     /// The fetches in progress, including those of other requests. Their ranges are disjoint.
     pub flights: &'a [Flight],
@@ -126,44 +131,47 @@ pub struct Situation<'a> {
     pub unsettled: Unsettled,
     /// Whether this request has launched a flight of this object.
     pub leads: bool,
-    /// Whether the response has begun, so that the request can't be forwarded any more.
+    /// Whether the response to the client has begun, so that the request can't be forwarded any
+    /// more.
     pub begun: bool,
-    /// How long it has waited for its next byte.
+    /// Time for which the request has waited for its next byte.
     pub waited: Duration,
-    /// Bytes that may be fetched ahead for this request: the rest of the client's budget.
+    /// Number of bytes that may be fetched ahead for this request: the unused part of the client's
+    /// budget.
     pub spare: u64,
-    /// Maximum number of concurrent flights for this want, at least 1.
+    /// Maximum number of concurrent flights for this request's want; at least 1.
     pub width: usize,
     /// Maximum size in bytes of an object that may be stored as a whole.
     pub whole_max: u64,
 }
 
-/// The decision for a want.
+/// A policy's decision for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Begin fetches.
+    /// Begin these fetches.
     Fetch {
-        /// One flight for each range, in this order. Not empty. An end of `OPEN` extends to the end
-        /// of the representation.
+        /// Ranges for which to launch one flight each, in this order; never empty. The end `OPEN`
+        /// stands for the end of the representation.
         ranges: SmallVec<[Range<u64>; 2]>,
-        /// Time after which the policy must be consulted again at the latest.
+        /// Time after which to consult the policy again, if no event causes that earlier.
         again: Option<Duration>,
     },
-    /// The next wanted byte is stored or being fetched. Consult the policy again after this time at
-    /// the latest.
+    /// Wait: the next wanted byte is stored or being fetched. The time is the longest until the
+    /// policy must be consulted again.
     Wait(Option<Duration>),
-    /// Forward the request by itself, without storing, for this reason. Only before the response
-    /// has begun.
+    /// Forward the request to the origin separately, without storing the response, for this reason.
+    /// Only possible before the response to the client has begun.
     Forward(Reason),
-    /// This object can't serve the want, for this reason: replace the object and fetch the whole
-    /// without Range. Only before the response has begun.
+    /// Replace the object with a new one and fetch the whole without Range, for this reason: the
+    /// wanted bytes can't be added to the old object. Only possible before the response to the
+    /// client has begun.
     Replace(Reason),
-    /// The response has begun, and its remaining bytes are not available any more.
+    /// Abort the response, which has begun and whose remaining bytes are not available any more.
     Cut,
 }
 
-/// A fill policy. Pure: the same situation always gives the same plan.
+/// A fill policy. It has no state: equal situations always give equal plans.
 pub trait Policy {
-    /// The plan for a situation.
+    /// Returns the plan for a situation.
     fn plan(&self, situation: &Situation<'_>) -> Plan;
 }

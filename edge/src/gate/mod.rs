@@ -1,4 +1,5 @@
-//! Gates check a request before a route handles it: client address, rate and signature.
+//! Gates check a request before a route handles it: the client's address, its request rate, and the
+//! signature of a signed URL.
 //!
 //! The cheapest check comes first: the address, then the rate, then the signature, which requires a
 //! hash. A client that guesses signatures is therefore rate-limited.
@@ -30,7 +31,8 @@ pub use shared::{Shared, keys};
 use pace::Pacer;
 use table::{BucketKind, ClientId};
 
-/// One worker's gate in front of a handler.
+/// A handler that checks requests and passes admitted ones to another handler. Each worker has one
+/// gate per route.
 pub struct Gate {
     shared: Arc<Shared>,
     clock: Clock,
@@ -39,7 +41,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Creates a gate in front of `inner`.
+    /// Creates a gate that passes admitted requests to `inner`.
     pub fn new(
         shared: Arc<Shared>,
         clock: Clock,
@@ -61,7 +63,7 @@ impl Gate {
         self.check_signature(request)
     }
 
-    /// Checks the client's address.
+    /// Refuses a client whose address is not admitted.
     fn check_address(&self, client: IpAddr) -> Result<(), Fault> {
         if self.shared.admits(client) {
             return Ok(());
@@ -70,7 +72,7 @@ impl Gate {
         Err(Reason::AddressDenied.into())
     }
 
-    /// Checks the request rate.
+    /// Refuses a request if its client has exceeded the request rate.
     fn check_rate(&self, client: IpAddr) -> Result<(), Fault> {
         let Some((table, filling)) = self.shared.requests() else {
             return Ok(());
@@ -89,8 +91,8 @@ impl Gate {
         })
     }
 
-    /// Checks the URL's signature and removes it, because a stored response is shared by all
-    /// clients with a signature for it.
+    /// Checks the URL's signature and removes it from the URL, because all clients with a valid
+    /// signature share one stored response.
     fn check_signature(&self, request: &mut Request) -> Result<(), Fault> {
         let Some((options, keys)) = self.shared.signed() else {
             return Ok(());
@@ -126,7 +128,7 @@ impl Gate {
         }
     }
 
-    /// Limits the response's bandwidth to the client's.
+    /// Limits the bandwidth of the response to the rate configured per client.
     fn limit_bandwidth(&self, answer: Answer, client: IpAddr) -> Answer {
         let Some((table, filling)) = self.shared.bytes() else {
             return answer;

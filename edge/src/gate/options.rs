@@ -4,10 +4,10 @@ use super::limit::Limit;
 use super::signed;
 use crate::http::Network;
 
-/// The checks of one route.
+/// The access checks of one route, as configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Networks that are admitted; `None`: all are.
+    /// Networks whose clients are admitted; `None`: clients of all networks are.
     pub allow: Option<Vec<Network>>,
     /// Networks that are denied, even if `allow` contains them.
     pub deny: Vec<Network>,
@@ -20,7 +20,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether there are no checks.
+    /// Whether the route has no access checks.
     pub fn is_open(&self) -> bool {
         let nobody_is_denied = self.allow.is_none() && self.deny.is_empty();
         nobody_is_denied && self.limit.is_none() && self.signed.is_none()

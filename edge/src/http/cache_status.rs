@@ -53,7 +53,7 @@ pub enum Fwd {
 }
 
 impl Fwd {
-    /// The token of RFC 9211 2.2.
+    /// Returns the token of RFC 9211 2.2.
     pub fn as_str(self) -> &'static str {
         match self {
             Fwd::Bypass => "bypass",

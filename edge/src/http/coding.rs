@@ -17,7 +17,7 @@ impl Coding {
     /// All content codings, the one with the best compression at equal cost first.
     pub const ALL: [Coding; 3] = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
 
-    /// The coding's name in headers.
+    /// Returns the coding's name in headers.
     pub fn name(self) -> &'static str {
         match self {
             Coding::Zstd => "zstd",

@@ -313,8 +313,8 @@ fn check_directives(status: Status, directives: &ResponseDirectives) -> Result<(
     Ok(())
 }
 
-/// The headers that are not stored: those named by `private` and `no-cache` (RFC 9111 5.2.2.4,
-/// 5.2.2.7), and Set-Cookie if it is to be removed.
+/// Returns the headers that are not stored: those named by `private` and `no-cache` (RFC 9111
+/// 5.2.2.4, 5.2.2.7), and Set-Cookie if it is to be removed.
 fn stripped(response: &Fields, policy: &Policy, terms: &Terms<'_>) -> Result<Vec<String>, Reason> {
     let mut names = policy.named.clone();
     names.sort_unstable();

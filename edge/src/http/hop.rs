@@ -164,7 +164,7 @@ impl<'a> HopByHop<'a> {
         HopByHop { named }
     }
 
-    /// The hop-by-hop headers of a message with these header lines.
+    /// Returns the hop-by-hop headers of a message with these header lines.
     pub fn of(fields: &'a Fields) -> HopByHop<'a> {
         HopByHop::new(fields.get_all("connection"))
     }

@@ -52,7 +52,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The version as written in a request line, in `Via` and in logs.
+    /// Returns the version as written in a request line, in `Via` and in logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Version::Http10 => "HTTP/1.0",
@@ -73,7 +73,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// The scheme as written in a URI.
+    /// Returns the scheme as written in a URI.
     pub fn as_str(self) -> &'static str {
         match self {
             Scheme::Http => "http",

@@ -14,10 +14,10 @@ const RANGES_MAX: usize = 32;
 /// A language range and its weight in thousandths.
 type Range<'a> = (&'a [u8], u16);
 
-/// The configured language that a request prefers: the result of a lookup (RFC 4647 3.4) for the
-/// range with the largest weight, and among equal weights the first configured language. `de-CH`
-/// falls back to `de`; `*` matches any language that no other range matches. Returns `None` without
-/// the header, or if nothing matches. Invalid ranges are ignored.
+/// Returns the configured language that a request prefers: the result of a lookup (RFC 4647 3.4)
+/// for the range with the largest weight, and among equal weights the first configured language.
+/// `de-CH` falls back to `de`; `*` matches any language that no other range matches. Returns `None`
+/// without the header, or if nothing matches. Invalid ranges are ignored.
 pub fn preferred<'a>(request: &Fields, languages: &'a [Box<str>]) -> Option<&'a str> {
     let members = request.members("accept-language").take(RANGES_MAX);
     let ranges: SmallVec<[Range<'_>; 8]> = members.filter_map(range).collect();
@@ -47,7 +47,7 @@ fn look_up(range: &[u8], languages: &[Box<str>]) -> Option<usize> {
     fits.max_by_key(|&at| (languages[at].len(), Reverse(at)))
 }
 
-/// The first language that no range except `*` matches.
+/// Returns the first language that no range except `*` matches.
 fn first_other(ranges: &[Range<'_>], languages: &[Box<str>]) -> Option<usize> {
     languages.iter().position(|language| {
         let about = |range: &[u8]| range != b"*" && begins_with(language.as_bytes(), range);
@@ -126,7 +126,7 @@ fn append_weight(weight: u16, out: &mut Vec<u8>) {
     }
 }
 
-/// All ranges with their weights; `None` if there are none, too many, or an invalid one.
+/// Returns all ranges with their weights; `None` if there are none, too many, or an invalid one.
 fn ranges(request: &Fields) -> Option<SmallVec<[Range<'_>; 8]>> {
     let mut ranges = SmallVec::new();
     for member in request.members("accept-language") {
