@@ -91,15 +91,18 @@ impl Demand {
         place: TableKey,
         known: Option<Box<Known>>,
     ) -> Demand {
-        let known = known.unwrap_or_else(|| Box::new(Known::now(context, place)));
+        let history = match &known {
+            Some(known) => known.history,
+            None => history_of(context, place),
+        };
         let now_ms = context.worker.clock.unix_ms();
         let now_us = context.worker.clock.monotonic_us();
-        let codings = context.codings(&request, &known.history, now_ms);
+        let codings = context.codings(&request, &history, now_ms);
         let budgets = &context.clients.budgets;
         let budget = budgets.of(request.peer.client, context.options.client_budget, now_us);
         Demand {
-            history: known.history,
-            known: Some(known),
+            history,
+            known,
             launched: false,
             begun: false,
             settles: true,
@@ -340,8 +343,9 @@ impl Demand {
         let at = reader.wanted().start;
         let tries = ready!(self.retry.poll_pause(at, cx));
         let context = &self.leader.context;
-        let primary = self.leader.place.primary;
-        self.history = context.store.enter(primary, |locked| locked.history());
+        self.history = history_of(context, self.leader.place);
+        // A flight launched now must not use the older history of the lookup.
+        self.known = None;
         let now_ms = context.worker.clock.unix_ms();
         let verdict = self
             .retry
@@ -416,4 +420,10 @@ fn flight_of(claim: &Claim, now_us: u64) -> fill::Flight {
         rate,
         idle: Duration::from_micros(now_us.saturating_sub(claim.progress_us)),
     }
+}
+
+/// Reads the history of a resource from the table.
+fn history_of(context: &Context, table_key: TableKey) -> ResourceHistory {
+    let primary = table_key.primary;
+    context.store.enter(primary, |locked| locked.history())
 }
