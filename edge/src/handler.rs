@@ -6,6 +6,7 @@
 
 mod encodings;
 mod fault;
+mod fault_response;
 mod head;
 pub mod representation;
 
@@ -401,7 +402,8 @@ mod tests {
 
     #[test]
     fn requests_and_responses_are_small() {
-        // They move from handler to handler. A copy of more than 256 bytes costs twice as much.
+        // Requests and responses are moved from handler to handler, and a move of more than 256 bytes costs twice as
+        // much.
         assert!(size_of::<Request>() <= 144, "{}", size_of::<Request>());
         assert!(size_of::<Response>() <= 256, "{}", size_of::<Response>());
     }

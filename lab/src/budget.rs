@@ -45,7 +45,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// One minute on four connections.
+    /// Returns options for an experiment of one minute with four connections.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),

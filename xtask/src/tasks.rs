@@ -34,13 +34,14 @@ fn all_steps() -> Vec<Step> {
         Step::action("tools", tools::ensure),
         format(),
         clippy(),
-        // This step runs early for a quick result. Its tests count in the later step that runs all tests.
+        // The architecture test runs early for a quick result. The total counts it in the later step that runs all
+        // tests.
         architecture().uncounted(),
         dependencies(),
         tests(),
         Step::cargo("doc-tests", "test --workspace --doc"),
         Step::action("conformance", conformance::step),
-        // Runs the tests of the store's locks under many schedules, with shuttle.
+        // The step `schedules` runs the tests of the store's locks under many thread schedules, with shuttle.
         Step::cargo(
             "schedules",
             "test --package sluice --lib --features shuttle store::tests::shuttle",

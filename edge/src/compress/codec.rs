@@ -6,13 +6,13 @@ use brotli::enc::BrotliEncoderParams;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::Levels;
+use super::options::Levels;
 use crate::http::coding::Coding;
 
-/// The window of brotli (RFC 7932 9.1): 4 MiB, which every decoder supports.
+/// Window size of brotli as a power of two (RFC 7932 9.1): 4 MiB, which every decoder supports.
 const BROTLI_WINDOW: i32 = 22;
 
-/// Compresses content. The same content always gives the same bytes.
+/// Compresses content. Equal content always gives equal compressed bytes.
 ///
 /// # Errors
 /// The codec failed.
@@ -20,15 +20,15 @@ pub(super) fn encode(coding: Coding, levels: &Levels, content: &[u8]) -> io::Res
     let mut out = match coding {
         Coding::Gzip => gzip(levels.gzip, content)?,
         Coding::Brotli => brotli(levels.brotli, content)?,
-        // Up to level 19 the window is at most 8 MiB, the largest that decoders must support (RFC
-        // 9659).
+        // Higher levels than 19 would need a window of more than 8 MiB, the largest that decoders
+        // must support (RFC 9659).
         Coding::Zstd => zstd::bulk::compress(content, levels.zstd.cast_signed())?,
     };
     out.shrink_to_fit();
     Ok(out)
 }
 
-/// An output buffer with an initial capacity.
+/// Returns an output buffer whose capacity fits typical compressed content.
 fn room(content: &[u8]) -> Vec<u8> {
     Vec::with_capacity(content.len() / 4 + 64)
 }
@@ -66,7 +66,8 @@ mod tests {
             Coding::Brotli => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut out),
             Coding::Zstd => {
                 let mut decoder = zstd::Decoder::new(bytes).expect("a decoder");
-                // RFC 9659 requires this window of all decoders.
+                // The tests decode with the smallest window that RFC 9659 requires of decoders,
+                // 8 MiB.
                 decoder.window_log_max(23).expect("taken");
                 decoder.read_to_end(&mut out)
             }

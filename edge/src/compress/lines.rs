@@ -1,13 +1,13 @@
 //! Header lines of compressed content: which content may be compressed, and how its headers change.
 
-use super::Options;
+use super::options::Options;
 use crate::http::cache_control::ResponseDirectives;
 use crate::http::coding::Coding;
 use crate::http::conditional::EntityTag;
 use crate::http::{FieldBlock, Fields};
 
-/// Digests of the uncompressed content (RFC 9530, RFC 3230, RFC 2616 14.15), which don't match the
-/// compressed content.
+/// Headers with digests of the uncompressed content (RFC 9530, RFC 3230, RFC 2616 14.15), which
+/// don't match the compressed content.
 const DIGESTS: [&[u8]; 4] = [b"content-md5", b"content-digest", b"digest", b"repr-digest"];
 
 /// A short hash that distinguishes compressed forms of the same content.
@@ -15,7 +15,7 @@ const DIGESTS: [&[u8]; 4] = [b"content-md5", b"content-digest", b"digest", b"rep
 pub(super) struct Mark(u32);
 
 impl Mark {
-    /// Hashes compressed content.
+    /// Returns the mark for these compressed bytes.
     pub fn of(coded: &[u8]) -> Mark {
         let hash = blake3::hash(coded);
         let [a, b, c, d, ..] = *hash.as_bytes();
@@ -24,8 +24,8 @@ impl Mark {
 }
 
 /// Whether content of this length with these header lines may be compressed: its type is
-/// configured, it has no Content-Encoding, it is not a part, and no header forbids it (RFC 9110
-/// 7.7, RFC 9111 5.2.2.6).
+/// configured, it has no Content-Encoding, the content is not a part of a representation, and no
+/// header forbids it (RFC 9110 7.7, RFC 9111 5.2.2.6).
 pub(super) fn is_eligible(options: &Options, length: Option<u64>, fields: &FieldBlock) -> bool {
     if length.is_some_and(|length| !options.sizes().contains(&length)) {
         return false;
@@ -47,14 +47,14 @@ pub(super) fn is_eligible(options: &Options, length: Option<u64>, fields: &Field
     typed
 }
 
-/// The value of ETag, if it is a valid entity tag.
+/// Returns the value of ETag if it is a valid entity tag.
 pub(super) fn etag(fields: &FieldBlock) -> Option<EntityTag<'_>> {
     let mut lines = fields.lines().filter(|line| line.lower_name == b"etag");
     let line = lines.next()?;
     EntityTag::parse(line.value).filter(|_| lines.next().is_none())
 }
 
-/// Adds Accept-Encoding to Vary (RFC 9110 12.5.5).
+/// Returns these header lines with Accept-Encoding added to Vary (RFC 9110 12.5.5).
 pub(super) fn varying(fields: &FieldBlock) -> FieldBlock {
     match says_varying(fields) {
         true => fields.clone(),
@@ -62,9 +62,9 @@ pub(super) fn varying(fields: &FieldBlock) -> FieldBlock {
     }
 }
 
-/// The header lines of compressed content, and its ETag: the original ETag, marked with the
-/// encoding. A strong ETag also contains a hash of the compressed bytes. Another version or level
-/// of the same codec gives different bytes, which clients must not mix under one ETag (RFC 9110
+/// Returns the header lines of compressed content and its ETag: the original ETag with the encoding
+/// appended. A strong ETag also contains a hash of the compressed bytes, because another version or
+/// level of the codec gives other bytes, which clients must not mix under one ETag (RFC 9110
 /// 8.8.3.3).
 pub(super) fn coded(
     fields: &FieldBlock,
@@ -115,8 +115,8 @@ fn says_varying(fields: &FieldBlock) -> bool {
         .any(|member| member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding"))
 }
 
-/// The lines for which `stays` holds, with Accept-Encoding added to the first Vary, or in a new
-/// Vary.
+/// Returns the header lines for whose names `stays` holds. Accept-Encoding is added to the first
+/// Vary, or in a new Vary if there is none.
 fn with_vary(fields: &FieldBlock, stays: impl Fn(&[u8]) -> bool) -> Fields {
     let mut out = Fields::with_capacity(fields.text().len() + 64, fields.len() + 3);
     let mut said = false;

@@ -4,15 +4,13 @@
 
 mod codec;
 mod lines;
+mod options;
 mod table;
 mod types;
 mod worker_pool;
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use smallvec::SmallVec;
 
 use crate::handler::{Choice, Encoded, Encodings, Identity};
 use crate::http::Fields;
@@ -20,77 +18,13 @@ use crate::http::coding::{Accepted, Coding};
 use crate::http::conditional::{EntityTag, is_named};
 use crate::http::wanted::{has_condition_or_range, only_range};
 use crate::telemetry::{CompressNumbers, Counters};
+pub use options::{Levels, Options};
 use table::{Lookup, Table};
 pub use types::Types;
 pub use worker_pool::WorkerPool;
-use worker_pool::{Job, Queue};
+use worker_pool::{Job, JobOwner, Numbers, Queue};
 
-/// The `compress` section of a route.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// The content codings, in order of preference among those that a client weights equally.
-    pub codings: SmallVec<[Coding; 3]>,
-    /// Media types that are compressed.
-    pub types: Types,
-    /// Shortest content that is compressed, bytes.
-    pub min: u64,
-    /// Longest content that is compressed, bytes. Content longer than a quarter of `memory` is not
-    /// compressed either.
-    pub max: u64,
-    /// Compression levels.
-    pub levels: Levels,
-    /// Memory for compressed content in bytes, including bookkeeping.
-    pub memory: u64,
-    /// Whether fetches request uncompressed content from origins, whatever clients accept.
-    pub ask_plain: bool,
-}
-
-/// Compression levels: a higher level compresses better and takes longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Levels {
-    /// 1 to 9.
-    pub gzip: u32,
-    /// 0 to 11.
-    pub brotli: u32,
-    /// 1 to 19.
-    pub zstd: u32,
-}
-
-impl Default for Levels {
-    /// In measurements of text, code and HTML, doubling the time beyond these levels saves less
-    /// than two percent of the bytes. Content is compressed once, so this may take longer than
-    /// compression for each request.
-    fn default() -> Levels {
-        Levels {
-            gzip: 6,
-            brotli: 6,
-            zstd: 11,
-        }
-    }
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            codings: Coding::ALL.into_iter().collect(),
-            types: Types::default(),
-            min: 1 << 10,
-            max: 8 << 20,
-            levels: Levels::default(),
-            memory: 64 << 20,
-            ask_plain: false,
-        }
-    }
-}
-
-impl Options {
-    /// Lengths of content that is compressed.
-    pub fn sizes(&self) -> RangeInclusive<u64> {
-        self.min..=self.max.min(self.memory / 4)
-    }
-}
-
-/// The compressed content of all routes with the same options, shared by all workers.
+/// The compressed content of all routes with equal compression options, shared by all workers.
 pub struct Encoder {
     options: Options,
     table: Table,
@@ -98,19 +32,8 @@ pub struct Encoder {
     numbers: Numbers,
 }
 
-/// Counters of compression results since the creation of an encoder.
-#[derive(Default)]
-struct Numbers {
-    made: AtomicU64,
-    bytes_in: AtomicU64,
-    bytes_out: AtomicU64,
-    not_worth: AtomicU64,
-    failed: AtomicU64,
-    queue_full: AtomicU64,
-}
-
 impl Encoder {
-    /// Creates an empty encoder, whose jobs `worker_pool` runs.
+    /// Creates an encoder without compressed content. `worker_pool` runs its compression jobs.
     pub fn new(options: Options, worker_pool: &WorkerPool) -> Arc<Encoder> {
         Arc::new(Encoder {
             table: Table::new(options.memory),
@@ -120,12 +43,12 @@ impl Encoder {
         })
     }
 
-    /// The encoder's options.
+    /// Returns the compression options of the encoder.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Its numbers now.
+    /// Returns the encoder's current counters and memory use.
     pub fn numbers(&self) -> CompressNumbers {
         let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let held = self.table.held();
@@ -143,7 +66,8 @@ impl Encoder {
         }
     }
 
-    /// Handles content whose id is unknown, or known with other header lines.
+    /// Handles a lookup of content whose id is not in the table, or is there with other header
+    /// lines.
     fn look_up_again(
         self: &Arc<Encoder>,
         accepted: &Accepted,
@@ -169,14 +93,15 @@ impl Encoder {
         Choice::Varying(varying)
     }
 
-    /// Queues a job that compresses content, if the content can be obtained.
+    /// Queues a job that compresses the content with `coding`, unless the length of the content is
+    /// unknown.
     fn make(self: &Arc<Encoder>, content: &Identity<'_>, coding: Option<Coding>) {
         let (Some(coding), true) = (coding, content.length.is_some()) else {
             return;
         };
         let Some(get) = (content.get)() else { return };
         let job = Job {
-            encoder: self.clone(),
+            owner: self.clone(),
             id: content.id,
             coding,
             fields: content.fields.clone(),
@@ -189,14 +114,28 @@ impl Encoder {
     }
 }
 
-/// One worker's access to an encoder.
+impl JobOwner for Encoder {
+    fn levels(&self) -> Levels {
+        self.options.levels
+    }
+
+    fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
+    fn table(&self) -> &Table {
+        &self.table
+    }
+}
+
+/// One worker's access to an encoder. that worker's counters.
 pub struct Handle {
     encoder: Arc<Encoder>,
     counters: Arc<Counters>,
 }
 
 impl Handle {
-    /// Creates a handle.
+    /// Creates a worker's handle to an encoder.
     pub fn new(encoder: Arc<Encoder>, counters: Arc<Counters>) -> Handle {
         Handle { encoder, counters }
     }
@@ -240,8 +179,8 @@ impl Encodings for Handle {
 }
 
 /// Whether the client must get the uncompressed content: its conditions name the uncompressed ETag,
-/// or it requests a range of content without a strong ETag, which it could not distinguish from a
-/// range of the compressed content.
+/// or the request is for a range of content without a strong ETag. The client could not distinguish
+/// such a range from a range of the compressed content.
 fn needs_identity(request: &Fields, content: &Identity<'_>, encoded: &Encoded) -> bool {
     let coded = encoded.etag.as_deref().and_then(EntityTag::parse);
     if only_range(request).is_some() && coded.is_none_or(|tag| tag.weak) {

@@ -1,6 +1,6 @@
-//! The table of contents: which encodings of each content exist, and which are queued. The table
-//! has shards, each with a lock that is held for a single lookup, and one limit of bytes for all
-//! shards.
+//! The table of compressed contents: which encodings of each content exist, and which are queued.
+//! The table has shards, each with a lock that is held for a single lookup. One limit of bytes
+//! applies to all shards together.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -17,22 +17,23 @@ use crate::handler::{Choice, Encoded};
 use crate::http::FieldBlock;
 use crate::http::coding::{Accepted, Coding};
 
-/// Number of shards, large enough that two workers seldom need the same one.
+/// Number of shards, large enough that two workers seldom need the lock of one shard at once.
 const SHARDS: usize = 16;
 
-/// Bytes of an entry in addition to header lines and contents: its slots in the map, the slab and
-/// the eviction policy.
+/// Estimated bytes of memory of an entry apart from its header lines and contents: its slots in the
+/// map, the slab and the eviction policy.
 const BOOKKEEPING: u64 = 384;
-/// Bytes of a compressed form in addition to its header lines and content.
+/// Estimated bytes of memory of a compressed form apart from its header lines and content.
 const OF_CODED: u64 = 128;
 
 pub(super) struct Table {
     shards: Box<[Mutex<Shard>]>,
     hasher: foldhash::fast::RandomState,
-    /// Memory used by entries, bytes.
+    /// Number of bytes of memory that all entries take.
     bytes: AtomicU64,
     limit: u64,
-    /// The shard that evicts next; ids are evenly distributed.
+    /// Index of the shard that evicts next. Shards evict in turn, since entries are evenly
+    /// distributed over them.
     next: AtomicUsize,
     evicted: AtomicU64,
 }
@@ -43,16 +44,16 @@ struct Shard {
     policy: Box<dyn Policy + Send>,
 }
 
-/// One content.
+/// One content in the table, with its compressed forms.
 struct Entry {
     id: u128,
-    /// The content's header lines at its last lookup.
+    /// Header lines of the uncompressed content at its last lookup.
     fields: FieldBlock,
-    /// The same lines with Accept-Encoding in Vary.
+    /// The header lines in `fields` with Accept-Encoding added to Vary.
     varying: FieldBlock,
-    /// Whether compression shortens the content, as far as known.
+    /// Whether compression may shorten the content; `false` after an attempt that did not.
     is_worth: bool,
-    /// The state of each encoding.
+    /// State of each encoding of the content: not made, queued, or done.
     codings: [Made; 3],
 }
 
@@ -60,31 +61,33 @@ struct Entry {
 enum Made {
     #[default]
     Not,
-    /// A job is queued or running.
+    /// A compression job for this encoding is queued or running.
     Queued,
     Done(Arc<Encoded>, Mark),
 }
 
-/// The result of a lookup.
+/// Result of looking up a content for a client.
 pub(super) enum Lookup {
-    /// The content is known: which form to send, and which encoding to make.
+    /// The content is in the table with these header lines. The form to send, and the encoding to
+    /// make for later requests, if one is missing.
     Known(Choice, Option<Coding>),
-    /// The content is known with other header lines.
+    /// The content is in the table, but with other header lines.
     OtherFields,
     Unknown,
 }
 
-/// The result of a compression job.
+/// Result of a compression job.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Made(Bytes, Mark),
-    /// The result is not short enough, or no codec supports the content: never try again.
+    /// The compressed form is not short enough, or no codec supports the content. The content is
+    /// never compressed again.
     NotWorth,
-    /// The job failed this time.
+    /// The job failed; a later request may queue another job for the content.
     Failed,
 }
 
-/// Memory and counters of the table.
+/// Memory use and counters of the table.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held {
     pub contents: u64,
@@ -93,7 +96,7 @@ pub(super) struct Held {
 }
 
 impl Table {
-    /// Creates a table limited to this many bytes.
+    /// Creates a table whose entries take at most `limit` bytes.
     pub fn new(limit: u64) -> Table {
         let shard = |_| {
             Mutex::new(Shard {
@@ -112,8 +115,9 @@ impl Table {
         }
     }
 
-    /// Chooses the form of a content with these header lines for a client with these accepted
-    /// encodings. `order` contains the encodings that can be made.
+    /// Chooses the form of a content to send to a client. `fields` are the content's header lines,
+    /// `accepted` the encodings that the client accepts, and `order` the encodings that can be
+    /// made.
     #[inline]
     pub fn look_up(
         &self,
@@ -136,7 +140,8 @@ impl Table {
         entry.given(accepted, order)
     }
 
-    /// Marks an encoding of a content as queued; returns whether the caller must queue it.
+    /// Marks an encoding of a content as queued. Returns whether the caller must queue a job for
+    /// it.
     pub fn mark_queued(&self, id: u128, fields: &FieldBlock, coding: Coding) -> bool {
         self.with(id, fields, |entry| {
             let made = &mut entry.codings[coding as usize];
@@ -148,7 +153,7 @@ impl Table {
         })
     }
 
-    /// Removes the mark of a job that was not queued.
+    /// Removes the mark of [`Table::mark_queued`] after the job could not be queued.
     pub fn unmark_queued(&self, id: u128, coding: Coding) {
         let shard = &mut *self.shard(id).lock();
         let at = shard.ids.get(&id).map(|at| *at as usize);
@@ -157,14 +162,14 @@ impl Table {
         }
     }
 
-    /// Stores the result of a job. `fields` are the content's header lines, for a content that was
-    /// evicted meanwhile.
+    /// Stores the result of a job. `fields` are the content's header lines, used for a new entry if
+    /// the content's entry was evicted while the job ran.
     pub fn finish(&self, id: u128, fields: &FieldBlock, coding: Coding, outcome: Outcome) {
         if let Outcome::Made(content, _) = &outcome {
             self.make_room((content.len() + 2 * fields.memory()) as u64 + BOOKKEEPING);
         }
-        // The result is prepared before the lock is taken: this thread has a low priority, and
-        // workers would have to wait for it.
+        // The compressed form is built before the lock is taken: this thread has a low priority,
+        // and workers would wait for the lock meanwhile.
         let ready = match &outcome {
             Outcome::Made(content, mark) => Some(encoded(fields, coding, content.clone(), *mark)),
             _ => None,
@@ -185,7 +190,8 @@ impl Table {
         });
     }
 
-    /// Replaces the header lines of a known content, with `varying` for responses that vary.
+    /// Replaces the header lines of a content in the table. `varying` are the new lines with
+    /// Accept-Encoding in Vary.
     pub fn renew(&self, id: u128, fields: &FieldBlock, varying: &FieldBlock) {
         self.with(id, fields, |entry| {
             entry.fields = fields.clone();
@@ -208,7 +214,8 @@ impl Table {
         }
     }
 
-    /// Changes the entry of a content, or a new entry with these header lines.
+    /// Calls `change` with the entry of a content. If there is none, an entry with these header
+    /// lines is created.
     fn with<T>(&self, id: u128, fields: &FieldBlock, change: impl FnOnce(&mut Entry) -> T) -> T {
         let hash = self.hasher.hash_one(id);
         let mut locked = self.shard(id).lock();
@@ -234,7 +241,7 @@ impl Table {
         changed
     }
 
-    /// Evicts contents until the rest fits with this many more bytes.
+    /// Evicts contents until `more` additional bytes fit within the limit.
     fn make_room(&self, more: u64) {
         let mut empty = 0;
         while self.bytes.load(Ordering::Relaxed) + more > self.limit && empty < SHARDS {
@@ -255,13 +262,14 @@ impl Table {
             self.bytes.fetch_sub(less, Ordering::Relaxed);
             self.evicted.fetch_add(1, Ordering::Relaxed);
             drop(locked);
-            // Freeing memory must not hold the lock.
+            // Freeing the evicted contents may take long, so the lock is released before.
             drop(gone);
         }
     }
 
     fn shard(&self, id: u128) -> &Mutex<Shard> {
-        // The map inside a shard uses the low bits.
+        // The shard is selected by the hash's high bits, because the map inside a shard uses the
+        // low bits.
         let at = (self.hasher.hash_one(id) >> 57) as usize % SHARDS;
         &self.shards[at]
     }
@@ -278,8 +286,8 @@ impl Entry {
         }
     }
 
-    /// Whether these are the content's header lines. Equal lines at another address are remembered,
-    /// so that the next comparison is by address.
+    /// Whether the content's header lines equal `fields`. Equal lines at another address replace
+    /// the remembered ones, so that the next comparison only compares addresses.
     #[inline]
     fn is_under(&mut self, fields: &FieldBlock) -> bool {
         let is_it = |own: &FieldBlock| own.is_same(fields);
@@ -293,7 +301,8 @@ impl Entry {
         is_same
     }
 
-    /// Chooses the best available encoding, and the best encoding to make.
+    /// Chooses the best encoding that exists and that the client accepts, and the best encoding to
+    /// make.
     #[inline]
     fn given(&self, accepted: &Accepted, order: &[Coding]) -> Lookup {
         let best = accepted.best(order.iter().copied());
@@ -317,7 +326,7 @@ impl Entry {
         self.codings[coding as usize] = made;
     }
 
-    /// Bytes of memory that the entry counts for.
+    /// Returns the number of bytes of memory that the entry counts for.
     fn weight(&self) -> u64 {
         let coded = self.codings.iter().map(|made| match made {
             Made::Done(coded, _) => OF_CODED + (coded.fields.memory() + coded.content.len()) as u64,
@@ -327,7 +336,7 @@ impl Entry {
     }
 }
 
-/// Builds the compressed form of a content with these header lines.
+/// Builds the compressed form of a content whose uncompressed form has these header lines.
 fn encoded(fields: &FieldBlock, coding: Coding, content: Bytes, mark: Mark) -> Arc<Encoded> {
     let (fields, etag) = lines::coded(fields, coding, mark);
     Arc::new(Encoded {

@@ -87,7 +87,7 @@ impl Rig {
         self.handle.choose(&accepted(codings), &request, &plain)
     }
 
-    /// Requests a content until it is compressed.
+    /// Requests a content repeatedly until a compressed form is returned.
     fn coded(&self, codings: &str, id: u128, fields: &FieldBlock, content: &Bytes) -> Arc<Encoded> {
         let mut given = None;
         until("it is made", || {
@@ -163,7 +163,7 @@ fn many_requests_cause_one_job() {
     assert_eq!(rig.handle.counters.coded_served.get(), 2);
 }
 
-// A client that prefers another encoding gets the available one until its own is made.
+// Until the encoding that a client prefers is made, the client gets another one that exists.
 #[test]
 fn the_next_best_encoding_is_sent_meanwhile() {
     let rig = Rig::new(1, Options::default());
@@ -211,7 +211,8 @@ fn content_that_does_not_shrink_is_tried_once() {
     for codings in ["gzip", "br", "zstd"] {
         assert!(is_varying(&rig.ask(codings, 1, &fields, &noise)));
     }
-    // A later job has finished, so there was no second job before it.
+    // Jobs run in order, and a job of another content has finished. The count of two shows that
+    // there was no second job for the first content.
     rig.coded("gzip", 2, &fields, &content(5_000));
     assert_eq!(rig.fetched.load(Ordering::SeqCst), 2);
 }
@@ -267,13 +268,13 @@ fn ineligible_content_is_not_compressed() {
     );
 }
 
-// A revalidated response has other headers and the same content.
+// A revalidation may change headers of a response whose content stays unchanged.
 #[test]
 fn headers_may_change_without_compressing_again() {
     let rig = Rig::new(1, Options::default());
     let content = content(5_000);
     let first = rig.coded("gzip", 1, &css(), &content);
-    // Equal header lines at another address.
+    // These header lines are equal to those of the first request, but at another address in memory.
     let same = rig.coded("gzip", 1, &css(), &content);
     assert!(Arc::ptr_eq(&first, &same));
     let fields = lines(&[
@@ -330,7 +331,8 @@ fn clients_continue_with_the_form_they_have() {
         let choice = rig.ask_with("gzip", request, 1, &fields, 5_000, get);
         assert_eq!(matches!(choice, Choice::Coded(_)), is_coded, "{request:?}");
     }
-    // Ranges of content without a strong ETag could not be distinguished.
+    // Without a strong ETag, a client could not distinguish ranges of the compressed form from
+    // ranges of the uncompressed one.
     for (id, tag) in [(2, &[][..]), (3, &[("etag", "W/\"x\"")][..])] {
         let fields = lines(&[&[("content-type", "text/css")], tag].concat());
         rig.coded("gzip", id, &fields, &content);
@@ -351,7 +353,8 @@ fn memory_is_bounded_and_requested_content_stays() {
     };
     let rig = Rig::new(2, options);
     let fields = css();
-    // Half of each content can't be compressed, so each takes about 10 KB.
+    // One half of each content is random and can't be compressed, so each compressed form has about
+    // 10 KB.
     let body = |seed: u64| -> Bytes {
         let mut state = seed;
         let byte = |at: usize| {
@@ -371,7 +374,8 @@ fn memory_is_bounded_and_requested_content_stays() {
     for id in 0..300_u64 {
         rig.coded("gzip", u128::from(id), &fields, &body(id));
         rig.ask("gzip", 999, &fields, &hot);
-        // Two concurrent jobs may each make room for only themselves.
+        // Two jobs at once may each evict only as much as their own result needs, so the limit may
+        // be exceeded by one result.
         assert!(rig.numbers().bytes <= memory + (16 << 10));
     }
     let status = rig.numbers();
@@ -381,7 +385,8 @@ fn memory_is_bounded_and_requested_content_stays() {
         rig.ask("gzip", 999, &fields, &hot),
         Choice::Coded(_)
     ));
-    // The frequently requested content stayed, although three times the limit was inserted.
+    // Few contents were compressed twice: the frequently requested one was not evicted, although
+    // three times the limit was inserted.
     assert!(status.made < 310, "{status:?}");
 }
 
@@ -400,7 +405,8 @@ fn the_queue_is_bounded() {
         assert!(is_varying(&choice));
     }
     let refused = rig.numbers().queue_full;
-    // One of the jobs may be running.
+    // A thread may have taken one of the 100 jobs out of the queue, which leaves space for one
+    // more.
     assert!((99..=100).contains(&refused), "{refused}");
     gate.open();
     until("all are done", || {
@@ -409,7 +415,7 @@ fn the_queue_is_bounded() {
 }
 
 proptest! {
-    // No client gets an encoding that it refuses, or that it weights below identity.
+    // No client gets an encoding that its Accept-Encoding refuses or weights below identity.
     #[test]
     fn no_client_gets_an_encoding_it_does_not_accept(
         made in prop::collection::vec(0..3_usize, 0..4),

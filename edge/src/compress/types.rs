@@ -1,16 +1,17 @@
 //! Media types that are worth compressing.
 
-/// A list of media types: `text/html`, `text/*`, or by suffix (RFC 6839) `*+json`.
+/// A list of media types: exact types (`text/html`), prefixes (`text/*`), and suffixes (`*+json`,
+/// RFC 6839).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Types(Vec<Pattern>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
-    /// An exact type.
+    /// An exact media type, such as `text/html`.
     Type(Box<str>),
-    /// A prefix, such as `text/`.
+    /// A prefix of media types, such as `text/`.
     Kind(Box<str>),
-    /// A suffix, such as `+json`.
+    /// A suffix of media types, such as `+json`.
     Suffix(Box<str>),
 }
 
@@ -33,7 +34,7 @@ pub const DEFAULT: [&str; 14] = [
 ];
 
 impl Types {
-    /// Parses patterns; `None` if one of them is malformed.
+    /// Parses patterns of media types. Returns `None` if one of them is malformed.
     pub fn of<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Option<Types> {
         patterns
             .into_iter()
@@ -42,14 +43,14 @@ impl Types {
             .map(Types)
     }
 
-    /// Whether the list contains a Content-Type, ignoring its parameters.
+    /// Whether the list contains the media type of a Content-Type, whose parameters are ignored.
     pub fn matches(&self, content_type: &[u8]) -> bool {
         let end = memchr::memchr(b';', content_type).unwrap_or(content_type.len());
         let essence = content_type[..end].trim_ascii();
         self.0.iter().any(|pattern| pattern.matches(essence))
     }
 
-    /// The patterns as written.
+    /// Returns the patterns of the list as written in the configuration.
     pub fn patterns(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|pattern| match pattern {
             Pattern::Type(all) => all.to_string(),

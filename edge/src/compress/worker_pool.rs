@@ -5,31 +5,34 @@ use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
+use super::codec;
 use super::lines::Mark;
-use super::table::Outcome;
-use super::{Encoder, codec};
+use super::options::Levels;
+use super::table::{Outcome, Table};
 use crate::handler::Get;
 use crate::http::FieldBlock;
 use crate::http::coding::Coding;
 use crate::sys::priority;
 
-/// Largest number of queued jobs. A queued job holds no content.
+/// Largest number of queued jobs. A queued job takes little memory, since it does not hold the
+/// content.
 const JOBS_MAX: usize = 1024;
 
-/// Largest size of the compressed content, as a fraction of the original: otherwise the client
-/// would spend time on decompression for little gain.
+/// Largest length of compressed content as a fraction (numerator, denominator) of the original
+/// length. Longer compressed content is discarded: the client would spend time on decompression for
+/// little gain.
 const WORTH: (u64, u64) = (9, 10);
 
-/// Threads that compress while the value lives.
+/// The threads that compress content. They end when this value is dropped.
 pub struct WorkerPool(Arc<Queue>);
 
-/// The queue of jobs.
+/// The bounded queue of compression jobs.
 pub(super) struct Queue {
     state: Mutex<State>,
     more: Condvar,
@@ -37,25 +40,48 @@ pub(super) struct Queue {
 
 struct State {
     jobs: VecDeque<Job>,
-    /// Queued and running jobs by encoder, content and encoding.
+    /// Identities of queued and running jobs: encoder, content and encoding.
     names: HashSet<Name>,
     is_open: bool,
 }
 
 type Name = (usize, u128, Coding);
 
-/// A content to be compressed with one content coding.
+/// The owner of a job, which gets its result.
+pub(super) trait JobOwner: Send + Sync {
+    /// The compression levels of its jobs.
+    fn levels(&self) -> Levels;
+
+    /// The counters in which its jobs are counted.
+    fn numbers(&self) -> &Numbers;
+
+    /// The table that gets the results.
+    fn table(&self) -> &Table;
+}
+
+/// Counters of compression results since the creation of an encoder.
+#[derive(Default)]
+pub(super) struct Numbers {
+    pub made: AtomicU64,
+    pub bytes_in: AtomicU64,
+    pub bytes_out: AtomicU64,
+    pub not_worth: AtomicU64,
+    pub failed: AtomicU64,
+    pub queue_full: AtomicU64,
+}
+
+/// A job: one content to compress with one content coding.
 pub(super) struct Job {
-    pub encoder: Arc<Encoder>,
+    pub owner: Arc<dyn JobOwner>,
     pub id: u128,
     pub coding: Coding,
-    /// The content's header lines.
+    /// Header lines of the uncompressed content.
     pub fields: FieldBlock,
     pub get: Get,
 }
 
 impl WorkerPool {
-    /// Starts the threads: two at most, and no more than half of the cores.
+    /// Starts a pool of at most two threads, and at most one for two cores.
     ///
     /// # Errors
     /// A thread can't be started.
@@ -64,12 +90,13 @@ impl WorkerPool {
         WorkerPool::of((cores / 2).clamp(1, 2))
     }
 
-    /// Starts this many threads.
+    /// Starts a pool of `threads` threads.
     ///
     /// # Errors
     /// A thread can't be started.
     pub(super) fn of(threads: usize) -> io::Result<Arc<WorkerPool>> {
-        // Dropping the value ends the threads that were started, if a later one can't be.
+        // If a thread can't be started, the `?` below drops the pool, which ends the threads
+        // already started.
         let worker_pool = Arc::new(WorkerPool(Queue::new()));
         for index in 0..threads {
             let queue = worker_pool.queue();
@@ -90,7 +117,7 @@ impl WorkerPool {
 }
 
 impl Drop for WorkerPool {
-    /// Closes the queue. The threads end after their current job, without anybody waiting for them.
+    /// Closes the queue. Each thread ends after its current job. The caller does not wait for that.
     fn drop(&mut self) {
         self.0.close();
     }
@@ -108,7 +135,8 @@ impl Queue {
         })
     }
 
-    /// Adds a job unless the same job is queued or running. Returns `false` if the queue is full.
+    /// Adds a job, unless an equal job (encoder, content and encoding) is queued or running.
+    /// Returns `false` if the queue is full.
     pub fn put(&self, job: Job) -> bool {
         let mut state = self.state.lock();
         if state.names.contains(&job.name()) {
@@ -135,7 +163,7 @@ impl Queue {
         }
     }
 
-    /// Waits for the next job; `None` if the queue is closed.
+    /// Waits for the next job. Returns `None` if the queue is closed.
     fn next(&self) -> Option<Job> {
         let mut state = self.state.lock();
         while state.is_open {
@@ -152,7 +180,8 @@ impl Queue {
         state.is_open = false;
         let jobs = std::mem::take(&mut state.jobs);
         drop(state);
-        // Jobs may hold the last reference to an encoder, so they are dropped after the lock.
+        // A job may hold the last reference to an encoder. Dropping an encoder takes long, so the
+        // lock is released before.
         drop(jobs);
         self.more.notify_all();
     }
@@ -160,23 +189,27 @@ impl Queue {
 
 impl Job {
     fn name(&self) -> Name {
-        (Arc::as_ptr(&self.encoder) as usize, self.id, self.coding)
+        (
+            Arc::as_ptr(&self.owner).cast::<()>() as usize,
+            self.id,
+            self.coding,
+        )
     }
 
-    /// Runs the job. The job's mark is always removed afterwards, and a panic affects this job
-    /// only.
+    /// Runs the job. Whatever happens, the content is no longer marked as queued afterwards. A
+    /// panic makes only this job fail.
     fn run(self) -> Finished {
         let Job {
-            encoder,
+            owner,
             id,
             coding,
             fields,
             get,
         } = self;
-        let levels = encoder.options.levels;
+        let levels = owner.levels();
         let outcome = match catch_unwind(AssertUnwindSafe(|| done(get, coding, &levels))) {
             Ok(Done::Made(content, from)) => {
-                let numbers = &encoder.numbers;
+                let numbers = owner.numbers();
                 numbers.made.fetch_add(1, Ordering::Relaxed);
                 numbers.bytes_in.fetch_add(from, Ordering::Relaxed);
                 let bytes = content.len() as u64;
@@ -185,21 +218,21 @@ impl Job {
                 Outcome::Made(content, mark)
             }
             Ok(Done::NotWorth) => {
-                encoder.numbers.not_worth.fetch_add(1, Ordering::Relaxed);
+                owner.numbers().not_worth.fetch_add(1, Ordering::Relaxed);
                 Outcome::NotWorth
             }
             Ok(Done::Gone) => {
-                encoder.numbers.failed.fetch_add(1, Ordering::Relaxed);
+                owner.numbers().failed.fetch_add(1, Ordering::Relaxed);
                 Outcome::Failed
             }
             Ok(Done::Failed) | Err(_) => {
-                encoder.numbers.failed.fetch_add(1, Ordering::Relaxed);
+                owner.numbers().failed.fetch_add(1, Ordering::Relaxed);
                 tracing::error!("content could not be compressed with {}", coding.name());
                 Outcome::NotWorth
             }
         };
         Finished {
-            encoder,
+            owner,
             id,
             fields,
             coding,
@@ -208,9 +241,9 @@ impl Job {
     }
 }
 
-/// A finished job and its result.
+/// A finished job with its result, before the result is stored in the table.
 struct Finished {
-    encoder: Arc<Encoder>,
+    owner: Arc<dyn JobOwner>,
     id: u128,
     fields: FieldBlock,
     coding: Coding,
@@ -219,22 +252,22 @@ struct Finished {
 
 impl Finished {
     fn note(self) {
-        let table = &self.encoder.table;
+        let table = self.owner.table();
         table.finish(self.id, &self.fields, self.coding, self.outcome);
     }
 }
 
-/// The result of running a job.
+/// Result of running a job.
 enum Done {
-    /// The compressed form was made from this many bytes.
+    /// The compressed content, and the number of bytes that the original has.
     Made(Bytes, u64),
     NotWorth,
-    /// The content was not available.
+    /// The content to compress was not available any more.
     Gone,
     Failed,
 }
 
-fn done(get: Get, coding: Coding, levels: &super::Levels) -> Done {
+fn done(get: Get, coding: Coding, levels: &Levels) -> Done {
     let Some(content) = get() else {
         return Done::Gone;
     };

@@ -7,36 +7,36 @@ use super::fields::value_of;
 use crate::handler::Response;
 use crate::http::{Status, date};
 
-/// Lifetime of a response, counted from when it is sent.
+/// Lifetime of a response, counted from the time at which Sluice sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// The response's own headers are unchanged.
+    /// No lifetime: the response keeps its own Expires and Cache-Control.
     Off,
-    /// Expires is 1 January 1970, with `no-cache`.
+    /// Already expired: Expires is 1 January 1970, and Cache-Control is `no-cache`.
     Epoch,
-    /// Ten years.
+    /// The longest lifetime: ten years.
     Max,
-    /// This long.
+    /// A lifetime of this duration.
     For(Duration),
-    /// Expired this long ago, with `no-cache`.
+    /// Already expired: Expires is this long ago, and Cache-Control is `no-cache`.
     Past(Duration),
 }
 
 /// The option `expires`: a default lifetime, and lifetimes by media type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expires {
-    /// Lifetime for all other types.
+    /// Lifetime of responses whose media type is not in `types`.
     pub default: Lifetime,
-    /// Lifetimes by media type in lower case, `text/html`, or by its first part, `image/*`.
+    /// Lifetimes by lower-case media type (`text/html`) or by its first part (`image/*`).
     pub types: Vec<(Box<str>, Lifetime)>,
 }
 
-/// Cache-Control for `max`, ten years.
+/// Cache-Control for the lifetime `max`, ten years in seconds.
 const MAX: &str = "max-age=315360000";
 const MAX_DATE: &[u8; 29] = b"Thu, 31 Dec 2037 23:55:55 GMT";
 const EPOCH_DATE: &[u8; 29] = b"Thu, 01 Jan 1970 00:00:01 GMT";
 
-/// Replacements for a response's Expires and Cache-Control.
+/// New values for the Expires and Cache-Control headers of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Freshness<'a> {
     pub(super) expires: Option<[u8; 29]>,
@@ -51,7 +51,7 @@ pub(super) fn applies_to(status: Status) -> bool {
 }
 
 impl Lifetime {
-    /// Parses `off`, `epoch`, `max`, `1h`, `-1h` or `-1`.
+    /// Parses a lifetime, such as `off`, `epoch`, `max`, `1h`, `-1h` or `-1`.
     pub fn parse(text: &str) -> Option<Lifetime> {
         Some(match text {
             "off" => Lifetime::Off,
@@ -65,10 +65,11 @@ impl Lifetime {
         })
     }
 
-    /// The freshness headers for a response of this age at this time; `None` for no change.
+    /// Returns the freshness headers for a response of age `age_s` at the time `now_s`, or `None`
+    /// if the response keeps its own.
     ///
     /// The lifetime counts from now, and `max-age` counts from when the origin created the response
-    /// (RFC 9111 4.2.3), so the age is added.
+    /// (RFC 9111 4.2.3). The value of `max-age` is therefore the lifetime plus the age.
     fn headers(self, now_s: u64, age_s: u64) -> Option<Freshness<'static>> {
         let (expires, cache_control) = match self {
             Lifetime::Off => return None,
@@ -92,11 +93,11 @@ impl Lifetime {
 }
 
 impl Expires {
-    /// The freshness headers for a response; `None` for no change.
+    /// Returns the freshness headers for a response, or `None` if the response keeps its own.
     ///
-    /// With lifetimes by type, a response without the content's type (a 304 without Content-Type,
-    /// or several ranges) gets no freshness headers. The client keeps those of the response it has
-    /// stored (RFC 9111 3.2).
+    /// If lifetimes depend on the media type, a response without the content's type (a 304 without
+    /// Content-Type, or several ranges) gets no freshness headers. The client then keeps the
+    /// headers of the response that it has stored (RFC 9111 3.2).
     pub(super) fn headers(&self, response: &Response, now_s: u64) -> Option<Freshness<'static>> {
         if !applies_to(response.status) {
             return None;
@@ -117,8 +118,8 @@ impl Expires {
         lifetime.headers(now_s, age_of(response))
     }
 
-    /// The lifetime of a media type: of the exact type, otherwise of its first part, otherwise the
-    /// default.
+    /// Returns the lifetime configured for a media type: that of the exact type, otherwise of its
+    /// first part, otherwise the default.
     fn of(&self, media_type: &[u8]) -> Lifetime {
         let end = memchr::memchr(b';', media_type).unwrap_or(media_type.len());
         let essence = media_type[..end].trim_ascii();
@@ -134,13 +135,14 @@ impl Expires {
     }
 }
 
-/// Whether a text has this prefix, case-insensitively.
+/// Whether `text` begins with `beginning`, ignoring case.
 fn begins(text: &[u8], beginning: &[u8]) -> bool {
     let own = text.get(..beginning.len());
     own.is_some_and(|own| own.eq_ignore_ascii_case(beginning))
 }
 
-/// The response's age in seconds, from Sluice's cache or from an upstream cache.
+/// Returns the age of a response in seconds, as stored in Sluice's cache or as reported by an
+/// upstream cache.
 fn age_of(response: &Response) -> u64 {
     if let Some(age_s) = response.age_s {
         return u64::from(age_s);
@@ -235,8 +237,8 @@ mod tests {
     }
 
     proptest! {
-        /// For every recipient, the remaining lifetime is the configured one, whatever the
-        /// response's age.
+        /// A recipient that subtracts the age from `max-age` gets the configured lifetime, whatever
+        /// the age.
         #[test]
         fn the_lifetime_counts_from_now(lifetime_s in 0..=u64::from(u32::MAX), age_s: u32) {
             let mut response = Response::new(200);

@@ -4,32 +4,35 @@ use super::template::{RequestValues, Template, Variable};
 use crate::handler::{Request, Response};
 use crate::http::{Fields, Status, hop};
 
-/// `request_headers` or `response_headers`: edits of a head's header lines.
+/// The options `request_headers` and `response_headers`: header lines to remove and to add.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldEdits {
-    /// Lower-case names whose lines are all removed: those of `remove` and of `set`.
+    /// Lower-case names of the headers to remove: those of `remove`, and those of `set`, which
+    /// replaces them.
     pub remove: Vec<Box<str>>,
-    /// Lines that are then added, in order; a line with an empty value is omitted.
+    /// Header lines to add, in order, after the removal. A line with an empty value is omitted.
     pub put: Vec<(Box<str>, Template)>,
 }
 
 impl FieldEdits {
-    /// Whether there are no edits.
+    /// Whether no header is removed or added.
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.put.is_empty()
     }
 
-    /// All variables in the values.
+    /// Returns all variables in the values of the added headers.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.put.iter().flat_map(|(_, value)| value.variables())
     }
 
-    /// Names of headers that are the same in every edited request: each line is set to a text
-    /// without variables. A value with variables could carry data of one client to others.
+    /// Returns the names of headers that have the same value in every edited request: each is set
+    /// to a text without variables. A value with variables could carry data of one client to
+    /// others.
     pub fn constant(&self) -> impl Iterator<Item = &str> {
         let varies = |name: &str| {
             let mut lines = self.put.iter();
-            // Some origins treat `_` as `-`, and therefore one of these names as another.
+            // Some origins read `_` in a header's name as `-`. An added header whose name reads
+            // like this one would then give it another value.
             lines.any(|(other, value)| {
                 hop::reads_as(other.as_bytes(), &name.replace('_', "-").into_bytes())
                     && value.plain().is_none()
@@ -55,8 +58,8 @@ impl FieldEdits {
         }
     }
 
-    /// Removes lines by name. A name also matches with `_` in place of `-`, because origins that
-    /// turn names into variables, as CGI does, can't distinguish them.
+    /// Removes the headers named in `remove`. A name also matches with `_` in place of `-`, because
+    /// origins that turn header names into variables, as CGI does, can't distinguish them.
     fn take_out(&self, fields: &mut Fields) {
         if self.remove.is_empty() {
             return;
@@ -68,8 +71,8 @@ impl FieldEdits {
         fields.retain(|name, _| !goes(name));
     }
 
-    /// Removes added headers from the client's Connection, so that Connection does not remove them
-    /// before the origin sees them (RFC 9110 7.6.1).
+    /// Removes the names of added headers from the client's Connection. Otherwise a client could
+    /// have those headers removed before the origin sees them (RFC 9110 7.6.1).
     fn keep_from_connection(&self, fields: &mut Fields) {
         let put = |name: &&[u8]| {
             let mut lines = self.put.iter();
@@ -92,7 +95,8 @@ impl FieldEdits {
         lines
     }
 
-    /// Adds the lines. Without `request`, only lines that use no variables of the request.
+    /// Adds the configured header lines. Without `request`, adds only lines whose values use no
+    /// variables of the request.
     pub(super) fn put_into(
         &self,
         fields: &mut Fields,
@@ -115,20 +119,20 @@ impl FieldEdits {
         }
     }
 
-    /// Whether lines of this name are added.
+    /// Whether the edits add a header of this name.
     pub(super) fn puts(&self, name: &str) -> bool {
         self.put.iter().any(|(field, _)| **field == *name)
     }
 
-    /// Whether response headers of this name are removed.
+    /// Whether the edits remove response headers of this name.
     pub(super) fn removes(&self, name: &[u8]) -> bool {
         let mut removed = self.remove.iter();
         removed.any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
     }
 }
 
-/// Removes lines from a response's head, including stored ones. If nothing is removed, the stored
-/// head stays shared with other responses.
+/// Removes the headers for whose names `goes` holds from a response, both stored headers and those
+/// added by Sluice. If nothing is removed, the stored head stays shared with other responses.
 pub(super) fn take_out(response: &mut Response, goes: impl Fn(&[u8]) -> bool) {
     if response.stored.iter().any(|(name, _)| goes(name)) {
         response.stored = response.stored.filtered(|line| !goes(line.name));
@@ -136,7 +140,8 @@ pub(super) fn take_out(response: &mut Response, goes: impl Fn(&[u8]) -> bool) {
     response.fields.retain(|name, _| !goes(name));
 }
 
-/// The first value of a response header, stored or added. `name` is in lower case.
+/// Returns the first value of a response header, stored or added by Sluice. `name` is in lower
+/// case.
 pub(super) fn value_of<'r>(response: &'r Response, name: &str) -> Option<&'r [u8]> {
     let stored = response.stored.get(name);
     stored.or_else(|| response.fields.get(name))

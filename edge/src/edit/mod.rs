@@ -28,25 +28,25 @@ pub use template::{Template, Variable};
 use expires::{Freshness, applies_to};
 use template::{OwnedValues, RequestValues};
 
-/// The edits of a route.
+/// The configured edits of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Edits of request headers.
+    /// Changes of the headers of requests.
     pub request: FieldEdits,
-    /// Edits of response headers, applied last, to all responses.
+    /// Changes of the headers of responses. They apply to all responses and after all other edits.
     pub response: FieldEdits,
-    /// Lifetimes for Expires and Cache-Control.
+    /// Lifetimes from which the response's Expires and Cache-Control are computed.
     pub expires: Option<Expires>,
     /// Value that replaces the response's Cache-Control, including one from `expires`.
     pub cache_control: Option<Box<str>>,
-    /// Whether the headers of `SECURITY` are added if missing.
+    /// Whether the headers of [`SECURITY`] are added to responses that lack them.
     pub security: bool,
     /// Pages that replace the content of error responses.
     pub errors: ErrorPages,
 }
 
 impl Options {
-    /// Whether there are no edits.
+    /// Whether the route has no edits.
     pub fn is_empty(&self) -> bool {
         self.request.is_empty() && !self.edits_responses()
     }
@@ -65,7 +65,7 @@ impl Options {
     }
 }
 
-/// A handler that edits the requests to another handler and its responses.
+/// A handler that edits requests, passes them to another handler, and edits its responses.
 pub struct Edit(Rc<Parts>);
 
 struct Parts {
@@ -73,12 +73,13 @@ struct Parts {
     options: Options,
     clock: Clock,
     edits_responses: bool,
-    /// Whether response edits use variables of the request.
+    /// Whether the response edits use variables of the request, so that values of the request must
+    /// be copied.
     asks: bool,
 }
 
 impl Edit {
-    /// Wraps a handler.
+    /// Creates a handler that edits the requests to `inner` and its responses.
     pub fn new(inner: Rc<dyn Handler>, options: Options, clock: Clock) -> Edit {
         Edit(Rc::new(Parts {
             inner,
@@ -107,12 +108,13 @@ impl Handler for Edit {
     }
 }
 
-/// The edits that remain for the response to one request.
+/// Response edits to apply to the response to one request.
 struct After {
     parts: Rc<Parts>,
     kept: Option<OwnedValues>,
     scheme: Scheme,
-    /// Whether error pages apply. They don't apply to PURGE, whose response is for operators.
+    /// Whether error pages may replace the response's content. The content of a response to PURGE
+    /// is kept, because it is for operators.
     pages: bool,
 }
 
@@ -152,7 +154,8 @@ impl After {
         Ok(response)
     }
 
-    /// Applies freshness, then security, then the configured header edits, which take precedence.
+    /// Applies freshness headers, then security headers, then the configured header edits. Each of
+    /// them can override those before.
     fn fields(&self, response: &mut Response) {
         let options = &self.parts.options;
         let freshness = self.freshness(response);
@@ -190,7 +193,7 @@ impl After {
         put.put_into(&mut response.fields, request.as_ref(), status);
     }
 
-    /// The new freshness headers of the response; `None` if they stay unchanged.
+    /// Returns the new freshness headers of the response, or `None` if the response keeps its own.
     fn freshness(&self, response: &Response) -> Option<Freshness<'_>> {
         let options = &self.parts.options;
         let now_s = || self.parts.clock.unix_ms() / 1000;

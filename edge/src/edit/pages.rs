@@ -8,12 +8,12 @@ use super::fields::take_out;
 use crate::handler::{Body, Fault, Response};
 use crate::http::{CacheStatus, Status};
 
-/// The statuses of a page.
+/// The statuses whose responses an error page replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PageFor {
     /// A single status, 400 to 599.
     Status(Status),
-    /// A class of statuses: 4 or 5.
+    /// A class of statuses by its first digit: 4 or 5.
     Class(u16),
 }
 
@@ -22,20 +22,21 @@ pub enum PageFor {
 pub struct ErrorPage {
     /// The statuses that the page is for.
     pub statuses: PageFor,
-    /// The file that the page was read from, if any.
+    /// File that the page's content was read from, or `None` if the content is in the
+    /// configuration.
     pub file: Option<Box<Path>>,
-    /// The page's content.
+    /// Content of the page.
     pub content: Bytes,
-    /// The value of Content-Type.
+    /// Content-Type of the page.
     pub media_type: Box<str>,
 }
 
 /// The options `error_pages` and `intercept_errors`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorPages {
-    /// The pages.
+    /// The configured error pages.
     pub pages: Vec<ErrorPage>,
-    /// Whether the pages also replace errors from origins.
+    /// Whether the pages also replace the content of error responses from origins.
     pub intercept: bool,
     /// Whether error responses of a handler such as `respond` keep their own content.
     pub keep_own: bool,
@@ -61,14 +62,15 @@ const OF_CONTENT: [&str; 13] = [
 ];
 
 impl ErrorPages {
-    /// The page of a status: its own, otherwise that of its class.
+    /// Returns the page for a status: the page of that single status, otherwise the page of its
+    /// class.
     fn page(&self, status: Status) -> Option<&ErrorPage> {
         let pages = || self.pages.iter();
         let own = pages().find(|page| page.statuses == PageFor::Status(status));
         own.or_else(|| pages().find(|page| page.statuses == PageFor::Class(status / 100)))
     }
 
-    /// The response to a fault, if its status has a page.
+    /// Returns the error page for a fault as a response, or `None` if its status has no page.
     pub(super) fn of_fault(&self, fault: Fault) -> Option<Response> {
         let page = self.page(fault.status())?;
         let mut response = fault.response();
@@ -76,7 +78,7 @@ impl ErrorPages {
         Some(response)
     }
 
-    /// Replaces the content of an error response by its page.
+    /// Replaces the content of an error response with the page for its status, if there is one.
     pub(super) fn replace(&self, response: &mut Response) {
         if response.status < 400 {
             return;
@@ -107,7 +109,7 @@ impl ErrorPage {
     }
 }
 
-/// Whether the response came from an origin, now or when it was stored.
+/// Whether an origin, not Sluice itself, produced the response, now or when it was stored.
 fn is_of_origin(response: &Response) -> bool {
     let own = |cache: CacheStatus| cache.outcome == crate::http::Outcome::Own;
     response.upstream.is_some() || response.cache.is_some_and(|cache| !own(cache))

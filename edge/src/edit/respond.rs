@@ -1,4 +1,4 @@
-//! Handlers with a fixed response, or a redirect.
+//! Handlers that send a configured response (`respond`) or a redirect (`redirect`).
 
 use std::io::Write as _;
 
@@ -13,25 +13,25 @@ use crate::http::{FieldBlock, Fields, Method, Status, wanted};
 /// Options of `respond`, which always sends the same response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RespondOptions {
-    /// The status, 200 to 599.
+    /// Status of the response, 200 to 599.
     pub status: Status,
-    /// The content; `None` for a response with a status only.
+    /// Content of the response; `None` for a response without content.
     pub content: Option<Bytes>,
-    /// The value of Content-Type.
+    /// Content-Type of the response.
     pub media_type: Box<str>,
 }
 
 /// Options of `redirect`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedirectOptions {
-    /// The Location: visible ASCII, without `{status}` and `{header:…}`.
+    /// Value of the Location header: visible ASCII. `{status}` and `{header:…}` can't be used.
     pub to: Template,
-    /// The status: 301, 302, 303, 307 or 308.
+    /// Status of the redirect: 301, 302, 303, 307 or 308.
     pub status: Status,
 }
 
-/// Handler of `respond`. With status 200 it also supports conditional and range requests (RFC 9110
-/// 13, 14).
+/// Handler of `respond`. If the configured status is 200, the handler also answers conditional and
+/// range requests (RFC 9110 13, 14).
 pub struct Respond {
     status: Status,
     content: Bytes,
@@ -40,7 +40,7 @@ pub struct Respond {
 }
 
 impl Respond {
-    /// Creates the handler.
+    /// Creates a handler that always sends the configured response.
     pub fn new(options: &RespondOptions) -> Respond {
         let content = options.content.clone().unwrap_or_default();
         let hash = blake3::hash(&content).to_hex();
@@ -88,7 +88,8 @@ impl Respond {
         let (status, length) = (self.status, representation.length);
         let wanted = wanted::judge(&head.method, &head.fields, status, validators, length);
         let content = InMemory::new(self.content.clone());
-        // The content can't contain its own hash.
+        // The boundary between ranges must not appear in the content. A hash of the content does
+        // not.
         let boundary = || blake3::hash(&self.content).to_hex()[16..48].to_owned();
         representation
             .bare(&wanted)
@@ -106,7 +107,7 @@ impl Handler for Respond {
 pub struct Redirect(RedirectOptions);
 
 impl Redirect {
-    /// Creates the handler.
+    /// Creates a handler that redirects all requests.
     pub fn new(options: RedirectOptions) -> Redirect {
         Redirect(options)
     }
@@ -115,7 +116,8 @@ impl Redirect {
         let mut location = Vec::new();
         self.0.to.expand(request, self.0.status, &mut location)?;
         if !self.0.to.beginning().starts_with("//") {
-            // A requested path that begins with two slashes would become a host (RFC 3986 4.2).
+            // A Location that begins with two slashes names a host (RFC 3986 4.2), so a request for
+            // `//evil` could redirect to another site. Only one of the slashes is kept.
             let slashes = location.iter().take_while(|b| **b == b'/').count();
             location.drain(..slashes.saturating_sub(1));
         }
@@ -123,8 +125,7 @@ impl Redirect {
     }
 }
 
-/// Escapes bytes that clients may send in targets but that are not permitted in a URI. The escaped
-/// form is equivalent (RFC 3986 2.1).
+/// Escapes bytes that clients may send in targets but that a URI can't contain.
 fn encoded(location: Vec<u8>) -> Vec<u8> {
     let is_odd = |b: u8| b"\"<>\\^`{|}".contains(&b);
     if !location.iter().any(|b| is_odd(*b)) {
@@ -145,7 +146,8 @@ impl Handler for Redirect {
     fn handle(&self, request: Request) -> Answer {
         let request = RequestValues::of(&request.head, &request.peer);
         let mut response = Response::new(self.0.status);
-        // All variables permitted in a redirect are visible ASCII in a validated request.
+        // The Location is always a valid field value: all variables permitted in a redirect are
+        // visible ASCII in a validated request.
         if let Some(location) = self.location(&request) {
             response.fields.append("location", location);
         }

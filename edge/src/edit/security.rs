@@ -4,8 +4,9 @@ use super::fields::value_of;
 use crate::handler::Response;
 use crate::http::Scheme;
 
-/// The headers with their values. The last one is sent on https only, since over http it is ignored
-/// (RFC 6797 7.2). No value affects the whole domain, and none needs to be adapted to a page.
+/// The security headers and their values. The last header is sent over https only, since browsers
+/// ignore it over http (RFC 6797 7.2). The values affect no other host of the domain and fit any
+/// page.
 pub const SECURITY: [(&str, &str); 4] = [
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "SAMEORIGIN"),
@@ -13,13 +14,13 @@ pub const SECURITY: [(&str, &str); 4] = [
     ("strict-transport-security", "max-age=31536000"),
 ];
 
-/// A bit set of `SECURITY` headers.
+/// A set of the headers of `SECURITY`: bit `i` is set if the header at index `i` is in the set.
 pub(super) type Set = u8;
 
-/// The empty set.
+/// The empty set of security headers.
 pub(super) const NOTHING: Set = 0;
 
-/// The headers that a response lacks.
+/// Returns the security headers that a response lacks.
 pub(super) fn missing(response: &Response, scheme: Scheme) -> Set {
     let count = match scheme {
         Scheme::Http => SECURITY.len() - 1,
@@ -31,7 +32,7 @@ pub(super) fn missing(response: &Response, scheme: Scheme) -> Set {
     })
 }
 
-/// Calls `give` with each header of a set.
+/// Calls `give` with the name and value of each security header in the set.
 pub(super) fn each(set: Set, mut give: impl FnMut(&str, &str)) {
     for (i, (name, value)) in SECURITY.iter().enumerate() {
         if set & (1 << i) != 0 {

@@ -11,7 +11,7 @@ use crate::sys::Address;
 
 /// Largest number of variables in a template.
 pub const VARIABLES_MAX: usize = 16;
-/// Longest template, bytes.
+/// Largest length of a template in bytes.
 pub const BYTES_MAX: usize = 4096;
 
 /// A text with variables. The expanded text is always a valid field value (RFC 9110 5.5): whatever
@@ -28,27 +28,27 @@ enum Piece {
     Variable(Variable),
 }
 
-/// A variable in braces.
+/// A variable of a template, written as a name in braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variable {
-    /// `{host}`: host and port of the request, in lower case; the local address if the request has
-    /// none.
+    /// `{host}`: host and port of the request, in lower case; the connection's local address if the
+    /// request has no host.
     Host,
-    /// `{hostname}`: the same without a port.
+    /// `{hostname}`: the host of the request without the port.
     Hostname,
-    /// `{path}`: the path as the origin receives it.
+    /// `{path}`: the path of the request as the origin receives it.
     Path,
-    /// `{query}`: the query with its `?`, or nothing.
+    /// `{query}`: the query with its `?`, or nothing if there is no query.
     Query,
     /// `{scheme}`: `http` or `https`.
     Scheme,
     /// `{client}`: the client's address.
     Client,
-    /// `{method}`
+    /// `{method}`: the method of the request.
     Method,
     /// `{status}`: the response's status.
     Status,
-    /// `{header:NAME}`: the first request header of that name, in lower case.
+    /// `{header:NAME}`: the first request header with this name. The name is in lower case.
     Header(Box<str>),
 }
 
@@ -74,21 +74,21 @@ impl Variable {
     }
 }
 
-/// Why a text is not a template.
+/// Reason why a text is not a valid template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateError {
-    /// There is no such variable.
+    /// A variable with this name does not exist.
     Unknown(String),
-    /// An unmatched brace.
+    /// An opening or closing brace has no counterpart.
     Brace,
-    /// A control character, which no field value may contain.
+    /// The text contains a control character, which no field value may contain.
     Control,
-    /// More than `VARIABLES_MAX` variables, or longer than `BYTES_MAX`.
+    /// The text has more than `VARIABLES_MAX` variables, or is longer than `BYTES_MAX`.
     Large,
 }
 
 impl TemplateError {
-    /// Advice for the operator.
+    /// Returns a hint for the operator about correcting the template.
     pub fn advice(&self) -> String {
         match self {
             TemplateError::Unknown(_) => {
@@ -124,7 +124,8 @@ impl Template {
     /// Parses a template.
     ///
     /// # Errors
-    /// Describes the syntax error.
+    ///
+    /// The error describes the mistake in the text.
     pub fn parse(typed: &str) -> Result<Template, TemplateError> {
         if !is_field_value(typed.as_bytes()) {
             return Err(TemplateError::Control);
@@ -161,7 +162,7 @@ impl Template {
         }
     }
 
-    /// The variables, in order.
+    /// Returns the variables of the template, in order.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Variable(variable) => Some(variable),
@@ -169,7 +170,7 @@ impl Template {
         })
     }
 
-    /// The text, if the template has no variables.
+    /// Returns the text of a template without variables, or `None` if there are variables.
     pub fn plain(&self) -> Option<&str> {
         match &*self.pieces {
             [] => Some(""),
@@ -178,7 +179,7 @@ impl Template {
         }
     }
 
-    /// The text before its first variable.
+    /// Returns the text before the template's first variable.
     pub fn beginning(&self) -> &str {
         match self.pieces.first() {
             Some(Piece::Text(text)) => text,
@@ -186,8 +187,8 @@ impl Template {
         }
     }
 
-    /// Appends the expanded text. Returns `None` without appending anything if that text is empty
-    /// or not a field value.
+    /// Appends the template's text with all variables replaced by their values. Returns `None`
+    /// without appending anything if that text is empty or not a valid field value.
     pub fn expand(
         &self,
         request: &RequestValues<'_>,
@@ -209,7 +210,6 @@ impl Template {
     }
 }
 
-/// Formats the template as it was written.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.typed)
@@ -219,24 +219,24 @@ impl fmt::Display for Template {
 /// The values of a request that templates can use.
 #[derive(Clone, Copy)]
 pub struct RequestValues<'a> {
-    /// The method.
+    /// Method of the request.
     pub method: &'a Method,
-    /// The target.
+    /// Target of the request.
     pub target: &'a str,
-    /// The authority; may be empty.
+    /// Authority (host and port) of the request; may be empty.
     pub authority: &'a str,
     /// The scheme under which the request arrived.
     pub scheme: Scheme,
-    /// The client's address.
+    /// Address of the client.
     pub client: IpAddr,
-    /// The local address of the connection.
+    /// Local address of the connection.
     pub local: Address,
-    /// The header lines.
+    /// Header lines of the request.
     pub fields: &'a Fields,
 }
 
 impl<'a> RequestValues<'a> {
-    /// The values of a request.
+    /// Borrows the values of a request from its head and peer.
     pub fn of(head: &'a Head, peer: &Peer) -> RequestValues<'a> {
         RequestValues {
             method: &head.method,
@@ -254,7 +254,7 @@ impl<'a> RequestValues<'a> {
             Some(at) => self.target.split_at(at),
             None => (self.target, ""),
         };
-        // Writing to a `Vec` does not fail.
+        // Writing to a `Vec` does not fail, so the results of `write!` are ignored.
         let _ = match variable {
             Variable::Host if self.authority.is_empty() => write!(out, "{}", self.local),
             Variable::Hostname if self.authority.is_empty() => match self.local.ip() {
@@ -263,7 +263,7 @@ impl<'a> RequestValues<'a> {
             },
             Variable::Host => out.write_all(self.authority.as_bytes()),
             Variable::Hostname => out.write_all(without_port(self.authority).as_bytes()),
-            // `OPTIONS *` has no path.
+            // The target of `OPTIONS *` has no path. `/` keeps a URL that contains `{path}` valid.
             Variable::Path if path == "*" => out.write_all(b"/"),
             Variable::Path => out.write_all(path.as_bytes()),
             Variable::Query => out.write_all(query.as_bytes()),
@@ -276,7 +276,7 @@ impl<'a> RequestValues<'a> {
     }
 }
 
-/// A host without its port; an IPv6 address keeps its brackets.
+/// Returns a host without its port. An IPv6 address keeps its brackets.
 fn without_port(authority: &str) -> &str {
     let after_address = authority.rfind(']').unwrap_or_default();
     match authority[after_address..].find(':') {
@@ -285,8 +285,8 @@ fn without_port(authority: &str) -> &str {
     }
 }
 
-/// The values of a request that templates of the response need, copied because the request is
-/// forwarded.
+/// Copies of the request's values that response templates need. The request itself is forwarded and
+/// then no longer available.
 pub(super) struct OwnedValues {
     method: Method,
     target: String,
@@ -298,7 +298,7 @@ pub(super) struct OwnedValues {
 }
 
 impl OwnedValues {
-    /// Copies the values of a request, including only the headers that these variables name.
+    /// Copies values of a request. Of its headers, only those that `variables` name are copied.
     pub(super) fn of<'t>(
         request: &RequestValues<'_>,
         variables: impl Iterator<Item = &'t Variable>,
@@ -406,8 +406,8 @@ mod tests {
     }
 
     proptest! {
-        /// Requests are validated before; this test checks that the template does not depend on
-        /// that.
+        /// Requests are validated before a template is expanded. Even without that validation, no
+        /// value may contain a line break.
         #[test]
         fn no_request_puts_a_line_break_into_a_value(
             target in any::<String>(),

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Shared;
 use super::body::FileBody;
 use super::load::Resolved;
+use super::shared::Shared;
 use super::table::{Content, Entry, File, Known};
 use crate::handler::representation::Representation;
 use crate::handler::{
@@ -19,7 +19,7 @@ use crate::http::{FieldBlock, Method};
 use crate::reason::Reason;
 use crate::sys::{Random, root};
 
-/// A request, and what is needed to respond to it.
+/// A request, and all data from which its response is built.
 pub(super) struct Responder<'a> {
     pub request: &'a Head,
     pub shared: &'a Shared,
@@ -28,7 +28,7 @@ pub(super) struct Responder<'a> {
 }
 
 impl Responder<'_> {
-    /// The response.
+    /// Builds the response.
     pub fn respond(&self, resolved: Resolved) -> Result<Response, Fault> {
         let entry = match resolved {
             Resolved::File(entry) => entry,
@@ -54,8 +54,8 @@ impl Responder<'_> {
         })
     }
 
-    /// The uncompressed or precompressed file with these header lines. `several`: the content is
-    /// also available in other encodings.
+    /// Returns the response with the file as it is on disk, either uncompressed or precompressed,
+    /// and these header lines. `several`: the content is also available in other encodings.
     fn file(&self, file: &File, fields: &FieldBlock, several: bool) -> Response {
         let representation = whole_of(fields, file.length());
         match &file.content {
@@ -72,7 +72,7 @@ impl Responder<'_> {
         }
     }
 
-    /// The file in an encoding made by `compress`.
+    /// Returns the response with the file in an encoding made by `compress`.
     fn in_coding(&self, encoded: &Encoded, file: &File) -> Response {
         let representation = whole_of(&encoded.fields, encoded.content.len() as u64);
         let etag = encoded.etag.as_deref().unwrap_or_default();
@@ -95,8 +95,8 @@ impl Responder<'_> {
         representation.in_memory(wanted, content, || self.boundary())
     }
 
-    /// Evaluates the request's conditions and ranges against this entity tag. `several`: the
-    /// content is available in several encodings.
+    /// Evaluates the request's conditions and ranges for a representation with this entity tag.
+    /// `several`: the content is available in several encodings.
     fn wanted(
         &self,
         representation: &Representation<'_>,
@@ -118,13 +118,14 @@ impl Responder<'_> {
         }
     }
 
-    /// Chooses between the file itself and a compressed form.
+    /// Chooses between the uncompressed file and its compressed forms.
     fn choose(&self, entry: &Arc<Entry>, file: &File, accepted: &Accepted) -> Choice {
         let Some(encodings) = self.encodings else {
             return Choice::Identity;
         };
         let get = || -> Option<Get> {
-            // A queued job must not keep content in memory or files open.
+            // The queued compression job holds a weak reference, because a job must not keep
+            // content in memory or files open.
             let entry = Arc::downgrade(entry);
             Some(Box::new(move || whole(&*entry.upgrade()?)))
         };
@@ -137,7 +138,8 @@ impl Responder<'_> {
         encodings.choose(accepted, &self.request.fields, &content)
     }
 
-    /// A boundary that cannot occur in the content, because clients can't predict it.
+    /// Returns a multipart boundary that cannot occur in the content, because clients can't predict
+    /// the boundary.
     fn boundary(&self) -> String {
         format!(
             "{:016x}{:016x}",
@@ -147,7 +149,7 @@ impl Responder<'_> {
     }
 }
 
-/// The complete content of a file, or of its compressed form.
+/// Describes the complete content of a file, or of its compressed form.
 fn whole_of(fields: &FieldBlock, length: u64) -> Representation<'_> {
     Representation {
         status: 200,
@@ -159,7 +161,7 @@ fn whole_of(fields: &FieldBlock, length: u64) -> Representation<'_> {
     }
 }
 
-/// The complete content of a file; `None` if the file has changed.
+/// Returns the complete content of a file; `None` if the file has changed since it was opened.
 fn whole(entry: &Entry) -> Option<Bytes> {
     let Known::File(file) = &entry.known else {
         return None;
@@ -184,8 +186,8 @@ fn whole(entry: &Entry) -> Option<Bytes> {
         .then(|| Bytes::from(bytes))
 }
 
-/// Redirects to the folder's URL with a slash at its end, relative to which links in its index are
-/// resolved.
+/// Redirects to the folder's URL with a slash at its end, because browsers resolve the links in the
+/// folder's index relative to that URL.
 fn with_a_slash(request: &Head) -> Response {
     let path = [request.path(), "/"].concat();
     moved(request, &path, "a folder's path ends in a slash")

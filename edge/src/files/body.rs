@@ -19,7 +19,7 @@ use crate::sys::root::{self, How, Opened, Stamp};
 
 /// Largest part that is sent at once, bytes.
 const PART: u64 = 2 << 20;
-/// Parts end at a multiple of this size, in which the kernel reads files.
+/// Parts end at a multiple of this many bytes, the unit in which the kernel reads files.
 const ALIGNED: u64 = 64 << 10;
 /// Bytes that another thread reads at once, after which it requests readahead from the kernel. On
 /// kernels that can't count cached pages, this is the largest range that can be checked.
@@ -40,9 +40,9 @@ impl Large {
     }
 }
 
-/// Which parts were found in the page cache within the last second. A check takes a twentieth of
-/// the time of sending, and pages that were just sent are the last to be evicted. Parts with the
-/// same slot replace each other.
+/// Records which parts of a file were found in the page cache within the last second. A check takes
+/// a twentieth of the time of sending, and pages that were just sent are the last to be evicted, so
+/// the result may be reused. Parts with the same slot replace each other.
 struct CachedParts([AtomicU64; PLACES]);
 
 /// Slots per file.
@@ -58,7 +58,8 @@ impl CachedParts {
     /// Whether part `part` is in the page cache; `probe` performs the check.
     fn is(&self, part: u64, now_us: u64, probe: impl FnOnce() -> bool) -> bool {
         let place = &self.0[part as usize % PLACES];
-        // The second of the check, and the part's number plus one; 0 means an empty slot.
+        // The value of a slot: the second of the check, and the part's number plus one; 0 means an
+        // empty slot.
         let seen = (now_us / 1_000_000) << 32 | ((part + 1) & 0xffff_ffff);
         if place.load(Ordering::Relaxed) == seen {
             return true;
@@ -71,7 +72,7 @@ impl CachedParts {
     }
 }
 
-/// A range of a file.
+/// A body that sends a range of a file.
 pub(super) struct FileBody {
     file: Arc<Large>,
     clock: Clock,
@@ -101,10 +102,12 @@ impl FileBody {
         Stamp::now(&opened.file).is_ok_and(|now| opened.stamp.has_same_content(&now))
     }
 
-    /// The next range that can be sent without waiting for the disk; shorter if pages are missing.
+    /// Returns the next range that can be sent without waiting for the disk. The range is shorter
+    /// than usual if pages are missing.
     fn cached(&self) -> Option<Range<u64>> {
         let Range { start, end } = self.range;
-        // Sending from the middle of a page costs more, so only the first part may begin there.
+        // Sending from the middle of a page costs more, so every range but the first begins at an
+        // aligned offset.
         let next = match (start + self.longest) / ALIGNED * ALIGNED {
             most if most > start => start..most.min(end),
             _ => start..(start + self.longest).min(end),
@@ -116,8 +119,8 @@ impl FileBody {
         self.probe(&piece).then_some(piece)
     }
 
-    /// Whether all parts that a range touches are in the page cache. The parts are the same for all
-    /// responses of the file.
+    /// Whether all parts that a range touches are in the page cache. All responses of a file have
+    /// the same part boundaries, and so share the results.
     fn are_cached(&self, range: &Range<u64>) -> bool {
         let now_us = self.clock.monotonic_us();
         (range.start / PART..range.end.div_ceil(PART)).all(|number| {
@@ -127,7 +130,7 @@ impl FileBody {
         })
     }
 
-    /// The range that another thread reads at once.
+    /// Returns the next range for another thread to read.
     fn piece(&self) -> Range<u64> {
         self.range.start..(self.range.start + READ).min(self.range.end)
     }
@@ -140,7 +143,7 @@ impl FileBody {
         self.file.opened.stamp.size
     }
 
-    /// The next frame, as a range of the file.
+    /// Returns the next frame, a range of the file with at most `longest` bytes.
     fn give(&mut self, mut range: Range<u64>) -> Frame {
         range.end = range.end.min(range.start.saturating_add(self.longest));
         self.range.start = range.end;
@@ -195,7 +198,7 @@ impl BodyStream for FileBody {
             return self.poll_read(cx).map(Some);
         }
         if self.range.is_empty() {
-            // The last part is queued but can still be stopped.
+            // The queued last part can still be replaced by an error if the file has changed.
             let is_whole = self.is_unchanged();
             return Poll::Ready((!is_whole).then(|| Err(Reason::FileChanged.into())));
         }

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::body::Large;
+use super::options::Options;
 use super::path::{self, Located};
+use super::shared::Shared;
 use super::table::{Coded, Content, Entry, File, Known};
-use super::{Options, Shared, types};
+use super::types;
 use crate::http::coding::Coding;
 use crate::http::{FieldBlock, Fields, date};
 use crate::sys::root::{self, FindError, Found, How, Opened, Stamp};
@@ -23,7 +25,7 @@ const BESIDE: [(Coding, &[u8]); 3] = [
 /// Attempts to read a file that changes while it is read.
 const TRIES: usize = 4;
 
-/// A path to resolve.
+/// A path to resolve in the table or the file system.
 pub(super) struct FilePath<'a> {
     located: Located<'a>,
 }
@@ -34,7 +36,7 @@ pub(super) enum ParsedPath<'a> {
     Path(FilePath<'a>),
     /// A path that is not in its normal spelling, which is given here.
     Misspelled(String),
-    /// A path that no file can have.
+    /// A path that can't be the path of a file.
     Nothing,
 }
 
@@ -61,7 +63,7 @@ impl<'a> FilePath<'a> {
         }
     }
 
-    /// Converts to an owned value.
+    /// Converts to a value that owns its text.
     pub fn into_owned(self) -> FilePath<'static> {
         FilePath {
             located: Located {
@@ -101,7 +103,7 @@ impl Shared {
         Err(error)
     }
 
-    /// The index of a folder; `Folder` if it has none.
+    /// Returns the index of a folder; `Folder` if it has none.
     fn index_of(&self, folder: &[u8], how: How) -> Result<Resolved, FindError> {
         for index in &self.options.index {
             let mut path = folder.to_vec();
@@ -117,7 +119,7 @@ impl Shared {
         Err(FindError::Absent)
     }
 
-    /// Resolves one path.
+    /// Resolves one path, from the table or in the file system.
     fn look_up(&self, path: &[u8], how: How) -> Result<Resolved, FindError> {
         let now_us = self.clock.monotonic_us();
         let valid_us = self.options.valid.as_micros() as u64;
@@ -134,9 +136,9 @@ impl Shared {
         }
     }
 
-    /// Checks a cached path again. The cached entry remains until it is replaced: other requests
-    /// use it while the disk is consulted, and if the check fails, as without descriptors, the
-    /// entry counts as valid for another period.
+    /// Checks a cached path again. The cached entry stays in the table until it is replaced,
+    /// because other requests use it during the check. If the check fails, for example for lack of
+    /// file descriptors, the entry counts as valid for another period.
     fn recheck(
         &self,
         path: &[u8],
@@ -160,8 +162,8 @@ impl Shared {
         Ok(entry)
     }
 
-    /// Whether a cached entry is still correct. An absent path can't be checked and counts as
-    /// changed.
+    /// Whether a cached entry is still correct. A path that was absent can't be checked, so its
+    /// entry counts as changed.
     fn is_still(&self, path: &[u8], entry: &Entry, how: How) -> Result<bool, FindError> {
         let Known::File(file) = &entry.known else {
             return Ok(false);
@@ -211,7 +213,7 @@ impl Shared {
         Ok(Known::File(Box::new(file)))
     }
 
-    /// The precompressed forms of a file that are not older than the file.
+    /// Loads the precompressed forms of a file that are not older than the file.
     fn coded(&self, path: &[u8], original: &Stamp, how: How) -> Result<Coded, FindError> {
         let mut coded = Coded::new();
         for (coding, extension) in BESIDE {
@@ -227,7 +229,8 @@ impl Shared {
         Ok(coded)
     }
 
-    /// Loads the file at a path; `None` for a folder. `name` determines the Content-Type.
+    /// Loads the file at a path; `None` if the path is a folder. `name` determines the
+    /// Content-Type.
     fn file(
         &self,
         path: &[u8],
@@ -254,12 +257,12 @@ impl Shared {
                 }));
             }
         }
-        // The file keeps changing while it is read.
+        // In every attempt, the file changed while it was read.
         Err(FindError::Failed)
     }
 
-    /// The content of a file, read into memory if the file is small; `None` if the file has changed
-    /// meanwhile.
+    /// Returns the content of a file, read into memory if the file is small; `None` if the file
+    /// changed meanwhile.
     fn content(&self, opened: Opened, how: How) -> Result<Option<Content>, FindError> {
         let size = opened.stamp.size;
         if size > self.options.small {
@@ -287,14 +290,15 @@ fn is_current(beside: &Stamp, original: &Stamp) -> bool {
     beside.modified_ns >= original.modified_ns
 }
 
-/// Expands one fallback for these names.
+/// Expands one configured fallback path for these file names.
 fn instead(fallback: &str, names: &[u8]) -> Vec<u8> {
     let fallback = fallback.trim_start_matches('/');
     let path = match fallback.split_once("{path}") {
         Some((before, after)) => [before.as_bytes(), names, after.as_bytes()].concat(),
         None => fallback.as_bytes().to_vec(),
     };
-    // For the root, `{path}/x` is `/x`.
+    // Paths are relative to the root folder: if the requested path is the root, `{path}/x` becomes
+    // `x`, not `/x`.
     let slashes = path.iter().take_while(|b| **b == b'/').count();
     path[slashes..].to_vec()
 }
@@ -343,7 +347,7 @@ fn head(
     FieldBlock::from(&fields)
 }
 
-/// The id of a file's content; another content has another id.
+/// Returns the id of a file's content; changed content has another id.
 fn id(stamp: &Stamp) -> u128 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&stamp.identity.0.to_le_bytes());

@@ -12,9 +12,10 @@ pub struct Located<'a> {
 }
 
 impl Located<'_> {
-    /// The normal spelling of this path: without empty segments, and with only the necessary
-    /// escapes (RFC 3986 3.3). Routes match the spelling of paths, so under a second spelling a
-    /// file could be served by another route, past its own route's rules.
+    /// Returns the normal spelling of this path: without empty segments, and with only the
+    /// necessary escapes (RFC 3986 3.3). Routes match the spelling of paths. Under a second
+    /// spelling, another route could match the path and serve the file without the rules of the
+    /// file's own route.
     pub fn spelling(&self) -> String {
         const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
         let mut path = String::with_capacity(self.names.len() + 2);
@@ -34,7 +35,7 @@ impl Located<'_> {
         path
     }
 
-    /// Whether the request used the normal spelling.
+    /// Whether the request's `path` has the normal spelling.
     pub fn is_spelled(&self, path: &str) -> bool {
         match &self.names {
             // Borrowed names are identical to the path's bytes.

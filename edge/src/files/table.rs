@@ -1,5 +1,5 @@
-//! The table of known paths: files with their content or open, folders, and absent paths. The table
-//! has shards, each with a lock that is held for a single lookup.
+//! The table of known paths: files (content in memory, or an open file), folders, and absent paths.
+//! The table has shards, each with a lock that is held for a single lookup.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -24,16 +24,16 @@ const SHARDS: usize = 16;
 /// Bytes of an entry in addition to its name and content.
 const BOOKKEEPING: u64 = 512;
 
-/// One path and what it leads to.
+/// The cached result of resolving one path.
 pub(super) struct Entry {
     pub known: Known,
     /// When the entry was last checked, monotonic microseconds.
     checked_us: AtomicU64,
-    /// Whether a check is in progress.
+    /// Whether a request is checking the entry against the file system.
     is_checked: AtomicBool,
 }
 
-/// The file, folder or other result that a requested path leads to.
+/// The result of resolving a path: a file, a folder, or the reason why nothing is served.
 pub(super) enum Known {
     File(Box<File>),
     Folder,
@@ -43,9 +43,9 @@ pub(super) enum Known {
 
 /// A file as it is served.
 pub(super) struct File {
-    /// The id of this content.
+    /// Id of the file's content; changed content has another id.
     pub id: u128,
-    /// The file's stamp when this value was made.
+    /// The file's stamp (such as size and times) when this value was made.
     pub stamp: Stamp,
     /// The response's header lines.
     pub head: FieldBlock,
@@ -77,7 +77,7 @@ impl Entry {
         }
     }
 
-    /// Number of files that the entry keeps open.
+    /// Returns the number of files that the entry keeps open.
     fn open_files(&self) -> u64 {
         match &self.known {
             Known::File(file) => file.open_files(),
@@ -85,27 +85,28 @@ impl Entry {
         }
     }
 
-    /// Whether the entry is due for a check and nobody else is checking it. If so, the caller must
-    /// check, and report the result with `is_true` or by replacing the entry.
+    /// Whether the entry is due for a check and no other request is checking it. If true, the
+    /// caller must check the entry, and then call `is_true` or `give_up_check`, or replace the
+    /// entry.
     pub fn claim_check(&self, now_us: u64, valid_us: u64) -> bool {
         let age_us = now_us.saturating_sub(self.checked_us.load(Ordering::Relaxed));
         age_us >= valid_us && !self.is_checked.swap(true, Ordering::Relaxed)
     }
 
-    /// Reports that the entry is still correct.
+    /// Records that a check found the entry correct.
     pub fn is_true(&self, now_us: u64) {
         self.checked_us.store(now_us, Ordering::Relaxed);
         self.is_checked.store(false, Ordering::Relaxed);
     }
 
-    /// Reports that the check failed.
+    /// Records that the check failed, so that another request may check.
     pub fn give_up_check(&self) {
         self.is_checked.store(false, Ordering::Relaxed);
     }
 }
 
 impl File {
-    /// Length of the content in bytes.
+    /// Returns the length of the content in bytes.
     pub fn length(&self) -> u64 {
         self.stamp.size
     }
@@ -135,7 +136,7 @@ pub(super) struct Table {
     hasher: foldhash::fast::RandomState,
     /// Limit of one shard in bytes.
     limit: u64,
-    /// Bytes that an open file counts for, which limits the number of open files.
+    /// Bytes of memory that each open file is counted as, which limits the number of open files.
     of_open: u64,
 }
 
@@ -183,7 +184,7 @@ impl Table {
 
     /// Inserts or replaces a path, and evicts entries that no longer fit.
     pub fn put(&self, path: &[u8], entry: Arc<Entry>) {
-        // Both the map and the slab contain the path.
+        // The path is stored twice, in the map and in the slab.
         let weight = 2 * path.len() as u64
             + match &entry.known {
                 Known::File(file) => file.weight(self.of_open),
@@ -215,7 +216,7 @@ impl Table {
         }
     }
 
-    /// Its numbers now, without the limit.
+    /// Returns the current numbers of the table, without the limit.
     pub fn numbers(&self) -> FilesNumbers {
         let mut numbers = FilesNumbers::default();
         for shard in &self.shards {
@@ -229,7 +230,8 @@ impl Table {
     }
 
     fn shard(&self, path: &[u8]) -> &Mutex<Shard> {
-        // The map inside a shard uses the low bits.
+        // The shard is chosen by high bits of the hash, because the shard's own map uses the low
+        // bits.
         let at = (self.hasher.hash_one(path) >> 57) as usize % SHARDS;
         &self.shards[at]
     }

@@ -1,8 +1,9 @@
-//! Auto: one fetch of the whole object if all of it is wanted, otherwise and afterwards blocks.
+//! The fill policy `auto`: one fetch of the whole object if all of it is wanted; otherwise fetches
+//! of blocks.
 
 use super::common::{Filling, View, begin};
+use super::policy::{OPEN, Options, Plan};
 use super::slice::Slice;
-use super::{OPEN, Options, Plan};
 
 pub(super) struct Auto(Slice);
 
@@ -18,9 +19,10 @@ impl Filling for Auto {
     }
 
     fn first(&self, view: &View<'_>) -> Plan {
-        // If the object is small, or its origin does not support ranges, a request for the whole
-        // costs no more than one for the first block. Otherwise other flights can take over the far
-        // part of the fetch. If the previous version was too large, the fetch would be cut.
+        // For a small object, or if the origin does not support ranges, requesting the whole costs
+        // no more than requesting the first block. For a large object, other flights can later take
+        // over the far part of the fetch. If the previous version was too large to be stored, a
+        // fetch of the whole would be aborted.
         let situation = view.situation;
         let large = situation
             .length

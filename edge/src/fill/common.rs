@@ -1,38 +1,40 @@
-//! The decisions that all kinds share: objects with one flight, changing objects, unknown objects.
+//! The decisions that all fill policies have in common: for objects with a single flight, for
+//! objects that keep changing, and for objects about which nothing is known.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{Flight, Joinable, OPEN, Plan, Policy, Situation, Unsettled};
+use super::policy::{Flight, Joinable, OPEN, Plan, Policy, Situation, Unsettled};
 use crate::reason::Reason;
 
-/// Minimum time until the policy is consulted again.
+/// Minimum time until a policy is consulted again.
 const AGAIN_MIN: Duration = Duration::from_millis(10);
 
 /// A representation that has changed lately is fetched whole only if it has at most this many
 /// blocks.
 const CHANGING_BLOCKS_MAX: u64 = 8;
 
-/// The decisions in which the kinds differ.
+/// The decisions that differ between the fill policies.
 pub(super) trait Filling {
-    /// Size of a block in bytes.
+    /// Returns the size of a block in bytes.
     fn block(&self) -> u64;
 
-    /// The plan if nothing is known about the object and no fetch is in progress.
+    /// Returns the plan for an object about which nothing is known, while no fetch is in progress.
     fn first(&self, view: &View<'_>) -> Plan;
 
-    /// The plan if bytes of several responses may be combined.
+    /// Returns the plan for an object in which bytes of several responses may be combined.
     fn more(&self, view: &View<'_>) -> Plan;
 
-    /// The plan if this flight will receive the next missing byte, or may receive it.
+    /// Returns the plan for a request whose next missing byte this flight will or may receive. By
+    /// default the request waits.
     fn ride(&self, _view: &View<'_>, _flight: &Flight) -> Plan {
         Plan::Wait(None)
     }
 }
 
-/// A kind combined with the shared decisions.
+/// A fill policy: the decisions specific to one kind, combined with those common to all kinds.
 pub(super) struct Common<F>(pub(super) F);
 
 impl<F: Filling> Policy for Common<F> {
@@ -55,7 +57,8 @@ impl<F: Filling> Policy for Common<F> {
     }
 }
 
-/// The plan for an object that has a single flight.
+/// Returns the plan for an object in which bytes of several responses can't be combined, and which
+/// therefore has a single flight.
 fn alone(filling: &impl Filling, view: &View<'_>) -> Plan {
     let Some(next) = view.next else {
         return Plan::Wait(None);
@@ -71,9 +74,9 @@ fn alone(filling: &impl Filling, view: &View<'_>) -> Plan {
     }
 }
 
-/// The plan while the representation keeps changing, so that combining parts would fail. The
-/// request that launched a fetch gets one fetch of the whole; other requests are forwarded unless
-/// their bytes are stored.
+/// Returns the plan while the representation keeps changing, so that combining parts would fail.
+/// The request that launched a fetch gets one fetch of the whole. Other requests are forwarded
+/// unless their bytes are stored.
 fn unsettled(view: &View<'_>, block: u64) -> Plan {
     let situation = view.situation;
     let changing = situation.unsettled == Unsettled::Changing;
@@ -83,7 +86,7 @@ fn unsettled(view: &View<'_>, block: u64) -> Plan {
         Reason::Flapping
     };
     let length = situation.length.unwrap_or(0);
-    // For a request that wants the whole object, it is fetched whole whatever its size.
+    // A large object is fetched whole only for a request that wants all of it.
     let large = changing && length > CHANGING_BLOCKS_MAX * block && !view.wants_all();
     let Some(next) = view.next else {
         return Plan::Wait(None);
@@ -106,13 +109,13 @@ fn unsettled(view: &View<'_>, block: u64) -> Plan {
     match situation.joinable {
         Joinable::Unknown if situation.spare == 0 => Plan::Forward(Reason::Budget),
         Joinable::Unknown => begin(0..OPEN),
-        // A flight for the rest could receive another version; a flight for the whole is always
-        // consistent.
+        // A flight for the remaining bytes could receive another version than those already stored.
+        // All bytes of one flight for the whole are of one version.
         _ => Plan::Replace(why),
     }
 }
 
-/// A plan with one flight that need not be reconsidered.
+/// Returns a plan with one flight, with no time at which to consult the policy again.
 pub(super) fn begin(range: Range<u64>) -> Plan {
     Plan::Fetch {
         ranges: smallvec![range],
@@ -120,7 +123,7 @@ pub(super) fn begin(range: Range<u64>) -> Plan {
     }
 }
 
-/// A plan with these flights; without any, a plan to wait.
+/// Returns a plan with a flight for each of these ranges, or a plan to wait if there are none.
 pub(super) fn begin_all(ranges: SmallVec<[Range<u64>; 2]>, again: Option<Duration>) -> Plan {
     match ranges.is_empty() {
         true => Plan::Wait(again.map(at_least)),
@@ -131,24 +134,25 @@ pub(super) fn begin_all(ranges: SmallVec<[Range<u64>; 2]>, again: Option<Duratio
     }
 }
 
-/// A plan to wait for at most this time.
+/// Returns a plan to wait for at most this time before the policy is consulted again.
 pub(super) fn wait(time: Duration) -> Plan {
     Plan::Wait(Some(at_least(time)))
 }
 
-/// Bounds a time from below, because a timer that fires at once repeatedly would spin.
+/// Raises a time to `AGAIN_MIN`: a shorter timer would fire at once, and the policy would be
+/// consulted in a busy loop.
 fn at_least(time: Duration) -> Duration {
     time.max(AGAIN_MIN)
 }
 
-/// A situation with derived values that all kinds need.
+/// A situation with values derived from it that all fill policies need.
 pub(super) struct View<'a> {
     pub situation: &'a Situation<'a>,
-    /// The wanted range, cut at the end of the representation.
+    /// The range of bytes that the request wants, cut at the end of the representation.
     pub want: Range<u64>,
-    /// The first wanted byte that is not stored.
+    /// Position of the first wanted byte that is not stored; `None` if all are.
     pub next: Option<u64>,
-    /// The end of the representation; `OPEN` if it is not known.
+    /// Position of the end of the representation; `OPEN` if it is not known.
     pub end: u64,
 }
 
@@ -168,19 +172,19 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The range that a flight has still to receive, as far as known.
+    /// Returns the range that a flight has still to receive, as far as known.
     pub fn span(&self, flight: &Flight) -> Range<u64> {
         flight.at..flight.end.min(self.end)
     }
 
-    /// The flight that will receive this byte.
+    /// Returns the flight that will receive the byte at this position.
     pub fn flight_over(&self, byte: u64) -> Option<&'a Flight> {
         let mut flights = self.situation.flights.iter();
         flights.find(|flight| self.span(flight).contains(&byte))
     }
 
-    /// The flight that will receive the next missing byte; otherwise any flight, since a response
-    /// may contain another range than requested.
+    /// Returns the flight that will receive the next missing byte. If there is none, returns any
+    /// flight, since a response may contain another range than was requested.
     fn flying_for_all_we_know(&self) -> Option<&'a Flight> {
         self.next
             .and_then(|next| self.flight_over(next))
@@ -193,7 +197,7 @@ impl<'a> View<'a> {
         gaps.all(|gap| self.not_flying(gap).is_empty())
     }
 
-    /// The parts of a range that no flight will receive, in order.
+    /// Returns the parts of a range that no flight will receive, in order.
     pub fn not_flying(&self, range: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
         let mut rest: SmallVec<[Range<u64>; 2]> = smallvec![range];
         for flight in self.situation.flights {
@@ -214,12 +218,12 @@ impl<'a> View<'a> {
         rest
     }
 
-    /// Whether the whole representation is wanted, from its beginning.
+    /// Whether the request wants the whole representation, from its first byte to its end.
     pub fn wants_all(&self) -> bool {
         self.want.start == 0 && self.want.end == self.end
     }
 
-    /// Whether the representation is too large to be stored as a whole.
+    /// Whether the representation is known to be too large to be stored as a whole.
     pub fn too_large(&self) -> bool {
         self.end != OPEN && self.end > self.situation.whole_max
     }

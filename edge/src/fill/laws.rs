@@ -1,4 +1,5 @@
-//! The laws of all fill policies, and the expected plans of each kind in typical situations.
+//! Properties that the plans of all fill policies must have, and the expected plans of each policy
+//! in typical situations.
 
 #![allow(
     clippy::single_range_in_vec_init,
@@ -24,7 +25,7 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const NEVER: Duration = Duration::MAX;
 
-/// A situation that owns its parts.
+/// A situation for the tests, which owns the values that [`Situation`] borrows.
 #[derive(Clone, Debug)]
 struct Case {
     want: Range<u64>,
@@ -42,7 +43,8 @@ struct Case {
 }
 
 impl Case {
-    /// A want in an object of 10 MiB whose parts may be combined.
+    /// Builds the situation of a request that wants this range of an object of 10 MiB. Bytes of
+    /// several responses may be combined in the object.
     fn of(want: Range<u64>) -> Case {
         Case {
             want,
@@ -60,7 +62,8 @@ impl Case {
         }
     }
 
-    /// A want in an object about which nothing is known.
+    /// Builds the situation of a request that wants this range of an object about which nothing is
+    /// known.
     fn cold(want: Range<u64>) -> Case {
         Case {
             length: None,
@@ -108,7 +111,7 @@ impl Case {
         }))
     }
 
-    /// The end of the representation, as far as known.
+    /// Returns the end of the representation, as far as known.
     fn end(&self) -> u64 {
         match self.joinable {
             Joinable::Unknown => OPEN,
@@ -127,17 +130,17 @@ impl Case {
             .collect()
     }
 
-    /// The wanted bytes that are not stored.
+    /// Returns the ranges of wanted bytes that are not stored.
     fn missing(&self) -> Vec<Range<u64>> {
         let want = self.want.start..self.want.end.min(self.end());
         self.have.gaps(want).collect()
     }
 }
 
-/// Block size of the tests: small enough for an object of some dozen blocks, large enough for
-/// positions deep inside a block.
+/// Block size in the property tests: small enough for an object of some dozen blocks, large enough
+/// for positions deep inside a block.
 const BLOCK: u64 = 256 * KIB;
-/// Positions are multiples of this.
+/// Number of bytes of which all positions in the property tests are multiples.
 const STEP: u64 = 16 * KIB;
 
 fn a_flight() -> impl Strategy<Value = (Option<u64>, Duration)> {
@@ -153,7 +156,7 @@ enum Part {
     Flying(Option<u64>, Duration),
 }
 
-/// A random object: stored, fetched and missing parts, and its end.
+/// Generates an object: its stored ranges, its flights and its length. Other ranges are missing.
 fn parts() -> impl Strategy<Value = (Ranges, Vec<Flight>, u64)> {
     let part = prop_oneof![
         3 => Just(Part::Missing),
@@ -276,7 +279,8 @@ fn by_blocks(options: &Options) -> bool {
     matches!(options.kind, Kind::Slice | Kind::Auto)
 }
 
-/// The flights after this plan. Fails if the plan takes over a range that it may not.
+/// Returns the ranges in flight after a plan with these ranges. Fails if the plan takes over a
+/// range from a flight that it must leave alone.
 fn after(case: &Case, ranges: &[Range<u64>], options: &Options) -> Result<Ranges, TestCaseError> {
     let mut flights = case.flights.clone();
     for range in ranges {
@@ -355,8 +359,8 @@ fn ranges_keep_the_laws(
     Ok(())
 }
 
-/// Counts the flights from the want's first block to the end of this plan's ranges, including new
-/// ones.
+/// Checks that a plan does not exceed the permitted number of concurrent flights. Counted are the
+/// flights, new ones included, from the want's first block to the end of the plan's ranges.
 fn width_is_kept(
     case: &Case,
     ranges: &[Range<u64>],
@@ -402,7 +406,7 @@ fn spare_is_kept(
     Ok(())
 }
 
-/// Checks the plans other than `Fetch`.
+/// Checks the properties of plans other than `Fetch`.
 fn no_fetch_keeps_the_laws(
     case: &Case,
     plan: &Plan,
@@ -515,7 +519,8 @@ fn cold_ranges_begin_at_the_first_wanted_byte() {
             ..Case::cold(MIDDLE)
         };
         assert_eq!(poor.by(kind), fetch(&[MIDDLE]));
-        // Another request has launched the first flight, and its response is not known yet.
+        // Another request has launched a flight for this range, and its response has not begun. The
+        // second request waits instead of launching another.
         let second = Case::cold(LATE).flight(5_000_000..BLOCK_4.end, None);
         assert_eq!(second.by(kind), Plan::Wait(None));
     }
@@ -533,7 +538,7 @@ fn the_rest_of_the_block_is_fetched_after_the_wanted_bytes() {
     let head = Case::of(MIDDLE).flight(5_000_000..BLOCK_4.end, None);
     let rest = [BLOCK_4.start..5_000_000];
     assert_eq!(head.by(Kind::Slice), fetch(&rest));
-    // The same result if the wanted bytes arrived together with the head.
+    // The plan does not change if wanted bytes arrived together with the response's head.
     let quick = Case::of(MIDDLE)
         .have(5_000_000..5_100_000)
         .flight(5_100_000..BLOCK_4.end, None);
@@ -545,7 +550,8 @@ fn the_rest_of_the_block_is_fetched_after_the_wanted_bytes() {
     assert_eq!(poor.by(Kind::Slice), Plan::Wait(None));
     let busy = Case { width: 1, ..head };
     assert_eq!(busy.by(Kind::Slice), Plan::Wait(None));
-    // The wanted part of a block was fetched while the budget was used up.
+    // The rest of a block is also fetched later, if there was no budget for it when the wanted part
+    // was fetched.
     let tail = Case::of(MIDDLE).have(BLOCK_4.start..5_000_010);
     assert_eq!(tail.by(Kind::Slice), fetch(&[5_000_010..BLOCK_4.end]));
 }
@@ -559,11 +565,12 @@ fn a_seek_takes_over_the_far_part_of_a_running_fetch() {
         assert_eq!(young.by(kind), Plan::Wait(Some(50 * MS)));
         let fast = Case::of(LATE).flight(0..OPEN, Some(1 << 30));
         assert_eq!(fast.by(kind), Plan::Wait(Some(100 * MS)));
-        // The flight receives no bytes.
+        // A flight that has received no bytes for two seconds is taken over too.
         let mut stuck = young;
         stuck.flights[0].idle = 2 * SECOND;
         assert_eq!(stuck.by(kind), fetch(&[9_000_000..9 * MIB]));
-        // The end of a block that is already being fetched arrives soon, or not.
+        // Waiting is better than a new flight if a running flight for the block is near the wanted
+        // bytes; otherwise its far part is taken over.
         let block = Case::of(LATE).flight(8 * MIB..9 * MIB, Some(10 * MIB));
         assert_eq!(block.by(kind), Plan::Wait(Some(500 * MS)));
         let block = Case::of(LATE).flight(8 * MIB..9 * MIB, Some(100 * KIB));
@@ -580,17 +587,18 @@ fn several_blocks_are_fetched_ahead_for_a_long_want() {
     let mut case = Case::of(0..OPEN).flight(0..MIB, None);
     let three = [MIB..2 * MIB, 2 * MIB..3 * MIB, 3 * MIB..4 * MIB];
     assert_eq!(case.by(Kind::Slice), fetch_again(&three, again));
-    // Flights of other requests count if they fetch wanted bytes.
+    // A flight of another request counts towards the limit of flights if it fetches wanted bytes.
     case = case.flight(2 * MIB..3 * MIB, None);
     let two = [MIB..2 * MIB, 3 * MIB..4 * MIB];
     assert_eq!(case.by(Kind::Slice), fetch_again(&two, again));
-    // Flights for distant bytes do not count.
+    // A flight for bytes far from the wanted ones does not count towards the limit of flights.
     case = case.flight(9 * MIB..10 * MIB, None);
     assert_eq!(case.by(Kind::Slice), fetch_again(&two, again));
-    // The budget is too small for that.
+    // The budget suffices for only one of the two blocks.
     case.spare = MIB + 5;
     assert_eq!(case.by(Kind::Slice), fetch(&two[..1]));
-    // At the end of the object nothing is missing, and the policy need not be consulted again.
+    // At the end of the object no further blocks are missing, so the plan has no time at which to
+    // consult the policy again.
     let tail = Case {
         length: Some(10 * MIB - 7),
         ..Case::of(9 * MIB + 5..OPEN)
@@ -663,8 +671,8 @@ fn whole_fetches_all_missing_bytes() {
     assert_eq!(gaps.by(Kind::Whole), fetch(&all));
     let narrow = Case { width: 2, ..gaps };
     assert_eq!(narrow.by(Kind::Whole), fetch(&all[..1]));
-    // An object that is too large is not fetched whole, nor is one on behalf of a client without
-    // budget.
+    // An object that is too large to be stored is not fetched whole. Nor is any object for a client
+    // without budget.
     let large = Case {
         whole_max: MIB,
         ..case.clone()
@@ -700,7 +708,7 @@ fn lock_bounds_the_wait_for_another_requests_fetch() {
     assert_eq!(by(&case), Plan::Replace(Reason::LockAge));
     case.begun = true;
     assert_eq!(by(&case), Plan::Wait(None));
-    // Stored bytes are read, and the flight for the rest is ridden.
+    // A request whose first bytes are stored reads them and waits for a flight to fetch the others.
     let landed = Case::of(MIB - 5..2 * MIB)
         .have(0..MIB)
         .flight(MIB..OPEN, Some(MIB));
@@ -754,7 +762,8 @@ fn a_changing_object_is_fetched_whole_for_one_request() {
             ..second
         };
         assert_eq!(case(Unsettled::Flapping, leads), Plan::Wait(None));
-        // More than eight blocks, as known from the previous version.
+        // The previous version had more than eight blocks, so the object is not fetched whole for a
+        // request for a part.
         let large = Case {
             length: Some(10 * MIB),
             ..first

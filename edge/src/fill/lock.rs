@@ -1,10 +1,11 @@
-//! `lock`: like `whole`, but no request waits long for another request's fetch.
+//! The fill policy `lock`: like `whole`, but a request waits for another request's fetch only for a
+//! limited time.
 
 use std::time::Duration;
 
 use super::common::{Filling, View, wait};
+use super::policy::{Flight, Options, Plan};
 use super::whole::Whole;
-use super::{Flight, Options, Plan};
 use crate::reason::Reason;
 
 pub(super) struct Lock {

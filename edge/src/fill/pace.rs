@@ -1,31 +1,34 @@
-//! Pace: the number of concurrent flights, increased while that increases the speed.
+//! Adapts the number of concurrent flights of a request: the number is increased while that
+//! increases the speed.
 
 /// Initial number of concurrent flights.
 const FIRST: usize = 4;
 
-/// Shortest time over which a rate is measured, microseconds.
+/// Shortest time in microseconds over which a rate is measured.
 const WINDOW_US: u64 = 100_000;
-/// Fewest bytes over which a rate is measured, unless they took `SLOW_US`.
+/// Fewest bytes over which a rate is measured. After `SLOW_US` fewer bytes suffice.
 const TELLING: u64 = 64 << 10;
 const SLOW_US: u64 = 1_000_000;
-/// New flights take a while to deliver bytes, so this many windows may show no increase.
+/// Largest number of measurements after which an increase of the width must show a higher rate. New
+/// flights take a while to deliver bytes.
 const WINDOWS_MAX: u32 = 4;
-/// Time for which the width stays after an increase did not help, microseconds.
+/// Time in microseconds for which the width stays unchanged after an increase without effect.
 const HOLD_US: u64 = 1_000_000;
 
-/// The number of flights that one want may have at the same time. The width is doubled as long as
-/// that increases the speed.
+/// The width of a request: the number of flights that its want may have at the same time. The width
+/// is doubled as long as that increases the speed.
 #[derive(Clone, Debug)]
 pub struct Pace {
     max: usize,
     width: usize,
-    /// The start of the window: its time, and the bytes received by then.
+    /// Start of the current measurement: the time in microseconds, and the number of bytes received
+    /// by then.
     mark: Option<(u64, u64)>,
     trial: Option<Trial>,
     hold_until_us: u64,
 }
 
-/// An increase of the width that is not judged yet.
+/// An increase of the width whose effect is still being measured.
 #[derive(Clone, Debug)]
 struct Trial {
     width_before: usize,
@@ -34,7 +37,7 @@ struct Trial {
 }
 
 impl Pace {
-    /// Creates a pace limited to `max` flights.
+    /// Creates a pace whose width is at most `max` flights.
     pub fn new(max: usize) -> Pace {
         let max = max.max(1);
         Pace {
@@ -46,17 +49,18 @@ impl Pace {
         }
     }
 
-    /// The permitted number of concurrent flights, from 1 to `max`.
+    /// Returns the permitted number of concurrent flights, from 1 to `max`.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Reports progress: the monotonic time in microseconds, the bytes of the want received so far,
-    /// and the number of flights that deliver its bytes. Call it before each call of a policy.
+    /// Reports progress of the want: the monotonic time in microseconds, the bytes received so far,
+    /// and the number of flights that deliver its bytes. The caller reports before each time that
+    /// it consults a policy.
     pub fn observe(&mut self, now_us: u64, brought: u64, flights: usize) {
         if flights * 4 < self.width * 3 {
-            // A larger width would not be used, and the current speed says nothing about this
-            // width.
+            // Fewer flights are running than permitted. More would not be used, and the measured
+            // speed is not that of the permitted number.
             self.mark = None;
             return;
         }
@@ -76,7 +80,7 @@ impl Pace {
 
     fn judge(&mut self, now_us: u64, rate: u64) {
         if let Some(trial) = &mut self.trial {
-            // An increase of less than a quarter may be chance.
+            // An increase of the rate by less than a quarter may be chance, so it does not count.
             if rate
                 < trial
                     .rate_before

@@ -1,5 +1,5 @@
-//! Tests of the policies with a simulated clock and simulated origins: how long they take, and with
-//! how many flights.
+//! Tests of the fill policies with a simulated clock and simulated origins, which measure the time
+//! and the number of flights that a policy needs.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crate::ranges::Ranges;
 
 const MIB: u64 = 1 << 20;
 const TICK_US: u64 = 1_000;
-/// Time from a request to the response's head.
+/// Simulated time in microseconds from a request to the response's head.
 const LATENCY_US: u64 = 5_000;
-/// Time for which a flight's rate is unknown.
+/// Time in microseconds for which a new flight's rate counts as unknown.
 const YOUNG_US: u64 = 50_000;
 
-/// A flight with its current rate in bytes per second.
+/// A simulated flight with its current rate in bytes per second.
 struct Running {
     start: u64,
     at: f64,
@@ -35,11 +35,12 @@ impl Running {
     }
 }
 
-/// A request for a cold object by a client that reads as fast as bytes arrive.
+/// A simulated request for an object that is not stored. The client reads as fast as bytes arrive.
 struct Race {
     kind: Kind,
     length: u64,
-    /// Rate limit of one connection, and of all together, bytes per second.
+    /// Largest rates of one connection (`each`) and of all connections together (`link`), in bytes
+    /// per second.
     each: u64,
     link: u64,
     now_us: u64,
@@ -70,7 +71,7 @@ impl Race {
         }
     }
 
-    /// Reads the complete object; returns the seconds that took.
+    /// Simulates reading the complete object and returns the seconds that the client needed.
     fn run(&mut self) -> f64 {
         let mut ask_us = Some(0);
         let mut block = 0;
@@ -152,7 +153,7 @@ impl Race {
         self.flights_max = self.flights_max.max(self.running.len());
     }
 
-    /// Simulates one tick.
+    /// Simulates one tick of the clock: all flights receive bytes.
     fn fly(&mut self) {
         self.now_us += TICK_US;
         let bringing = |r: &Running| self.now_us > r.begun_us + LATENCY_US;
@@ -176,8 +177,8 @@ fn ten_slow_connections_fetch_a_file_ten_times_as_fast() {
     let mut auto = Race::new(Kind::Auto, 10 * MIB, MIB, 100 * MIB);
     let seconds = auto.run();
     assert!(seconds <= 2.1, "{seconds} s");
-    // The first flight keeps the bytes that it delivers within about a second; each of the others
-    // has one block.
+    // The first flight keeps the bytes that it can deliver within about a second. Each of the other
+    // flights fetches one block.
     assert!(auto.requests <= 10 && auto.taken_over == 1);
     let mut slice = Race::new(Kind::Slice, 10 * MIB, MIB, 100 * MIB);
     let seconds = slice.run();
@@ -249,7 +250,7 @@ fn pace_is_bounded_and_recovers() {
     assert_eq!(second(&mut pace, |_| MIB), 8);
     assert_eq!(pace.width(), 4, "it went back");
     assert_eq!(second(&mut pace, |_| MIB), 8, "and tries again");
-    // While some flights are unused, the width does not change.
+    // If fewer flights run than the width permits, their rate does not change the width.
     let mut idle = Pace::new(16);
     (0..100).for_each(|i| idle.observe(i * 100_000, i * MIB, 1));
     assert_eq!(idle.width(), 4);

@@ -1,8 +1,9 @@
-//! Slice: fetches only the wanted blocks, beginning with the first wanted byte, with several
-//! concurrent flights.
+//! The fill policy `slice`: fetches only the wanted blocks, beginning with the first wanted byte,
+//! with several concurrent flights.
 //!
-//! The rest of a wanted block is fetched after its wanted bytes, and then the read-ahead. If a
-//! flight would deliver a wanted byte too late, another flight takes over its far part.
+//! The rest of a wanted block is fetched after the wanted bytes in it, and then the read-ahead. If
+//! a flight would deliver a wanted byte too late, another flight takes over the far part of its
+//! range.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -10,26 +11,30 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::common::{Filling, View, begin, begin_all};
-use super::{Flight, Options, Plan, ReadAhead};
+use super::policy::{Flight, Options, Plan, ReadAhead};
 use crate::ranges::Ranges;
 
-/// If the first missing byte is at most this many bytes before the wanted ones, the fetch begins
-/// there.
+/// Largest distance in bytes for which nearby bytes are treated as one: a fetch includes missing
+/// bytes so short before the wanted ones, and a flight so close to a byte is left to deliver it.
 const NEAR: u64 = 64 << 10;
 
-/// Time that the next wanted byte may take to arrive before another flight is started for it.
+/// Longest time until a flight may deliver the byte that the client waits for. If the estimate is
+/// longer, another flight is started.
 const PATIENCE_NOW: Duration = Duration::from_millis(100);
-/// The same for later bytes within the same block of a flight.
+/// Longest time until a flight of one block may deliver a byte of that block. If the estimate is
+/// longer, another flight is started.
 const PATIENCE_WITHIN: Duration = Duration::from_millis(500);
-/// The same for all bytes after that block.
+/// Longest time until a flight may deliver a wanted byte that the client does not wait for yet. If
+/// the estimate is longer, another flight is started.
 const PATIENCE_AHEAD: Duration = Duration::from_secs(1);
 
-/// First delay after which a flight with an unknown rate is checked again. The delay grows with the
-/// flight's age, up to `LATER`.
+/// First delay after which a flight with an unknown rate is checked again. The delay grows up to
+/// `LATER` with the time for which the flight receives nothing.
 const YOUNG: Duration = Duration::from_millis(50);
-/// Delay after which more flights may be permitted.
+/// Delay before the policy is consulted again because all permitted flights are in use: more may be
+/// permitted then.
 const WIDER: Duration = Duration::from_millis(100);
-/// Delay after which a sufficiently fast flight is checked again.
+/// Longest delay after which a flight that is fast enough is checked again.
 const LATER: Duration = Duration::from_secs(1);
 
 pub(super) struct Slice {
@@ -72,7 +77,7 @@ impl Filling for Slice {
     }
 }
 
-/// The block that contains this byte.
+/// Returns the range of the block that contains this byte.
 fn block_of(byte: u64, block: u64) -> Range<u64> {
     let start = byte - byte % block;
     start..start.saturating_add(block)
@@ -82,7 +87,8 @@ fn size(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
-/// The start of a fetch of `wanted` if bytes from `start` on are missing too.
+/// Returns the start of a fetch for the range `wanted`, where the bytes from `start` on are missing
+/// too: `start` if it is near, otherwise the start of the wanted range.
 fn front(wanted: &Range<u64>, start: u64) -> u64 {
     match wanted.start - start < NEAR {
         true => start,
@@ -90,13 +96,13 @@ fn front(wanted: &Range<u64>, start: u64) -> u64 {
     }
 }
 
-/// How a byte that is not stored will arrive.
+/// How a byte that is not stored is going to arrive.
 enum Way {
-    /// No flight delivers it.
+    /// No flight will deliver the byte.
     None,
-    /// A flight delivers it in time, and all bytes up to this position.
+    /// A flight will deliver the byte in time, and also all bytes up to this position.
     Flying(u64),
-    /// This flight delivers it in its far part, too late.
+    /// The flight at this index will deliver the byte too late.
     Late(usize),
 }
 
@@ -104,11 +110,11 @@ enum Way {
 struct Draft<'a> {
     view: &'a View<'a>,
     block: u64,
-    /// The blocks that concern this want now: those wanted soon, and the read-ahead.
+    /// The blocks to consider now: those that the client reads soon, and the read-ahead.
     near: Range<u64>,
-    /// The wanted bytes in these blocks.
+    /// The wanted bytes within the range `near`.
     wanted: Range<u64>,
-    /// The flights in these blocks, as they will be after the plan.
+    /// The flights that overlap the range `near`, with ends as changed by the plan.
     flights: SmallVec<[Flight; 16]>,
     ranges: SmallVec<[Range<u64>; 2]>,
     busy: usize,
@@ -119,7 +125,8 @@ struct Draft<'a> {
 impl<'a> Draft<'a> {
     fn new(view: &'a View<'a>, block: u64, read_ahead: ReadAhead) -> Draft<'a> {
         let (situation, want) = (view.situation, &view.want);
-        // Twice the range of the flights: while one flight is slow, others continue after it.
+        // The plan covers twice as many blocks as flights are permitted: while one flight is slow,
+        // others continue after it.
         let far = (situation.width as u64)
             .saturating_mul(2)
             .saturating_mul(block);
@@ -160,8 +167,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Makes sure that the next missing byte arrives; returns the position from which the further
-    /// bytes must be planned.
+    /// Plans a fetch of the next missing byte unless a flight delivers it in time. Returns the
+    /// position from which further bytes must be planned.
     fn next_byte(&mut self) -> u64 {
         let Some(next) = self.view.next else {
             return self.wanted.end;
@@ -194,8 +201,8 @@ impl<'a> Draft<'a> {
         done
     }
 
-    /// Plans fetches of the wanted blocks from `from` on; returns whether all of them are arriving
-    /// then.
+    /// Plans fetches of the wanted blocks from position `from` on. Returns whether all of their
+    /// wanted bytes are stored or will arrive in time.
     fn wanted_blocks(&mut self, from: u64) -> bool {
         let mut at = from.max(self.wanted.start);
         loop {
@@ -230,7 +237,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Plans the rest of the first and the last wanted block.
+    /// Plans fetches of the rest of the first and of the last wanted block.
     fn rest_of_blocks(&mut self) {
         let first = block_of(self.wanted.start, self.block).start;
         self.extra(first..self.wanted.start);
@@ -238,7 +245,7 @@ impl<'a> Draft<'a> {
         self.extra(self.wanted.end..last.min(self.near.end));
     }
 
-    /// Plans the read-ahead, first after the want.
+    /// Plans fetches of the read-ahead: first the bytes after the want, then those before it.
     fn ahead_of_want(&mut self, read_ahead: ReadAhead) {
         if read_ahead == ReadAhead::None || self.wanted.end != self.view.want.end {
             return;
@@ -247,7 +254,7 @@ impl<'a> Draft<'a> {
         self.extra(self.near.start..self.wanted.start);
     }
 
-    /// Plans a fetch of bytes that are not wanted, within the budget.
+    /// Plans fetches of bytes that are not wanted, as far as the client's budget allows.
     fn extra(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -269,8 +276,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Determines how a byte that is not stored will arrive. If that may take too long, the draft
-    /// also records when to check again.
+    /// Determines how a byte that is not stored is going to arrive. Unless that is certain to be
+    /// soon, the draft also records when to consult the policy again.
     fn way(&mut self, byte: u64, patience: Duration) -> Way {
         if let Some(range) = self.ranges.iter().find(|range| range.contains(&byte)) {
             return Way::Flying(range.end);
@@ -281,8 +288,8 @@ impl<'a> Draft<'a> {
         };
         let flight = self.flights[index];
         let span = self.view.span(&flight);
-        // A flight of one block finishes soon unless it is very slow, and so does a flight that has
-        // almost reached the byte.
+        // A flight of about one block finishes soon unless it is very slow, and a flight that has
+        // almost reached the byte delivers it soon. Another flight would not be faster.
         let short = size(&span) < self.block.saturating_mul(2);
         if byte - span.start < NEAR || (short && patience > PATIENCE_NOW) {
             return Way::Flying(span.end);
@@ -296,8 +303,8 @@ impl<'a> Draft<'a> {
         Way::Flying(span.end)
     }
 
-    /// The lowest position from `start` on, from which all bytes up to `byte` are missing and in no
-    /// flight.
+    /// Returns the lowest position, at least `start`, from which all bytes up to `byte` are missing
+    /// and in no flight.
     fn clear_before(&self, byte: u64, start: u64) -> u64 {
         let stored = self.view.situation.have.within(start..byte);
         let flying = self.flights.iter().map(|flight| self.view.span(flight));
@@ -308,13 +315,14 @@ impl<'a> Draft<'a> {
             .fold(start, u64::max)
     }
 
-    /// The position up to which, from `byte` on, all bytes are missing and in no flight, at most
-    /// `end`.
+    /// Returns the highest position, at most `end`, up to which all bytes from `byte` on are
+    /// missing and in no flight.
     fn clear_after(&self, byte: u64, end: u64) -> u64 {
         let end = end.min(self.view.end);
         let stored = self.view.situation.have.within(byte..end);
         let flying = self.flights.iter().map(|flight| self.view.span(flight));
-        // A flight that covers `byte` is shortened to end there.
+        // A flight whose range contains `byte` starts before it, and is not counted: the caller
+        // shortens that flight to end at `byte`.
         stored
             .chain(flying)
             .map(|range| range.start)
@@ -332,7 +340,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Estimated time until a flight delivers this byte; `None` for a flight that has stalled.
+/// Estimates the time until a flight delivers this byte: `None` if its rate is unknown, and
+/// `Duration::MAX` if it has stalled.
 fn time_to(flight: &Flight, byte: u64) -> Option<Duration> {
     if flight.idle >= PATIENCE_AHEAD {
         return Some(Duration::MAX);

@@ -1,12 +1,12 @@
-//! `whole`: if any wanted byte is missing, all missing bytes are fetched, and all requests ride
-//! that fetch.
+//! The fill policy `whole`: if any wanted byte is missing, all missing bytes are fetched, and all
+//! requests for the object read from that fetch.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
 use super::common::{Filling, View, begin, begin_all};
-use super::{OPEN, Options, Plan};
+use super::policy::{OPEN, Options, Plan};
 use crate::reason::Reason;
 
 pub(super) struct Whole {
@@ -27,7 +27,8 @@ impl Filling for Whole {
     }
 
     fn first(&self, view: &View<'_>) -> Plan {
-        // For a client without budget, a request for a part does not cause a fetch of the whole.
+        // A request for a part by a client without budget is forwarded, since a fetch of the whole
+        // would fetch more than the client may cause.
         match view.situation.spare == 0 && !view.situation.begun && !view.wants_all() {
             true => Plan::Forward(Reason::Budget),
             false => begin(0..OPEN),
@@ -48,7 +49,8 @@ impl Filling for Whole {
         if !situation.begun {
             return Plan::Forward(why);
         }
-        // The client gets the bytes that it still wants, and no further bytes are fetched.
+        // A client without budget gets the bytes that it wants, up to the end of a block, and no
+        // further bytes are fetched.
         let end = match situation.spare {
             0 => (next / self.block + 1).saturating_mul(self.block),
             _ => OPEN,
@@ -59,8 +61,8 @@ impl Filling for Whole {
     }
 }
 
-/// All bytes that are neither stored nor being fetched: first the gap that contains `next`, then
-/// the gaps after it, then the others.
+/// Returns all ranges that are neither stored nor being fetched: first the gap that contains
+/// `next`, then the gaps after it, then those before it.
 fn everything(view: &View<'_>, next: u64) -> SmallVec<[Range<u64>; 2]> {
     let situation = view.situation;
     let mut missing: SmallVec<[Range<u64>; 2]> = situation

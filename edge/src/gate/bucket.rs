@@ -1,36 +1,37 @@
-//! Token buckets, each stored as one number (the generic cell rate algorithm): the time at which
-//! the bucket is full again. Taking tokens moves that time into the future, at most by the time
-//! that a full refill takes.
+//! Token buckets for rate limits. Each bucket is stored as one number (the generic cell rate
+//! algorithm): the time at which the bucket is full again. Taking tokens moves that time into the
+//! future, at most by the time that a full refill takes.
 
 /// Nanoseconds per second.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Each waiting connection reserves one of this many shares of the remaining time.
+/// Divisor of the time for which tokens can still be reserved: one caller of [`Filling::reserve`]
+/// gets at most the tokens refilled in this part of that time.
 const SHARES: u64 = 32;
 
-/// Reserved tokens.
+/// Tokens of a bucket reserved for one caller, who may use them after `wait_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserved {
-    /// The number of tokens: at least one if at least one was requested.
+    /// Number of reserved tokens: at least one if at least one was requested.
     pub tokens: u64,
     /// Nanoseconds until the tokens may be used.
     pub wait_ns: u64,
 }
 
-/// Rate and size of a bucket.
+/// Refill rate and size of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filling {
-    /// Tokens refilled …
+    /// Number of tokens refilled in each period of `per_ns`.
     pub tokens: u64,
-    /// … per this time, nanoseconds.
+    /// Period in nanoseconds in which `tokens` tokens are refilled.
     pub per_ns: u64,
     /// Capacity of the bucket in tokens.
     pub size: u64,
 }
 
 impl Filling {
-    /// Nanoseconds in which this many tokens are refilled, rounded up so that the rate is never
-    /// exceeded.
+    /// Returns the nanoseconds in which this many tokens are refilled, rounded up so that the rate
+    /// is never exceeded.
     #[inline]
     pub fn cost(&self, tokens: u64) -> u64 {
         let time = u128::from(tokens) * u128::from(self.per_ns);
@@ -38,15 +39,15 @@ impl Filling {
         u64::try_from(time).unwrap_or(u64::MAX)
     }
 
-    /// Tokens refilled in this many nanoseconds, rounded down.
+    /// Returns the number of tokens refilled in this many nanoseconds, rounded down.
     fn come(&self, time: u64) -> u64 {
         let tokens = u128::from(time) * u128::from(self.tokens) / u128::from(self.per_ns.max(1));
         u64::try_from(tokens).unwrap_or(u64::MAX)
     }
 
-    /// Bounds the time `full_at` to that of an empty bucket with `ahead` nanoseconds of
-    /// reservations. A later time was stored before a reload, when the bucket was larger or
-    /// refilled more slowly.
+    /// Bounds `full_at` (the time at which the bucket is full) to that of an empty bucket with
+    /// `ahead` nanoseconds of reservations. `full_at` can be later if a reload has made the bucket
+    /// smaller or its refill faster.
     #[inline]
     fn full_at(&self, full_at: u64, now: u64, ahead: u64) -> u64 {
         let empty = now.saturating_add(self.cost(self.size));
@@ -72,13 +73,9 @@ impl Filling {
         }
     }
 
-    /// Takes up to this many tokens, including tokens that are refilled later. No caller waits
-    /// longer than `ahead`: each gets a share of the remaining time until then. The more callers
-    /// wait, the less each gets, and some tokens are always left for the next caller.
-    ///
-    /// # Errors
-    /// No token is left for this caller. The error is the number of nanoseconds after which to try
-    /// again.
+    /// Reserves up to this many tokens, including tokens that are refilled later. No caller waits
+    /// longer than `ahead` nanoseconds. The more callers wait, the fewer tokens each gets, so some
+    /// are always left for the next caller.
     #[inline]
     pub fn reserve(
         &self,
@@ -90,10 +87,11 @@ impl Filling {
         *full_at = self.full_at(*full_at, now, ahead);
         let empty = now.saturating_add(self.cost(self.size));
         let last = empty.saturating_add(ahead);
-        // Tokens in the bucket are given at once, in the order of requests.
+        // Tokens that are in the bucket already are given without dividing them among callers.
         let there = self.come(empty.saturating_sub(*full_at));
         let left = last - (*full_at).max(empty).min(last);
-        // More than the bucket's size would be sent late and all at once.
+        // One reservation is at most the bucket's size: the caller sends reserved bytes at once,
+        // and a larger number would be a burst above the limit.
         let part = self.come(left / SHARES).clamp(1, self.size.max(1));
         let tokens = tokens.min(there.max(part));
         let next = full_at.saturating_add(self.cost(tokens));
@@ -117,10 +115,11 @@ mod tests {
 
     use super::*;
 
-    /// Most tokens that a bucket may give in this time.
+    /// Returns the largest number of tokens that a bucket may give in an interval of `time`
+    /// nanoseconds.
     fn allowed(filling: &Filling, time: u64) -> u64 {
         let come = u128::from(time) * u128::from(filling.tokens) / u128::from(filling.per_ns);
-        // One more token may have been partly refilled when the interval began.
+        // A token may have been partly refilled when the interval began, and is complete within it.
         filling.size + 1 + u64::try_from(come).expect("a small number")
     }
 
@@ -155,7 +154,8 @@ mod tests {
                 match filling.take(&mut full_at, now, tokens, 0) {
                     Ok(()) => given.push((now, tokens)),
                     Err(wait) if tokens <= filling.size => {
-                        // The error is the time at which the tokens are available, and no earlier.
+                        // The bucket has enough tokens exactly after the wait that the error
+                        // reports, and not one nanosecond earlier.
                         let mut copy = full_at;
                         prop_assert!(wait > 0);
                         prop_assert!(filling.take(&mut copy, now + wait - 1, tokens, 0).is_err());
@@ -185,7 +185,8 @@ mod tests {
                     }
                     Err(wait) => prop_assert!(full_at == before && wait >= ahead / 2),
                 }
-                // Tokens reserved by a caller that gives up delay others by at most this time.
+                // A caller may reserve tokens and never use them. Other callers wait for such
+                // tokens at most for this time.
                 prop_assert!(full_at <= now + ahead + filling.cost(filling.size));
             }
             let times: Vec<u64> = given.iter().map(|(at, _)| *at).collect();
@@ -214,9 +215,9 @@ mod tests {
         }
     }
 
-    /// The bytes that each of this many connections receives in two minutes. Each connection
-    /// reserves a piece, waits for it and reserves the next. Each starts slightly after the one
-    /// before.
+    /// Simulates connections that share a bucket, and returns the bytes that each receives in the
+    /// first and in the second minute. Each connection reserves up to `piece` bytes, waits until it
+    /// may send them, and reserves again.
     fn two_minutes(filling: &Filling, piece: u64, connections: usize) -> Vec<[u64; 2]> {
         const AHEAD: u64 = 4 * SECOND;
         const BEGIN: u64 = 7 * SECOND;
@@ -249,7 +250,8 @@ mod tests {
             let got = two_minutes(&filling, 32 << 10, connections);
             let fair = 60 * filling.tokens / connections as u64;
             for (which, [first, second]) in got.iter().enumerate() {
-                // The first connection may get one full piece more at the start.
+                // The first connection may find a full bucket, so in the first minute only the
+                // lower bound is checked.
                 let after = format!("{which} of {connections}: {first}, {second} of {fair}");
                 assert!(first * 2 > fair, "{after}");
                 assert!(second * 10 > fair * 8 && second * 10 < fair * 12, "{after}");

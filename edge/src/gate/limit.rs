@@ -6,17 +6,17 @@ use super::table::Table;
 /// Options of `[site.route.limit]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Identifies the limit: routes with the same scope share it, also across reloads.
+    /// Name under which routes share one table of clients, also across reloads.
     pub scope: String,
-    /// The limit of requests.
+    /// Rate and burst of requests per client; `None`: requests are not limited.
     pub requests: Option<Filling>,
-    /// The limit of bytes of content.
+    /// Rate and burst of body bytes per client; `None`: bandwidth is not limited.
     pub bytes: Option<Filling>,
-    /// Number of clients in the table.
+    /// Number of clients whose buckets the table can hold.
     pub clients: usize,
 }
 
-/// Memory in bytes of a limit with this many clients.
+/// Returns the bytes of memory that the table of a limit with this many clients takes.
 pub fn memory(clients: usize) -> usize {
     Table::memory(clients)
 }

@@ -1,4 +1,5 @@
-//! Gates check a request before a route handles it: client address, rate and signature.
+//! Gates check a request before a route handles it: the client's address, its request rate, and the
+//! signature of a signed URL.
 //!
 //! The cheapest check comes first: the address, then the rate, then the signature, which requires a
 //! hash. A client that guesses signatures is therefore rate-limited.
@@ -6,6 +7,7 @@
 mod bucket;
 mod limit;
 mod networks;
+mod options;
 mod pace;
 mod shared;
 pub mod signed;
@@ -16,42 +18,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::handler::{Answer, Fault, Handler, Request};
-use crate::http::{Method, Network};
+use crate::http::Method;
 use crate::reason::Reason;
 use crate::sys::Clock;
 use crate::telemetry::Counters;
 
 pub use bucket::{Filling, SECOND};
 pub use limit::{Limit, memory};
+pub use options::Options;
 pub use shared::{Shared, keys};
 
 use pace::Pacer;
 use table::{BucketKind, ClientId};
 
-/// The checks of one route.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Networks that are admitted; `None`: all are.
-    pub allow: Option<Vec<Network>>,
-    /// Networks that are denied, even if `allow` contains them.
-    pub deny: Vec<Network>,
-    /// Networks from which a PURGE skips all checks.
-    pub purge: Vec<Network>,
-    /// Limits of requests and bandwidth per address.
-    pub limit: Option<Limit>,
-    /// Signed URLs, if the route requires them.
-    pub signed: Option<signed::Options>,
-}
-
-impl Options {
-    /// Whether there are no checks.
-    pub fn is_open(&self) -> bool {
-        let nobody_is_denied = self.allow.is_none() && self.deny.is_empty();
-        nobody_is_denied && self.limit.is_none() && self.signed.is_none()
-    }
-}
-
-/// One worker's gate in front of a handler.
+/// A handler that checks requests and passes admitted ones to another handler. Each worker has one
+/// gate per route.
 pub struct Gate {
     shared: Arc<Shared>,
     clock: Clock,
@@ -60,7 +41,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Creates a gate in front of `inner`.
+    /// Creates a gate that passes admitted requests to `inner`.
     pub fn new(
         shared: Arc<Shared>,
         clock: Clock,
@@ -82,7 +63,7 @@ impl Gate {
         self.check_signature(request)
     }
 
-    /// Checks the client's address.
+    /// Refuses a client whose address is not admitted.
     fn check_address(&self, client: IpAddr) -> Result<(), Fault> {
         if self.shared.admits(client) {
             return Ok(());
@@ -91,7 +72,7 @@ impl Gate {
         Err(Reason::AddressDenied.into())
     }
 
-    /// Checks the request rate.
+    /// Refuses a request if its client has exceeded the request rate.
     fn check_rate(&self, client: IpAddr) -> Result<(), Fault> {
         let Some((table, filling)) = self.shared.requests() else {
             return Ok(());
@@ -110,8 +91,8 @@ impl Gate {
         })
     }
 
-    /// Checks the URL's signature and removes it, because a stored response is shared by all
-    /// clients with a signature for it.
+    /// Checks the URL's signature and removes it from the URL, because all clients with a valid
+    /// signature share one stored response.
     fn check_signature(&self, request: &mut Request) -> Result<(), Fault> {
         let Some((options, keys)) = self.shared.signed() else {
             return Ok(());
@@ -147,7 +128,7 @@ impl Gate {
         }
     }
 
-    /// Limits the response's bandwidth to the client's.
+    /// Limits the bandwidth of the response to the rate configured per client.
     fn limit_bandwidth(&self, answer: Answer, client: IpAddr) -> Answer {
         let Some((table, filling)) = self.shared.bytes() else {
             return answer;

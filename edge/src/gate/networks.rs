@@ -1,10 +1,10 @@
-//! Sets of networks with lookup by binary search.
+//! Sets of IP networks. Whether a set contains an address is found by binary search.
 
 use std::net::IpAddr;
 
 use crate::http::Network;
 
-/// A set of addresses, as sorted disjoint ranges.
+/// A set of IP addresses, stored as sorted disjoint ranges of first and last address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks {
     v4: Vec<(u32, u32)>,
@@ -46,7 +46,7 @@ impl Networks {
     }
 }
 
-/// Joins overlapping ranges.
+/// Sorts ranges of addresses and merges those that overlap.
 fn joined<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
     ranges.sort_unstable();
     let mut joined: Vec<(T, T)> = Vec::with_capacity(ranges.len());
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Addresses that often share a prefix.
+    /// Generates addresses, many of which have a prefix in common.
     fn addresses() -> impl Strategy<Value = IpAddr> {
         let near = prop::sample::select(vec![0_u32, 0x0a00_0000, 0x0a00_00ff, 0xffff_ffff]);
         let low = (near, 0..4_u32).prop_map(|(base, more)| base.wrapping_add(more));

@@ -1,9 +1,9 @@
-//! Bandwidth limits: a body that wraps another body, splits its content into pieces and delays each
-//! piece until the client's bucket has enough tokens.
+//! Bandwidth limits: a body that splits another body's content into pieces and delays each piece
+//! until the client's token bucket has enough tokens for it.
 //!
-//! Bytes are reserved piece by piece, so the connections of a client take turns. The more
-//! connections wait, the smaller the pieces, so that all connections get the same share and an
-//! aborted connection leaves only a short queue of reservations. While a piece is delayed,
+//! The tokens of each piece are reserved separately, so the connections of one client take turns.
+//! The more connections wait, the smaller the pieces. All connections therefore get similar shares,
+//! and a connection that is closed leaves few reserved tokens unused. While a piece is delayed,
 //! `send_timeout` and `min_rate` do not count.
 
 use std::pin::Pin;
@@ -13,21 +13,21 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
-use super::bucket::{Filling, Reserved};
+use super::bucket::{Filling, Reserved, SECOND};
 use super::table::{BucketKind, ClientId, Table};
 use crate::handler::{Body, BodyStream, Fault, Frame, Response};
 use crate::sys::Clock;
 use crate::sys::clock::timer_now;
 use crate::telemetry::Counters;
 
-/// Largest piece in bytes.
+/// Largest size in bytes of a piece, that is, of the content sent at once.
 const PIECE_MAX: u64 = 64 << 10;
-/// Pieces per second for a slow client.
+/// Number of pieces per second into which the content is split at a low rate.
 const PIECES_A_SECOND: u64 = 8;
-/// Longest time for which pieces are reserved ahead, nanoseconds.
-const AHEAD_MAX: u64 = 4 * super::SECOND;
+/// Longest time in nanoseconds between reserving tokens for a piece and sending the piece.
+const AHEAD_MAX: u64 = 4 * SECOND;
 
-/// A client's bucket in the shared table.
+/// Delays the responses to one client, with that client's bucket in the table of all clients.
 pub(super) struct Pacer {
     pub(super) table: Arc<Table>,
     pub(super) filling: Filling,
@@ -49,12 +49,14 @@ impl Pacer {
         response
     }
 
-    /// Takes all bytes of a small content, if the bucket has enough tokens.
+    /// Takes a token for each of these bytes if the bucket has enough of them, and returns whether
+    /// it had.
     fn take(&self, bytes: u64) -> bool {
         self.with(|filling, full_at, now| filling.take(full_at, now, bytes, AHEAD_MAX).is_ok())
     }
 
-    /// Reserves up to this many bytes; the error is the time after which to try again.
+    /// Reserves tokens for up to this many bytes. If there are none to reserve, the error is the
+    /// time after which to try again.
     fn reserve(&self, bytes: u64) -> Result<Reserved, Duration> {
         let reserved =
             self.with(|filling, full_at, now| filling.reserve(full_at, now, bytes, AHEAD_MAX));
@@ -72,25 +74,27 @@ impl Pacer {
         looked.result
     }
 
-    /// Bytes of one piece.
+    /// Returns the size in bytes of one piece of content at the client's rate.
     fn piece(&self) -> u64 {
-        let second = u128::from(self.filling.tokens) * u128::from(super::SECOND);
+        let second = u128::from(self.filling.tokens) * u128::from(SECOND);
         let second = second / u128::from(self.filling.per_ns.max(1));
         let second = u64::try_from(second).unwrap_or(u64::MAX);
         (second / PIECES_A_SECOND).clamp(1, PIECE_MAX)
     }
 }
 
-/// A body whose content is delayed.
+/// A body whose content is delayed to the client's rate.
 struct Paced {
     pacer: Pacer,
     piece: u64,
     body: Body,
     /// A frame of the inner body that has not been sent yet.
     held: Option<Frame>,
-    /// Reserved bytes, which may be sent once the timer has expired.
+    /// Number of bytes for which tokens are reserved. The bytes may be sent once the timer has
+    /// expired.
     reserved: u64,
-    /// Whether this piece was reserved; if so, it is as long as its reservation.
+    /// Whether tokens are already reserved for the next piece of content. The piece is then not
+    /// longer than `reserved`: no further tokens are reserved for it.
     had_turn: bool,
     timer: Option<Pin<Box<Sleep>>>,
     waiting: bool,
@@ -112,8 +116,10 @@ impl Paced {
         }
     }
 
-    /// Bytes of the next piece. If the content's length is known, they are reserved before the
-    /// inner body is polled, so that its check of a file is still recent when the piece is sent.
+    /// Returns the size in bytes of the next piece of content, or 0 while the content's length is
+    /// unknown. If the length is known, tokens are reserved before the inner body is polled: the
+    /// inner body may check that a file is unchanged, and that check should happen just before the
+    /// piece is sent.
     fn wanted(&self) -> u64 {
         let known = match &self.held {
             Some(frame) => Some(frame.length()),
@@ -122,7 +128,7 @@ impl Paced {
         known.unwrap_or(0).min(self.piece)
     }
 
-    /// Waits until up to this many bytes are reserved and may be sent.
+    /// Waits until tokens for up to `wanted` bytes are reserved and the bytes may be sent.
     fn poll_turn(&mut self, cx: &mut Context<'_>, wanted: u64) -> Poll<()> {
         loop {
             if let (true, Some(timer)) = (self.waiting, &mut self.timer) {
@@ -159,7 +165,7 @@ impl Paced {
         }
     }
 
-    /// Splits the reserved bytes off the front of the held frame.
+    /// Splits as many bytes off the front of the held frame as tokens are reserved for.
     fn give(&mut self) -> Option<Frame> {
         let bytes = self.wanted().min(self.reserved);
         self.reserved -= bytes;
@@ -184,8 +190,9 @@ impl BodyStream for Paced {
         ready!(self.poll_turn(cx, self.wanted()));
         if self.held.is_none() {
             if let Body::Stream(stream) = &mut self.body {
-                // The frame should not be longer than the reserved bytes, so that no rest must
-                // wait. If the length of the content is unknown, nothing is reserved yet.
+                // A frame longer than the reserved bytes would have to be held in part. While
+                // nothing is reserved, because the length of the content is unknown, the frame
+                // should have the size of a piece.
                 stream.prefer_short(match self.reserved {
                     0 => self.piece,
                     reserved => reserved,

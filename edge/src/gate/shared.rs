@@ -4,14 +4,15 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::Options;
 use super::bucket::Filling;
 use super::networks::Networks;
+use super::options::Options;
 use super::signed::{self, KEY_BYTES_MAX, Key, Secret};
 use super::table::Table;
 use crate::sys::disk;
 
-/// A gate with its keys, networks and table of clients.
+/// A route's gate as all workers share it: options, signing keys, networks, and the table of
+/// clients.
 pub struct Shared {
     options: Options,
     allow: Option<Networks>,
@@ -23,10 +24,9 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Reads the keys, and takes over the table of clients of the same limit from `others`.
-    ///
-    /// # Errors
-    /// A key file can't be read, or contains no key.
+    /// Creates the gate and reads its signing keys from files. If a gate in `others` has the same
+    /// limit, the new gate uses that gate's table of clients, so that clients' buckets survive a
+    /// reload.
     pub fn open<'a>(
         options: Options,
         mut others: impl Iterator<Item = &'a Arc<Shared>>,
@@ -52,24 +52,24 @@ impl Shared {
         })
     }
 
-    /// The options of the gate.
+    /// Returns the configured options of the gate.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Whether both gates have the same keys, including those in files.
+    /// Whether both gates have the same signing keys, including those read from files.
     pub fn has_keys_of(&self, other: &Shared) -> bool {
         self.secrets == other.secrets
     }
 
-    /// Whether an address is admitted.
+    /// Whether a client with this address is admitted.
     #[inline]
     pub(super) fn admits(&self, client: IpAddr) -> bool {
         let allowed = self.allow.as_ref();
         allowed.is_none_or(|allow| allow.contains(client)) && !self.deny.contains(client)
     }
 
-    /// Whether an address may purge.
+    /// Whether a PURGE from this address skips the gate's checks.
     #[inline]
     pub(super) fn may_purge(&self, client: IpAddr) -> bool {
         self.purge.contains(client)
@@ -93,10 +93,7 @@ impl Shared {
     }
 }
 
-/// Returns all keys, including those in files.
-///
-/// # Errors
-/// A file can't be read, or contains no key.
+/// Returns all keys of signed URLs, including those read from files.
 pub fn keys(options: &signed::Options) -> io::Result<Vec<Key>> {
     Ok(secrets(options)?.iter().filter_map(Key::new).collect())
 }

@@ -1,4 +1,4 @@
-//! Signed URLs: what is signed, how a query contains a signature, and how it is checked.
+//! Signed URLs: the format of signatures, their place in a URL's query, and their check.
 //!
 //! A signature is HMAC-SHA256 (RFC 2104) over three lines, without a newline after the last:
 //!
@@ -37,11 +37,11 @@ const SIGNATURE_BYTES: usize = 32;
 /// Options of `[site.route.signed_urls]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Accepted keys.
+    /// Keys given in the configuration. A signature made with any of the keys is accepted.
     pub keys: Vec<Secret>,
-    /// Files with one further key each.
+    /// Files that contain one more accepted key each.
     pub key_files: Vec<PathBuf>,
-    /// Whether a signature is bound to one client's address.
+    /// Whether a signature is valid only for the client address that it was made for.
     pub client: bool,
     /// Whether a signature may cover all paths with a common prefix.
     pub prefix: bool,
@@ -52,11 +52,11 @@ pub struct Options {
 /// Names of the signature's query parameters, all different.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// The expiry.
+    /// Name of the query parameter that contains the expiry.
     pub expires: Box<str>,
-    /// The signature.
+    /// Name of the query parameter that contains the signature.
     pub signature: Box<str>,
-    /// The common prefix of the signed paths.
+    /// Name of the query parameter that contains the common prefix of the signed paths.
     pub prefix: Box<str>,
 }
 
@@ -70,7 +70,7 @@ impl Default for Names {
     }
 }
 
-/// A key as configured. It is never displayed.
+/// A signing key as configured. The debug output does not contain the key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub Box<[u8]>);
 
@@ -95,12 +95,12 @@ impl Secret {
     }
 }
 
-/// A key prepared for signing.
+/// A signing key prepared for HMAC.
 #[derive(Clone)]
 pub struct Key(Hmac<Sha256>);
 
 impl Key {
-    /// Prepares a key. HMAC accepts keys of any length.
+    /// Prepares a key for HMAC, which accepts keys of any length.
     pub fn new(secret: &Secret) -> Option<Key> {
         Hmac::new_from_slice(&secret.0).ok().map(Key)
     }
@@ -121,20 +121,21 @@ impl Key {
         mac
     }
 
-    /// Signs, and returns the signature as encoded in a query.
+    /// Returns the signature for an expiry, a target or prefix, and a client, encoded for a URL's
+    /// query.
     pub fn sign(&self, expires: &str, what: &What<'_>, client: Option<IpAddr>) -> String {
         let mac = self.over(expires, what, client);
         URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
     }
 
-    /// Whether this key made the signature. The comparison takes constant time.
+    /// Whether this key made the signature of a URL. The comparison takes constant time.
     fn made(&self, claim: &Claim<'_>, client: Option<IpAddr>) -> bool {
         let mac = self.over(claim.expires, &claim.what(), client);
         mac.verify_slice(&claim.signature).is_ok()
     }
 }
 
-/// The parts of a request that a signature covers.
+/// The target or the prefix that a signature covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What<'a> {
     /// A single path and query.
@@ -143,12 +144,12 @@ pub enum What<'a> {
     Prefix(&'a str),
 }
 
-/// A target split into its signature and the rest.
+/// A URL's target, split into the parameters of its signature and the rest.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Claim<'a> {
-    /// The expiry as sent, in digits.
+    /// The expiry in Unix seconds, in digits as sent.
     pub expires: &'a str,
-    /// The signature.
+    /// The decoded signature.
     pub signature: [u8; SIGNATURE_BYTES],
     /// The signed prefix, if the signature covers one.
     pub prefix: Option<Cow<'a, str>>,
@@ -165,11 +166,8 @@ impl Claim<'_> {
     }
 }
 
-/// Splits a target. `prefix` says whether a signature may cover a prefix; if not, the prefix
-/// parameter has no special meaning.
-///
-/// # Errors
-/// `SignatureMissing` if there is no signature, `SignatureWrong` if it is malformed or ambiguous.
+/// Splits a target into its signature and the rest. `prefix` says whether a signature may cover a
+/// prefix; if not, the prefix parameter is part of the rest.
 pub fn take_apart<'a>(target: &'a str, names: &Names, prefix: bool) -> Result<Claim<'a>, Reason> {
     let (path, query) = target.split_once('?').ok_or(Reason::SignatureMissing)?;
     let (mut expires, mut signature, mut begins) = (None, None, None);
@@ -189,7 +187,8 @@ pub fn take_apart<'a>(target: &'a str, names: &Names, prefix: bool) -> Result<Cl
                 continue;
             }
         };
-        // Of two equal parameters, another program might use the other one.
+        // If a parameter appears twice, the program that signed the URL may have meant one of them
+        // and this check the other.
         if place.replace(value).is_some() {
             return Err(Reason::SignatureWrong);
         }
@@ -224,7 +223,7 @@ fn decoded(text: &str) -> Result<[u8; SIGNATURE_BYTES], Reason> {
         return Ok(bytes);
     }
     let bare = text.strip_suffix('=').or(text.strip_suffix("%3D"));
-    // The decoder requires more space than it fills.
+    // `decode_slice` demands a buffer larger than the decoded bytes.
     let mut room = [0; SIGNATURE_BYTES + 4];
     match URL_SAFE_NO_PAD.decode_slice(bare.unwrap_or(text), &mut room) {
         Ok(SIGNATURE_BYTES) => {
@@ -240,8 +239,8 @@ fn hex(pair: &[u8]) -> Option<u8> {
     u8::try_from(digit(0)? << 4 | digit(1)?).ok()
 }
 
-/// The decoded prefix, if the path has that prefix. The prefix must end with a segment, so that
-/// `/videos/1/` does not cover `/videos/12/`.
+/// Returns the decoded prefix if the path begins with it. The prefix must end with a slash, so that
+/// `/videos/1/` is accepted and `/videos/1`, which would cover `/videos/12/`, is not.
 fn begins_with<'a>(path: &str, value: &'a str) -> Result<Cow<'a, str>, Reason> {
     if value.len() > PREFIX_BYTES_MAX {
         return Err(Reason::SignatureWrong);
@@ -251,7 +250,8 @@ fn begins_with<'a>(path: &str, value: &'a str) -> Result<Cow<'a, str>, Reason> {
     good.then_some(prefix).ok_or(Reason::SignatureWrong)
 }
 
-/// Decodes percent-escapes; `None` if the result can't be part of a target.
+/// Decodes percent-escapes. Returns `None` if an escape is malformed, or if the text contains bytes
+/// that a request's target can't contain.
 fn unescaped(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));
@@ -273,8 +273,8 @@ fn unescaped(text: &str) -> Option<Cow<'_, str>> {
 /// Checks a target's signature and returns the target without it.
 ///
 /// # Errors
-/// As for `take_apart`, and `SignatureExpired` if the signature is correct but expired. A response
-/// therefore never reveals that a wrong signature is nearly right.
+/// As for `take_apart`, and `SignatureExpired` if the signature is correct but expired. The expiry
+/// is checked last, so a client that guesses signatures always gets the same error.
 pub fn check(
     target: &str,
     client: IpAddr,
@@ -293,7 +293,7 @@ pub fn check(
     }
 }
 
-/// Signs a target and returns it with its signature. `target` is in normal form.
+/// Returns a target with its signature added to the query. `target` must be in normal form.
 pub fn signed(
     key: &Key,
     names: &Names,
@@ -308,15 +308,15 @@ pub fn signed(
     let between = if target.contains('?') { '&' } else { '?' };
     let mut out = format!("{target}{between}{}={expires}", names.expires);
     if let Some(prefix) = prefix {
-        // Escapes in the path are escaped again, and so are characters that would end the query
-        // parameter.
+        // A `%` is escaped again because the check decodes the parameter once. `&` would end the
+        // parameter, and `+` could be read as a space.
         let escaped = prefix.replace('%', "%25").replace('&', "%26");
         out += &format!("&{}={}", names.prefix, escaped.replace('+', "%2B"));
     }
     out + &format!("&{}={signature}", names.signature)
 }
 
-/// Checks any text as a target, and panics if the result violates this module's guarantees.
+/// Splits any text as a target, and panics if the parts violate the guarantees of [`take_apart`].
 #[cfg(any(test, feature = "test-rigs"))]
 pub fn exercise(target: &str) {
     let names = Names::default();
@@ -366,8 +366,8 @@ mod tests {
         check(target, client("192.0.2.7"), NOW, &options(), &[key()])
     }
 
-    /// Made with OpenSSL: `printf '%s\n%s\n%s' TIME WHAT CLIENT | openssl dgst -sha256 -hmac
-    /// SECRET`.
+    /// The expected signatures were made with OpenSSL: `printf '%s\n%s\n%s' TIME WHAT CLIENT |
+    /// openssl dgst -sha256 -hmac SECRET`.
     #[test]
     fn signatures_are_compatible_with_other_programs() {
         for (what, client_text, expected) in VECTORS {
@@ -402,7 +402,8 @@ mod tests {
         for target in ["/a", "/a?", "/a?x=1&y", "/a?&&", "/%C3%A9?prefix"] {
             let url = signed(&key(), &Names::default(), target, None, NOW, None);
             let expected = match target {
-                // A parameter with a name of ours counts as ours.
+                // A parameter named `prefix` is read as the signature's prefix, even if the site
+                // means something else by it.
                 "/%C3%A9?prefix" => Err(Reason::SignatureWrong),
                 target => Ok(target.to_owned()),
             };
@@ -483,11 +484,12 @@ mod tests {
         assert_eq!(elsewhere("/v/1/x/b.ts").as_deref(), Ok("/v/1/x/b.ts"));
         assert_eq!(elsewhere("/v/12/a.ts"), Err(Reason::SignatureWrong));
         assert_eq!(elsewhere("/v/1"), Err(Reason::SignatureWrong));
-        // A signature for a folder's own path does not cover its content.
+        // A signature for the target `/v/1/` does not become one for the prefix `/v/1/` if a prefix
+        // parameter is added.
         let folder = signed(&key(), &names, "/v/1/", None, NOW, None);
         let wider = folder.replacen("/v/1/", "/v/1/a.ts", 1) + "&prefix=/v/1/";
         assert_eq!(checked(&wider), Err(Reason::SignatureWrong));
-        // Nor is a prefix accepted if prefixes are not enabled.
+        // A route without `prefix` refuses signatures that cover a prefix.
         let strict = Options {
             prefix: false,
             ..options()

@@ -1,4 +1,5 @@
-//! The table of clients: a table of fixed size with each client's buckets, shared by all workers.
+//! The table of clients with the token buckets of each, shared by all workers. The table has a
+//! fixed size.
 //!
 //! The table is divided into sets of sixteen entries, each with a lock that is held for some tens
 //! of nanoseconds. A secret hash of the client selects its set. A client with full buckets needs no
@@ -11,15 +12,15 @@ use std::net::IpAddr;
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 
-/// Entries per set.
+/// Number of entries per set.
 const WAYS: usize = 16;
 
-/// Selects one of a client's buckets.
+/// Selects one of the two buckets of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BucketKind {
-    /// The bucket of requests.
+    /// The bucket that limits requests.
     Requests,
-    /// The bucket of bytes.
+    /// The bucket that limits bytes of response bodies.
     Bytes,
 }
 
@@ -29,19 +30,21 @@ pub enum BucketKind {
 pub struct ClientId(u64);
 
 impl ClientId {
-    /// The client with this address. An IPv4 address mapped into IPv6 counts as IPv4.
+    /// Returns the identity of the client with this address. An IPv4 address mapped into IPv6
+    /// counts as IPv4.
     #[inline]
     pub fn of(address: IpAddr) -> ClientId {
         match address.to_canonical() {
-            // No IPv6 address in use begins with sixteen zero bits and sixteen one bits: 0000::/8
-            // is reserved (RFC 4291 2.4).
+            // No IPv6 prefix in use equals this number: its first sixteen bits are zero, and
+            // 0000::/8 is reserved (RFC 4291 2.4).
             IpAddr::V4(address) => ClientId(0xffff << 32 | u64::from(u32::from(address))),
             IpAddr::V6(address) => ClientId((u128::from(address) >> 64) as u64),
         }
     }
 }
 
-/// Times at which buckets are full, in nanoseconds; an entry of zeros is free.
+/// Sixteen clients, each with the times in nanoseconds at which its two buckets are full. In a free
+/// entry, all numbers are zero.
 struct Set {
     clients: [u64; WAYS],
     requests: [u64; WAYS],
@@ -50,20 +53,20 @@ struct Set {
 
 /// The result of changing a client's bucket.
 pub struct Changed<T> {
-    /// The value that the change returned.
+    /// The value that the closure `change` of [`Table::with`] returned.
     pub result: T,
-    /// Whether another client was replaced whose buckets were not full.
+    /// Whether the client got the entry of another client whose buckets were not full.
     pub replaced: bool,
 }
 
-/// The table of clients.
+/// The token buckets of all clients.
 pub struct Table {
     sets: Box<[Mutex<Set>]>,
     hasher: RandomState,
 }
 
 impl Table {
-    /// Creates a table for this many clients, rounded up to whole sets.
+    /// Creates a table with entries for this many clients, rounded up to whole sets.
     pub fn new(clients: usize) -> Table {
         let set = || {
             Mutex::new(Set {
@@ -79,12 +82,13 @@ impl Table {
         }
     }
 
-    /// Memory in bytes of a table for this many clients.
+    /// Returns the bytes of memory that a table for this many clients takes.
     pub fn memory(clients: usize) -> usize {
         clients.div_ceil(WAYS).max(1) * size_of::<Mutex<Set>>()
     }
 
-    /// Calls `change` with a client's bucket, which is the time when the bucket is full.
+    /// Calls `change` with one of a client's buckets, that is, with the time in nanoseconds at
+    /// which the bucket is full.
     #[inline]
     pub fn with<T>(
         &self,
@@ -110,7 +114,8 @@ impl Table {
 }
 
 impl Set {
-    /// The client's entry, and whether it was taken from a client whose buckets are not full.
+    /// Returns the index of the client's entry, and whether that entry was taken from a client
+    /// whose buckets are not full.
     #[inline]
     fn place(&mut self, client: u64, now: u64) -> (usize, bool) {
         if let Some(place) = self.clients.iter().position(|known| *known == client) {
@@ -154,7 +159,8 @@ mod tests {
         assert_eq!(table.sets.len(), 1);
         let now = 1_000 * SECOND;
         while take(&table, 1, now).result {}
-        // Many other clients come and go and fill all other entries.
+        // Each of these clients needs an entry, and together they need more entries than the set
+        // has.
         for other in 2..1_000 {
             assert!(take(&table, other, now).result);
         }
@@ -201,7 +207,7 @@ mod tests {
         fn exactly_the_permitted_requests_pass_while_there_is_room(
             asks in prop::collection::vec((0..8_u64, 0..SECOND), 1..100),
         ) {
-            // Eight clients always fit into one set.
+            // Eight clients always fit into one set, so none is replaced.
             let table = Table::new(1);
             let mut alone = [0_u64; 8];
             let mut now = SECOND;

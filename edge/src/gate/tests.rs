@@ -1,4 +1,5 @@
-//! Tests of the gate in front of a handler that records requests, and of delayed bodies.
+//! Tests of gates and of bandwidth limits. The gate passes admitted requests to a handler that
+//! records their targets.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -9,12 +10,13 @@ use bytes::Bytes;
 use super::signed::{Key, Names, Secret};
 use super::*;
 use crate::handler::{Body, BodyStream, FileRange, Frame, Head, Peer, Response};
+use crate::http::Network;
 use crate::http::{Fields, Scheme};
 
 const NOW_S: u64 = 1_767_225_600;
 const KEY: &[u8] = b"0123456789abcdef";
 
-/// Responds with a body, and records the targets.
+/// A handler that responds with a given body and records the targets of requests.
 #[derive(Default)]
 struct Inner {
     targets: RefCell<Vec<String>>,
@@ -109,7 +111,7 @@ fn limit(requests: Option<Filling>, bytes: Option<Filling>) -> Option<Limit> {
     })
 }
 
-/// A bucket that is refilled completely every second.
+/// Returns the rate of a bucket that is refilled completely every second.
 fn a_second(size: u64) -> Option<Filling> {
     Some(Filling {
         tokens: size,
@@ -297,7 +299,7 @@ fn a_limit_keeps_its_buckets_across_a_reload() {
     assert_ne!(table(&first), table(&elsewhere));
 }
 
-/// A body of these frames.
+/// A body that consists of the given frames.
 struct Frames(std::collections::VecDeque<Frame>);
 
 impl BodyStream for Frames {
@@ -313,7 +315,9 @@ impl BodyStream for Frames {
     }
 }
 
-/// The frames that leave a gate, with the length reported before each.
+/// Sends a request through a gate with this bandwidth limit, in front of a handler with this body.
+/// Returns the frames, the body's remaining length before each, and the number of delayed
+/// responses.
 async fn paced(bytes: Filling, body: Body, later: bool) -> (Vec<Frame>, Vec<Option<u64>>, u64) {
     let inner = Inner {
         later,
@@ -324,7 +328,7 @@ async fn paced(bytes: Filling, body: Body, later: bool) -> (Vec<Frame>, Vec<Opti
         limit: limit(None, Some(bytes)),
         ..Options::default()
     };
-    // The system clock, which timers use.
+    // Timers run on the system's clock, so the gate must read that clock too.
     let mut scene = scene(options, inner);
     scene.gate.clock = Clock::system();
     let answer = scene.gate.handle(request(Method::Get, "192.0.2.1", "/"));

@@ -1,4 +1,4 @@
-//! The head of a request, whose memory a worker uses again and again.
+//! The head of a request. Each worker reuses the memory of earlier heads.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -8,12 +8,12 @@ use crate::http::{Fields, Method, Version};
 
 /// The head of a request in the canonical form that route, key and origin use.
 ///
-/// A request moves from handler to handler, so its head is a pointer. The parts come from a small pool of the worker
-/// and return to it.
+/// A request is moved from handler to handler, so its head is a pointer to the parts. The parts come from a small
+/// pool of the worker and return to it.
 #[derive(Debug)]
 pub struct Head(ManuallyDrop<Box<HeadParts>>);
 
-/// The parts of a head.
+/// The fields of a head, in memory that is reused.
 #[derive(Clone, Debug)]
 pub struct HeadParts {
     /// The request method.
@@ -34,7 +34,7 @@ pub struct HeadParts {
 }
 
 thread_local! {
-    /// The parts of dropped heads, empty, for reuse.
+    /// The emptied parts of dropped heads, for reuse.
     static POOL: RefCell<Vec<Box<HeadParts>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -69,7 +69,7 @@ impl HeadParts {
         self.target.split_once('?').map(|(_, query)| query)
     }
 
-    /// Makes this an empty head for GET, and keeps its memory.
+    /// Resets this to the empty head of a GET request, and keeps the memory.
     #[inline]
     fn clear(&mut self) {
         self.method = Method::Get;

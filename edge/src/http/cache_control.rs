@@ -55,7 +55,8 @@ pub struct Policy {
 #[allow(missing_docs, reason = "each is the directive of its name")]
 pub struct RequestDirectives {
     pub max_age: Option<u32>,
-    /// `SECONDS_MAX` without an argument, which accepts any staleness.
+    /// Seconds of staleness that the client accepts; `SECONDS_MAX` (any staleness) if max-stale has
+    /// no argument.
     pub max_stale: Option<u32>,
     pub min_fresh: Option<u32>,
     pub stale_if_error: Option<u32>,
@@ -65,12 +66,12 @@ pub struct RequestDirectives {
     pub only_if_cached: bool,
 }
 
-/// A set of directives that is read one directive at a time.
+/// Directives of one message, filled by one parsed directive after the other.
 trait ReadDirectives: Default {
     fn apply(&mut self, directive: &Directive<'_>);
 }
 
-/// Reads the directives of all these lines.
+/// Parses the directives of all these header values into one set.
 fn read<'a, D: ReadDirectives>(values: impl IntoIterator<Item = &'a [u8]>) -> D {
     let mut all = D::default();
     for directive in values.into_iter().flat_map(Directives) {
@@ -85,24 +86,25 @@ impl ResponseDirectives {
         read(fields.get_all("cache-control"))
     }
 
-    /// Parses the value of one line.
+    /// Parses the value of one Cache-Control line.
     pub fn parse(value: &[u8]) -> ResponseDirectives {
         read([value])
     }
 
     /// Whether the response must never be served stale (RFC 9111 4.2.4): it has must-revalidate,
-    /// proxy-revalidate, s-maxage, which implies the latter (5.2.2.10), or no-cache.
+    /// proxy-revalidate, s-maxage (which implies proxy-revalidate, 5.2.2.10) or no-cache.
     pub fn is_strict(&self) -> bool {
         self.must_be_validated() || self.s_maxage.is_some()
     }
 
-    /// Whether a directive forbids serving the response stale explicitly; unlike `is_strict`,
+    /// Whether a directive explicitly forbids serving the response stale. Unlike in `is_strict`,
     /// s-maxage does not count.
     pub fn must_be_validated(&self) -> bool {
         self.must_revalidate || self.proxy_revalidate || self.no_cache == Scope::Whole
     }
 
-    /// Whether the response may be shared although its request had Authorization (RFC 9111 3.5).
+    /// Whether the response to a request with Authorization may be served to other clients (RFC
+    /// 9111 3.5).
     pub fn is_for_all(&self) -> bool {
         self.public || self.must_revalidate || self.s_maxage.is_some()
     }
@@ -120,7 +122,7 @@ impl ReadDirectives for ResponseDirectives {
             _ if d.is("no-cache") => self.no_cache = self.no_cache.max(d.scope()),
             _ if d.is("private") => self.private = self.private.max(d.scope()),
             // A directive that restricts caching is honoured with any argument. A directive that
-            // permits caching is honoured only without one, as it is defined.
+            // permits caching is honoured only without an argument, the form that the RFCs define.
             _ if d.is("no-store") => self.no_store = true,
             _ if d.is("must-revalidate") => self.must_revalidate = true,
             _ if d.is("proxy-revalidate") => self.proxy_revalidate = true,
@@ -139,7 +141,7 @@ impl RequestDirectives {
         read(fields.get_all("cache-control"))
     }
 
-    /// Parses the value of one line.
+    /// Parses the value of one Cache-Control line.
     #[cfg(any(test, feature = "test-rigs"))]
     pub fn parse(value: &[u8]) -> RequestDirectives {
         read([value])
@@ -172,8 +174,8 @@ impl ReadDirectives for RequestDirectives {
     }
 }
 
-/// The field names to which `private` and `no-cache` are limited (`Scope::Fields`), in lower case
-/// and in the order of the header.
+/// Returns the field names to which `private` and `no-cache` are limited (`Scope::Fields`), in
+/// lower case and in the order of the header.
 pub fn named_fields(fields: &Fields) -> Vec<String> {
     fields
         .get_all("cache-control")
@@ -184,7 +186,7 @@ pub fn named_fields(fields: &Fields) -> Vec<String> {
         .collect()
 }
 
-/// The field names of a comma-separated list, in lower case; `None` if the list is empty or
+/// Returns the field names of a comma-separated list, in lower case; `None` if the list is empty or
 /// contains an invalid name.
 pub(super) fn names_in(list: &[u8]) -> Option<Vec<String>> {
     let members = list.split(|&b| b == b',').map(<[u8]>::trim_ascii);
@@ -214,7 +216,7 @@ fn smaller(kept: &mut Option<u32>, seconds: u32) {
     *kept = Some(kept.map_or(seconds, |kept| kept.min(seconds)));
 }
 
-/// One directive as written.
+/// One directive of Cache-Control as written.
 struct Directive<'a> {
     name: &'a [u8],
     argument: Option<Argument<'a>>,
@@ -222,7 +224,7 @@ struct Directive<'a> {
 
 #[derive(Clone, Copy)]
 struct Argument<'a> {
-    /// The value without quotes; escapes are kept.
+    /// The value without surrounding quotes; escapes in the value are not decoded.
     text: &'a [u8],
     /// Whether the value is a token or a complete quoted string, with nothing around it.
     valid: bool,
@@ -233,18 +235,19 @@ impl Directive<'_> {
         self.name.eq_ignore_ascii_case(name.as_bytes())
     }
 
-    /// The value as delta-seconds (RFC 9111 1.2.2); `None` if it is invalid.
+    /// Returns the value as delta-seconds (RFC 9111 1.2.2); `None` if there is none or it is
+    /// invalid.
     fn valid_seconds(&self) -> Option<u32> {
         delta_seconds(self.argument.filter(|a| a.valid)?.text)
     }
 
-    /// The value as delta-seconds; 0 if it is invalid.
+    /// Returns the value as delta-seconds; 0 if there is none or it is invalid.
     fn seconds(&self) -> u32 {
         self.valid_seconds().unwrap_or(0)
     }
 
-    /// The directive's scope: limited to fields if its argument is a valid list of names, otherwise
-    /// the whole response.
+    /// Returns the directive's scope: limited to fields if its argument is a valid list of names,
+    /// otherwise the whole response.
     fn scope(&self) -> Scope {
         match self.argument.filter(|a| a.valid) {
             Some(argument) if names_in(argument.text).is_some() => Scope::Fields,
@@ -313,12 +316,13 @@ impl<'a> Directives<'a> {
     }
 }
 
-/// The position of the first byte for which `is` holds, or the end.
+/// Returns the position of the first byte for which `is` holds, or the length of `bytes`.
 fn end_of(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|&b| is(b)).unwrap_or(bytes.len())
 }
 
-/// The length of the quoted string (RFC 9110 5.6.4) at the start of `bytes`, with its quotes.
+/// Returns the length of the quoted string (RFC 9110 5.6.4) at the start of `bytes`, including its
+/// quotes.
 fn quoted_length(bytes: &[u8]) -> Option<usize> {
     if bytes.first() != Some(&b'"') {
         return None;

@@ -1,12 +1,12 @@
 //! Cache-Status (RFC 9211): how the cache handled a request.
 
-use super::Status;
+use super::status::Status;
 use crate::reason::Reason;
 
 /// How the cache handled one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
-    /// A hit, or the reason why the request was forwarded.
+    /// Whether the request was a hit, or the reason why it was forwarded.
     pub outcome: Outcome,
     /// The origin's status, if the request was forwarded (2.3).
     pub fwd_status: Option<Status>,
@@ -16,7 +16,7 @@ pub struct CacheStatus {
     pub collapsed: bool,
     /// Remaining freshness lifetime in seconds, negative when stale (2.4).
     pub ttl_s: Option<i64>,
-    /// The reason in more detail (2.8).
+    /// The value of `detail`: the reason in more detail (2.8).
     pub detail: Option<Reason>,
 }
 
@@ -27,7 +27,7 @@ pub enum Outcome {
     Hit,
     /// The request was forwarded, for this reason.
     Fwd(Fwd),
-    /// Neither: the cache made the response itself, without stored content.
+    /// Neither `hit` nor `fwd`: the cache made the response itself, without stored content.
     Own,
 }
 
@@ -36,7 +36,7 @@ pub enum Outcome {
 pub enum Fwd {
     /// The configuration excludes this request from the cache.
     Bypass,
-    /// The method's semantics require it.
+    /// Requests with this method are always forwarded.
     Method,
     /// No response is stored for the URI.
     UriMiss,
@@ -53,7 +53,7 @@ pub enum Fwd {
 }
 
 impl Fwd {
-    /// The token of RFC 9211 2.2.
+    /// Returns the token of RFC 9211 2.2.
     pub fn as_str(self) -> &'static str {
         match self {
             Fwd::Bypass => "bypass",
@@ -69,7 +69,7 @@ impl Fwd {
 }
 
 impl CacheStatus {
-    /// A hit with this remaining freshness lifetime in seconds.
+    /// Returns the status of a hit with this remaining freshness lifetime in seconds.
     pub fn hit(ttl_s: i64) -> CacheStatus {
         CacheStatus {
             outcome: Outcome::Hit,
@@ -78,7 +78,7 @@ impl CacheStatus {
         }
     }
 
-    /// A response made by the cache itself, for this reason.
+    /// Returns the status of a response that the cache made itself, for this reason.
     pub fn own(detail: Reason) -> CacheStatus {
         CacheStatus {
             outcome: Outcome::Own,
@@ -87,7 +87,8 @@ impl CacheStatus {
         .because(detail)
     }
 
-    /// A forwarded request, with this reason. The other parameters are set as they become known.
+    /// Returns the status of a request forwarded for this reason. Callers set the other parameters
+    /// once they are known.
     pub fn fwd(reason: Fwd) -> CacheStatus {
         CacheStatus {
             outcome: Outcome::Fwd(reason),
@@ -99,13 +100,13 @@ impl CacheStatus {
         }
     }
 
-    /// Adds a more detailed reason.
+    /// Adds the parameter `detail`.
     pub fn because(mut self, detail: Reason) -> CacheStatus {
         self.detail = Some(detail);
         self
     }
 
-    /// `hit`, or the `fwd` token, for logs and counters.
+    /// Returns `hit`, `own` or the token of `fwd`, for logs and counters.
     pub fn word(&self) -> &'static str {
         match self.outcome {
             Outcome::Hit => "hit",

@@ -2,23 +2,24 @@
 
 use super::Fields;
 
-/// Longest chunk-size line with its extensions, and most bytes of extensions in one body.
+/// Longest chunk-size line with its extensions, in bytes.
 pub const SIZE_LINE_MAX: usize = 256;
-/// See `SIZE_LINE_MAX`.
+/// Most bytes of chunk extensions in one body.
 pub const EXTENSIONS_MAX: usize = 4 << 10;
-/// Largest number of digits of a chunk size, which a `u64` can hold.
+/// Largest number of hexadecimal digits in a chunk size, so that the size fits into a `u64`.
 const SIZE_DIGITS_MAX: usize = 16;
 
 /// Parses a trailer section: field lines and the empty line after them. The error describes the
 /// problem.
 pub type ReadTrailers = fn(&[u8]) -> Result<Fields, &'static str>;
 
-/// Decodes one chunked body from pieces of input as they arrive.
+/// Decodes one chunked body whose bytes arrive in several reads.
 pub struct Decoder {
     state: State,
     /// Bytes left in the current chunk.
     left: u64,
-    /// Bytes of the current size line so far, and of all extensions so far.
+    /// Bytes decoded so far of the current chunk-size line (`line`) and of all extensions of the
+    /// body (`extensions`).
     line: usize,
     extensions: usize,
     trailers: Vec<u8>,
@@ -32,7 +33,7 @@ enum State {
     Size {
         digits: usize,
     },
-    /// After the digits of a size, if padding is permitted.
+    /// Spaces and tabs after the digits of a size, if the decoder accepts them.
     Padding,
     Extension(Extension),
     SizeLf,
@@ -41,7 +42,8 @@ enum State {
     DataLf,
     Trailers,
     Ended,
-    /// After an error, the end of the body can't be found.
+    /// Malformed input was found. The end of the body can't be determined, so every further call
+    /// fails with this text.
     Broken(&'static str),
 }
 
@@ -69,7 +71,7 @@ pub enum Decoded<'a> {
     End(usize, Fields),
 }
 
-/// The chunked coding is malformed.
+/// Error: the chunked coding is malformed. The text says how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadChunk(pub &'static str);
 
@@ -88,8 +90,8 @@ impl Decoder {
         }
     }
 
-    /// Also accepts spaces and tabs after a chunk's size, since some origins pad it to a fixed
-    /// width. Only for responses: in requests, ambiguous framing is refused.
+    /// Makes the decoder also accept spaces and tabs after a chunk's size, because some origins pad
+    /// the size to a fixed width. Only for responses: in requests, ambiguous framing is refused.
     pub fn padded(mut self) -> Decoder {
         self.padded = true;
         self
@@ -134,7 +136,7 @@ impl Decoder {
         Ok(Decoded::More)
     }
 
-    /// Processes one byte outside content and trailers.
+    /// Processes one byte of framing (not content or trailers) and returns the next state.
     fn step(&mut self, b: u8) -> Result<State, BadChunk> {
         match self.state {
             State::Size { digits } => self.size(b, digits),

@@ -17,7 +17,7 @@ impl Coding {
     /// All content codings, the one with the best compression at equal cost first.
     pub const ALL: [Coding; 3] = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
 
-    /// The coding's name in headers.
+    /// Returns the coding's name in headers.
     pub fn name(self) -> &'static str {
         match self {
             Coding::Zstd => "zstd",
@@ -46,8 +46,8 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// Parses Accept-Encoding. Without the header no coding is accepted: such a client may be sent
-    /// any coding, but might not understand it.
+    /// Parses Accept-Encoding. Without the header no coding is accepted: RFC 9110 permits any
+    /// coding then, but the client might not understand it.
     pub fn of(request: &Fields) -> Accepted {
         let mut named: [Option<u16>; 3] = [None; 3];
         let (mut identity, mut others) = (None, None);
@@ -76,8 +76,8 @@ impl Accepted {
         self.weights[coding as usize] > 0
     }
 
-    /// The preferred coding among these, the first one if several have the same weight. Returns
-    /// `None` if none is accepted, or if identity has a larger weight.
+    /// Returns the coding with the largest weight among these, and the first one of several with
+    /// the same weight. Returns `None` if none is accepted, or if identity has a larger weight.
     pub fn best(&self, of: impl IntoIterator<Item = Coding>) -> Option<Coding> {
         let least = self.identity.unwrap_or(0).max(1);
         let mut best: Option<(u16, Coding)> = None;
@@ -91,8 +91,8 @@ impl Accepted {
     }
 }
 
-/// Content coding and weight (in thousandths) of one member of Accept-Encoding. An invalid weight
-/// counts as 0, because identity is always a correct response.
+/// Returns the content coding and the weight (in thousandths) of one member of Accept-Encoding. An
+/// invalid weight counts as 0, because content without a coding is always a correct response.
 pub fn weighted(member: &[u8]) -> (&[u8], u16) {
     let Some(semicolon) = memchr::memchr(b';', member) else {
         return (member, 1000);

@@ -21,7 +21,7 @@ impl<'a> EntityTag<'a> {
         }
     }
 
-    /// Parses the entity tag at the start of `value`, and returns the rest.
+    /// Parses the entity tag at the start of `value`; also returns the text after the tag.
     fn parse_first(value: &'a [u8]) -> Option<(EntityTag<'a>, &'a [u8])> {
         let weak = value.starts_with(b"W/");
         let rest = if weak { &value[2..] } else { value };
@@ -55,8 +55,8 @@ pub struct Validators<'a> {
 }
 
 impl<'a> Validators<'a> {
-    /// The validators of a response. An ETag or Last-Modified with several different values counts
-    /// as absent.
+    /// Returns the validators of a response. An ETag or Last-Modified with several different values
+    /// counts as absent.
     pub fn of(response: &'a Fields) -> Validators<'a> {
         Validators {
             etag: only(response, "etag").and_then(EntityTag::parse),
@@ -95,7 +95,7 @@ pub struct Conditions<'a> {
 
 impl<'a> Conditions<'a> {
     /// Builds the conditions from a stored response's ETag and Last-Modified. Malformed values are
-    /// not sent, because origins need not understand them.
+    /// omitted, because origins need not understand them.
     pub fn of(etag: Option<&'a [u8]>, last_modified: Option<&'a [u8]>) -> Conditions<'a> {
         let etag = etag.map(<[u8]>::trim_ascii);
         let last_modified = last_modified.map(<[u8]>::trim_ascii);
@@ -117,7 +117,7 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// The value of a header, if all of its lines have the same value.
+/// Returns the value of a header, if all of its lines have the same value.
 fn only<'a>(fields: &'a Fields, name: &'static str) -> Option<&'a [u8]> {
     let mut values = fields.get_all(name);
     let value = values.next()?;
@@ -139,8 +139,8 @@ pub enum Decision {
     PreconditionFailed,
 }
 
-/// Whether any header name begins with `If-`. This one pass replaces five lookups for the many
-/// requests without conditions.
+/// Whether any header name begins with `If-`. Most requests have no conditions; for them this one
+/// pass over the headers replaces five lookups.
 fn is_conditional(request: &Fields) -> bool {
     let conditional = |name: &[u8]| matches!(name, [b'i' | b'I', b'f' | b'F', b'-', ..]);
     request.iter().any(|(name, _)| conditional(name))
@@ -155,7 +155,7 @@ pub fn evaluate(method: &Method, request: &Fields, validators: &Validators<'_>) 
         let ignore_range = *method != Method::Get;
         return Decision::Proceed { ignore_range };
     }
-    // RFC 9110 13.2.2, steps 1 and 2.
+    // RFC 9110 13.2.2, steps 1 and 2: If-Match, otherwise If-Unmodified-Since.
     let unchanged = match matches_any(request, "if-match", validators, |a, b| a.strong_eq(b)) {
         Some(matches) => matches,
         None => !changed_since(request, "if-unmodified-since", validators.last_modified_s),
@@ -163,7 +163,7 @@ pub fn evaluate(method: &Method, request: &Fields, validators: &Validators<'_>) 
     if !unchanged {
         return Decision::PreconditionFailed;
     }
-    // Steps 3 and 4.
+    // RFC 9110 13.2.2, steps 3 and 4: If-None-Match, otherwise If-Modified-Since.
     match matches_any(request, "if-none-match", validators, |a, b| a.weak_eq(b)) {
         Some(true) if reads => return Decision::NotModified,
         Some(true) => return Decision::PreconditionFailed,
@@ -172,7 +172,7 @@ pub fn evaluate(method: &Method, request: &Fields, validators: &Validators<'_>) 
         None if reads && unmodified_since(request, validators) => return Decision::NotModified,
         None => {}
     }
-    // Step 5.
+    // RFC 9110 13.2.2, step 5: If-Range.
     Decision::Proceed {
         ignore_range: *method != Method::Get || !if_range_holds(request, validators),
     }
@@ -192,7 +192,8 @@ fn matches_any(
     Some(values.any(|value| value.trim_ascii() == b"*" || tags(value).any(|tag| matches(&tag))))
 }
 
-/// Whether one of the preconditions contains this entity tag, by weak comparison.
+/// Whether If-None-Match, If-Match or If-Range of the request contains this entity tag, by weak
+/// comparison.
 pub fn is_named(request: &Fields, tag: &EntityTag<'_>) -> bool {
     const CONDITIONS: [&str; 3] = ["if-none-match", "if-match", "if-range"];
     CONDITIONS
@@ -201,7 +202,7 @@ pub fn is_named(request: &Fields, tag: &EntityTag<'_>) -> bool {
         .any(|value| tags(value).any(|named| named.weak_eq(tag)))
 }
 
-/// The entity tags of a list; malformed members are skipped.
+/// Returns the entity tags of a list; malformed members are skipped.
 fn tags(mut rest: &[u8]) -> impl Iterator<Item = EntityTag<'_>> {
     std::iter::from_fn(move || {
         loop {
@@ -213,7 +214,7 @@ fn tags(mut rest: &[u8]) -> impl Iterator<Item = EntityTag<'_>> {
             let after = parsed.map_or(rest, |(_, after)| after).trim_ascii_start();
             let comma = memchr::memchr(b',', after);
             rest = comma.map_or(&[][..], |comma| &after[comma + 1..]);
-            // A tag followed by anything but a comma is malformed.
+            // An entity tag followed by anything but a comma is malformed.
             if let Some((tag, _)) = parsed.filter(|_| after.is_empty() || comma == Some(0)) {
                 return Some(tag);
             }
@@ -236,7 +237,7 @@ fn unmodified_since(request: &Fields, validators: &Validators<'_>) -> bool {
     matches!((modified_s, since_s), (Some(modified), Some(since)) if modified <= since)
 }
 
-/// The date of a header that has exactly one line with a valid date.
+/// Returns the date of a header that has exactly one line with a valid date.
 fn single_date(request: &Fields, name: &'static str) -> Option<u64> {
     let mut values = request.get_all(name);
     let value = values.next()?;
@@ -281,7 +282,8 @@ mod tests {
         lines.iter().copied().collect()
     }
 
-    /// Evaluates a request against `"a"`, modified at T1, sent at T2.
+    /// Evaluates a request for a representation with the ETag `"a"`, last modified at T1, in a
+    /// response with Date T2.
     fn judge(method: Method, request: &[(&str, &str)]) -> Decision {
         let response = fields(&[("etag", "\"a\""), ("last-modified", T1), ("date", T2)]);
         evaluate(&method, &fields(request), &Validators::of(&response))

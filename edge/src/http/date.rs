@@ -10,8 +10,9 @@ const LAST_S: u64 = 253_402_300_799;
 
 /// Parses any of the three forms (IMF-fixdate, RFC 850, asctime) into Unix seconds.
 ///
-/// Returns `None` for a malformed date, for a wrong day of the week, and for a date before 1970. In
-/// Expires that means expired (RFC 9111 5.3); a condition with it is ignored (RFC 9110 13.1.3).
+/// Returns `None` for a malformed date, for a wrong day of the week, and for a date before 1970. An
+/// Expires with such a value means "already expired" (RFC 9111 5.3); a condition with such a value
+/// is ignored (RFC 9110 13.1.3).
 pub fn parse(value: &[u8]) -> Option<u64> {
     let date: HttpDate = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
     let since = std::time::SystemTime::from(date)

@@ -5,8 +5,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::Fields;
-use super::fields::{is_field_value, is_token};
+use super::fields::{Fields, is_field_value, is_token};
 
 /// Field lines shared by many responses: the text that HTTP/1.1 sends, and an index of its lines,
 /// from which HTTP/2 and HTTP/3 take names in lower case.
@@ -41,7 +40,7 @@ pub struct FieldLine<'a> {
 }
 
 impl FieldBlock {
-    /// A block without lines.
+    /// Returns a block without lines.
     pub const fn new() -> FieldBlock {
         FieldBlock {
             bytes: Bytes::new(),
@@ -51,7 +50,8 @@ impl FieldBlock {
         }
     }
 
-    /// Builds a block. Each line is a valid name (token) and a value without CR, LF and NUL.
+    /// Builds a block. The caller guarantees that each line is a valid name (token) and a value
+    /// without CR, LF and NUL.
     fn of_lines<'a>(lines: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> FieldBlock {
         let (mut text, mut copied, mut count) = (0, 0, 0);
         for (name, value) in lines.clone() {
@@ -86,7 +86,7 @@ impl FieldBlock {
     }
 
     /// Parses bytes made by `as_bytes`, with `text` bytes of text and `lines` lines. Returns `None`
-    /// unless they are exactly a block, so bytes from a disk need not be trusted.
+    /// unless the bytes are exactly one valid block, so damaged bytes from a disk are detected.
     pub fn from_bytes(bytes: Bytes, text: u32, lines: u32) -> Option<FieldBlock> {
         let index = usize::try_from(lines).ok()?.checked_mul(ENTRY)?;
         let names = bytes.len().checked_sub(index)?;
@@ -140,23 +140,24 @@ impl FieldBlock {
         start == self.text as usize && copy == names_end
     }
 
-    /// The complete block as bytes. `from_bytes` takes them with `text().len()` and `len()`.
+    /// Returns the complete block as bytes, from which `from_bytes` restores it, given
+    /// `text().len()` and `len()`.
     pub fn as_bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// The lines as HTTP/1.1 sends them: `name: value\r\n` each, names as received.
+    /// Returns the lines as HTTP/1.1 sends them: `name: value\r\n` each, names as received.
     #[inline]
     pub fn text(&self) -> &[u8] {
         &self.bytes[..self.text as usize]
     }
 
-    /// Number of lines.
+    /// Returns the number of lines.
     pub fn len(&self) -> usize {
         self.lines as usize
     }
 
-    /// The lines, in order.
+    /// Returns the lines, in order.
     #[inline]
     pub fn lines(&self) -> impl Iterator<Item = FieldLine<'_>> + Clone {
         let (mut start, mut copy) = (0, self.text as usize);
@@ -177,13 +178,13 @@ impl FieldBlock {
         })
     }
 
-    /// Name as received and value of each line, in order.
+    /// Returns the name as received and value of each line, in order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.lines().map(|line| (line.name, line.value))
     }
 
-    /// The value of the first line of this name, which is in lower case.
+    /// Returns the value of the first line of this name, which is in lower case.
     #[inline]
     pub fn get(&self, lower_name: &str) -> Option<&[u8]> {
         let mut lines = self.lines();
@@ -203,25 +204,26 @@ impl FieldBlock {
         self.has_date
     }
 
-    /// A block of the lines for which `keep` is true.
+    /// Returns a block of the lines for which `keep` is true.
     #[must_use]
     pub fn filtered(&self, keep: impl Fn(&FieldLine<'_>) -> bool) -> FieldBlock {
         let lines = self.lines().filter(|line| keep(line));
         FieldBlock::of_lines(lines.map(|line| (line.name, line.value)))
     }
 
-    /// Whether both are the same block in memory, and not two equal blocks.
+    /// Whether two values share one block in memory; two equal blocks in different memory are not
+    /// the same.
     pub fn is_same(&self, other: &FieldBlock) -> bool {
         self.bytes.as_ptr() == other.bytes.as_ptr() && self.bytes.len() == other.bytes.len()
     }
 
-    /// Total bytes of the text, the copies of names and the index.
+    /// Returns the number of bytes of the text, the copies of names and the index.
     pub fn memory(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The entries: end of the line, length of the name, and whether the name has a lower-case
-    /// copy.
+    /// Returns the entries: end of the line, length of the name, and whether the name has a
+    /// lower-case copy.
     #[inline]
     fn entries(&self) -> impl Iterator<Item = (usize, usize, bool)> + Clone {
         let index = &self.bytes[self.bytes.len() - self.lines as usize * ENTRY..];
@@ -340,8 +342,8 @@ mod tests {
                 let mut changed = bytes.to_vec();
                 let at = at.index(changed.len());
                 changed[at] = byte;
-                // A changed letter of a value gives another block; a changed byte after the text
-                // gives no block.
+                // A changed letter of a value results in a different block. A changed byte after
+                // the text makes the block invalid.
                 if let Some(other) = read(&changed) {
                     prop_assert!(at < text as usize || changed == bytes[..]);
                     prop_assert!(other.lines().eq(FieldBlock::of_lines(other.iter()).lines()));

@@ -45,7 +45,7 @@ impl Fields {
         self.lines.clear();
     }
 
-    /// Number of lines.
+    /// Returns the number of lines.
     pub fn len(&self) -> usize {
         self.lines.len()
     }
@@ -55,7 +55,7 @@ impl Fields {
         self.lines.is_empty()
     }
 
-    /// The lines as they are sent: `name: value\r\n` each.
+    /// Returns the lines as they are sent: `name: value\r\n` each.
     pub fn text(&self) -> &[u8] {
         &self.text
     }
@@ -66,7 +66,7 @@ impl Fields {
         self.append_bytes(name.as_bytes(), value.as_ref());
     }
 
-    /// `append` for a name that is still bytes.
+    /// Same as `append`, for a name in bytes, which the caller has validated as a token.
     pub fn append_bytes(&mut self, name: &[u8], value: &[u8]) {
         debug_assert!(is_token(name), "field name must be a token");
         debug_assert!(
@@ -86,13 +86,13 @@ impl Fields {
         });
     }
 
-    /// Replaces all lines of that name by one.
+    /// Replaces all lines of this name by one line.
     pub fn set(&mut self, name: &str, value: impl AsRef<[u8]>) {
         self.remove(name);
         self.append(name, value);
     }
 
-    /// Removes all lines of that name; returns whether there was one.
+    /// Removes all lines of this name; returns whether there was one.
     pub fn remove(&mut self, name: &str) -> bool {
         self.retain(|n, _| !n.eq_ignore_ascii_case(name.as_bytes()))
     }
@@ -111,7 +111,7 @@ impl Fields {
         true
     }
 
-    /// The value of the first line of that name.
+    /// Returns the value of the first line of this name.
     #[inline]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.iter()
@@ -119,19 +119,19 @@ impl Fields {
             .map(|(_, value)| value)
     }
 
-    /// The values of all lines of that name, in order.
+    /// Returns the values of all lines of this name, in order.
     #[inline]
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
         self.iter()
             .filter_map(move |(n, value)| n.eq_ignore_ascii_case(name.as_bytes()).then_some(value))
     }
 
-    /// Whether there is a line of that name.
+    /// Whether there is a line of this name.
     pub fn contains(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 
-    /// All lines of that name as one list: values joined by `, ` (RFC 9110 5.3).
+    /// Returns all lines of this name as one list: values joined by `, ` (RFC 9110 5.3).
     pub fn joined(&self, name: &str) -> Option<Vec<u8>> {
         let mut values = self.get_all(name);
         let mut joined = values.next()?.to_vec();
@@ -142,8 +142,8 @@ impl Fields {
         Some(joined)
     }
 
-    /// The members of a comma-separated list over all lines of that name, trimmed and without empty
-    /// members (RFC 9110 5.6.1). Not for lists that may contain quoted strings.
+    /// Returns the members of a comma-separated list over all lines of this name, trimmed and
+    /// without empty members (RFC 9110 5.6.1). Not for lists that may contain quoted strings.
     pub fn members<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
         self.get_all(name)
             .flat_map(|value| value.split(|&b| b == b','))
@@ -151,7 +151,7 @@ impl Fields {
             .filter(|member| !member.is_empty())
     }
 
-    /// Name and value of each line, in order.
+    /// Returns the name and value of each line, in order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.lines.iter().map(|line| {
@@ -183,7 +183,7 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Fields {
     }
 }
 
-/// Name and value of each line of a text made by `Fields::text`.
+/// Returns the name and value of each line of a text made by `Fields::text`.
 #[cfg(any(test, feature = "test-rigs"))]
 pub fn lines_of(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     text.split(|&b| b == b'\n').filter_map(|line| {

@@ -2,7 +2,7 @@
 
 use super::{FieldBlock, Fields, hop};
 
-/// Largest size of an updated head. Otherwise a head could grow with each 304.
+/// Largest size of an updated head in bytes. Without this limit, a head could grow with each 304.
 pub const BYTES_MAX: usize = 256 << 10;
 
 /// Headers of a 304 that do not update the stored response: those that describe the stored content
@@ -19,9 +19,10 @@ const NOT_UPDATED: &[&str] = &[
 /// Returns the headers of a stored response, updated by a 304: all lines of each name in the 304
 /// are replaced, the others are kept.
 ///
-/// Date and Age are those of the 304, and are removed if it has none, because the stored ones don't
-/// apply to it. The result can therefore be judged as if it had just arrived; Age must not be
-/// stored. If the result would be larger than `BYTES_MAX`, only Date and Age are updated.
+/// Date and Age are taken from the 304. If the 304 has none, they are removed, because the stored
+/// values describe the earlier response. The result can therefore be judged like a response that
+/// has just arrived. Callers must not store Age. If the result would be larger than `BYTES_MAX`,
+/// only Date and Age are updated.
 pub fn freshen(stored: &FieldBlock, update: &Fields) -> Fields {
     let hop_by_hop = hop::HopByHop::of(update);
     let taken = |name: &[u8]| !hop::is_in(NOT_UPDATED, name) && !hop_by_hop.covers(name);
@@ -47,7 +48,8 @@ pub fn freshen(stored: &FieldBlock, update: &Fields) -> Fields {
     fields
 }
 
-/// Whether a header applies to a single message only (Date and Age).
+/// Whether a header (Date or Age) describes one message only, so that a stored value never applies
+/// to a later 304.
 fn ends_with_message(name: &[u8]) -> bool {
     hop::is_in(&["age", "date"], name)
 }

@@ -70,7 +70,7 @@ pub enum SetCookie {
     Remove,
 }
 
-/// When the request to the origin was sent and answered, in Unix milliseconds.
+/// Unix times in milliseconds at which a request to the origin was sent and its response arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchanged {
     /// When the request was sent.
@@ -82,11 +82,11 @@ pub struct Exchanged {
 /// The configured caching rules that apply to a response. Times in seconds.
 #[derive(Clone, Debug)]
 pub struct Terms<'a> {
-    /// The lifetime of responses with this status that specify none.
+    /// Freshness lifetime, in seconds, of responses with this status that specify none themselves.
     pub valid_s: Option<u64>,
     /// The longest heuristic lifetime; 0 disables heuristics.
     pub heuristic_max_s: u64,
-    /// Bounds that every positive lifetime is clamped to.
+    /// Smallest and largest lifetime; every positive lifetime is clamped to this range.
     pub lifetime_s: RangeInclusive<u64>,
     /// Headers that are ignored.
     pub ignore: Ignored,
@@ -122,8 +122,8 @@ pub struct Verdict {
     pub lifetime_s: u32,
     /// Where the lifetime comes from.
     pub source: Source,
-    /// How long the response is fresh, in milliseconds from its arrival. If 0 or negative, it was
-    /// stale on arrival, by that time.
+    /// Milliseconds from the response's arrival until it becomes stale; 0 or negative if the
+    /// response was stale on arrival.
     pub fresh_ms: i64,
     /// The response's age on arrival, milliseconds (RFC 9111 4.2.3).
     pub initial_age_ms: u64,
@@ -133,8 +133,8 @@ pub struct Verdict {
     /// Seconds after the end of its lifetime during which the response may be served if the origin
     /// fails.
     pub sie_s: u32,
-    /// The response must not be served stale (RFC 9111 4.2.4), except within `swr_s` and `sie_s`,
-    /// even if the client or the configuration permits it.
+    /// Whether the response must not be served stale (RFC 9111 4.2.4), except within `swr_s` and
+    /// `sie_s`, even if the client or the configuration permits stale responses.
     pub strict: bool,
     /// The response must be revalidated before each use (RFC 9111 5.2.2.4).
     pub no_cache: bool,
@@ -148,9 +148,9 @@ pub struct Verdict {
     pub vary: Vary,
 }
 
-/// Decides whether a shared cache may store this response to a GET and can use it, and computes its
-/// caching properties (RFC 9111 3, 4.2). `request` contains the headers of the request to the
-/// origin.
+/// Decides whether a shared cache may store this response to a GET and could use the stored
+/// response, and computes its caching properties (RFC 9111 3, 4.2). `request` contains the headers
+/// of the request to the origin.
 pub fn judge(
     request: &Fields,
     status: Status,
@@ -173,7 +173,8 @@ pub fn judge(
     let strict = directives.is_strict();
     let grace = |said: Option<u32>, configured| match () {
         () if directives.must_be_validated() => 0,
-        // s-maxage forbids stale responses unless the same response permits them explicitly.
+        // s-maxage forbids serving the response stale, unless the response also has
+        // stale-while-revalidate or stale-if-error.
         () if strict => said.unwrap_or(0),
         () => said.unwrap_or(clamp_s(configured)),
     };
@@ -249,8 +250,8 @@ impl EffectivePolicy {
     }
 }
 
-/// The part of Cache-Control that applies beside X-Accel-Expires. As in nginx, X-Accel-Expires
-/// decides whether and for how long a response is stored.
+/// Returns the directives of Cache-Control that still apply if the response has X-Accel-Expires. As
+/// in nginx, X-Accel-Expires alone decides whether and for how long a response is stored.
 fn under_accel(policy: Policy) -> Policy {
     Policy {
         directives: ResponseDirectives {
@@ -301,8 +302,8 @@ fn is_heuristic(status: Status) -> bool {
 }
 
 fn check_directives(status: Status, directives: &ResponseDirectives) -> Result<(), Reason> {
-    // Beside must-understand, no-store is addressed to caches that do not understand the status
-    // (RFC 9111 5.2.2.3).
+    // If the response has must-understand, its no-store applies only to caches that do not
+    // understand the status (RFC 9111 5.2.2.3).
     if directives.no_store && !(directives.must_understand && is_understood(status)) {
         return Err(Reason::NoStore);
     }
@@ -312,8 +313,8 @@ fn check_directives(status: Status, directives: &ResponseDirectives) -> Result<(
     Ok(())
 }
 
-/// The headers that are not stored: those named by `private` and `no-cache` (RFC 9111 5.2.2.4,
-/// 5.2.2.7), and Set-Cookie if it is to be removed.
+/// Returns the headers that are not stored: those named by `private` and `no-cache` (RFC 9111
+/// 5.2.2.4, 5.2.2.7), and Set-Cookie if it is to be removed.
 fn stripped(response: &Fields, policy: &Policy, terms: &Terms<'_>) -> Result<Vec<String>, Reason> {
     let mut names = policy.named.clone();
     names.sort_unstable();

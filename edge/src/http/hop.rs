@@ -57,7 +57,7 @@ const END_TO_END: &[&str] = &[
     "x-real-ip",
 ];
 
-/// As `END_TO_END`, for all names with these prefixes.
+/// Prefixes of header names that are all end-to-end, so that Connection must never name them.
 const END_TO_END_PREFIXES: &[&str] = &[
     "accept-",
     "access-control-",
@@ -67,9 +67,10 @@ const END_TO_END_PREFIXES: &[&str] = &[
     "x-forwarded-",
 ];
 
-/// Headers that an origin may act on although they are not in the cache key: a client could have
-/// its response stored for all. They are removed from every request whose response may be stored or
-/// shared. Sluice replaces X-Forwarded-* and Forwarded by its own.
+/// Headers that are not in the cache key, but on which an origin may base its response. With one of
+/// them, a client could have a response of its choice stored for all clients. The headers are
+/// removed from every request whose response may be stored or shared. Sluice replaces X-Forwarded-*
+/// and Forwarded by its own.
 pub const UNKEYED: &[&str] = &[
     "forwarded",
     "front-end-https",
@@ -106,10 +107,10 @@ pub const UNKEYED: &[&str] = &[
 ];
 
 /// Further headers that a shared fetch never takes from a client, whatever the configuration.
-/// Sluice sets some of them itself (Host, Via, X-Real-IP, all X-Forwarded-*). Others are for each
-/// hop (Cache-Control, CDN-Loop, Early-Data, Expect, Max-Forwards, Pragma, Surrogate-Capability),
-/// describe a body (Trailer, Content-*), or request a part or condition (Range, If-*) that other
-/// clients did not request.
+/// Sluice sets some of these headers itself (Host, Via, X-Real-IP, all X-Forwarded-*). Others apply
+/// to one hop (Cache-Control, CDN-Loop, Early-Data, Expect, Max-Forwards, Pragma,
+/// Surrogate-Capability), describe a body (Trailer, Content-*), or request a part or condition
+/// (Range, If-*) that other clients did not request.
 pub const NOT_CARRIED: &[&str] = &[
     "cache-control",
     "cdn-loop",
@@ -125,18 +126,20 @@ pub const NOT_CARRIED: &[&str] = &[
     "x-real-ip",
 ];
 
-/// Headers that a shared fetch copies from the request that began it: content negotiation (RFC 9110
-/// 12.5), by which an origin may choose a representation, which it then declares in Vary.
-/// Accept-Encoding is sent in the form of `vary::Codings`, and Accept-Language in the form of
-/// `vary::preferred` if languages are configured. All other headers of the client are omitted, such
-/// as cookies, credentials, conditions, Range, client hints and Origin.
+/// Headers that a shared fetch copies from the request that began the fetch: those of content
+/// negotiation (RFC 9110 12.5). If an origin chooses a representation by one of them, its response
+/// names the header in Vary. Accept-Encoding is sent in the form of `vary::Codings`, and
+/// Accept-Language in the form of `vary::preferred` if languages are configured. All other headers
+/// of the client are omitted, such as cookies, credentials, conditions, Range, client hints and
+/// Origin.
 ///
 /// A fetch also carries the headers named by the resource's known Vary, because the variant key
 /// contains them. If the response's Vary names a header that was omitted and a rider's request has
 /// that header, the rider does not match that variant and starts its own fetch.
 pub const SHARED: &[&str] = &["accept", "accept-encoding", "accept-language", "user-agent"];
 
-/// Largest number of connection options that are honoured; real messages have up to three.
+/// Largest number of names in Connection that are honoured, further ones are ignored; real messages
+/// have up to three.
 const OPTIONS_MAX: usize = 64;
 
 /// Whether the list of lower-case names contains the name.
@@ -161,7 +164,7 @@ impl<'a> HopByHop<'a> {
         HopByHop { named }
     }
 
-    /// The hop-by-hop headers of a message with these header lines.
+    /// Returns the hop-by-hop headers of a message with these header lines.
     pub fn of(fields: &'a Fields) -> HopByHop<'a> {
         HopByHop::new(fields.get_all("connection"))
     }
@@ -172,8 +175,8 @@ impl<'a> HopByHop<'a> {
     }
 }
 
-/// Whether a name equals this lower-case header name for an origin that treats `_` as `-`, as
-/// origins do that pass headers on as environment variables (RFC 3875 4.1.18).
+/// Whether an origin that treats `_` as `-` would read `name` as this lower-case header name.
+/// Origins that pass headers on as environment variables do so (RFC 3875 4.1.18).
 pub fn reads_as(name: &[u8], field: &[u8]) -> bool {
     let dashed = |&b: &u8| match b {
         b'_' => b'-',
@@ -182,24 +185,26 @@ pub fn reads_as(name: &[u8], field: &[u8]) -> bool {
     name.len() == field.len() && name.iter().map(dashed).eq(field.iter().copied())
 }
 
-/// `reads_as` for the prefix of a name.
+/// Whether an origin that treats `_` as `-` would read the start of `name` as this lower-case
+/// prefix.
 pub fn reads_as_prefix(name: &[u8], prefix: &[u8]) -> bool {
     name.get(..prefix.len())
         .is_some_and(|start| reads_as(start, prefix))
 }
 
-/// Whether such an origin treats the name as one of these lower-case header names.
+/// Whether an origin that treats `_` as `-` would read the name as one of these lower-case header
+/// names.
 fn reads_as_any(list: &[&str], name: &[u8]) -> bool {
     list.iter().any(|field| reads_as(name, field.as_bytes()))
 }
 
-/// Whether some origin treats the header as one of `UNKEYED`.
+/// Whether an origin that treats `_` as `-` would read the name as one of `UNKEYED`.
 pub fn is_unkeyed(name: &[u8]) -> bool {
     reads_as_any(UNKEYED, name)
 }
 
-/// Why a shared fetch never sends this header as the client sent it, even if it is in the cache
-/// key. The text is for messages.
+/// Returns the reason why a shared fetch never sends the client's value of this header, even if the
+/// header is in the cache key; `None` if it may. The text is for messages.
 pub fn why_never_sent(name: &[u8]) -> Option<&'static str> {
     let is = |list: &[&str]| reads_as_any(list, name);
     let begins = |prefix: &str| reads_as_prefix(name, prefix.as_bytes());
@@ -219,14 +224,15 @@ pub fn why_never_sent(name: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Why a shared fetch can't carry this header if it is not in the cache key, whatever the
-/// configuration. The text is for messages.
+/// Returns the reason why a shared fetch can't send the client's value of this header if the header
+/// is not in the cache key; `None` if it can. The text is for messages.
 pub fn why_not_carried(name: &[u8]) -> Option<&'static str> {
     let unkeyed = "origins may use it as the URL, host or method instead of the request's";
     why_never_sent(name).or_else(|| is_unkeyed(name).then_some(unkeyed))
 }
 
-/// Whether a shared fetch can carry this header although it is not in the cache key.
+/// Whether a shared fetch may send the client's value of this header although the header is not in
+/// the cache key.
 pub fn may_be_carried(name: &[u8]) -> bool {
     why_not_carried(name).is_none()
 }
@@ -345,7 +351,7 @@ mod tests {
         assert_eq!(left, ["Accept"]);
     }
 
-    // For CGI and similar interfaces, X_Original_URL is X-Original-URL.
+    // CGI and similar interfaces read X_Original_URL as X-Original-URL.
     #[test]
     fn underscores_do_not_hide_a_header() {
         let left = stripped(
@@ -368,7 +374,8 @@ mod tests {
         ] {
             assert!(!may_be_carried(name.as_bytes()), "{name}");
         }
-        // If a header is in the key, each client's value has its own entry.
+        // A header in the cache key may be sent, because each value of the header has its own cache
+        // entry.
         assert!(why_not_carried(b"X-Original-Host").is_some());
         assert!(why_never_sent(b"X-Original-Host").is_none());
         for name in ["X-Tenant", "x_tenant", "Cookie", "viable", "ifs", "x-via"] {

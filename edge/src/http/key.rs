@@ -38,8 +38,9 @@ impl KeyHash {
         KeyHash::of_bytes(&text)
     }
 
-    /// The hash of one variant of this resource, from the result of `Vary::select`. If nothing was
-    /// selected (no Vary) it is the primary key's hash.
+    /// Returns the hash of the variant of this resource that `selecting`, the output of
+    /// `vary::select`, identifies. If `selecting` is empty (no Vary), the result is the primary
+    /// key's hash.
     pub fn variant(self, selecting: &[u8]) -> KeyHash {
         if selecting.is_empty() {
             return self;
@@ -47,7 +48,8 @@ impl KeyHash {
         let mut text = Text::new();
         text.extend_from_slice(&self.0.to_le_bytes());
         text.extend_from_slice(selecting);
-        // No primary key ends like this, so a variant's text never equals a primary key's.
+        // No primary key ends with this byte, so a variant's text never equals a primary key's
+        // text.
         text.push(VARIANT);
         KeyHash::of_bytes(&text)
     }
@@ -59,7 +61,7 @@ impl KeyHash {
         KeyHash(u128::from_le_bytes(half))
     }
 
-    /// The lower half of the hash, for tables, shards and fingerprints.
+    /// Returns the lower half of the hash, for tables, shards and fingerprints.
     pub fn low(self) -> u64 {
         self.0 as u64
     }
@@ -77,13 +79,14 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// A primary key: its parts in one text.
+/// A primary key: scheme, authority, path, query and the additions of `KeyRules`, encoded as one
+/// text.
 ///
-/// The text consists of the resource and the additions of `KeyRules`. The resource is: scheme and
-/// host flags (one byte), length of the authority (four bytes, little-endian), authority, length of
-/// the path, path, and then 0 for no query, or 1, length of the query and the query. Each added
-/// header, cookie or literal is: its kind (one byte), length of its name or of the literal, name or
-/// literal, and then 0, or 1, length of the value and the value.
+/// The text begins with the URL parts: scheme and host flags (one byte), length of the authority
+/// (four bytes, little-endian), authority, length of the path, path, and then 0 for no query, or 1,
+/// length of the query and the query. The encoding of each added header, cookie or literal follows:
+/// its kind (one byte), length of its name or of the literal, name or literal, and then 0, or 1,
+/// length of the value and the value.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     text: Box<[u8]>,
@@ -103,7 +106,7 @@ pub struct Parts<'a> {
     pub query: Option<&'a str>,
 }
 
-/// Parts of the URL that the key leaves out.
+/// Parts of the URL that the configured template leaves out of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Omitted {
     scheme: bool,
@@ -128,23 +131,23 @@ impl Key {
         }
     }
 
-    /// The hash of the key.
+    /// Returns the hash of the key.
     #[cfg(any(test, feature = "test-rigs"))]
     pub fn hash(&self) -> KeyHash {
         KeyHash::of_bytes(&self.text)
     }
 
-    /// The text of the key. Two keys with the same text have the same parts.
+    /// Returns the text of the key. Two keys with the same text have the same parts.
     pub fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// The parts of the key that come from the URL.
+    /// Returns the parts of the key that come from the URL.
     pub fn parts(&self) -> Parts<'_> {
         self.split().0
     }
 
-    /// The URL parts, and the encoded additions that follow them.
+    /// Returns the URL parts, and the encoded headers, cookies and literals after them.
     fn split(&self) -> (Parts<'_>, &[u8]) {
         // A key's text was assembled from parts, so parsing succeeds.
         parts_of(&self.text).unwrap_or((NO_PARTS, &[]))
@@ -178,14 +181,15 @@ impl fmt::Debug for Key {
 }
 
 impl<'a> Parts<'a> {
-    /// The parts of the key with this text; `None` if the text is not a key's.
+    /// Returns the parts of the key with this text; `None` if the text is not a key's.
     pub fn of(text: &'a [u8]) -> Option<Parts<'a>> {
         parts_of(text).map(|(parts, _)| parts)
     }
 }
 
-/// The hash of the URL part of the key with this hash and text: the same for all keys that differ
-/// only in headers, cookies and literals. For a key without these it is the key's own hash.
+/// Returns the hash of only the URL parts of the key with this hash and text. All keys that differ
+/// only in headers, cookies and literals have the same result. For a key without headers, cookies
+/// and literals the result is the key's own hash.
 pub fn resource_with(hash: KeyHash, text: &[u8]) -> KeyHash {
     match parts_of(text) {
         Some((_, extras)) if !extras.is_empty() => {
@@ -208,7 +212,7 @@ pub fn normal_host(scheme: Option<Scheme>, authority: &str) -> String {
     host.to_ascii_lowercase()
 }
 
-/// Values and flags of the first byte of a key.
+/// Values and flags of the first byte of a key's text.
 const HTTP: u8 = 0;
 const HTTPS: u8 = 1;
 const ANY_SCHEME: u8 = 2;
@@ -216,7 +220,7 @@ const ANY_HOST: u8 = 4;
 /// Last byte of a variant's text.
 const VARIANT: u8 = 0xff;
 
-/// Kinds of additions to a key.
+/// Kinds of additions in a key's text.
 const HEADER: u8 = 1;
 const COOKIE: u8 = 2;
 const LITERAL: u8 = 3;
@@ -272,7 +276,8 @@ fn append_extra(out: &mut Text, kind: u8, name: &str, value: Option<&[u8]>) {
     append_optional(out, value);
 }
 
-/// The authority without `:80` for http, `:443` for https, or an empty port (RFC 9110 4.2.3).
+/// Returns the authority without `:80` for http, `:443` for https, or an empty port (RFC 9110
+/// 4.2.3).
 pub(super) fn without_default_port(scheme: Scheme, authority: &str) -> &str {
     let Some((host, port)) = authority.rsplit_once(':') else {
         return authority;
@@ -291,7 +296,7 @@ pub(super) fn without_default_port(scheme: Scheme, authority: &str) -> &str {
     }
 }
 
-/// Splits a key's text into its URL parts and the encoded additions that follow them.
+/// Splits a key's text into its URL parts and the encoded headers, cookies and literals after them.
 fn parts_of(text: &[u8]) -> Option<(Parts<'_>, &[u8])> {
     let (&first, rest) = text.split_first()?;
     let scheme = match first & !ANY_HOST {
@@ -318,7 +323,8 @@ fn parts_of(text: &[u8]) -> Option<(Parts<'_>, &[u8])> {
     Some((parts, rest))
 }
 
-/// Name and value of the first addition, and the rest of the text.
+/// Name and value of the first header, cookie or literal in the encoded additions, and the rest of
+/// the text.
 type Extra<'a> = ((&'a str, Option<&'a [u8]>), &'a [u8]);
 
 fn split_extra(bytes: &[u8]) -> Option<Extra<'_>> {

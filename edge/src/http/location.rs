@@ -57,7 +57,8 @@ pub fn same_host_target(base: Base<'_>, reference: &[u8]) -> Option<(String, Opt
     })
 }
 
-/// The reference without scheme and authority, if these are absent or equal to the base's.
+/// Returns the path and query of a reference whose scheme and authority are absent or equal to the
+/// base's; otherwise `None`.
 fn own_part<'a>(base: Base<'_>, reference: &'a [u8]) -> Option<&'a [u8]> {
     let end = reference.iter().position(|b| b":/?".contains(b));
     let rest = match end.filter(|&end| reference[end] == b':') {
@@ -77,7 +78,8 @@ fn own_part<'a>(base: Base<'_>, reference: &'a [u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// The text after `//` and an authority that equals the base's.
+/// Returns the text after `//` and an authority that equals the base's; `None` for another
+/// authority.
 fn after_authority<'a>(base: Base<'_>, reference: &'a [u8]) -> Option<&'a [u8]> {
     let rest = &reference[2..];
     let end = rest.iter().position(|b| b"/?".contains(b));
@@ -96,8 +98,8 @@ fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// remove_dot_segments (RFC 3986 5.2.4) of an absolute path. In contrast to a request's target,
-/// surplus `..` segments lead to the root.
+/// Applies remove_dot_segments (RFC 3986 5.2.4) to an absolute path. Surplus `..` segments lead to
+/// the root here, while a request target with surplus `..` segments is refused.
 fn without_dots(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut segments = path

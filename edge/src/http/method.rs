@@ -34,7 +34,7 @@ impl Method {
         }
     }
 
-    /// The token.
+    /// Returns the token as sent in a request line.
     pub fn as_str(&self) -> &str {
         match self {
             Method::Get => "GET",
@@ -58,8 +58,8 @@ impl Method {
         )
     }
 
-    /// Whether this is PURGE, with which operators remove what a cache has stored of the target. No RFC
-    /// defines it; other caches have it, too.
+    /// Whether this is PURGE, the method by which operators remove stored responses for the target
+    /// from a cache. No RFC defines PURGE, but other caches support it too.
     pub fn is_purge(&self) -> bool {
         matches!(self, Method::Other(token) if &**token == "PURGE")
     }

@@ -16,13 +16,14 @@ pub enum Purge {
     All(bool),
 }
 
-/// A purge that is in force.
+/// A purge that a cache has accepted and applies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Purged {
     /// The cache's name; `None` if the request was sent to the cache itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<String>,
-    /// The purge's number in that cache's sequence. The purge covers fetches that began before it.
+    /// The purge's number in the cache's sequence of purges. The purge covers fetches that began
+    /// before the purge.
     pub sequence: u64,
     /// The target of the purge.
     pub rule: Purge,

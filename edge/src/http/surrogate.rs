@@ -47,11 +47,12 @@ pub fn parse(value: &[u8]) -> Option<Policy> {
     })
 }
 
-/// The relevant directives, either untargeted or targeted at Sluice.
+/// The directives of Surrogate-Control that Sluice honours, either untargeted or targeted at
+/// Sluice.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Directives {
-    /// The lifetime in seconds, and the seconds after a `+`. Of several the first smallest one
-    /// counts.
+    /// `max-age`: the lifetime in seconds, and the seconds after a `+`. If the directive occurs
+    /// several times, the one with the smallest lifetime counts.
     max_age: Option<(u32, Option<u32>)>,
     no_store: bool,
 }
@@ -76,7 +77,7 @@ impl Directives {
     }
 }
 
-/// Parses `600` or `600+60`.
+/// Parses the value of `max-age`, such as `600` or `600+60`.
 fn max_age(value: &[u8]) -> (u32, Option<u32>) {
     match memchr::memchr(b'+', value) {
         None => (delta_seconds(value).unwrap_or(0), None),

@@ -24,7 +24,7 @@ pub enum Form<'a> {
     Authority,
 }
 
-/// Why a request target is refused with 400.
+/// Errors in a request target. A request with such a target is refused with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetError {
     /// The target is empty, or is no path, URI or asterisk; or an asterisk without OPTIONS.
@@ -49,7 +49,7 @@ pub enum TargetError {
 }
 
 impl TargetError {
-    /// The reason for refusing a request with this error.
+    /// Returns the reason that logs and the response's body give for the refusal.
     pub fn reason(self) -> Reason {
         match self {
             TargetError::NoTarget => Reason::NoTarget,
@@ -185,7 +185,7 @@ fn append_checked(bytes: &[u8], out: &mut String) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// The byte that the escape at the start of `bytes` stands for.
+/// Returns the byte that the escape (such as `%2F`) at the start of `bytes` encodes.
 fn check_percent(bytes: &[u8]) -> Result<u8, TargetError> {
     let hex = |at: usize| bytes.get(at).and_then(|&b| char::from(b).to_digit(16));
     let (Some(high), Some(low)) = (hex(1), hex(2)) else {
@@ -273,7 +273,7 @@ fn dots_before_semicolon(part: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with(';') || rest.starts_with("%3B"))
 }
 
-/// The number of dots, if the segment is `.` or `..`.
+/// Returns the number of dots, if the segment is `.` or `..`.
 fn dots(segment: &str) -> Option<u8> {
     match segment {
         "." => Some(1),
@@ -282,7 +282,7 @@ fn dots(segment: &str) -> Option<u8> {
     }
 }
 
-/// Why a host is refused with 400.
+/// Errors in a host. A request with such a host is refused with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostError {
     /// The host has a port but no name.
@@ -298,7 +298,7 @@ pub enum HostError {
 }
 
 impl HostError {
-    /// The reason for refusing a request with this error.
+    /// Returns the reason that logs and the response's body give for the refusal.
     pub fn reason(self) -> Reason {
         match self {
             HostError::NoName => Reason::HostNoName,
@@ -333,7 +333,7 @@ pub fn host(raw: &[u8], out: &mut String) -> Result<(), HostError> {
         _ => check_name(name)?,
     }
     let start = out.len();
-    // Both checks permit only ASCII.
+    // `check_address` and `check_name` permit only ASCII, so this conversion succeeds.
     out.push_str(std::str::from_utf8(name).map_err(|_| HostError::Byte)?);
     out[start..].make_ascii_lowercase();
     append_port(port, out)

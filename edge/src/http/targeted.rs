@@ -6,8 +6,9 @@ use sfv::{BareItem, Dictionary, ListEntry, Parser, Version};
 use super::cache_control::{Policy, SECONDS_MAX, Scope, names_in};
 use super::{Fields, surrogate};
 
-/// The policy of the first target that the response has with a valid, non-empty value (RFC 9213
-/// 2.2). If there is one, Cache-Control and Expires are ignored. `targets` are names in lower case.
+/// Returns the policy of the first of the headers `targets` (names in lower case) that the response
+/// has with a valid, non-empty value (RFC 9213 2.2). If there is one, callers ignore Cache-Control
+/// and Expires.
 pub fn select(response: &Fields, targets: &[Box<str>]) -> Option<Policy> {
     targets.iter().find_map(|target| {
         let value = response.joined(target)?;
@@ -42,8 +43,8 @@ pub fn parse(value: &[u8]) -> Option<Policy> {
     Some(policy)
 }
 
-/// Applies one member to the policy. `value` is `None` for lists, which no directive has as its
-/// value.
+/// Applies one member of the dictionary to the policy. `value` is `None` for a list, because no
+/// directive has a list as its value.
 fn apply(policy: &mut Policy, name: &str, value: Option<&BareItem>) {
     let directives = &mut policy.directives;
     let allowed = matches!(value, Some(BareItem::Boolean(true)));
@@ -66,7 +67,7 @@ fn apply(policy: &mut Policy, name: &str, value: Option<&BareItem>) {
     }
 }
 
-/// An integer number of seconds; 0 for any other value.
+/// Returns an integer number of seconds; 0 for any other value.
 fn seconds(value: Option<&BareItem>) -> u32 {
     let Some(BareItem::Integer(integer)) = value else {
         return 0;
@@ -74,7 +75,7 @@ fn seconds(value: Option<&BareItem>) -> u32 {
     i64::from(*integer).clamp(0, i64::from(SECONDS_MAX)) as u32
 }
 
-/// The scope of `private` or `no-cache`: true, or a string of field names.
+/// Returns the scope of `private` or `no-cache`: true, or a string of field names.
 fn scope(value: Option<&BareItem>, named: &mut Vec<String>) -> Scope {
     match value {
         Some(BareItem::Boolean(false)) => Scope::Absent,
@@ -94,7 +95,7 @@ fn scope(value: Option<&BareItem>, named: &mut Vec<String>) -> Scope {
 pub enum AccelExpires {
     /// `0`: the response must not be stored.
     Never,
-    /// A lifetime in seconds, from now.
+    /// A lifetime in seconds, from the response's arrival.
     Seconds(u64),
     /// `@…`: fresh until this time, Unix seconds.
     Until(u64),

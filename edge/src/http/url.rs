@@ -31,6 +31,8 @@ pub struct Start {
 }
 
 impl Url {
+    /// Parses a URL and brings it into normal form.
+    ///
     /// # Errors
     /// Describes for the operator what is wrong with the URL.
     pub fn parse(url: &str) -> Result<Url, String> {
@@ -51,7 +53,7 @@ impl Url {
     }
 }
 
-/// Formats the URL as keys contain it.
+/// Formats the URL in the form that cache keys contain.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = key::normal_host(Some(self.scheme), &self.authority);
@@ -63,7 +65,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// Formats the prefix as keys contain it.
+/// Formats the prefix in the form that cache keys contain.
 impl fmt::Display for Start {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(scheme) = self.scheme {
@@ -77,6 +79,8 @@ impl fmt::Display for Start {
 }
 
 impl Start {
+    /// Parses a prefix of URLs and brings it into normal form.
+    ///
     /// # Errors
     /// Describes for the operator what is wrong with the prefix.
     pub fn parse(text: &str) -> Result<Start, String> {
@@ -106,14 +110,14 @@ impl Start {
     }
 }
 
-/// Refuses prefixes that would cover more than their last segment suggests.
+/// Refuses a prefix whose end suggests that it covers less than it does.
 fn check_end(text: &str) -> Result<(), String> {
     if let Some(start) = text.strip_suffix('*') {
         return Err(format!(
             "a prefix needs no * at its end: {start} covers all URLs that begin with it"
         ));
     }
-    // Dot segments and `*` are only special in the path, not in a query.
+    // Dot segments and `*` are special only in the path, so the query is not checked.
     let path = text
         .split('?')
         .next()
@@ -121,7 +125,8 @@ fn check_end(text: &str) -> Result<(), String> {
     let last = path
         .and_then(|path| path.rsplit('/').next())
         .unwrap_or_default();
-    // Resolved, the prefix would name the folder itself or its parent (RFC 3986 5.2.4).
+    // Normalisation would turn a last segment `.` or `..` into the folder or its parent (RFC 3986
+    // 5.2.4), so the prefix would cover more than it seems.
     if matches!(&*last.to_ascii_lowercase().replace("%2e", "."), "." | "..") {
         let folder = &text[..text.len() - last.len()];
         return Err(format!(
@@ -256,7 +261,7 @@ mod tests {
         }
     }
 
-    // Resolved, `/a/..` would be `/` and cover everything.
+    // Normalisation would turn `/a/..` into `/`, a prefix that covers everything.
     #[test]
     fn prefixes_with_a_misleading_end_are_refused() {
         for bad in [

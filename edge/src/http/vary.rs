@@ -22,18 +22,19 @@ pub const NAMES_MAX: usize = 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Vary(Arc<[Box<str>]>);
 
-/// How request headers are reduced beyond their normal form, which limits the number of variants.
+/// Configured reductions of request headers beyond their normal form, which limit the number of
+/// variants.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Normal<'a> {
-    /// The content codings to request instead of those that the client accepts; `None` for the
-    /// client's.
+    /// Content codings to request from the origin instead of those that the client accepts; `None`
+    /// to request the client's.
     pub codings: Option<Codings>,
-    /// Languages to reduce Accept-Language to: only the client's preferred one of these counts. If
-    /// empty, Accept-Language is not reduced.
+    /// Languages that Accept-Language is reduced to: only the one among them that the client
+    /// prefers counts. If empty, Accept-Language is not reduced.
     pub languages: &'a [Box<str>],
 }
 
-/// Why a Vary can't be used to select variants.
+/// Errors in a response's Vary, which then can't be used to select variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// `*`: the response depends on more than headers, so no stored response can be selected.
@@ -73,7 +74,7 @@ impl Vary {
         }
     }
 
-    /// The names, sorted.
+    /// Returns the names, sorted.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|name| &**name)
     }
@@ -107,7 +108,7 @@ pub fn normal_value(request: &Fields, name: &str, normal: Normal<'_>) -> Option<
     append_normal(request, name, normal, &mut value).then_some(value)
 }
 
-/// Appends the normalised value; returns whether there is one.
+/// Appends the normalised value of a request header; returns whether there is a value.
 fn append_normal(request: &Fields, name: &str, normal: Normal<'_>, out: &mut Vec<u8>) -> bool {
     match name {
         "accept-encoding" => {
@@ -182,8 +183,9 @@ impl Codings {
     const ZSTD: Codings = Codings(8);
     const ALL: Codings = Codings(15);
 
-    /// The content codings that a request accepts (RFC 9110 12.5.3). A request without the header
-    /// accepts any coding, but counts as accepting only identity, which every client understands.
+    /// Returns the content codings that a request accepts (RFC 9110 12.5.3). A request without the
+    /// header accepts any coding, but counts as accepting only identity, which every client
+    /// understands.
     pub fn of(request: &Fields) -> Codings {
         let (mut accepted, mut named) = (Codings(0), Codings(0));
         let mut others = None;
@@ -220,7 +222,7 @@ impl Codings {
         }
     }
 
-    /// The equivalent Accept-Encoding for the request to the origin.
+    /// Returns the equivalent Accept-Encoding for the request to the origin.
     pub fn value(self) -> &'static str {
         const VALUES: [&str; 16] = [
             "identity;q=0",

@@ -110,7 +110,7 @@ counters! {
         connections_handed_over: Counter Count,
         /// Connections closed because their client had as many as `connections_per_ip` allows.
         connections_over_ip: Counter Count,
-        /// Connections closed because the PROXY protocol requires a header from a trusted load
+        /// Connections closed because they had no PROXY protocol header from a trusted load
         /// balancer.
         connections_not_introduced: Counter Count,
         /// Connections closed unserved because file descriptors or memory had run out.
@@ -219,7 +219,7 @@ numbers! {
 numbers! {
     /// The numbers of compressed content.
     CompressNumbers of Compress {
-        /// Responses or files of which compressed forms are stored.
+        /// Responses or files whose compressed forms are stored or queued for compression.
         contents: Gauge Count,
         /// Memory in use, including bookkeeping.
         bytes: Gauge Bytes,

@@ -125,6 +125,8 @@ fn circles_inside_a_part_are_found() {
         "{found:?}"
     );
     assert_eq!(circles::circles(&sources, &[("cache", &[2])]), [""; 0]);
+    let stale = circles::circles(&sources, &[("cache", &[2, 2])]);
+    assert_eq!(stale.len(), 1, "{stale:?}");
 }
 
 #[test]

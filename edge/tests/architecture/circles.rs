@@ -7,8 +7,8 @@ use super::rules::Source;
 /// For each file of a part, by module: the other files of the part that it names.
 type Graph<'a> = BTreeMap<&'a [String], BTreeSet<&'a [String]>>;
 
-/// Returns findings about circles of imports inside a part. A part's circles may be as large as the
-/// list of exceptions permits: it has the number of files in each circle, the largest first.
+/// Returns findings about parts whose circles of imports differ from the list of exceptions. The list
+/// has the number of files in each circle of a part, the largest first.
 pub fn circles(sources: &[Source], exceptions: &[(&str, &[usize])]) -> Vec<String> {
     let mut findings = Vec::new();
     for (part, graph) in &graphs(sources) {
@@ -26,6 +26,13 @@ pub fn circles(sources: &[Source], exceptions: &[(&str, &[usize])]) -> Vec<Strin
                     names(circle),
                 ));
             }
+        }
+        let sizes: Vec<usize> = circles.iter().map(BTreeSet::len).collect();
+        let is_less = |(n, most): (usize, &usize)| sizes.get(n).is_none_or(|size| size < most);
+        if allowed.iter().enumerate().any(is_less) {
+            findings.push(format!(
+                "`{part}`: the circles are {sizes:?}, but the list says {allowed:?}"
+            ));
         }
     }
     findings

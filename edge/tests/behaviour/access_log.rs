@@ -90,11 +90,14 @@ fn the_log_contains_the_reasons_of_faults() {
         .start();
     edge.get("/x", &[]);
     edge.send_raw(b"GET /x HTTP/1.1\r\n\r\n");
-    let lines = edge.json_log(2);
+    edge.ask("PURGE", "/x", &[], b"");
+    let lines = edge.json_log(3);
     let late = find(&lines, |line| line["status"] == 504);
     assert_eq!(late["reason"], "head-timeout");
     let refused = find(&lines, |line| line["status"] == 400);
     assert_eq!(refused["reason"], "no-host");
+    let purge = find(&lines, |line| line["status"] == 403);
+    assert_eq!(purge["reason"], "purge-not-allowed");
 }
 
 // Quotes and line ends in a client's request must not end the field or the line in the log.

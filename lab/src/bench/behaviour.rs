@@ -27,7 +27,8 @@ const CROWD_OBJECT: u64 = 10_000_000;
 /// Rate of the origin in bytes per second: so slow that all clients have connected before the fetch ends.
 const CROWD_RATE: u64 = 10_000_000;
 
-/// Number of attempts. The kernel distributes connections by a hash of the ports, so the worst attempt counts.
+/// Number of attempts, of which the worst one counts: the kernel distributes connections over workers by a hash of
+/// the ports.
 const ATTEMPTS: usize = 5;
 
 /// Longest duration of any step.
@@ -178,7 +179,8 @@ fn crowd_origin() -> anyhow::Result<Origin> {
     Ok(origin)
 }
 
-/// Number of origin requests, and a description of the clients' results.
+/// Sends one request from each client of a crowd. Returns the number of origin requests, and a description of the
+/// clients' results.
 fn run_crowd(server: SocketAddr, origin: &Origin) -> anyhow::Result<(f64, String)> {
     let result = load::run(LoadPlan {
         connections: CROWD,
@@ -219,7 +221,7 @@ pub(super) fn workers(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The busier worker's share of `connections` new connections.
+/// Returns the busier worker's share of `connections` new connections.
 fn busier_share(sluice: &Sluice, connections: usize) -> anyhow::Result<f64> {
     let before = worker_connections(sluice.admin())?;
     load::run(LoadPlan {

@@ -70,7 +70,7 @@ pub(super) struct Contender {
     pub(super) server: Server,
 }
 
-/// A server that is measured. Dropping it ends it.
+/// A server that is measured. Dropping this value ends the server.
 #[derive(Debug)]
 pub(crate) enum Server {
     Nginx(Nginx),
@@ -96,7 +96,7 @@ impl Server {
     }
 }
 
-/// Results of one contender. Medians.
+/// Results of one contender: medians over all runs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
     column: Column,
@@ -112,7 +112,7 @@ struct Run {
 }
 
 impl Contest {
-    /// A contest for one offset body of this many bytes, as served by the lab's origin.
+    /// Returns a contest for one offset body of this many bytes, as served by the lab's origin.
     pub(super) fn of_offset(name: &str, body: u64, connections: usize) -> Contest {
         Contest {
             name: name.to_owned(),
@@ -203,7 +203,7 @@ impl Contest {
         }
     }
 
-    /// Checks every byte of one response. Returns the length of the body as sent.
+    /// Checks every byte of one response. Returns the length of the body as transferred.
     fn check(&self, one: &Contender) -> anyhow::Result<u64> {
         let fields = self.headers.iter();
         let fields: Vec<_> = fields.map(|(name, value)| (&**name, &**value)).collect();
@@ -216,8 +216,8 @@ impl Contest {
         Ok(reply.body.len() as u64)
     }
 
-    /// Sends requests until the response has the expected encoding, which may first have to be produced in the
-    /// background.
+    /// Sends requests until a response has the expected content coding, since the server may compress in the
+    /// background first.
     pub(super) fn wait_until_encoded(
         &self,
         one: &Contender,
@@ -267,7 +267,7 @@ impl Contest {
         Ok(result)
     }
 
-    /// Rows for CPU time, and for throughput as information.
+    /// Returns a row for CPU time with a goal, and a row for throughput as information.
     pub(super) fn rows(&self, measured: &[Measured], goal: f64) -> Vec<Row> {
         let cpu = self.cpu(measured, "", Column::Nginx, Column::Sluice);
         let mut rate = Row::new(&format!("{}: rate", self.name), Unit::RequestsPerSecond);
@@ -277,7 +277,8 @@ impl Contest {
         vec![cpu.goal_ratio(goal), rate]
     }
 
-    /// A row for the CPU time of these two columns. nginx's figure is that of the configuration with less CPU time.
+    /// Returns a row for the CPU time of these two columns. Of nginx's configurations, the one with the least CPU
+    /// time counts.
     pub(super) fn cpu(
         &self,
         measured: &[Measured],
@@ -322,7 +323,7 @@ impl Answer {
     }
 }
 
-/// The contender in a column with the least CPU time.
+/// Returns the contender in a column with the least CPU time.
 fn best(measured: &[Measured], column: Column) -> Option<&Measured> {
     measured
         .iter()

@@ -48,7 +48,8 @@ const STORED_SIZE: u64 = 2 << 30;
 const STORED_PASSES: usize = 3;
 const STORED_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Hits of objects in files that are in the page cache, all on the same file system.
+/// Measures hits of objects that are stored in files. The files are in the page cache, on one file system for all
+/// servers.
 pub(super) fn stored_1m(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let contest = Contest::of_offset("page cache hit, 1 MiB, 16 connections", LARGE, 16)
         .of_many(&format!("/offset/{LARGE}?{{n}}"), STORED_OBJECTS);

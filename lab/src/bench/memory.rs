@@ -14,7 +14,7 @@ use crate::origin::{Origin, OriginOptions};
 use crate::process::Process;
 use crate::rivals::{Nginx, NginxMode, NginxOptions};
 
-/// Number of idle connections. With both ends in one process, and with others, they fit into 20,000 descriptors.
+/// Number of idle connections. Both ends of the connections and some other files fit into 20,000 descriptors.
 const IDLE: usize = 9500;
 
 /// Longest wait until memory is stable.
@@ -52,7 +52,7 @@ fn start(bench: &Bench<'_>, origin: SocketAddr, memory: &str) -> anyhow::Result<
     Sluice::start(&options).map(Some)
 }
 
-/// Growth of the server's resident memory per connection, in bytes.
+/// Returns the growth of the server's resident memory per connection, in bytes.
 fn idle_bytes(address: SocketAddr, process: &Process) -> anyhow::Result<f64> {
     const PATH: &str = "/offset/5120";
     for _ in 0..100 {
@@ -82,7 +82,7 @@ fn idle_bytes(address: SocketAddr, process: &Process) -> anyhow::Result<f64> {
     Ok(after.saturating_sub(before) as f64 / IDLE as f64)
 }
 
-/// Resident memory in bytes after it has become stable.
+/// Waits until the resident memory is stable and returns it in bytes.
 pub(super) fn settled(process: &Process) -> anyhow::Result<u64> {
     let deadline = Instant::now() + SETTLE;
     let mut last = process.memory()?.rss;
@@ -126,8 +126,8 @@ pub(super) fn churn(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     Ok(vec![row.goal_most(TIER as f64 * 1.1 / 1e6 + 20.0)])
 }
 
-/// Distinct objects of mixed sizes, distributed evenly over the logarithm of the size, with fifty times the size of
-/// the cache in total.
+/// Returns the paths of distinct objects. Their sizes are distributed evenly over the logarithm of the size and add
+/// up to fifty times the size of the cache.
 fn churn_paths() -> Vec<String> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut total = 0;

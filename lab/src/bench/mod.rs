@@ -145,7 +145,7 @@ pub(crate) fn raise_descriptor_limit() -> anyhow::Result<()> {
     setrlimit(Resource::Nofile, limit).context("raising the limit of descriptors")
 }
 
-/// The median; for an even number of values, the mean of the two in the middle.
+/// Returns the median; for an even number of values, the mean of the two in the middle.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -32,7 +32,8 @@ const SYLLABLES: [&str; 40] = [
 /// Number of distinct words. As in natural language, a few are common and most are rare.
 const WORDS: u64 = 4000;
 
-/// An HTML page of this length: paragraphs of generated words, the same each time.
+/// Returns an HTML page of this length. The page consists of paragraphs of generated words and is the same in each
+/// run.
 pub(super) fn page(length: usize) -> Vec<u8> {
     let mut dice = Dice::new(50, 1);
     let mut text = String::from(

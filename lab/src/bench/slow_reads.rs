@@ -34,7 +34,7 @@ const PACE: Pace = Pace {
 const HOT_CONNECTIONS: usize = 32;
 const COLD_CONNECTIONS: usize = 32;
 
-/// Rate of memory hits, relative to the maximum throughput.
+/// Request rate of the load on memory hits, relative to the maximum throughput.
 const SHARE: f64 = 0.3;
 
 const ROUNDS: usize = 5;

@@ -55,7 +55,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// A volume with default settings.
+    /// Returns a volume with default settings.
     pub fn new(path: impl Into<PathBuf>, size: u64) -> Volume {
         Volume {
             path: path.into(),
@@ -99,8 +99,8 @@ pub struct Route {
 }
 
 impl SluiceOptions {
-    /// One worker that keeps idle connections for an hour, without a cache. If `memory` is set, the cache has `fill =
-    /// "whole"`.
+    /// Returns options for one worker that keeps idle connections for an hour, without a cache. If `memory` is set,
+    /// the cache has `fill = "whole"`.
     pub fn new(binary: impl Into<PathBuf>, origin: SocketAddr) -> SluiceOptions {
         SluiceOptions {
             binary: binary.into(),
@@ -119,7 +119,7 @@ impl SluiceOptions {
     }
 }
 
-/// A running Sluice. Dropping it ends it.
+/// A running Sluice. Dropping this value ends Sluice.
 #[derive(Debug)]
 pub struct Sluice {
     process: Process,
@@ -148,7 +148,7 @@ impl Sluice {
         })
     }
 
-    /// Address on which Sluice listens for clients.
+    /// Returns the address on which Sluice listens for clients.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
@@ -158,7 +158,7 @@ impl Sluice {
         self.admin
     }
 
-    /// The process of Sluice.
+    /// Returns the process of Sluice.
     pub fn process(&self) -> &Process {
         &self.process
     }
@@ -187,7 +187,7 @@ impl Sluice {
         }
     }
 
-    /// The JSON of `/status`. Retries for a moment, because the admin address is bound after the listeners.
+    /// Returns the JSON of `/status`. Retries for a moment, because the admin address is bound after the listeners.
     pub fn status(&self) -> anyhow::Result<Value> {
         let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(self.admin).is_err() && Instant::now() < deadline {
@@ -295,7 +295,7 @@ fn status(admin: SocketAddr) -> anyhow::Result<Value> {
     serde_json::from_slice(&reply.body).context("parsing /status")
 }
 
-/// Number of connections that each worker has accepted, from `/status`.
+/// Returns the number of connections that each worker has accepted, from `/status`.
 pub fn worker_connections(admin: SocketAddr) -> anyhow::Result<Vec<u64>> {
     read_workers(&status(admin)?)
 }

@@ -93,7 +93,7 @@ pub(super) fn start(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
         memory.goal_most(80.0),
         first.goal_most(1.0),
         whole.goal_most(3.0),
-        // Everything that had been written must be found.
+        // Nearly all objects that had been written before SIGKILL must be hits after the next start.
         lost.goal_most(0.001),
     ])
 }
@@ -114,7 +114,7 @@ fn fill_rows(rows: &mut [Row; 4], starts: &[Start], stored: u64) {
     }
 }
 
-/// Stores `count` objects. Returns the resident memory and the number of records after that.
+/// Stores `count` objects. Returns the resident memory and the number of records afterwards.
 fn filled(sluice: &Sluice, first: u64, count: u64) -> anyhow::Result<(u64, u64)> {
     let began = Instant::now();
     let result = load::run(LoadPlan {

@@ -76,7 +76,7 @@ const PAGE_CONNECTIONS: usize = 64;
 /// Longest time until a response in gzip has been produced.
 const ENCODING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A page in gzip: compressed for each request, compressed once, or pre-compressed in a file.
+/// Compares a page in gzip that is compressed for each request, compressed once, or pre-compressed in a file.
 pub(super) fn gzip_50k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let page = pages::page(PAGE);
     let (alone, beside) = page_folders(bench, &page)?;
@@ -128,7 +128,7 @@ pub(super) fn gzip_50k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A folder with the page alone, and one with the page and a gzip file that is not older.
+/// Returns a folder with the page alone, and one with the page and a gzip file that is not older.
 fn page_folders(bench: &Bench<'_>, page: &[u8]) -> anyhow::Result<(PathBuf, PathBuf)> {
     let alone = bench.folder.path().join("alone");
     let beside = bench.folder.path().join("beside");
@@ -209,10 +209,10 @@ pub(super) fn rss_10k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
 struct Busy {
     /// Maximum resident memory.
     peak: Memory,
-    /// Growth in bytes per connection.
+    /// Growth of the server's memory per connection, in bytes.
     each: f64,
     rate: f64,
-    /// Number of responses on the connections with the fewest and the most.
+    /// Number of responses on the connection with the fewest (`least`) and the most (`most`).
     least: u64,
     most: u64,
 }

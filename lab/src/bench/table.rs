@@ -60,7 +60,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row without figures.
+    /// Returns a row without figures.
     pub(super) fn new(name: &str, unit: Unit) -> Row {
         Row {
             name: name.to_owned(),
@@ -74,7 +74,7 @@ impl Row {
         }
     }
 
-    /// A row that could not be measured. The whole error goes to standard error, its first line to the table.
+    /// Returns a row that could not be measured. The whole error goes to standard error, its first line to the table.
     pub(super) fn failed(name: &str, error: &anyhow::Error) -> Row {
         let why = format!("{error:#}");
         eprintln!("{name}: not measured: {why}");
@@ -110,12 +110,12 @@ impl Row {
         self
     }
 
-    /// Sluice's figure divided by nginx's.
+    /// Returns Sluice's figure divided by nginx's.
     pub fn ratio(&self) -> Option<f64> {
         self.over(self.nginx)
     }
 
-    /// Sluice's figure divided by the floor server's.
+    /// Returns Sluice's figure divided by the floor server's.
     pub fn floor_ratio(&self) -> Option<f64> {
         self.over(self.floor)
     }

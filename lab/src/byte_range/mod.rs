@@ -51,7 +51,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// All fill modes and all installed rivals, at 1 MiB/s with slices of 1 MiB, three rounds.
+    /// Returns options for all fill modes and all installed rivals, with 1 MiB/s, slices of 1 MiB and three rounds.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),

@@ -22,7 +22,7 @@ const FURTHER: u64 = 9_000_000;
 const LANDED: u64 = 1_000_000;
 const TEN: u64 = 10;
 
-/// Bytes of the whole file that have arrived when the second client requests its ranges.
+/// Number of bytes of the whole file after whose arrival the second client requests its ranges.
 const MARK: u64 = 2 << 20;
 
 /// Number of warm requests; the median counts.
@@ -184,7 +184,7 @@ impl<'a> FileClient<'a> {
         thread::scope(|scope| {
             let whole = scope.spawn(move || {
                 let reached = || {
-                    // Sending fails only if the receiver has given up waiting.
+                    // Sending fails only if the receiver has stopped waiting.
                     let _ = reached.send(());
                 };
                 self.fetch(None, reached).context("the whole file")

@@ -70,7 +70,7 @@ pub(super) fn measure(bed: &TestBed<'_>, measured: &mut Measured) -> anyhow::Res
     Ok(())
 }
 
-/// A load in which each client sends one request on its own connection and verifies all bytes.
+/// Returns a load in which each client sends one request on its own connection and verifies all bytes.
 fn crowd(server: SocketAddr, path: &str, clients: usize) -> LoadPlan {
     LoadPlan {
         connections: clients,

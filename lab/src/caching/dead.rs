@@ -81,7 +81,7 @@ pub(super) fn specs() -> Vec<Spec> {
             line(keys.max, "longest", "ms"),
         ]
     });
-    // Connection attempts that are refused can't be counted.
+    // Refused connections do not reach the origin, so attempts to connect can't be counted.
     specs
         .filter(|spec| spec.key != FAILURES[0].attempts)
         .collect()

@@ -45,7 +45,7 @@ pub(super) fn specs(options: &Options) -> Vec<Spec> {
     ]
 }
 
-/// The first client, which must wait for the origin, sends its request before the load begins.
+/// Runs the part. The first client, which must wait for the origin, sends its request before the load begins.
 pub(super) fn measure(bed: &TestBed<'_>, measured: &mut Measured) -> anyhow::Result<()> {
     let origin = Origin::start(OriginOptions::default())?;
     // The page has no validator, as if it were generated for each request.

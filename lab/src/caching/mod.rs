@@ -71,7 +71,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// 1,000 clients, one minute, 2,000 requests per second, Sluice alone.
+    /// Returns options for 1,000 clients, one minute and 2,000 requests per second, with Sluice alone.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -296,7 +296,8 @@ fn fill(server: SocketAddr, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until stored responses are stale. Caching headers count in whole seconds.
+/// Waits until stored responses are stale. The wait is a second longer than `lifetime`, since caching headers count
+/// in whole seconds.
 fn wait_until_stale(lifetime: Duration) {
     thread::sleep(lifetime + Duration::from_millis(1100));
 }

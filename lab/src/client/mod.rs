@@ -72,7 +72,7 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// The event on the connection while the client waited for its end.
+/// The event that ended the client's wait for the server to close the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Closing {
     /// The server has closed the connection with a FIN.
@@ -165,12 +165,12 @@ impl Client {
         self.stream.set_write_timeout(Some(timeout))
     }
 
-    /// The client's address.
+    /// Returns the client's address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.stream.local_addr()
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }

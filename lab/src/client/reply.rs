@@ -18,17 +18,17 @@ pub struct Head {
 }
 
 impl Head {
-    /// The first value of a header; the name is compared case-insensitively.
+    /// Returns the first value of a header; the name is compared case-insensitively.
     pub fn header(&self, name: &str) -> Option<&str> {
         first(&self.headers, name)
     }
 
-    /// All values of a header.
+    /// Returns all values of a header.
     pub fn all(&self, name: &str) -> Vec<&str> {
         all(&self.headers, name)
     }
 
-    /// The parsed Content-Range; `None` if it is missing or invalid.
+    /// Returns the parsed Content-Range; `None` if it is missing or invalid.
     pub fn content_range(&self) -> Option<ContentRange> {
         self.header("content-range").and_then(ContentRange::parse)
     }
@@ -80,7 +80,7 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Length of the head at the beginning of `bytes`, including its empty line; `None` if it is incomplete.
+/// Returns the length of the head at the beginning of `bytes`, including its empty line; `None` if it is incomplete.
 pub(super) fn head_length(bytes: &[u8]) -> Option<usize> {
     let at = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     Some(at + 4)
@@ -115,22 +115,22 @@ impl Reply {
         !matches!(self.end, BodyEnd::Complete | BodyEnd::AtClose)
     }
 
-    /// The first value of a header; the name is compared case-insensitively.
+    /// Returns the first value of a header; the name is compared case-insensitively.
     pub fn header(&self, name: &str) -> Option<&str> {
         first(&self.headers, name)
     }
 
-    /// All values of a header.
+    /// Returns all values of a header.
     pub fn header_all(&self, name: &str) -> Vec<&str> {
         all(&self.headers, name)
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The parsed Content-Range; `None` if it is missing or invalid.
+    /// Returns the parsed Content-Range; `None` if it is missing or invalid.
     pub fn content_range(&self) -> Option<ContentRange> {
         self.header("content-range").and_then(ContentRange::parse)
     }
@@ -184,7 +184,7 @@ impl Reply {
         Ok(())
     }
 
-    /// The parts of a multipart/byteranges body (RFC 9110 section 14.6).
+    /// Returns the parts of a multipart/byteranges body (RFC 9110 section 14.6).
     pub fn parts(&self) -> Result<Vec<Part>, String> {
         let kind = self.header("content-type").unwrap_or("");
         let boundary = kind

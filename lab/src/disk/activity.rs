@@ -44,7 +44,7 @@ pub struct Usage {
 }
 
 impl Activity {
-    /// The figures for the time between `earlier` and this reading, `seconds` later.
+    /// Returns the figures for the time between `earlier` and this reading, `seconds` later.
     pub fn since(&self, earlier: &Activity, seconds: f64) -> Usage {
         let seconds = seconds.max(1e-9);
         let per_second = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
@@ -72,7 +72,7 @@ impl Activity {
 /// Size of a sector in bytes, as the kernel counts for every disk.
 const SECTOR: u64 = 512;
 
-/// The counters of the disk that contains a file or folder.
+/// Returns the counters of the disk that contains a file or folder.
 ///
 /// Errors: the path is on no disk, as on tmpfs.
 pub fn of_path(path: &Path) -> anyhow::Result<Activity> {

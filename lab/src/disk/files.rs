@@ -31,7 +31,7 @@ struct Node {
     what: What,
     mode: u16,
     links: u32,
-    /// The kernel's lookup count: lookups that it has not forgotten.
+    /// The kernel's lookup count of this node: the number of lookups that the kernel has not forgotten.
     known: u64,
     changed: SystemTime,
 }
@@ -49,7 +49,7 @@ struct Content {
 
 #[derive(Default)]
 struct Chunk {
-    /// Content; `None`: zeros.
+    /// Content of the chunk; `None` if all bytes are zero.
     bytes: Option<Box<[u8]>>,
     /// Bit mask of the used blocks, whether written or only reserved.
     taken: u16,
@@ -69,12 +69,12 @@ impl Content {
         u64::from(taken.sum::<u32>())
     }
 
-    /// The numbers of the chunks that overlap these bytes.
+    /// Returns the numbers of the chunks that overlap these bytes.
     fn touched(from: u64, to: u64) -> std::ops::Range<u64> {
         from / CHUNK..to.div_ceil(CHUNK)
     }
 
-    /// Number of additional blocks needed for these bytes.
+    /// Returns the number of additional blocks needed for these bytes.
     fn wanting(&self, from: u64, to: u64) -> u64 {
         let wanting = Content::touched(from, to).map(|number| {
             let taken = self.chunks.get(number as usize);
@@ -145,7 +145,7 @@ impl Content {
 const ROOT: u64 = 1;
 
 impl Files {
-    /// An empty disk with space for `capacity` bytes.
+    /// Returns an empty disk with space for `capacity` bytes.
     pub(super) fn new(capacity: u64) -> Files {
         let mut files = Files {
             nodes: HashMap::new(),
@@ -193,12 +193,12 @@ impl Files {
         self.folder(folder)?.get(name).copied().ok_or(Errno::ENOENT)
     }
 
-    /// Number of used blocks and of all blocks.
+    /// Returns the number of used blocks and of all blocks.
     pub(super) fn room(&self) -> (u64, u64) {
         (self.used, self.blocks)
     }
 
-    /// Number of files and folders.
+    /// Returns the number of files and folders.
     pub(super) fn count(&self) -> u64 {
         self.nodes.len() as u64
     }

@@ -25,8 +25,8 @@ const REQUEST_MAX: u32 = 1 << 20;
 /// Maximum number of background requests that the kernel sends at the same time, such as readahead.
 const BACKGROUND: u16 = 64;
 
-/// Time for which the kernel may cache names and attributes. Zero, because used space changes while the kernel delays
-/// writes, so it must ask each time.
+/// Time for which the kernel may cache names and attributes. Zero makes the kernel ask each time, because the used
+/// space changes while the kernel delays writes.
 const TTL: Duration = Duration::ZERO;
 
 /// A mounted file system. Dropping it unmounts it.
@@ -75,8 +75,8 @@ impl Drop for Mounted {
     }
 }
 
-/// The mount options. For root, a helper process unmounts the file system if this process is killed. Other users need
-/// permission for this in /etc/fuse.conf, so for them it is off.
+/// Returns the mount options. For root, a helper process unmounts the file system if this process is killed. Other
+/// users need permission for this in /etc/fuse.conf, so for them it is off.
 fn config() -> Config {
     let mut config = Config::default();
     config.mount_options = vec![

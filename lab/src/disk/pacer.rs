@@ -107,7 +107,8 @@ impl Pacer {
 }
 
 impl Drop for Pacer {
-    /// All pending requests fail with an error: a process that waits for a disk that never answers can't be killed.
+    /// Lets all pending requests fail with an error, since a process that waits for a disk without an answer can't be
+    /// killed.
     fn drop(&mut self) {
         let left = {
             let mut state = self.shared.state.lock();
@@ -117,7 +118,7 @@ impl Drop for Pacer {
         self.shared.changed.notify_all();
         left.into_iter().for_each(|reply| reply.refuse(Errno::EIO));
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has already printed its message.
+            // If the thread has panicked, its message has already been printed.
             let _ = thread.join();
         }
     }
@@ -128,7 +129,7 @@ impl Shared {
         self.began.elapsed()
     }
 
-    /// The error with which a request of this kind fails now; `None` if it succeeds.
+    /// Returns the error with which a request of this kind fails now; `None` if the request succeeds.
     pub(super) fn trouble(&self, kind: Kind) -> Option<Trouble> {
         self.state.lock().queue.trouble(kind)
     }

@@ -75,7 +75,7 @@ pub(super) struct Queue<R> {
     free_at: Duration,
     next: u64,
     waiting: BinaryHeap<Reverse<Waiting<R>>>,
-    /// Requests that arrived while the disk hangs.
+    /// Requests that have arrived since the disk hangs, and are not answered until its condition changes.
     held: Vec<Waiting<R>>,
     activity: Activity,
     in_flight: u64,
@@ -97,7 +97,7 @@ impl<R> Queue<R> {
         }
     }
 
-    /// The error with which a request of this kind fails now; `None` if it succeeds.
+    /// Returns the error with which a request of this kind fails now; `None` if the request succeeds.
     pub(super) fn trouble(&self, kind: Kind) -> Option<Trouble> {
         match (self.condition, kind) {
             (Condition::FailReads, Kind::Read)
@@ -139,8 +139,8 @@ impl<R> Queue<R> {
         self.waiting.push(Reverse(waiting));
     }
 
-    /// The time at which these bytes have been transferred, after those of all earlier requests. Idle time earns no
-    /// credit.
+    /// Returns the time at which these bytes have been transferred, after those of all earlier requests. An idle
+    /// period does not make later transfers faster.
     fn moved(&mut self, now: Duration, bytes: u64) -> Duration {
         if let Some(rate) = self.pace.rate {
             let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
@@ -151,7 +151,7 @@ impl<R> Queue<R> {
         now
     }
 
-    /// The time at which the next request completes.
+    /// Returns the time at which the next request completes.
     pub(super) fn next_due(&self) -> Option<Duration> {
         self.waiting.peek().map(|Reverse(waiting)| waiting.due)
     }
@@ -215,7 +215,7 @@ impl<R> Queue<R> {
         self.pace = pace;
     }
 
-    /// The counters at this time.
+    /// Returns the counters at this time.
     pub(super) fn activity(&self, now: Duration) -> Activity {
         let mut activity = self.activity;
         if self.in_flight > 0 {
@@ -224,7 +224,7 @@ impl<R> Queue<R> {
         activity
     }
 
-    /// Number of requests in progress.
+    /// Returns the number of requests in progress.
     pub(super) fn in_flight(&self) -> u64 {
         self.in_flight
     }
@@ -271,7 +271,7 @@ mod tests {
         assert!(queue.due(ms(104)).is_empty());
         assert_eq!(replies(queue.due(ms(105))), [(1, true)]);
         assert_eq!(replies(queue.due(ms(155))), [(2, true)]);
-        // One second of idle time earns no credit.
+        // The idle second before this request does not make its transfer faster.
         queue.arrive(ms(1155), Kind::Write, 100, 3);
         assert_eq!(queue.next_due(), Some(ms(1260)));
         queue.due(ms(1260));
@@ -335,8 +335,8 @@ mod tests {
     }
 
     proptest! {
-        /// From the first arrival on, the transferred bytes never exceed the rate, and a disk with requests all the
-        /// time reaches the rate.
+        /// From the first arrival on, the transferred bytes never exceed the rate. A disk that always has pending
+        /// requests reaches the rate.
         #[test]
         fn bytes_never_exceed_the_rate(
             requests in prop::collection::vec((0u64..50, 1u64..5000, any::<bool>()), 1..60),

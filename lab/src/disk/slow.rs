@@ -36,9 +36,9 @@ pub enum Condition {
 }
 
 /// A mounted file system in memory with configurable speed and failures. Operations on names and attributes take no
-/// time; reads, writes and syncs do. Dropping it unmounts it; pending requests fail.
+/// time; reads, writes and syncs do. Dropping this value unmounts the file system, and pending requests fail.
 pub struct SlowDisk {
-    // Dropped first, so that the file system is unmounted before pending requests fail.
+    // The mount is dropped first, so that the file system is unmounted before pending requests fail.
     mounted: Mounted,
     pacer: Pacer,
 }
@@ -47,7 +47,7 @@ pub struct SlowDisk {
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl SlowDisk {
-    /// An empty disk with space for `capacity` bytes, mounted on a new folder.
+    /// Mounts an empty disk with space for `capacity` bytes on a new folder.
     ///
     /// Errors: no /dev/fuse, or no permission to mount.
     pub fn new(capacity: u64, pace: Pace) -> anyhow::Result<SlowDisk> {
@@ -56,7 +56,7 @@ impl SlowDisk {
         Ok(SlowDisk { mounted, pacer })
     }
 
-    /// The mount point.
+    /// Returns the mount point.
     pub fn path(&self) -> &Path {
         self.mounted.path()
     }
@@ -71,12 +71,12 @@ impl SlowDisk {
         self.pacer.shared().set_pace(pace);
     }
 
-    /// The counters so far.
+    /// Returns the counters so far.
     pub fn activity(&self) -> Activity {
         self.pacer.shared().activity()
     }
 
-    /// Number of requests in progress.
+    /// Returns the number of requests in progress.
     pub fn in_flight(&self) -> u64 {
         self.pacer.shared().in_flight()
     }
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk, or `None` with a message if nothing can be mounted here; the test is then skipped.
+    /// Returns a disk. If nothing can be mounted here, prints a message and returns `None`; the test is then skipped.
     fn disk(pace: Pace) -> Option<SlowDisk> {
         match SlowDisk::new(64 << 20, pace) {
             Ok(disk) => Some(disk),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     fn aligned(length: usize, byte: u8) -> Vec<u8> {
-        // One block longer, so that it contains an aligned slice.
+        // The buffer is one block longer than needed, so that it contains an aligned slice.
         vec![byte; length + 4096]
     }
 

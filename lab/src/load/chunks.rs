@@ -95,7 +95,7 @@ impl Chunks {
                 self.line = 0;
             }
             (Step::Trailer, b'\n') => {
-                // With its CR, an empty line has two characters.
+                // `line` counts the CR and LF, so an empty line has at most two bytes.
                 if self.line <= 2 {
                     self.step = Step::Done;
                 }

@@ -179,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// The scheduled time of the next request, if it is due.
+    /// Returns the scheduled time of the next request, if it is due.
     fn due(&self, now: Instant) -> Option<Instant> {
         if self.over(now) {
             return None;
@@ -255,14 +255,14 @@ impl Engine {
                 self.slots[slot].send(&[before, number.as_bytes(), after].concat())
             }
             (Request::Fixed(request), _) => self.slots[slot].send(request),
-            // This combination is not constructed.
+            // A plan without numbers never has a request of this kind.
             (Request::Numbered(..), None) => Err(Failure::Malformed),
         }
     }
 
-    /// The source address and port of the next connection. If the kernel had to find a free port while thousands of
-    /// connections are in TIME_WAIT, that would take many times as long as the connect, so ports are counted up here.
-    /// once thousands of connections wait in TIME_WAIT, so ports are counted up here.
+    /// Returns the source address and port of the next connection, with ports counted up here. If thousands of
+    /// connections are in TIME_WAIT, the kernel would need many times as long to find a free port as for the connect
+    /// itself.
     fn source(&mut self) -> Option<SocketAddr> {
         if self.plan.sources == 0 || self.plan.target.is_ipv6() {
             return None;
@@ -333,7 +333,8 @@ impl Engine {
         let connecting = self.slots[slot].state == State::Absent;
         self.slots[slot].close();
         if failure == Failure::Stale {
-            // An idle connection may end. If it ends just after a request was sent, the request is sent again.
+            // The server may close an idle connection. If it does so just after a request was sent, the request is
+            // sent again.
             if was_busy || connecting {
                 self.begin(slot);
             }
@@ -375,7 +376,7 @@ impl Engine {
 
     fn result(self) -> LoadResult {
         let good = || self.slots.iter().map(|slot| slot.good);
-        // Requests that were scheduled before the load ended.
+        // The due time of the first request that was not begun ends the last window.
         let due = |schedule: Schedule| schedule.due(self.begun);
         let end = self.saturated.or(self.schedule.map(due));
         let windows = |windows: &Windows| windows.result(end.unwrap_or_default());
@@ -395,14 +396,14 @@ impl Engine {
     }
 }
 
-/// The first port of a load. Consecutive loads begin at different ports, so that they do not collide with old
+/// Returns the first port of a load. Consecutive loads begin at different ports, so that they do not collide with old
 /// connections in TIME_WAIT.
 fn first_source() -> u32 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.subsec_nanos())
 }
 
-/// The bytes of a request.
+/// The bytes of a request: constant, or with a number in the path.
 enum Request {
     /// The whole request.
     Fixed(Vec<u8>),

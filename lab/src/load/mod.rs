@@ -68,8 +68,8 @@ pub struct LoadPlan {
 }
 
 impl LoadPlan {
-    /// A closed loop with one keepalive connection and one request for `path`. Callers change the fields that they
-    /// need.
+    /// Returns a plan for a closed loop with one keepalive connection and one request for `path`. Callers change the
+    /// fields that they need.
     pub fn new(target: SocketAddr, path: &str) -> LoadPlan {
         LoadPlan {
             target,
@@ -96,7 +96,7 @@ impl LoadPlan {
     }
 }
 
-/// Runs a load on its own thread, because a thread stays pinned.
+/// Runs a load on a new thread, because a plan may pin its thread to a core for good.
 ///
 /// Errors: as for [`run`].
 pub fn run_apart(plan: LoadPlan) -> anyhow::Result<LoadResult> {
@@ -158,7 +158,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// The sum of all errors.
+    /// Returns the sum of all errors.
     pub fn total(&self) -> u64 {
         self.connect
             + self.closed

@@ -16,7 +16,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of a plan; `None` for a closed loop.
+    /// Returns the schedule of a plan; `None` for a closed loop.
     ///
     /// Errors: a falling rate, or a rising rate without `seconds`.
     pub(super) fn of(plan: &LoadPlan) -> anyhow::Result<Option<Schedule>> {
@@ -39,7 +39,7 @@ impl Schedule {
         Ok(Some(Schedule { from, slope }))
     }
 
-    /// The time since the start at which request `number`, counted from 0, is due.
+    /// Returns the time since the start at which request `number`, counted from 0, is due.
     pub(super) fn due(&self, number: u64) -> Duration {
         let number = number as f64;
         // The solution of slope/2 t² + from t = number, in a form that also works for a slope of zero.
@@ -47,10 +47,10 @@ impl Schedule {
         Duration::from_secs_f64(2.0 * number / (self.from + root))
     }
 
-    /// Number of requests that are due before this many seconds have passed.
+    /// Returns the number of requests that are due before this many seconds have passed.
     pub(super) fn before(&self, seconds: f64) -> u64 {
         let count = seconds * (self.from + 0.5 * self.slope * seconds);
-        // Request 0 is due at 0 s.
+        // Request 0 is due at 0 s, so the number is rounded up.
         count.max(0.0).ceil() as u64
     }
 }

@@ -75,7 +75,7 @@ pub(super) struct Slot {
     pub(super) began: Instant,
     /// Number of the request.
     pub(super) number: u64,
-    /// Number of responses on the present socket, and on all sockets.
+    /// Number of responses on the present socket (`answered`), and of good responses on all sockets (`good`).
     pub(super) answered: u64,
     pub(super) good: u64,
     /// A head that has been received in part.
@@ -156,7 +156,7 @@ impl Slot {
                 };
                 self.chunks(chunks, close, &buffer[..count], expected)
             }
-            // No bytes are expected now, so this is most likely the end of the connection.
+            // No response is expected now, so the event is most likely the end of the connection.
             _ => Err(Failure::Stale),
         }
     }

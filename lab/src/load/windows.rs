@@ -79,7 +79,8 @@ impl Windows {
         new
     }
 
-    /// Whether the median latency of the last window but one is above `most_us`; missing responses count as slower.
+    /// Whether the median latency of the last window but one is above `most_us`. A missing response counts as slower
+    /// than that.
     pub(super) fn saturated(&self, most_us: f64) -> bool {
         let Some(place) = self.marks.len().checked_sub(3) else {
             return false;
@@ -113,7 +114,7 @@ impl Windows {
         }
     }
 
-    /// Results of all windows that were complete when the load ended.
+    /// Returns the results of all windows that were complete when the load ended.
     pub(super) fn result(&self, after: Duration) -> Vec<Window> {
         let whole = self.place(after.min(Duration::from_secs_f64(self.end.min(1e9))));
         (0..whole.min(MOST))
@@ -122,7 +123,7 @@ impl Windows {
     }
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 pub(super) fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()

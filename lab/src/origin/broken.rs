@@ -32,7 +32,7 @@ pub(super) fn break_head(head: Vec<u8>, how: BrokenHead) -> Vec<u8> {
     }
 }
 
-/// The bytes in place of the next chunk-size line; `None` if the violation is elsewhere.
+/// Returns the bytes in place of the next chunk-size line; `None` if the violation is elsewhere.
 pub(super) fn bad_size_line(how: BadChunk) -> Option<Vec<u8>> {
     match how {
         BadChunk::NotHex => Some(b"zz\r\n".to_vec()),
@@ -48,7 +48,7 @@ pub(super) fn bad_size_line(how: BadChunk) -> Option<Vec<u8>> {
     }
 }
 
-/// The bytes in place of the last chunk and the trailers; `None` if these are valid.
+/// Returns the bytes in place of the last chunk and the trailers; `None` if these are valid.
 pub(super) fn bad_last_chunk(how: BadChunk) -> Option<Vec<u8>> {
     match how {
         BadChunk::NoLast => Some(Vec::new()),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A date in January 2026, different for consecutive versions.
+/// Returns a date in January 2026, different for consecutive versions.
 pub(super) fn version_date(version: u32) -> String {
     const FIRST_OF_2026: u64 = 1_767_225_600;
     let days = u64::from(version % 31);

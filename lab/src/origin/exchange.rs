@@ -333,8 +333,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// The number of body bytes after which a fault stops the response, and how the connection ends; no ending means
-    /// a stall.
+    /// Returns the number of body bytes after which a fault stops the response, and how the fault closes the
+    /// connection; `None` for a fault that keeps the connection open and silent.
     fn halt(&self) -> Option<(u64, Option<Ending>)> {
         self.faults.iter().find_map(|fault| match fault {
             Fault::CutBody { after, ending } => Some((*after, Some(*ending))),

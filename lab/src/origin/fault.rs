@@ -24,19 +24,19 @@ pub enum Fault {
     EndBeforeHeadOnReuse(Ending),
     /// Closes the connection after a number of body bytes.
     CutBody {
-        /// Body bytes sent before that.
+        /// Body bytes sent before the close.
         after: u64,
         /// How the connection is closed.
         ending: Ending,
     },
     /// Sends a number of body bytes, then nothing, and keeps the connection open.
     StallBody {
-        /// Body bytes sent before that.
+        /// Body bytes sent before the stall.
         after: u64,
     },
     /// Sends a number of head bytes, then nothing, and keeps the connection open.
     StallHead {
-        /// Head bytes sent before that.
+        /// Head bytes sent before the stall.
         after: usize,
     },
     /// Sends head and body in small writes with pauses between them.

@@ -27,7 +27,7 @@ struct State {
 }
 
 impl Gate {
-    /// A gate that lets `limit` bytes of each body pass and then holds it.
+    /// Returns a gate that lets `limit` bytes of each body pass and then holds it.
     pub fn at(limit: u64) -> Gate {
         Gate {
             inner: Arc::new(Inner {
@@ -42,7 +42,7 @@ impl Gate {
         }
     }
 
-    /// A gate that holds everything.
+    /// Returns a gate that holds everything.
     pub fn closed() -> Gate {
         Gate::at(0)
     }
@@ -58,7 +58,7 @@ impl Gate {
         self.inner.opened.notify_waiters();
     }
 
-    /// Number of bodies or heads that are held now.
+    /// Returns the number of bodies or heads that are held now.
     pub fn held(&self) -> usize {
         self.inner.state.lock().held
     }
@@ -89,7 +89,7 @@ impl Gate {
         true
     }
 
-    /// Waits until bytes after the first `position` may pass. Returns how many.
+    /// Waits until bytes after the first `position` may pass. Returns how many bytes may pass.
     pub(super) async fn pass(&self, position: u64) -> u64 {
         let mut held = None;
         loop {
@@ -112,7 +112,7 @@ impl Gate {
     }
 }
 
-/// Counts a held body or head until it is dropped, also if its connection ends.
+/// Counts a body or head as held until this value is dropped, also if the connection ends.
 struct Held<'a>(&'a Inner);
 
 impl<'a> Held<'a> {

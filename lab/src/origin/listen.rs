@@ -39,7 +39,8 @@ enum State {
     Lost,
 }
 
-/// Fields are dropped in order, so the receiver of `_closed` is notified after the socket is closed.
+/// The open listening socket. Fields are dropped in order, so the receiver of `_closed` learns that the socket is
+/// closed.
 struct Listening {
     listener: TcpListener,
     _closed: mpsc::Sender<()>,
@@ -67,7 +68,7 @@ impl Door {
     pub(super) fn close(&mut self, handle: &Handle) -> anyhow::Result<()> {
         let _runtime = handle.enter();
         if let State::Open { task, closed } = &self.state {
-            // Reserved before the listener is closed, so that no other process can take the port.
+            // The port is reserved before the listener is closed, so that no other process can take the port.
             let keeper = bound(self.address, true)?;
             task.abort();
             let ended = closed.recv_timeout(CLOSE_TIMEOUT);
@@ -94,7 +95,7 @@ impl Door {
     }
 }
 
-/// A socket bound to this address. `beside`: another socket of this origin is bound to it as well.
+/// Returns a socket bound to this address. `beside`: another socket of this origin is bound to the same address.
 fn bound(address: SocketAddr, beside: bool) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -228,7 +229,7 @@ async fn serve(wire: &mut Wire, id: u64, shared: &Shared) -> Ending {
     }
 }
 
-/// Records how an exchange ended, also if its task is aborted.
+/// Records how an exchange ended, also if the exchange's task is aborted.
 struct Pending<'a> {
     id: u64,
     shared: &'a Shared,

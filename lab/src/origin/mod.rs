@@ -175,12 +175,12 @@ impl Origin {
         })
     }
 
-    /// Address on which the origin listens.
+    /// Returns the address on which the origin listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL of a path.
+    /// Returns the URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
@@ -239,17 +239,17 @@ impl Origin {
         }
     }
 
-    /// A copy of the record.
+    /// Returns a copy of the record.
     pub fn record(&self) -> Record {
         self.shared.recorder.snapshot()
     }
 
-    /// Copies of all recorded requests.
+    /// Returns copies of all recorded requests.
     pub fn requests(&self) -> Vec<Seen> {
         self.read_record(|record| record.requests.clone())
     }
 
-    /// Copies of all recorded connections.
+    /// Returns copies of all recorded connections.
     pub fn connections(&self) -> Vec<Connection> {
         self.read_record(|record| record.connections.clone())
     }
@@ -274,7 +274,7 @@ impl Drop for Origin {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has already printed its message.
+            // If the thread has panicked, its message has already been printed.
             let _ = thread.join();
         }
     }

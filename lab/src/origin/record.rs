@@ -23,7 +23,7 @@ pub enum Outcome {
 /// A request received by the origin.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// Number of the request since the start of the origin. Clearing the record does not reset it.
+    /// Number of the request since the start of the origin. Clearing the record does not restart the numbers.
     pub id: u64,
     /// Number of the connection.
     pub connection: u64,
@@ -66,12 +66,12 @@ pub const BODY_KEPT: usize = 1 << 20;
 pub const RECEIVED_KEPT: usize = 256 << 10;
 
 impl Seen {
-    /// Path of the target, without the query.
+    /// Returns the path of the target, without the query.
     pub fn path(&self) -> &str {
         path_of(&self.target)
     }
 
-    /// The first value of a header; the name is compared case-insensitively.
+    /// Returns the first value of a header; the name is compared case-insensitively.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -79,7 +79,7 @@ impl Seen {
             .map(|(_, value)| value.as_str())
     }
 
-    /// All values of a header in order.
+    /// Returns all values of a header in order.
     pub fn header_all(&self, name: &str) -> Vec<&str> {
         self.headers
             .iter()
@@ -131,7 +131,7 @@ impl Record {
         self.requests.iter().filter(move |seen| seen.path() == path)
     }
 
-    /// Number of requests for a path.
+    /// Returns the number of requests for a path.
     pub fn count(&self, path: &str) -> usize {
         self.of(path).count()
     }
@@ -146,7 +146,7 @@ impl Record {
         at.ok().map(|at| &mut self.requests[at])
     }
 
-    /// Number of open connections.
+    /// Returns the number of open connections.
     pub fn open_connections(&self) -> usize {
         self.connections.iter().filter(|one| !one.closed).count()
     }
@@ -158,7 +158,7 @@ impl Record {
     }
 }
 
-/// The path of a request target in origin form or absolute form.
+/// Returns the path of a request target in origin form or absolute form.
 pub(super) fn path_of(target: &str) -> &str {
     let path = match target.split_once("://") {
         Some((_, rest)) if !target.starts_with('/') => rest.find('/').map_or("/", |at| &rest[at..]),
@@ -181,7 +181,7 @@ struct RecorderInner {
 }
 
 impl Recorder {
-    /// A recorder that keeps completed requests and connections, or drops them if `forget` is set.
+    /// Returns a recorder that keeps completed requests and connections, or drops them if `forget` is set.
     pub(super) fn new(forget: bool) -> Recorder {
         let inner = RecorderInner {
             forget,

@@ -120,22 +120,22 @@ impl fmt::Debug for Resource {
 }
 
 impl Resource {
-    /// An offset body of `length` bytes.
+    /// Returns a resource whose body is the offset body of `length` bytes.
     pub fn offset(length: u64) -> Resource {
         Resource::new(Content::Offset(length))
     }
 
-    /// A body of `length` bytes of [`noise`], determined by file number, version and offset.
+    /// Returns a resource with `length` bytes of [`noise`], determined by file number, version and offset.
     pub fn noise(file: u64, length: u64) -> Resource {
         Resource::new(Content::Noise { file, length })
     }
 
-    /// These bytes as the body.
+    /// Returns a resource with these bytes as its body.
     pub fn bytes(body: impl Into<Bytes>) -> Resource {
         Resource::new(Content::Fixed(body.into()))
     }
 
-    /// A response with this status and its name as text, without validators and ranges.
+    /// Returns a response with this status and the text `status N` as its body, without validators and ranges.
     pub fn status(status: u16) -> Resource {
         Resource::bytes(format!("status {status}\n"))
             .with_status(status)
@@ -160,7 +160,7 @@ impl Resource {
         resource
     }
 
-    /// Selects the resource for each request, when its head is complete.
+    /// Calls `choose` for each request when the request's head is complete, and responds with the returned resource.
     pub fn dynamic(choose: impl Fn(&Seen) -> Resource + Send + Sync + 'static) -> Resource {
         let mut resource = Resource::status(500);
         resource.dynamic = Some(Arc::new(choose));

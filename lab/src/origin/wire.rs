@@ -221,8 +221,8 @@ async fn drain(stream: &mut TcpStream) {
     while matches!(stream.read(&mut waste).await, Ok(read) if read > 0) {}
 }
 
-/// Completes when the client has closed the connection. While bytes are unread, the close can't be detected, and this
-/// never completes.
+/// Waits until the client has closed the connection. While received bytes are unread, the close can't be detected,
+/// and this function never returns.
 async fn gone(stream: &TcpStream) {
     loop {
         match stream.ready(Interest::READABLE).await {
@@ -243,7 +243,7 @@ pub(super) struct Pace {
     next: Instant,
 }
 
-/// Longest delay that is made up for at once.
+/// Longest delay for which later writes may exceed the rate in order to catch up.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
 impl Pace {
@@ -254,7 +254,7 @@ impl Pace {
         }
     }
 
-    /// Waits until the next bytes may be sent. Returns how many of the `wanted` bytes.
+    /// Waits until the next bytes may be sent. Returns how many of the `wanted` bytes may be sent.
     pub(super) async fn grant(&mut self, wire: &Wire, wanted: u64) -> Result<u64, Stop> {
         let Some(rate) = self.rate else {
             return Ok(wanted);

@@ -36,7 +36,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Three rounds of Sluice alone, which take 90 seconds.
+    /// Returns options for three rounds of Sluice alone, which take 90 seconds.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -48,7 +48,7 @@ impl Options {
         }
     }
 
-    /// The same in a few seconds, only to show that the experiment works.
+    /// Shortens all durations to a few seconds in total, only to show that the experiment works.
     pub fn quick(self) -> Options {
         Options {
             rounds: 1,

@@ -87,7 +87,7 @@ impl StormRequest {
         }
     }
 
-    /// The value of the Range header; `None` without one.
+    /// Returns the value of the Range header; `None` without one.
     pub(super) fn range(&self) -> Option<String> {
         let Range { start, end } = self.bytes;
         match self.form {

@@ -1,7 +1,8 @@
-//! Warnings about caching rules that contradict each other, have no effect, or are dangerous.
+//! Errors and warnings about caching rules that contradict each other, have no effect, or are
+//! dangerous.
 //!
-//! Each warning is reported at a key of the section that contains it, so that a warning about a
-//! cache is not repeated for its routes.
+//! Each of them is reported at a key of the section that causes it, so that a problem of a cache is
+//! not repeated for the cache's routes.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::config::file::{Cookies, Ignorable, RulesFile};
 use crate::config::report::Problem;
 use crate::config::value::{Words, show_time};
 
-/// Adds all warnings about the caching rules `rules`, which apply to the section `file`.
+/// Adds all problems of the caching rules `rules`, which apply to the section `file`.
 pub fn check(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     bounds(rules, file, checks);
     out_of_reach(rules, file, checks);
@@ -150,7 +151,7 @@ fn targets(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
     }
 }
 
-/// Warns about headers in `tag_headers` that have another meaning.
+/// Reports headers in `tag_headers` that have another meaning.
 fn tags(file: &RulesFile, checks: &mut Checks) {
     let typed = file.tag_headers.iter().flat_map(|typed| typed.get_ref());
     for entry in typed.filter(|name| has_a_meaning(name)) {

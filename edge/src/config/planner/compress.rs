@@ -114,7 +114,8 @@ fn levels(typed: &CompressFile, checks: &mut Checks) -> Levels {
     }
 }
 
-/// Warns about sizes that exclude all content, or more content than intended.
+/// Reports sizes that exclude all content, and warns about sizes that exclude more content than
+/// intended.
 fn sizes(typed: &CompressFile, options: &Options, checks: &mut Checks) {
     let of_memory = options.memory / 4;
     if let Some(max) = typed.max.as_ref().filter(|_| options.max > of_memory) {

@@ -196,7 +196,7 @@ fn rate_of(text: &str) -> Option<(u64, u64)> {
         _ => return None,
     };
     let count = count.trim();
-    // `parse` would accept a sign, so only digits are passed to it.
+    // `parse` alone would accept a sign, too.
     let digits = count.bytes().all(|b| b.is_ascii_digit());
     let count: u64 = count.parse().ok().filter(|_| digits)?;
     (1..=1_000_000)

@@ -55,7 +55,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Bytes of content in the part.
+    /// Returns the bytes of content in the part.
     #[inline]
     fn length(&self) -> u64 {
         match self {
@@ -178,7 +178,7 @@ impl Content {
         }
     }
 
-    /// Counts bytes that are about to be given.
+    /// Counts bytes that the caller is about to take.
     #[inline]
     fn count(&mut self, length: u64) -> Result<(), Fault> {
         if let Some(left) = &mut self.left {

@@ -115,7 +115,8 @@ impl Exchange {
         };
         let handler = &self.record.serving.handler;
         let pending = &mut self.pending;
-        // A response is large: the closure moves it here, and the guard's result has only a fault.
+        // A response is large. The closure moves it into this variable, so that the result of `guarded`, which is
+        // copied, contains at most a fault.
         let mut response = None;
         let called = guarded(self.record.counters(), || {
             match handler.handle(request) {
@@ -141,7 +142,8 @@ impl Exchange {
         let Some(pending) = &mut self.pending else {
             return Poll::Pending;
         };
-        // As in `start`.
+        // The closure moves the large response into this variable, so that the result of `guarded`, which is copied,
+        // contains at most a fault.
         let mut response = None;
         let polled = match self.intake.as_ref().and_then(Intake::fault) {
             Some(fault) => Err(fault),
@@ -171,7 +173,7 @@ impl Exchange {
         Poll::Ready(ResponseHead::Final(response))
     }
 
-    /// Replaces a response whose status is not final.
+    /// Replaces a response whose status is not final by an error response.
     #[inline]
     fn make_final(&self, response: &mut Response) {
         if !self.is_final(response) {

@@ -238,7 +238,7 @@ impl Http1 {
     ) -> Poll<Next> {
         let request = head::refused_request(self.connection.input());
         let cycle = Cycle::refuse(&self.connection, serving, request, refusal);
-        // `turn` finishes the cycle.
+        // The cycle is stored, since `turn` polls it further and finishes it.
         let cycle = self.cycle.insert(Box::new(cycle));
         cycle.poll(cx, &mut self.connection, turn)
     }

@@ -1,7 +1,7 @@
 //! One request and response on an HTTP/1 connection: drives an exchange, frames its response, and
 //! decides whether the connection persists.
 //!
-//! A cycle is on the stack until it has to wait, and is boxed then.
+//! A cycle is on the stack until it has to wait, and is boxed then. The cycle of a refused request is always boxed.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -91,10 +91,10 @@ pub(super) enum Progress {
 }
 
 impl Cycle {
-    /// The cycle of a request whose exchange has not been started.
+    /// Creates the cycle of a request whose exchange has not been started.
     ///
-    /// A cycle is large, so it is built where it is used; `out` is made before, since a panic between the making of its
-    /// parts would force them into memory of their own.
+    /// A cycle is large, so it is built in its final place in memory. `out` is created by the caller, since a panic
+    /// between the creation of two parts would force the compiler to build these elsewhere and copy them.
     #[inline(always)]
     pub fn new(exchange: Exchange, out: Outbox, options: &CycleOptions) -> Cycle {
         Cycle {
@@ -111,7 +111,7 @@ impl Cycle {
         }
     }
 
-    /// Hands a valid request to its handler.
+    /// Passes a valid request to its handler.
     #[inline]
     pub fn start(
         &mut self,

@@ -28,7 +28,7 @@ pub struct Limits {
     pub request_line: usize,
     /// Longest head without its request line.
     pub headers: usize,
-    /// Longest body that may be declared; 0: no limit.
+    /// Longest body that may be declared, in bytes. 0: no limit.
     pub body: u64,
 }
 

@@ -41,7 +41,7 @@ impl RequestBody {
         })
     }
 
-    /// The decoder of a request without a body.
+    /// Returns the decoder of a request without a body.
     #[inline]
     pub const fn none() -> RequestBody {
         RequestBody(State::Ended)

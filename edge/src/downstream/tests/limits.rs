@@ -94,7 +94,7 @@ fn bodies_over_the_limit_get_413_declared_or_not() {
             .send(format!("{POST}Content-Length: 11\r\n\r\n"))
             .await;
         assert!(declared.rest().await.starts_with("HTTP/1.1 413 "));
-        // The length is refused before any other defect of the request.
+        // The declared length is checked before Expect, which is invalid here.
         let mut expecting = bench.client();
         expecting
             .send(format!("{POST}Content-Length: 11\r\nExpect: more\r\n\r\n"))

@@ -7,15 +7,16 @@ use crate::http::cache_control::{ResponseDirectives, Scope, delta_seconds};
 use crate::http::targeted::AccelExpires;
 use crate::http::{Fields, Status, date};
 
-/// The freshness lifetime of a response, counted from when the origin generated it.
+/// The freshness lifetime of a response, counted from the time at which the origin generated the
+/// response.
 pub(super) struct Lifetime {
     pub(super) seconds: u32,
     pub(super) source: Source,
 }
 
 impl Lifetime {
-    /// The remaining lifetime on arrival in milliseconds; negative if the response was stale by
-    /// then.
+    /// Returns the remaining lifetime on arrival in milliseconds; negative if the response was
+    /// stale by then.
     pub(super) fn left_ms(&self, age: &Age) -> i64 {
         let lifetime_ms = i64::from(self.seconds) * 1000;
         match self.source {
@@ -25,12 +26,12 @@ impl Lifetime {
     }
 }
 
-/// The lifetime of a response (RFC 9111 4.2.1). The first of these sources that specifies one
-/// applies: the policy in force, Expires if that policy is Cache-Control, the configured `valid`,
-/// and the heuristic of a tenth of the time since Last-Modified.
+/// Returns the lifetime of a response (RFC 9111 4.2.1). The first of these sources that specifies
+/// one applies: the selected policy, Expires if that policy is Cache-Control, the configured
+/// `valid`, and the heuristic of a tenth of the time since Last-Modified.
 ///
-/// A response without a lifetime is usable only with `no-cache`. Such a response may be stored if
-/// its status permits heuristic caching (RFC 9111 3).
+/// If no source specifies a lifetime, the response is not stored. The exception is `no-cache` with
+/// a status that permits heuristic caching (RFC 9111 3): the lifetime is then 0.
 pub(super) fn of(
     status: Status,
     response: &Fields,
@@ -64,7 +65,7 @@ pub(super) fn of(
     }
 }
 
-/// The lifetime that the response itself specifies.
+/// Returns the lifetime that the response itself specifies, in the selected policy or in Expires.
 fn said(
     response: &Fields,
     force: &EffectivePolicy,
@@ -94,7 +95,7 @@ fn said(
     }
 }
 
-/// `s-maxage`, otherwise `max-age`.
+/// Returns the value of `s-maxage`, otherwise of `max-age`.
 fn directive_s(directives: &ResponseDirectives) -> Option<(u32, Source)> {
     match directives.s_maxage {
         Some(seconds) => Some((seconds, Source::SMaxage)),
@@ -118,7 +119,7 @@ fn expires_s(fields: &Fields, exchanged: Exchanged) -> Option<u32> {
     ))
 }
 
-/// A tenth of the time between Last-Modified and the response's creation (RFC 9111 4.2.2).
+/// Returns a tenth of the time between Last-Modified and the response's creation (RFC 9111 4.2.2).
 fn heuristic_s(fields: &Fields, exchanged: Exchanged) -> Option<u64> {
     let modified_s = fields.get("last-modified").and_then(date::parse)?;
     let unchanged_s = generated_s(fields, exchanged).checked_sub(modified_s)?;
@@ -139,8 +140,8 @@ pub(super) struct Age {
 }
 
 impl Age {
-    /// Replaces the age by more than this many seconds if Age was malformed. `seconds` is the time
-    /// after which the response can't be used without revalidation.
+    /// If Age was malformed, replaces the age by more than `seconds`, the time after which the
+    /// response can't be used without revalidation.
     pub(super) fn or_beyond(mut self, seconds: u64) -> Age {
         if self.invalid {
             self.initial_ms = self.initial_ms.max((seconds + 1) * 1000);
@@ -148,12 +149,13 @@ impl Age {
         self
     }
 
-    /// The larger of the apparent age (arrival minus Date) and the corrected age (Age plus the
-    /// duration of the exchange). Negative differences of clocks count as 0.
+    /// Computes the age on arrival: the larger of the apparent age (arrival minus Date) and the
+    /// corrected age (Age plus the duration of the exchange). Negative differences of clocks count
+    /// as 0.
     ///
-    /// Both clocks are in whole seconds here, so a difference of one second may be a rounding error
-    /// and counts as 0. Otherwise a response with a lifetime of one second would often be stale on
-    /// arrival.
+    /// The arrival and Date are compared in whole seconds, so a difference of one second may be a
+    /// rounding error and counts as 0. Otherwise a response with a lifetime of one second would
+    /// often be stale on arrival.
     pub(super) fn of(fields: &Fields, ignored: bool, exchanged: Exchanged) -> Age {
         let Exchanged {
             request_ms,

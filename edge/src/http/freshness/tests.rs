@@ -328,7 +328,8 @@ fn a_stale_response_is_stored_if_it_can_be_used() {
         let stale = of(&[("cache-control", "max-age=0"), none]);
         assert_eq!(stale, Err(Reason::Expired), "{none:?}");
     }
-    // A response is usable during grace; 2.5 s of it passed before the arrival.
+    // A stale response is storable while it may still be served stale. Its staleness is 2.5 s on
+    // arrival.
     for (value, kept) in [
         ("max-age=0, stale-while-revalidate=3", true),
         ("max-age=0, stale-if-error=3", true),

@@ -32,7 +32,7 @@ pub struct KeyRules {
     pub languages: Vec<Box<str>>,
 }
 
-/// An addition to a key beyond the URL.
+/// A header, cookie or literal that a key contains in addition to the URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Extra {
     /// A request header, in lower case.
@@ -44,11 +44,11 @@ enum Extra {
 /// An error in a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyError {
-    /// The bytes of the template that the error concerns.
+    /// The byte range of the template that the error concerns.
     pub at: Range<usize>,
-    /// The error.
+    /// A description of the error.
     pub what: String,
-    /// How to correct it.
+    /// Advice on how to correct the template.
     pub help: String,
 }
 
@@ -64,9 +64,9 @@ impl KeyRules {
     /// Parses a template such as `{scheme}{host}{path}{query}{header:X-Tenant}`.
     ///
     /// `{path}` is required. Requests that differ only in an omitted `{scheme}`, `{host}` or
-    /// `{query}` share responses, and without `{query}` the origin is asked without a query.
-    /// `{header:…}`, `{cookie:…}` and literal text are added to the key. The order does not affect
-    /// which URLs are distinguished.
+    /// `{query}` share responses. Without `{query}`, requests to the origin have no query.
+    /// `{header:…}`, `{cookie:…}` and literal text are added to the key. The order of the parts has
+    /// no effect on which requests share a key.
     pub fn parse(template: &str) -> Result<KeyRules, KeyError> {
         let mut rules = KeyRules::default();
         let mut seen = Vec::new();
@@ -152,7 +152,7 @@ impl KeyRules {
         self.headers().next().is_some() || self.cookies().next().is_some()
     }
 
-    /// The request headers in the key, in lower case. Shared fetches carry them.
+    /// Returns the request headers in the key, in lower case. Shared fetches carry them.
     pub fn headers(&self) -> impl Iterator<Item = &str> {
         self.extras.iter().filter_map(|extra| match extra {
             Extra::Header(name) => Some(&**name),
@@ -160,7 +160,7 @@ impl KeyRules {
         })
     }
 
-    /// The cookies in the key. Shared fetches carry them, in the form of `cookies::only`.
+    /// Returns the cookies in the key. Shared fetches carry them, in the form of `cookies::only`.
     pub fn cookies(&self) -> impl Iterator<Item = &str> {
         self.extras.iter().filter_map(|extra| match extra {
             Extra::Cookie(name) => Some(&**name),
@@ -209,7 +209,8 @@ impl KeyRules {
         text
     }
 
-    /// The subset of these rules that affects `resource`.
+    /// Returns these rules without headers, cookies and literals: those rules on which the result
+    /// of `resource` depends.
     pub fn of_urls(&self) -> KeyRules {
         KeyRules {
             extras: Vec::new(),
@@ -218,7 +219,8 @@ impl KeyRules {
         }
     }
 
-    /// The `resource_with` of all keys of this URL.
+    /// Returns the hash of a URL under these rules. The result equals `resource_with` of every key
+    /// of this URL.
     pub fn resource(
         &self,
         scheme: Scheme,
@@ -262,7 +264,7 @@ impl KeyRules {
         }
     }
 
-    /// The query as it is in keys and in requests to the origin: sorted and without ignored
+    /// Returns the query as it is in keys and in requests to the origin: sorted and without ignored
     /// parameters, if so configured. Escapes are not decoded. If any rule applies, empty parameters
     /// are dropped, and a query without parameters becomes `None`.
     pub fn query<'a>(&self, query: Option<&'a str>) -> Option<Cow<'a, str>> {
@@ -320,14 +322,14 @@ impl fmt::Display for KeyRules {
     }
 }
 
-/// The parameter's name: everything before the first `=`.
+/// Returns the parameter's name: everything before the first `=`.
 fn name_of(parameter: &str) -> &str {
     parameter
         .split_once('=')
         .map_or(parameter, |(name, _)| name)
 }
 
-/// Parses `header:NAME` or `cookie:NAME`.
+/// Parses `header:NAME` or `cookie:NAME`, the text between the braces.
 fn extra(inside: &str, at: Range<usize>) -> Result<Extra, KeyError> {
     let (kind, name) = inside.split_once(':').unwrap_or((inside, ""));
     if !matches!(kind, "header" | "cookie") {
@@ -360,7 +362,7 @@ fn extra(inside: &str, at: Range<usize>) -> Result<Extra, KeyError> {
     Ok(Extra::Header(name))
 }
 
-/// Suggests a replacement for a header that can't be part of a key.
+/// Suggests what to put into the template instead of a header that can't be part of a key.
 fn instead(name: &str) -> &'static str {
     match name {
         _ if name.contains("host") => "use {host}, the host of the request",
@@ -441,7 +443,8 @@ mod tests {
         let one = key(&any, Scheme::Http, "a", "/p?q");
         assert_eq!(one, key(&any, Scheme::Https, "b:8080", "/p"));
         assert_ne!(one, key(&any, Scheme::Http, "a", "/P"));
-        // An omitted host differs from the empty host of a request without Host under other rules.
+        // The key of a template without `{host}` differs from the key of a request without Host
+        // under a template with `{host}`.
         assert_ne!(one, Key::new(Scheme::Http, "", "/p", None));
         assert_eq!(one.to_string(), "*://*/p");
         let hostless = rules("{scheme}{path}{query}");

@@ -14,10 +14,10 @@ const RANGES_MAX: usize = 32;
 /// A language range and its weight in thousandths.
 type Range<'a> = (&'a [u8], u16);
 
-/// The configured language that a request prefers: the result of a lookup (RFC 4647 3.4) for the
-/// range with the largest weight, and among equal weights the first configured language. `de-CH`
-/// falls back to `de`; `*` matches any language that no other range matches. Returns `None` without
-/// the header, or if nothing matches. Invalid ranges are ignored.
+/// Returns the configured language that a request prefers: the result of a lookup (RFC 4647 3.4)
+/// for the range with the largest weight, and among equal weights the first configured language.
+/// `de-CH` falls back to `de`; `*` matches any language that no other range matches. Returns `None`
+/// without the header, or if nothing matches. Invalid ranges are ignored.
 pub fn preferred<'a>(request: &Fields, languages: &'a [Box<str>]) -> Option<&'a str> {
     let members = request.members("accept-language").take(RANGES_MAX);
     let ranges: SmallVec<[Range<'_>; 8]> = members.filter_map(range).collect();
@@ -43,11 +43,11 @@ pub fn preferred<'a>(request: &Fields, languages: &'a [Box<str>]) -> Option<&'a 
 /// Finds the language for a range, removing subtags from its end until one matches.
 fn look_up(range: &[u8], languages: &[Box<str>]) -> Option<usize> {
     let fits = (0..languages.len()).filter(|&at| begins_with(range, languages[at].as_bytes()));
-    // Of two equal languages, the first.
+    // Of several equal languages, the first one in the list is chosen.
     fits.max_by_key(|&at| (languages[at].len(), Reverse(at)))
 }
 
-/// The first language that no range except `*` matches.
+/// Returns the first language that no range except `*` matches.
 fn first_other(ranges: &[Range<'_>], languages: &[Box<str>]) -> Option<usize> {
     languages.iter().position(|language| {
         let about = |range: &[u8]| range != b"*" && begins_with(language.as_bytes(), range);
@@ -76,7 +76,7 @@ pub fn is_language_tag(text: &str) -> bool {
         && last.is_some_and(|last| last.len() > 1)
 }
 
-/// Appends the normal form; returns whether there is one.
+/// Appends Accept-Language in normal form; returns whether the header has a normal form.
 pub(super) fn append_normal(request: &Fields, out: &mut Vec<u8>) -> bool {
     let Some(mut ranges) = ranges(request) else {
         return false;
@@ -126,7 +126,7 @@ fn append_weight(weight: u16, out: &mut Vec<u8>) {
     }
 }
 
-/// All ranges with their weights; `None` if there are none, too many, or an invalid one.
+/// Returns all ranges with their weights; `None` if there are none, too many, or an invalid one.
 fn ranges(request: &Fields) -> Option<SmallVec<[Range<'_>; 8]>> {
     let mut ranges = SmallVec::new();
     for member in request.members("accept-language") {
