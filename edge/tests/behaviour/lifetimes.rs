@@ -6,7 +6,8 @@ use crate::caching_rules::{Case, LENGTH, bare, check_fresh_for, current, date_in
 use crate::harness::{Setup, assert_hit, origin, serving};
 use crate::storing::{HOUR, YEAR, fresh_with, with};
 
-// RFC 9213 2.2: the first valid targeted header counts, and Cache-Control and Expires do not.
+// RFC 9213 2.2: the first valid targeted header, such as CDN-Cache-Control, gives the lifetime.
+// Cache-Control and Expires are then ignored.
 #[test]
 fn targeted_headers_take_precedence() {
     let origin = origin();
@@ -50,7 +51,7 @@ fn targeted_headers_take_precedence() {
     check_fresh_for(&Setup::cached(&origin), &origin, cases);
 }
 
-// RFC 9213 2.1: a targeted header that is empty or not a structured-field dictionary is ignored.
+// RFC 9213 2.1: a targeted header is ignored if it is empty or not a structured-field dictionary.
 #[test]
 fn malformed_targeted_headers_are_ignored() {
     let origin = origin();
@@ -86,8 +87,8 @@ fn targeted_headers_are_configurable() {
     check_fresh_for(&setup, &origin, cases);
 }
 
-// Surrogate-Control (W3C Edge Architecture) as a target: its own rules apply, and requests announce
-// it.
+// The configuration names Surrogate-Control (W3C Edge Architecture) as a targeted header. It then
+// has its own rules, and requests to the origin announce support for it.
 #[test]
 fn surrogate_control_may_be_a_target() {
     let origin = origin();
@@ -103,7 +104,8 @@ fn surrogate_control_may_be_a_target() {
     assert_eq!(sent.as_deref(), Some("sluice=\"Surrogate/1.0\""));
 }
 
-// nginx's X-Accel-Expires: seconds, a time, or 0 for not storing, before Cache-Control and Expires.
+// The configuration names nginx's X-Accel-Expires as a targeted header. Its value is a number of
+// seconds, a time, or 0 for not storing, and takes precedence over Cache-Control and Expires.
 #[test]
 fn x_accel_expires_sets_the_lifetime() {
     let origin = origin();
@@ -135,7 +137,7 @@ fn modified(seconds_ago: i64) -> Resource {
     bare(Resource::offset(LENGTH)).modified(date)
 }
 
-// RFC 9111 4.2.2: a tenth of the time since the last modification, at most a day.
+// RFC 9111 4.2.2: the heuristic lifetime is a tenth of the time since Last-Modified, at most a day.
 #[test]
 fn heuristic_lifetimes_come_from_last_modified() {
     let origin = origin();
@@ -160,7 +162,7 @@ fn heuristic_lifetimes_come_from_last_modified() {
     check_fresh_for(&Setup::cached(&origin), &origin, cases);
 }
 
-// `heuristic` is the longest heuristic lifetime; 0 disables it.
+// The setting `heuristic` is the longest heuristic lifetime; 0 disables heuristic lifetimes.
 #[test]
 fn heuristic_lifetimes_are_limited() {
     let origin = origin();
@@ -171,7 +173,8 @@ fn heuristic_lifetimes_are_limited() {
     }
 }
 
-// `lifetime_min` and `lifetime_max` limit positive lifetimes from all sources.
+// `lifetime_min` and `lifetime_max` limit positive lifetimes, whether they come from the response
+// or from the configuration.
 #[test]
 fn lifetimes_are_limited() {
     let origin = origin();
@@ -198,7 +201,8 @@ fn lifetimes_are_limited() {
     check_fresh_for(&setup, &origin, cases);
 }
 
-// `valid` gives lifetimes by status to responses without one; `any` is for all other statuses.
+// `valid` gives lifetimes by status to responses that have none of their own. The entry `any` is
+// for all statuses that `valid` does not list.
 #[test]
 fn statuses_without_a_lifetime_get_the_configured_one() {
     let origin = origin();
@@ -244,7 +248,7 @@ fn headers_of_responses_can_be_ignored() {
     }
 }
 
-// With `ignore_headers = ["vary"]` there is one response for all requests.
+// With `ignore_headers = ["vary"]`, one stored response answers all requests.
 #[test]
 fn vary_can_be_ignored() {
     let origin = serving("/x", current().vary("X-Flavour"));
@@ -257,7 +261,7 @@ fn vary_can_be_ignored() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// RFC 9111 5.1: Age is one decimal number; any other value makes the response stale.
+// RFC 9111 5.1: Age is one decimal number. Any other value makes the response stale.
 #[test]
 fn an_unreadable_age_makes_a_response_stale() {
     let origin = origin();
@@ -276,7 +280,8 @@ fn an_unreadable_age_makes_a_response_stale() {
     check_fresh_for(&Setup::cached(&origin), &origin, cases);
 }
 
-// RFC 9111 4.2.3, 5.3: Expires counts from Date, and Date gives the age of a response.
+// RFC 9111 4.2.3, 5.3: the lifetime is the time from Date to Expires. The time since Date is the
+// least age of the response.
 #[test]
 fn date_and_expires_determine_age_and_lifetime() {
     let origin = origin();
@@ -302,7 +307,7 @@ fn date_and_expires_determine_age_and_lifetime() {
     check_fresh_for(&Setup::cached(&origin), &origin, cases);
 }
 
-// RFC 9110 5.6.7: all three forms are accepted.
+// RFC 9110 5.6.7: a recipient must accept all three forms of dates.
 #[test]
 fn dates_have_three_forms() {
     let origin = origin();
@@ -338,8 +343,8 @@ fn dates_have_three_forms() {
     check_fresh_for(&setup, &origin, cases);
 }
 
-// RFC 9111 1.2.2: a number that is too large counts as the maximum, which is the longest lifetime
-// here.
+// RFC 9111 1.2.2: a number that is too large counts as the maximum, which is also the longest
+// lifetime here.
 #[test]
 fn huge_numbers_count_as_the_maximum() {
     let origin = origin();

@@ -1,11 +1,12 @@
-//! Tests of the limits on a client's bytes, time and connections, and of the responses beyond them.
+//! Tests of the limits on a client's bytes, time and connections, and of the responses to clients
+//! that exceed a limit.
 
 use sluice_lab::client::{BodyEnd, Closing};
 use sluice_lab::origin::{Gate, Resource};
 
 use crate::harness::{SOON, Setup, eventually, fresh, origin, serving, wait_for_requests};
 
-// A request line up to the limit is accepted, a longer one is answered with 414.
+// A request line up to the limit is accepted, and a longer one is answered with 414.
 #[test]
 fn the_request_line_is_limited() {
     let origin = origin();
@@ -24,7 +25,7 @@ fn the_request_line_is_limited() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// The same for the whole head, with 431.
+// A request head up to the limit is accepted, and a longer one is answered with 431.
 #[test]
 fn the_head_is_limited() {
     let origin = origin();
@@ -44,7 +45,7 @@ fn the_head_is_limited() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// An incomplete head is answered with 408.
+// A head that is not complete within the time limit is answered with 408.
 #[test]
 fn a_head_has_a_time_limit() {
     let origin = origin();
@@ -60,7 +61,6 @@ fn a_head_has_a_time_limit() {
     assert!(origin.requests().is_empty());
 }
 
-// A client that does not read its response is cut off after the send timeout.
 #[test]
 fn a_stalled_reader_is_cut_off() {
     let origin = serving("/x", Resource::offset(100 << 20));
@@ -77,7 +77,8 @@ fn a_stalled_reader_is_cut_off() {
     assert_eq!(edge.counter("responses_cut"), 1);
 }
 
-// The kernel never accepts more data within the timeout, but the client makes progress.
+// The client reads so slowly that the kernel accepts no further data within the send timeout. The
+// client's acknowledgements show progress, so it is not cut off.
 #[test]
 fn a_slow_and_steady_reader_is_not_cut_off() {
     let origin = serving("/x", Resource::offset(20 << 20));
@@ -95,7 +96,7 @@ fn a_slow_and_steady_reader_is_not_cut_off() {
     assert_eq!(edge.counter("client_timeouts"), 0);
 }
 
-// A client that reads one byte per second is below the minimum rate.
+// A client that reads one byte per second stays below `min_rate`.
 #[test]
 fn a_reader_below_the_minimum_rate_is_cut_off() {
     let origin = serving("/x", Resource::offset(100 << 20));
@@ -112,7 +113,7 @@ fn a_reader_below_the_minimum_rate_is_cut_off() {
     assert!(read < 90 << 20, "nearly all was read: {read}");
 }
 
-// Connections above the limit wait until there is room.
+// Connections above the limit wait until another connection is closed.
 #[test]
 fn connections_are_limited() {
     let gate = Gate::closed();
@@ -140,7 +141,7 @@ fn connections_are_limited() {
     reply.verify_whole(5).expect("it had its turn");
 }
 
-// An idle connection is closed to make room for one that has a request.
+// Connections are at their limit. An idle one is closed in favour of a new one that has a request.
 #[test]
 fn idle_connections_make_room_for_new_ones() {
     let origin = serving("/x", fresh(5));
@@ -159,8 +160,8 @@ fn idle_connections_make_room_for_new_ones() {
     assert!(edge.counter("connections_now") <= 3);
 }
 
-// A body above the limit, declared or not, is refused with 413, and the client receives that
-// response.
+// A body above the limit is refused with 413, with Content-Length or without. The client receives
+// the 413 although it is still sending.
 #[test]
 fn a_request_body_is_limited() {
     let origin = serving("/x", Resource::status(200));
@@ -182,7 +183,7 @@ fn a_request_body_is_limited() {
     assert_eq!(client.read_response().expect("a reply").status, 200);
 }
 
-// A body that stops arriving is answered with 408.
+// The client stops sending in the middle of the body. The response is 408.
 #[test]
 fn a_request_body_has_a_time_limit() {
     let origin = serving("/x", Resource::status(200));
@@ -199,7 +200,7 @@ fn a_request_body_has_a_time_limit() {
     assert!(origin.requests().iter().all(|seen| !seen.body_complete));
 }
 
-// Each byte arrives within the timeout, but the whole is below the minimum rate.
+// Each byte of the body arrives within the timeout, but the whole body arrives below `min_rate`.
 #[test]
 fn a_request_body_below_the_minimum_rate_is_cut_off() {
     let origin = serving("/x", Resource::status(200));
@@ -209,7 +210,8 @@ fn a_request_body_below_the_minimum_rate_is_cut_off() {
     let mut client = edge.client();
     let head = "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
     client.send_raw(head.as_bytes()).expect("sent");
-    // One byte per check of the rate: far less than 1 KiB per second.
+    // The test sends one byte between two checks of the rate, which is far less than 1 KiB per
+    // second.
     eventually("an answer", || {
         let sent = client.send_raw(b"x");
         let closing = client.wait_closed(std::time::Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! Tests of custom log formats, of rules for which requests are logged, and of the error log.
+//! Tests of custom log formats, of the rules that select the logged requests, and of the error log.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use sluice_lab::origin::{Origin, Resource};
 
 use crate::harness::{SOON, Setup, eventually, fresh, origin, serving};
 
-/// An access log with this format and these lines in `[log]`.
+/// Returns a configuration with an access log in this format and with these lines in `[log]`.
 fn logged(origin: &Origin, format: &str, more: &str) -> String {
     let text = Setup::cached(origin).workers(1).text();
     let log =
@@ -40,7 +40,7 @@ fn a_custom_format_is_written() {
     assert!(lines[2].contains(" method \"-\" 200 0."), "{lines:?}");
 }
 
-// Bytes sent by a client stay within their field and line.
+// Quotes and line ends in a client's request must not end the field or the line in the log.
 #[test]
 fn clients_can_not_inject_lines_into_a_custom_format() {
     let origin = origin();
@@ -68,7 +68,8 @@ fn clients_can_not_inject_lines_into_a_custom_format() {
     );
 }
 
-// An unknown field is an error that names its position and the most similar known field.
+// The program refuses a format with an unknown field. The error has the position of the field, and
+// suggests the most similar known field.
 #[test]
 fn an_unknown_log_field_is_refused() {
     let origin = origin();
@@ -77,8 +78,8 @@ fn an_unknown_log_field_is_refused() {
     assert!(said.contains("did you mean `status`?"), "{said}");
 }
 
-// A route logs all errors and a sample of the other requests; its rule takes precedence over the
-// site's.
+// A route logs all errors and a sample of all other requests. The route's rule takes precedence
+// over the site's rule.
 #[test]
 fn a_route_logs_according_to_its_rule() {
     let origin = origin();
@@ -141,7 +142,7 @@ fn a_log_rule_can_be_reloaded() {
     assert_eq!(edge.log(2), ["/x?before", "/x?after"]);
 }
 
-// When SIGUSR1 arrives under load, no line is lost, truncated or duplicated.
+// SIGUSR1 reopens the log while requests are logged. No line may be lost, truncated or duplicated.
 #[test]
 fn no_line_is_lost_when_the_log_is_rotated_under_load() {
     let origin = serving("/x", fresh(10));
@@ -192,8 +193,8 @@ fn no_line_is_lost_when_the_log_is_rotated_under_load() {
     assert_eq!(numbers, (0..asked).collect::<Vec<_>>());
 }
 
-// Messages go to a file that SIGUSR1 reopens; they report that an origin is down, and that it has
-// recovered.
+// Messages go to a file, which SIGUSR1 reopens. They report that an origin server has failed, and
+// that it has recovered.
 #[test]
 fn messages_report_a_failing_and_recovering_server() {
     let gone = origin();
@@ -242,7 +243,8 @@ fn the_last_message_is_written_before_the_program_ends() {
     );
 }
 
-// A report about a bad configuration keeps its lines, and each continuation line is marked.
+// A report about an invalid configuration has several lines. In the log each line after the first
+// has a mark, so that it does not look like a new message.
 #[test]
 fn continuation_lines_of_a_report_are_marked() {
     let origin = origin();

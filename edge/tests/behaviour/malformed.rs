@@ -1,9 +1,10 @@
 //! Malformed requests with their expected statuses, for the tests of the parser and of the program.
 //!
-//! Each request is followed by the end of its connection, and none may reach an origin in another
-//! form. Those under "Chunks" have a correct head: they are refused when their body is read.
+//! The edge closes the connection after each of these requests, and none may reach an origin in
+//! another form. The requests under "Chunks" have a correct head, so they are refused when their
+//! body is read.
 
-/// A name, the request's bytes, and the expected status.
+/// A description of the request, its bytes, and the expected status.
 pub type Malformed = (&'static str, &'static [u8], u16);
 
 /// Requests that must be refused.
@@ -167,7 +168,7 @@ pub const MALFORMED: &[Malformed] = &[
     ("nearly chunked", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: xchunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 501),
     ("a coding with a space before the colon", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding : chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 400),
     ("a folded coding", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding:\r\n chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 400),
-    // Chunks, whose error is found when the body is read.
+    // Chunks: the head is correct, and the error is found when the body is read.
     ("a chunk without a size", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n\r\nhello\r\n0\r\n\r\n", 400),
     ("a chunk size of no digits", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\ng\r\nhello\r\n0\r\n\r\n", 400),
     ("a space before the size", b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n 5\r\nhello\r\n0\r\n\r\n", 400),
@@ -205,7 +206,8 @@ pub const MALFORMED: &[Malformed] = &[
     ("TRACE with a body", b"TRACE / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\n\r\nhello", 400),
 ];
 
-/// All of the requests, including those too long to be listed.
+/// Returns all malformed requests, including those that are generated because they are too long to
+/// be listed.
 pub fn all() -> Vec<(&'static str, Vec<u8>, u16)> {
     let long = LONG
         .iter()
@@ -218,7 +220,8 @@ pub fn all() -> Vec<(&'static str, Vec<u8>, u16)> {
     short.chain(long).collect()
 }
 
-/// A name, the bytes before, a unit and its number of repetitions, the bytes after, and the status.
+/// A long request: its description, its first bytes, a unit that is repeated, the number of
+/// repetitions, its last bytes, and the expected status.
 type Long = (
     &'static str,
     &'static [u8],

@@ -5,8 +5,8 @@ use sluice_lab::origin::{Resource, Seen};
 use crate::caching_rules::{LENGTH, assert_validated, current, stale, tagged, times};
 use crate::harness::{Setup, assert_hit, cache_status, serving, stored, stored_with, ttl};
 
-// RFC 9111 4.3.4, 3.2: after a 304 the stored response is served with the headers of the 304,
-// except for those that describe the stored content.
+// RFC 9111 4.3.4, 3.2: after a 304 the stored response has the headers of the 304, except for those
+// that describe the content.
 #[test]
 fn a_304_updates_the_stored_response() {
     let old = stale("").header("X-Both", "old").header("X-Old", "old");
@@ -39,7 +39,8 @@ fn a_304_updates_the_stored_response() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 4.2.3: a 304 from another cache has the age that it names.
+// RFC 9111 4.2.3: a 304 that comes from another cache has an Age header, from which the age of the
+// stored response continues.
 #[test]
 fn the_age_of_a_304_counts() {
     let origin = serving("/x", stale(""));
@@ -55,7 +56,8 @@ fn the_age_of_a_304_counts() {
     assert!((2500..=2600).contains(&ttl(&hit)), "{}", cache_status(&hit));
 }
 
-// RFC 9111 4.3.4: a 304 without a validator updates the one response that was revalidated.
+// RFC 9111 4.3.4: a 304 without a validator updates the stored response whose validator the request
+// had.
 #[test]
 fn a_304_need_not_contain_the_validator() {
     let (origin, edge) = stored(stale(""));
@@ -66,7 +68,8 @@ fn a_304_need_not_contain_the_validator() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// RFC 9110 15.4.5: a 304 to an unconditional request is an error of the origin, and is not stored.
+// RFC 9110 15.4.5: a 304 to a request without conditions is an error of the origin, and is not
+// stored.
 #[test]
 fn an_unexpected_304_is_not_stored() {
     let origin = serving("/x", Resource::status(304).cache_control("max-age=3600"));
@@ -82,8 +85,8 @@ fn an_unexpected_304_is_not_stored() {
     good.verify_whole(LENGTH).expect("the body");
 }
 
-// RFC 9111 4.3.4: a 304 with another strong entity tag does not change the stored one: an entity
-// tag and a body of different versions are never combined.
+// RFC 9111 4.3.4: a 304 has another strong entity tag than the stored response. The stored entity
+// tag stays, so that the tag always belongs to the stored body.
 #[test]
 fn a_304_with_another_entity_tag_mixes_nothing() {
     let (origin, edge) = stored(stale("").tag(tagged("a")));
@@ -100,7 +103,7 @@ fn a_304_with_another_entity_tag_mixes_nothing() {
     }
 }
 
-// RFC 9111 3, 4.3.4: a 304 may forbid storing, although the first response permitted it.
+// RFC 9111 3, 4.3.4: a 304 may forbid storing although the stored response had permitted it.
 #[test]
 fn a_304_may_forbid_storing() {
     let (origin, edge) = stored(stale(""));
@@ -113,7 +116,7 @@ fn a_304_may_forbid_storing() {
     }
 }
 
-// A cookie in a 304 is for one client, and is not stored with the updated response.
+// A cookie in a 304 goes to one client only, and is not stored with the updated response.
 #[test]
 fn a_304_sets_no_cookie_for_others() {
     for setting in ["pass", "remove"] {
@@ -129,7 +132,8 @@ fn a_304_sets_no_cookie_for_others() {
     }
 }
 
-// RFC 9111 5.2.2.4, 5.2.2.7: headers named by the directives of a 304 are not stored.
+// RFC 9111 5.2.2.4, 5.2.2.7: the directives `no-cache` and `private` of a 304 can name headers,
+// which are then not stored.
 #[test]
 fn headers_named_by_a_304_are_not_stored() {
     let (origin, edge) = stored(stale("").header("X-Own", "old"));
@@ -142,7 +146,7 @@ fn headers_named_by_a_304_are_not_stored() {
     assert_eq!(hit.header("x-own"), None);
 }
 
-// RFC 9111 4.1, 4.3.4: the Vary of the latest response applies.
+// RFC 9111 4.1, 4.3.4: the Vary of the 304 replaces that of the stored response.
 #[test]
 fn a_304_may_change_vary() {
     let origin = serving("/x", stale(""));

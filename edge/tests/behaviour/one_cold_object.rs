@@ -1,4 +1,5 @@
-//! Tests of a crowd on one cold object: one fetch, and every body is right.
+//! Tests of many clients that request one object that is not stored. One fetch serves all of them,
+//! and every body is right.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use crate::harness::{SOON, Setup, eventually, fresh, serving};
 const CROWD: usize = 1000;
 const OBJECT: u64 = 10_000_000;
 
-// 1,000 clients request one cold object of 10 MB: one request reaches the origin, and every body is
-// right.
+// 1,000 clients request one object of 10 MB that is not stored. The origin receives one request,
+// and every body is right.
 #[test]
 fn a_thousand_clients_cause_one_fetch() {
     let gate = Gate::closed();
@@ -43,7 +44,7 @@ fn a_thousand_clients_cause_one_fetch() {
     assert_eq!(edge.counter("cache_collapsed"), CROWD as u64 - 1);
 }
 
-/// Reads a whole response and compares it while reading, so that a thousand bodies need not be in
+/// Reads a response and compares its body piece by piece, so that a thousand bodies need not be in
 /// memory at the same time.
 fn read_whole(stream: &mut impl Read, expected: &[u8]) {
     let mut buffer = vec![0; 64 << 10];
@@ -72,7 +73,8 @@ fn read_whole(stream: &mut impl Read, expected: &[u8]) {
     }
 }
 
-// One fetch serves ranges at any offset of a cold object.
+// Many clients request ranges at various offsets of an object that is not stored. One fetch serves
+// all of them.
 #[test]
 fn a_crowd_requesting_ranges_causes_one_fetch() {
     let gate = Gate::at(1);
@@ -98,7 +100,8 @@ fn a_crowd_requesting_ranges_causes_one_fetch() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-/// Requests twenty pseudo-random ranges; the generator is seeded with the client's number.
+/// Requests twenty pseudo-random ranges. `number` is the number of the client, and seeds the
+/// generator.
 fn ask_ranges(mut client: Client, number: u64) {
     let mut state = number * 2 + 1;
     for _ in 0..20 {

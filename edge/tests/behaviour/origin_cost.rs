@@ -1,6 +1,6 @@
-//! Tests of what the origin must send for clients that disconnect or that request little of large
-//! files: at most the budget and the bytes in transit, and never to the disadvantage of other
-//! clients.
+//! Tests of the bytes that the origin must send for clients that disconnect, or that request few
+//! bytes of large files. The client budget and the bytes in transit limit them. Other clients are
+//! served as usual.
 
 use std::net::IpAddr;
 
@@ -14,16 +14,16 @@ use crate::partial_objects::{BLOCK, FILE, MODES, asked, assert_sent_once, bytes,
 
 const MIB: u64 = 1 << 20;
 
-/// A length larger than any disk here.
+/// Length of a file larger than any disk of the test machine.
 const HUGE: u64 = 100_000_000_000;
 
-/// A length larger than each budget of these tests.
+/// Length of a file larger than each client budget of these tests.
 const LARGE: u64 = 8_000_000;
 
-/// More bytes than one connection has in transit when it is closed.
+/// Upper bound of the bytes that are in transit on one connection when it is closed.
 const ON_ITS_WAY: u64 = 512 << 10;
 
-/// An origin that soon notices when the edge does not read its bytes.
+/// Starts an origin with small socket buffers, so that it soon blocks if the edge does not read.
 fn wary() -> Origin {
     let options = OriginOptions {
         send_buffer: Some(64 << 10),
@@ -32,7 +32,7 @@ fn wary() -> Origin {
     Origin::start(options).expect("a free port on loopback")
 }
 
-/// An edge with blocks of 1 MiB and a budget of 2 MiB.
+/// Configures an edge with blocks of 1 MiB and a client budget of 2 MiB.
 fn thrifty(origin: &Origin, mode: &str) -> Setup {
     Setup::cached(origin)
         .cache(&format!("fill = \"{mode}\""))
@@ -44,7 +44,6 @@ fn sent(origin: &Origin) -> u64 {
     origin.read_record(|record| record.sent_total)
 }
 
-// A client requests many files and disconnects.
 #[test]
 fn a_client_that_requests_many_files_and_disconnects_costs_little() {
     const MANY: u64 = 30;
@@ -72,7 +71,6 @@ fn a_client_that_requests_many_files_and_disconnects_costs_little() {
     }
 }
 
-// A client sends HEAD requests for many files.
 #[test]
 fn heads_of_many_files_cost_little() {
     const MANY: u64 = 40;
@@ -91,7 +89,7 @@ fn heads_of_many_files_cost_little() {
     }
 }
 
-// A client requests one byte of each file while everything touched is read ahead.
+// The client requests one byte of each file, and the configuration reads ahead the whole file.
 #[test]
 fn read_ahead_counts_against_the_budget() {
     const MANY: u64 = 12;
@@ -112,8 +110,8 @@ fn read_ahead_counts_against_the_budget() {
     }
 }
 
-// An origin ignores ranges and would send 50 GB before the requested byte: without a waiting client
-// it is not read.
+// The origin ignores Range and would send 50 GB before the requested byte. If the client does not
+// wait, the edge must not read these bytes.
 #[test]
 fn bytes_before_a_distant_range_are_not_fetched_without_a_client() {
     for mode in MODES {
@@ -137,7 +135,8 @@ fn bytes_before_a_distant_range_are_not_fetched_without_a_client() {
     }
 }
 
-// The same with a shorter distance, which may be skipped while a client waits.
+// The origin ignores Range, and the requested byte is close enough that the edge reads the bytes
+// before it while a client waits. When the client disconnects, the edge stops reading.
 #[test]
 fn bytes_before_a_nearby_range_are_fetched_only_while_a_client_waits() {
     const LONG: u64 = 60_000_000;
@@ -167,7 +166,8 @@ fn bytes_before_a_nearby_range_are_fetched_only_while_a_client_waits() {
     }
 }
 
-// A client that reads everything fetched for it uses no budget, however small its ranges are.
+// The client receives every byte that is fetched for it, so its budget is not used up, although its
+// ranges are small.
 #[test]
 fn small_ranges_in_order_cause_one_request_per_block() {
     const STEP: u64 = 16 << 10;
@@ -191,7 +191,8 @@ fn small_ranges_in_order_cause_one_request_per_block() {
     }
 }
 
-// All bytes of a download larger than the budget are wanted: other objects are still stored.
+// The client requests all bytes of a download larger than its budget. Other objects are stored
+// meanwhile.
 #[test]
 fn a_download_larger_than_the_budget_does_not_prevent_other_storing() {
     for mode in ["whole", "lock", "slice", "auto"] {
@@ -218,7 +219,7 @@ fn a_download_larger_than_the_budget_does_not_prevent_other_storing() {
     }
 }
 
-// 0 means no limit: every block that is touched is completed.
+// A budget of 0 means no limit. For each requested byte its whole block is fetched.
 #[test]
 fn a_budget_of_0_means_no_limit() {
     for mode in MODES {
@@ -237,7 +238,7 @@ fn a_budget_of_0_means_no_limit() {
     }
 }
 
-/// Requests single bytes at this distance on one connection.
+/// Requests `many` single bytes on one connection, `apart` bytes from one another.
 fn pick(edge: &Edge, length: u64, from: u64, apart: u64, many: u64) {
     let mut client = edge.client();
     for at in (from..).step_by(apart as usize).take(many as usize) {
@@ -248,7 +249,8 @@ fn pick(edge: &Edge, length: u64, from: u64, apart: u64, many: u64) {
     }
 }
 
-// An object in thousands of parts stays usable for all other clients.
+// Requests for single bytes leave an object in thousands of parts. Other clients must still be able
+// to use it.
 #[test]
 fn thousands_of_single_bytes_do_no_harm_to_others() {
     const LENGTH: u64 = 60_000_000;
@@ -258,7 +260,8 @@ fn thousands_of_single_bytes_do_no_harm_to_others() {
         let edge = filling(&origin, mode)
             .cache("client_budget = \"1MiB\"")
             .start();
-        // First the budget is used up, then only the requested bytes are fetched.
+        // The first requests use up the client's budget. After that only the requested bytes are
+        // fetched, and no longer their blocks.
         pick(&edge, LENGTH, 70_000, 270_000, 10);
         std::thread::scope(|scope| {
             for hand in 0..4 {
@@ -281,7 +284,7 @@ fn thousands_of_single_bytes_do_no_harm_to_others() {
                 assert_hit(&reply);
             }
         }
-        // Other objects are still stored, too.
+        // The cache still stores other objects.
         let range = bytes(LENGTH - 10, LENGTH - 1);
         for round in 0..2 {
             let reply = other.get("/x", &[("Range", &range)]).expect("a reply");

@@ -1,5 +1,5 @@
-//! Tests of misbehaving origins: each failure has a named reason, no request hangs, and no
-//! truncated body looks complete or is stored as complete.
+//! Tests of misbehaving origins. Each failure has a named reason, and no request hangs. No
+//! truncated body looks complete, or is stored as complete.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::harness::{
     Edge, Setup, assert_has_parameter, assert_hit, eventually, fresh, origin, serving,
 };
 
-/// Heads that are refused, whatever follows them.
+/// Response heads that the edge refuses.
 const BROKEN: [BrokenHead; 19] = [
     BrokenHead::Garbage,
     BrokenHead::BareCr,
@@ -35,7 +35,7 @@ const BROKEN: [BrokenHead; 19] = [
     BrokenHead::Endless,
 ];
 
-/// Chunked bodies that are refused at the error.
+/// Chunked bodies with an error, where the edge breaks off the response.
 const BAD_CHUNKS: [BadChunk; 10] = [
     BadChunk::NotHex,
     BadChunk::Negative,
@@ -49,7 +49,8 @@ const BAD_CHUNKS: [BadChunk; 10] = [
     BadChunk::HugeTrailer(200_000),
 ];
 
-/// An edge with short timeouts and one route with a cache and one without.
+/// Starts an edge with short timeouts that serves the resource on two routes: `/x` with a cache,
+/// `/pass/x` without.
 fn impatient(origin: &Origin, resource: Resource) -> Edge {
     origin.serve("/x", resource.clone());
     origin.serve("/pass/x", resource);
@@ -59,7 +60,8 @@ fn impatient(origin: &Origin, resource: Resource) -> Edge {
         .start()
 }
 
-/// Asserts that both routes fail with this status and reason, and that nothing is stored.
+/// Asserts that the route with a cache and the route without both respond with this status and
+/// reason, and that nothing is stored.
 fn assert_fails(edge: &Edge, status: u16, reason: &str) {
     for target in ["/pass/x", "/x"] {
         let reply = edge.get(target, &[]);
@@ -70,7 +72,7 @@ fn assert_fails(edge: &Edge, status: u16, reason: &str) {
     assert!(edge.objects("/x").is_empty());
 }
 
-/// Asserts that a body was visibly cut off.
+/// Asserts that the body of a response was cut off so that the client notices.
 fn assert_cut(reply: &Reply, longest: usize) {
     assert_eq!(reply.status, 200);
     assert!(reply.truncated(), "it looks whole: {:?}", reply.end);
@@ -79,8 +81,8 @@ fn assert_cut(reply: &Reply, longest: usize) {
     right.expect("what came is right");
 }
 
-/// Asserts that both routes cut the body off, that the log gives this reason, and that nothing is
-/// stored.
+/// Asserts that the route with a cache and the route without both cut off the body, that the log
+/// has this reason, and that nothing is stored.
 fn assert_cut_both(edge: &Edge, longest: usize, reason: &str) {
     for target in ["/pass/x", "/x"] {
         assert_cut(&edge.get(target, &[]), longest);
@@ -104,7 +106,7 @@ fn an_origin_that_is_down_is_a_named_fault() {
         .expect("as if nothing had been");
 }
 
-// The origin never responds, or stops after it began.
+// The origin never responds, or stops in the middle of its response.
 #[test]
 fn a_silent_origin_times_out() {
     for fault in [
@@ -118,7 +120,7 @@ fn a_silent_origin_times_out() {
     }
 }
 
-// The origin accepts connections and does nothing else.
+// The origin accepts connections, and neither reads nor responds.
 #[test]
 fn an_origin_that_never_reads_times_out() {
     let origin = origin();
@@ -127,7 +129,7 @@ fn an_origin_that_never_reads_times_out() {
     assert_fails(&edge, 504, "head-timeout");
 }
 
-// The origin closes connections before or after it has read the request.
+// The origin closes the connection before or after it has read the request.
 #[test]
 fn an_origin_that_closes_connections_is_a_named_fault() {
     for ending in [Ending::Fin, Ending::Reset] {
@@ -158,7 +160,7 @@ fn malformed_response_heads_are_refused() {
     }
 }
 
-// A recipient may accept a bare LF as a line end (RFC 9112 2.2), and that does no harm.
+// RFC 9112 2.2: a recipient may accept a bare LF as the end of a line in a response head.
 #[test]
 fn a_bare_lf_is_accepted_as_a_line_end() {
     let origin = serving(
@@ -173,7 +175,7 @@ fn a_bare_lf_is_accepted_as_a_line_end() {
     }
 }
 
-// The body ends too early, by a close or by a reset.
+// The origin ends the body before its Content-Length, by a close or by a reset.
 #[test]
 fn truncated_bodies_are_cut_off_for_the_client() {
     for ending in [Ending::Fin, Ending::Reset] {
@@ -189,7 +191,7 @@ fn truncated_bodies_are_cut_off_for_the_client() {
     }
 }
 
-// Without a length, a truncated body does not look complete either.
+// A chunked body ends without its last chunk.
 #[test]
 fn truncated_chunked_bodies_are_cut_off_for_the_client() {
     let origin = origin();
@@ -202,7 +204,8 @@ fn truncated_chunked_bodies_are_cut_off_for_the_client() {
     assert_cut_both(&edge, 150_000, "body-cut");
 }
 
-// A body that ends with its connection and is reset does not look complete either.
+// A body without a length ends with its connection. If the connection is reset, the body must count
+// as truncated.
 #[test]
 fn bodies_delimited_by_close_and_reset_are_cut_off() {
     let origin = origin();
@@ -236,7 +239,7 @@ fn stalled_bodies_time_out() {
     assert_cut_both(&edge, 100_000, "body-timeout");
 }
 
-// The body is shorter than its declared length.
+// The body is shorter than its Content-Length.
 #[test]
 fn bodies_shorter_than_declared_are_cut_off() {
     let origin = origin();
@@ -254,7 +257,8 @@ fn bodies_shorter_than_declared_are_cut_off() {
     assert!(edge.objects("/x").is_empty());
 }
 
-// Bytes beyond the declared length do not become part of the next response.
+// The origin sends more bytes than its Content-Length. They must not become part of the next
+// response.
 #[test]
 fn bytes_beyond_the_declared_length_are_dropped() {
     let more = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged".to_vec();
@@ -289,12 +293,12 @@ fn malformed_chunks_are_cut_off() {
     }
 }
 
-// Once the origin has recovered, the next request receives the complete response.
+// The first response is truncated, and the next request receives a complete one from the origin.
 #[test]
 fn a_truncated_response_is_fetched_again() {
     let cut = Fault::CutBody {
         after: 150_000,
-        // A reset may overtake the sent data, including the head.
+        // With a reset the head might be lost as well, so the connection ends with a close.
         ending: Ending::Fin,
     };
     let origin = serving("/x", fresh(300_000).ranges(false).fault_times(1, cut));
@@ -306,7 +310,7 @@ fn a_truncated_response_is_fetched_again() {
     assert_eq!(edge.counter("flights_failed"), 1);
 }
 
-// A slow origin is not broken: the whole body arrives.
+// The origin sends slowly, but within its timeouts.
 #[test]
 fn a_slow_origin_is_served_completely() {
     let drip = Fault::Drip {
@@ -320,7 +324,8 @@ fn a_slow_origin_is_served_completely() {
     }
 }
 
-// A 206 without a range request is not stored as the whole response.
+// The origin sends a 206 to a request without Range. The part must not be stored as the whole
+// response.
 #[test]
 fn an_unrequested_part_is_never_stored_as_the_whole() {
     let part = Resource::offset(10)
@@ -340,7 +345,8 @@ fn an_unrequested_part_is_never_stored_as_the_whole() {
     );
 }
 
-// Without a length and without chunks, a truncated body is shown by a reset.
+// An HTTP/1.0 client receives a body without a length and without chunks. The edge resets the
+// connection to show that the body is truncated.
 #[test]
 fn http_1_0_clients_notice_a_truncated_body() {
     let origin = origin();
@@ -359,7 +365,7 @@ fn http_1_0_clients_notice_a_truncated_body() {
     }
 }
 
-// The server's accept queue is full.
+// The accept queue of the server is full, so that connecting to it takes longer than the timeout.
 #[test]
 fn a_server_that_does_not_accept_connections_times_out() {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -380,7 +386,7 @@ fn a_server_that_does_not_accept_connections_times_out() {
     assert_fails(&edge, 504, "connect-timeout");
 }
 
-// Server names are resolved; a name without an address is a fault like others.
+// The server is configured by name. A name that has no address is a fault of the origin.
 #[test]
 fn server_names_are_resolved() {
     let origin = serving("/x", fresh(10));
@@ -393,7 +399,8 @@ fn server_names_are_resolved() {
     let reply = edge.get("/x", &[]);
     match reply.status {
         502 => assert_has_parameter(&reply, "detail=unresolved"),
-        // The resolver may need long to report that the name does not exist.
+        // If the resolver needs long to report that the name does not exist, the connect timeout
+        // passes first.
         _ => assert_has_parameter(&reply, "detail=connect-timeout"),
     }
 }

@@ -1,5 +1,5 @@
-//! Tests of 206 responses from an origin: they are stored, combined and completed (RFC 9111 3.3 and
-//! 3.4).
+//! Tests of 206 responses from an origin, which are stored, combined and completed (RFC 9111 3.3
+//! and 3.4).
 
 use sluice_lab::offset::verify_offset;
 use sluice_lab::origin::{Fault, Gate, Origin, Resource, Seen};
@@ -25,7 +25,7 @@ fn a_part_answers_smaller_ranges() {
     }
 }
 
-// A range across two stored parts is answered from both.
+// Two parts are stored, and a requested range spans both.
 #[test]
 fn neighbouring_parts_are_combined() {
     for mode in MODES {
@@ -41,7 +41,7 @@ fn neighbouring_parts_are_combined() {
     }
 }
 
-// A completed object is served as a 200 whose head shows no sign of a part.
+// The object was fetched in parts. The 200 for the complete object has no Content-Range.
 #[test]
 fn parts_are_completed_to_a_whole_response() {
     for mode in MODES {
@@ -61,7 +61,6 @@ fn parts_are_completed_to_a_whole_response() {
     }
 }
 
-// A request for the whole of a partially stored object fetches only the missing bytes.
 #[test]
 fn a_full_request_completes_a_part() {
     for mode in MODES {
@@ -75,7 +74,8 @@ fn a_full_request_completes_a_part() {
     }
 }
 
-// RFC 9111 3.4: the stored response has the headers of the latest part.
+// RFC 9111 3.4: after parts have been combined, the stored response has the headers of the latest
+// part.
 #[test]
 fn a_combined_response_has_the_latest_head() {
     for mode in MODES {
@@ -92,7 +92,7 @@ fn a_combined_response_has_the_latest_head() {
     }
 }
 
-// A part that contains all bytes is the whole response.
+// The 206 contains all bytes of the file, so it answers requests for the whole file.
 #[test]
 fn a_part_with_all_bytes_answers_full_requests() {
     for mode in MODES {
@@ -109,7 +109,7 @@ fn a_part_with_all_bytes_answers_full_requests() {
     }
 }
 
-// A part that may not be stored goes only to the client that requested it.
+// The 206 forbids storing, so it goes only to the client whose request was sent to the origin.
 #[test]
 fn a_part_that_may_not_be_stored_is_not() {
     for mode in MODES {
@@ -124,7 +124,8 @@ fn a_part_that_may_not_be_stored_is_not() {
     }
 }
 
-// If parts are shorter than requested, the rest is requested until it is complete.
+// The origin sends fewer bytes than requested. The edge requests the rest until the range is
+// complete.
 #[test]
 fn short_parts_are_completed() {
     for mode in MODES {
@@ -136,8 +137,8 @@ fn short_parts_are_completed() {
     }
 }
 
-// If parts have a byte each, the reply is right and the origin does not receive thousands of
-// requests.
+// The origin sends one byte with each 206. The response must be right, and the origin must not
+// receive thousands of requests.
 #[test]
 fn parts_of_one_byte_each_do_not_cause_endless_requests() {
     for mode in MODES {
@@ -154,8 +155,8 @@ fn parts_of_one_byte_each_do_not_cause_endless_requests() {
     }
 }
 
-/// An origin whose first response may be stored and is held, and whose later ones, of the same
-/// version, have these headers.
+/// Starts an origin whose first response may be stored. The gate holds this response. Later
+/// responses are of the same version, and have the headers `later`.
 fn later_says(later: &'static str, gate: &Gate) -> Origin {
     let held = gate.clone();
     let choose = move |seen: &Seen| match seen.id {
@@ -165,13 +166,13 @@ fn later_says(later: &'static str, gate: &Gate) -> Origin {
     serving("/x", Resource::dynamic(choose))
 }
 
-/// Requests blocks one by one, so that a block is fetched only when a reader has reached it.
+/// Configures one fetch at a time, so that a block is fetched only when a reader needs it.
 fn one_by_one(origin: &Origin) -> Setup {
     filling(origin, "slice").cache("parallel = 1")
 }
 
-// A later part of the same version may not be stored: its reader receives it, and no other client
-// does.
+// A later part of the same version forbids storing. Its bytes go to the reader that needs them, and
+// to no other client.
 #[test]
 fn a_reader_receives_later_parts_that_may_not_be_stored() {
     for later in ["max-age=0", "max-age=60, no-cache"] {
@@ -200,14 +201,14 @@ fn a_reader_receives_later_parts_that_may_not_be_stored() {
     }
 }
 
-// A later part that must not be stored goes only to the client that requested it.
+// A later part forbids storing, so only the client whose request was sent receives its bytes.
 #[test]
 fn a_later_part_that_may_not_be_stored_is_not_shared() {
     for mode in MODES {
         let gate = Gate::closed();
         let held = gate.clone();
-        // The same strong entity tag with different bytes for each request: no client may receive
-        // the bytes of another.
+        // The origin sends other bytes to each request, with the same strong entity tag. No client
+        // may receive the bytes of another client's response.
         let choose = move |seen: &Seen| match seen.id {
             0 => good(seen),
             _ => {

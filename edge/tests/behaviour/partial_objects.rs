@@ -1,5 +1,5 @@
 //! Helpers of the tests of partially stored objects: an edge with small blocks, and the exact bytes
-//! that an origin has sent.
+//! that the origin has sent.
 
 use std::ops::Range;
 
@@ -9,38 +9,38 @@ use sluice_lab::origin::{Origin, Outcome, Record, Resource, Seen};
 
 use crate::harness::{Edge, SOON, Setup, cache_status, eventually, fresh};
 
-/// The block size of these tests.
+/// Block size of these tests in bytes.
 pub const BLOCK: u64 = 256 << 10;
 
-/// A file of nine and a half blocks.
+/// Length of a file of nine and a half blocks in bytes.
 pub const FILE: u64 = 2_500_000;
 
 /// The fill policies that fetch ranges.
 pub const MODES: [&str; 2] = ["slice", "auto"];
 
-/// A cache with this fill policy in front of the origin.
+/// Configures a cache with this fill policy in front of the origin.
 pub fn filling(origin: &Origin, mode: &str) -> Setup {
     Setup::cached(origin)
         .cache(&format!("fill = \"{mode}\""))
         .cache("slice = \"256KiB\"")
 }
 
-/// The end of the block that contains this byte.
+/// Returns the end of the block that contains the byte at this offset.
 pub fn block_end(at: u64) -> u64 {
     ((at / BLOCK + 1) * BLOCK).min(FILE)
 }
 
-/// The value of Range for these bytes, both ends included.
+/// Returns the value of a Range header for the bytes from `first` to `last`.
 pub fn bytes(first: u64, last: u64) -> String {
     format!("bytes={first}-{last}")
 }
 
-/// Requests bytes of `/x`, both ends included.
+/// Requests the bytes of `/x` from `first` to `last`.
 pub fn ask_range(edge: &Edge, first: u64, last: u64) -> Reply {
     edge.get("/x", &[("Range", &bytes(first, last))])
 }
 
-/// Requests bytes of `/x` and checks them.
+/// Requests the bytes of `/x` from `first` to `last`, and checks the response.
 pub fn check_range(edge: &Edge, first: u64, last: u64) -> Reply {
     let reply = ask_range(edge, first, last);
     let right = reply.verify_range(first, last, FILE);
@@ -48,7 +48,8 @@ pub fn check_range(edge: &Edge, first: u64, last: u64) -> Reply {
     reply
 }
 
-/// Sends a request for bytes of `/x`, both ends included, on a new connection.
+/// Sends a request for the bytes of `/x` from `first` to `last` on a new connection, without
+/// reading the response.
 pub fn send_range(edge: &Edge, first: u64, last: u64) -> Client {
     let mut client = edge.client();
     let range = bytes(first, last);
@@ -57,14 +58,15 @@ pub fn send_range(edge: &Edge, first: u64, last: u64) -> Client {
     client
 }
 
-/// Sends a request for all of `/x` on a new connection.
+/// Sends a request for all of `/x` on a new connection, without reading the response.
 pub fn send_whole(edge: &Edge) -> Client {
     let mut client = edge.client();
     client.send("GET", "/x", &[], b"").expect("sent");
     client
 }
 
-/// Serves `/x` differently for requests with Range and without.
+/// Starts an origin that serves `/x`. Requests with Range receive the resource of `ranged`, and
+/// requests without Range that of the other function.
 pub fn by_range(
     ranged: impl Fn(&Seen) -> Resource + Send + Sync + 'static,
     plain: impl Fn(&Seen) -> Resource + Send + Sync + 'static,
@@ -75,13 +77,13 @@ pub fn by_range(
     })
 }
 
-/// The response to a request for an offset body from a correct origin.
+/// Returns the resource that a correct origin serves at `/x`.
 pub fn good(_seen: &Seen) -> Resource {
     fresh(FILE)
 }
 
-/// The first byte that a request wants, and the last one if it names one; a request without Range
-/// wants all from 0.
+/// Returns the first byte that a request wants, and the last one if its Range names one. Without
+/// Range the first byte is 0.
 pub fn wanted(seen: &Seen) -> (u64, Option<u64>) {
     let Some(range) = seen.header("range") else {
         return (0, None);
@@ -98,13 +100,14 @@ pub fn wanted(seen: &Seen) -> (u64, Option<u64>) {
     }
 }
 
-/// The Range headers that the origin received for `/x`, in order; "-" for none.
+/// Returns the Range headers of the requests for `/x` that the origin has received, in order; "-"
+/// for a request without Range.
 pub fn asked(origin: &Origin) -> Vec<String> {
     let field = |seen: &Seen| seen.header("range").unwrap_or("-").to_owned();
     origin.read_record(|record| record.of("/x").map(field).collect())
 }
 
-/// The ranges of `/x` that an origin with range support has sent, one per response.
+/// Returns the range of `/x` that the origin has sent in each response.
 pub fn sent_pieces(record: &Record) -> Vec<Range<u64>> {
     let answered = record.of("/x").filter(|seen| seen.sent > 0);
     answered
@@ -115,7 +118,7 @@ pub fn sent_pieces(record: &Record) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// Number of bytes of `/x` that the origin sent more than once.
+/// Returns the number of bytes of `/x` that the origin has sent more than once.
 pub fn sent_again(origin: &Origin) -> u64 {
     let mut pieces = origin.read_record(sent_pieces);
     pieces.sort_by_key(|piece| piece.start);
@@ -127,13 +130,12 @@ pub fn sent_again(origin: &Origin) -> u64 {
     again
 }
 
-/// Waits until no fetch is running.
+/// Waits until no fetch of the edge is running.
 pub fn landed(edge: &Edge) {
     eventually("no fetch is under way", || edge.counter("flights_now") == 0);
 }
 
-/// Waits until the origin has sent this many bytes, no fetch is running, and the origin has
-/// recorded it.
+/// Waits until the origin has sent at least this many bytes and no fetch of the edge is running.
 pub fn settle(edge: &Edge, origin: &Origin, sent: u64) {
     let all = origin.wait_for(|record| record.sent_total >= sent, SOON);
     let (total, asked) = (
@@ -149,7 +151,7 @@ pub fn settle(edge: &Edge, origin: &Origin, sent: u64) {
     assert!(origin.wait_for(over, SOON), "the origin has ended");
 }
 
-/// Asserts that the origin sent exactly this many bytes of `/x`, none of them twice.
+/// Asserts that the origin sends exactly this many bytes of `/x`, and no byte twice.
 pub fn assert_sent_once(edge: &Edge, origin: &Origin, sent: u64) {
     settle(edge, origin, sent);
     let asked = asked(origin);
@@ -158,14 +160,14 @@ pub fn assert_sent_once(edge: &Edge, origin: &Origin, sent: u64) {
     assert_eq!(total, sent, "{asked:?}");
 }
 
-/// The version of these bytes, which begin at `first`; `None` if they are of several versions or of
-/// none.
+/// Returns the version of these bytes, which begin at the offset `first`; `None` if they belong to
+/// no version, or to several.
 pub fn version_of(first: u64, body: &[u8]) -> Option<u32> {
     (0..=VERSIONS).find(|version| verify_version(*version, first, body).is_ok())
 }
 
-/// Asserts that a reply is a complete response of one version to a request for these bytes, and
-/// returns the version.
+/// Asserts that a response is complete and of one version, and that it answers a request for the
+/// bytes from `first` to `last`. Returns the version.
 pub fn one_version(reply: &Reply, first: u64, last: u64) -> u32 {
     let status = cache_status(reply);
     let (first, count) = match reply.status {
@@ -174,7 +176,7 @@ pub fn one_version(reply: &Reply, first: u64, last: u64) -> u32 {
             assert_eq!((range.first, range.last), (first, last), "{status}");
             (first, last - first + 1)
         }
-        // A server may ignore Range (RFC 9110 14.2).
+        // A server may ignore Range and send the whole file (RFC 9110 14.2).
         200 => (0, FILE),
         other => panic!("status {other}: {status}"),
     };

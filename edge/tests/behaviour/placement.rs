@@ -1,5 +1,5 @@
-//! Tests of placement on volumes: hash, weights, stripe and mirror; several caches on one volume,
-//! several caches by route.
+//! Tests of the placement on volumes: hash, weights, stripe and mirror. Several caches share a
+//! volume, or have their own volumes.
 
 use std::fs;
 
@@ -12,19 +12,20 @@ use crate::disks::{
 };
 use crate::harness::{Edge, Setup, assert_hit, fresh, serving};
 
-/// A cache with this placement on all of these volumes.
+/// Configures a cache with this placement on all of these volumes.
 fn placing(disks: &Disks, origin: &Origin, placement: &str) -> Setup {
     disks
         .setup(origin)
         .cache(&format!("placement = \"{placement}\""))
 }
 
-/// Number of records on each volume.
+/// Returns the number of records on each volume.
 fn spread(edge: &Edge, count: usize) -> Vec<u64> {
     (1..=count).map(|n| number_of(edge, n, "records")).collect()
 }
 
-// Each object is on one volume, and the shares follow the configured weights.
+// With the placement `hash` each object is on one volume. The volumes' shares follow from the
+// weights.
 #[test]
 fn hash_gives_each_volume_its_share() {
     for (weights, shares) in [
@@ -42,7 +43,7 @@ fn hash_gives_each_volume_its_share() {
         written(&edge, 200);
         let counts = spread(&edge, 2);
         assert_eq!(counts[0] + counts[1], 200, "{weights}");
-        // Four standard deviations of a random choice.
+        // The tolerance is four standard deviations of a random choice.
         assert!(counts[0].abs_diff(shares[0]) <= 28, "{weights}: {counts:?}");
         for how in ENDS {
             edge = again(edge, how, &setup);
@@ -54,7 +55,6 @@ fn hash_gives_each_volume_its_share() {
     }
 }
 
-// The default placement for several volumes is hash.
 #[test]
 fn the_default_placement_for_several_volumes_is_hash() {
     let origin = shelf();
@@ -67,7 +67,8 @@ fn the_default_placement_for_several_volumes_is_hash() {
     assert!(counts.iter().all(|count| *count > 10), "{counts:?}");
 }
 
-// With hash a large object is on one volume; with stripe its blocks are on all of them in turn.
+// With `hash` all blocks of a large object are on one volume. With `stripe` they are on all volumes
+// in turn.
 #[test]
 fn stripe_spreads_the_blocks_of_an_object() {
     let length = 12 * BLOCK;
@@ -96,7 +97,8 @@ fn stripe_spreads_the_blocks_of_an_object() {
     }
 }
 
-// With many striped objects, small ones included, each volume receives its share of the bytes.
+// With the placement `stripe` and many small and large objects, each volume has its share of the
+// bytes.
 #[test]
 fn stripe_spreads_the_bytes_of_many_objects() {
     let origin = shelf();
@@ -109,14 +111,15 @@ fn stripe_spreads_the_bytes_of_many_objects() {
     assert!(least * 10 >= most * 8, "{written:?}");
 }
 
-/// Small and large files, and their number of records.
+/// Returns small and large files, and their number of records.
 fn mixed() -> (Vec<File>, u64) {
     let files = [File::row(0, 30, 20_000), File::row(100, 5, 600_000)].concat();
     let count = files.iter().map(|file| records(file.length)).sum();
     (files, count)
 }
 
-// A volume's file was removed or overwritten: with mirror, no stored byte is lost.
+// The file of one of two volumes is removed or overwritten. With the placement `mirror` all objects
+// are still served from the other volume.
 #[test]
 fn a_mirror_survives_the_loss_of_either_volume() {
     for lost in [1, 2] {
@@ -140,7 +143,8 @@ fn a_mirror_survives_the_loss_of_either_volume() {
     }
 }
 
-// The same if one volume can't be opened, and if its content is damaged everywhere.
+// One of two mirrored volumes can't be opened, or its content is damaged everywhere. All objects
+// are still served from the other volume.
 #[test]
 fn a_mirror_serves_while_one_volume_is_unavailable_or_damaged() {
     let origin = shelf();
@@ -151,7 +155,8 @@ fn a_mirror_serves_while_one_volume_is_unavailable_or_damaged() {
     fill(&edge, &files);
     written(&edge, 2 * count);
     end(edge, End::Killed);
-    // Every segment of the first volume is overwritten; its superblocks and purge log stay intact.
+    // The test overwrites every segment of the first volume. The superblocks and the purge log
+    // before the segments stay intact.
     let mut content = fs::read(disks.path(1)).expect("a volume");
     let begin = content.len() - 14 * MIB as usize;
     content[begin..].fill(0x5a);
@@ -172,7 +177,7 @@ fn a_mirror_serves_while_one_volume_is_unavailable_or_damaged() {
     });
 }
 
-// With three volumes, each object is on two of them.
+// With the placement `mirror` and three volumes, each object is on two of them.
 #[test]
 fn a_mirror_over_three_keeps_two_copies() {
     let origin = shelf();
@@ -193,7 +198,7 @@ fn a_mirror_over_three_keeps_two_copies() {
     });
 }
 
-// With hash and stripe, the loss of a volume loses only the data on it.
+// With the placements `hash` and `stripe`, the loss of a volume loses only the data on this volume.
 #[test]
 fn the_loss_of_a_volume_loses_only_its_own_data() {
     for placement in ["hash", "stripe"] {
@@ -219,7 +224,7 @@ fn the_loss_of_a_volume_loses_only_its_own_data() {
     }
 }
 
-/// Two caches by route, each with these volumes.
+/// Configures two caches for different routes, each on the volumes that its argument names.
 fn two_caches(disks: &Disks, origin: &Origin, first: &str, second: &str) -> Setup {
     let servers = [origin.url("")];
     Setup::of_text(format!(
@@ -233,7 +238,8 @@ fn two_caches(disks: &Disks, origin: &Origin, first: &str, second: &str) -> Setu
     ))
 }
 
-// Each cache on a shared volume has its own objects, also when everything is purged from one cache.
+// Two caches share a volume. Each finds only its own objects, and a purge of everything in one
+// cache leaves those of the other.
 #[test]
 fn caches_share_a_volume() {
     let origin = shelf();
@@ -260,7 +266,8 @@ fn caches_share_a_volume() {
     assert_eq!(hits(&edge), [true, false, true, false]);
 }
 
-// An object of one cache does not belong to another cache that a URL is moved to.
+// A route is moved to another cache. The objects that the first cache has stored for its URLs are
+// not served.
 #[test]
 fn the_new_cache_of_a_route_starts_empty() {
     let origin = serving("/other/x", fresh(5000));
@@ -280,7 +287,7 @@ fn the_new_cache_of_a_route_starts_empty() {
     assert_hit(&get(&edge, "/other/x"));
 }
 
-// The bytes of each cache go to the cache's own volumes.
+// Each of two caches has a volume of its own, and writes only there.
 #[test]
 fn caches_can_have_their_own_volumes() {
     let origin = shelf();
@@ -302,7 +309,7 @@ fn caches_can_have_their_own_volumes() {
             assert_hit(&get(&edge, &format!("/other/{n}")));
         }
     });
-    // The loss of a volume does not affect the other cache.
+    // The volume of the first cache is lost. The second cache still serves its objects.
     end(edge, End::Killed);
     fs::remove_file(disks.path(1)).expect("it was there");
     let edge = start(&setup);
@@ -312,7 +319,8 @@ fn caches_can_have_their_own_volumes() {
     }
 }
 
-// With another placement on the same volumes, nothing wrong is served, whatever is found again.
+// The program is restarted with another placement on the same volumes. Objects may or may not be
+// found again, but none is wrong.
 #[test]
 fn another_placement_serves_nothing_wrong() {
     let origin = shelf();
@@ -332,7 +340,8 @@ fn another_placement_serves_nothing_wrong() {
     }
 }
 
-// An old version left by one placement does not reappear when that placement is configured again.
+// A new version is stored under another placement, while an old version is still on a volume. When
+// the first placement is configured again, the old version must not be served.
 #[test]
 fn changing_the_placement_restores_no_old_version() {
     for length in [5000, 700_000] {

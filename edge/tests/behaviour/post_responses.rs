@@ -1,5 +1,5 @@
-//! Tests of responses to POST that may answer GET: only with POST in `methods`, and only if any
-//! client's POST would have received the same response (RFC 9110 9.3.3).
+//! Tests of responses to POST that answer later GET requests (RFC 9110 9.3.3). This needs POST in
+//! `methods`, and a response that would be the same for any client's POST.
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Ending, Fault, Framing, Gate, Origin, Resource, Seen};
@@ -12,7 +12,7 @@ use crate::harness::{
 const POST: &str = "methods = [\"GET\", \"HEAD\", \"POST\"]";
 const MIB: u64 = 1 << 20;
 
-/// A response that may answer GET for `/x`.
+/// Returns a resource whose response to POST may answer GET requests for `/x`.
 fn own() -> Resource {
     current().header("Content-Location", "/x")
 }
@@ -25,12 +25,12 @@ fn post(edge: &Edge, fields: &[(&str, &str)]) -> Reply {
     edge.ask("POST", "/x", fields, b"x")
 }
 
-/// Whether a GET is answered from the response to a POST.
+/// Whether a GET is answered with the stored response to a POST.
 fn is_adopted(edge: &Edge, path: &str) -> bool {
     cache_status(&edge.get(path, &[])).starts_with("sluice; hit")
 }
 
-/// The origin's response contains this part of the request in its body.
+/// Returns a resource whose response body has the part of the request that `show` selects.
 fn shows(show: fn(&Seen) -> Option<&str>) -> Resource {
     Resource::dynamic(move |seen| {
         let shown = show(seen).unwrap_or("nothing").to_owned();
@@ -40,7 +40,8 @@ fn shows(show: fn(&Seen) -> Option<&str>) -> Resource {
     })
 }
 
-// The POST is always sent to the origin, and its client receives the complete response.
+// Each POST is sent to the origin, and its client receives the complete response. Later GET
+// requests are hits.
 #[test]
 fn the_response_to_a_post_answers_get() {
     let origin = serving("/x", own());
@@ -69,8 +70,8 @@ fn by_default_the_response_to_a_post_does_not_answer_get() {
     assert!(!is_adopted(&edge, "/x"));
 }
 
-// Only a 200 of known length with its own target in Content-Location and an explicit lifetime
-// qualifies.
+// A response to POST answers GET only if it is a 200 of known length, with an explicit lifetime,
+// and with its own target in Content-Location.
 #[test]
 fn only_a_post_response_that_says_so_answers_get() {
     let origin = origin();
@@ -125,7 +126,8 @@ fn only_a_post_response_that_says_so_answers_get() {
     }
 }
 
-// A response made for one client does not answer other clients.
+// The response to the POST is for its client only, for example because of a cookie. It does not
+// answer requests of other clients.
 #[test]
 fn an_unshared_post_answers_no_other_client() {
     let origin = serving("/x", own());
@@ -163,8 +165,8 @@ fn a_post_with_parameters_outside_the_key_answers_no_other_client() {
     assert_eq!(edge.get("/x", &[]).text(), "/x");
 }
 
-// A variant is for all clients that select it, so the POST carries the Accept-Encoding and
-// Accept-Language of a shared fetch.
+// A stored variant answers all clients that select it. Therefore the POST carries Accept-Encoding
+// and Accept-Language in the form of a shared fetch.
 #[test]
 fn a_post_is_sent_with_the_negotiation_headers_of_a_shared_fetch() {
     let origin = serving("/x", shows(|seen| seen.header("accept-language")));
@@ -181,7 +183,8 @@ fn a_post_is_sent_with_the_negotiation_headers_of_a_shared_fetch() {
     assert_eq!(none.text(), "nothing");
 }
 
-// The fill policy has no influence, and no GET follows.
+// With every fill policy the response to the POST is stored completely, without a further request
+// to the origin.
 #[test]
 fn storing_a_post_response_does_not_depend_on_the_fill_policy() {
     for mode in ["slice", "auto", "whole", "lock"] {
@@ -202,7 +205,8 @@ fn storing_a_post_response_does_not_depend_on_the_fill_policy() {
     }
 }
 
-// A response too large to be stored still goes to its client, and does not answer GET.
+// The response is too large to be stored. It goes to the client of the POST, and does not answer
+// GET.
 #[test]
 fn a_post_response_that_can_not_be_stored_is_passed_on() {
     for mode in ["auto", "lock"] {
@@ -223,7 +227,8 @@ fn a_post_response_that_can_not_be_stored_is_passed_on() {
     }
 }
 
-// A response stored without Set-Cookie is sent with it to the client of the POST.
+// The client of the POST receives the Set-Cookie of the response. The stored response, which
+// answers GET, has no Set-Cookie.
 #[test]
 fn the_client_of_a_post_receives_its_cookie() {
     let origin = serving("/x", own().header("Set-Cookie", "a=1"));
@@ -235,8 +240,8 @@ fn the_client_of_a_post_receives_its_cookie() {
     assert_eq!(hit.header("set-cookie"), None);
 }
 
-// The client of the POST does not wait for the complete body, and other clients share the bytes
-// while they arrive.
+// While the body of the response to the POST arrives, its client and other clients receive the
+// bytes.
 #[test]
 fn other_clients_share_a_post_response_in_flight() {
     let gate = Gate::at(100);
@@ -259,7 +264,8 @@ fn other_clients_share_a_post_response_in_flight() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// A truncated body is cut off for the client, and does not answer GET.
+// The body of the response to the POST is truncated. Its client is cut off, and the response does
+// not answer GET.
 #[test]
 fn a_truncated_post_response_does_not_answer_get() {
     let cut = Fault::CutBody {
@@ -278,7 +284,7 @@ fn a_truncated_post_response_does_not_answer_get() {
     reply.verify_whole(LENGTH).expect("the body");
 }
 
-// If the client disconnects, no fetch is left running.
+// The client of the POST disconnects during the response. The fetch must end as well.
 #[test]
 fn the_fetch_of_a_post_ends_with_its_client() {
     let gate = Gate::at(100);

@@ -1,5 +1,5 @@
-//! Tests of switching the user and of the Landlock sandbox: both apply to every thread, and errors
-//! say what is not permitted.
+//! Tests of switching the user and of the Landlock sandbox. Both apply to every thread. Error
+//! messages name the forbidden operation.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -11,10 +11,11 @@ use tempfile::TempDir;
 
 use crate::harness::{Edge, Setup, eventually, fresh, serving};
 
-/// The user that the tests switch to, usually `nobody`.
+/// Id of the user that the tests switch to, usually `nobody`.
 const NOBODY: u32 = 65534;
 
-/// Folders `www` with a file, `logs`, and `other` with a file that a symlink in `www` leads to.
+/// Creates the folders `www`, `logs` and `other`. `www` has a file, and a symlink to a file in
+/// `other`.
 fn folders() -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let at = folder.path();
@@ -30,13 +31,13 @@ fn folders() -> TempDir {
     folder
 }
 
-/// Serves `www` below `/files/` and everything else from an origin, with a cache on a volume and
-/// logs in `logs`.
+/// Returns a configuration that serves `www` below `/files/` and everything else from an origin,
+/// with a cache on a volume. Logs are written to `logs`.
 fn configuration(at: &Path, server: &str, origin: &Origin) -> String {
     let (www, logs) = (at.join("www"), at.join("logs"));
     let (access, error) = (logs.join("access.log"), logs.join("error.log"));
     let volume = logs.join("disk.vol");
-    // A host name, which must be resolved.
+    // The origin is configured by a host name, so that the edge has to resolve it.
     let servers = origin.url("").replace("127.0.0.1", "localhost");
     format!(
         "[server]\nworkers = 2\n{server}\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
@@ -51,7 +52,7 @@ fn configuration(at: &Path, server: &str, origin: &Origin) -> String {
     )
 }
 
-/// A line of `/proc/PID/task/TID/status` for each thread.
+/// Returns the line of `/proc/PID/task/TID/status` with this name for each thread.
 fn of_threads(edge: &Edge, name: &str) -> Vec<String> {
     let tasks = format!("/proc/{}/task", edge.process.pid());
     let tasks = fs::read_dir(tasks).expect("the process is there");
@@ -72,11 +73,11 @@ fn assert_all_threads(edge: &Edge, name: &str, wanted: &str) {
     );
 }
 
-// setgroups, setgid and setuid apply to all threads; logs can be reopened all the same.
+// setgroups, setgid and setuid apply to all threads. Afterwards logs can still be reopened.
 #[test]
 fn every_thread_runs_as_the_other_user() {
     let (folder, origin) = (folders(), serving("/x", fresh(1000)));
-    // Also with the sandbox if the kernel supports it, which is then the default.
+    // If the kernel supports the sandbox, it is on by default, and in force in this test.
     let user = format!("user = \"{NOBODY}:{NOBODY}\"");
     let setup = Setup::of_text(configuration(folder.path(), &user, &origin));
     if !geteuid().is_root() {
@@ -127,8 +128,8 @@ fn missing_permissions_of_the_user_are_reported_at_start() {
     assert!(said.contains("unknown user no-such-user-here"), "{said}");
 }
 
-// In the sandbox, a request that follows a symlink out of the folder fails; without the sandbox it
-// is served. Everything else works in both cases.
+// A symlink leads out of the served folder. In the sandbox a request for it fails, and without the
+// sandbox it is served. All else works in both cases.
 #[test]
 fn in_the_sandbox_only_configured_folders_can_be_read() {
     let (folder, origin) = (folders(), serving("/x", fresh(1000)));
@@ -151,7 +152,8 @@ fn in_the_sandbox_only_configured_folders_can_be_read() {
     }
 }
 
-/// Reloads with another access log; returns the message, and whether the reload succeeded.
+/// Reloads a configuration with another access log. Returns the message, and whether the reload
+/// succeeded.
 fn reload_with_log(edge: &Edge, text: &str, at: &Path, log: &str) -> (bool, String) {
     let (old, new) = (at.join("logs/access.log"), at.join(log));
     edge.rewrite(&text.replace(&format!("{old:?}"), &format!("{new:?}")));
@@ -161,8 +163,8 @@ fn reload_with_log(edge: &Edge, text: &str, at: &Path, log: &str) -> (bool, Stri
     (output.status.success(), said)
 }
 
-// In the sandbox, a log in a served folder, reached through a symlink, is not created even if file
-// modes permit it; without the sandbox it is.
+// The access log's path leads through a symlink into a served folder, where the file modes permit
+// writing. In the sandbox the log can't be created there; without the sandbox it can.
 #[test]
 fn in_the_sandbox_nothing_is_written_to_a_served_folder() {
     let (folder, origin) = (folders(), serving("/x", fresh(10)));
@@ -208,7 +210,8 @@ fn in_the_sandbox_a_reload_reports_what_needs_a_restart() {
     assert!(said.contains("user and sandbox"), "{said}");
 }
 
-// Keys of signed URLs and error pages can be read again at a reload.
+// In the sandbox, a reload can still read the files with the keys of signed URLs and with error
+// pages.
 #[test]
 fn in_the_sandbox_keys_and_pages_can_be_reloaded() {
     let (folder, origin) = (folders(), serving("/x", fresh(10)));
@@ -232,7 +235,8 @@ fn in_the_sandbox_keys_and_pages_can_be_reloaded() {
     assert_eq!(edge.get("/files/none", &[]).text(), "nothing");
 }
 
-// The files needed to resolve names are not accessible if no name was needed at the start.
+// Resolving a name needs files such as `/etc/resolv.conf`. If the configuration had no host name at
+// the start, the sandbox forbids reading them.
 #[test]
 fn in_the_sandbox_the_first_host_name_needs_a_restart() {
     let (folder, origin) = (folders(), serving("/x", fresh(10)));
@@ -244,7 +248,8 @@ fn in_the_sandbox_the_first_host_name_needs_a_restart() {
     assert!(said.contains("the files for name resolution"), "{said}");
 }
 
-// A named pipe without a reader is refused, without blocking.
+// A log may be a named pipe. If no process reads from it, the program refuses it, and does not
+// wait.
 #[test]
 fn a_log_that_is_a_pipe_needs_a_reader() {
     let (folder, origin) = (folders(), serving("/x", fresh(10)));

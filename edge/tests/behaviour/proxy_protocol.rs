@@ -1,5 +1,5 @@
-//! Tests of the PROXY protocol: a load balancer sends the client's address before the first byte of
-//! each connection.
+//! Tests of the PROXY protocol. A load balancer sends a preamble with the client's address before
+//! the first byte of each connection.
 
 use sluice_lab::client::{Client, ClientOptions, Closing};
 use sluice_lab::origin::{Origin, Resource};
@@ -9,7 +9,7 @@ use crate::harness::{Edge, SOON, Setup, eventually, serving};
 const ASK: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
 const LINE: &str = "PROXY TCP4 192.0.2.1 198.51.100.2 40000 443\r\n";
 
-/// An edge that accepts these versions from 127.0.0.1.
+/// Starts an edge that accepts these versions of the PROXY protocol from 127.0.0.1.
 fn introduced(versions: &str, limits: &str) -> (Origin, Edge) {
     let origin = serving("/x", Resource::status(200));
     let setup = Setup::uncached(&origin).limits(limits).logged("json");
@@ -35,8 +35,8 @@ fn closed(client: &mut Client) -> Closing {
     client.wait_closed(SOON).expect("a socket")
 }
 
-// With both versions, whole or byte by byte, the named client's address reaches the origin and the
-// log.
+// Preambles of both versions are sent at once or byte by byte. The origin and the log receive the
+// client's address from the preamble.
 #[test]
 fn the_client_address_comes_from_the_proxy_protocol() {
     let (origin, edge) = introduced("any", "");
@@ -67,13 +67,14 @@ fn the_client_address_comes_from_the_proxy_protocol() {
     let is = |address: &str| Some(address.to_owned());
     let (one, two) = (is("192.0.2.1"), is("192.0.2.2"));
     assert_eq!(told, [&one, &one, &two, &two, &one, &two].map(Clone::clone));
-    // Each worker writes its own lines.
+    // Each worker writes its log lines independently, so lines are found by their address.
     let log = edge.json_log(6);
     let named = |address: &str| log.iter().filter(|line| line["client"] == address).count();
     assert_eq!((named("192.0.2.1"), named("192.0.2.2")), (3, 3));
 }
 
-// Connections of the balancer itself, such as health checks, have the balancer's address.
+// The balancer's own connections, such as health checks, have a preamble without a client's
+// address. The client is then the balancer.
 #[test]
 fn a_balancer_may_send_requests_of_its_own() {
     let (origin, edge) = introduced("any", "");
@@ -89,7 +90,6 @@ fn a_balancer_may_send_requests_of_its_own() {
     }
 }
 
-// A connection without a valid preamble receives no response.
 #[test]
 fn a_connection_without_a_preamble_is_closed() {
     let (origin, edge) = introduced("v2", "");
@@ -106,7 +106,7 @@ fn a_connection_without_a_preamble_is_closed() {
         ..ClientOptions::default()
     };
     let mut stranger = Client::connect_with(edge.http, &stranger).expect("the kernel accepts");
-    // The connection may be closed before this is sent.
+    // The edge may have closed the connection before this request is sent, so an error is ignored.
     let _ = stranger.send_raw(&[&binary(0x20, 0, b"")[..], ASK.as_bytes()].concat());
     assert_ne!(closed(&mut stranger), Closing::Open);
     assert_eq!(edge.counter("connections_not_introduced"), 4);
@@ -114,7 +114,7 @@ fn a_connection_without_a_preamble_is_closed() {
     eventually("all are gone", || edge.counter("connections_now") == 0);
 }
 
-// The preamble must be complete within the time limit for heads.
+// A client must send the complete preamble within the time limit for request heads.
 #[test]
 fn a_preamble_has_a_time_limit() {
     let (_origin, edge) = introduced("any", "header_timeout = \"200ms\"");
@@ -130,7 +130,8 @@ fn a_preamble_has_a_time_limit() {
     eventually("all are gone", || edge.counter("connections_now") == 0);
 }
 
-// The limit of connections per address applies to the address in the preamble.
+// The limit of connections per client address applies to the address in the preamble, not to that
+// of the balancer.
 #[test]
 fn connections_are_counted_by_the_address_in_the_preamble() {
     let (_origin, edge) = introduced("any", "connections_per_ip = 1");

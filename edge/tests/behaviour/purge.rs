@@ -1,5 +1,5 @@
-//! Tests of purges: by URL, prefix and tag, and of everything; hard and soft; in all workers at
-//! once and for running fetches.
+//! Tests of purges: by URL, by prefix, by tag, and of everything; hard and soft. A purge takes
+//! effect in all workers at once, and covers running fetches.
 
 use std::thread;
 
@@ -22,7 +22,7 @@ fn tagged(tags: &str) -> Resource {
     fresh(LENGTH).header("Surrogate-Key", tags)
 }
 
-/// Stores the response of a path.
+/// Requests a path, so that the response is stored.
 fn store(edge: &Edge, path: &str) {
     edge.get(path, &[]);
     assert_hit(&edge.get(path, &[]));
@@ -34,7 +34,7 @@ fn ask(edge: &Edge, order: &Value) -> Reply {
     client::once(edge.admin, "POST", "/purge", &fields, body.as_bytes()).expect("an answer")
 }
 
-/// Purges, and returns the sequence number.
+/// Sends a purge. Returns its sequence number.
 fn purge(edge: &Edge, order: &Value) -> u64 {
     let reply = ask(edge, order);
     assert_eq!(reply.status, 200, "{order}: {}", reply.text());
@@ -112,8 +112,8 @@ fn a_purge_by_url_removes_all_variants() {
     }
 }
 
-// After a soft purge stored responses are stale: they are revalidated as usual, and may be served
-// if the origin fails.
+// After a soft purge the stored responses are stale: they are revalidated, and may be served if the
+// origin fails.
 #[test]
 fn a_soft_purge_makes_responses_stale() {
     let origin = origin();
@@ -142,7 +142,8 @@ fn a_soft_purge_makes_responses_stale() {
     assert_eq!(origin.record().count("/grace"), 2);
 }
 
-/// Purges while one origin request is held, then sends another request.
+/// Holds the origin's response to one request, purges, and sends another request. The second
+/// request must receive another response.
 fn purged_during_a_flight(order: impl Fn(&Edge) -> Value, held: impl Fn(&Gate) -> Resource) {
     let gate = Gate::closed();
     let origin = serving("/x", held(&gate));
@@ -156,8 +157,8 @@ fn purged_during_a_flight(order: impl Fn(&Edge) -> Value, held: impl Fn(&Gate) -
         assert_eq!(second.header("etag"), edge.get("/x", &[]).header("etag"));
         gate.release();
         let first = first.join().expect("no panic");
-        // Clients that joined the fetch before the purge receive its response; no other client
-        // does.
+        // Clients that joined the fetch before the purge receive its response. Requests after the
+        // purge receive a new one.
         assert_eq!(first.status, 200);
         assert_ne!(first.header("etag"), second.header("etag"));
         let later = edge.get("/x", &[]);
@@ -173,7 +174,7 @@ fn a_response_requested_before_a_purge_is_not_served_after_it() {
         purged_during_a_flight(|_| json!({"prefix": "/", "soft": soft}), head);
         purged_during_a_flight(|_| json!({"all": true, "soft": soft}), head);
     }
-    // The head of the response has arrived, its body has not.
+    // When the purge arrives, the head of the response has arrived, and its body has not.
     let body = |gate: &Gate| {
         gate.advance_to(1);
         tagged("t").gate(gate)
@@ -182,7 +183,8 @@ fn a_response_requested_before_a_purge_is_not_served_after_it() {
     purged_during_a_flight(|edge| json!({"url": url(edge, "/x")}), body);
 }
 
-// The tags of the response arrive after the purge.
+// The purge names a tag. The response with this tag arrives later, from a fetch that began before
+// the purge.
 #[test]
 fn a_tag_that_arrives_after_its_purge_is_covered() {
     let gate = Gate::closed();
@@ -193,7 +195,8 @@ fn a_tag_that_arrives_after_its_purge_is_covered() {
         assert!(gate.wait_held(1, SOON));
         purge(&edge, &json!({"tag": "t"}));
         origin.serve("/x", tagged("t").version(2));
-        // This request waits for the running fetch, whose response turns out to be purged.
+        // The request waits for the running fetch. The tags in the response then show that the
+        // purge covers it.
         let mut second = edge.client();
         second.send("GET", "/x", &[], b"").expect("sent");
         eventually("it was looked up", || edge.counter("requests_now") == 2);
@@ -209,7 +212,7 @@ fn a_tag_that_arrives_after_its_purge_is_covered() {
     assert_eq!(origin.record().count("/x"), 2);
 }
 
-// Connections on all workers send a request before and after the purge.
+// Clients on all workers send requests before and after the purge.
 #[test]
 fn a_purge_is_in_force_on_all_workers_at_once() {
     let origin = serving("/x", fresh(LENGTH));
@@ -227,7 +230,8 @@ fn a_purge_is_in_force_on_all_workers_at_once() {
             _ => json!({"url": url(&edge, "/x")}),
         };
         purge(&edge, &order);
-        // The first request after the purge does not receive the old response.
+        // The first request after the purge must not receive the old response, whichever worker
+        // serves it.
         let first = &mut clients[round % 16];
         let reply = first.request("GET", "/x", &[], b"").expect("an answer");
         asked += 1;
@@ -263,8 +267,8 @@ fn impossible_purges_are_refused_with_an_explanation() {
     assert_eq!(edge.cache_state("purges"), 0);
 }
 
-// Responses stored under an earlier `key` can't be requested now, but a reload may make them
-// available again.
+// Responses were stored under an earlier setting `key`. They can't be requested now, but a reload
+// may configure that `key` again, so the purge covers them, too.
 #[test]
 fn a_url_is_purged_under_the_keys_of_earlier_configurations() {
     let origin = serving("/x", fresh(LENGTH));
@@ -301,7 +305,7 @@ fn a_url_is_purged_under_the_keys_of_earlier_configurations() {
     }
 }
 
-// A cache that no route uses: nothing is stored, and the purge reports that truthfully.
+// No route uses the cache, so that it is empty. The purge reports that it has removed nothing.
 #[test]
 fn a_cache_without_routes_can_be_purged() {
     let origin = origin();
@@ -311,7 +315,7 @@ fn a_cache_without_routes_can_be_purged() {
     assert!(purge(&edge, &json!({"url": "http://a/"})) > 0);
 }
 
-/// The harness's configuration, with these addresses permitted to send PURGE.
+/// Starts an edge that permits these addresses to send PURGE.
 fn allowing(origin: &Origin, networks: &str) -> Edge {
     let text = Setup::cached(origin).text();
     let admin = format!("[admin]\npurge_from = [{networks}]\n");

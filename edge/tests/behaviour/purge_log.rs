@@ -1,5 +1,4 @@
-//! Tests of the log of purges on volumes: when a purge is acknowledged, and how long a rule is
-//! kept.
+//! Tests of the purge logs on volumes: when a purge is acknowledged, and how long its rule is kept.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,8 +13,8 @@ use crate::disks::{
 use crate::durable_purge::*;
 use crate::harness::{Edge, Setup, assert_hit, eventually};
 
-// If none of a cache's volumes can log the purge, the response is 503 and says that a restart may
-// undo it.
+// None of the cache's volumes can log the purge. The response is 503, and says that a restart may
+// undo the purge.
 #[test]
 fn a_purge_that_can_not_be_logged_is_answered_503() {
     let origin = four();
@@ -30,14 +29,14 @@ fn a_purge_that_can_not_be_logged_is_answered_503() {
     let reply = ask_purge(&edge, &json!({"tag": "two"}));
     assert_eq!(reply.status, 503, "{}", reply.text());
     assert!(reply.text().contains("restart"), "{}", reply.text());
-    // The purge is in force all the same.
+    // Although the purge was not logged, it takes effect in the running program.
     for path in PATHS {
         assert_eq!(is_hit(&get(&edge, path)), !path.starts_with("/a"), "{path}");
     }
 }
 
-/// An edge with one of two volumes missing, each of which has the four objects, and the set-up with
-/// both volumes.
+/// Stores four objects on two mirrored volumes, then starts the edge without the first one. Returns
+/// the configuration with both volumes, and the edge.
 fn with_the_first_away(disks: &Disks, origin: &Origin) -> (Setup, Edge) {
     let both = disks.setup(origin).cache("placement = \"mirror\"");
     let one = Setup::of_text(both.text().replace("/1.vol", "/sub/1.vol"));
@@ -51,8 +50,8 @@ fn with_the_first_away(disks: &Disks, origin: &Origin) -> (Setup, Edge) {
     (both, edge)
 }
 
-// If one of two volumes is missing, the other one logs the purge: it is acknowledged, and in force
-// after a restart with both.
+// One of two volumes is missing. The purge is logged on the other one and acknowledged. It holds
+// after a restart with both volumes, too.
 #[test]
 fn one_of_two_volumes_is_enough_to_log_a_purge() {
     let origin = four();
@@ -70,7 +69,8 @@ fn one_of_two_volumes_is_enough_to_log_a_purge() {
     without_origin(&origin, "not purged", || assert_hit(&get(&edge, "/b")));
 }
 
-// RFC 9111 4.4: an invalidation by an unsafe request also holds for a volume that was missing.
+// RFC 9111 4.4: an unsafe request invalidates a response while a volume is missing. The response on
+// this volume must not be served when the volume comes back.
 #[test]
 fn an_invalidation_holds_for_a_volume_that_was_missing() {
     let origin = four();
@@ -86,8 +86,8 @@ fn an_invalidation_holds_for_a_volume_that_was_missing() {
     });
 }
 
-// With more purges than a log holds, each acknowledged purge is in force, and a purge that is not
-// in force is refused.
+// The log of a volume has room for a limited number of purges. Each purge is either acknowledged
+// and holds after a restart, or is refused.
 #[test]
 fn more_purges_than_the_log_holds_are_durable_or_refused() {
     let origin = shelf();
@@ -99,7 +99,7 @@ fn more_purges_than_the_log_holds_are_durable_or_refused() {
     let mut acknowledged = 0;
     for round in 0..2 {
         fill(&edge, &files);
-        // Purges with long names fill the log; each file is also purged by its own URL.
+        // Purges with long URLs fill the log. Each file is also purged by its own URL.
         for n in 0..900 {
             let order = json!({"url": url(&format!("/none/{n}/{}", "x".repeat(200)))});
             let fields = [("x-sluice", "1")];
@@ -131,7 +131,7 @@ fn more_purges_than_the_log_holds_are_durable_or_refused() {
     assert!(acknowledged > 1000, "{acknowledged}");
 }
 
-// A rule is dropped once everything that it covers has gone.
+// A purge rule is dropped once no object or record older than the rule is left.
 #[test]
 fn rules_are_dropped_when_nothing_older_is_left() {
     let origin = shelf();
@@ -144,17 +144,19 @@ fn rules_are_dropped_when_nothing_older_is_left() {
         fill(&edge, &File::row(1000 * (round + 1), 100, 150_000));
         edge.restart(ENDS[round as usize % 2]);
     }
-    // A further purge triggers the check for rules that can be dropped.
+    // The program checks whether rules can be dropped when another purge arrives.
     purge(&edge, &json!({"tag": "none"}));
     eventually("they are gone", || edge.cache_state("purges") <= 1);
 }
 
-// A rule is kept while a segment holds anything older that a restart would find again.
+// A purge rule must be kept as long as a segment has an older record, because a restart reads this
+// record into the index again.
 #[test]
 fn a_rule_is_kept_while_a_restart_would_find_what_it_covers() {
     let origin = shelf();
     let mut edge = Disks::in_memory(1).start(&origin);
-    // Less than the first segment; all other data is newer than the purge.
+    // These files fill only a part of the first segment. All other records are newer than the
+    // purge.
     let old = File::row(0, 10, 60_000);
     fill(&edge, &old);
     purge(&edge, &json!({"prefix": "/shelf/"}));
@@ -169,8 +171,8 @@ fn a_rule_is_kept_while_a_restart_would_find_what_it_covers() {
         }
         records = now;
     }
-    // The oldest segment has been reclaimed. A further purge triggers the check for rules that can
-    // be dropped; its result is visible once the first rule has gone.
+    // The oldest segment has been reclaimed. Another purge makes the program check whether rules
+    // can be dropped, which shows in `purges`.
     purge(&edge, &json!({"url": url("/none")}));
     let gone = within(Duration::from_secs(3), || edge.cache_state("purges") < 2);
     edge.restart(End::Killed);
@@ -180,7 +182,7 @@ fn a_rule_is_kept_while_a_restart_would_find_what_it_covers() {
     }
 }
 
-/// Whether the condition holds within this time.
+/// Whether the condition becomes true within this time.
 fn within(time: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + time;
     while !holds() {

@@ -1,5 +1,5 @@
-//! Tests with everything at once: ranges, evictions, changing versions, fills that break off,
-//! clients that disconnect.
+//! Tests of random load: ranges, evictions, changing versions, fetches that break off, and clients
+//! that disconnect, all at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,7 @@ const OBJECTS: u64 = 40;
 const CLIENTS: u64 = 6;
 const REQUESTS: u64 = 80;
 
-/// A seeded generator, so that each client always sends the same requests.
+/// A seeded random number generator, so that each client sends the same requests in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -32,8 +32,9 @@ fn length(object: u64) -> u64 {
     object * object * 911 + 1
 }
 
-/// Objects of up to 1.4 MB. Every seventh response breaks off halfway, every fifth object has no
-/// known length, every third is stale after a second, and versions change with `version`.
+/// Starts an origin with objects of up to 1.4 MB. Every seventh response breaks off halfway, every
+/// fifth object has no known length, and every third one is stale after a second. `version` is the
+/// version of all objects.
 fn changing(version: Arc<AtomicU32>) -> Origin {
     let origin = origin();
     let choose = move |seen: &Seen| {
@@ -64,7 +65,8 @@ fn changing(version: Arc<AtomicU32>) -> Origin {
     origin
 }
 
-/// Checks that every byte belongs to the version that the head names, and to its position.
+/// Checks that every byte of a response belongs to its offset and to the version that the head
+/// names.
 fn check(reply: &Reply, object: u64, asked: Option<u64>) {
     if reply.status == 502 {
         return; // The connection broke before a response arrived.

@@ -1,5 +1,5 @@
-//! Tests of crowds that request random ranges of files of many sizes: every byte is checked, also
-//! while the files change.
+//! Tests of many clients that request random ranges of files of many sizes. Every byte is checked,
+//! also while the files change.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use sluice_lab::origin::{Origin, Record, Resource};
 use crate::harness::{Edge, SOON, cache_status, eventually, origin};
 use crate::partial_objects::{BLOCK, MODES, filling};
 
-/// The paths and lengths of the files.
+/// Paths of the files, and their lengths in bytes.
 const FILES: [(&str, u64); 6] = [
     ("/one", 1),
     ("/small", 1000),
@@ -25,16 +25,16 @@ const FILES: [(&str, u64); 6] = [
 
 const CLIENTS: u64 = 50;
 
-/// Requests per client.
+/// Number of requests per client.
 const REQUESTS: u64 = 40;
 
-/// Longest range.
+/// Maximum length of a range in bytes.
 const RANGE_MAX: u64 = 30_000;
 
-/// Number of requests after which one file changes, if files change.
+/// Number of requests after which one of the files changes, in tests in which files change.
 const CHANGE_EVERY: usize = 80;
 
-/// A multiplicative random number generator.
+/// A pseudo-random number generator.
 struct Random(u64);
 
 impl Random {
@@ -47,11 +47,11 @@ impl Random {
     }
 }
 
-/// State shared by all clients of a crowd.
+/// State shared by all clients of a test.
 struct Storm {
     origin: Origin,
     edge: Edge,
-    /// Whether files change, and whether clients request whole files as well.
+    /// Whether files change during the test.
     changing: bool,
     wholes: bool,
     done: AtomicUsize,
@@ -113,7 +113,7 @@ impl Storm {
         }
     }
 
-    /// Requests a part of a file; returns false if the response was cut off.
+    /// Requests a range of a file or the whole file. Returns false if the response was cut off.
     fn ask(&self, client: &mut Client, file: usize, random: &mut Random) -> bool {
         let (path, length) = FILES[file];
         let first = random.below(length);
@@ -137,7 +137,7 @@ impl Storm {
         !reply.truncated()
     }
 
-    /// Number of bytes in the distinct requested blocks.
+    /// Returns the number of bytes in all blocks that clients have requested, each counted once.
     fn distinct(&self) -> u64 {
         let block_length = |(file, block): &(usize, u64)| {
             let begin = block * BLOCK;
@@ -147,8 +147,8 @@ impl Storm {
     }
 }
 
-/// Checks that a reply matches its headers and contains bytes of the version that it names, as far
-/// as it goes.
+/// Checks that the body of a response matches its headers, and has the bytes of the version that
+/// the head names. The body may be truncated.
 fn check(reply: &Reply, whole: bool, first: u64, last: u64, length: u64) -> Result<(), String> {
     let status = if whole { 200 } else { 206 };
     if reply.status != status {
@@ -171,7 +171,6 @@ fn check(reply: &Reply, whole: bool, first: u64, last: u64, length: u64) -> Resu
     verify_version(version, first, &reply.body).map_err(|wrong| wrong.to_string())
 }
 
-// The origin sends each byte of the requested blocks once, and every received byte is right.
 #[test]
 fn a_crowd_requesting_ranges_fetches_each_block_once() {
     for mode in MODES {
@@ -189,19 +188,20 @@ fn a_crowd_requesting_ranges_fetches_each_block_once() {
     }
 }
 
-// Files change while the crowd reads: no byte is wrong and no request fails.
+// Files change while clients read them. No byte may be wrong, and no request may fail.
 #[test]
 fn a_crowd_receives_nothing_wrong_while_files_change() {
     for mode in MODES {
         let storm = Storm::begin(mode, true, true);
         storm.run();
         let cut = storm.cut.load(Ordering::Relaxed) as u64;
-        // A change may cut off clients that were reading the old version.
+        // Clients that read the old version when a file changes may be cut off.
         assert!(cut <= CLIENTS * REQUESTS / 20, "{mode}: {cut} were cut");
     }
 }
 
-// The other fill policies with the same crowd serve nothing wrong, either.
+// The fill policies `whole` and `lock` don't fetch ranges. The same load must receive no wrong byte
+// with them.
 #[test]
 fn a_crowd_receives_nothing_wrong_with_whole_and_lock() {
     for mode in ["whole", "lock"] {

@@ -1,6 +1,5 @@
-//! Tests of safe sharing when ranges are fetched for several clients: the shared request carries
-//! nothing of one client, no client receives another's response, and each variant is an object of
-//! its own.
+//! Tests of ranges that are fetched for several clients. The shared request carries nothing of one
+//! client, no client receives another client's response, and each variant is stored separately.
 
 use sluice_lab::client::Client;
 use sluice_lab::origin::{Gate, Modified, Resource, Seen, Tag};
@@ -13,7 +12,7 @@ use crate::partial_objects::{
     version_of,
 };
 
-/// Sends a request for bytes of `/x` with these headers.
+/// Sends a request for the ten bytes of `/x` from `first` on, with these headers.
 fn send(edge: &Edge, first: u64, fields: &[(&str, &str)]) -> Client {
     let mut client = edge.client();
     let range = format!("bytes={first}-{}", first + 9);
@@ -22,8 +21,8 @@ fn send(edge: &Edge, first: u64, fields: &[(&str, &str)]) -> Client {
     client
 }
 
-// The request of a shared flight is built from the key and an allow-list, never from the headers of
-// one client.
+// The request of a shared flight is built from the key and an allow-list of headers. No other
+// header of the client is sent.
 #[test]
 fn a_shared_range_request_carries_nothing_of_one_client() {
     const EVIL: [&str; 16] = [
@@ -49,8 +48,8 @@ fn a_shared_range_request_carries_nothing_of_one_client() {
         let edge = filling(&origin, mode).start();
         let range = ("Range", "bytes=1200000-1200009");
         let evil = EVIL.map(|name| (name, "\"evil.example\""));
-        // If-Match makes this request fail, so the range may be fetched or not; the headers of its
-        // flight are checked.
+        // This request fails because of If-Match, so the edge may or may not fetch the range. If it
+        // does, the headers of the fetch are checked below.
         edge.get("/x", &[&[range][..], &evil[..]].concat());
         let evil = &evil[..14];
         let second = edge.get("/x", &[&[("Range", "bytes=5-14")], evil].concat());
@@ -66,7 +65,8 @@ fn a_shared_range_request_carries_nothing_of_one_client() {
     }
 }
 
-// A client's If-Range and conditions are not part of the flight's request.
+// The edge evaluates If-Range and other conditions of a client itself, and does not send them in a
+// shared fetch.
 #[test]
 fn conditions_of_one_client_are_not_part_of_a_shared_request() {
     for mode in MODES {
@@ -90,8 +90,8 @@ fn conditions_of_one_client_are_not_part_of_a_shared_request() {
     }
 }
 
-/// The version is chosen by a cookie; without one it is version 0, which no client of these tests
-/// may receive.
+/// Returns the version that the request's cookie chooses. Without a cookie it is version 0, which
+/// no client of these tests may receive.
 fn by_cookie(seen: &Seen) -> u32 {
     let cookie = seen
         .header("cookie")
@@ -99,14 +99,14 @@ fn by_cookie(seen: &Seen) -> u32 {
     cookie.map_or(0, |version| version.parse().expect("a number"))
 }
 
-/// Three concurrent clients request ranges of a response that proves not to be shareable: each
-/// receives its own.
+/// Three concurrent clients request ranges of a response that turns out not to be shareable. Each
+/// client must receive its own response.
 fn parted(fields: &'static [(&'static str, &'static str)]) {
     for mode in MODES {
         let gate = Gate::closed();
         let held = gate.clone();
         let own = move |seen: &Seen| {
-            // Without Last-Modified, so that no heuristic lifetime applies.
+            // The resource has no Last-Modified, so that no heuristic lifetime makes it storable.
             let own = Resource::offset(FILE)
                 .version(by_cookie(seen))
                 .modified(Modified::None)
@@ -132,7 +132,8 @@ fn parted(fields: &'static [(&'static str, &'static str)]) {
             let got = one_version(&reply, *first, *first + 9);
             assert_eq!(u64::from(got), *version, "{mode}: {}", cache_status(&reply));
         }
-        // No client receives another's response later, either.
+        // A client that sends its request later must not receive the response of another client
+        // either.
         let cookie = [("Cookie", "v=4")];
         let later = send(&edge, 600_000, &cookie).read_response();
         let later = later.expect("a reply");
@@ -193,8 +194,8 @@ fn each_client_receives_its_own_cookie() {
     }
 }
 
-// The response becomes private in the middle of the file: stored bytes may still be served, private
-// ones are not shared.
+// Later parts of a file are `private`, and the first ones are not. Stored bytes are still served,
+// but the private parts are not shared.
 #[test]
 fn a_file_that_becomes_private_in_the_middle_is_not_shared_from_there() {
     for mode in MODES {
@@ -216,7 +217,7 @@ fn a_file_that_becomes_private_in_the_middle_is_not_shared_from_there() {
     }
 }
 
-/// The version is chosen by a header, and Vary names it.
+/// Returns a resource whose version depends on a request header, which its Vary names.
 fn by_field(name: &'static str) -> impl Fn(&Seen) -> Resource {
     move |seen| {
         let version = match seen.header(name) {
@@ -228,10 +229,10 @@ fn by_field(name: &'static str) -> impl Fn(&Seen) -> Resource {
     }
 }
 
-// Two concurrent clients differ in the header that Vary names.
+// Two concurrent clients send different values of the header that Vary names.
 #[test]
 fn riders_of_different_variants_receive_their_own_ranges() {
-    // Flights carry the first header by default, and not the second.
+    // A shared fetch carries Accept-Language of the client by default, and not X-Flavour.
     for name in ["Accept-Language", "X-Flavour"] {
         for mode in MODES {
             let gate = Gate::closed();
@@ -261,8 +262,8 @@ fn riders_of_different_variants_receive_their_own_ranges() {
     }
 }
 
-/// A file whose responses name Vary only from the second one on, with one entity tag for all
-/// variants, as some origins have it, or with one for each.
+/// Returns a resource whose responses have Vary only from the second one on. All variants have the
+/// same entity tag, as with some origins, or each has its own.
 fn tells_late(one_tag: bool) -> Resource {
     let flavoured = by_field("X-Flavour");
     Resource::dynamic(move |seen| {
@@ -277,8 +278,8 @@ fn tells_late(one_tag: bool) -> Resource {
     })
 }
 
-// A later part reveals that the resource varies: the part goes only to matching requests, and no
-// client receives a mixture.
+// A later part shows that the resource varies. The part goes only to requests that select its
+// variant, and no client receives a mixture.
 #[test]
 fn a_later_part_with_vary_goes_only_to_matching_requests() {
     let kinds = ["none", "one", "two"];
@@ -298,8 +299,8 @@ fn a_later_part_with_vary_goes_only_to_matching_requests() {
                 }
             }
             for kind in kinds {
-                // One version, either one: bytes stored before Vary was known may still be served
-                // to all.
+                // Bytes that were stored before Vary was known may be served to all clients, so the
+                // response may be of either version.
                 let whole = edge.get("/x", &[("X-Flavour", kind)]);
                 one_version(&whole, 0, FILE - 1);
             }
@@ -309,7 +310,8 @@ fn a_later_part_with_vary_goes_only_to_matching_requests() {
     }
 }
 
-// The same while a client reads bytes stored before Vary was known.
+// The client reads bytes that were stored before Vary was known. A later part has Vary and is
+// another variant, so the client must not receive it.
 #[test]
 fn a_reader_does_not_receive_a_later_part_of_another_variant() {
     for mode in MODES {
@@ -318,7 +320,7 @@ fn a_reader_does_not_receive_a_later_part_of_another_variant() {
             let edge = filling(&origin, mode).start();
             check_range(&edge, 0, 9);
             assert_sent_once(&edge, &origin, BLOCK);
-            // Whether the reply began or was cut off, no byte of it is from another version.
+            // The response may be cut off, but no byte of it may be from another version.
             let fields = [("X-Flavour", "two"), ("Range", "bytes=0-")];
             let whole = edge.get("/x", &fields);
             let version = version_of(0, &whole.body);
@@ -327,7 +329,7 @@ fn a_reader_does_not_receive_a_later_part_of_another_variant() {
     }
 }
 
-// `Vary: Range` has no effect, because a shared fetch has its own Range.
+// `Vary: Range` has no effect, because a shared fetch has a Range of its own.
 #[test]
 fn vary_range_causes_a_bounded_number_of_requests() {
     for mode in ["slice", "auto", "whole"] {
@@ -343,7 +345,8 @@ fn vary_range_causes_a_bounded_number_of_requests() {
     }
 }
 
-// Slices are requested with `identity`, so clients with and without gzip share them.
+// Slices are requested with `Accept-Encoding: identity`, so clients that accept gzip and clients
+// that don't share them.
 #[test]
 fn one_set_of_slices_serves_clients_with_and_without_gzip() {
     for mode in MODES {
@@ -371,7 +374,7 @@ fn one_set_of_slices_serves_clients_with_and_without_gzip() {
     }
 }
 
-// If the client that started a fetch disconnects, its riders still receive their bytes.
+// The client that started the fetch disconnects. The riders of the fetch still receive their bytes.
 #[test]
 fn riders_continue_when_the_first_client_disconnects() {
     for mode in MODES {

@@ -1,4 +1,4 @@
-//! Tests of byte ranges, served as soon as their bytes have arrived.
+//! Tests of byte ranges, which are served as soon as their bytes have arrived.
 
 use std::thread;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::harness::{
 
 const FILE: u64 = 10 << 20;
 
-/// An edge that stores all of a file of 100,000 bytes.
+/// Starts an edge that has stored a file of 100,000 bytes.
 fn stored() -> (Origin, Edge) {
     let origin = serving("/x", fresh(100_000).vary("Accept-Encoding"));
     let edge = Setup::cached(&origin).start();
@@ -22,7 +22,8 @@ fn stored() -> (Origin, Edge) {
     (origin, edge)
 }
 
-/// A fill that has progressed as far as the gate permits.
+/// Starts an edge and a client whose request causes a fetch of the whole file. The gate limits the
+/// bytes that the origin sends.
 fn filling(gate: &Gate, limit: u64) -> (Origin, Edge, Client) {
     let origin = serving("/x", fresh(FILE).gate(gate));
     let edge = Setup::cached(&origin).cache("fill = \"whole\"").start();
@@ -33,7 +34,7 @@ fn filling(gate: &Gate, limit: u64) -> (Origin, Edge, Client) {
     (origin, edge, client)
 }
 
-// A single range, a suffix and an open range.
+// Ranges like `0-9`, `-10` (the last bytes) and `10-` (up to the end).
 #[test]
 fn single_ranges_of_a_stored_object_are_served() {
     let (origin, edge) = stored();
@@ -76,7 +77,8 @@ fn several_ranges_are_sent_as_parts() {
     some.verify_range(7, 9, 100_000).expect("the one there is");
 }
 
-// Overlapping ranges are merged, and Range is ignored if there are too many.
+// Overlapping ranges are merged. A Range with too many ranges is ignored, and the whole file is
+// sent.
 #[test]
 fn overlapping_ranges_are_merged_and_too_many_are_ignored() {
     let (_origin, edge) = stored();
@@ -94,7 +96,7 @@ fn overlapping_ranges_are_merged_and_too_many_are_ignored() {
     assert!(reply.body.len() <= 100_000, "never more than there is");
 }
 
-// A range beyond the end is answered with 416; a malformed Range is ignored (RFC 9110 14.2).
+// A range beyond the end is answered with 416. A malformed Range is ignored (RFC 9110 14.2).
 #[test]
 fn ranges_beyond_the_end_are_refused_and_malformed_ones_ignored() {
     let (_origin, edge) = stored();
@@ -159,7 +161,7 @@ fn a_received_range_is_served_while_the_fill_runs() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// A range further on is served when the fill reaches it, not when the fill ends.
+// The range is served when the running fetch reaches its bytes, before the fetch ends.
 #[test]
 fn a_range_further_on_is_served_when_the_fill_reaches_it() {
     let gate = Gate::at(1_000_000);
@@ -181,8 +183,8 @@ fn a_range_further_on_is_served_when_the_fill_reaches_it() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// Two ranges from the middle and one near the end of a cold 10 MiB file are requested at the same
-// time.
+// Three clients request ranges of a 10 MiB file that is not stored, at the same time: two in the
+// middle, one near the end.
 #[test]
 fn three_ranges_of_a_cold_file_cost_one_fetch() {
     let gate = Gate::closed();
@@ -243,7 +245,7 @@ fn riders_join_at_any_offset() {
     assert_eq!(origin.read_record(|record| record.sent_total), FILE);
 }
 
-// Several ranges of a running fill: each part is sent as its bytes arrive.
+// Each part of the multipart response is sent as soon as its bytes arrive.
 #[test]
 fn several_ranges_of_a_running_fill_are_served() {
     let gate = Gate::at(1_000_000);
@@ -258,7 +260,8 @@ fn several_ranges_of_a_running_fill_are_served() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// While the length is unknown a range can't be located; once the object is complete it can.
+// While the length of the object is unknown, the edge can't send a 206. Once the object is
+// complete, it can.
 #[test]
 fn ranges_of_an_object_of_unknown_length_are_served_once_complete() {
     let gate = Gate::at(30_000);
@@ -283,7 +286,7 @@ fn ranges_of_an_object_of_unknown_length_are_served_once_complete() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// Ranges of an uncached response are left to the origin.
+// On a route without a cache, the origin receives Range and sends the ranges.
 #[test]
 fn ranges_are_forwarded_on_uncached_routes() {
     let origin = serving("/pass/x", Resource::offset(FILE));
@@ -296,14 +299,15 @@ fn ranges_are_forwarded_on_uncached_routes() {
     several
         .verify_parts(&[(0, 9), (100, 109)], FILE)
         .expect("two parts");
-    // The origin counts a body after it has sent the last byte.
+    // The origin updates its count after it has sent the last byte, so the test waits for the
+    // count.
     let expected = 10 + several.body.len() as u64;
     eventually("the origin has sent just these bytes", || {
         origin.read_record(|record| record.sent_total) == expected
     });
 }
 
-// The cache serves ranges even if the origin does not support them.
+// The origin ignores Range. The edge fetches the whole file and serves ranges of it.
 #[test]
 fn ranges_are_served_for_an_origin_without_range_support() {
     let origin = serving("/x", fresh(100_000).ranges(false));
@@ -315,7 +319,7 @@ fn ranges_are_served_for_an_origin_without_range_support() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// An empty body has no ranges.
+// No range of an empty body is satisfiable.
 #[test]
 fn an_empty_body_has_no_ranges() {
     let origin = serving("/x", fresh(0));

@@ -1,5 +1,5 @@
-//! Tests of range requests for missing, moved, failing, empty and tiny files: each response is what
-//! the origin says.
+//! Tests of range requests for missing, moved, failing, empty and tiny files. The client receives
+//! the status of the origin's response.
 
 use sluice_lab::origin::Resource;
 
@@ -10,7 +10,6 @@ use crate::partial_objects::{
 
 const ALL: [&str; 4] = ["whole", "lock", "slice", "auto"];
 
-// A range of a missing file is a 404.
 #[test]
 fn a_range_of_a_missing_file_is_404() {
     for mode in ALL {
@@ -36,7 +35,6 @@ fn a_range_of_a_missing_file_is_404() {
     }
 }
 
-// A range of a moved file is a redirect.
 #[test]
 fn a_range_of_a_moved_file_is_a_redirect() {
     for mode in ALL {
@@ -46,13 +44,13 @@ fn a_range_of_a_moved_file_is_a_redirect() {
         let reply = ask_range(&edge, 5, 9);
         assert_eq!(reply.status, 302, "{mode}");
         assert_eq!(reply.header("location"), Some("/y"));
-        // If a file replaces the redirect, the file is served.
+        // The origin replaces the redirect with a file, which is served from then on.
         origin.serve("/x", fresh(FILE));
         check_range(&edge, 5, 9);
     }
 }
 
-// An error is passed on, and the next response is served as it is.
+// The origin's error is passed on and not stored. The next request receives the file.
 #[test]
 fn a_range_of_a_failing_file_is_the_error() {
     for mode in ALL {
@@ -84,7 +82,7 @@ fn an_empty_file_is_served() {
     }
 }
 
-// The first request is for a range.
+// An empty file has no satisfiable range. The first request is for a range.
 #[test]
 fn a_range_of_an_empty_file_is_refused() {
     for mode in ALL {
@@ -95,7 +93,8 @@ fn a_range_of_an_empty_file_is_refused() {
             assert_eq!(none.status, 416, "{mode} {range}");
             assert_eq!(none.header("content-range"), Some("bytes */0"), "{mode}");
         }
-        // The last five bytes of an empty file are all of it, which Content-Range can't express.
+        // The suffix range `-5` means the whole empty file, which Content-Range can't express.
+        // Therefore 200 and 416 are both correct.
         let last = edge.get("/x", &[("Range", "bytes=-5")]);
         assert!(matches!(last.status, 200 | 416) && last.body.is_empty());
         let all = edge.get("/x", &[]);
@@ -103,7 +102,8 @@ fn a_range_of_an_empty_file_is_refused() {
     }
 }
 
-// The response to a range beyond the end is 416 with the length, without stored content.
+// The response to a range beyond the end of the file is 416 with the file's length. It has no
+// content of the file.
 #[test]
 fn a_range_beyond_the_end_is_416() {
     for mode in ALL {
@@ -120,7 +120,8 @@ fn a_range_beyond_the_end_is_416() {
     }
 }
 
-// The same with a known length, without a request to the origin.
+// The length of the file is known from an earlier response, so a range beyond its end needs no
+// request to the origin.
 #[test]
 fn a_range_beyond_a_known_end_is_416() {
     for mode in MODES {
@@ -132,7 +133,7 @@ fn a_range_beyond_a_known_end_is_416() {
         assert_eq!(beyond.status, 416, "{mode}");
         let length = format!("bytes */{FILE}");
         assert_eq!(beyond.header("content-range"), Some(&*length));
-        // A range that begins before the end is shortened.
+        // A range that begins in the file and ends beyond it is shortened to the end of the file.
         let over = edge.get("/x", &[("Range", "bytes=2499990-9999999")]);
         over.verify_range(FILE - 10, FILE - 1, FILE).expect("ten");
         assert_sent_once(&edge, &origin, BLOCK + FILE % BLOCK);

@@ -6,12 +6,14 @@ use sluice_lab::origin::{Framing, Modified, Origin, Resource, Tag};
 use super::{decoded, etag, exercise, in_coding, number, text, varies};
 use crate::harness::{Edge, Setup, assert_has_parameter, assert_hit, eventually, serving};
 
-/// An edge whose cached route compresses, with further keys of `compress`.
+/// Starts an edge that compresses responses of its cached route. `keys` are further settings of
+/// `compress`.
 fn compressing(origin: &Origin, keys: &str) -> Edge {
     with(origin, "", keys)
 }
 
-/// The same, with further keys of the cache.
+/// Starts an edge that compresses responses of its cached route. `cache` has further settings of
+/// the cache, and `keys` of `compress`.
 fn with(origin: &Origin, cache: &str, keys: &str) -> Edge {
     let compress = format!("[site.route.compress]\n{keys}\n");
     Setup::cached(origin).cache(cache).tables(&compress).start()
@@ -28,8 +30,8 @@ fn ask(edge: &Edge, fields: &[(&str, &str)]) -> Reply {
     edge.get("/x", &[&[("Accept-Encoding", "gzip")], fields].concat())
 }
 
-// Bodies of one page and of many pages, with a length or chunked, are served in each coding; the
-// origin receives one request.
+// Bodies of one page and of many pages, with a length or chunked, are served in each coding. The
+// origin receives only one request.
 #[test]
 fn stored_responses_are_served_in_each_coding() {
     for length in [20_000, 80_000] {
@@ -49,7 +51,7 @@ fn stored_responses_are_served_in_each_coding() {
     }
 }
 
-// The same for an object that is stored in blocks.
+// The object is stored in blocks, and compressed as a whole.
 #[test]
 fn an_object_in_blocks_is_compressed_as_a_whole() {
     let content = text(2_500_000);
@@ -60,7 +62,7 @@ fn an_object_in_blocks_is_compressed_as_a_whole() {
     assert!(decoded("gzip", &reply.body) == content);
 }
 
-// Once a purge is answered, none of the compressed forms is served.
+// Once a purge is answered, neither the stored response nor any of its compressed forms is served.
 #[test]
 fn a_purge_covers_all_compressed_forms() {
     let origin = serving("/x", css(text(30_000)));
@@ -77,7 +79,8 @@ fn a_purge_covers_all_compressed_forms() {
     }
 }
 
-// A response that the origin confirms repeatedly is compressed once.
+// The origin confirms a response several times with 304. The compressed form stays valid, and is
+// not made again.
 #[test]
 fn a_confirmed_response_is_compressed_once() {
     let content = text(30_000);
@@ -90,7 +93,8 @@ fn a_confirmed_response_is_compressed_once() {
         assert_has_parameter(&reply, "fwd-status=304");
         assert!(reply.header("date").is_some());
         date = reply.header("date").map(str::to_owned);
-        // A client's own copy is still valid.
+        // The entity tag of the compressed form is the same after the confirmation, so the client's
+        // copy is valid.
         let same = ask(&edge, &[("If-None-Match", &etag(&reply))]);
         assert_eq!(
             (same.status, same.header("etag")),
@@ -131,7 +135,7 @@ fn a_response_with_no_transform_is_not_compressed() {
         }
         assert_eq!(number(&edge, "contents"), 0);
     }
-    // A request with `no-transform` receives the uncompressed response.
+    // A request with `no-transform` receives the response without compression.
     let origin = serving("/x", css(content.clone()));
     let edge = compressing(&origin, "");
     in_coding(&edge, "/x", "gzip", "gzip");
@@ -139,7 +143,7 @@ fn a_response_with_no_transform_is_not_compressed() {
     assert!(reply.body == content && varies(&reply));
 }
 
-// A response that the origin compressed is served unchanged, and its Vary is sent once.
+// The origin sends a compressed response. It is served unchanged, with a single Vary header.
 #[test]
 fn a_response_compressed_by_the_origin_is_not_changed() {
     let zipped = b"\x1f\x8b\x08zipped".repeat(1000);
@@ -163,8 +167,8 @@ fn a_response_compressed_by_the_origin_is_not_changed() {
     assert_eq!(asked, [Some("gzip".to_owned()), Some("br".to_owned())]);
 }
 
-// With `request_identity` one response is fetched for all clients, and each receives it in its preferred
-// coding.
+// With `request_identity`, the edge fetches one uncompressed response for all clients. Each client
+// receives it in the coding that it prefers.
 #[test]
 fn one_uncompressed_response_is_fetched_for_all_codings() {
     let content = text(30_000);
@@ -181,7 +185,8 @@ fn one_uncompressed_response_is_fetched_for_all_codings() {
     assert_eq!(asked.next(), None);
 }
 
-// Digest headers describe the uncompressed content and are removed; the other headers stay.
+// Digest headers describe the uncompressed content, so they are removed from compressed responses.
+// Other headers are kept.
 #[test]
 fn headers_of_a_compressed_response_describe_the_coding() {
     let content = text(30_000);
@@ -206,13 +211,14 @@ fn headers_of_a_compressed_response_describe_the_coding() {
     }
     assert_eq!(coded.header("x-other"), Some("1"));
     assert_eq!(coded.header_all("content-encoding"), ["br"]);
-    // Ranges of content without a strong validator are ranges of the uncompressed content.
+    // The content has no strong validator. Ranges of it are ranges of the uncompressed content.
     let part = edge.get("/x", &[("Accept-Encoding", "br"), ("Range", "bytes=5-9")]);
     assert_eq!((part.status, part.header("content-encoding")), (206, None));
     assert!(part.body == plain.body[5..10]);
 }
 
-// A route without a cache stores nothing, and so compresses nothing; a warning says so.
+// A route without a cache has no stored content to compress. A warning reports that `compress` has
+// no effect there.
 #[test]
 fn routes_without_a_cache_do_not_compress() {
     let content = text(30_000);

@@ -6,14 +6,15 @@ use std::thread;
 use super::{decoded, exercise, in_coding, number, text, varies};
 use crate::harness::{Edge, Setup, eventually};
 
-/// A folder that is served with compression.
+/// An edge that serves a folder with compression.
 struct Shelf {
     folder: tempfile::TempDir,
     edge: Edge,
 }
 
 impl Shelf {
-    /// `files`: further keys of the folder; `compress`: the value of that key.
+    /// Starts an edge with this content. `files` has further settings of the folder, and `compress`
+    /// is the value of that setting.
     fn new(content: &[(&str, &[u8])], files: &str, compress: &str) -> Shelf {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let config = format!(
@@ -36,7 +37,7 @@ impl Shelf {
 
 const ALL: &str = "[\"zstd\", \"br\", \"gzip\"]";
 
-// Small files are in memory, large ones in the page cache: both are compressed.
+// Small files are served from memory and large ones from the page cache. Both are compressed.
 #[test]
 fn files_are_served_in_each_coding() {
     let (small, large) = (text(20_000), text(80_000));
@@ -49,7 +50,8 @@ fn files_are_served_in_each_coding() {
     assert!(shelf.edge.counter("coded_served") > 0);
 }
 
-// The client's weights decide, then the order in the configuration.
+// The client's weights in Accept-Encoding decide. If they are equal, the order in the configuration
+// decides.
 #[test]
 fn the_preferred_coding_is_served() {
     let content = text(20_000);
@@ -80,7 +82,8 @@ fn the_preferred_coding_is_served() {
     }
 }
 
-// Concurrent requests for one file start one compression job; all of them are answered meanwhile.
+// Concurrent requests for one file start one compression job. They receive the uncompressed file
+// meanwhile.
 #[test]
 fn many_clients_cause_one_compression_job() {
     let content = text(200_000);
@@ -134,7 +137,8 @@ fn content_that_hardly_shrinks_is_served_uncompressed() {
     assert_eq!(number(&shelf.edge, "made"), 0);
 }
 
-// The compressed form of a file is never served for the file that replaced it.
+// A file is replaced by another one. The compressed form of the old file must not be served for the
+// new one.
 #[test]
 fn a_replaced_file_is_compressed_again() {
     let (first, second) = (text(30_000), text(30_001));
@@ -152,8 +156,8 @@ fn a_replaced_file_is_compressed_again() {
     assert_ne!(before.header("etag"), after.header("etag"));
 }
 
-// Precompressed files take precedence, and have their own entity tags even if they have the same
-// modification time.
+// Precompressed files such as `x.css.gz` take precedence over compression by the edge. Their entity
+// tags differ from that of the uncompressed file, even with the same modification time.
 #[test]
 fn precompressed_files_take_precedence() {
     let content = text(30_000);
@@ -190,7 +194,7 @@ fn precompressed_files_take_precedence() {
     assert!(decoded("zstd", &made.body) == content);
 }
 
-// Compressed content stays within its memory, however much is requested.
+// The memory for compressed content is limited, however many files are requested.
 #[test]
 fn the_memory_of_compressed_content_is_limited() {
     let contents: Vec<(String, Vec<u8>)> = (0..60)
@@ -210,7 +214,8 @@ fn the_memory_of_compressed_content_is_limited() {
     assert!(number(&shelf.edge, "bytes") > 1 << 19);
 }
 
-// A reload keeps compressed content, and applies new settings to new content.
+// A reload keeps the compressed content. New settings apply only to content that is compressed
+// later.
 #[test]
 fn a_reload_keeps_compressed_content() {
     let content = text(30_000);

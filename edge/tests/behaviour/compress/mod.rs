@@ -1,5 +1,5 @@
-//! Tests of compression: content is compressed once and served correctly, and no client waits for
-//! it.
+//! Tests of compression. Each content is compressed once, in the background, so that no client
+//! waits for it.
 
 mod cached;
 mod files;
@@ -10,7 +10,7 @@ use sluice_lab::client::Reply;
 
 use crate::harness::{Edge, eventually};
 
-/// Compressible text of which any two parts differ.
+/// Returns compressible text of which no two parts are equal.
 fn text(length: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(length + 32);
     let mut line = 0_u32;
@@ -23,7 +23,7 @@ fn text(length: usize) -> Vec<u8> {
     text
 }
 
-/// The decoded content.
+/// Decodes the bytes of a response with this content coding.
 fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let read = match coding {
@@ -36,8 +36,8 @@ fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Repeats a request until the response has this coding; all responses before must be the complete
-/// uncompressed content.
+/// Repeats a request until the response has this coding. All responses before must have the
+/// complete uncompressed content.
 fn in_coding(edge: &Edge, target: &str, accepted: &str, coding: &str) -> Reply {
     let mut coded = None;
     eventually("it is made", || {
@@ -65,7 +65,7 @@ fn etag(reply: &Reply) -> String {
     reply.header("etag").expect("a validator").to_owned()
 }
 
-/// A number from the status of `compress`.
+/// Returns a number from the status of `compress`.
 fn number(edge: &Edge, name: &str) -> u64 {
     let state = &edge.status()["compress"];
     state[name]
@@ -73,8 +73,8 @@ fn number(edge: &Edge, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {name} in {state}"))
 }
 
-/// Checks everything that holds for any resource with a coding: ranges, conditions and HEAD refer
-/// to the coded bytes.
+/// Checks the rules for any resource with a coding: ranges, conditional requests and HEAD refer to
+/// the bytes of the compressed form.
 fn exercise(edge: &Edge, target: &str, coding: &str, plain: &[u8]) {
     let accept = ("Accept-Encoding", coding);
     let whole = in_coding(edge, target, coding, coding);
@@ -114,7 +114,8 @@ fn exercise(edge: &Edge, target: &str, coding: &str, plain: &[u8]) {
             assert_eq!(reply.header("etag"), Some(&**value));
         }
     }
-    // A client that does not accept the coding does not have the coded content.
+    // The request has the entity tag of the compressed form, but does not accept the coding. The
+    // response is the uncompressed content, not a 304.
     let reply = edge.get(target, &[("If-None-Match", &tag)]);
     assert!(reply.status == 200 && reply.body == plain);
 }
@@ -148,11 +149,13 @@ fn ranges(ask: impl Fn(&[(&str, &str)]) -> Reply, whole: &Reply, plain: &Reply) 
             .any(|window| window == part)
     };
     assert!(has(&whole.body[20..30]));
-    // A client that has a part of the uncompressed content continues with that.
+    // The client has a part of the uncompressed content, and If-Range has its entity tag. The
+    // response is the next part of the uncompressed content.
     let part = ask(&[("Range", "bytes=100-199"), ("If-Range", &other)]);
     assert_eq!((part.status, part.header("content-encoding")), (206, None));
     assert!(part.body == plain.body[100..200]);
-    // Other clients start again; a date does not distinguish codings.
+    // If-Range has an unknown entity tag or a date, which is the same for all codings. The response
+    // is the complete content.
     let date = whole.header("last-modified").expect("a date");
     for unknown in ["\"x\"", date] {
         let reply = ask(&[("Range", "bytes=100-199"), ("If-Range", unknown)]);
