@@ -65,8 +65,8 @@ pub fn send_whole(edge: &Edge) -> Client {
     client
 }
 
-/// Starts an origin that serves `/x`. Requests with Range receive the resource of `ranged`, and
-/// requests without Range that of the other function.
+/// Returns a resource whose response to requests with Range comes from `ranged`, and whose response
+/// to requests without Range comes from `plain`.
 pub fn by_range(
     ranged: impl Fn(&Seen) -> Resource + Send + Sync + 'static,
     plain: impl Fn(&Seen) -> Resource + Send + Sync + 'static,

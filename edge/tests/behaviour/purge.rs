@@ -305,7 +305,7 @@ fn a_url_is_purged_under_the_keys_of_earlier_configurations() {
     }
 }
 
-// No route uses the cache, so that it is empty. The purge reports that it has removed nothing.
+// No route uses the cache, so nothing is stored in it. A purge is accepted nevertheless.
 #[test]
 fn a_cache_without_routes_can_be_purged() {
     let origin = origin();
