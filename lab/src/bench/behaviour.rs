@@ -16,7 +16,7 @@ use crate::rivals::{Nginx, NginxMode, NginxOptions};
 const FILE: u64 = 10 << 20;
 const RATE: u64 = 1 << 20;
 
-/// First bytes of three ranges of ten bytes: two in the middle, one near the end.
+/// Offsets of the three requested ranges of ten bytes: two in the middle of the file, one near its end.
 const RANGES: [u64; 3] = [5_000_000, 5_000_100, 10_485_000];
 
 /// Tolerated delay of a range after the time at which a fetch from the beginning reaches it, in seconds.
@@ -79,7 +79,7 @@ fn slow_origin() -> anyhow::Result<Origin> {
     Ok(origin)
 }
 
-/// Results of three concurrent ranges.
+/// Results of requests for three ranges at the same time.
 struct RangeFigures {
     files: f64,
     requests: usize,

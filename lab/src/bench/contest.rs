@@ -15,7 +15,7 @@ use crate::process::Process;
 use crate::rivals::{FloorOptions, Nginx, NginxOptions};
 use crate::roles::{self, RoleServer};
 
-/// Duration of the load before the first run, in seconds.
+/// Duration in seconds of the warm-up load before the first measured run.
 const WARM_UP_SECONDS: f64 = 0.5;
 
 /// Number of source addresses of short connections, so that ports do not run out.
@@ -32,13 +32,13 @@ pub(super) struct Contest {
     pub(super) connections: usize,
     pub(super) keepalive: bool,
     pub(super) answer: Answer,
-    /// The unit by which CPU time is divided.
+    /// The unit for which CPU time is reported, such as a request.
     pub(super) per: Per,
 }
 
 /// The expected content of all responses.
 pub(super) enum Answer {
-    /// Version 0 of the offset body, of this many bytes.
+    /// Version 0 of the offset body, with this many bytes.
     Offset(u64),
     /// This content, in gzip.
     Gzip(Vec<u8>),
@@ -126,14 +126,14 @@ impl Contest {
         }
     }
 
-    /// Uses this many objects in turn, with `{n}` in the path.
+    /// Makes clients request this many objects in turn; `{n}` in `path` stands for their numbers.
     pub(super) fn of_many(mut self, path: &str, objects: u64) -> Contest {
         self.path = path.to_owned();
         self.objects = objects;
         self
     }
 
-    /// Uses one connection per request.
+    /// Makes clients use one connection per request.
     pub(super) fn short(mut self) -> Contest {
         self.keepalive = false;
         self
@@ -404,7 +404,7 @@ fn start(
     })
 }
 
-/// Starts the floor server on the servers' core with such bodies.
+/// Starts a floor server on the servers' core, whose responses have an offset body of `body` bytes.
 pub(super) fn floor(bench: &Bench<'_>, body: u64, keepalive: bool) -> anyhow::Result<Contender> {
     let mut floor = FloorOptions::new(body);
     floor.close = !keepalive;

@@ -44,7 +44,8 @@ const STORED_OBJECTS: u64 = 512;
 const STORED_TIER: &str = "64MiB";
 const STORED_SIZE: u64 = 2 << 30;
 
-/// Number of passes before the first run: fetch the objects, read them from the disk, read them from the page cache.
+/// Number of times that all objects are requested before the first run: the first pass fetches them, the second reads
+/// them from the disk, the third from the page cache.
 const STORED_PASSES: usize = 3;
 const STORED_TIMEOUT: Duration = Duration::from_secs(60);
 

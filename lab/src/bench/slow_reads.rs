@@ -19,7 +19,7 @@ use crate::roles;
 /// Size of every object in bytes.
 const LENGTH: u64 = 64 << 10;
 
-/// Number of objects that stay in memory, and of objects that do not fit there.
+/// Number of objects that stay in memory (`HOT`), and of objects that do not fit into memory (`COLD`).
 const HOT: u64 = 200;
 const COLD: u64 = 12_000;
 const MEMORY: &str = "64MiB";

@@ -19,11 +19,11 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct SluiceOptions {
     /// Path of the program.
     pub binary: PathBuf,
-    /// The origin.
+    /// Address of the origin.
     pub origin: SocketAddr,
     /// Size of the cache in memory, as in the configuration; `None`: no cache.
     pub memory: Option<String>,
-    /// Fill mode.
+    /// Sluice's fill mode: `whole`, `lock`, `slice` or `auto`.
     pub fill: String,
     /// Additional settings of the cache (name, TOML value).
     pub cache: Vec<(String, String)>,
@@ -50,7 +50,7 @@ pub struct Volume {
     pub path: PathBuf,
     /// Size in bytes.
     pub size: u64,
-    /// Additional settings (name, TOML value).
+    /// Additional settings of the volume (name, TOML value).
     pub settings: Vec<(String, String)>,
 }
 
@@ -68,7 +68,7 @@ impl Volume {
 /// Static files of a route.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// The folder.
+    /// The folder that contains the files.
     pub root: PathBuf,
     /// Additional settings of the files (name, TOML value).
     pub settings: Vec<(String, String)>,
@@ -153,7 +153,7 @@ impl Sluice {
         self.address
     }
 
-    /// Admin address.
+    /// Returns the admin address.
     pub fn admin(&self) -> SocketAddr {
         self.admin
     }

@@ -37,12 +37,12 @@ const SAMPLES: u64 = 1000;
 const TIMEOUT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Results of one start.
+/// Results of one start of Sluice.
 struct Start {
     first_hit: Duration,
     whole: Duration,
     records: u64,
-    /// Number of hits among the samples.
+    /// Number of hits among the `SAMPLES` requested keys.
     hits: u64,
 }
 

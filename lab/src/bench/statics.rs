@@ -108,7 +108,7 @@ pub(super) fn gzip_50k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
                 label,
                 ..one
             })),
-            // A failing contender does not affect the others.
+            // If a contender fails, the table shows the error, and the other contenders are still measured.
             Err(error) => missing.push(Row::failed(label, &error)),
         }
     }
@@ -236,7 +236,7 @@ fn busy_memory(bench: &Bench<'_>, one: &Contender) -> anyhow::Result<Busy> {
     let process = one.server.process();
     let before = settled(process)?;
     let busy = LoadPlan {
-        // Long enough for several responses on each connection.
+        // The load is long enough for several responses on each connection.
         seconds: Some(bench.options.seconds_per_run + 3.0),
         connections: BUSY,
         ..plan

@@ -55,7 +55,7 @@ pub struct Row {
     pub goal: String,
     /// Whether the goal is reached; `None` without a goal or a figure.
     pub met: Option<bool>,
-    /// Remarks.
+    /// Remarks about the row.
     pub note: String,
 }
 

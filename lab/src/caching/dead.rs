@@ -16,10 +16,10 @@ const LENGTH: u64 = 5000;
 /// Number of connections: enough for all requests that wait until the server gives up on a silent origin.
 const CONNECTIONS: usize = 512;
 
-/// Divisor for the duration of the second and third failure.
+/// The second and third failure last as long as the first one divided by this number.
 const SHORTER: f64 = 4.0;
 
-/// How the origin fails.
+/// A way in which the origin fails.
 #[derive(Debug, Clone, Copy)]
 enum Failure {
     /// Connections are refused.

@@ -22,7 +22,7 @@ const LENGTH_MAX: u64 = 1 << 42;
 pub(super) struct Files {
     nodes: HashMap<u64, Node>,
     next: u64,
-    /// Number of used blocks, and of all blocks.
+    /// Number of used blocks (`used`), and of all blocks (`blocks`).
     used: u64,
     blocks: u64,
 }

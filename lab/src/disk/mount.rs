@@ -139,8 +139,8 @@ impl Filesystem for Served {
         let _ = config.set_max_write(REQUEST_MAX);
         let _ = config.set_max_readahead(REQUEST_MAX);
         let _ = config.set_max_background(BACKGROUND);
-        // As for a file system on a disk, buffered writes collect in the page cache, and consecutive direct requests
-        // are sent in parallel.
+        // With these flags, the kernel treats the file system like one on a disk: buffered writes collect in the page
+        // cache, and consecutive direct requests are sent in parallel.
         for wanted in [
             InitFlags::FUSE_WRITEBACK_CACHE,
             InitFlags::FUSE_ASYNC_DIO,

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use super::queue::{Done, Kind, Queue, Trouble};
 use super::{Activity, Condition, Pace};
 
-/// An answer to a request that has not been sent yet.
+/// An answer that has not been sent yet, to a read, write or sync of the kernel.
 pub(super) enum Reply {
     /// The read bytes.
     Read(ReplyData, Vec<u8>),

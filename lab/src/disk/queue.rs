@@ -215,7 +215,7 @@ impl<R> Queue<R> {
         self.pace = pace;
     }
 
-    /// Returns the counters at this time.
+    /// Returns the disk's counters at the time `now`.
     pub(super) fn activity(&self, now: Duration) -> Activity {
         let mut activity = self.activity;
         if self.in_flight > 0 {

@@ -71,7 +71,7 @@ impl SlowDisk {
         self.pacer.shared().set_pace(pace);
     }
 
-    /// Returns the counters so far.
+    /// Returns the disk's counters since the disk was mounted.
     pub fn activity(&self) -> Activity {
         self.pacer.shared().activity()
     }

@@ -53,7 +53,7 @@ struct Engine {
     requests: Vec<Request>,
     expected: Expected,
     slots: Vec<Slot>,
-    /// Slots that are free for a request.
+    /// Indices of the connections that are free for a request.
     free: Vec<usize>,
     begun: u64,
     began: Instant,
@@ -220,7 +220,7 @@ impl Engine {
         }
     }
 
-    /// Sends the slot's request, on a new connection if it has none.
+    /// Sends a request on the connection of this slot, and connects first if the slot has no open connection.
     fn begin(&mut self, slot: usize) {
         let outcome = match self.slots[slot].state {
             State::Idle => self.send(slot),

@@ -109,11 +109,11 @@ impl Slot {
         let socket = net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
             .map_err(|_| Failure::Connect)?;
         if let Some(source) = source {
-            // A port whose earlier connection is in TIME_WAIT can be used.
+            // SO_REUSEADDR permits a port whose earlier connection is in TIME_WAIT.
             sockopt::set_socket_reuseaddr(&socket, true).map_err(|_| Failure::Connect)?;
             net::bind(&socket, &source).map_err(|_| Failure::Connect)?;
         }
-        // Each request is a single write. If the kernel refuses the option, requests only take longer.
+        // TCP_NODELAY sends each request at once. If the kernel refuses the option, requests only take longer.
         let _ = sockopt::set_tcp_nodelay(&socket, true);
         match net::connect(&socket, target) {
             Ok(()) | Err(Errno::INPROGRESS) => {}

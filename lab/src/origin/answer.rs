@@ -10,7 +10,7 @@ use super::range::parse_ranges;
 use super::record::Seen;
 use super::resource::{Content, Framing, Modified, Resource, Tag};
 
-/// A part of a body.
+/// A part of a response body.
 #[derive(Debug)]
 pub(super) enum Segment {
     Literal(Bytes),

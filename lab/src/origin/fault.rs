@@ -66,9 +66,9 @@ pub enum Fault {
     Unsatisfiable,
     /// Replaces the whole head with these bytes; the body follows unchanged.
     RawHead(Vec<u8>),
-    /// Breaks the head in this way.
+    /// Sends a head with this protocol violation.
     Head(BrokenHead),
-    /// Sends a chunked body that is broken in this way, after the first chunk if there is one.
+    /// Sends a chunked body with this protocol violation, after the first chunk if there is one.
     Chunk(BadChunk),
 }
 

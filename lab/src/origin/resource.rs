@@ -58,11 +58,11 @@ pub enum Framing {
 pub enum Tag {
     /// A strong ETag of version, length and content coding.
     Strong,
-    /// Like `Strong`, but weak.
+    /// A weak ETag of version, length and content coding.
     Weak,
     /// No ETag.
     None,
-    /// This header value.
+    /// This value of the header.
     Fixed(String),
 }
 
@@ -73,7 +73,7 @@ pub enum Modified {
     Version,
     /// No date.
     None,
-    /// This header value.
+    /// This value of the header.
     Fixed(String),
 }
 

@@ -179,7 +179,7 @@ impl Wire {
         }
     }
 
-    /// Waits for `what`, unless the client closes the connection first.
+    /// Waits for `what`; returns an error if the client closes the connection first.
     pub(super) async fn hold<T>(&self, what: impl Future<Output = T>) -> Result<T, Stop> {
         tokio::select! {
             biased;
@@ -193,7 +193,7 @@ impl Wire {
         gone(&self.stream).await;
     }
 
-    /// Closes the connection in this way.
+    /// Closes the connection with a FIN or a reset.
     pub(super) async fn end(mut self, ending: Ending) {
         match ending {
             Ending::Reset => {
