@@ -102,7 +102,7 @@ impl Options {
 /// Result of the experiment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Duration in seconds of the longer loads.
+    /// Duration in seconds of the loads of the parts `dead` and `micro`.
     pub seconds: f64,
     /// Number of clients of a crowd.
     pub clients: usize,
