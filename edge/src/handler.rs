@@ -6,6 +6,7 @@
 
 mod encodings;
 mod fault;
+mod fault_response;
 mod head;
 pub mod representation;
 

@@ -40,8 +40,8 @@ pub enum Kind {
 macro_rules! reasons {
     (@status) => { None };
     (@status $status:literal) => { Some($status) };
-    (@whose) => { Whose::Client };
-    (@whose $whose:ident) => { Whose::$whose };
+    (@whose) => { None };
+    (@whose $whose:ident) => { Some(Whose::$whose) };
     (@retryable) => { false };
     (@retryable $retryable:literal) => { $retryable };
     ($($kind:ident { $(
@@ -55,7 +55,6 @@ macro_rules! reasons {
 
         impl Reason {
             /// Every reason, in the order of their declaration.
-            #[cfg(test)]
             pub const ALL: &'static [Reason] = &[$($(Reason::$name),*),*];
 
             /// Returns the token that is printed in Cache-Status, logs, JSON and response bodies.
@@ -75,8 +74,8 @@ macro_rules! reasons {
                 match self { $($(Reason::$name => reasons!(@status $($status)?)),*),* }
             }
 
-            /// Returns the party at fault; for faults and refused requests.
-            pub const fn whose(self) -> Whose {
+            /// Returns the party at fault; `None` for reasons that are no faults.
+            pub const fn whose(self) -> Option<Whose> {
                 match self { $($(Reason::$name => reasons!(@whose $($($whose)?)?)),*),* }
             }
 
@@ -360,6 +359,14 @@ reasons! {
 }
 
 impl Reason {
+    /// The reason with this text, as other programs of Sluice print it.
+    pub fn named(text: &str) -> Option<Reason> {
+        Reason::ALL
+            .iter()
+            .copied()
+            .find(|reason| reason.text() == text)
+    }
+
     /// Whether later requests for the key pass, for the time `hit_for_pass`, after a response was not stored for this reason. Excepted are
     /// two reasons that may not hold for the next request: a full store may have room soon, and a range beyond the end of one version may
     /// lie inside the next version.
@@ -408,13 +415,24 @@ mod tests {
             let status = reason.status();
             match (reason.kind(), reason.whose()) {
                 (Kind::Fault | Kind::Refused, _) if status.is_none() => panic!("{reason}"),
-                (Kind::Fault, Whose::Client) => {
+                (Kind::Fault, Some(Whose::Client)) => {
                     assert!(matches!(status, Some(400..=499 | 508)), "{reason}");
                 }
-                (Kind::Fault, _) => assert!(matches!(status, Some(500..=599)), "{reason}"),
-                _ => {}
+                (Kind::Fault, Some(_)) => {
+                    assert!(matches!(status, Some(500..=599)), "{reason}");
+                }
+                (Kind::Fault, None) => panic!("{reason} is nobody's fault"),
+                (_, whose) => assert_eq!(whose, None, "{reason}"),
             }
         }
+    }
+
+    #[test]
+    fn a_reason_is_found_by_its_text() {
+        for &reason in Reason::ALL {
+            assert_eq!(Reason::named(reason.text()), Some(reason));
+        }
+        assert_eq!(Reason::named("unheard-of"), None);
     }
 
     #[test]

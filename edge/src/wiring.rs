@@ -287,7 +287,7 @@ impl Edge {
         if *self.stopping.borrow() {
             return Err("it is stopping\n".to_owned());
         }
-        let (volumes, patience) = (next.volumes.clone(), next.plan.limits.drain);
+        let (volumes, patience) = (next.volumes.clone(), next.plan.limits.shutdown_timeout);
         next.take_effect(&before);
         let next = Arc::new(next);
         self.snapshots.send_replace(next.clone());
@@ -321,7 +321,7 @@ impl Running {
     /// shutdown_timeout`, and returns when all threads have ended.
     pub fn stop(mut self) {
         let edge = &self.edge;
-        let drain = edge.snapshots.borrow().plan.limits.drain;
+        let drain = edge.snapshots.borrow().plan.limits.shutdown_timeout;
         let deadline_us = edge
             .clock
             .monotonic_us()

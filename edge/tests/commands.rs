@@ -1,4 +1,5 @@
-//! Tests of the program's commands and their output, with a running edge and without.
+//! Tests of the program's commands and their output. Some tests have a running edge, others have
+//! none.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -104,7 +105,7 @@ fn options_are_checked_like_a_file() {
 #[test]
 fn commands_report_that_no_sluice_answers_at_the_admin_address() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    // Port 1 of a loopback address on which no program listens: connections are refused.
+    // No program listens on port 1 of this loopback address, so connections to it are refused.
     let address = "127.99.0.1:1";
     for command in [&["status"][..], &["reload"], &["inspect", "http://a/b"]] {
         let output = sluice(folder.path(), &[command, &["--admin", address]].concat());
@@ -157,7 +158,7 @@ impl Edge {
 
 impl Drop for Edge {
     fn drop(&mut self) {
-        // The process may have ended already.
+        // Killing a process that has ended already is an error, which is ignored.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -271,7 +272,7 @@ fn the_demo_prints_the_expected_steps() {
     assert!(said.ends_with(" requests and sent 10 MiB.\n"), "{said}");
 }
 
-/// Runs a lab command with this program; returns its report. The command must succeed.
+/// Runs `sluice lab` with these arguments. Returns the report; the command must succeed.
 fn lab(arguments: &[&str]) -> serde_json::Value {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = sluice(
@@ -292,14 +293,15 @@ fn the_lab_measures_ranges_and_origin_bytes() {
     };
     assert_eq!(direct["name"], "origin");
     assert_eq!(direct["ranges"]["req"], 4.0);
-    // All clients share one fetch, so each byte is sent once.
+    // All clients share one fetch, so the origin receives one request and sends each byte once.
     for cost in [&whole["ranges"], &whole["file"]] {
         assert_eq!(cost["req"], 1.0, "{whole:#}");
         assert_eq!(cost["sent"], 10_485_760.0, "{whole:#}");
         assert_eq!(cost["most"], 1.0, "{whole:#}");
     }
     let total = |what: &str| whole["ms"][what]["total"].as_f64().expect("a time");
-    // At 20 MiB/s the middle is reached after 238 ms, and the end after 500 ms.
+    // The origin sends 20 MiB/s: the middle of the file arrives after 238 ms, and its end after 500
+    // ms.
     assert!(total("cold") > 200.0, "{whole:#}");
     assert!(total("whole") > 450.0, "{whole:#}");
     assert!(total("warm") < 200.0, "{whole:#}");
@@ -345,7 +347,7 @@ fn the_lab_measures_the_cost_of_single_bytes() {
     assert_eq!(last["not_right"], 0, "{last:#}");
 }
 
-/// The report of a lab experiment.
+/// Runs a lab experiment with these arguments. Returns its report.
 fn experiment(arguments: &str) -> serde_json::Value {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let arguments: Vec<&str> = arguments.split_whitespace().collect();
@@ -383,7 +385,7 @@ fn the_lab_measures_purges() {
     assert_eq!(figure("purge_kept"), Some(0.0), "{report:#}");
     assert_eq!(figure("purge_lost"), Some(0.0), "{report:#}");
     assert!(figure("purge_ms") > Some(0.0), "{report:#}");
-    // The cost of purge rules is measured only with two cores.
+    // The experiment measures the cost of purge rules only if the machine has two cores.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     assert!(cores < 2 || figure("cost") > Some(0.0), "{report:#}");
 }
@@ -395,8 +397,8 @@ fn figure(report: &serde_json::Value, key: &str) -> Option<f64> {
     found.and_then(|figure| figure["sluice"].as_f64())
 }
 
-/// Whether the machine has one core for the server and one for its clients, which some experiments
-/// need.
+/// Whether the machine has two cores: some experiments need one for the server and one for its
+/// clients.
 fn two_cores() -> bool {
     let there = std::thread::available_parallelism().map_or(1, usize::from) > 1;
     if !there {
@@ -420,11 +422,13 @@ fn the_lab_raises_the_load_until_the_server_can_not_follow() {
     );
     let windows = ramp["windows"].as_array().expect("windows");
     let offered = |window: &serde_json::Value| window["offered"].as_u64().expect("a number");
-    // At least two steps: on a busy machine the server may not reach more.
+    // The experiment raises the load step by step until the server is too slow. On a busy machine
+    // this may be the case after two steps.
     assert!(windows.len() >= 2, "{report:#}");
     assert!(offered(&windows[windows.len() - 1]) >= offered(&windows[0]));
     assert_eq!(windows[0]["offered"], windows[0]["answered"], "{report:#}");
-    // How much of the load is served in time depends on the machine.
+    // The share of the load that is served in time depends on the machine, so any share is
+    // accepted.
     assert!(figure(&report, "held") >= Some(0.0), "{report:#}");
     assert!(
         figure(&report, "p99") >= figure(&report, "p50"),
@@ -446,7 +450,8 @@ fn the_lab_observes_that_slow_clients_are_cut_off() {
     let kinds = siege["kinds"].as_array().expect("kinds");
     assert_eq!(kinds.len(), 6, "{report:#}");
     for kind in kinds {
-        // All of them are cut off, some more than once, and none before its limit.
+        // The server has cut off all slow clients, some of them more than once, and none before its
+        // limit.
         assert!(kind["cut"].as_u64() >= Some(4), "{kind:#}");
         assert_eq!((&kind["never"], &kind["refused"]), (&0.into(), &0.into()));
         assert!(kind["after"][0].as_f64() > Some(0.5), "{kind:#}");

@@ -1,9 +1,11 @@
-//! Kills the real program under load with SIGKILL, a hundred times: after each restart there is no
-//! damaged body, no mixture of versions, and nothing that an acknowledged purge removed.
+//! Kills the real program with SIGKILL under load, a hundred times. After each restart no response
+//! has a damaged body or bytes of two versions, and no response contains a version that an
+//! acknowledged purge removed.
 //!
-//! The bytes of each path contain the path and the version. A client that changes a path raises the
-//! version at the origin, purges, and, once that is acknowledged, raises the path's minimum: no
-//! request that begins later may receive a lower version.
+//! The bytes of each path contain the path and its version. A client that changes a path does three
+//! things: it raises the version at the origin, sends a purge, and raises the lowest permitted
+//! version of the path once the purge is acknowledged. The response to a request that begins after
+//! that must not have a lower version.
 
 #[allow(
     dead_code,
@@ -45,7 +47,7 @@ fn path(number: usize) -> String {
     format!("/{}/{number}", number % FOLDERS)
 }
 
-/// Lengths between zero and a few blocks.
+/// Returns the length of a path's content: between zero and a few blocks.
 fn length(number: usize) -> u64 {
     match number % 4 {
         0 => 700 * number as u64,
@@ -55,20 +57,21 @@ fn length(number: usize) -> u64 {
     }
 }
 
-/// The state of all paths, shared by all clients and the origin.
+/// The state of all paths in the test, shared by all clients and the origin.
 struct World {
     origin: Origin,
-    /// The version that the origin serves.
+    /// The version of each path that the origin serves.
     now: Arc<Vec<AtomicU32>>,
-    /// The lowest version that may be served, in this run and after it.
+    /// The lowest version of each path that may be served, in the present run of the program and in
+    /// all later runs.
     floor: Vec<AtomicU32>,
-    /// The lowest version that may be served until the program ends, raised by invalidations
-    /// without a purge.
+    /// The lowest version of each path that may be served in the present run of the program.
+    /// Invalidations without a purge raise it.
     floor_of_run: Vec<AtomicU32>,
     tally: Tally,
 }
 
-/// Counters that show that something was tested.
+/// Numbers of observed events, which prove that the load really tested something.
 #[derive(Debug, Default)]
 struct Tally {
     requests: AtomicU64,
@@ -104,7 +107,8 @@ impl World {
         }
     }
 
-    /// Begins another run: minimums that held only within the previous run no longer count.
+    /// Starts the program for another run. The minimums that held only in the previous run are
+    /// reset.
     fn start(&self, setup: &Setup) -> Edge {
         let edge = setup.start();
         self.floor_of_run.iter().for_each(|of| of.store(0, SeqCst));
@@ -116,7 +120,8 @@ impl World {
         floor.max(of_run)
     }
 
-    /// Checks the response to a request that began when `least` was the lowest permitted version.
+    /// Checks the response to a request for a path. `least` is the lowest version that was
+    /// permitted when the request began.
     fn check(&self, number: usize, first: u64, least: u32, reply: &Reply) {
         let told = || {
             let floor = self.floor[number].load(SeqCst);
@@ -144,8 +149,8 @@ impl World {
         right.unwrap_or_else(|wrong| panic!("version {version}: {wrong}: {}", told()));
     }
 
-    /// Raises the origin's version; returns the new minimum, to be set once all clients know of the
-    /// change.
+    /// Raises the versions of these paths at the origin. Returns the new versions, which the caller
+    /// stores as minimums once the purge is acknowledged.
     fn raise(&self, numbers: &[usize]) -> Vec<u32> {
         let raise = |number: &usize| self.now[*number].fetch_add(1, SeqCst) + 1;
         numbers.iter().map(raise).collect()
@@ -164,7 +169,7 @@ fn resource(seen: &Seen, versions: &[AtomicU32]) -> Resource {
         .header("Surrogate-Key", &format!("t{}", number % TAGS))
 }
 
-/// The version in an entity tag of the origin.
+/// Returns the version in an entity tag of the origin.
 fn version_of(tag: &str) -> Option<u32> {
     let (version, _) = tag.strip_prefix("\"v")?.split_once('-')?;
     version.parse().ok()
@@ -176,7 +181,7 @@ struct Run<'a> {
     http: SocketAddr,
     admin: SocketAddr,
     done: AtomicU64,
-    /// The program is being killed: connection errors are expected.
+    /// Whether the program is being killed, so that connection errors are expected.
     ending: AtomicBool,
 }
 
@@ -203,7 +208,8 @@ impl Run<'_> {
             if self.ending.load(SeqCst) {
                 return;
             }
-            // A client that is cut off because its version was replaced sends its request again.
+            // If the version of an object is replaced, its readers are cut off, and then send the
+            // request again.
             let cut = matches!(error, ReadError::Closed(_) | ReadError::Reset);
             assert!(cut, "{error}");
             client = None;
@@ -240,7 +246,7 @@ impl Run<'_> {
         }
     }
 
-    /// Raises some versions, then purges their paths.
+    /// Raises the versions of some paths, then purges these paths.
     fn purge(&self, dice: &mut Dice) -> Result<(), ReadError> {
         let one = dice.below(PATHS as u64) as usize;
         let covered = |holds: &dyn Fn(usize) -> bool| (0..PATHS).filter(|n| holds(*n)).collect();
@@ -278,7 +284,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Raises a version, then sends a POST to its path.
+    /// Raises the version of a path, then sends a POST to the path, which invalidates the stored
+    /// response.
     fn post(&self, client: &mut Client, dice: &mut Dice) -> Result<(), ReadError> {
         let number = dice.below(PATHS as u64) as usize;
         let versions = self.world.raise(&[number]);
@@ -293,8 +300,9 @@ impl Run<'_> {
     }
 }
 
-/// Reads all of a path. If blocks of it were lost and the origin has a newer version, a client that
-/// begins with the old version is cut off, and the next request receives the new one.
+/// Requests all of a path and checks the response. If blocks were lost and the origin has a newer
+/// version, a client that has received a part of the old version is cut off; the next request
+/// receives the new version.
 fn check_whole(world: &World, edge: &Edge, number: usize) -> Reply {
     for _ in 0..3 {
         let least = world.least(number);
@@ -309,7 +317,8 @@ fn check_whole(world: &World, edge: &Edge, number: usize) -> Reply {
     panic!("{} is cut again and again", path(number));
 }
 
-/// Reads each path once as soon as the program serves, whether or not its index has loaded.
+/// Requests each path once as soon as the program serves, even if the index of its volume has not
+/// loaded yet.
 fn check_all(world: &World, edge: &Edge) {
     for number in 0..PATHS {
         let reply = check_whole(world, edge, number);
@@ -321,7 +330,8 @@ fn check_all(world: &World, edge: &Edge) {
     }
 }
 
-/// One run of the program: it starts, is checked, serves requests, and is killed meanwhile.
+/// One run of the program: the program starts, all paths are checked, clients send requests, and
+/// the program is killed meanwhile.
 fn round(world: &World, setup: &Setup, number: u64) {
     let mut edge = world.start(setup);
     check_all(world, &edge);
@@ -347,7 +357,7 @@ fn round(world: &World, setup: &Setup, number: u64) {
     });
 }
 
-/// This many runs on these volumes.
+/// Runs and kills the program this many times with the same volumes.
 fn lives(disks: &Disks, placement: &str, rounds: Range<u64>) {
     let world = World::new();
     let setup = disks
@@ -374,7 +384,8 @@ fn lives(disks: &Disks, placement: &str, rounds: Range<u64>) {
     let told = format!("{requests} requests, {purges} purges, {hits} hits, {missing} not");
     let rounds = rounds.end - rounds.start;
     assert!(requests > 20 * rounds && purges > 2 * rounds, "{told}");
-    // Many objects were purged in the previous run; most of the others are on the volume.
+    // Purges of the previous run removed many objects; most of the others must be served from the
+    // volume.
     assert!(hits > 4 * rounds, "{told}");
 }
 

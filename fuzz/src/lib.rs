@@ -24,19 +24,19 @@ use sluice::test_rigs::signed;
 
 pub use targets::{TARGETS, Target};
 
-/// The content of a volume's device.
+/// Checks the parsers of a volume's content, with the bytes of a device or file as input.
 pub fn volume(data: &[u8]) {
     field_block(data);
     exercise::exercise(data);
 }
 
-/// Chunked bodies with trailers. The result does not depend on how the input is split.
+/// Checks the decoder of chunked bodies with trailers: its result must not depend on how the input is split.
 pub fn chunked_body(data: &[u8]) {
     let content = chunked::exercise(data);
     assert!(content.is_none_or(|content| content.len() < data.len()));
 }
 
-/// Range and Content-Range headers.
+/// Checks the parsers of Range and Content-Range.
 pub fn range(data: &[u8]) {
     if let Some(specs) = range::parse(data) {
         assert!((1..=range::SPECS_MAX).contains(&specs.iter().len()));
@@ -65,7 +65,7 @@ fn check_resolved(resolved: &Resolved, length: u64) {
     }
 }
 
-/// Cache-Control of requests and responses, Expires, Date and Age.
+/// Checks the parsers of Cache-Control in requests and responses, of Expires, Date and Age.
 pub fn cache_control(data: &[u8]) {
     let response = ResponseDirectives::parse(data);
     let request = RequestDirectives::parse(data);
@@ -88,7 +88,7 @@ pub fn cache_control(data: &[u8]) {
     assert_eq!(ResponseDirectives::of(&fields), response);
 }
 
-/// The caching rules of a response. The input is its header lines.
+/// Checks the caching rules of a response. The input is the response's header lines.
 pub fn judged(data: &[u8]) {
     let response = head_of(data);
     for value in [
@@ -122,18 +122,19 @@ pub fn judged(data: &[u8]) {
         };
         assert!(verdict.lifetime_s == 0 || (10..=1000).contains(&verdict.lifetime_s));
         assert!(verdict.fresh_ms <= i64::from(verdict.lifetime_s) * 1000);
-        // s-maxage forbids stale responses as well, but the same response may allow them explicitly.
+        // s-maxage also forbids serving the response stale, but the same response may permit stale responses
+        // explicitly.
         assert!(!verdict.no_cache || verdict.swr_s == 0 && verdict.sie_s == 0);
         let cookies = response.contains("set-cookie");
         assert!(!cookies || verdict.stripped.iter().any(|name| name == "set-cookie"));
     }
-    // Freshening a response with itself once or twice gives the same result.
+    // Updating a response with its own headers once or twice must give the same result.
     let once = freshen(&FieldBlock::from(&response), &response);
     assert!(once.text().len() <= freshen::BYTES_MAX);
     assert_eq!(freshen(&FieldBlock::from(&once), &response), once);
 }
 
-/// A key template, a query and a header value, one per line.
+/// Checks cache keys. The input is a key template, a query and a header value, one per line.
 pub fn key_rules(data: &[u8]) {
     let mut lines = data.splitn(3, |&b| b == b'\n').map(std::str::from_utf8);
     let (Some(Ok(template)), Some(Ok(query))) = (lines.next(), lines.next()) else {
@@ -162,7 +163,7 @@ pub fn key_rules(data: &[u8]) {
     check(&rules);
 }
 
-/// The signature of a URL in canonical form.
+/// Checks the signature of a URL in canonical form.
 pub fn signed_url(data: &[u8]) {
     let mut target = String::new();
     if let Ok(Form::Origin) = target::canonical(&Method::Get, data, &mut target) {
@@ -170,7 +171,7 @@ pub fn signed_url(data: &[u8]) {
     }
 }
 
-/// Location, relative to a request target.
+/// Checks the resolution of Location relative to a request target.
 pub fn location(data: &[u8]) {
     let base = Base {
         scheme: Scheme::Http,
@@ -189,7 +190,7 @@ pub fn location(data: &[u8]) {
     assert_eq!((form, &again), (Ok(Form::Origin), &text));
 }
 
-/// The field lines of a stored head, as a volume may hold them.
+/// Checks the parser of a stored head's field lines with any bytes, since a volume may be damaged.
 fn field_block(data: &[u8]) {
     let Some((numbers, bytes)) = data.split_first_chunk::<2>() else {
         return;
@@ -201,7 +202,7 @@ fn field_block(data: &[u8]) {
     }
 }
 
-/// The field lines of a text, those that no head can have left out.
+/// Returns the header lines of a text, without invalid ones.
 fn head_of(data: &[u8]) -> Fields {
     let mut fields = Fields::new();
     for (name, value) in lines_of(data) {
@@ -212,7 +213,7 @@ fn head_of(data: &[u8]) -> Fields {
     fields
 }
 
-/// Vary, and the request headers that it names.
+/// Checks Vary, and the request headers that Vary names.
 pub fn vary(data: &[u8]) {
     let Some(fields) = all_of(&["vary", "accept-encoding", "x"], data) else {
         return;
@@ -243,12 +244,13 @@ pub fn vary(data: &[u8]) {
     let mut key = Vec::new();
     let names: Vec<_> = vary.names().map(Into::into).collect();
     vary::select(&names, &fields, Normal::default(), &mut key);
-    // Two names with their lengths, the presence and length of the header, and at most the length of its value.
+    // The key contains two names with their lengths, and for each the presence, length and at most the value of the
+    // header.
     let framing = 2 * (4 + 1 + 4) + "x".len() + "accept-encoding".len();
     assert!(key.len() <= framing + data.len() + codings.value().len());
 }
 
-/// Conditional requests.
+/// Checks the evaluation of conditional requests.
 pub fn conditional(data: &[u8]) {
     let conditions = [
         "if-match",
@@ -281,7 +283,7 @@ pub fn conditional(data: &[u8]) {
     }
 }
 
-/// Paths of files.
+/// Checks the mapping from request paths to file paths.
 pub fn file_path(data: &[u8]) {
     let mut once = String::new();
     if target::canonical(&Method::Get, data, &mut once).is_err() {
@@ -305,7 +307,7 @@ pub fn file_path(data: &[u8]) {
     }
 }
 
-/// Request targets and Host headers.
+/// Checks the parsers of request targets and Host headers.
 pub fn target(data: &[u8]) {
     for method in [Method::Get, Method::Options] {
         let mut once = String::new();
@@ -347,7 +349,7 @@ fn check_host(data: &[u8]) {
     }
 }
 
-/// Headers that all have this value; `None` if a header can't have it.
+/// Returns headers with these names that all have this value; `None` if no header can have this value.
 fn all_of(names: &[&str], value: &[u8]) -> Option<Fields> {
     if !is_field_value(value) {
         return None;

@@ -8,7 +8,7 @@ pub struct Target {
     pub name: &'static str,
     /// The function to run on each input.
     pub run: fn(&[u8]),
-    /// Inputs that reach deep into the parser.
+    /// Valid or nearly valid inputs. The smoke test mutates them.
     pub seeds: &'static [&'static [u8]],
 }
 

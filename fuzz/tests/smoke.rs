@@ -94,7 +94,7 @@ fn every_target_accepts_mutated_seeds() {
         target.seeds.iter().for_each(|seed| (target.run)(seed));
         let mut input = Vec::new();
         for run in 0..RUNS {
-            // Starts from a seed again at intervals, so that inputs stay nearly valid.
+            // Every eight runs begin with a seed again, so that inputs stay nearly valid.
             if run % 8 == 0 {
                 input = target.seeds[numbers.below(target.seeds.len())].to_vec();
             }

@@ -35,7 +35,7 @@ impl Rival {
     /// All rivals.
     pub const ALL: [Rival; 2] = [Rival::Nginx, Rival::Varnish];
 
-    /// Name and installed version, as in `nginx 1.22.1`. Fails if the rival is not installed.
+    /// Returns the name and installed version, as in `nginx 1.22.1`. Fails if the rival is not installed.
     pub fn version(self) -> anyhow::Result<String> {
         Ok(match self {
             Rival::Nginx => format!("nginx {}", Nginx::version()?),
@@ -57,7 +57,7 @@ pub enum Cache {
     Varnish,
 }
 
-/// How Sluice is configured.
+/// Configuration of Sluice.
 #[derive(Debug, Clone)]
 pub struct SluiceCache {
     /// The program `sluice`.
@@ -93,7 +93,7 @@ pub enum Running {
 }
 
 impl Running {
-    /// Address to which clients connect.
+    /// Returns the address to which clients connect.
     pub fn addr(&self) -> SocketAddr {
         match self {
             Running::Direct(origin) => *origin,
@@ -105,7 +105,7 @@ impl Running {
 }
 
 impl Cache {
-    /// Name of the cache in tables.
+    /// Returns the name of the cache in tables.
     pub fn name(&self) -> String {
         match self {
             Cache::Direct => "origin".to_owned(),
@@ -173,7 +173,7 @@ impl SluiceCache {
 pub(crate) struct Rivals {
     /// The installed rivals.
     pub(crate) installed: Vec<Rival>,
-    /// Their names with versions, in the same order.
+    /// Names and versions of the installed rivals, in the same order as `installed`.
     pub(crate) versions: Vec<String>,
     /// Notes about rivals that are not installed.
     pub(crate) notes: Vec<String>,

@@ -8,9 +8,9 @@ use crate::bench::plain;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Goal {
-    /// At most this.
+    /// The value must be at most this number.
     Most(f64),
-    /// At least this.
+    /// The value must be at least this number.
     Least(f64),
 }
 
@@ -23,7 +23,7 @@ impl Goal {
     }
 }
 
-/// The definition of a figure.
+/// The definition of a figure, a value that an experiment measures.
 #[derive(Debug, Clone, Serialize)]
 pub struct Spec {
     /// Identifier in JSON.
@@ -37,7 +37,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// A figure without a goal.
+    /// Returns a figure without a goal.
     pub(crate) fn new(key: &'static str, what: impl Into<String>, unit: &'static str) -> Spec {
         Spec {
             key,
@@ -47,13 +47,13 @@ impl Spec {
         }
     }
 
-    /// Sets the goal: at most this.
+    /// Sets the goal that the value is at most `most`.
     pub(crate) fn most(mut self, most: f64) -> Spec {
         self.goal = Some(Goal::Most(most));
         self
     }
 
-    /// Sets the goal: at least this.
+    /// Sets the goal that the value is at least `least`.
     pub(crate) fn least(mut self, least: f64) -> Spec {
         self.goal = Some(Goal::Least(least));
         self
@@ -109,7 +109,7 @@ impl Measured {
     }
 }
 
-/// Combines definitions and measured values.
+/// Combines the definitions of figures with the values measured for Sluice and the rival.
 pub(crate) fn compare(
     specs: Vec<Spec>,
     sluice: &Measured,
@@ -127,7 +127,7 @@ pub(crate) fn compare(
     specs.into_iter().map(figure).collect()
 }
 
-/// The figures whose goals are missed, including those that were not measured.
+/// Returns the figures whose goals are missed, including those that were not measured.
 pub fn missed(figures: &[Figure]) -> impl Iterator<Item = &Figure> {
     let missed = |figure: &&Figure| figure.spec.goal.is_some() && figure.met != Some(true);
     figures.iter().filter(missed)

@@ -24,23 +24,24 @@ pub fn mix(value: u64) -> u64 {
 pub struct Dice(u64);
 
 impl Dice {
-    /// The generator of stream `stream` for `seed`.
+    /// Returns the generator of stream `stream` for `seed`.
     pub fn new(seed: u64, stream: u64) -> Dice {
         Dice(mix(mix(seed).wrapping_add(stream.wrapping_mul(GOLDEN))))
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         mix(self.0)
     }
 
-    /// A random number below `bound`; 0 for a bound of 0. The distribution is slightly uneven for bounds near 2^64.
+    /// Returns a random number below `bound`; 0 for a bound of 0. The distribution is slightly uneven for bounds near
+    /// 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.roll()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A random number from `least` to `most`, both included.
+    /// Returns a random number from `least` to `most`, both included.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below((most - least).saturating_add(1))
     }

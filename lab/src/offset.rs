@@ -50,12 +50,12 @@ impl fmt::Display for Mismatch {
 
 impl std::error::Error for Mismatch {}
 
-/// The byte at offset `position` of version 0.
+/// Returns the byte at offset `position` of version 0.
 pub fn offset_byte(position: u64) -> u8 {
     version_byte(0, position)
 }
 
-/// The byte at offset `position` of this version.
+/// Returns the byte at offset `position` of this version.
 pub fn version_byte(version: u32, position: u64) -> u8 {
     let line = (position / LINE as u64) % LINES_DISTINCT;
     let column = (position % LINE as u64) as u32;
@@ -133,7 +133,7 @@ pub fn verify_version(version: u32, position: u64, bytes: &[u8]) -> Result<(), M
     Ok(())
 }
 
-/// The version whose alphabet contains `byte`: 0, or 1 to [`VERSIONS`]; `None` if no version contains it.
+/// Returns the version whose alphabet contains `byte`: 0, or 1 to [`VERSIONS`]; `None` if no version contains it.
 pub fn version_of(byte: u8) -> Option<u32> {
     match byte {
         b'0'..=b'9' | b'\n' => Some(0),

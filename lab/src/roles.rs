@@ -56,10 +56,10 @@ impl Default for OriginPlan {
     }
 }
 
-/// A server role in its own process. Dropping it ends the process.
+/// A server role in its own process. Dropping this value ends the process.
 #[derive(Debug)]
 pub struct RoleServer {
-    /// Its process.
+    /// The process of the role.
     pub process: Process,
     /// Address on which the server listens.
     pub address: SocketAddr,

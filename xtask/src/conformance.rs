@@ -29,7 +29,7 @@ pub struct ConformanceArguments {
     update: bool,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask conformance`.
 pub fn conformance(arguments: &ConformanceArguments) -> Result<()> {
     if let Some(missing) = suite::missing() {
         bail!(missing);
@@ -87,8 +87,8 @@ fn all(update: bool) -> Result<()> {
     conclude(&judgement, update)
 }
 
-/// Runs each test that deviates from the list once more, alone. Tests wait for whole seconds, and a machine that runs
-/// a hundred tests at once may miss one. The second result counts.
+/// Runs each test that deviates from the list once more, alone; the second result counts. Tests wait for whole
+/// seconds, and a machine that runs a hundred tests at once may be late.
 fn retry(suite: &mut Suite, sections: &mut Sections, judgement: &Judgement) -> Result<()> {
     for id in judgement.deviating() {
         println!("{id}: retried alone");
@@ -120,7 +120,7 @@ fn conclude(judgement: &Judgement, update: bool) -> Result<()> {
     Ok(())
 }
 
-/// The folder in the repository with the suite's files.
+/// Returns the folder in the repository with the suite's files.
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("conformance")
 }

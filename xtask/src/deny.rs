@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::tools::{run, succeeds, target_folder};
 
-/// The version that is installed if cargo-deny is missing.
+/// The version of cargo-deny that is installed if none is found.
 const VERSION: &str = "0.20.2";
 
 /// Runs cargo-deny with `deny.toml`. Installs it below the target folder if necessary.
@@ -30,7 +30,8 @@ fn installed() -> Option<PathBuf> {
         .find(|program| succeeds(&program.to_string_lossy(), &["--version"]))
 }
 
-/// Installs without optimization, which takes about a minute on two cores and does not slow the check down.
+/// Installs cargo-deny. Compiling it without optimization takes about a minute on two cores and does not slow the
+/// check down.
 fn install() -> Result<PathBuf> {
     println!("installing cargo-deny {VERSION}; this takes a minute or two, once");
     let root = own_root()?;

@@ -25,7 +25,7 @@ enum Work {
 }
 
 impl Step {
-    /// A step that runs `cargo` with these space-separated arguments.
+    /// Returns a step that runs `cargo` with these space-separated arguments.
     pub fn cargo(name: &'static str, arguments: &str) -> Step {
         let arguments = arguments.split_whitespace().map(str::to_owned).collect();
         Step::new(name, Work::Cargo(arguments))
@@ -51,13 +51,13 @@ impl Step {
         self
     }
 
-    /// Excludes the step's tests from the total, because they run again in a later step.
+    /// Excludes the tests of this step from the total, because a later step runs the same tests.
     pub fn uncounted(mut self) -> Step {
         self.counted = false;
         self
     }
 
-    /// The command that runs this step alone.
+    /// Returns the command that runs this step alone.
     fn command_line(&self) -> String {
         match &self.work {
             Work::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
@@ -168,7 +168,7 @@ fn cargo(arguments: &[String]) -> Result<(bool, Totals)> {
         drop(input);
     }
     let mut child = command.spawn().context("cannot start cargo")?;
-    // Dropping the command closes its end of the pipe; otherwise the output would never end.
+    // Dropping the command closes this process's end of the pipe. Otherwise reading the output would never end.
     drop(command);
     let ran = pass_on(BufReader::new(output), &mut std::io::stdout().lock());
     let status = child.wait().context("waiting for cargo")?;

@@ -34,13 +34,14 @@ fn all_steps() -> Vec<Step> {
         Step::action("tools", tools::ensure),
         format(),
         clippy(),
-        // This step runs early for a quick result. Its tests count in the later step that runs all tests.
+        // The architecture test runs early for a quick result. The total counts it in the later step that runs all
+        // tests.
         architecture().uncounted(),
         dependencies(),
         tests(),
         Step::cargo("doc-tests", "test --workspace --doc"),
         Step::action("conformance", conformance::step),
-        // Runs the tests of the store's locks under many schedules, with shuttle.
+        // The step `schedules` runs the tests of the store's locks under many thread schedules, with shuttle.
         Step::cargo(
             "schedules",
             "test --package sluice --lib --features shuttle store::tests::shuttle",
@@ -79,7 +80,8 @@ fn dependencies() -> Step {
     Step::action("dependencies", deny::check)
 }
 
-/// Uses cargo-nextest if installed: it runs the tests of all binaries in parallel, each in its own process.
+/// Returns the step that runs all tests. If cargo-nextest is installed, the step uses it, because cargo-nextest runs
+/// the tests of all binaries in parallel.
 fn tests() -> Step {
     if tools::succeeds("cargo", &["nextest", "--version"]) {
         Step::cargo("tests", "nextest run --workspace --no-fail-fast").tests()

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 /// Programs and the Debian packages that contain them.
 const PROGRAMS: &[(&str, &str)] = &[
     ("nginx", "nginx-light"),
-    // Unmounts the lab's disks if the program that mounted them is killed.
+    // fusermount3 unmounts the lab's slow disks if the program that mounted them is killed.
     ("fusermount3", "fuse3"),
     ("fio", "fio"),
     ("curl", "curl"),
@@ -67,7 +67,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Cargo's target folder. This program is in the folder of a profile in it.
+/// Returns Cargo's target folder, which contains this program in the folder of a profile.
 pub fn target_folder() -> Result<PathBuf> {
     let this = std::env::current_exe().context("the path of this program")?;
     let folder = this
@@ -85,7 +85,7 @@ fn missing() -> Vec<&'static str> {
         .collect()
 }
 
-/// Path of a program in PATH, or in the folders for servers, which are not in every user's PATH.
+/// Returns the path of a program in PATH, or in the folders for servers, which are not in every user's PATH.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::status::{Status, VolumeState};
+use super::status::{Status, VolumeState, VolumeUse};
 use crate::telemetry::{
     CacheNumbers, CompressNumbers, FilesNumbers, Kind, Metric, Numbers, ProcessNumbers,
     ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
@@ -42,8 +42,8 @@ pub(super) fn render(status: &Status) -> String {
 
 fn flags(volume: &VolumeState) -> VolumeFlags {
     VolumeFlags {
-        up: u64::from(volume.is_up()),
-        loading: u64::from(volume.state == "loading"),
+        up: u64::from(volume.state != VolumeUse::Out),
+        loading: u64::from(volume.state == VolumeUse::Loading),
     }
 }
 

@@ -11,7 +11,9 @@ mod status;
 mod tests;
 
 pub use inspect::Inspect;
-pub use object::{DecisionState, FlightState, ObjectState, OnVolume, Span, UrlState};
+pub use object::{DecisionState, FlightState, ObjectPhase, ObjectState, OnVolume, Span, UrlState};
 pub use purge::{Order, PurgeLogged, Purging, Refusal};
 pub use server::Admin;
-pub use status::{FilesState, ReloadState, ServerState, Status, UpstreamState, VolumeState};
+pub use status::{
+    FilesState, ReloadState, ServerState, Status, UpstreamState, VolumeState, VolumeUse,
+};

@@ -17,10 +17,8 @@ pub struct UrlState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ObjectState {
-    /// State of the object: `awaiting` (no response yet), `open` (has a stored response), `refused`
-    /// (the response is not cacheable), `failed`, `revalidated` (another object's response, which this
-    /// one's fetch revalidated, remains in use), or `retired` (replaced).
-    pub state: String,
+    /// State of the object.
+    pub state: ObjectPhase,
     /// Reason for which the object is refused or failed.
     pub why: Option<String>,
     /// Milliseconds until the refusal expires, if the object is refused.
@@ -73,6 +71,28 @@ pub struct ObjectState {
 impl ObjectState {
     /// Most ranges in each list. A very sparse object may have more.
     pub const SPANS_MAX: usize = 16_384;
+}
+
+/// The phase of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ObjectPhase {
+    /// No response has begun yet.
+    Awaiting,
+    /// The object has the head of a response, and may have bytes.
+    Open,
+    /// The response may not be stored.
+    Refused,
+    /// The fetch failed.
+    Failed,
+    /// The origin confirmed the stored response that the fetch was to revalidate.
+    Revalidated,
+    /// Nothing more is fetched for the object.
+    Retired,
+    /// The state is one of another version of Sluice.
+    #[default]
+    #[serde(other)]
+    Unknown,
 }
 
 /// The bytes of an object that are on one volume.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::telemetry::{
     CacheNumbers, CompressNumbers, FilesNumbers, ServerNumbers, VolumeNumbers, WorkerNumbers,
@@ -43,9 +43,8 @@ pub struct VolumeState {
     pub name: String,
     /// Path of the volume's file or block device.
     pub path: String,
-    /// State of the volume: `up`; `loading`, which is up while the index is still being read;
-    /// `out`, which is not used now.
-    pub state: String,
+    /// Whether the volume is used.
+    pub state: VolumeUse,
     /// Reason for which the volume is out.
     pub why: Option<String>,
     /// Fraction of the volume's index that has been read, from 0 to 1.
@@ -57,11 +56,17 @@ pub struct VolumeState {
     pub caches: Vec<String>,
 }
 
-impl VolumeState {
-    /// Whether the volume is used.
-    pub(super) fn is_up(&self) -> bool {
-        self.state != "out"
-    }
+/// Whether a volume is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VolumeUse {
+    /// The volume is used.
+    Up,
+    /// The volume is used while its index is still being read.
+    Loading,
+    /// The volume is not used.
+    #[default]
+    Out,
 }
 
 /// The state of one folder of static files.

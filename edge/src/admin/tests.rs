@@ -51,7 +51,7 @@ impl Inspect for Edge {
             }),
             volumes: vec![VolumeState {
                 name: "disk1".to_owned(),
-                state: "loading".to_owned(),
+                state: VolumeUse::Loading,
                 loaded: 0.5,
                 numbers: VolumeNumbers {
                     size: 16 << 20,

@@ -1,7 +1,7 @@
 //! Balancer that chooses the server with the fewest requests in progress relative to its weight.
 
+use super::policy::{Ask, Balancer, Outcome};
 use super::round_robin::RoundRobin;
-use super::{Ask, Balancer, Outcome};
 
 /// Chooses the server with the fewest requests in progress relative to its weight; among equals, by
 /// round robin.

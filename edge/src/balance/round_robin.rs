@@ -1,7 +1,7 @@
 //! Round robin by weight, spread evenly: a server of weight 5 next to one of weight 1 does not get
 //! five requests in a row.
 
-use super::{Ask, Balancer, Outcome};
+use super::policy::{Ask, Balancer, Outcome};
 
 /// Smooth weighted round robin, as in nginx: at each choice every candidate's credit grows by its
 /// weight; the candidate with the most credit is chosen and pays the sum of these weights.

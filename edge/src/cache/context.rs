@@ -4,11 +4,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::cache::client_budget::Clients;
-use crate::cache::decide;
 use crate::cache::lookup::memo::Memo;
 use crate::cache::options::Options;
 use crate::cache::purge::stores::Stores;
 use crate::cache::rules::Rules;
+use crate::cache::{decide, resource_history};
 use crate::fill;
 use crate::handler::{Encodings, Handler, Request};
 use crate::http::vary::Codings;
@@ -65,6 +65,10 @@ impl Context {
             return Some(Codings::IDENTITY);
         }
         let kind = self.options.fill.kind;
-        decide::codings(kind, &request.head, history.avoids_ranges(now_ms))
+        decide::codings(
+            kind,
+            &request.head,
+            resource_history::avoids_ranges(history, now_ms),
+        )
     }
 }

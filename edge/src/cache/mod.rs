@@ -65,7 +65,7 @@ impl Handler for Cache {
                 return Answer::Ready(Ok(response));
             }
         }
-        if admitted.only_if_cached() && !may_be_stored(context, key, &looked) {
+        if admitted.only_if_cached && !may_be_stored(context, key, &looked) {
             return Answer::Ready(Ok(hit::respond::not_cached()));
         }
         miss::fetch(context, request, admitted, key, looked)

@@ -17,7 +17,7 @@ pub struct Options {
     /// for no limit.
     pub client_budget: u64,
     /// Largest object kept in memory, in bytes. 0 for a quarter of `memory`.
-    pub object: u64,
+    pub max_object_size: u64,
     /// The options of the disk tier.
     pub disk_tier: disk_tier::Options,
 }
@@ -29,7 +29,7 @@ impl Default for Options {
             evict: evict::Kind::default(),
             fill: fill::Options::default(),
             client_budget: 64 << 20,
-            object: 0,
+            max_object_size: 0,
             disk_tier: disk_tier::Options::default(),
         }
     }

@@ -39,6 +39,11 @@ pub(in crate::cache) fn changed(history: &mut ResourceHistory, [from, to]: [u64;
     }
 }
 
+/// Whether requests to the origin should have no Range.
+pub(in crate::cache) fn avoids_ranges(history: &ResourceHistory, now_ms: u64) -> bool {
+    now_ms < history.no_ranges_until_ms
+}
+
 /// Returns whether the resource's version keeps changing.
 pub(in crate::cache) fn unsettled(history: &ResourceHistory, now_ms: u64) -> Unsettled {
     if history.changes < CHANGES || now_ms.saturating_sub(history.since_ms) > REMEMBERED_MS {

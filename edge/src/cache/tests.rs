@@ -17,7 +17,7 @@ use crate::sys::{Clock, Random};
 use crate::telemetry::Counters;
 
 /// Largest number of shard locks that a miss may take until its flight is launched.
-const LOCKS_MAX: u64 = 4;
+const LOCKS_MAX: u64 = 2;
 
 /// An origin that notes the number of shard locks when it receives a request.
 #[derive(Default)]

@@ -1,5 +1,6 @@
 //! `sluice status`: prints the state of a running Sluice as text or as JSON.
 
+mod values;
 mod volumes;
 
 use std::fmt::Write;
@@ -12,6 +13,8 @@ use serde_json::Value;
 use super::admin::AdminArgs;
 use super::inspect;
 use super::output::{count, harmless, json, say};
+use values::{items, number, text};
+
 use crate::config::{show_size, show_time};
 use crate::telemetry::{
     self, CacheNumbers, CompressNumbers, FilesNumbers, Numbers, ServerNumbers, Unit, WorkerNumbers,
@@ -51,22 +54,8 @@ fn print(args: &StatusArgs) -> anyhow::Result<()> {
     })
 }
 
-fn number(value: &Value, key: &str) -> u64 {
-    value[key].as_u64().unwrap_or(0)
-}
-
-/// Returns a string with everything escaped that could control a terminal, or `-` if the value is
-/// no string.
-fn text(value: &Value) -> String {
-    harmless(value.as_str().unwrap_or("-"))
-}
-
 fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flatten()
-}
-
-fn items(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
 }
 
 fn show_status(status: &Value) -> String {

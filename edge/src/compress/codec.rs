@@ -6,7 +6,7 @@ use brotli::enc::BrotliEncoderParams;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::Levels;
+use super::options::Levels;
 use crate::http::coding::Coding;
 
 /// Window size of brotli as a power of two (RFC 7932 9.1): 4 MiB, which every decoder supports.

@@ -1,6 +1,6 @@
 //! Header lines of compressed content: which content may be compressed, and how its headers change.
 
-use super::Options;
+use super::options::Options;
 use crate::http::cache_control::ResponseDirectives;
 use crate::http::coding::Coding;
 use crate::http::conditional::EntityTag;

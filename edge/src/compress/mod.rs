@@ -4,15 +4,13 @@
 
 mod codec;
 mod lines;
+mod options;
 mod table;
 mod types;
 mod worker_pool;
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use smallvec::SmallVec;
 
 use crate::handler::{Choice, Encoded, Encodings, Identity};
 use crate::http::Fields;
@@ -20,76 +18,11 @@ use crate::http::coding::{Accepted, Coding};
 use crate::http::conditional::{EntityTag, is_named};
 use crate::http::wanted::{has_condition_or_range, only_range};
 use crate::telemetry::{CompressNumbers, Counters};
+pub use options::{Levels, Options};
 use table::{Lookup, Table};
 pub use types::Types;
 pub use worker_pool::WorkerPool;
-use worker_pool::{Job, Queue};
-
-/// Options of the `compress` section of a route.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Content codings that may be used. The order decides between codings to which a client gives
-    /// equal weight.
-    pub codings: SmallVec<[Coding; 3]>,
-    /// Media types of content that is compressed.
-    pub types: Types,
-    /// Length in bytes of the shortest content that is compressed.
-    pub min: u64,
-    /// Length in bytes of the longest content that is compressed. Content longer than a quarter of
-    /// `memory` is not compressed either.
-    pub max: u64,
-    /// Compression level of each codec.
-    pub levels: Levels,
-    /// Memory for compressed content in bytes, including bookkeeping.
-    pub memory: u64,
-    /// Whether fetches request uncompressed content from origins, whatever clients accept.
-    pub ask_plain: bool,
-}
-
-/// Compression levels: a higher level compresses better and takes longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Levels {
-    /// Level of gzip, 1 to 9.
-    pub gzip: u32,
-    /// Level of brotli, 0 to 11.
-    pub brotli: u32,
-    /// Level of zstd, 1 to 19.
-    pub zstd: u32,
-}
-
-impl Default for Levels {
-    /// In measurements of text, code and HTML, doubling the time beyond these levels saves less
-    /// than two percent of the bytes. Content is compressed once, so these levels are higher than
-    /// those of a server that compresses each response.
-    fn default() -> Levels {
-        Levels {
-            gzip: 6,
-            brotli: 6,
-            zstd: 11,
-        }
-    }
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            codings: Coding::ALL.into_iter().collect(),
-            types: Types::default(),
-            min: 1 << 10,
-            max: 8 << 20,
-            levels: Levels::default(),
-            memory: 64 << 20,
-            ask_plain: false,
-        }
-    }
-}
-
-impl Options {
-    /// Returns the range of lengths in bytes of content that is compressed.
-    pub fn sizes(&self) -> RangeInclusive<u64> {
-        self.min..=self.max.min(self.memory / 4)
-    }
-}
+use worker_pool::{Job, JobOwner, Numbers, Queue};
 
 /// The compressed content of all routes with equal compression options, shared by all workers.
 pub struct Encoder {
@@ -97,17 +30,6 @@ pub struct Encoder {
     table: Table,
     queue: Arc<Queue>,
     numbers: Numbers,
-}
-
-/// Counters of compression results since the creation of an encoder.
-#[derive(Default)]
-struct Numbers {
-    made: AtomicU64,
-    bytes_in: AtomicU64,
-    bytes_out: AtomicU64,
-    not_worth: AtomicU64,
-    failed: AtomicU64,
-    queue_full: AtomicU64,
 }
 
 impl Encoder {
@@ -179,7 +101,7 @@ impl Encoder {
         };
         let Some(get) = (content.get)() else { return };
         let job = Job {
-            encoder: self.clone(),
+            owner: self.clone(),
             id: content.id,
             coding,
             fields: content.fields.clone(),
@@ -192,7 +114,21 @@ impl Encoder {
     }
 }
 
-/// One worker's access to an encoder, with that worker's counters.
+impl JobOwner for Encoder {
+    fn levels(&self) -> Levels {
+        self.options.levels
+    }
+
+    fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
+    fn table(&self) -> &Table {
+        &self.table
+    }
+}
+
+/// One worker's access to an encoder. that worker's counters.
 pub struct Handle {
     encoder: Arc<Encoder>,
     counters: Arc<Counters>,

@@ -5,15 +5,16 @@ use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
+use super::codec;
 use super::lines::Mark;
-use super::table::Outcome;
-use super::{Encoder, codec};
+use super::options::Levels;
+use super::table::{Outcome, Table};
 use crate::handler::Get;
 use crate::http::FieldBlock;
 use crate::http::coding::Coding;
@@ -46,9 +47,32 @@ struct State {
 
 type Name = (usize, u128, Coding);
 
+/// The owner of a job, which gets its result.
+pub(super) trait JobOwner: Send + Sync {
+    /// The compression levels of its jobs.
+    fn levels(&self) -> Levels;
+
+    /// The counters in which its jobs are counted.
+    fn numbers(&self) -> &Numbers;
+
+    /// The table that gets the results.
+    fn table(&self) -> &Table;
+}
+
+/// Counters of compression results since the creation of an encoder.
+#[derive(Default)]
+pub(super) struct Numbers {
+    pub made: AtomicU64,
+    pub bytes_in: AtomicU64,
+    pub bytes_out: AtomicU64,
+    pub not_worth: AtomicU64,
+    pub failed: AtomicU64,
+    pub queue_full: AtomicU64,
+}
+
 /// A job: one content to compress with one content coding.
 pub(super) struct Job {
-    pub encoder: Arc<Encoder>,
+    pub owner: Arc<dyn JobOwner>,
     pub id: u128,
     pub coding: Coding,
     /// Header lines of the uncompressed content.
@@ -165,23 +189,27 @@ impl Queue {
 
 impl Job {
     fn name(&self) -> Name {
-        (Arc::as_ptr(&self.encoder) as usize, self.id, self.coding)
+        (
+            Arc::as_ptr(&self.owner).cast::<()>() as usize,
+            self.id,
+            self.coding,
+        )
     }
 
     /// Runs the job. Whatever happens, the content is no longer marked as queued afterwards. A
     /// panic makes only this job fail.
     fn run(self) -> Finished {
         let Job {
-            encoder,
+            owner,
             id,
             coding,
             fields,
             get,
         } = self;
-        let levels = encoder.options.levels;
+        let levels = owner.levels();
         let outcome = match catch_unwind(AssertUnwindSafe(|| done(get, coding, &levels))) {
             Ok(Done::Made(content, from)) => {
-                let numbers = &encoder.numbers;
+                let numbers = owner.numbers();
                 numbers.made.fetch_add(1, Ordering::Relaxed);
                 numbers.bytes_in.fetch_add(from, Ordering::Relaxed);
                 let bytes = content.len() as u64;
@@ -190,21 +218,21 @@ impl Job {
                 Outcome::Made(content, mark)
             }
             Ok(Done::NotWorth) => {
-                encoder.numbers.not_worth.fetch_add(1, Ordering::Relaxed);
+                owner.numbers().not_worth.fetch_add(1, Ordering::Relaxed);
                 Outcome::NotWorth
             }
             Ok(Done::Gone) => {
-                encoder.numbers.failed.fetch_add(1, Ordering::Relaxed);
+                owner.numbers().failed.fetch_add(1, Ordering::Relaxed);
                 Outcome::Failed
             }
             Ok(Done::Failed) | Err(_) => {
-                encoder.numbers.failed.fetch_add(1, Ordering::Relaxed);
+                owner.numbers().failed.fetch_add(1, Ordering::Relaxed);
                 tracing::error!("content could not be compressed with {}", coding.name());
                 Outcome::NotWorth
             }
         };
         Finished {
-            encoder,
+            owner,
             id,
             fields,
             coding,
@@ -215,7 +243,7 @@ impl Job {
 
 /// A finished job with its result, before the result is stored in the table.
 struct Finished {
-    encoder: Arc<Encoder>,
+    owner: Arc<dyn JobOwner>,
     id: u128,
     fields: FieldBlock,
     coding: Coding,
@@ -224,7 +252,7 @@ struct Finished {
 
 impl Finished {
     fn note(self) {
-        let table = &self.encoder.table;
+        let table = self.owner.table();
         table.finish(self.id, &self.fields, self.coding, self.outcome);
     }
 }
@@ -239,7 +267,7 @@ enum Done {
     Failed,
 }
 
-fn done(get: Get, coding: Coding, levels: &super::Levels) -> Done {
+fn done(get: Get, coding: Coding, levels: &Levels) -> Done {
     let Some(content) = get() else {
         return Done::Gone;
     };

@@ -147,7 +147,7 @@ fn everything_typed_is_in_the_plan() {
         (&AccessFormat::Json, 16 << 10)
     );
     let video = &plan.caches["video"];
-    assert_eq!((video.memory, video.object), (1 << 30, 100 << 20));
+    assert_eq!((video.memory, video.max_object_size), (1 << 30, 100 << 20));
     let fill = crate::fill::Options {
         kind: crate::fill::Kind::Slice,
         block: 512 << 10,

@@ -22,7 +22,7 @@ pub use connection_balance::ConnectionBalance;
 pub use connection_setup::{ConnectionSetup, Protocol};
 pub use proxy_protocol::{ProxyProtocol, Versions};
 pub use refusal::Refusal;
-pub use trust::{ClientField, Trust};
+pub use trust::{ClientIpHeader, Trust};
 pub use worker::{Serving, Worker, WorkerContext};
 
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub struct Options {
     /// Tolerated shortfall, in seconds of `min_rate`.
     pub min_rate_grace: Duration,
     /// Longest time that requests may continue after SIGTERM or SIGQUIT.
-    pub drain: Duration,
+    pub shutdown_timeout: Duration,
 }
 
 impl Default for Options {
@@ -79,7 +79,7 @@ impl Default for Options {
             connections_per_ip: 0,
             min_rate: 128,
             min_rate_grace: Duration::from_secs(10),
-            drain: Duration::from_secs(30),
+            shutdown_timeout: Duration::from_secs(30),
         }
     }
 }

@@ -15,8 +15,9 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Creates a refusal with the reason's status, or 400 if the reason has none.
+    /// Creates a refusal with the status of the reason, which must have one.
     pub const fn of(reason: Reason) -> Refusal {
+        debug_assert!(reason.status().is_some());
         let status = match reason.status() {
             Some(status) => status,
             None => 400,

@@ -18,13 +18,13 @@ pub struct Trust {
     /// connection.
     pub proxies: Vec<Network>,
     /// The header in which the proxies report the client's address.
-    pub field: ClientField,
+    pub field: ClientIpHeader,
 }
 
 /// A header in which trusted proxies report the client. Only one is read: a proxy that sets one of
 /// the two headers may forward the other unchanged, as written by its client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClientField {
+pub enum ClientIpHeader {
     /// `X-Forwarded-For` for the address, and `X-Forwarded-Proto` for the scheme.
     #[default]
     XForwardedFor,
@@ -59,20 +59,20 @@ impl Trust {
     #[cold]
     fn introduced(&self, mut peer: Peer, fields: &Fields) -> Peer {
         let mut hops: SmallVec<[&[u8]; 8]> = match self.field {
-            ClientField::XForwardedFor => fields.members("x-forwarded-for").collect(),
-            ClientField::Forwarded => elements(fields),
+            ClientIpHeader::XForwardedFor => fields.members("x-forwarded-for").collect(),
+            ClientIpHeader::Forwarded => elements(fields),
         };
         hops.reverse();
-        if self.field == ClientField::XForwardedFor {
+        if self.field == ClientIpHeader::XForwardedFor {
             peer.scheme = sole_scheme(fields).unwrap_or(peer.scheme);
         }
         for hop in hops.iter().take(HOPS_MAX) {
             let read = match self.field {
-                ClientField::XForwardedFor => node(hop).map(|client| Hop {
+                ClientIpHeader::XForwardedFor => node(hop).map(|client| Hop {
                     client,
                     scheme: None,
                 }),
-                ClientField::Forwarded => element(hop),
+                ClientIpHeader::Forwarded => element(hop),
             };
             let Some(hop) = read else { break };
             peer.client = hop.client;
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn trust(field: ClientField) -> Trust {
+    fn trust(field: ClientIpHeader) -> Trust {
         let network = |address: &str, bits| Network {
             address: address.parse().expect("an address"),
             bits,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     /// Returns client and scheme of a request that 10.0.0.1 sends with these lines.
-    fn seen(field: ClientField, lines: &[(&str, &str)]) -> String {
+    fn seen(field: ClientIpHeader, lines: &[(&str, &str)]) -> String {
         let fields: Fields = lines.iter().copied().collect();
         let peer = trust(field).peer(peer("10.0.0.1:5"), &fields);
         format!("{} {}", peer.client, peer.scheme.as_str())
@@ -237,7 +237,7 @@ mod tests {
                 .iter()
                 .map(|line| ("X-Forwarded-For", *line))
                 .collect();
-            let seen = seen(ClientField::XForwardedFor, &lines);
+            let seen = seen(ClientIpHeader::XForwardedFor, &lines);
             assert_eq!(seen, format!("{client} http"), "{lines:?}");
         }
     }
@@ -272,10 +272,13 @@ mod tests {
         ];
         for (line, client) in table {
             let lines = [("Forwarded", line), ("X-Forwarded-For", "203.0.113.1")];
-            assert_eq!(seen(ClientField::Forwarded, &lines), client, "{line}");
+            assert_eq!(seen(ClientIpHeader::Forwarded, &lines), client, "{line}");
         }
         let unread = [("Forwarded", "for=203.0.113.9")];
-        assert_eq!(seen(ClientField::XForwardedFor, &unread), "10.0.0.1 http");
+        assert_eq!(
+            seen(ClientIpHeader::XForwardedFor, &unread),
+            "10.0.0.1 http"
+        );
     }
 
     #[test]
@@ -291,7 +294,7 @@ mod tests {
                 .iter()
                 .map(|line| ("X-Forwarded-Proto", *line))
                 .collect();
-            let seen = seen(ClientField::XForwardedFor, &lines);
+            let seen = seen(ClientIpHeader::XForwardedFor, &lines);
             assert_eq!(seen, format!("10.0.0.1 {scheme}"), "{lines:?}");
         }
     }
@@ -303,8 +306,8 @@ mod tests {
                 .into_iter()
                 .collect();
             let field = match field {
-                true => ClientField::Forwarded,
-                false => ClientField::XForwardedFor,
+                true => ClientIpHeader::Forwarded,
+                false => ClientIpHeader::XForwardedFor,
             };
             let seen = trust(field).peer(peer("192.0.2.7:1"), &fields);
             prop_assert_eq!(seen.client, peer("192.0.2.7:1").client);
@@ -316,10 +319,10 @@ mod tests {
             own: [u8; 4],
         ) {
             let own = IpAddr::from(own);
-            prop_assume!(!trust(ClientField::default()).trusts(own));
+            prop_assume!(!trust(ClientIpHeader::default()).trusts(own));
             let list = format!("{claim}, {own}, 10.1.1.1");
             let fields: Fields = [("X-Forwarded-For", &*list)].into_iter().collect();
-            let seen = trust(ClientField::XForwardedFor).peer(peer("10.0.0.1:1"), &fields);
+            let seen = trust(ClientIpHeader::XForwardedFor).peer(peer("10.0.0.1:1"), &fields);
             prop_assert_eq!(seen.client, own);
         }
     }

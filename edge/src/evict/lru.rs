@@ -1,7 +1,7 @@
 //! The LRU policy: one list, in which the entry used last is the newest.
 
-use super::Policy;
 use super::list::Lists;
+use super::policy::Policy;
 
 #[derive(Default)]
 pub(super) struct Lru(Lists<1>);

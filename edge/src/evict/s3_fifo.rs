@@ -7,8 +7,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::Policy;
 use super::list::Lists;
+use super::policy::Policy;
 
 const SMALL: usize = 0;
 const MAIN: usize = 1;

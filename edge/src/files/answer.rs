@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Shared;
 use super::body::FileBody;
 use super::load::Resolved;
+use super::shared::Shared;
 use super::table::{Content, Entry, File, Known};
 use crate::handler::representation::Representation;
 use crate::handler::{
@@ -106,7 +106,8 @@ impl Responder<'_> {
         let validators = || Validators {
             etag: EntityTag::parse(etag),
             last_modified_s: Some(file.stamp.modified_s()),
-            // With a strong entity tag, a date in If-Range never matches (RFC 9110 8.8.2.2).
+            // Without a Date, Last-Modified is a weak validator (RFC 9110 8.8.2.2), so If-Range
+            // must name the strong entity tag to match.
             date_s: None,
         };
         let HeadParts { method, fields, .. } = &**self.request;
@@ -188,7 +189,6 @@ fn whole(entry: &Entry) -> Option<Bytes> {
 
 /// Redirects to the folder's URL with a slash at its end, because browsers resolve the links in the
 /// folder's index relative to that URL.
-/// resolved.
 fn with_a_slash(request: &Head) -> Response {
     let path = [request.path(), "/"].concat();
     moved(request, &path, "a folder's path ends in a slash")

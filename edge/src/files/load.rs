@@ -6,9 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::body::Large;
+use super::options::Options;
 use super::path::{self, Located};
+use super::shared::Shared;
 use super::table::{Coded, Content, Entry, File, Known};
-use super::{Options, Shared, types};
+use super::types;
 use crate::http::coding::Coding;
 use crate::http::{FieldBlock, Fields, date};
 use crate::sys::root::{self, FindError, Found, How, Opened, Stamp};
@@ -101,7 +103,7 @@ impl Shared {
         Err(error)
     }
 
-    /// The index of a folder; `Folder` if it has none.
+    /// Returns the index of a folder; `Folder` if it has none.
     fn index_of(&self, folder: &[u8], how: How) -> Result<Resolved, FindError> {
         for index in &self.options.index {
             let mut path = folder.to_vec();

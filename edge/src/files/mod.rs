@@ -4,125 +4,32 @@
 mod answer;
 mod body;
 mod load;
+mod options;
 mod path;
+mod shared;
 mod table;
 mod types;
 
-use std::collections::BTreeMap;
-use std::io;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use crate::handler::{Answer, Encodings, Fault, Handler, Request, Response};
 use crate::http::Method;
 use crate::reason::Reason;
-use crate::sys::root::{FindError, How, Links, Root};
-use crate::sys::{Clock, Random};
-use crate::telemetry::FilesNumbers;
+use crate::sys::Random;
+use crate::sys::root::{FindError, How};
 
 use answer::Responder;
 use load::{FilePath, ParsedPath, Resolved};
+pub use options::Options;
 #[cfg(feature = "test-rigs")]
 pub use path::{Located, locate};
-use table::Table;
-
-/// The `files` section of a route.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Options {
-    /// The folder.
-    pub root: PathBuf,
-    /// A prefix removed from the request's path, such as `/static`.
-    pub strip: String,
-    /// Names of index files that are tried in a requested folder, in order.
-    pub index: Vec<String>,
-    /// Paths tried in order if the requested path names nothing. They are relative to the root, and
-    /// `{path}` stands for the requested path.
-    pub fallback: Vec<String>,
-    /// Targets that symbolic links may have.
-    pub links: Links,
-    /// Whether names that begin with a dot are served.
-    pub hidden: bool,
-    /// Content-Type by extension, with precedence over the built-in table.
-    pub types: BTreeMap<String, String>,
-    /// The charset parameter of text types; `None` for none.
-    pub charset: Option<String>,
-    /// Time after which a cached path is checked again.
-    pub valid: Duration,
-    /// Memory for contents and path entries, bytes.
-    pub memory: u64,
-    /// Largest file kept in memory, bytes.
-    pub small: u64,
-    /// Largest number of files that the table keeps open.
-    pub open: u64,
-    /// Whether a file with the suffix `.zst`, `.br` or `.gz` is sent to clients that accept that
-    /// encoding.
-    pub precompressed: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            root: PathBuf::new(),
-            strip: String::new(),
-            index: vec!["index.html".to_owned()],
-            fallback: Vec::new(),
-            links: Links::default(),
-            hidden: false,
-            types: BTreeMap::new(),
-            charset: Some("utf-8".to_owned()),
-            valid: Duration::from_secs(1),
-            memory: 64 << 20,
-            small: 64 << 10,
-            open: 1000,
-            precompressed: false,
-        }
-    }
-}
+pub use shared::Shared;
 
 /// Largest number of requests per folder that wait for a lookup by another thread; further requests
 /// get 503.
 const LOOKUPS_MAX: usize = 256;
-
-/// A folder and the table of its known paths, shared by all workers.
-pub struct Shared {
-    lookups: AtomicUsize,
-    options: Options,
-    root: Root,
-    table: Table,
-    clock: Clock,
-}
-
-impl Shared {
-    /// Opens the folder.
-    ///
-    /// # Errors
-    /// See `Root::open`.
-    pub fn open(options: Options, clock: Clock) -> io::Result<Arc<Shared>> {
-        Ok(Arc::new(Shared {
-            root: Root::open(&options.root, options.links)?,
-            table: Table::new(options.memory, options.open),
-            lookups: AtomicUsize::new(0),
-            options,
-            clock,
-        }))
-    }
-
-    /// Returns the current numbers of the folder's table, for metrics.
-    pub fn numbers(&self) -> FilesNumbers {
-        FilesNumbers {
-            limit: self.options.memory,
-            ..self.table.numbers()
-        }
-    }
-
-    /// The options of the folder.
-    pub fn options(&self) -> &Options {
-        &self.options
-    }
-}
 
 /// Permission for one of at most `LOOKUPS_MAX` lookups by other threads; released when dropped.
 struct LookupSlot(Arc<Shared>);

@@ -64,7 +64,7 @@ pub(super) type Coded = SmallVec<[(Coding, Box<File>); 1]>;
 pub(super) enum Content {
     /// The complete content in memory.
     Memory(Bytes),
-    /// The open file.
+    /// A file that is not in memory, opened once for all responses.
     Open(Arc<Large>),
 }
 
@@ -77,7 +77,7 @@ impl Entry {
         }
     }
 
-    /// Number of files that the entry keeps open.
+    /// Returns the number of files that the entry keeps open.
     fn open_files(&self) -> u64 {
         match &self.known {
             Known::File(file) => file.open_files(),
@@ -106,7 +106,7 @@ impl Entry {
 }
 
 impl File {
-    /// Length of the content in bytes.
+    /// Returns the length of the content in bytes.
     pub fn length(&self) -> u64 {
         self.stamp.size
     }

@@ -1,11 +1,11 @@
 //! Content-Type by a file's extension.
 
-use super::Options;
+use super::options::Options;
 
 /// Content-Type of a file with an unknown extension (RFC 2046 4.5.1).
 const UNKNOWN: &str = "application/octet-stream";
 
-/// The Content-Type of a file with this name, with a charset for text.
+/// Returns the Content-Type of a file with this name, with a charset for text.
 pub(super) fn of(name: &[u8], options: &Options) -> String {
     let name = name.rsplit(|b| *b == b'/').next().unwrap_or_default();
     let dot = memchr::memrchr(b'.', name).filter(|dot| *dot > 0);

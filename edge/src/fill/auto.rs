@@ -2,8 +2,8 @@
 //! of blocks.
 
 use super::common::{Filling, View, begin};
+use super::policy::{OPEN, Options, Plan};
 use super::slice::Slice;
-use super::{OPEN, Options, Plan};
 
 pub(super) struct Auto(Slice);
 

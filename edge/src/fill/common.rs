@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{Flight, Joinable, OPEN, Plan, Policy, Situation, Unsettled};
+use super::policy::{Flight, Joinable, OPEN, Plan, Policy, Situation, Unsettled};
 use crate::reason::Reason;
 
 /// Minimum time until a policy is consulted again.

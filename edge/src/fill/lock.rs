@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::common::{Filling, View, wait};
+use super::policy::{Flight, Options, Plan};
 use super::whole::Whole;
-use super::{Flight, Options, Plan};
 use crate::reason::Reason;
 
 pub(super) struct Lock {

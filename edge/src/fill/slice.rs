@@ -11,7 +11,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::common::{Filling, View, begin, begin_all};
-use super::{Flight, Options, Plan, ReadAhead};
+use super::policy::{Flight, Options, Plan, ReadAhead};
 use crate::ranges::Ranges;
 
 /// Largest distance in bytes for which nearby bytes are treated as one: a fetch includes missing

@@ -6,7 +6,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::common::{Filling, View, begin, begin_all};
-use super::{OPEN, Options, Plan};
+use super::policy::{OPEN, Options, Plan};
 use crate::reason::Reason;
 
 pub(super) struct Whole {

@@ -7,6 +7,7 @@
 mod bucket;
 mod limit;
 mod networks;
+mod options;
 mod pace;
 mod shared;
 pub mod signed;
@@ -17,40 +18,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::handler::{Answer, Fault, Handler, Request};
-use crate::http::{Method, Network};
+use crate::http::Method;
 use crate::reason::Reason;
 use crate::sys::Clock;
 use crate::telemetry::Counters;
 
 pub use bucket::{Filling, SECOND};
 pub use limit::{Limit, memory};
+pub use options::Options;
 pub use shared::{Shared, keys};
 
 use pace::Pacer;
 use table::{BucketKind, ClientId};
-
-/// The access checks of one route, as configured.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Networks whose clients are admitted; `None`: clients of all networks are.
-    pub allow: Option<Vec<Network>>,
-    /// Networks that are denied, even if `allow` contains them.
-    pub deny: Vec<Network>,
-    /// Networks from which a PURGE skips all checks.
-    pub purge: Vec<Network>,
-    /// Limits of requests and bandwidth per address.
-    pub limit: Option<Limit>,
-    /// Signed URLs, if the route requires them.
-    pub signed: Option<signed::Options>,
-}
-
-impl Options {
-    /// Whether the route has no access checks.
-    pub fn is_open(&self) -> bool {
-        let nobody_is_denied = self.allow.is_none() && self.deny.is_empty();
-        nobody_is_denied && self.limit.is_none() && self.signed.is_none()
-    }
-}
 
 /// A handler that checks requests and passes admitted ones to another handler. Each worker has one
 /// gate per route.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
-use super::bucket::{Filling, Reserved};
+use super::bucket::{Filling, Reserved, SECOND};
 use super::table::{BucketKind, ClientId, Table};
 use crate::handler::{Body, BodyStream, Fault, Frame, Response};
 use crate::sys::Clock;
@@ -25,7 +25,7 @@ const PIECE_MAX: u64 = 64 << 10;
 /// Number of pieces per second into which the content is split at a low rate.
 const PIECES_A_SECOND: u64 = 8;
 /// Longest time in nanoseconds between reserving tokens for a piece and sending the piece.
-const AHEAD_MAX: u64 = 4 * super::SECOND;
+const AHEAD_MAX: u64 = 4 * SECOND;
 
 /// Delays the responses to one client, with that client's bucket in the table of all clients.
 pub(super) struct Pacer {
@@ -76,7 +76,7 @@ impl Pacer {
 
     /// Returns the size in bytes of one piece of content at the client's rate.
     fn piece(&self) -> u64 {
-        let second = u128::from(self.filling.tokens) * u128::from(super::SECOND);
+        let second = u128::from(self.filling.tokens) * u128::from(SECOND);
         let second = second / u128::from(self.filling.per_ns.max(1));
         let second = u64::try_from(second).unwrap_or(u64::MAX);
         (second / PIECES_A_SECOND).clamp(1, PIECE_MAX)

@@ -4,9 +4,9 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::Options;
 use super::bucket::Filling;
 use super::networks::Networks;
+use super::options::Options;
 use super::signed::{self, KEY_BYTES_MAX, Key, Secret};
 use super::table::Table;
 use crate::sys::disk;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::signed::{Key, Names, Secret};
 use super::*;
 use crate::handler::{Body, BodyStream, FileRange, Frame, Head, Peer, Response};
+use crate::http::Network;
 use crate::http::{Fields, Scheme};
 
 const NOW_S: u64 = 1_767_225_600;

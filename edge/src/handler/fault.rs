@@ -1,7 +1,5 @@
-//! Faults: the reason for which a request, a fetch or a body failed, and the response that reports
-//! it.
+//! Faults: the reason for which a request, a fetch or a body failed.
 
-use super::Response;
 use crate::http::Status;
 use crate::reason::Reason;
 
@@ -20,6 +18,7 @@ pub struct Fault {
 
 impl From<Reason> for Fault {
     fn from(reason: Reason) -> Fault {
+        debug_assert!(reason.status().is_some(), "{reason} is no fault");
         Fault {
             reason,
             retryable: reason.retryable(),
@@ -32,25 +31,6 @@ impl Fault {
     /// Returns the status of the response that reports the fault.
     pub fn status(self) -> Status {
         self.reason.status().unwrap_or(500)
-    }
-
-    /// Returns the response that reports the fault, with its status and its reason. The reason also
-    /// appears in Cache-Status; there, `detail` is sent neither with `hit` nor with `fwd` (RFC 9211
-    /// 2). The response concerns one request and must not be stored.
-    pub fn response(self) -> Response {
-        let (status, text) = (self.status(), self.reason.text());
-        let mut response = Response::text(status, format!("{status} {text}\n"));
-        response.fields.append("cache-control", "no-store");
-        let mut value = Vec::with_capacity(48);
-        value.extend_from_slice(b"sluice; detail=");
-        value.extend_from_slice(text.as_bytes());
-        response.fields.append("cache-status", value);
-        if self.retry_after_s > 0 {
-            let seconds = self.retry_after_s.to_string();
-            response.fields.append("retry-after", seconds);
-        }
-        response.fault = Some(self.reason);
-        response
     }
 }
 

@@ -174,8 +174,8 @@ impl ReadDirectives for RequestDirectives {
     }
 }
 
-/// The field names to which `private` and `no-cache` are limited (`Scope::Fields`), in lower case
-/// and in the order of the header.
+/// Returns the field names to which `private` and `no-cache` are limited (`Scope::Fields`), in
+/// lower case and in the order of the header.
 pub fn named_fields(fields: &Fields) -> Vec<String> {
     fields
         .get_all("cache-control")
@@ -186,7 +186,7 @@ pub fn named_fields(fields: &Fields) -> Vec<String> {
         .collect()
 }
 
-/// The field names of a comma-separated list, in lower case; `None` if the list is empty or
+/// Returns the field names of a comma-separated list, in lower case; `None` if the list is empty or
 /// contains an invalid name.
 pub(super) fn names_in(list: &[u8]) -> Option<Vec<String>> {
     let members = list.split(|&b| b == b',').map(<[u8]>::trim_ascii);
@@ -246,8 +246,8 @@ impl Directive<'_> {
         self.valid_seconds().unwrap_or(0)
     }
 
-    /// The directive's scope: limited to fields if its argument is a valid list of names, otherwise
-    /// the whole response.
+    /// Returns the directive's scope: limited to fields if its argument is a valid list of names,
+    /// otherwise the whole response.
     fn scope(&self) -> Scope {
         match self.argument.filter(|a| a.valid) {
             Some(argument) if names_in(argument.text).is_some() => Scope::Fields,

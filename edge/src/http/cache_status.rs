@@ -1,9 +1,9 @@
 //! Cache-Status (RFC 9211): how the cache handled a request.
 
-use super::Status;
+use super::status::Status;
 use crate::reason::Reason;
 
-/// How the cache handled one request.
+/// The parameters of Cache-Status for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
     /// Whether the request was a hit, or the reason why it was forwarded.
@@ -53,7 +53,7 @@ pub enum Fwd {
 }
 
 impl Fwd {
-    /// The token of RFC 9211 2.2.
+    /// Returns the token of RFC 9211 2.2.
     pub fn as_str(self) -> &'static str {
         match self {
             Fwd::Bypass => "bypass",

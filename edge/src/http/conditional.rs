@@ -55,8 +55,8 @@ pub struct Validators<'a> {
 }
 
 impl<'a> Validators<'a> {
-    /// The validators of a response. An ETag or Last-Modified with several different values counts
-    /// as absent.
+    /// Returns the validators of a response. An ETag or Last-Modified with several different values
+    /// counts as absent.
     pub fn of(response: &'a Fields) -> Validators<'a> {
         Validators {
             etag: only(response, "etag").and_then(EntityTag::parse),
@@ -117,7 +117,7 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// The value of a header, if all of its lines have the same value.
+/// Returns the value of a header, if all of its lines have the same value.
 fn only<'a>(fields: &'a Fields, name: &'static str) -> Option<&'a [u8]> {
     let mut values = fields.get_all(name);
     let value = values.next()?;
@@ -147,8 +147,7 @@ fn is_conditional(request: &Fields) -> bool {
 }
 
 /// Evaluates a request's preconditions against an existing representation, in the order of RFC 9110
-/// 13.2.2. The response without conditions must be a 2xx; otherwise conditions don't apply
-/// (13.2.1).
+/// 13.2.2. Callers do so only if the response without conditions would be a 2xx (13.2.1).
 pub fn evaluate(method: &Method, request: &Fields, validators: &Validators<'_>) -> Decision {
     let reads = matches!(method, Method::Get | Method::Head);
     if !is_conditional(request) {
@@ -202,7 +201,7 @@ pub fn is_named(request: &Fields, tag: &EntityTag<'_>) -> bool {
         .any(|value| tags(value).any(|named| named.weak_eq(tag)))
 }
 
-/// The entity tags of a list; malformed members are skipped.
+/// Returns the entity tags of a list; malformed members are skipped.
 fn tags(mut rest: &[u8]) -> impl Iterator<Item = EntityTag<'_>> {
     std::iter::from_fn(move || {
         loop {
@@ -237,7 +236,7 @@ fn unmodified_since(request: &Fields, validators: &Validators<'_>) -> bool {
     matches!((modified_s, since_s), (Some(modified), Some(since)) if modified <= since)
 }
 
-/// The date of a header that has exactly one line with a valid date.
+/// Returns the date of a header that has exactly one line with a valid date.
 fn single_date(request: &Fields, name: &'static str) -> Option<u64> {
     let mut values = request.get_all(name);
     let value = values.next()?;

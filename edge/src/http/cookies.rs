@@ -2,8 +2,8 @@
 
 use super::Fields;
 
-/// Name and value of each cookie in all Cookie lines, in order. A cookie without `=` is a name
-/// without a value. Quotes have no special meaning (RFC 6265 5.2).
+/// Returns the name and value of each cookie in all Cookie lines, in order. A cookie without `=` is
+/// a name without a value. Quotes have no special meaning (RFC 6265 5.2).
 pub fn all(request: &Fields) -> impl Iterator<Item = (&[u8], &[u8])> {
     request
         .get_all("cookie")
@@ -19,7 +19,7 @@ pub fn all(request: &Fields) -> impl Iterator<Item = (&[u8], &[u8])> {
         })
 }
 
-/// The value of the first cookie of this name, which is case-sensitive.
+/// Returns the value of the first cookie of this name, which is case-sensitive.
 pub fn value<'a>(request: &'a Fields, name: &str) -> Option<&'a [u8]> {
     all(request).find_map(|(own, value)| (own == name.as_bytes()).then_some(value))
 }

@@ -5,8 +5,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::Fields;
-use super::fields::{is_field_value, is_token};
+use super::fields::{Fields, is_field_value, is_token};
 
 /// Field lines shared by many responses: the text that HTTP/1.1 sends, and an index of its lines,
 /// from which HTTP/2 and HTTP/3 take names in lower case.
@@ -41,7 +40,7 @@ pub struct FieldLine<'a> {
 }
 
 impl FieldBlock {
-    /// A block without lines.
+    /// Returns a block without lines.
     pub const fn new() -> FieldBlock {
         FieldBlock {
             bytes: Bytes::new(),
@@ -147,18 +146,18 @@ impl FieldBlock {
         &self.bytes
     }
 
-    /// The lines as HTTP/1.1 sends them: `name: value\r\n` each, names as received.
+    /// Returns the lines as HTTP/1.1 sends them: `name: value\r\n` each, names as received.
     #[inline]
     pub fn text(&self) -> &[u8] {
         &self.bytes[..self.text as usize]
     }
 
-    /// Number of lines.
+    /// Returns the number of lines.
     pub fn len(&self) -> usize {
         self.lines as usize
     }
 
-    /// The lines, in order.
+    /// Returns the lines, in order.
     #[inline]
     pub fn lines(&self) -> impl Iterator<Item = FieldLine<'_>> + Clone {
         let (mut start, mut copy) = (0, self.text as usize);
@@ -179,13 +178,13 @@ impl FieldBlock {
         })
     }
 
-    /// Name as received and value of each line, in order.
+    /// Returns the name as received and value of each line, in order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.lines().map(|line| (line.name, line.value))
     }
 
-    /// The value of the first line of this name, which is in lower case.
+    /// Returns the value of the first line of this name, which is in lower case.
     #[inline]
     pub fn get(&self, lower_name: &str) -> Option<&[u8]> {
         let mut lines = self.lines();
@@ -205,7 +204,7 @@ impl FieldBlock {
         self.has_date
     }
 
-    /// A block of the lines for which `keep` is true.
+    /// Returns a block of the lines for which `keep` is true.
     #[must_use]
     pub fn filtered(&self, keep: impl Fn(&FieldLine<'_>) -> bool) -> FieldBlock {
         let lines = self.lines().filter(|line| keep(line));
@@ -218,13 +217,13 @@ impl FieldBlock {
         self.bytes.as_ptr() == other.bytes.as_ptr() && self.bytes.len() == other.bytes.len()
     }
 
-    /// Total bytes of the text, the copies of names and the index.
+    /// Returns the number of bytes of the text, the copies of names and the index.
     pub fn memory(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The entries: end of the line, length of the name, and whether the name has a lower-case
-    /// copy.
+    /// Returns the entries: end of the line, length of the name, and whether the name has a
+    /// lower-case copy.
     #[inline]
     fn entries(&self) -> impl Iterator<Item = (usize, usize, bool)> + Clone {
         let index = &self.bytes[self.bytes.len() - self.lines as usize * ENTRY..];

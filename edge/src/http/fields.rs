@@ -45,7 +45,7 @@ impl Fields {
         self.lines.clear();
     }
 
-    /// Number of lines.
+    /// Returns the number of lines.
     pub fn len(&self) -> usize {
         self.lines.len()
     }
@@ -55,7 +55,7 @@ impl Fields {
         self.lines.is_empty()
     }
 
-    /// The lines as they are sent: `name: value\r\n` each.
+    /// Returns the lines as they are sent: `name: value\r\n` each.
     pub fn text(&self) -> &[u8] {
         &self.text
     }
@@ -151,7 +151,7 @@ impl Fields {
             .filter(|member| !member.is_empty())
     }
 
-    /// Name and value of each line, in order.
+    /// Returns the name and value of each line, in order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.lines.iter().map(|line| {
@@ -183,7 +183,7 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Fields {
     }
 }
 
-/// Name and value of each line of a text made by `Fields::text`.
+/// Returns the name and value of each line of a text made by `Fields::text`.
 #[cfg(any(test, feature = "test-rigs"))]
 pub fn lines_of(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     text.split(|&b| b == b'\n').filter_map(|line| {

@@ -73,9 +73,9 @@ pub enum SetCookie {
 /// Unix times in milliseconds at which a request to the origin was sent and its response arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchanged {
-    /// When the request was sent.
+    /// Time at which the request was sent.
     pub request_ms: u64,
-    /// When the response's head was complete.
+    /// Time at which the response's head was complete.
     pub response_ms: u64,
 }
 
@@ -313,8 +313,8 @@ fn check_directives(status: Status, directives: &ResponseDirectives) -> Result<(
     Ok(())
 }
 
-/// The headers that are not stored: those named by `private` and `no-cache` (RFC 9111 5.2.2.4,
-/// 5.2.2.7), and Set-Cookie if it is to be removed.
+/// Returns the headers that are not stored: those named by `private` and `no-cache` (RFC 9111
+/// 5.2.2.4, 5.2.2.7), and Set-Cookie if it is to be removed.
 fn stripped(response: &Fields, policy: &Policy, terms: &Terms<'_>) -> Result<Vec<String>, Reason> {
     let mut names = policy.named.clone();
     names.sort_unstable();

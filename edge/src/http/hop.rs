@@ -164,7 +164,7 @@ impl<'a> HopByHop<'a> {
         HopByHop { named }
     }
 
-    /// The hop-by-hop headers of a message with these header lines.
+    /// Returns the hop-by-hop headers of a message with these header lines.
     pub fn of(fields: &'a Fields) -> HopByHop<'a> {
         HopByHop::new(fields.get_all("connection"))
     }
@@ -351,7 +351,8 @@ mod tests {
         assert_eq!(left, ["Accept"]);
     }
 
-    // CGI and similar interfaces read X_Original_URL as X-Original-URL.
+    // CGI and similar interfaces read X_Original_URL as X-Original-URL, so both names must be
+    // removed from requests.
     #[test]
     fn underscores_do_not_hide_a_header() {
         let left = stripped(

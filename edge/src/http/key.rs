@@ -10,7 +10,7 @@ use super::Scheme;
 
 pub use rules::KeyRules;
 
-/// Keys up to this size are assembled on the stack.
+/// Keys of up to this many bytes are assembled on the stack.
 const STACK_BYTES: usize = 512;
 
 type Text = SmallVec<[u8; STACK_BYTES]>;
@@ -61,7 +61,7 @@ impl KeyHash {
         KeyHash(u128::from_le_bytes(half))
     }
 
-    /// The lower half of the hash, for tables, shards and fingerprints.
+    /// Returns the lower half of the hash, for tables, shards and fingerprints.
     pub fn low(self) -> u64 {
         self.0 as u64
     }
@@ -131,18 +131,18 @@ impl Key {
         }
     }
 
-    /// The hash of the key.
+    /// Returns the hash of the key.
     #[cfg(any(test, feature = "test-rigs"))]
     pub fn hash(&self) -> KeyHash {
         KeyHash::of_bytes(&self.text)
     }
 
-    /// The text of the key. Two keys with the same text have the same parts.
+    /// Returns the text of the key. Two keys with the same text have the same parts.
     pub fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// The parts of the key that come from the URL.
+    /// Returns the parts of the key that come from the URL.
     pub fn parts(&self) -> Parts<'_> {
         self.split().0
     }
@@ -181,7 +181,7 @@ impl fmt::Debug for Key {
 }
 
 impl<'a> Parts<'a> {
-    /// The parts of the key with this text; `None` if the text is not a key's.
+    /// Returns the parts of the key with this text; `None` if the text is not a key's.
     pub fn of(text: &'a [u8]) -> Option<Parts<'a>> {
         parts_of(text).map(|(parts, _)| parts)
     }
@@ -276,7 +276,8 @@ fn append_extra(out: &mut Text, kind: u8, name: &str, value: Option<&[u8]>) {
     append_optional(out, value);
 }
 
-/// The authority without `:80` for http, `:443` for https, or an empty port (RFC 9110 4.2.3).
+/// Returns the authority without `:80` for http, `:443` for https, or an empty port (RFC 9110
+/// 4.2.3).
 pub(super) fn without_default_port(scheme: Scheme, authority: &str) -> &str {
     let Some((host, port)) = authority.rsplit_once(':') else {
         return authority;
@@ -286,7 +287,7 @@ pub(super) fn without_default_port(scheme: Scheme, authority: &str) -> &str {
         Scheme::Https => 443,
     };
     let is_port = port.bytes().all(|b| b.is_ascii_digit());
-    // In `[::80]` the colon belongs to the address; the `]` makes the supposed port invalid.
+    // In `[::80]` the last colon belongs to the address. The text after it, `80]`, is no port.
     match port.parse::<u16>() {
         _ if !is_port => authority,
         Ok(number) if number != default => authority,

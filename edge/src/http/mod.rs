@@ -20,6 +20,7 @@ pub mod network;
 pub mod pattern;
 pub mod purge;
 pub mod range;
+mod status;
 pub mod surrogate;
 pub mod tags;
 pub mod target;
@@ -33,9 +34,7 @@ pub use field_block::FieldBlock;
 pub use fields::Fields;
 pub use method::Method;
 pub use network::Network;
-
-/// A status code (RFC 9110 15), 100 to 999.
-pub type Status = u16;
+pub use status::Status;
 
 /// The protocol version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +52,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The version as written in a request line, in `Via` and in logs.
+    /// Returns the version as written in a request line, in `Via` and in logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Version::Http10 => "HTTP/1.0",
@@ -74,7 +73,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// The scheme as written in a URI.
+    /// Returns the scheme as written in a URI.
     pub fn as_str(self) -> &'static str {
         match self {
             Scheme::Http => "http",

@@ -100,8 +100,8 @@ fn exact_number(digits: &[u8]) -> Option<u64> {
 }
 
 impl Spec {
-    /// The bytes that this spec selects from a representation of `length` bytes; `None` if it is
-    /// unsatisfiable.
+    /// Returns the bytes that this spec selects from a representation of `length` bytes; `None` if
+    /// it is unsatisfiable.
     fn resolve(self, length: u64) -> Option<Range<u64>> {
         let range = match self {
             Spec::Closed { first, last } => first..last.saturating_add(1).min(length),
@@ -113,7 +113,7 @@ impl Spec {
 }
 
 impl Specs {
-    /// The specs, in the order of the field.
+    /// Returns the specs, in the order of the field.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Spec> + '_ {
         self.0.iter().copied()
     }
@@ -146,8 +146,8 @@ impl Specs {
     }
 }
 
-/// Adds a range to the disjoint `parts` and joins it with every part that it overlaps or that is
-/// less than `gap` bytes away.
+/// Adds a range to the disjoint `parts`. Parts that overlap the range, or are less than `gap` bytes
+/// away from it, are joined with it into one part.
 fn join(parts: &mut SmallVec<[Range<u64>; 1]>, range: Range<u64>, gap: u64) {
     let near = |a: &Range<u64>, b: &Range<u64>| {
         let apart = a.start.max(b.start).saturating_sub(a.end.min(b.end));
@@ -252,7 +252,7 @@ pub struct Multipart<'a> {
 }
 
 impl Multipart<'_> {
-    /// The Content-Type of the multipart response.
+    /// Returns the Content-Type of the multipart response.
     pub fn content_type(&self) -> String {
         format!("multipart/byteranges; boundary={}", self.boundary)
     }

@@ -23,9 +23,9 @@ pub fn tags(fields: &Fields, names: &[Box<str>]) -> Box<[u64]> {
     hashes.into_boxed_slice()
 }
 
-/// The hash of a tag: BLAKE3 truncated to 64 bits. Nobody can find a tag with the hash of a given
-/// one. Two tags with a common hash can be found in about 2^32 steps, but that is no use to an
-/// attacker: a purge of one then also covers responses with the other, which costs additional
+/// Returns the hash of a tag: BLAKE3 truncated to 64 bits. Nobody can find a tag with the hash of a
+/// given one. Two tags with a common hash can be found in about 2^32 steps, but that is no use to
+/// an attacker: a purge of one then also covers responses with the other, which costs additional
 /// fetches.
 pub fn tag_hash(tag: &[u8]) -> u64 {
     let hash = blake3::hash(tag);

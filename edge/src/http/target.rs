@@ -273,7 +273,7 @@ fn dots_before_semicolon(part: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with(';') || rest.starts_with("%3B"))
 }
 
-/// The number of dots, if the segment is `.` or `..`.
+/// Returns the number of dots, if the segment is `.` or `..`.
 fn dots(segment: &str) -> Option<u8> {
     match segment {
         "." => Some(1),

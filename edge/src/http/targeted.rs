@@ -67,7 +67,7 @@ fn apply(policy: &mut Policy, name: &str, value: Option<&BareItem>) {
     }
 }
 
-/// An integer number of seconds; 0 for any other value.
+/// Returns an integer number of seconds; 0 for any other value.
 fn seconds(value: Option<&BareItem>) -> u32 {
     let Some(BareItem::Integer(integer)) = value else {
         return 0;
@@ -75,7 +75,7 @@ fn seconds(value: Option<&BareItem>) -> u32 {
     i64::from(*integer).clamp(0, i64::from(SECONDS_MAX)) as u32
 }
 
-/// The scope of `private` or `no-cache`: true, or a string of field names.
+/// Returns the scope of `private` or `no-cache`: true, or a string of field names.
 fn scope(value: Option<&BareItem>, named: &mut Vec<String>) -> Scope {
     match value {
         Some(BareItem::Boolean(false)) => Scope::Absent,

@@ -74,7 +74,7 @@ impl Vary {
         }
     }
 
-    /// The names, sorted.
+    /// Returns the names, sorted.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|name| &**name)
     }
@@ -183,8 +183,9 @@ impl Codings {
     const ZSTD: Codings = Codings(8);
     const ALL: Codings = Codings(15);
 
-    /// The content codings that a request accepts (RFC 9110 12.5.3). A request without the header
-    /// accepts any coding, but counts as accepting only identity, which every client understands.
+    /// Returns the content codings that a request accepts (RFC 9110 12.5.3). A request without the
+    /// header accepts any coding, but counts as accepting only identity, which every client
+    /// understands.
     pub fn of(request: &Fields) -> Codings {
         let (mut accepted, mut named) = (Codings(0), Codings(0));
         let mut others = None;
@@ -221,7 +222,7 @@ impl Codings {
         }
     }
 
-    /// The equivalent Accept-Encoding for the request to the origin.
+    /// Returns the equivalent Accept-Encoding for the request to the origin.
     pub fn value(self) -> &'static str {
         const VALUES: [&str; 16] = [
             "identity;q=0",

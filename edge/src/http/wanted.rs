@@ -29,7 +29,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// Bytes of content to send for a representation of this length.
+    /// Returns the number of content bytes to send for a representation of this length.
     pub fn bytes(&self, length: Option<u64>) -> u64 {
         match self {
             Wanted::Parts(parts, _) => parts.iter().map(|part| part.end - part.start).sum(),
@@ -88,7 +88,7 @@ pub fn for_several_codings(wanted: Wanted, fields: &Fields) -> Wanted {
     }
 }
 
-/// The Range field's value, if the request has exactly one Range line.
+/// Returns the Range field's value, if the request has exactly one Range line.
 pub fn only_range(fields: &Fields) -> Option<&[u8]> {
     let mut lines = fields.get_all("range");
     let value = lines.next()?;

@@ -154,7 +154,7 @@ impl State {
     }
 
     /// Whether bytes removed from memory can be fetched again from the origin.
-    fn loses_parts(&self) -> bool {
+    pub(super) fn loses_parts(&self) -> bool {
         self.block.is_some() && matches!(self.phase, Phase::Open(_))
     }
 

@@ -118,7 +118,9 @@ impl Store {
         let landings = claimed
             .into_iter()
             .map(|claim| {
-                let birth = birth.take().unwrap_or_else(|| self.birth());
+                let birth = birth
+                    .take()
+                    .unwrap_or_else(|| self.purges.births.begin(&self.sequence));
                 Landing::new(self.clone(), object.clone(), table_key, &claim, birth)
                     .with_write_block(block)
             })

@@ -21,12 +21,37 @@ pub struct Decision {
     pub unix_ms: u64,
     /// The range of the object that the request wants.
     pub want: Range<u64>,
-    /// The decision: "fetch", "wait", "forward", "replace" or "cut".
-    pub what: &'static str,
+    /// The decision.
+    pub kind: DecisionKind,
     /// The ranges that are fetched as a result.
     pub ranges: SmallVec<[Range<u64>; 2]>,
     /// The reason for the decision.
     pub why: Reason,
+}
+
+/// The kinds of decisions about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecisionKind {
+    /// Ranges are fetched.
+    Fetch,
+    /// The request is sent to the origin alone.
+    Forward,
+    /// The object is replaced by a new one.
+    Replace,
+    /// The response is cut.
+    Cut,
+}
+
+impl DecisionKind {
+    /// The name of the decision in the admin API.
+    pub const fn text(self) -> &'static str {
+        match self {
+            DecisionKind::Fetch => "fetch",
+            DecisionKind::Forward => "forward",
+            DecisionKind::Replace => "replace",
+            DecisionKind::Cut => "cut",
+        }
+    }
 }
 
 /// The latest decisions about an object, and the charges on the ledger for their memory.

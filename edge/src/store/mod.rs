@@ -63,7 +63,7 @@ mod tests;
 
 pub use claim::{CLAIMS_MAX, Claim};
 pub use claims::Seen;
-pub use decisions::Decision;
+pub use decisions::{Decision, DecisionKind};
 pub use head::{Head, Selected, VaryNames};
 pub use landing::{Landing, Progress};
 pub use locked::Locked;

@@ -32,6 +32,16 @@ pub(super) struct Lacking {
     pub(super) block: Option<Range<u64>>,
 }
 
+/// The part of a claim that has no memory yet, as `Landing::reserve` needs it.
+pub(super) struct Unfilled {
+    /// The end of the claim; 0 if it has ended.
+    pub(super) end: u64,
+    /// The bytes to charge for its missing pages.
+    pub(super) need: u64,
+    /// Whether the object can give up pages.
+    pub(super) loses_parts: bool,
+}
+
 impl Object {
     /// Returns the whole content, if it lies in one full page: the fast path of a hit.
     #[inline]
@@ -121,6 +131,17 @@ impl Object {
     /// unknown.
     pub(super) fn need(&self, range: Range<u64>, block: Option<NonZeroU32>) -> u64 {
         self.lock().need(range, block)
+    }
+
+    /// Returns how much of the claim of flight `id` from `at` on has no page yet. `block` as for `need`.
+    pub(super) fn unfilled(&self, id: u64, at: u64, block: Option<NonZeroU32>) -> Unfilled {
+        let state = self.lock();
+        let end = state.claim(id).map_or(0, |claim| claim.end);
+        Unfilled {
+            end,
+            need: state.need(at..end, block),
+            loses_parts: state.loses_parts(),
+        }
     }
 }
 

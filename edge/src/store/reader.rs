@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::head::Head;
 use super::object::{Object, Phase, State};
+use super::object_store::Store;
 
 /// Reads an object from an offset on, and waits for bytes that are being fetched.
 pub struct Reader {
@@ -38,18 +39,36 @@ pub enum Opening {
     Other(Phase),
 }
 
+impl Store {
+    /// Begins a request's ride: a reader of this range of an object that may have to be fetched.
+    pub fn ride(&self, object: &Arc<Object>, range: Range<u64>) -> Reader {
+        let mut state = object.lock();
+        if state.disk.is_some() {
+            state.begin_ride(&self.ledger);
+        }
+        Reader {
+            rider: rider(&mut state, range.start),
+            object: object.clone(),
+            at: range.start,
+            end: range.end,
+        }
+    }
+}
+
+/// Registers a rider at `start`, unless the object is complete and stays so.
+fn rider(state: &mut State, start: u64) -> Option<usize> {
+    let stays = state.is_complete() && !state.is_passing();
+    (!stays).then(|| state.ride(None, start))
+}
+
 impl Object {
     /// Creates a reader from `start` to the end of the object; `Reader::limit` narrows the range once the head is known.
     pub fn reader(self: &Arc<Object>, start: u64) -> Reader {
-        let mut state = self.lock();
-        let stays = state.is_complete() && !state.is_passing();
-        let rider = (!stays).then(|| state.ride(None, start));
-        drop(state);
         Reader {
+            rider: rider(&mut self.lock(), start),
             object: self.clone(),
             at: start,
             end: u64::MAX,
-            rider,
         }
     }
 }

@@ -20,10 +20,3 @@ pub struct ResourceHistory {
     /// End of the time during which no fetch is attempted.
     pub retry_ms: u64,
 }
-
-impl ResourceHistory {
-    /// Whether requests to the origin should have no Range at `now_ms`.
-    pub fn avoids_ranges(&self, now_ms: u64) -> bool {
-        now_ms < self.no_ranges_until_ms
-    }
-}

@@ -79,9 +79,9 @@ impl AccessLog {
     }
 
     /// Returns the names, in lower case, of the request headers whose values each record must have.
-    pub fn request_fields(&self) -> &[Box<str>] {
+    pub fn request_headers(&self) -> &[Box<str>] {
         match self.worker.as_ref().map(|worker| &worker.format) {
-            Some(AccessFormat::Template(template)) => template.request_fields(),
+            Some(AccessFormat::Template(template)) => template.request_headers(),
             _ => &[],
         }
     }

@@ -310,7 +310,7 @@ mod tests {
             referer: Some(b"http://www.example.com/start.html"),
             user_agent: Some(b"Mozilla/4.08 [en] (Win98; I ;Nav)"),
             range: None,
-            request_fields: &[],
+            request_headers: &[],
             cache: Some("hit"),
             reason: None,
             request_us: 71,

@@ -33,8 +33,8 @@ pub struct AccessRecord<'a> {
     pub user_agent: Option<&'a [u8]>,
     /// Range, as received.
     pub range: Option<&'a [u8]>,
-    /// Values of the request headers that `AccessLog::request_fields` names, in the same order.
-    pub request_fields: &'a [Option<&'a [u8]>],
+    /// Values of the request headers that `AccessLog::request_headers` names, in the same order.
+    pub request_headers: &'a [Option<&'a [u8]>],
     /// `hit`, or the reason for forwarding the request, as in Cache-Status.
     pub cache: Option<&'static str>,
     /// The detail of Cache-Status, or the reason for which the request failed.

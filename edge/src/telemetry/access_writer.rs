@@ -207,7 +207,7 @@ mod tests {
             referer: None,
             user_agent: None,
             range: None,
-            request_fields: &[],
+            request_headers: &[],
             cache: None,
             reason: None,
             request_us: 0,

@@ -172,6 +172,50 @@ fn every_metric_has_its_own_name_and_a_meaning() {
 }
 
 #[test]
+fn a_scopes_number_never_takes_the_name_of_a_workers() {
+    let number = |name, scope, kind| Metric {
+        name,
+        kind,
+        scope,
+        ..*CacheNumbers::METRICS.first().expect("a number")
+    };
+    let exposed = |name, scope| number(name, scope, Kind::Counter).exposed_name();
+    for (name, scope, expected) in [
+        ("hits", Scope::Cache, "sluice_cache_hits_by_cache_total"),
+        (
+            "requests",
+            Scope::Upstream,
+            "sluice_upstream_requests_by_upstream_total",
+        ),
+        ("hits", Scope::Route, "sluice_route_hits_total"),
+        ("requests", Scope::Route, "sluice_route_requests_total"),
+        (
+            "volume_hits",
+            Scope::Cache,
+            "sluice_cache_volume_hits_total",
+        ),
+    ] {
+        assert_eq!(exposed(name, scope), expected);
+    }
+    let idle = number("idle", Scope::Upstream, Kind::Gauge);
+    assert_eq!(idle.exposed_name(), "sluice_upstream_idle_by_upstream");
+    let workers: BTreeSet<_> = WorkerNumbers::METRICS
+        .iter()
+        .map(Metric::exposed_name)
+        .collect();
+    for worker in WorkerNumbers::METRICS {
+        for scope in [Scope::Cache, Scope::Upstream, Scope::Route, Scope::Server] {
+            let prefixes = ["cache_", "upstream_", "route_", "server_"];
+            let name = prefixes
+                .iter()
+                .find_map(|prefix| worker.name.strip_prefix(prefix));
+            let scoped = number(name.unwrap_or(worker.name), scope, worker.kind);
+            assert!(!workers.contains(&scoped.exposed_name()), "{scoped:?}");
+        }
+    }
+}
+
+#[test]
 fn numbers_are_read_back_by_their_names() {
     let numbers = CacheNumbers::read(|name| name.len() as u64);
     assert_eq!((numbers.objects, numbers.limit), (7, 5));

@@ -6,6 +6,7 @@ mod access_options;
 mod access_record;
 mod access_writer;
 mod counter;
+mod exposed_name;
 pub mod messages;
 mod metric;
 mod registry;

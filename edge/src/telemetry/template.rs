@@ -25,7 +25,7 @@ pub struct Template {
     text: String,
     pieces: Vec<Piece>,
     /// Names of the request headers among the fields, in lower case.
-    request_fields: Vec<Box<str>>,
+    request_headers: Vec<Box<str>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -149,7 +149,7 @@ impl Template {
         let mut template = Template {
             text: text.to_owned(),
             pieces: Vec::new(),
-            request_fields: Vec::new(),
+            request_headers: Vec::new(),
         };
         let (mut plain, mut at, mut count) = (Vec::new(), 0, 0);
         // Position at which the text after the last field begins.
@@ -207,10 +207,10 @@ impl Template {
         &self.text
     }
 
-    /// Returns the names of the request headers whose values `AccessRecord::request_fields` must
+    /// Returns the names of the request headers whose values `AccessRecord::request_headers` must
     /// have, in this order.
-    pub fn request_fields(&self) -> &[Box<str>] {
-        &self.request_fields
+    pub fn request_headers(&self) -> &[Box<str>] {
+        &self.request_headers
     }
 
     fn field(&mut self, name: &str) -> Result<Field, TemplateFault> {
@@ -225,10 +225,10 @@ impl Template {
             return Err(TemplateFault::NoFieldName(wanted.to_owned()));
         }
         let wanted = wanted.to_ascii_lowercase();
-        let known = self.request_fields.iter().position(|n| **n == *wanted);
+        let known = self.request_headers.iter().position(|n| **n == *wanted);
         let index = known.unwrap_or_else(|| {
-            self.request_fields.push(wanted.into());
-            self.request_fields.len() - 1
+            self.request_headers.push(wanted.into());
+            self.request_headers.len() - 1
         });
         match index < REQUEST_FIELDS_MAX {
             true => Ok(Field::Request(index)),
@@ -291,7 +291,7 @@ fn foreign<'a>(field: Field, record: &AccessRecord<'a>) -> Option<&'a [u8]> {
         Field::Referer => record.referer,
         Field::UserAgent => record.user_agent,
         Field::Range => record.range,
-        Field::Request(index) => record.request_fields.get(index).copied().flatten(),
+        Field::Request(index) => record.request_headers.get(index).copied().flatten(),
         _ => None,
     }
 }

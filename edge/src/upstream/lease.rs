@@ -184,11 +184,13 @@ impl Lease {
         self,
         limits: &Limits,
     ) -> Result<Tunnel<impl AsyncRead + AsyncWrite + Unpin + 'static>, Fault> {
-        let (transport, early, permit) = self.connection.into_tunnel(limits).await?;
+        let mut exchange = self.exchange;
+        let parts = self.connection.into_tunnel(limits).await;
+        let (transport, early, permit) = parts.inspect_err(|fault| exchange.note_failure(fault))?;
         Ok(Tunnel {
             stream: transport.into_stream(),
             early,
-            _exchange: self.exchange,
+            _exchange: exchange,
             _permit: permit,
         })
     }

@@ -33,7 +33,7 @@ pub struct Options {
     /// Number of further servers tried when connecting fails.
     pub retries: u32,
     /// Largest response head in bytes; a larger one is refused (502).
-    pub head: usize,
+    pub max_response_headers: usize,
     /// Host header sent to the servers. `None`: the client's.
     pub host: Option<String>,
 }
@@ -69,7 +69,7 @@ impl Options {
             connections: 0,
             queue: 1024,
             retries: 1,
-            head: 64 << 10,
+            max_response_headers: 64 << 10,
             host: None,
         }
     }
@@ -102,7 +102,7 @@ pub(super) struct Limits {
 impl Limits {
     pub(super) fn new(options: &Options) -> Limits {
         Limits {
-            head: options.head,
+            head: options.max_response_headers,
             connect: options.connect_timeout,
             read: options.read_timeout,
             send: options.send_timeout,

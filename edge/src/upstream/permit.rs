@@ -129,7 +129,7 @@ fn outcome_of(fault: &Fault) -> Outcome {
         Reason::ConnectTimeout | Reason::HeadTimeout | Reason::BodyTimeout => Outcome::TimedOut,
         // This does not count against the server, which may close an idle connection at any time.
         Reason::StaleConnection => Outcome::Cancelled,
-        _ if fault.reason.whose() == Whose::Origin => Outcome::Broken,
+        _ if fault.reason.whose() == Some(Whose::Origin) => Outcome::Broken,
         _ => Outcome::Cancelled,
     }
 }

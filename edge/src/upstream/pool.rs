@@ -17,9 +17,11 @@ use tokio::task::JoinHandle;
 
 use super::http1::Connection;
 use super::lease::{Grant, Lease, Opening};
-use super::options::{Limits, Options};
+use super::options::{Limits, Options, Server};
 use super::permit::{Gauges, InProgress, Permit, PermitOwner, SharedBalancer};
 use super::state::{ServerState, UpstreamState};
+#[cfg(test)]
+use crate::balance::Balancer;
 use crate::balance::{self, Ask};
 use crate::handler::Fault;
 use crate::reason::Reason;
@@ -79,7 +81,7 @@ impl Pool {
         counters: &Arc<Counters>,
         state: &UpstreamState,
     ) -> Rc<Pool> {
-        let pooled = |(server, state): (&super::Server, &Arc<ServerState>)| PooledServer {
+        let pooled = |(server, state): (&Server, &Arc<ServerState>)| PooledServer {
             gauges: Rc::new(Gauges {
                 worker: counters.clone(),
                 server: state.worker(),
@@ -291,6 +293,11 @@ impl Pool {
             }
         };
         *self.idle_task.borrow_mut() = Some(tokio::task::spawn_local(rounds));
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_balancer(&self, balancer: Box<dyn Balancer>) {
+        *self.balancer.borrow_mut() = balancer;
     }
 
     #[cfg(test)]

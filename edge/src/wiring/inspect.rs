@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::{Edge, Snapshot};
 use crate::admin::{
-    DecisionState, FilesState, FlightState, Inspect, ObjectState, OnVolume, Order, Purging,
-    Refusal, ReloadState, ServerState, Span, Status, UpstreamState, UrlState,
+    DecisionState, FilesState, FlightState, Inspect, ObjectPhase, ObjectState, OnVolume, Order,
+    Purging, Refusal, ReloadState, ServerState, Span, Status, UpstreamState, UrlState,
 };
 use crate::files;
 use crate::http::date;
@@ -180,7 +180,7 @@ fn decision_state(decision: &Decision, now_ms: u64) -> DecisionState {
         unix_ms: decision.unix_ms,
         ago_ms: now_ms.saturating_sub(decision.unix_ms),
         want: Span::of(decision.want.clone()),
-        what: decision.what.to_owned(),
+        what: decision.kind.text().to_owned(),
         ranges: decision.ranges.iter().cloned().map(Span::of).collect(),
         why: decision.why.to_string(),
     }
@@ -223,17 +223,16 @@ fn list_bytes(
     }
 }
 
-/// Sets the name of an object's phase, and the reason for it.
+/// Sets an object's phase, and the reason for it.
 fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
     state.state = match phase {
-        Phase::Awaiting => "awaiting",
-        Phase::Open(_) => "open",
-        Phase::Refused { .. } => "refused",
-        Phase::Failed(_) => "failed",
-        Phase::Revalidated { .. } => "revalidated",
-        Phase::Retired => "retired",
-    }
-    .to_owned();
+        Phase::Awaiting => ObjectPhase::Awaiting,
+        Phase::Open(_) => ObjectPhase::Open,
+        Phase::Refused { .. } => ObjectPhase::Refused,
+        Phase::Failed(_) => ObjectPhase::Failed,
+        Phase::Revalidated { .. } => ObjectPhase::Revalidated,
+        Phase::Retired => ObjectPhase::Retired,
+    };
     match phase {
         Phase::Awaiting | Phase::Retired | Phase::Revalidated { .. } => {}
         Phase::Open(head) => describe_head(state, head, now_ms),
@@ -378,7 +377,7 @@ mod tests {
     #[test]
     fn a_head_is_described() {
         let state = described(&Phase::Open(Arc::new(head())), 12_000);
-        assert_eq!((state.state.as_str(), state.status), ("open", 200));
+        assert_eq!((state.state, state.status), (ObjectPhase::Open, 200));
         assert_eq!(state.etag.as_deref(), Some("\"a\u{fffd}\""));
         let modified = state.last_modified.as_deref();
         assert_eq!(modified, Some("Sun, 06 Nov 1994 08:49:37 GMT"));
@@ -411,12 +410,12 @@ mod tests {
             until_ms: 5,
         };
         let state = described(&refused, 3);
-        assert_eq!((state.state.as_str(), state.status), ("refused", 0));
+        assert_eq!((state.state, state.status), (ObjectPhase::Refused, 0));
         assert_eq!(state.why.as_deref(), Some("private"));
         assert_eq!(state.refused_for_ms, Some(2));
         let failed = Phase::Failed(Arc::new(crate::store::Abandoned));
         let state = described(&failed, 3);
         assert_eq!(state.why.as_deref(), Some("the fetch was given up"));
-        assert_eq!(described(&Phase::Awaiting, 3).state, "awaiting");
+        assert_eq!(described(&Phase::Awaiting, 3).state, ObjectPhase::Awaiting);
     }
 }

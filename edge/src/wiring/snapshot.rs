@@ -292,7 +292,7 @@ fn record_key_rules(plan: &Plan, cache: &str, ways: &Ways) {
 fn store_options(options: &cache::Options, workers: usize) -> store::Options {
     store::Options {
         memory: options.memory,
-        object: match options.object {
+        object: match options.max_object_size {
             0 => options.memory / 4,
             bytes => bytes,
         },

@@ -73,7 +73,9 @@ async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Door>, ready: mpsc::S
         }
     }
     let drained = Drained(edge.clone());
-    worker.drain(scene.snapshot.plan.limits.drain).await;
+    worker
+        .drain(scene.snapshot.plan.limits.shutdown_timeout)
+        .await;
     drop(drained);
     // Flights of this worker may have riders on other workers, so this worker runs until all
     // workers have drained.

@@ -1,4 +1,4 @@
-//! Tests of the checker itself, on small inputs.
+//! Tests of the architecture checker itself, with small inputs.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn table() -> Table {
     rules::read_table(TABLE).expect("a correct table")
 }
 
-/// These files, and one file for each other part of the table.
+/// Returns these files, and one file for each part of the table that has none of them.
 fn files(given: &[(&str, &str)]) -> Vec<Source> {
     let mut sources: Vec<_> = given
         .iter()
@@ -125,6 +125,8 @@ fn circles_inside_a_part_are_found() {
         "{found:?}"
     );
     assert_eq!(circles::circles(&sources, &[("cache", &[2])]), [""; 0]);
+    let stale = circles::circles(&sources, &[("cache", &[2, 2])]);
+    assert_eq!(stale.len(), 1, "{stale:?}");
 }
 
 #[test]

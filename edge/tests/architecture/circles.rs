@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::rules::Source;
 
-/// The files that each file of a part names, by module.
+/// For each file of a part, by module: the other files of the part that it names.
 type Graph<'a> = BTreeMap<&'a [String], BTreeSet<&'a [String]>>;
 
-/// Findings: circles of imports inside a part that exceed the list of exceptions, which gives the
-/// numbers of files in the part's circles, the largest first.
+/// Returns findings about parts whose circles of imports differ from the list of exceptions. The list
+/// has the number of files in each circle of a part, the largest first.
 pub fn circles(sources: &[Source], exceptions: &[(&str, &[usize])]) -> Vec<String> {
     let mut findings = Vec::new();
     for (part, graph) in &graphs(sources) {
@@ -27,11 +27,18 @@ pub fn circles(sources: &[Source], exceptions: &[(&str, &[usize])]) -> Vec<Strin
                 ));
             }
         }
+        let sizes: Vec<usize> = circles.iter().map(BTreeSet::len).collect();
+        let is_less = |(n, most): (usize, &usize)| sizes.get(n).is_none_or(|size| size < most);
+        if allowed.iter().enumerate().any(is_less) {
+            findings.push(format!(
+                "`{part}`: the circles are {sizes:?}, but the list says {allowed:?}"
+            ));
+        }
     }
     findings
 }
 
-/// The imports inside each part.
+/// Returns the graph of the imports inside each part.
 fn graphs(sources: &[Source]) -> BTreeMap<&str, Graph<'_>> {
     let modules: BTreeSet<&[String]> = sources.iter().map(|s| s.module.as_slice()).collect();
     let mut graphs: BTreeMap<&str, Graph<'_>> = BTreeMap::new();
@@ -54,7 +61,8 @@ fn graphs(sources: &[Source]) -> BTreeMap<&str, Graph<'_>> {
     graphs
 }
 
-/// Sets of more than one file in which each file leads to every other.
+/// Returns the circles of a graph: sets of at least two files in which each file imports every
+/// other, directly or through other files.
 fn circles_of<'a>(graph: &Graph<'a>) -> Vec<BTreeSet<&'a [String]>> {
     let reached: BTreeMap<_, _> = graph
         .keys()
@@ -71,7 +79,8 @@ fn circles_of<'a>(graph: &Graph<'a>) -> Vec<BTreeSet<&'a [String]>> {
     circles
 }
 
-/// All files that can be reached from a file, itself only if it is in a circle.
+/// Returns all files that a file imports, directly or through other files. The file itself is
+/// included only if it is in a circle.
 fn reach<'a>(graph: &Graph<'a>, from: &[String]) -> BTreeSet<&'a [String]> {
     let mut reached = BTreeSet::new();
     let mut next: Vec<&[String]> = graph[from].iter().copied().collect();
@@ -83,7 +92,7 @@ fn reach<'a>(graph: &Graph<'a>, from: &[String]) -> BTreeSet<&'a [String]> {
     reached
 }
 
-/// A shortest circle through any of these files.
+/// Returns a shortest circle of imports through any of these files.
 fn shortest<'a>(graph: &Graph<'a>, circle: &BTreeSet<&'a [String]>) -> Vec<&'a [String]> {
     let from_each = circle.iter().filter_map(|start| {
         let mut paths = vec![vec![*start]];

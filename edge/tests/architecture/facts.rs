@@ -1,5 +1,5 @@
-//! Reads one source file: the paths it names, the lengths of its functions, skipped tests and
-//! unfinished code.
+//! Parses one source file: the paths that the file names, the lengths of its functions, skipped
+//! tests and unfinished code.
 
 use std::collections::HashMap;
 
@@ -7,26 +7,28 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// The facts about one file that the rules need.
+/// The facts about one source file that the rules need.
 #[derive(Default)]
 pub struct Facts {
-    /// Paths named outside tests, made absolute.
+    /// Paths named outside tests, as absolute paths.
     pub paths: Vec<Named>,
-    /// Functions outside tests.
+    /// Functions outside tests, with their lengths.
     pub functions: Vec<Function>,
-    /// Lines outside tests.
+    /// Number of lines outside tests.
     pub lines: usize,
-    /// Modules declared here that are compiled only for tests, from the crate's root on.
+    /// Modules declared in this file that are compiled only for tests, as paths from the crate's
+    /// root.
     pub test_modules: Vec<Vec<String>>,
-    /// Lines with `#[ignore]`.
+    /// Numbers of the lines with `#[ignore]`.
     pub ignored: Vec<usize>,
-    /// Lines with `todo!` or `unimplemented!`.
+    /// Numbers of the lines with `todo!` or `unimplemented!`.
     pub unfinished: Vec<usize>,
-    /// Whether the first line is a `//!` line.
+    /// Whether the file begins with a `//!` line.
     pub introduced: bool,
 }
 
-/// A path and the line that names it: `crate::…` for our own modules, else from a crate's name on.
+/// A path and the number of the line that names it. The path begins with `crate` for this crate's
+/// modules, otherwise with the name of another crate.
 pub struct Named {
     pub line: usize,
     pub path: Vec<String>,
@@ -39,7 +41,8 @@ pub struct Function {
     pub lines: usize,
 }
 
-/// Reads the file of this module (`["cache", "serve"]`; the root is empty).
+/// Parses the text of a module's file. `module` is the module's path, for example `["cache",
+/// "serve"]`, and is empty for the crate's root.
 pub fn read(module: &[String], text: &str) -> syn::Result<Facts> {
     let file = syn::parse_file(text)?;
     let mut scan = Scan {
@@ -61,7 +64,8 @@ pub fn read(module: &[String], text: &str) -> syn::Result<Facts> {
     Ok(facts)
 }
 
-/// The names that `use` and `mod` declare in each module, with the path as written there.
+/// The names that `use` and `mod` declare in each module, with the paths as written in these
+/// declarations.
 type Names = HashMap<(Vec<String>, String), RawPath>;
 
 #[derive(Default)]
@@ -75,12 +79,12 @@ struct Scan {
     names: Names,
 }
 
-/// A path as written, with the module in which it is written.
+/// A path as written in the source, with the module that contains it.
 #[derive(Clone)]
 struct RawPath {
     module: Vec<String>,
     line: usize,
-    /// The path starts with `::`, so that the first segment is a crate.
+    /// Whether the path begins with `::`, so that its first segment is a crate.
     external: bool,
     segments: Vec<String>,
 }
@@ -141,7 +145,7 @@ impl Scan {
         self.name_path(external, path, at);
     }
 
-    /// Visits an item that may be compiled only for tests.
+    /// Visits an item. If the item is compiled only for tests, its lines are counted as test lines.
     fn guarded(&mut self, attrs: &[syn::Attribute], span: Span, visit: impl FnOnce(&mut Self)) {
         let outer = self.in_test;
         if !outer && attrs.iter().any(is_test_only) {
@@ -165,7 +169,8 @@ impl Scan {
         self.facts.functions.push(Function { name, line, lines });
     }
 
-    /// Paths in tokens that are not parsed further: arguments and bodies of macros, attributes.
+    /// Finds paths in tokens that the parser leaves unparsed: arguments and bodies of macros, and
+    /// attributes.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut run: Vec<String> = Vec::new();
         let mut start = Span::call_site();
@@ -251,7 +256,7 @@ impl<'ast> Visit<'ast> for Scan {
         self.use_tree(item.leading_colon.is_some(), &[], &item.tree);
     }
 
-    /// The module in `pub(in …)` is not imported.
+    /// Skips the path in `pub(in …)`, because it is not an import.
     fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -285,10 +290,11 @@ impl<'ast> Visit<'ast> for Scan {
     }
 }
 
-/// The path from a crate's root or from `crate` on; names declared by `use` and `mod` are followed.
+/// Returns the absolute path that begins with `crate` or a crate's name, after resolving names that
+/// `use` and `mod` declare.
 fn absolute(raw: &RawPath, names: &Names) -> Vec<String> {
     let mut raw = raw.clone();
-    // Each step follows one name; the limit ends a cycle of names.
+    // Each step resolves one name. The limit ends the loop if names refer to each other in a cycle.
     for _ in 0..16 {
         if raw.external {
             return raw.segments;
@@ -358,7 +364,8 @@ fn is_test_only(attribute: &syn::Attribute) -> bool {
             .is_ok_and(|condition| without_tests(&condition) == Some(false))
 }
 
-/// Whether a condition holds when tests are not compiled; `None` if that depends on something else.
+/// Whether a `cfg` condition holds when tests are not compiled. Returns `None` if the result
+/// depends on other settings.
 fn without_tests(condition: &syn::Meta) -> Option<bool> {
     let parts = || -> Vec<Option<bool>> {
         let syn::Meta::List(list) = condition else {

@@ -1,34 +1,35 @@
-//! The rules: findings, one line each, from the facts of all files and the import table.
+//! The architecture rules. Each rule turns the facts about all files and the import table into
+//! findings, one line each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::{Facts, Named};
 
-/// Files and functions longer than this need an entry in the list of exceptions.
+/// Maximum number of lines of a file. Longer files need an entry in the list of exceptions.
 pub const FILE_LINES_MAX: usize = 500;
 pub const FUNCTION_LINES_MAX: usize = 70;
 
 /// One source file of a package.
 pub struct Source {
-    /// The path from the workspace's root on: `edge/src/cache/serve.rs`.
+    /// The file's path from the root of the workspace, such as `edge/src/cache/serve.rs`.
     pub file: String,
-    /// The module from the crate's root on: `["cache", "serve"]`.
+    /// The file's module from the root of the crate, such as `["cache", "serve"]`.
     pub module: Vec<String>,
     pub facts: Facts,
 }
 
 impl Source {
-    /// The part of the table to which this file belongs; `None` for `lib.rs`, which only declares
-    /// modules.
+    /// Returns the part of the import table to which this file belongs; `None` for `lib.rs`, which
+    /// only declares modules.
     fn part(&self) -> Option<&str> {
         self.module.first().map(String::as_str)
     }
 }
 
-/// The import table: each part, and the parts it may import (`None`: all).
+/// The import table: for each part, the parts that it may import. `None` means all parts.
 pub type Table = BTreeMap<String, Option<BTreeSet<String>>>;
 
-/// Reads the rows `| part | may import |` below the table's heading.
+/// Parses the rows below the heading `| part | may import |` in the document.
 pub fn read_table(markdown: &str) -> Result<Table, String> {
     let heading = |line: &&str| line.replace(' ', "").starts_with("|part|mayimport|");
     let mut lines = markdown.lines().skip_while(|line| !heading(line));
@@ -50,8 +51,8 @@ pub fn read_table(markdown: &str) -> Result<Table, String> {
     .collect()
 }
 
-/// Findings: imports between parts that the table does not permit, and differences between table
-/// and folders.
+/// Returns findings about imports between parts that the table does not permit, and about parts
+/// that exist only in the table or only as folders.
 pub fn imports(sources: &[Source], table: &Table) -> Vec<String> {
     let mut findings = Vec::new();
     let parts: BTreeSet<&str> = sources.iter().filter_map(Source::part).collect();
@@ -92,7 +93,7 @@ pub fn imports(sources: &[Source], table: &Table) -> Vec<String> {
     findings
 }
 
-/// Findings: paths of HTTP/1 in the protocol-neutral exchange.
+/// Returns findings about names of `http1` in `downstream/exchange`, which serves all protocols.
 pub fn exchange(sources: &[Source]) -> Vec<String> {
     let in_exchange = |source: &&Source| {
         source
@@ -114,12 +115,13 @@ pub fn exchange(sources: &[Source]) -> Vec<String> {
     findings
 }
 
-/// Paths that only some parts may name.
+/// Paths that only some modules may name, for example paths of libraries for I/O.
 struct Reserved {
     what: &'static str,
-    /// Prefixes of absolute paths or, after a leading `…::`, their last segments.
+    /// Prefixes of absolute paths. A prefix that begins with `…::` is compared with the last
+    /// segments of a path.
     paths: &'static [&'static str],
-    /// Prefixes among `paths` that are permitted everywhere.
+    /// Prefixes of paths that every module may name, although an entry of `paths` covers them.
     but: &'static [&'static str],
     /// Whether a module may name the paths.
     allowed: fn(&[String]) -> bool,
@@ -146,7 +148,7 @@ const RESERVED: &[Reserved] = &[
             "std::thread",
             "std::process",
         ],
-        // Addresses are plain values, and `Write` is how `write!` fills a `Vec`.
+        // Addresses are plain values, and `write!` needs `Write` even to fill a `Vec`.
         but: &[
             "std::io::Write",
             "std::net::IpAddr",
@@ -242,7 +244,7 @@ const RESERVED: &[Reserved] = &[
     },
 ];
 
-/// Whether a module opens and serves files.
+/// Whether a module belongs to the code that opens and serves static files.
 fn serves_files(module: &[String]) -> bool {
     in_parts(module, &["files"])
         || matches!(module, [sys, root, ..] if sys == "sys" && root == "root")
@@ -254,7 +256,8 @@ fn in_parts(module: &[String], parts: &[&str]) -> bool {
         .is_some_and(|part| parts.contains(&part.as_str()))
 }
 
-/// Whether a part is free of I/O: its tests need no sockets, and `now` is passed in.
+/// Whether a module belongs to a part without I/O, whose tests need no sockets, and which receives
+/// the current time as an argument.
 fn is_pure(module: &[String]) -> bool {
     in_parts(module, &["ranges", "http", "fill", "evict", "balance"])
         || matches!(module, [cache, decide, ..] if cache == "cache" && decide.starts_with("decide"))
@@ -273,7 +276,8 @@ fn matches_path(pattern: &str, path: &[String]) -> bool {
     }
 }
 
-/// Findings: libraries, clock and file system named by modules that may not name them.
+/// Returns findings about libraries, the clock and the file system, named by modules that may not
+/// name them.
 pub fn reserved(sources: &[Source]) -> Vec<String> {
     let mut findings = Vec::new();
     for source in sources {
@@ -302,13 +306,14 @@ pub fn reserved(sources: &[Source]) -> Vec<String> {
 }
 
 fn breaks(rule: &Reserved, source: &Source, path: &[String]) -> bool {
-    // A calendar is not a protocol: telemetry, which may not use `http`, writes dates into the log.
+    // `httpdate` only converts dates. Telemetry may not import `http`, so it uses `httpdate` to
+    // write dates into the log.
     let date = path[0] == "httpdate" && in_parts(&source.module, &["http", "telemetry"]);
     let any = |patterns: &[&str]| patterns.iter().any(|pattern| matches_path(pattern, path));
     any(rule.paths) && !any(rule.but) && !date
 }
 
-/// Findings: files without a `//!` line, skipped tests, unfinished code.
+/// Returns findings about files without a `//!` line, skipped tests and unfinished code.
 pub fn tidiness(sources: &[Source]) -> Vec<String> {
     let mut findings = Vec::new();
     for Source { file, facts, .. } in sources {
@@ -331,10 +336,10 @@ pub fn tidiness(sources: &[Source]) -> Vec<String> {
     findings
 }
 
-/// Findings: files and functions that are too long and not in the list of exceptions, which only
-/// shrinks.
+/// Returns findings about files and functions that are too long and not in the list of exceptions.
 ///
-/// The list contains `file` or `file function` with the present length.
+/// The list has entries `file` or `file function` with the present length. Entries whose length is
+/// out of date are findings, too, so that the list only becomes shorter.
 pub fn lengths(sources: &[Source], exceptions: &[(&str, usize)]) -> Vec<String> {
     let mut too_long = BTreeMap::new();
     for Source { file, facts, .. } in sources {

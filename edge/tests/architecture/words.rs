@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 /// Beginnings of sentences that do not name their subject.
 const UNCLEAR: [&str; 5] = ["It ", "What ", "Who ", "That ", "So much "];
 
-/// Findings: folders whose number of such paragraphs differs from the list of exceptions, which
-/// only shrinks. `files` are names and texts of Rust files and of documents.
+/// Returns findings about folders whose number of unclear paragraphs differs from the number in the
+/// list of exceptions. `files` has names and texts of Rust files and documents.
 pub fn beginnings(files: &[(String, String)], exceptions: &[(&str, usize)]) -> Vec<String> {
     let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     found.extend(exceptions.iter().map(|(folder, _)| (*folder, Vec::new())));
@@ -44,8 +44,8 @@ fn finding(folder: &str, unclear: &[String], allowed: usize) -> Option<String> {
     }
 }
 
-/// The folder whose paragraphs are counted together: `edge/src/cache`, or the first folder of the
-/// path.
+/// Returns the folder whose paragraphs are counted together: `edge/src/cache` for that part,
+/// otherwise the first folder of the path.
 fn folder(file: &str) -> &str {
     let depth = if file.starts_with("edge/src/") { 3 } else { 1 };
     let mut ends = file.match_indices('/').map(|(at, _)| at);
@@ -57,7 +57,8 @@ fn is_unclear(paragraph: &str) -> bool {
     UNCLEAR.iter().any(|start| paragraph.starts_with(start))
 }
 
-/// The first line of each paragraph in comments that fill whole lines, with its number.
+/// Returns the first line of each paragraph in comments, with its number. Comments after code on
+/// the same line are left out.
 fn of_comments(text: &str) -> Vec<(usize, &str)> {
     let mut first = Vec::new();
     let mut before = None;
@@ -73,7 +74,8 @@ fn of_comments(text: &str) -> Vec<(usize, &str)> {
     first
 }
 
-/// The kind and text of a line that is a comment.
+/// Returns the kind of a comment (`//`, `///` or `//!`) and its text; `None` if the line is no
+/// comment.
 fn comment(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_start();
     let kind = ["///", "//!", "//"]
@@ -82,7 +84,8 @@ fn comment(line: &str) -> Option<(&str, &str)> {
     Some((kind, line[kind.len()..].trim()))
 }
 
-/// The first line of each paragraph, list item and table cell outside code, with its number.
+/// Returns the first line of each paragraph, list item and table cell of a document, with its
+/// number. Code examples are left out.
 fn of_document(text: &str) -> Vec<(usize, &str)> {
     let mut first = Vec::new();
     let (mut code, mut blank) = (false, true);

@@ -18,7 +18,7 @@ fn get_from(edge: &Edge, source: &str, target: &str) -> Reply {
     client.get(target, &[]).expect("a reply")
 }
 
-/// The output of `sluice sign` for a target, with the key in a file.
+/// Runs `sluice sign` for a target with a key file. Returns the output.
 fn sign(target: &str, more: &[&str]) -> String {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("key");
@@ -67,7 +67,7 @@ fn only_addresses_in_the_allowed_networks_are_served() {
     assert_eq!(get_from(&edge, "127.0.0.9", "/pass/x").status, 404);
 }
 
-// Access rules of a site apply to all of its routes; a route's own rules replace them.
+// The access rules of a site apply to all of its routes that have no access rules of their own.
 #[test]
 fn rules_of_a_route_replace_those_of_its_site() {
     let origin = serving("/x", fresh(10));
@@ -81,7 +81,7 @@ fn rules_of_a_route_replace_those_of_its_site() {
     assert_eq!(edge.get("/x", &[]).status, 403);
 }
 
-// The response is 429 with Retry-After. A reload keeps the state of the clients.
+// A reload keeps the counts of the clients' requests.
 #[test]
 fn a_client_above_the_rate_limit_receives_429_with_retry_after() {
     let origin = serving("/x", fresh(10));
@@ -101,7 +101,7 @@ fn a_client_above_the_rate_limit_receives_429_with_retry_after() {
         .and_then(|seconds| seconds.parse().ok())
         .expect("seconds");
     assert!((3500..=3600).contains(&wait), "{wait}");
-    // Other clients are not affected, and the connection stays open.
+    // The limit does not apply to other clients, and a 429 does not close the connection.
     assert_eq!(get_from(&edge, "127.0.0.9", "/x").status, 200);
     let mut client = edge.client();
     assert_eq!(client.get("/x", &[]).expect("a reply").status, 429);
@@ -112,12 +112,12 @@ fn a_client_above_the_rate_limit_receives_429_with_retry_after() {
         (edge.get("/x", &[]).status, edge.get("/x", &[]).status),
         (200, 429)
     );
-    // After the limit is raised by a reload, waiting times follow the new limit.
+    // A reload raises the limit. The client's waiting time now follows from the new limit.
     reload(&edge, &limit(3).text().replace("1/h", "100/s"));
     eventually("the client is let in", || edge.get("/x", &[]).status == 200);
 }
 
-// Connections of one client on different workers share one token bucket.
+// One client's connections, on different workers, take their requests from one token bucket.
 #[test]
 fn workers_share_a_rate_limit() {
     let origin = serving("/x", fresh(10));
@@ -131,7 +131,7 @@ fn workers_share_a_rate_limit() {
     assert!(statuses[..7].iter().all(|status| *status == 200));
 }
 
-// PURGE from a permitted address is not subject to the rate limit.
+// PURGE requests from a permitted address don't count against the rate limit.
 #[test]
 fn purging_is_not_rate_limited() {
     let origin = serving("/x", fresh(10));
@@ -154,14 +154,15 @@ fn purging_is_not_rate_limited() {
     }
 }
 
-/// A route that accepts signed URLs only, with a key and further lines.
+/// Adds a route that accepts only signed URLs, with a key and further configuration lines.
 fn signing(setup: Setup, more: &str) -> Setup {
     setup.tables(&format!(
         "[site.route.signed_urls]\nkeys = [\"{KEY}\"]\n{more}"
     ))
 }
 
-// Neither the cache nor the origin sees the signature.
+// The edge removes the signature from the URL before it computes the key and sends the request to
+// the origin. Therefore all signed URLs of a resource share one stored response.
 #[test]
 fn signed_urls_share_stored_responses() {
     let origin = serving("/x", fresh(10));
@@ -194,7 +195,8 @@ fn signed_urls_share_stored_responses() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// A signature for a prefix, for a client address, and with configured parameter names.
+// The signature covers a path prefix or a client address, with parameter names from the
+// configuration.
 #[test]
 fn a_signature_may_be_for_a_folder_and_for_an_address() {
     let origin = serving("/v/1/a.ts", fresh(10));
@@ -227,7 +229,7 @@ fn a_signature_may_be_for_a_folder_and_for_an_address() {
     );
 }
 
-// If a target can't be signed, the command says why and prints nothing that looks like a URL.
+// For a target that can't be signed, the command prints an error and no URL.
 #[test]
 fn sign_explains_why_a_target_can_not_be_signed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -267,7 +269,7 @@ fn sign_explains_why_a_target_can_not_be_signed() {
     assert!(query.starts_with(begin), "{query}");
 }
 
-// A URL in the query is part of the target: the signed path is the one that the server sees.
+// The query contains `http://`. The path before the query is signed, not the one in the query.
 #[test]
 fn a_target_may_contain_a_url_in_its_query() {
     let origin = serving("/go?to=http://a/b", fresh(10));
@@ -276,7 +278,7 @@ fn a_target_may_contain_a_url_in_its_query() {
     assert_eq!(edge.get(&signed, &[]).status, 200, "{signed}");
 }
 
-// Key files are read again by a reload.
+// A reload reads the files with the keys again.
 #[test]
 fn keys_change_with_a_reload() {
     let origin = serving("/x", fresh(10));
@@ -303,14 +305,15 @@ fn keys_change_with_a_reload() {
     assert!(setup.refused().contains("can't read a key from"));
 }
 
-// The recipe of docs/access.md is run as printed there.
+// Runs the shell commands of docs/access.md exactly as printed there.
 #[test]
 fn the_documented_shell_recipe_produces_valid_signatures() {
     let available = std::process::Command::new("openssl")
         .arg("version")
         .output();
     if !available.is_ok_and(|output| output.status.success()) {
-        // The recipe's program is not installed. It also produced the vectors in `gate/signed.rs`.
+        // Without the program that the recipe uses, the test ends here. The test vectors in
+        // `gate/signed.rs` were made with the same recipe.
         return;
     }
     let document = include_str!("../../../docs/access.md");
@@ -331,7 +334,8 @@ fn the_documented_shell_recipe_produces_valid_signatures() {
     assert_eq!(edge.get(target, &[]).status, 200, "{target}");
 }
 
-// Time spent waiting because of a bandwidth limit does not count towards the client's timeouts.
+// The bandwidth limit delays the response beyond the client's timeouts. This waiting time must not
+// count as slowness of the client.
 #[test]
 fn a_bandwidth_limit_does_not_cause_timeouts() {
     let origin = serving("/x", fresh(60_000));
@@ -349,7 +353,8 @@ fn a_bandwidth_limit_does_not_cause_timeouts() {
     edge.get("/x", &[("Range", "bytes=100-20099")])
         .verify_range(100, 20_099, 60_000)
         .expect("the range");
-    // The burst of an eighth of a second is sent at once.
+    // The limit lets a burst of an eighth of a second pass at once; the rest takes at least this
+    // long.
     let least = Duration::from_millis((80_000 - 5_000) / 40);
     assert!(began.elapsed() >= least, "{:?}", began.elapsed());
     edge.get("/chunked", &[])
@@ -375,12 +380,14 @@ fn connections_of_one_address_share_one_bandwidth_limit() {
         let reply = client.read_response().expect("a reply");
         reply.verify_whole(20_000).expect("all of it");
     }
-    // 20,000 bytes are sent without a limit, and part of that allowance may have been replenished.
+    // The first 20,000 bytes are not limited. Part of this allowance may have been restored
+    // meanwhile, so only the least possible time is checked.
     let least = Duration::from_millis((80_000 - 20_000) / 40);
     assert!(began.elapsed() >= least, "{:?}", began.elapsed());
 }
 
-// Files are limited like other content. A file that changes meanwhile cuts off the response.
+// The bandwidth limit delays a file's response, and the file changes meanwhile. The response is
+// then cut off.
 #[test]
 fn bandwidth_limited_files_are_never_mixed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -402,13 +409,14 @@ fn bandwidth_limited_files_are_never_mixed() {
     client.send("GET", "/x", &[], b"").expect("sent");
     client.read_head().expect("a head");
     std::fs::write(&file, vec![b'-'; 300_000]).expect("written");
-    // Content after the change is missing, and is not of the other version.
+    // The response ends where the change was noticed, and contains no bytes of the other version.
     let got = client.read_to_end().expect("an end");
     assert!(got.len() < 300_000, "{}", got.len());
     assert!(content.starts_with(&got));
 }
 
-// A client that disconnects while it is limited leaves no state.
+// The client disconnects while the bandwidth limit delays its response. No request or connection
+// must be left open in the counters.
 #[test]
 fn a_bandwidth_limited_client_may_disconnect() {
     let origin = serving("/x", fresh(50_000_000));

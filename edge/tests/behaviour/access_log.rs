@@ -9,11 +9,11 @@ use sluice_lab::origin::{Fault, Resource};
 
 use crate::harness::{SOON, Setup, eventually, fresh, origin, serving};
 
-// The combined format is nginx's.
+// The lines have the fields of nginx's combined format.
 #[test]
 fn the_combined_format_is_written() {
     let origin = serving("/x", fresh(1000));
-    // Workers write independently, so one worker keeps the order of the lines.
+    // Each worker writes its lines independently, so the test runs one worker to know their order.
     let edge = Setup::cached(&origin).workers(1).logged("combined").start();
     let fields = [
         ("Referer", "http://a/"),
@@ -36,7 +36,6 @@ fn the_combined_format_is_written() {
     );
 }
 
-// JSON lines contain cache status, reason and timings.
 #[test]
 fn json_lines_are_written() {
     let origin = serving("/x", fresh(1000));
@@ -47,7 +46,7 @@ fn json_lines_are_written() {
     edge.ask("POST", "/x", &[], b"");
     edge.get("/private", &[]);
     let mut lines = edge.json_log(4);
-    // The two workers write independently.
+    // Both workers write their lines independently, so the test sorts the lines by time.
     lines.sort_by_key(|line| line["time"].as_str().expect("a time").to_owned());
     let of = |cache: &str| find(&lines, |line| line["cache"] == cache);
     let miss = find(&lines, |line| line["range"] == "bytes=-5");
@@ -91,14 +90,17 @@ fn the_log_contains_the_reasons_of_faults() {
         .start();
     edge.get("/x", &[]);
     edge.send_raw(b"GET /x HTTP/1.1\r\n\r\n");
-    let lines = edge.json_log(2);
+    edge.ask("PURGE", "/x", &[], b"");
+    let lines = edge.json_log(3);
     let late = find(&lines, |line| line["status"] == 504);
     assert_eq!(late["reason"], "head-timeout");
     let refused = find(&lines, |line| line["status"] == 400);
     assert_eq!(refused["reason"], "no-host");
+    let purge = find(&lines, |line| line["status"] == 403);
+    assert_eq!(purge["reason"], "purge-not-allowed");
 }
 
-// Bytes sent by a client stay within their field and line.
+// Quotes and line ends in a client's request must not end the field or the line in the log.
 #[test]
 fn clients_can_not_inject_log_lines() {
     let origin = origin();
@@ -130,7 +132,7 @@ fn clients_can_not_inject_log_lines() {
     }
 }
 
-// SIGUSR1 reopens the log, so that the old file can be moved away.
+// After the log file is renamed, SIGUSR1 makes the program open a new file under the old name.
 #[test]
 fn the_log_can_be_rotated() {
     let origin = serving("/x", fresh(10));

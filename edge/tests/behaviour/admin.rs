@@ -1,5 +1,5 @@
-//! Tests of the admin address: `/status` with counters, objects, bytes, flights and pools, and the
-//! details of one URL.
+//! Tests of the admin address: `/status` with its counters, objects, bytes, flights and pools, and
+//! the details of the objects of one URL.
 
 use serde_json::{Value, json};
 use sluice_lab::client;
@@ -149,7 +149,8 @@ fn a_malformed_url_is_refused_with_an_explanation() {
     assert_eq!(edge.get_admin("/status?url=http://a/nothing").text(), "[]");
 }
 
-// Health and metrics respond, and a web page can't trigger a reload.
+// `/health` and `/metrics` respond. A request that a browser sends for a web page can't trigger a
+// reload.
 #[test]
 fn health_metrics_and_reload_respond() {
     let edge = Setup::cached(&origin()).start();

@@ -1,5 +1,5 @@
-//! Tests of what is written to volumes, how long it stays there, and what is dropped when the write
-//! queue is full.
+//! Tests of the admission to volumes: which objects are written, how long they stay there, and
+//! which records are dropped when the write queue is full.
 
 use std::thread;
 
@@ -9,7 +9,8 @@ use crate::disks::{
 };
 use crate::harness::eventually;
 
-// An object that was requested once stays in memory only.
+// After one request an object is stored only in memory; the second request has the object written
+// to a volume.
 #[test]
 fn an_object_is_written_on_its_second_request() {
     let origin = shelf();
@@ -35,7 +36,8 @@ fn an_object_is_written_on_its_second_request() {
     written(&edge, all);
 }
 
-// A second request counts even if it arrives while the first is still being answered.
+// The second request arrives while the response to the first one is still being sent, and still
+// counts as the second.
 #[test]
 fn a_second_request_counts_while_the_first_is_answered() {
     let origin = shelf();
@@ -59,7 +61,7 @@ fn a_second_request_counts_while_the_first_is_answered() {
     });
 }
 
-// The size limits of admission apply to the length of the content.
+// The minimum and maximum size for writing to volumes are compared with the length of the content.
 #[test]
 fn objects_outside_the_size_limits_are_not_written() {
     let origin = shelf();
@@ -85,7 +87,7 @@ fn objects_outside_the_size_limits_are_not_written() {
     }
 }
 
-// A block larger than a segment stays in memory.
+// A block that is larger than a segment of the volume can't be written, and stays in memory.
 #[test]
 fn blocks_larger_than_a_segment_are_not_written() {
     let origin = shelf();
@@ -127,7 +129,8 @@ fn responses_that_may_not_be_stored_are_not_written() {
     assert_eq!(number_of(&edge, 1, "records"), 1);
 }
 
-// `inactive` drops entries that no client requests, and keeps those that clients do request.
+// `inactive` drops objects from volumes if no client requests them for this time. An object that
+// clients request stays.
 #[test]
 fn inactive_objects_are_dropped_from_volumes() {
     let origin = shelf();
@@ -142,12 +145,13 @@ fn inactive_objects_are_dropped_from_volumes() {
     fill(&edge, &idle);
     fill(&edge, &[busy]);
     assert_eq!(number_of(&edge, 1, "records"), 21);
-    // Only objects that were evicted from memory are dropped: other objects evict them.
+    // An object is dropped from the volume only after its eviction from memory, so requests for
+    // other objects evict the idle ones.
     for other in File::row(1000, 40, 400_000) {
         other.get(&edge);
         busy.assert_stored(&edge);
     }
-    // Those of the other objects that are still in memory may stay.
+    // Records of the other objects may stay as long as these objects are in memory.
     eventually("the idle ones are gone", || {
         busy.assert_stored(&edge);
         number_of(&edge, 1, "records") <= 1 + 20 * 3
@@ -164,7 +168,8 @@ fn inactive_objects_are_dropped_from_volumes() {
     assert_eq!(before, 1, "it was read all the time");
 }
 
-// The queue to a writer is bounded in bytes. Records that find it full are dropped and counted.
+// Records that do not fit into the write queue, whose size in bytes is limited, are dropped and
+// counted as `shed`.
 #[test]
 fn the_write_queue_is_bounded_and_dropped_records_are_counted() {
     let origin = shelf();
@@ -188,7 +193,8 @@ fn the_write_queue_is_bounded_and_dropped_records_are_counted() {
     settled(&edge);
     let (kept, shed) = (sum(&edge, "records"), sum(&edge, "shed"));
     let all: u64 = files.iter().map(|file| records(file.length)).sum();
-    // A head may be written again when the last byte of its body has arrived.
+    // Some heads are written twice, the second time when the last byte of the body has arrived. The
+    // sum may therefore exceed the number of records.
     assert!(
         kept <= all && kept + shed >= all,
         "{kept} + {shed} of {all}"
@@ -196,8 +202,8 @@ fn the_write_queue_is_bounded_and_dropped_records_are_counted() {
     assert_eq!(shed > 0, sum(&edge, "shed_bytes") > 0);
     files.iter().for_each(|file| drop(file.get(&edge)));
     assert_eq!(edge.counter("responses_5xx"), 0);
-    // A record that was dropped is either written on a later request or stays absent; its content
-    // is never wrong.
+    // A dropped record is either written after a later request or stays absent. `File::get` checks
+    // that no content is wrong.
     edge.restart(End::Stopped);
     files.iter().for_each(|file| drop(file.get(&edge)));
 }

@@ -15,7 +15,8 @@ use crate::partial_objects::{BLOCK, FILE, MODES, check_range, filling, landed};
 
 pub const SWR: &str = ", stale-while-revalidate=600";
 
-/// A stored, stale response whose revalidation the origin holds; the new content is version 1.
+/// Sends a request that receives a stale response and starts a background fetch. The returned gate
+/// holds the origin's response, which is version 1.
 pub fn revalidated_in_the_background(origin: &Origin, edge: &Edge) -> Gate {
     edge.get("/x", &[]).verify_whole(LENGTH).expect("stored");
     let gate = Gate::closed();
@@ -28,8 +29,8 @@ fn assert_swr(reply: &Reply) {
     assert_stale(reply, "stale-while-revalidate");
 }
 
-// RFC 5861 3: the stale response is served at once, one background fetch serves all clients, and
-// then the new response is served.
+// RFC 5861 3: the stale response is served at once, while one background fetch revalidates it for
+// all clients. After the fetch the new response is served.
 #[test]
 fn a_stale_response_is_served_while_it_is_revalidated() {
     let origin = serving("/x", stale(SWR));
@@ -47,7 +48,8 @@ fn a_stale_response_is_served_while_it_is_revalidated() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// The same if only the configuration allows it.
+// The response has no `stale-while-revalidate`, but the configuration permits stale responses
+// during revalidation.
 #[test]
 fn the_configuration_may_allow_background_revalidation() {
     let origin = serving("/x", stale(""));
@@ -61,7 +63,7 @@ fn the_configuration_may_allow_background_revalidation() {
     new.verify_version(1, 0).expect("the new one");
 }
 
-// The response's own directive takes precedence over the configuration.
+// The response's `stale-while-revalidate` takes precedence over the configured time.
 #[test]
 fn the_response_may_forbid_background_revalidation() {
     let (origin, edge) = stored_with(
@@ -73,7 +75,8 @@ fn the_response_may_forbid_background_revalidation() {
     new.verify_version(1, 0).expect("the new one");
 }
 
-// RFC 5861 3: after the grace period the request waits.
+// RFC 5861 3: once the time in `stale-while-revalidate` is over, a request waits for the
+// revalidation.
 #[test]
 fn requests_after_the_grace_period_wait_for_revalidation() {
     let (origin, edge) = stored_with(
@@ -86,8 +89,6 @@ fn requests_after_the_grace_period_wait_for_revalidation() {
     assert_has_parameter(&new, "fwd=stale");
 }
 
-// The background fetch is conditional if the stored response has a validator, and a plain fetch
-// otherwise.
 #[test]
 fn the_background_fetch_is_conditional_if_possible() {
     for validator in [true, false] {
@@ -105,7 +106,8 @@ fn the_background_fetch_is_conditional_if_possible() {
     }
 }
 
-// No client of a crowd that arrives when the response is stale waits.
+// Many clients arrive when the response is already stale. All of them receive the stale response at
+// once.
 #[test]
 fn no_client_waits_for_the_background_fetch() {
     let origin = serving("/x", stale(SWR));
@@ -157,7 +159,8 @@ fn a_failed_background_fetch_keeps_the_stale_response() {
     new.verify_version(1, 0).expect("the new one");
 }
 
-// The result of the background fetch counts even if it may not be stored, or is a 404.
+// The background fetch receives a response that may not be stored, or a 404. From then on the stale
+// response is not served.
 #[test]
 fn a_withdrawn_response_is_not_served_stale_any_longer() {
     for (status, control) in [(200, "no-store"), (404, "max-age=60"), (302, "private")] {
@@ -172,7 +175,7 @@ fn a_withdrawn_response_is_not_served_stale_any_longer() {
     }
 }
 
-// RFC 9111 4.1: the background fetch is for the variant that was served.
+// RFC 9111 4.1: the background fetch carries the request headers that select the served variant.
 #[test]
 fn the_background_fetch_is_for_the_served_variant() {
     let speaking = |seen: &Seen| {
@@ -197,8 +200,8 @@ fn the_background_fetch_is_for_the_served_variant() {
     assert_eq!(times(&origin, "/x"), 4);
 }
 
-// Stored bytes of a stale object are served at once; missing bytes are added if the version is the
-// same.
+// Stored bytes of a stale object are served at once. If the background fetch confirms the version,
+// missing bytes are then added to the same object.
 #[test]
 fn a_large_object_is_revalidated_in_the_background() {
     for mode in MODES {
@@ -221,7 +224,8 @@ fn a_large_object_is_revalidated_in_the_background() {
     }
 }
 
-// Microcaching: a page with a lifetime of one second is fetched once per second in the background.
+// Microcaching: a page with a lifetime of one second is requested again and again, and fetched once
+// per second in the background.
 #[test]
 fn with_short_lifetimes_only_the_first_client_waits() {
     let origin = serving("/x", Resource::offset(LENGTH));
@@ -242,7 +246,8 @@ fn with_short_lifetimes_only_the_first_client_waits() {
     }
     assert_eq!(times(&origin, "/x"), 2);
     gate.release();
-    // A client that arrives while the last bytes do joins the fetch, and its response is no hit.
+    // A client that arrives before the last bytes of the new version shares the background fetch,
+    // so its response is not a hit. Therefore the test repeats the request.
     eventually("the new one", || {
         edge.get("/x", &[]).verify_version(1, 0).is_ok()
     });

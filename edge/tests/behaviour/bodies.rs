@@ -1,5 +1,5 @@
-//! Tests of request bodies: with a length or chunked, with Expect or without, and with an early or
-//! late response.
+//! Tests of request bodies, with a length or chunked, with `Expect: 100-continue` or without.
+//! Origins respond before or after they have read the body.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use sluice_lab::origin::{Framing, Gate, Resource};
 
 use crate::harness::{SOON, Setup, assert_has_parameter, fresh, serving, wait_for_requests};
 
-/// A chunked body in chunks of `size` bytes, with trailers.
+/// Encodes a body in chunks of `size` bytes, followed by these trailers.
 fn chunked(body: &[u8], size: usize, trailers: &str) -> Vec<u8> {
     let mut out = Vec::new();
     for piece in body.chunks(size) {
@@ -20,7 +20,6 @@ fn chunked(body: &[u8], size: usize, trailers: &str) -> Vec<u8> {
     out
 }
 
-// A request body with a length is proxied completely, and its response is not cached.
 #[test]
 fn a_body_with_a_length_arrives_whole_and_is_not_cached() {
     let origin = serving("/x", fresh(10));
@@ -43,7 +42,6 @@ fn a_body_with_a_length_arrives_whole_and_is_not_cached() {
     assert_has_parameter(&edge.ask("GET", "/x", &[], b"x"), "detail=request-body");
 }
 
-// A chunked request body is proxied completely, including its trailers.
 #[test]
 fn a_chunked_body_arrives_whole_with_its_trailers() {
     let origin = serving("/x", Resource::status(200));
@@ -68,7 +66,6 @@ fn a_chunked_body_arrives_whole_with_its_trailers() {
     assert!(received.contains("trailer: x-sum\r\n"), "announced");
 }
 
-// The trailers of a request reach the origin.
 #[test]
 fn trailers_of_a_request_are_forwarded() {
     let origin = serving("/x", Resource::status(200));
@@ -83,7 +80,7 @@ fn trailers_of_a_request_are_forwarded() {
     assert!(received.ends_with("0\r\nx-sum: 42\r\n\r\n"), "{received}");
 }
 
-// A client that sends `Expect: 100-continue` receives 100 once the body is needed.
+// The edge sends 100 Continue only once the origin's side needs the body.
 #[test]
 fn a_client_that_expects_100_continue_receives_it() {
     let origin = serving("/echo", Resource::echo());
@@ -105,7 +102,8 @@ fn a_client_that_expects_100_continue_receives_it() {
     assert!(asked.iter().all(|seen| seen.header("expect").is_none()));
 }
 
-// A client that does not wait for 100 receives none, and a refused client does not send its body.
+// A client that sends its body without waiting for 100 receives none. Neither does a client whose
+// request is refused.
 #[test]
 fn no_100_continue_is_sent_when_it_is_useless() {
     let origin = serving("/echo", Resource::echo());
@@ -122,7 +120,8 @@ fn no_100_continue_is_sent_when_it_is_useless() {
     assert!(refused.starts_with("HTTP/1.1 413 "), "{refused}");
 }
 
-// An origin may respond before it has read the whole body: the client receives the response.
+// The origin responds before it has read the whole body. The client receives the response all the
+// same.
 #[test]
 fn an_early_response_reaches_the_client() {
     let origin = serving(
@@ -137,7 +136,7 @@ fn an_early_response_reaches_the_client() {
     let uploading = thread::spawn(move || {
         use std::io::Write;
         let piece = vec![b'x'; 64 << 10];
-        // Send until the edge stops reading.
+        // The upload ends when the edge stops reading and the socket's buffer is full.
         while sender.write_all(&piece).is_ok() {}
     });
     let reply = client.read_response().expect("a reply");
@@ -146,7 +145,8 @@ fn an_early_response_reaches_the_client() {
     uploading.join().expect("the upload ended");
 }
 
-// If a client disconnects during an upload, the origin never receives a body that looks complete.
+// The client disconnects during an upload. The origin must be able to see that the body is
+// incomplete.
 #[test]
 fn an_upload_that_breaks_off_does_not_look_whole() {
     let origin = serving("/x", Resource::status(200));
@@ -171,7 +171,7 @@ fn an_upload_that_breaks_off_does_not_look_whole() {
     assert!(origin.requests().iter().all(|seen| !seen.body_complete));
 }
 
-// The response is received while the request body is still being sent.
+// The origin sends its response while the client is still sending the request body.
 #[test]
 fn bodies_stream_both_ways_at_once() {
     let origin = serving("/echo", Resource::echo());
@@ -188,7 +188,7 @@ fn bodies_stream_both_ways_at_once() {
     assert_eq!(client.read_some(5).expect("the end"), b"0\r\n\r\n");
 }
 
-// Trailers of a response reach only clients that accept them.
+// Trailers of a response reach only clients that accept them with `TE: trailers`.
 #[test]
 fn trailers_of_a_response_are_forwarded() {
     let resource = Resource::offset(100)
@@ -206,8 +206,8 @@ fn trailers_of_a_response_are_forwarded() {
     assert!(reply.trailers.is_empty());
 }
 
-// If a client resets its connection while the origin works, the edge closes its connection to the
-// origin.
+// The client resets its connection while the origin prepares the response. The edge then closes its
+// connection to the origin.
 #[test]
 fn a_request_is_cancelled_when_its_client_disconnects() {
     let gate = Gate::closed();
@@ -221,8 +221,8 @@ fn a_request_is_cancelled_when_its_client_disconnects() {
     assert!(origin.wait_for(left, SOON));
 }
 
-// After an early response to a small body, the rest of the body is read and the connection stays
-// usable.
+// The origin responds before it has read a small request body. The edge reads the rest of the body,
+// so that the connection can be used again.
 #[test]
 fn an_unread_request_body_does_not_close_the_connection() {
     let origin = serving("/x", Resource::bytes("no").with_status(403).answer_early());

@@ -1,4 +1,4 @@
-//! Tests of what is stored, for which requests, and what is served from the cache.
+//! Tests of the cache: which responses are stored, and which requests are answered with them.
 
 use sluice_lab::origin::{Gate, Modified, Resource, Tag};
 
@@ -7,7 +7,7 @@ use crate::harness::{
     wait_for_requests,
 };
 
-// Cache-Status (RFC 9211) says `hit`, or why the response was no hit.
+// Cache-Status (RFC 9211) has `hit`, or the reason why the response was not a hit.
 #[test]
 fn a_missed_response_is_stored_and_then_hit() {
     let origin = serving("/x", fresh(100_000));
@@ -56,12 +56,13 @@ fn concurrent_requests_for_one_object_share_one_fetch() {
     assert_eq!(edge.counter("cache_collapsed"), 7);
 }
 
-// Responses with `no-store`, `private` or Set-Cookie, and those to requests with Authorization, are
-// not stored; Cache-Status gives the reason.
+// Responses with `no-store`, `private` or Set-Cookie, and responses to requests with Authorization,
+// are not stored. Cache-Status gives the reason.
 #[test]
 fn responses_that_may_not_be_shared_are_not_stored() {
     let origin = origin();
-    // The response has no validator: with one, it could be stored and revalidated.
+    // These responses have no validator. With a validator they could be stored and revalidated on
+    // each use.
     let bare = || Resource::offset(9).tag(Tag::None).modified(Modified::None);
     let unshared = [
         (
@@ -104,8 +105,8 @@ fn responses_that_may_not_be_shared_are_not_stored() {
     assert_eq!(edge.counter("cache_hits"), 0);
 }
 
-// A response to a request with Authorization is neither stored nor served from the cache unless the
-// response permits it, and the origin receives the header.
+// RFC 9111 3.5: the response to a request with Authorization is stored only if the response permits
+// it. The origin receives the Authorization header.
 #[test]
 fn requests_with_authorization_bypass_the_cache() {
     let origin = serving("/x", fresh(100));
@@ -123,7 +124,6 @@ fn requests_with_authorization_bypass_the_cache() {
     assert_eq!(origin.requests().iter().filter(with).count(), 3);
 }
 
-// Each content coding is a variant: fetched once, and served to clients that accept it.
 #[test]
 fn content_codings_are_variants() {
     let origin = serving("/x", fresh(500).encoded("gzip", "zipped"));
@@ -147,7 +147,7 @@ fn content_codings_are_variants() {
     assert_eq!(asked, 2, "one fetch for each variant");
 }
 
-// Variants by request headers that the cache does not know are kept apart.
+// The origin's Vary names request headers for which the cache has no special rules.
 #[test]
 fn variants_by_any_request_header_are_kept_apart() {
     let origin = origin();
@@ -172,7 +172,8 @@ fn variants_by_any_request_header_are_kept_apart() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// If Vary separates riders of one flight, each of them receives its own response.
+// Two clients wait for one flight, and the response's Vary shows that they need different variants.
+// Each client then receives its own response.
 #[test]
 fn riders_of_different_variants_are_separated() {
     let gate = Gate::closed();
@@ -223,8 +224,8 @@ fn head_and_get_share_a_stored_response() {
     assert_eq!(origin.requests().len(), 2);
 }
 
-// Conditional requests (304, 412) are answered from a stored response and from one that is being
-// fetched.
+// The cache answers conditional requests with 304 or 412, from a stored response and from one that
+// is still being fetched.
 #[test]
 fn the_cache_evaluates_conditional_requests() {
     let origin = serving("/x", fresh(5000));
@@ -271,7 +272,6 @@ fn edge_tag(origin: &sluice_lab::origin::Origin) -> String {
     reply.header("etag").expect("a tag").to_owned()
 }
 
-// The primary key contains scheme, host, path and query.
 #[test]
 fn different_hosts_and_queries_are_stored_separately() {
     let origin = origin();
@@ -292,8 +292,8 @@ fn different_hosts_and_queries_are_stored_separately() {
     assert_eq!(origin.requests().len(), 18);
 }
 
-// The request of a shared flight is built from the key and an allow-list, never from the headers of
-// one client.
+// The request of a shared flight is built from the key and an allow-list of headers. No other
+// header of the client is sent.
 #[test]
 fn a_shared_fetch_carries_nothing_of_one_client() {
     let origin = serving("/x", fresh(100));
@@ -326,7 +326,6 @@ fn a_shared_fetch_carries_nothing_of_one_client() {
     assert_eq!(seen.header("accept-language"), Some("de"));
 }
 
-// A request that is not shared reaches the origin with all headers of its client.
 #[test]
 fn an_unshared_request_carries_all_headers_of_its_client() {
     let origin = origin();
@@ -344,7 +343,8 @@ fn an_unshared_request_carries_all_headers_of_its_client() {
     assert_eq!(edge.get("/x", &[]).text(), "nobody");
 }
 
-// A successful unsafe method may have changed the stored resource (RFC 9111 4.4).
+// RFC 9111 4.4: a successful request with an unsafe method may have changed the resource, so the
+// stored response is invalidated.
 #[test]
 fn unsafe_methods_invalidate_stored_responses() {
     let origin = serving("/x", fresh(100));
@@ -368,7 +368,8 @@ fn unsafe_methods_invalidate_stored_responses() {
     }
 }
 
-// The ledger counts all memory: the memory tier keeps its size under any load.
+// Many objects are fetched. The ledger counts the memory of all of them, and objects are evicted to
+// keep the sum within the limit.
 #[test]
 fn eviction_keeps_the_cache_within_its_memory() {
     for policy in ["s3-fifo", "lru"] {
@@ -394,7 +395,7 @@ fn eviction_keeps_the_cache_within_its_memory() {
     }
 }
 
-// A response larger than `max_object_size` is passed through, and nothing is evicted for it.
+// A response larger than `max_object_size` is passed through without evicting other objects.
 #[test]
 fn objects_above_the_limit_are_not_stored() {
     let origin = origin();
@@ -410,8 +411,8 @@ fn objects_above_the_limit_are_not_stored() {
     assert_hit(&edge.get("/offset/1048576", &[]));
 }
 
-// If the client that started a fill disconnects, the fill continues for the other clients and is
-// stored.
+// The client that started a fetch disconnects. The fetch continues for the other clients, and its
+// response is stored.
 #[test]
 fn a_fill_continues_after_the_client_that_started_it_disconnects() {
     let gate = Gate::at(100_000);
@@ -434,7 +435,8 @@ fn a_fill_continues_after_the_client_that_started_it_disconnects() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// Entity tags are passed on as the origin sent them, weak or missing ones included.
+// The client receives the origin's entity tag unchanged, weak or strong. If the origin sends none,
+// the edge adds none.
 #[test]
 fn validators_are_passed_on_unchanged() {
     let origin = origin();

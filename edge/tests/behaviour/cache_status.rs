@@ -7,8 +7,8 @@ use crate::harness::{
 };
 use crate::partial_objects::{BLOCK, MODES, asked, check_range, filling, good, landed, send_range};
 
-/// An edge with the first block of `/x` stored, in front of an origin whose further responses wait
-/// for the gate.
+/// Starts an edge that has stored the first block of `/x`. The gate holds all further responses of
+/// the origin.
 fn begun(mode: &str, gate: &Gate) -> (Origin, Edge) {
     let held = gate.clone();
     let choose = move |seen: &Seen| match seen.id {
@@ -22,7 +22,8 @@ fn begun(mode: &str, gate: &Gate) -> (Origin, Edge) {
     (origin, edge)
 }
 
-// A request that waited for another's fetch was no hit, and there was one fetch for all.
+// All requests wait for one fetch. Cache-Status must show that they were not hits, and that one
+// fetch served them.
 #[test]
 fn a_request_that_waited_for_another_s_fetch_is_not_a_hit() {
     const CROWD: usize = 20;
@@ -46,13 +47,14 @@ fn a_request_that_waited_for_another_s_fetch_is_not_a_hit() {
         }
         assert_eq!(collapsed, CROWD - 1, "{mode}: all but the first");
         assert_eq!(asked(&origin).len(), 2, "{mode}: {:?}", asked(&origin));
-        // The next request is a hit.
+        // The fetched bytes are stored now, so another request for them is a hit.
         landed(&edge);
         assert_hit(&check_range(&edge, 1_048_576, 1_048_585));
     }
 }
 
-// The request's own fetch was not collapsed, although the beginning was stored.
+// The first bytes are stored and the others are fetched by this request itself. Cache-Status must
+// not have `collapsed`.
 #[test]
 fn a_request_that_fetched_its_missing_bytes_is_not_collapsed() {
     for mode in MODES {

@@ -1,5 +1,5 @@
-//! Helpers shared by the tests of the caching rules: responses that are old on arrival, crowds of
-//! clients, an origin that stops working.
+//! Helpers for the tests of caching rules: responses that are old on arrival, groups of concurrent
+//! clients, and an origin that stops responding.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
@@ -14,33 +14,36 @@ use crate::harness::{
 /// The length of most bodies in these tests.
 pub const LENGTH: u64 = 1000;
 
-/// A body with this Cache-Control whose Age on arrival is this many seconds (RFC 9111 4.2.3).
+/// Returns a resource with this Cache-Control. Its Age header is `age_s` seconds on arrival (RFC
+/// 9111 4.2.3).
 pub fn aged(control: &str, age_s: u64) -> Resource {
     let body = Resource::offset(LENGTH).cache_control(control);
     body.header("Age", &age_s.to_string())
 }
 
-/// A body that is 40 seconds past its lifetime on arrival, with further directives.
+/// Returns a resource that has been stale for 40 seconds on arrival. `more` adds Cache-Control
+/// directives.
 pub fn stale(more: &str) -> Resource {
     aged(&format!("max-age=60{more}"), 100)
 }
 
-/// The same body, fresh for an hour.
+/// Returns a resource that is fresh for an hour.
 pub fn current() -> Resource {
     Resource::offset(LENGTH).cache_control("max-age=3600")
 }
 
-/// The resource without an entity tag and without Date.
+/// Removes the entity tag and the date of the last modification from a resource.
 pub fn bare(resource: Resource) -> Resource {
     resource.tag(Tag::None).modified(Modified::None)
 }
 
-/// The resource with a strong entity tag.
+/// Returns a strong entity tag with this text.
 pub fn tagged(tag: &str) -> Tag {
     Tag::Fixed(format!("\"{tag}\""))
 }
 
-/// The HTTP date this many seconds from now, negative for the past (RFC 9110 5.6.7).
+/// Returns the HTTP date this many seconds from now; a negative number is a time in the past (RFC
+/// 9110 5.6.7).
 pub fn date_in(seconds: i64) -> String {
     let span = Duration::from_secs(seconds.unsigned_abs());
     let now = SystemTime::now();
@@ -50,12 +53,12 @@ pub fn date_in(seconds: i64) -> String {
     })
 }
 
-/// Number of requests for a path that the origin received.
+/// Returns the number of requests for a path that the origin has received.
 pub fn times(origin: &Origin, path: &str) -> usize {
     origin.read_record(|record| record.count(path))
 }
 
-/// The value of a header in the latest request for `path` that the origin received.
+/// Returns the value of a header in the latest request for `path` that the origin has received.
 pub fn last_sent(origin: &Origin, path: &str, field: &str) -> Option<String> {
     origin.read_record(|record| {
         let last = record.of(path).last().expect("it was asked");
@@ -63,16 +66,18 @@ pub fn last_sent(origin: &Origin, path: &str, field: &str) -> Option<String> {
     })
 }
 
-/// Makes the origin refuse connections and resets its open ones.
+/// Makes the origin refuse new connections and reset its open ones.
 pub fn kill(origin: &Origin) {
     origin.refuse().expect("it listens no more");
     origin.drop_connections();
 }
 
-/// Asserts that a reply came from the cache although it was stale, for this reason.
+/// Asserts that a response came from the cache although it was stale, with this `detail` in
+/// Cache-Status.
 pub fn assert_stale(reply: &Reply, detail: &str) {
     assert_has_parameter(reply, &format!("detail={detail}"));
-    // A request that waited for the origin's failure counts as forwarded (RFC 9211 2.2).
+    // If the request waited until the origin failed, Cache-Status has `fwd=stale` in place of `hit`
+    // (RFC 9211 2.2).
     if detail == "stale-if-error" && cache_status(reply).contains("fwd=stale") {
         return;
     }
@@ -80,13 +85,14 @@ pub fn assert_stale(reply: &Reply, detail: &str) {
     assert!(ttl(reply) <= 0, "{}", cache_status(reply));
 }
 
-/// Asserts that a reply came from the cache after the origin confirmed it with a 304.
+/// Asserts that the response came from the cache after the origin had confirmed the stored response
+/// with a 304.
 pub fn assert_validated(reply: &Reply) {
     assert_has_parameter(reply, "fwd=stale");
     assert_has_parameter(reply, "fwd-status=304");
 }
 
-/// Asserts that the origin failed and the client received the complete error response.
+/// Asserts that the origin failed and that the client received a complete error response.
 pub fn assert_failed(reply: &Reply) {
     let status = reply.status;
     assert!((500..=504).contains(&status), "{status}");
@@ -95,7 +101,7 @@ pub fn assert_failed(reply: &Reply) {
     assert!(!said.contains("hit"), "{said}");
 }
 
-/// Repeats a request until the reply is a fresh hit, and returns that reply.
+/// Repeats a request until the response is a fresh hit, and returns that response.
 pub fn until_fresh(edge: &Edge, path: &str) -> Reply {
     let mut last = None;
     eventually("it is fresh again", || {
@@ -107,7 +113,8 @@ pub fn until_fresh(edge: &Edge, path: &str) -> Reply {
     last.expect("it was asked")
 }
 
-/// Seconds of freshness left in the response to a second request, or `None` if that was not a hit.
+/// Returns the remaining freshness in seconds that a second request finds, or `None` if the second
+/// request was not a hit.
 pub fn fresh_for(edge: &Edge, origin: &Origin, path: &str, resource: Resource) -> Option<i64> {
     origin.serve(path, resource);
     edge.get(path, &[]);
@@ -116,11 +123,11 @@ pub fn fresh_for(edge: &Edge, origin: &Origin, path: &str, resource: Resource) -
     hit.then(|| ttl(&again))
 }
 
-/// A description, a response, and for how many seconds the response is fresh; `None` if it is not
-/// stored.
+/// A test case: a description, a response, and the expected lifetime in seconds; `None` if the
+/// response is not stored.
 pub type Case<'a> = (&'a str, Resource, Option<RangeInclusive<i64>>);
 
-/// Checks for how long each response is fresh, each at its own path.
+/// Checks the lifetime of each response, with a separate path for each.
 pub fn check_fresh_for(setup: &Setup, origin: &Origin, cases: Vec<Case<'_>>) {
     let edge = setup.start();
     for (n, (what, resource, expected)) in cases.into_iter().enumerate() {
@@ -135,16 +142,18 @@ pub fn check_fresh_for(setup: &Setup, origin: &Origin, cases: Vec<Case<'_>>) {
     }
 }
 
-/// Clients that sent the same request, which the edge has accepted.
+/// Clients that have sent the same request and wait for the response. The edge has accepted all of
+/// the requests.
 pub struct Crowd(Vec<Client>);
 
 impl Crowd {
-    /// Starts this many clients with the same request while no other clients are waiting.
+    /// Sends the request from this many clients. No other client may be waiting at the edge.
     pub fn of(edge: &Edge, count: usize, target: &str, headers: &[(&str, &str)]) -> Crowd {
         Crowd::beside(0, edge, count, target, headers)
     }
 
-    /// Starts this many clients while this many others are already waiting.
+    /// Sends the request from `count` clients while `others` other clients already wait at the
+    /// edge.
     pub fn beside(
         others: usize,
         edge: &Edge,
@@ -163,7 +172,7 @@ impl Crowd {
         Crowd(clients)
     }
 
-    /// The replies of all clients.
+    /// Receives the responses of all clients.
     pub fn replies(mut self) -> Vec<Reply> {
         let read = |client: &mut Client| client.read_response().expect("a reply");
         self.0.iter_mut().map(read).collect()

@@ -1,6 +1,6 @@
-//! Tests of files that change while they are read in parts. Readers of the old version receive its
-//! stored bytes and are then cut off; new readers receive the new version; no reader receives a
-//! mixture.
+//! Tests of files that change at the origin while clients read them. A reader of the old version
+//! receives its stored bytes, and is then cut off. New readers receive the new version. No reader
+//! receives a mixture.
 
 use sluice_lab::client::{Client, Reply};
 use sluice_lab::origin::{Gate, Origin, Seen};
@@ -11,7 +11,7 @@ use crate::partial_objects::{
     one_version, send_range, send_whole, settle, version_of,
 };
 
-/// Asserts that a reply contains version 0 up to this position, and was cut off there.
+/// Asserts that a response has at least `at_least` bytes, all of version 0, and was then cut off.
 fn assert_cut_old(reply: &Reply, at_least: u64) {
     assert!(reply.truncated(), "{} bytes of it", reply.body.len());
     let length = reply.body.len() as u64;
@@ -19,7 +19,7 @@ fn assert_cut_old(reply: &Reply, at_least: u64) {
     assert_eq!(version_of(0, &reply.body), Some(0), "not one version");
 }
 
-/// Asserts that version 1 is served completely and stored.
+/// Asserts that a new request receives version 1 completely, and that version 1 is stored.
 fn assert_new(edge: &Edge) {
     let new = edge.get("/x", &[]);
     assert_eq!(new.status, 200);
@@ -29,8 +29,8 @@ fn assert_new(edge: &Edge) {
     assert_hit(&again);
 }
 
-/// A reader of version 0 that has reached the middle of the block starting at 262,144, and the gate
-/// that holds that block. Later requests receive version 1.
+/// Starts a client that reads version 0 and waits in the middle of the block that begins at
+/// 262,144. `gate` holds the fetch of that block. The origin answers later requests with version 1.
 fn half_read(gate: &Gate) -> (Origin, Edge, Client) {
     let held = gate.clone();
     let second_is_held = move |seen: &Seen| match seen.header("range") {
@@ -53,14 +53,16 @@ fn a_reader_of_the_old_version_is_cut_off_where_its_stored_bytes_end() {
     let gate = Gate::at(100_000);
     let (_origin, edge, mut old) = half_read(&gate);
     gate.release();
-    // The block in flight belongs to the old version, the next one does not.
+    // The fetch of the held block has begun with the old version, so the client receives the block.
+    // The next block is fetched from the new version, where the client is cut off.
     let body = read_until_cut(&mut old);
     assert_eq!(body.len() as u64, 2 * BLOCK);
     assert_eq!(version_of(0, &body), Some(0));
     assert_new(&edge);
 }
 
-// If the connection of the old version breaks, its fetch is not resumed with the new version.
+// The connection that sends the old version breaks. The rest must not be fetched, because the
+// origin now has the new version.
 #[test]
 fn a_broken_fetch_is_not_resumed_from_another_version() {
     let gate = Gate::at(100_000);
@@ -73,19 +75,18 @@ fn a_broken_fetch_is_not_resumed_from_another_version() {
     assert_new(&edge);
 }
 
-/// Reads the rest of a body whose head was already read, and asserts that the body is incomplete.
+/// Reads the rest of a body after its head, and asserts that the body is truncated.
 fn read_until_cut(client: &mut Client) -> Vec<u8> {
     let body = client.read_some(FILE as usize).expect("until it ends");
     assert!((body.len() as u64) < FILE, "it was not cut");
     body
 }
 
-// A new reader and an old one read at the same time, each its own version.
 #[test]
 fn old_and_new_readers_each_receive_their_own_version() {
     let gate = Gate::at(100_000);
     let (_origin, edge, mut old) = half_read(&gate);
-    // A range that is missing in the old version reveals the new one.
+    // The request for a range that is not stored receives the new version from the origin.
     let range = ask_range(&edge, 2_000_000, 2_000_009);
     assert_eq!(one_version(&range, 2_000_000, 2_000_009), 1);
     assert_new(&edge);
@@ -117,8 +118,8 @@ fn a_reader_whose_response_has_not_begun_receives_the_new_version() {
     }
 }
 
-// Stored bytes of the old version are served while they are fresh; only a request for missing bytes
-// reveals the change.
+// The stored bytes of the old version are fresh, so requests for them are hits. A request for other
+// bytes reaches the origin, which sends the new version.
 #[test]
 fn stored_bytes_of_the_old_version_are_served_while_fresh() {
     for mode in MODES {
@@ -135,7 +136,8 @@ fn stored_bytes_of_the_old_version_are_served_while_fresh() {
     }
 }
 
-// A request for the whole file, of which half is stored in a version that the origin no longer has.
+// Half of the old version is stored, and the origin has only the new one. A request for the whole
+// file must receive bytes of one version.
 #[test]
 fn a_request_for_the_whole_of_a_replaced_version_is_never_mixed() {
     for mode in MODES {
@@ -146,7 +148,8 @@ fn a_request_for_the_whole_of_a_replaced_version_is_never_mixed() {
         assert!(origin.set_version("/x", 1));
         let whole = edge.get("/x", &[]);
         assert_eq!(whole.status, 200);
-        // The reply began with stored bytes, or noticed the change in time.
+        // The response either began with stored bytes of the old version and was cut off, or is the
+        // complete new version.
         match whole.truncated() {
             true => assert_cut_old(&whole, 2 * BLOCK),
             false => assert_eq!(one_version(&whole, 0, FILE - 1), 1, "{mode}"),
@@ -155,7 +158,8 @@ fn a_request_for_the_whole_of_a_replaced_version_is_never_mixed() {
     }
 }
 
-// A different length under the same entity tag is a different version.
+// The origin sends a file of another length with the same entity tag. The cache must treat it as
+// another version.
 #[test]
 fn another_length_is_another_version() {
     for mode in MODES {
@@ -176,7 +180,7 @@ fn another_length_is_another_version() {
     }
 }
 
-// A file became shorter: positions beyond its new end no longer exist.
+// The file at the origin became shorter, so that stored bytes lie beyond its new end.
 #[test]
 fn a_file_that_became_shorter_is_noticed() {
     for mode in MODES {
@@ -195,7 +199,7 @@ fn a_file_that_became_shorter_is_noticed() {
     }
 }
 
-// The file no longer exists when its rest is requested.
+// The file has been deleted at the origin when the missing bytes are requested.
 #[test]
 fn a_file_that_disappeared_is_noticed() {
     for mode in MODES {

@@ -1,4 +1,5 @@
-//! Tests of the limits on what one client can make the edge fetch and hold in memory.
+//! Tests of the client budget: the limit of the bytes that one client can make the edge fetch and
+//! hold in memory.
 
 use std::net::IpAddr;
 
@@ -9,15 +10,16 @@ use sluice_lab::origin::{Origin, Record};
 use crate::harness::{Edge, SOON, Setup, fresh, serving};
 use crate::partial_objects::{asked, landed};
 
-/// A length larger than any disk here; the origin generates the content on request.
+/// Length of a file larger than any disk of the test machine. The origin generates the content on
+/// request.
 const HUGE: u64 = 100_000_000_000;
 
 const MIB: u64 = 1 << 20;
 
-/// Memory that the program may use in addition to its caches.
+/// Maximum number of bytes of memory that the program may use in addition to its caches.
 const MEMORY_MAX: u64 = 64 << 20;
 
-/// An edge with blocks of 1 MiB in front of an origin with this file.
+/// Starts an edge with blocks of 1 MiB in front of an origin that has this file.
 fn edge(origin: &Origin, mode: &str, lines: &[&str]) -> Edge {
     let setup = Setup::cached(origin)
         .cache(&format!("fill = \"{mode}\""))
@@ -26,7 +28,7 @@ fn edge(origin: &Origin, mode: &str, lines: &[&str]) -> Edge {
     setup.start()
 }
 
-/// Pseudo-random positions in a file, from a multiplicative generator.
+/// Returns pseudo-random offsets in a file.
 fn places(seed: u64, length: u64) -> impl Iterator<Item = u64> {
     let mut state = seed * 2 + 1;
     std::iter::repeat_with(move || {
@@ -37,7 +39,7 @@ fn places(seed: u64, length: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Requests one byte on this connection.
+/// Requests the byte at this offset.
 fn one_byte(client: &mut Client, at: u64) -> Reply {
     let range = format!("bytes={at}-{at}");
     let reply = client.get("/x", &[("Range", &range)]).expect("a reply");
@@ -49,8 +51,8 @@ fn sent(origin: &Origin) -> u64 {
     origin.read_record(|record| record.sent_total)
 }
 
-// A client has a budget of bytes that are fetched for it but not sent, so that one-byte ranges
-// can't make the edge fetch a file of 100 GB.
+// Each request for one byte makes the edge fetch a block. The client's budget limits the bytes that
+// are fetched for it and not sent.
 #[test]
 fn one_byte_ranges_cost_no_more_than_the_budget() {
     for mode in ["slice", "auto"] {
@@ -63,7 +65,7 @@ fn one_byte_ranges_cost_no_more_than_the_budget() {
         landed(&edge);
         let sent = sent(&origin);
         assert!(sent <= 6 * MIB, "{mode}: {sent} bytes for 60");
-        // A new connection from the same address shares the budget.
+        // A new connection from the same address has no budget of its own.
         let mut client = edge.client();
         for at in places(2, HUGE).take(20) {
             one_byte(&mut client, at);
@@ -94,7 +96,7 @@ fn each_client_has_its_own_budget() {
     assert_eq!(sent(&origin), before + MIB, "the byte's block");
 }
 
-// The requested bytes themselves never count against the budget, however many they are.
+// Bytes that the client requested never count against its budget.
 #[test]
 fn requested_bytes_do_not_count_against_the_budget() {
     let origin = serving("/x", fresh(HUGE));
@@ -128,10 +130,10 @@ fn reading_the_end_of_a_huge_file_does_not_fetch_its_beginning() {
 /// Size of the memory tier in these tests.
 const TIER: &str = "memory = \"8MiB\"";
 
-/// Twice the size of the memory tier.
+/// Length of an object that is about twice as large as the memory tier.
 const LARGE: u64 = 18_000_000;
 
-/// Asserts that neither the memory tier nor the process exceeds its limit.
+/// Asserts that neither the memory tier nor the process exceeds its memory limit.
 fn assert_bounded(edge: &Edge) {
     let (bytes, limit) = (edge.cache_state("bytes"), edge.cache_state("limit"));
     assert!(bytes <= limit + 4 * MIB, "{bytes} of {limit}");
@@ -152,7 +154,8 @@ fn an_object_larger_than_memory_is_served_block_by_block() {
     }
 }
 
-// Evicted blocks are fetched again, and contain the right bytes each time.
+// The object is larger than memory, so its blocks are evicted. The fetches that follow must return
+// the right bytes.
 #[test]
 fn evicted_blocks_are_fetched_again() {
     let origin = serving("/x", fresh(LARGE));
@@ -171,7 +174,8 @@ fn evicted_blocks_are_fetched_again() {
     assert!(sent <= 61 * MIB, "one block for each at most: {sent}");
 }
 
-// Clients that stall while reading an object larger than memory pin neither that object nor others.
+// Clients stop reading in the middle of an object larger than memory. They must not keep more than
+// a few pages in memory, so that other objects can be stored.
 #[test]
 fn stalled_readers_of_a_large_object_pin_little() {
     let origin = serving("/x", fresh(LARGE));
@@ -194,7 +198,7 @@ fn stalled_readers_of_a_large_object_pin_little() {
     let whole = edge.get("/x", &[]);
     whole.verify_whole(LARGE).expect("all of it");
     assert_bounded(&edge);
-    // The stalled clients continue where they stopped.
+    // After the others have read, the stalled clients read on and receive their bytes.
     let last = stalled
         .pop()
         .expect("eight")
@@ -204,8 +208,8 @@ fn stalled_readers_of_a_large_object_pin_little() {
     verify_offset(14_000_000, &last).expect("the right bytes");
 }
 
-// If memory can't hold the read-ahead of all readers, all readers are still served, and hardly any
-// byte is fetched in vain.
+// The bytes read ahead for all clients together don't fit into memory. All clients are still
+// served, and few bytes are fetched twice.
 #[test]
 fn too_many_readers_for_memory_cause_few_extra_fetches() {
     const READERS: u64 = 24;

@@ -1,5 +1,5 @@
-//! Tests of many concurrent requests: one fetch if the response may be shared, and no queue if it
-//! may not.
+//! Tests of many concurrent requests for one URL. If the response may be shared, one fetch serves
+//! all clients. If not, no client waits for another one's response.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::harness::{
     stored, stored_with, wait_for_requests,
 };
 
-/// Makes the origin answer the first request in one way and all others in another.
+/// Creates an origin that answers the first request with `first` and all others with `others`.
 fn first_and_others(first: Resource, others: Resource) -> Origin {
     let choose = move |seen: &Seen| match seen.id {
         0 => first.clone(),
@@ -38,7 +38,7 @@ fn a_thousand_clients_on_a_miss_cause_one_fetch() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-/// Asserts that the requests of a crowd reach the origin at the same time.
+/// Asserts that all requests of this many clients are at the origin at the same time.
 fn assert_no_queue(edge: &Edge, gate: &Gate, count: usize) {
     let crowd = Crowd::of(edge, count, "/x", &[]);
     let all = gate.wait_held(count, SOON);
@@ -50,8 +50,8 @@ fn assert_no_queue(edge: &Edge, gate: &Gate, count: usize) {
     }
 }
 
-// If the response is known not to be shareable, all clients' requests go to the origin at the same
-// time.
+// An earlier response has shown that responses to this URL can't be shared. The requests of all
+// clients must reach the origin at the same time.
 #[test]
 fn requests_for_an_unshareable_response_do_not_queue() {
     let gate = Gate::closed();
@@ -62,7 +62,8 @@ fn requests_for_an_unshareable_response_do_not_queue() {
     assert_eq!(times(&origin, "/x"), 61);
 }
 
-// The same if the response turns out not to be shareable while the clients wait.
+// The clients wait for one fetch, whose response turns out not to be shareable. Then the requests
+// of all other clients must reach the origin at the same time.
 #[test]
 fn clients_that_waited_for_an_unshareable_response_do_not_queue() {
     let (first, others) = (Gate::closed(), Gate::closed());
@@ -81,7 +82,8 @@ fn clients_that_waited_for_an_unshareable_response_do_not_queue() {
     assert_eq!(times(&origin, "/x"), 60);
 }
 
-// The same for a stored, stale response that is no longer shareable when it is revalidated.
+// The clients wait for the revalidation of a stale response, and the new response is not shareable.
+// Then the requests of all other clients must reach the origin at the same time.
 #[test]
 fn clients_that_waited_for_a_revalidation_do_not_queue() {
     let (first, others) = (Gate::closed(), Gate::closed());
@@ -104,7 +106,8 @@ fn clients_that_waited_for_a_revalidation_do_not_queue() {
     }
 }
 
-// The key is passed for `hit_for_pass`; afterwards the response is stored again if it may be.
+// After a response that can't be shared, requests are forwarded for the time `hit_for_pass`. Then a
+// shareable response is stored again.
 #[test]
 fn a_passed_key_is_tried_again_after_hit_for_pass() {
     let origin = serving("/x", unshared());
@@ -163,12 +166,13 @@ fn a_crowd_with_several_variants_causes_one_fetch_per_variant() {
     assert!(once && asked.len() == 4, "{asked:?}");
 }
 
-// All clients of a failing origin receive an error. The origin receives fewer requests than there
-// are clients, and is tried again later.
+// All clients receive an error if the origin fails. The origin receives fewer requests than there
+// are clients, and another attempt later.
 #[test]
 fn a_crowd_at_a_failing_origin_receives_errors() {
     let gate = Gate::closed();
-    // The first response is held until all clients wait for it, and then breaks off in its head.
+    // The gate holds the first response until all clients wait for it. The response then ends in
+    // the middle of its head.
     let cut = Fault::RawHead(b"HTTP/1.1 200 OK\r\nConte".to_vec());
     let cut = Resource::bytes("").close().fault(cut).gate_head(&gate);
     let end = current().fault(Fault::EndBeforeHead(Ending::Fin));
@@ -187,7 +191,7 @@ fn a_crowd_at_a_failing_origin_receives_errors() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// An error response goes to all clients that waited.
+// The origin's error response goes unchanged to all clients that waited for the fetch.
 #[test]
 fn a_crowd_receives_an_error_response_unchanged() {
     let gate = Gate::closed();
@@ -201,8 +205,8 @@ fn a_crowd_receives_an_error_response_unchanged() {
     }
 }
 
-// The client that started the fetch disconnects before anything arrived: the others receive the
-// response.
+// The client that started the fetch disconnects before the response. The other clients still
+// receive the response.
 #[test]
 fn the_client_that_started_a_shared_fetch_may_disconnect() {
     let gate = Gate::closed();
@@ -221,7 +225,8 @@ fn the_client_that_started_a_shared_fetch_may_disconnect() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// The same if the response turns out to be only for the client that disconnected.
+// The response is not shareable, and the client that started the fetch has disconnected. Each of
+// the other clients then sends a request of its own.
 #[test]
 fn the_client_that_started_an_unshared_fetch_may_disconnect() {
     let gate = Gate::closed();

@@ -1,5 +1,5 @@
-//! Tests of many connections: how workers share them, how clients are identified, and what happens
-//! when there are too many.
+//! Tests of many connections: their balance over the workers, the identification of clients, and
+//! limits.
 
 use std::fs;
 use std::net::IpAddr;
@@ -10,8 +10,8 @@ use sluice_lab::origin::Resource;
 
 use crate::harness::{Edge, SOON, Setup, eventually, fresh, origin, serving};
 
-/// Serves a folder with `/x` of five bytes, with these lines in `[server]`, `[limits]` and
-/// `[[listener]]`.
+/// Configures an edge that serves a folder with the file `/x` of five bytes. The arguments are
+/// lines for `[server]`, `[limits]` and `[[listener]]`.
 fn folder(server: &str, limits: &str, listener: &str) -> (tempfile::TempDir, Setup) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("x"), "hello").expect("written");
@@ -31,7 +31,7 @@ fn client_from(edge: &Edge, source: &str) -> Client {
     Client::connect_with(edge.http, &options).expect("the kernel accepts")
 }
 
-/// Whether a new connection receives a response; if not, the edge closes it.
+/// Whether a new connection receives a response. If not, the edge has closed the connection.
 fn served(client: &mut Client) -> bool {
     match client.get("/x", &[]) {
         Ok(reply) => {
@@ -65,7 +65,6 @@ fn a_few_connections_are_spread_evenly_over_the_workers() {
     assert_eq!(open, [Some(2); 4]);
 }
 
-// A connection above the limit of its address is closed; other addresses have their own count.
 #[test]
 fn connections_per_ip_are_limited() {
     let (_folder, setup) = folder("workers = 2", "connections_per_ip = 3", "");
@@ -84,7 +83,8 @@ fn connections_per_ip_are_limited() {
     eventually("nothing is left", || edge.counter("connections_now") == 0);
 }
 
-// A connection is closed only when a new one needs its place, on any worker.
+// The limit of connections is reached. A new connection, on any worker, causes an idle one to be
+// closed.
 #[test]
 fn idle_connections_are_closed_only_when_a_new_one_needs_the_place() {
     let (_folder, setup) = folder("workers = 2", "connections = 8", "");
@@ -97,7 +97,7 @@ fn idle_connections_are_closed_only_when_a_new_one_needs_the_place() {
     assert!(edge.counter("connections_refused") > 0);
 }
 
-// The program raises RLIMIT_NOFILE from the soft to the hard limit.
+// The program raises its soft limit of file descriptors (RLIMIT_NOFILE) to the hard limit.
 #[test]
 fn the_descriptor_limit_is_raised_to_the_hard_limit() {
     let (_folder, setup) = folder("workers = 1", "", "");
@@ -112,13 +112,14 @@ fn the_descriptor_limit_is_raised_to_the_hard_limit() {
     assert_ne!(words[3], "256");
 }
 
-// When descriptors run out, new connections are closed, no worker spins, and no listener is lost.
+// No file descriptor is left. The program accepts new connections with a reserved descriptor and
+// closes them, without spinning or losing a listener.
 #[test]
 fn new_connections_are_closed_when_descriptors_run_out() {
     without_descriptors("workers = 1");
 }
 
-// The reserved descriptor can be reopened even where no other file may be opened.
+// The sandbox forbids opening most files. The reserved descriptor must be reopened nevertheless.
 #[test]
 fn a_sandboxed_edge_closes_new_connections_when_descriptors_run_out() {
     without_descriptors("workers = 1\nsandbox = true");
@@ -130,7 +131,8 @@ fn without_descriptors(server: &str) {
     let edge = setup.descriptors(128).start();
     let begun = |edge: &Edge| {
         let mut client = edge.client();
-        // These connections are not idle, so they are not closed to make room.
+        // A connection with an incomplete request is not idle, so it is not closed in favour of a
+        // new one.
         client
             .send_raw(b"GET /x HTTP/1.1\r\n")
             .expect("the kernel takes it");
@@ -159,7 +161,8 @@ fn without_descriptors(server: &str) {
             .send_raw(b"Host: a\r\n\r\n")
             .expect("it is still there");
         let reply = client.read_response().expect("an answer");
-        // The file may find no descriptor either.
+        // Opening the file may fail with 503, because no descriptor may be left for the file
+        // either.
         assert!(matches!(reply.status, 200 | 503), "{}", reply.status);
     }
     drop(held);
@@ -174,8 +177,8 @@ fn without_descriptors(server: &str) {
     assert!((1..=3).contains(&times), "{told}");
 }
 
-/// The headers about the client that the origin receives for a client at this address, with these
-/// headers in its request.
+/// Returns the headers with the client's address that the origin receives. The client connects from
+/// `from` and sends the headers `claims`.
 fn announced(setup: &Setup, from: &str, claims: &[(&str, &str)]) -> Vec<String> {
     let origin = serving("/x", Resource::status(200));
     let text = setup.text().replace("ORIGIN", &origin.url(""));
@@ -202,7 +205,8 @@ const CLAIMS: &[(&str, &str)] = &[
     ("Forwarded", "for=198.51.100.1;proto=https"),
 ];
 
-// The client is the rightmost address in X-Forwarded-For that is not a trusted proxy.
+// The client's address is the rightmost address in X-Forwarded-For that does not belong to a
+// trusted proxy.
 #[test]
 fn trusted_proxies_report_the_client_address() {
     let setup = trusting("trusted_proxies = [\"127.0.0.0/29\"]");
@@ -216,7 +220,8 @@ fn trusted_proxies_report_the_client_address() {
     assert_eq!(told[..2], ["127.0.0.5", "http"]);
 }
 
-// Forwarded (RFC 7239) counts only if it is the configured header.
+// The Forwarded header (RFC 7239) is used only if the configuration names it as the header with the
+// client's address.
 #[test]
 fn the_forwarded_header_counts_only_if_configured() {
     let field = "trusted_proxies = [\"127.0.0.5\"]\nclient_ip_header = \"forwarded\"";
@@ -224,8 +229,8 @@ fn the_forwarded_header_counts_only_if_configured() {
     assert_eq!(told[..2], ["198.51.100.1, 127.0.0.5", "https"]);
 }
 
-// The scheme that a trusted proxy reports is part of the key: http and https do not share
-// responses.
+// A trusted proxy reports the scheme of the request. The scheme is part of the key, so responses
+// for http and https are stored separately.
 #[test]
 fn responses_for_http_and_https_are_stored_separately() {
     let origin = origin();

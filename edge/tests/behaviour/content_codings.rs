@@ -1,5 +1,5 @@
-//! Tests of files that the origin also has in gzip, requested in parts: no client receives bytes of
-//! both, or a coding that it does not accept.
+//! Tests of a file that the origin also sends in gzip, requested in ranges. No client may receive
+//! bytes of both forms, or a coding that it does not accept.
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Framing, Resource, Seen, Tag};
@@ -7,13 +7,13 @@ use sluice_lab::origin::{Framing, Resource, Seen, Tag};
 use crate::harness::{Setup, fresh, serving};
 use crate::partial_objects::{FILE, MODES, ask_range, bytes, filling, good, one_version};
 
-/// Bytes that stand for the gzip form of the file; no test decodes them.
+/// Returns bytes that represent the gzip form of the file. No test decodes them.
 fn zipped() -> Vec<u8> {
     b"\x1f\x8b\x08zipped".repeat(30_000)
 }
 
-/// Asserts that a reply is the file or a range of it, or, if the client accepts gzip, the gzip form
-/// or a range of that.
+/// Asserts that a response is the file or a range of the file. If the client accepts gzip, the
+/// response may also be the gzip form or a range of the gzip form.
 fn plain_or_zipped(reply: &Reply, first: u64, last: u64, accepted: bool) {
     match reply.header("content-encoding") {
         None => drop(one_version(reply, first, last)),
@@ -52,7 +52,8 @@ fn exercise_codings(setup: &Setup) {
     }
 }
 
-// The origin compresses on the fly into chunks, without ranges, under a weak entity tag.
+// The origin compresses during sending: chunked, without support for ranges, and with a weak entity
+// tag.
 #[test]
 fn an_origin_that_compresses_on_the_fly_is_served_correctly() {
     let on_the_fly = |seen: &Seen| {
@@ -74,7 +75,7 @@ fn an_origin_that_compresses_on_the_fly_is_served_correctly() {
     }
 }
 
-// The origin stores both forms, and serves ranges of each.
+// The origin has stored both forms of the file, and serves ranges of each.
 #[test]
 fn an_origin_with_a_stored_gzip_file_is_served_correctly() {
     for mode in MODES {
@@ -83,8 +84,8 @@ fn an_origin_with_a_stored_gzip_file_is_served_correctly() {
     }
 }
 
-// The origin compresses although `identity` was requested: its ranges count in the compressed
-// bytes.
+// The origin sends gzip although the edge requested `identity`. Offsets of its ranges are those of
+// the compressed bytes.
 #[test]
 fn an_origin_that_compresses_unasked_is_served_correctly() {
     for mode in MODES {

@@ -1,5 +1,5 @@
-//! Tests of damaged volumes: flipped bits, lost blocks, blocks in the wrong place. No client
-//! receives a wrong byte; damaged data is fetched again, and counted.
+//! Tests of damaged volumes: flipped bits, lost blocks, misplaced blocks. No client receives a
+//! wrong byte. Damaged data is counted, and fetched again from the origin.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -14,18 +14,18 @@ use crate::disks::{
 };
 use crate::harness::{Edge, Setup};
 
-/// The number of bits flipped at once, and the number of rounds.
+/// Number of bits that one round flips.
 const FLIPS: u64 = 2000;
 const RUNS: u64 = 5;
 
-/// Offset of the first segment. The superblocks and the purge log before it are damaged in separate
-/// tests.
+/// Returns the offset of the first segment in the volume's file. Before it are the superblocks and
+/// the purge log, which other tests damage.
 fn segments_begin(edge: &Edge) -> u64 {
     let all = number_of(edge, 1, "segments") * number_of(edge, 1, "segment_bytes");
     number_of(edge, 1, "size") - all
 }
 
-/// Flips this many bits of a file between these offsets.
+/// Flips `count` random bits of a file, all after the offset `begin`.
 fn flip(path: &Path, begin: u64, count: u64, dice: &mut Dice) {
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.expect("the volume's file");
@@ -39,7 +39,7 @@ fn flip(path: &Path, begin: u64, count: u64, dice: &mut Dice) {
     }
 }
 
-/// Small and large files, 10 MB in total.
+/// Returns small and large files with 10 MB in total.
 fn many() -> Vec<File> {
     [
         File::row(0, 800, 5000),
@@ -49,7 +49,7 @@ fn many() -> Vec<File> {
     .concat()
 }
 
-/// Requests all files on one connection, checks every byte, and returns the number of hits.
+/// Requests all files on one connection and checks every byte. Returns the number of hits.
 fn get_all(edge: &Edge, files: &[File]) -> usize {
     let mut client = edge.client();
     let one = |client: &mut Client, file: &File| {
@@ -64,7 +64,8 @@ fn get_all(edge: &Edge, files: &[File]) -> usize {
     files.iter().filter(|file| one(&mut client, file)).count()
 }
 
-// Of 10,000 flipped bits none reaches a client, and each damaged record is fetched again.
+// Five rounds flip 10,000 bits in total. No client may receive a wrong byte, and damaged records
+// are fetched again.
 #[test]
 fn no_flipped_bit_reaches_a_client() {
     let origin = shelf();
@@ -93,13 +94,14 @@ fn no_flipped_bit_reaches_a_client() {
         );
         assert!(number_of(&edge, 1, "damaged") > 20, "{run}: it is counted");
         settled(&edge);
-        // Records that were fetched again are intact, also after a restart.
+        // The records were fetched and written again. They must be intact now, and after a restart.
         without_origin(&origin, "repaired", || {
             assert_eq!(get_all(&edge, &files), files.len(), "{run}");
         });
         edge.restart(End::Killed);
         let hits = get_all(&edge, &files);
-        // Records hidden by damage to a segment's table may be lost as well.
+        // Damage to a segment's table also hides intact records of the segment, so only half of the
+        // files must be hits.
         assert!(hits > files.len() / 2, "{run}: {hits} hits");
         edge.end(End::Killed);
         fs::remove_file(edge.disks.path(1)).expect("it was there");
@@ -108,7 +110,8 @@ fn no_flipped_bit_reaches_a_client() {
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 
-// The same with a large object of many blocks, requested by ranges and as a whole.
+// Bits of a large object with many blocks are flipped. The object is then requested in ranges and
+// as a whole.
 #[test]
 fn damaged_blocks_are_fetched_again_one_by_one() {
     let origin = shelf();
@@ -136,7 +139,8 @@ fn damaged_blocks_are_fetched_again_one_by_one() {
     }
 }
 
-// The same while the program runs: data read from the page cache is verified like any other.
+// Bits are flipped while the program runs. Data is verified on each read, even if it comes from the
+// page cache.
 #[test]
 fn bits_flipped_at_runtime_reach_no_client() {
     for disks in [Disks::in_memory(1), Disks::new(1)] {
@@ -159,8 +163,8 @@ fn bits_flipped_at_runtime_reach_no_client() {
     }
 }
 
-// If one superblock is damaged, the other one counts. If the purge log is damaged, the volume may
-// be emptied.
+// A volume has two superblocks, and one of them is enough. If the purge log is damaged, the volume
+// may be emptied.
 #[test]
 fn damage_before_the_segments_serves_nothing_wrong() {
     let origin = shelf();
@@ -180,7 +184,7 @@ fn damage_before_the_segments_serves_nothing_wrong() {
     }
 }
 
-// If the purge log is damaged, nothing that may have been purged is served.
+// A damaged purge log may have lost purges, so that nothing that they may cover is served any more.
 #[test]
 fn nothing_purged_is_served_after_the_purge_log_was_damaged() {
     let origin = shelf();
@@ -200,9 +204,9 @@ fn nothing_purged_is_served_after_the_purge_log_was_damaged() {
             .open(edge.disks.path(1));
         let file = file.expect("the volume's file");
         match seed {
-            // Damage one bit of the written part.
+            // The first seeds damage one bit of the written part of the log.
             0..=3 => flip_written(&file, 8192..begin, &mut dice),
-            // Damage all of the log.
+            // The other seeds overwrite the whole log.
             _ => {
                 let fill = [0, 0xff][seed as usize % 2];
                 let garbage = vec![fill; (begin - 8192) as usize];
@@ -217,8 +221,9 @@ fn nothing_purged_is_served_after_the_purge_log_was_damaged() {
     }
 }
 
-/// Flips one bit of a non-zero byte, but not in the last fifth: a damaged entry at the end looks
-/// like one that was never acknowledged.
+/// Flips one bit of a non-zero byte in this part of the file, but not in the last fifth of the
+/// written bytes. A damaged entry at the end of the log looks like a purge that was never
+/// acknowledged.
 fn flip_written(file: &fs::File, place: std::ops::Range<u64>, dice: &mut Dice) {
     let mut content = vec![0; (place.end - place.start) as usize];
     file.read_exact_at(&mut content, place.start).expect("read");
@@ -229,7 +234,8 @@ fn flip_written(file: &fs::File, place: std::ops::Range<u64>, dice: &mut Dice) {
         .expect("written");
 }
 
-/// Damages the segments of a stopped volume in this way, then checks that every response is right.
+/// Applies the damage to the segments of a stopped volume, and checks that all responses are right
+/// after the next start.
 fn survives(what: &str, damage: impl Fn(&fs::File, u64, &mut Dice)) {
     let origin = shelf();
     for seed in 0..3 {
@@ -253,7 +259,7 @@ fn survives(what: &str, damage: impl Fn(&fs::File, u64, &mut Dice)) {
     }
 }
 
-/// Copies a piece of a file to another offset in it.
+/// Copies `length` bytes of a file from one offset to another.
 fn copy(file: &fs::File, from: u64, to: u64, length: u64) {
     let mut piece = vec![0; length as usize];
     file.read_exact_at(&mut piece, from).expect("read");
@@ -297,8 +303,8 @@ fn lost_and_misplaced_data_is_not_served() {
     });
 }
 
-// Some writes of a whole pass over the volume were lost: a record of an earlier pass is not taken
-// for one of the current pass.
+// Some writes of a complete pass over the volume are lost, so that records of the pass before are
+// still on the disk. They must not be taken for records of the present pass.
 #[test]
 fn records_of_an_earlier_pass_are_not_served() {
     let origin = shelf();
@@ -326,8 +332,8 @@ fn records_of_an_earlier_pass_are_not_served() {
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 
-// An old copy of the file in place of the current one is a consistent volume of an earlier time: it
-// serves nothing wrong.
+// An old copy of the volume's file replaces the present one. The copy is consistent in itself, but
+// its content is out of date.
 #[test]
 fn an_older_copy_of_the_file_serves_nothing_wrong() {
     let origin = shelf();

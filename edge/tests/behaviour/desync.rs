@@ -1,5 +1,5 @@
-//! Tests of origins that send more than was requested, or something else: no response is taken for
-//! another's.
+//! Tests of origins that send more than was requested, or something else. No bytes may be taken for
+//! the response to another request.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -11,8 +11,8 @@ use sluice_lab::client::Client;
 
 use crate::harness::{Edge, SOON, Setup, assert_has_parameter};
 
-/// Answers each request head, on any connection, with the next of these texts, and with the last
-/// one from then on.
+/// An origin that answers each request, on any connection, with the next text of a list. After the
+/// end of the list, the last text is repeated.
 struct Scripted {
     address: SocketAddr,
     asked: Arc<AtomicUsize>,
@@ -24,7 +24,7 @@ impl Scripted {
         let address = listener.local_addr().expect("an address");
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = asked.clone();
-        // Both threads end with the edge's connections, at the latest with the test process.
+        // Each thread ends when the edge closes its connections, or with the test process.
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let counted = counted.clone();
@@ -34,7 +34,8 @@ impl Scripted {
         Scripted { address, asked }
     }
 
-    /// An edge with one worker in front of that origin, so that its origin connections are reused.
+    /// Starts an edge with one worker in front of this origin. With one worker, the next request
+    /// uses the same connection to the origin.
     fn edge(&self) -> Edge {
         Setup::of_servers(vec![format!("http://{}", self.address)])
             .workers(1)
@@ -61,8 +62,7 @@ fn answer(mut stream: std::net::TcpStream, answers: &[&str], counted: &AtomicUsi
 
 const PLAIN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright";
 
-/// Asserts that the next responses on the same client connection are right, whatever the first one
-/// was.
+/// Asserts that the following responses on this client connection are right.
 fn assert_right(client: &mut Client, target: &str) {
     for _ in 0..3 {
         let reply = client.get(target, &[]).expect("a reply");
@@ -70,7 +70,8 @@ fn assert_right(client: &mut Client, target: &str) {
     }
 }
 
-// A body after HEAD, 204 or 304, where none is allowed, is not taken for the next response.
+// The origin sends a body after HEAD, 204 or 304, where none is allowed. The body must not be taken
+// for the response to the next request.
 #[test]
 fn forbidden_bodies_are_not_taken_for_the_next_response() {
     const FORGED: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
@@ -96,7 +97,8 @@ fn forbidden_bodies_are_not_taken_for_the_next_response() {
     }
 }
 
-// A response that the origin sends before a request is not the response to the next request.
+// The origin sends a response before the edge has sent a request. The edge must not use it for its
+// next request.
 #[test]
 fn responses_sent_before_their_request_are_dropped() {
     const TWO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nrightHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
@@ -107,7 +109,7 @@ fn responses_sent_before_their_request_are_dropped() {
     assert_right(&mut client, "/x");
 }
 
-// A 101 without Upgrade in the request is a fault.
+// The origin sends 101 although the request has no Upgrade. This is a fault of the origin.
 #[test]
 fn switching_protocols_unasked_is_a_fault() {
     const SWITCH: &str =
@@ -121,7 +123,7 @@ fn switching_protocols_unasked_is_a_fault() {
     }
 }
 
-// The edge does not wait forever for the end of interim responses.
+// The origin sends interim responses (1xx) without end.
 #[test]
 fn endless_interim_responses_are_a_fault() {
     const INTERIM: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n\
@@ -141,7 +143,7 @@ fn endless_interim_responses_are_a_fault() {
     }
 }
 
-// A final response after interim ones, all in one TCP segment, is found.
+// The final response arrives in one TCP segment together with interim responses.
 #[test]
 fn a_final_response_after_interim_ones_is_found() {
     const BOTH: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n\
@@ -152,8 +154,8 @@ fn a_final_response_after_interim_ones_is_found() {
     assert_right(&mut edge.client(), "/x");
 }
 
-// An HTTP/1.0 origin ends each response by closing the connection, whatever its headers say; none
-// is reused.
+// An HTTP/1.0 origin ends each response by closing the connection, even if the response has headers
+// that announce a persistent connection.
 #[test]
 fn connections_to_http_1_0_origins_are_not_reused() {
     const OLD: &str = "HTTP/1.0 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\nright";
@@ -167,7 +169,8 @@ fn connections_to_http_1_0_origins_are_not_reused() {
     assert_eq!(origin.asked.load(Ordering::SeqCst), 4);
 }
 
-// Headers of the origin that would end the head early are refused.
+// Header values of the origin with line breaks could end the head early, so the response is
+// refused.
 #[test]
 fn response_heads_can_not_be_split() {
     const SPLIT: &str =
@@ -183,8 +186,8 @@ fn response_heads_can_not_be_split() {
     }
 }
 
-/// An origin that responds on its one connection before it has read the request body, then reads to
-/// the end and reports the body to the test.
+/// Starts an origin that accepts one connection, responds before it has read the request body, and
+/// then reads to the end. The origin reports the body to the test.
 fn hasty() -> (SocketAddr, mpsc::Receiver<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -198,15 +201,15 @@ fn hasty() -> (SocketAddr, mpsc::Receiver<Vec<u8>>) {
         let early = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello";
         stream.write_all(early).expect("an edge that reads");
         seen.clear();
-        // A reset ends the body too.
+        // The body may end with a reset of the connection.
         let _ = stream.read_to_end(&mut seen);
         let _ = tell.send(seen);
     });
     (address, told)
 }
 
-// A request body that breaks off is never completed towards the origin, even if the origin
-// responded early.
+// The origin responds early, and the client then breaks off its upload. The edge must not end the
+// body towards the origin as if it were complete.
 #[test]
 fn an_upload_that_breaks_after_an_early_answer_is_never_completed() {
     let breaks: [fn(&mut Client); 3] = [

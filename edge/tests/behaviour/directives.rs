@@ -8,21 +8,22 @@ use crate::harness::{
     stored,
 };
 
-/// A cache with `client_cache_control` on.
+/// Starts an edge with `client_cache_control = true`, so that it honours Cache-Control in requests.
 fn obedient(origin: &Origin) -> Edge {
     Setup::cached(origin)
         .cache("client_cache_control = true")
         .start()
 }
 
-/// Sends a request with this Cache-Control; returns whether it was a hit.
+/// Sends a request with this Cache-Control. Returns whether the response is a hit.
 fn hits(edge: &Edge, path: &str, control: &str) -> bool {
     let reply = edge.get(path, &[("Cache-Control", control)]);
     reply.verify_whole(LENGTH).expect(control);
     cache_status(&reply).starts_with("sluice; hit")
 }
 
-// Directives that ask for more than the cache would do are ignored by default.
+// By default the cache ignores directives in requests that would cause additional requests to the
+// origin.
 #[test]
 fn demanding_directives_are_ignored_by_default() {
     let (origin, edge) = stored(aged("max-age=100", 50));
@@ -33,7 +34,7 @@ fn demanding_directives_are_ignored_by_default() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// RFC 9111 5.2.1.4: the stored response is validated, even if it is fresh.
+// RFC 9111 5.2.1.4: `no-cache` in a request has the stored response validated, even if it is fresh.
 #[test]
 fn no_cache_revalidates_the_stored_response() {
     let origin = serving("/x", current());
@@ -51,7 +52,8 @@ fn no_cache_revalidates_the_stored_response() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// If the origin has a new version, the new version is stored for all clients.
+// A request with `no-cache` makes the edge ask the origin, which has a new version. The new version
+// is then stored for all clients.
 #[test]
 fn no_cache_stores_the_new_version_for_all_clients() {
     let origin = serving("/x", current());
@@ -66,7 +68,8 @@ fn no_cache_stores_the_new_version_for_all_clients() {
     assert_hit(&hit);
 }
 
-// RFC 5861 3 permits a stale response, and `no-cache` forbids it.
+// `stale-while-revalidate` (RFC 5861 3) permits a stale response, but `no-cache` in the request
+// forbids it.
 #[test]
 fn no_cache_is_not_answered_with_a_stale_response() {
     let origin = serving("/x", stale(", stale-while-revalidate=600"));
@@ -90,7 +93,7 @@ fn the_response_to_a_no_store_request_is_not_stored() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// RFC 9111 5.2.1.1: no older response is served.
+// RFC 9111 5.2.1.1: `max-age` in a request excludes stored responses of a higher age.
 #[test]
 fn max_age_limits_the_age_of_a_hit() {
     let origin = serving("/x", aged("max-age=1000", 50));
@@ -103,7 +106,8 @@ fn max_age_limits_the_age_of_a_hit() {
     assert_eq!(times(&origin, "/x"), 3);
 }
 
-// RFC 9111 5.2.1.3: no response that expires sooner is served.
+// RFC 9111 5.2.1.3: `min-fresh` in a request excludes stored responses that expire within this
+// time.
 #[test]
 fn min_fresh_requires_remaining_freshness() {
     let origin = serving("/x", aged("max-age=1000", 500));
@@ -114,7 +118,7 @@ fn min_fresh_requires_remaining_freshness() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 5.4: `Pragma: no-cache` means `Cache-Control: no-cache` if the request has no
+// RFC 9111 5.4: `Pragma: no-cache` means `Cache-Control: no-cache`, if the request has no
 // Cache-Control.
 #[test]
 fn pragma_counts_only_without_cache_control() {
@@ -128,8 +132,8 @@ fn pragma_counts_only_without_cache_control() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 5.2.1.7: the response is 504 without asking the origin, with or without
-// `client_cache_control`.
+// RFC 9111 5.2.1.7: a miss is answered with 504, without a request to the origin. The setting
+// `client_cache_control` has no influence on this.
 #[test]
 fn only_if_cached_is_answered_from_the_cache_or_with_504() {
     let origin = serving("/x", current());
@@ -151,7 +155,6 @@ fn only_if_cached_is_answered_from_the_cache_or_with_504() {
     }
 }
 
-// `only-if-cached` together with `max-stale` (RFC 9111 5.2.1.7, 5.2.1.2).
 #[test]
 fn only_if_cached_with_max_stale_accepts_a_stale_response() {
     let (origin, edge) = stored(stale(""));
@@ -171,7 +174,8 @@ fn only_if_cached_is_not_passed_to_the_origin() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// A partially stored object does not satisfy a request for all of it.
+// The request is for the whole object, of which only a part is stored. Therefore the response is
+// 504.
 #[test]
 fn only_if_cached_is_not_answered_from_a_partial_object() {
     use crate::partial_objects::{BLOCK, FILE, check_range, filling, landed};
@@ -191,7 +195,8 @@ fn only_if_cached_is_not_answered_from_a_partial_object() {
     assert_eq!(origin.requests().len(), before);
 }
 
-// RFC 9111 5.2.1.2: stale for at most this time, or for any time without a number.
+// RFC 9111 5.2.1.2: `max-stale` accepts responses that have been stale for at most this time, or
+// for any time if the directive has no number.
 #[test]
 fn max_stale_accepts_a_stale_response() {
     let (origin, edge) = stored(stale(""));
@@ -205,7 +210,8 @@ fn max_stale_accepts_a_stale_response() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 5.2.2.2, 5.2.2.4, 5.2.2.8: a client can't override what the origin forbids.
+// RFC 9111 5.2.2.2, 5.2.2.4, 5.2.2.8: the directives in the stored response forbid stale responses,
+// whatever the client accepts.
 #[test]
 fn max_stale_does_not_override_the_origin() {
     let origin = origin();
@@ -225,7 +231,6 @@ fn max_stale_does_not_override_the_origin() {
     }
 }
 
-// A malformed directive has no effect, for its client or for others.
 #[test]
 fn malformed_directives_are_ignored() {
     let origin = serving("/x", current());

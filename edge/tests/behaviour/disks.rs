@@ -1,5 +1,5 @@
-//! Helpers of the volume tests: files in a folder that outlives the program, content for them, and
-//! the volumes' status as an edge reports it.
+//! Helpers of the volume tests: volumes in a folder that outlives the program, content for them,
+//! and their status as the edge reports it.
 
 use std::fs;
 use std::ops::Deref;
@@ -15,16 +15,17 @@ use tempfile::TempDir;
 
 use crate::harness::{Edge, Setup, assert_hit, cache_status, eventually, fresh, origin};
 
-/// The Host of all requests. Keys must not contain the edge's port, which differs after each start.
+/// The Host of all requests. The default Host would contain the edge's port, which differs after
+/// each start, so that no stored response would be found again.
 pub const HOST: &str = "a.example";
 
 /// One mebibyte.
 pub const MIB: u64 = 1 << 20;
 
-/// The smallest volume, whose segments have 1 MiB.
+/// Size in bytes of the smallest permitted volume. Its segments have 1 MiB.
 pub const SMALL: u64 = 16 * MIB;
 
-/// The block size of these tests: several blocks fit into a segment.
+/// Block size in bytes, so small that several blocks fit into a segment.
 pub const BLOCK: u64 = 256 << 10;
 
 /// The folder of the volumes.
@@ -36,18 +37,20 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// This many small volumes, named `disk1` and so on.
+    /// Creates this many small volumes with the names `disk1`, `disk2` and so on, in a temporary
+    /// folder.
     pub fn new(count: usize) -> Disks {
         Disks::within(tempfile::tempdir().expect("a temporary folder"), count)
     }
 
-    /// The same on a file system in memory.
+    /// Creates this many small volumes on a file system in memory.
     pub fn in_memory(count: usize) -> Disks {
         let folder = tempfile::tempdir_in("/dev/shm").expect("a temporary folder in memory");
         Disks::within(folder, count)
     }
 
-    /// The same in a folder of a file system under test.
+    /// Creates this many small volumes in this folder, for example on a file system that the test
+    /// slows down.
     pub fn within(folder: TempDir, count: usize) -> Disks {
         Disks {
             folder,
@@ -57,7 +60,7 @@ impl Disks {
         }
     }
 
-    /// Sets the size of each volume.
+    /// Sets the size in bytes of each volume.
     pub fn sized(mut self, size: u64) -> Disks {
         self.size = size;
         self
@@ -69,23 +72,23 @@ impl Disks {
         self
     }
 
-    /// The file of a volume, counted from 1.
+    /// Returns the path of a volume's file. Volumes are counted from 1.
     pub fn path(&self, number: usize) -> PathBuf {
         self.folder.path().join(format!("{number}.vol"))
     }
 
-    /// The size of each volume, bytes.
+    /// Returns the size of each volume in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The volumes' names, as a list for the configuration.
+    /// Returns the names of the volumes as a list for the configuration.
     pub fn names(&self) -> String {
         let names: Vec<_> = (1..=self.count).map(|n| format!("disk{n}")).collect();
         format!("{names:?}")
     }
 
-    /// The volumes' tables.
+    /// Returns the configuration tables of the volumes.
     pub fn tables(&self) -> String {
         let table = |n| {
             let (path, size, lines) = (self.path(n), self.size, &self.lines);
@@ -94,7 +97,7 @@ impl Disks {
         (1..=self.count).map(table).collect()
     }
 
-    /// A cache on all of the volumes in front of the origin.
+    /// Returns a configuration with one cache, on all of the volumes, in front of the origin.
     pub fn setup(&self, origin: &Origin) -> Setup {
         Setup::cached(origin)
             .cache(&format!("volumes = {}", self.names()))
@@ -108,32 +111,33 @@ impl Disks {
         Restartable::new(self, setup)
     }
 
-    /// The same with a line for the cache.
+    /// Starts an edge with a cache on all of the volumes. The cache has this additional line in its
+    /// configuration.
     pub fn start_with(self, origin: &Origin, line: &str) -> Restartable {
         let setup = self.setup(origin).cache(line);
         Restartable::new(self, setup)
     }
 
-    /// The length of a volume's file and the disk space it occupies, bytes.
+    /// Returns the length of a volume's file and the disk space that the file occupies, in bytes.
     pub fn taken(&self, number: usize) -> (u64, u64) {
         let file = fs::metadata(self.path(number)).expect("the volume's file");
         (file.len(), file.blocks() * 512)
     }
 }
 
-/// How the program ends.
+/// The way in which a test ends the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// On SIGTERM.
+    /// Graceful, with SIGTERM.
     Stopped,
-    /// On SIGKILL.
+    /// At once, with SIGKILL.
     Killed,
 }
 
-/// All ways of ending.
+/// Both ways of ending the program.
 pub const ENDS: [End; 2] = [End::Stopped, End::Killed];
 
-/// Ends the program in this way.
+/// Ends the program in this way, and waits for its end.
 pub fn end(mut edge: Edge, how: End) {
     match how {
         End::Stopped => {
@@ -160,13 +164,13 @@ pub fn loaded(edge: &Edge) {
     eventually("all volumes are up", || volumes(edge).iter().all(up));
 }
 
-/// Ends the program in this way and starts it again.
+/// Ends the program in this way and starts it again with this configuration.
 pub fn again(edge: Edge, how: End, setup: &Setup) -> Edge {
     end(edge, how);
     start(setup)
 }
 
-/// An edge on volumes that can be ended and started again with the same configuration.
+/// An edge on volumes that a test can end and start again with the same configuration.
 pub struct Restartable<D = Disks> {
     edge: Option<Edge>,
     setup: Setup,
@@ -175,7 +179,7 @@ pub struct Restartable<D = Disks> {
 }
 
 impl<D> Restartable<D> {
-    /// Starts the program with this configuration.
+    /// Starts an edge with this configuration on these volumes.
     pub fn new(disks: D, setup: Setup) -> Restartable<D> {
         Restartable {
             edge: Some(start(&setup)),
@@ -210,14 +214,14 @@ impl<D> Deref for Restartable<D> {
     }
 }
 
-/// The status of each volume.
+/// Returns the status of each volume.
 pub fn volumes(edge: &Edge) -> Vec<Value> {
     let status = edge.status();
     let volumes = status["volumes"].as_array().expect("volumes in the status");
     volumes.clone()
 }
 
-/// The status of one volume, counted from 1.
+/// Returns the status of one volume, counted from 1.
 pub fn volume(edge: &Edge, number: usize) -> Value {
     let name = format!("disk{number}");
     let mut volumes = volumes(edge).into_iter();
@@ -225,14 +229,14 @@ pub fn volume(edge: &Edge, number: usize) -> Value {
     found.unwrap_or_else(|| panic!("no volume {name}"))
 }
 
-/// A number from the status of a volume.
+/// Returns a number from the status of one volume, counted from 1.
 pub fn number_of(edge: &Edge, number: usize, name: &str) -> u64 {
     let volume = volume(edge, number);
     let value = volume[name].as_u64();
     value.unwrap_or_else(|| panic!("no {name} in {volume}"))
 }
 
-/// The sum of a number over all volumes.
+/// Returns the sum of a number in the status over all volumes.
 pub fn sum(edge: &Edge, name: &str) -> u64 {
     let value = |volume: &Value| {
         let value = volume[name].as_u64();
@@ -256,7 +260,8 @@ pub fn settled(edge: &Edge) {
     });
 }
 
-/// Number of records of a body of this length, with blocks of `BLOCK` bytes.
+/// Returns the number of records of an object with a body of this length: the head and blocks of
+/// `BLOCK` bytes.
 pub fn records(length: u64) -> u64 {
     match length {
         0..=0x1_0000 => 1,
@@ -264,30 +269,31 @@ pub fn records(length: u64) -> u64 {
     }
 }
 
-/// Sends a request with the Host that the keys contain.
+/// Sends a request with the Host `HOST`.
 pub fn ask(edge: &Edge, method: &str, path: &str, fields: &[(&str, &str)]) -> Reply {
     let fields = [&[("Host", HOST)], fields].concat();
     edge.ask(method, path, &fields, b"")
 }
 
-/// Sends a GET.
+/// Sends a GET with the Host `HOST`.
 pub fn get(edge: &Edge, path: &str) -> Reply {
     ask(edge, "GET", path, &[])
 }
 
-/// The URL of a path.
+/// Returns the URL of a path on the host `HOST`.
 pub fn url(path: &str) -> String {
     format!("http://{HOST}{path}")
 }
 
-/// Sends a purge that must be acknowledged, and returns the reply.
+/// Sends a purge to the admin address, which must acknowledge it. Returns the content of the
+/// response.
 pub fn purge(edge: &Edge, order: &Value) -> Value {
     let reply = ask_purge(edge, order);
     assert_eq!(reply.status, 200, "{order}: {}", reply.text());
     serde_json::from_slice(&reply.body).expect("JSON")
 }
 
-/// Sends a purge.
+/// Sends a purge to the admin address. Returns the response.
 pub fn ask_purge(edge: &Edge, order: &Value) -> Reply {
     let body = order.to_string();
     let fields = [("x-sluice", "1")];
@@ -304,7 +310,7 @@ pub fn is_hit(reply: &Reply) -> bool {
     cache_status(reply).starts_with("sluice; hit")
 }
 
-/// Asserts that the origin receives no request meanwhile.
+/// Runs `run`, and asserts that the origin receives no request meanwhile.
 pub fn without_origin<T>(origin: &Origin, what: &str, run: impl FnOnce() -> T) -> T {
     let before = origin.read_record(|record| record.requests_total);
     let result = run();
@@ -313,13 +319,13 @@ pub fn without_origin<T>(origin: &Origin, what: &str, run: impl FnOnce() -> T) -
     result
 }
 
-/// A file of the shelf, an origin with many numbered files. The name of a file determines its
-/// content.
+/// A file of the shelf: an origin that has many numbered files. The path contains the number and
+/// the length, which determine the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Its number, which determines its bytes.
+    /// Number of the file, which determines its bytes.
     pub number: u64,
-    /// Its length in bytes.
+    /// Length of the file in bytes.
     pub length: u64,
 }
 
@@ -329,13 +335,13 @@ impl File {
         File { number, length }
     }
 
-    /// This many files of one length, numbered from this one on.
+    /// Returns `count` files of one length, numbered from `first`.
     pub fn row(first: u64, count: u64, length: u64) -> Vec<File> {
         let numbers = first..first + count;
         numbers.map(|number| File::new(number, length)).collect()
     }
 
-    /// The path of the file.
+    /// Returns the path of the file at the origin.
     pub fn path(&self) -> String {
         format!("/shelf/{}/{}", self.number, self.length)
     }
@@ -347,7 +353,8 @@ impl File {
         reply
     }
 
-    /// The same, without any request to the origin.
+    /// Requests the file, checks every byte, and asserts that the response is a hit without a
+    /// request to the origin.
     pub fn assert_stored(&self, edge: &Edge) {
         assert_hit(&self.get(edge));
     }
@@ -387,7 +394,7 @@ impl File {
     }
 }
 
-/// An origin that serves every file of the shelf.
+/// Starts an origin that serves every file of the shelf.
 pub fn shelf() -> Origin {
     let origin = origin();
     origin.serve_rest(Resource::dynamic(|seen| match File::named(seen) {

@@ -1,5 +1,5 @@
-//! Tests of durable purges: an acknowledged purge holds after any kind of restart, whether its
-//! objects were stored, written or in flight.
+//! Tests of durable purges. An acknowledged purge holds after any kind of restart, whether its
+//! objects were in memory, on a volume, in the write queue, or still being fetched.
 
 use std::fs;
 use std::thread;
@@ -46,7 +46,7 @@ pub fn store_four(edge: &Edge) {
     settled(edge);
 }
 
-/// Purges, and the objects that each of them removes.
+/// Returns purges, each with the paths whose objects it removes.
 fn orders() -> Vec<(Value, Vec<&'static str>)> {
     vec![
         (json!({"url": url("/a/x")}), vec!["/a/x"]),
@@ -62,8 +62,8 @@ fn orders() -> Vec<(Value, Vec<&'static str>)> {
     ]
 }
 
-// A purge is synced before it is acknowledged and is never undone by a restart, for objects in
-// memory as well.
+// The purge is synced to the disk before it is acknowledged, so a restart never undoes it. The
+// purged objects are in memory and on a volume.
 #[test]
 fn purged_objects_stay_purged_after_a_restart() {
     for how in ENDS {
@@ -83,7 +83,7 @@ fn purged_objects_stay_purged_after_a_restart() {
     }
 }
 
-// The same for objects that are on the volume only, and for a second restart.
+// The purged objects are on the volume only, and the program is restarted twice.
 #[test]
 fn objects_on_the_volume_only_are_purged() {
     for (order, gone) in orders() {
@@ -98,7 +98,7 @@ fn objects_on_the_volume_only_are_purged() {
             let hit = is_hit(&get(&edge, path));
             assert_eq!(hit, !gone.contains(&path), "{order} {path}");
         }
-        // An object stored after the purge is not affected by it.
+        // The object was stored again after the purge, so the purge does not cover it.
         settled(&edge);
         edge.restart(End::Killed);
         without_origin(&origin, "stored again", || {
@@ -107,7 +107,7 @@ fn objects_on_the_volume_only_are_purged() {
     }
 }
 
-// Without a restart, an object on the volume only is not served after a purge.
+// The object is on the volume only. After the purge it must not be served, even without a restart.
 #[test]
 fn a_purge_applies_at_once_to_objects_on_the_volume() {
     for (order, gone) in orders() {
@@ -123,8 +123,8 @@ fn a_purge_applies_at_once_to_objects_on_the_volume() {
     }
 }
 
-// After a soft purge objects are stale and revalidated, also after a restart; objects revalidated
-// since are fresh.
+// A soft purge makes objects stale, so that they are revalidated, also after a restart. Objects
+// that were revalidated after the purge are fresh.
 #[test]
 fn soft_purges_hold_after_a_restart() {
     for how in ENDS {
@@ -153,7 +153,7 @@ fn soft_purges_hold_after_a_restart() {
     }
 }
 
-// All variants of a URL are purged, including those on the volume only.
+// A purge of a URL covers all of its variants, including those on the volume only.
 #[test]
 fn all_variants_stay_purged_after_a_restart() {
     let origin = serving("/x", fresh(SMALL).vary("X-A"));
@@ -174,8 +174,8 @@ fn all_variants_stay_purged_after_a_restart() {
     }
 }
 
-// Sequence numbers grow from run to run: an object stored in a later run is newer than an earlier
-// purge.
+// Sequence numbers continue to grow after a restart. Therefore an object stored in a later run is
+// newer than an earlier purge.
 #[test]
 fn sequence_numbers_grow_from_run_to_run() {
     let origin = serving("/x", fresh(SMALL));
@@ -199,7 +199,8 @@ fn sequence_numbers_grow_from_run_to_run() {
     }
 }
 
-// A flight that began before a purge does not restore the object, in this run or the next.
+// The flight began before the purge, so its response must not be served to later requests, in this
+// run or the next.
 #[test]
 fn a_fetch_that_began_before_a_purge_restores_nothing() {
     for length in [SMALL, LARGE] {
@@ -231,7 +232,7 @@ fn a_fetch_that_began_before_a_purge_restores_nothing() {
     }
 }
 
-// The object is purged right after it was stored, before it is written.
+// The purge arrives when the object is stored, but still waits in the write queue.
 #[test]
 fn objects_in_the_write_queue_are_purged() {
     let origin = shelf();
@@ -250,8 +251,8 @@ fn objects_in_the_write_queue_are_purged() {
     }
 }
 
-// A volume that was missing during a purge comes back without the purged objects, with any
-// placement.
+// A volume is missing during a purge, and has not logged it. When the volume comes back, the purged
+// objects on it must not be served, whatever the placement is.
 #[test]
 fn a_volume_missing_during_a_purge_restores_nothing() {
     for placement in ["mirror", "hash", "stripe"] {
@@ -263,7 +264,8 @@ fn a_volume_missing_during_a_purge_restores_nothing() {
             PATHS.iter().for_each(|path| drop(get(&edge, path)));
             settled(&edge);
             edge.end(End::Stopped);
-            // Everything is purged in a run during which the file is in another place.
+            // The program runs while the volume's file has another name. During this run everything
+            // is purged.
             let (path, aside) = (edge.disks.path(lost), edge.disks.path(9));
             fs::rename(&path, &aside).expect("moved");
             edge.start();
@@ -284,7 +286,7 @@ fn a_volume_missing_during_a_purge_restores_nothing() {
     }
 }
 
-// The same if the path can't be opened for a while.
+// The path of the volume can't be opened for a while. During this time everything is purged.
 #[test]
 fn a_volume_that_could_not_be_opened_comes_back_empty() {
     let origin = four();
@@ -329,8 +331,8 @@ pub fn store_four_twice(edge: &Edge) {
     written(edge, 2 * (2 + 2 * records(LARGE)));
 }
 
-// PURGE and `sluice purge` are acknowledged under the same conditions as purges at the admin
-// address.
+// Purges with the method PURGE and with `sluice purge` are acknowledged under the same conditions
+// as purges at the admin address.
 #[test]
 fn purges_by_method_and_command_are_durable() {
     for how in ENDS {
@@ -352,7 +354,8 @@ fn purges_by_method_and_command_are_durable() {
     }
 }
 
-// A purge during the loading of the index covers entries that are yet to be loaded.
+// The purge arrives while the index of the volume is still being loaded. It must cover entries that
+// are loaded later.
 #[test]
 fn a_purge_during_loading_covers_entries_not_yet_loaded() {
     let origin = shelf();
@@ -377,8 +380,8 @@ fn a_purge_during_loading_covers_entries_not_yet_loaded() {
     }
 }
 
-// Blocks of a purged object are never used for its next version, even if that has the same
-// validator.
+// An object is purged, and its next version has the same validator. Blocks of the purged object
+// must not be used for the new one.
 #[test]
 fn blocks_of_a_purged_object_are_not_joined_to_a_new_head() {
     let origin = origin();
@@ -386,8 +389,8 @@ fn blocks_of_a_purged_object_are_not_joined_to_a_new_head() {
     store_x(&edge, &origin, LARGE);
     edge.restart(End::Stopped);
     purge_path(&edge, "/x");
-    // The validator and length are the same as before: only the purge shows that the old bytes are
-    // wrong.
+    // The new content has the validator and the length of the old one. Only the purge shows that
+    // the stored bytes are out of date.
     let other = Resource::noise(77, LARGE).cache_control("max-age=3600");
     origin.serve("/x", other);
     for round in 0..3 {

@@ -1,5 +1,5 @@
-//! Tests of edited heads: headers, freshness, security headers, error pages, fixed responses,
-//! redirects.
+//! Tests of the settings that edit heads: headers, lifetimes, security headers, error pages, fixed
+//! responses and redirects.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use sluice_lab::origin::{Gate, Origin, Resource, Seen};
 
 use crate::harness::{Setup, assert_has_parameter, assert_hit, fresh, origin, serving};
 
-/// An origin whose response body lists the headers of the request, one per line.
+/// Starts an origin whose response body lists the headers of the request, one per line.
 fn echoing() -> Origin {
     let origin = origin();
     let told = |seen: &Seen| {
@@ -32,7 +32,7 @@ fn echoing() -> Origin {
     origin
 }
 
-/// A configuration with a site of these lines, a listener and an admin address.
+/// Returns a configuration that has a site with these lines, a listener and an admin address.
 pub fn site(lines: &str) -> Setup {
     Setup::of_text(format!(
         "[server]\nworkers = 1\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
@@ -44,8 +44,8 @@ const REQUEST: &str = "[site.route.request_headers]\n\
     set = { X-Set = \"ours\", X-Client = \"{client} {method} {header:X-Who}\" }\n\
     add = { X-Add = \"more\" }\nremove = [\"Cookie\", \"X-Gone\"]\n";
 
-// The origin receives edited headers as configured, however a client spells them and whatever
-// Connection names.
+// The edge edits headers as configured, however the client spells their names, and even if the
+// client names them in Connection.
 #[test]
 fn the_origin_sees_edited_requests() {
     let origin = echoing();
@@ -67,8 +67,8 @@ fn the_origin_sees_edited_requests() {
     assert_eq!(reply.text(), expected);
 }
 
-// A cache sees edited requests: if a cookie is removed, responses can be shared, and a header with
-// a constant value is part of the shared fetch.
+// The cache works with the edited request. If the configuration removes a cookie, responses can be
+// shared. A header with a constant value is part of the shared fetch.
 #[test]
 fn the_cache_sees_edited_requests() {
     let origin = echoing();
@@ -83,7 +83,7 @@ fn the_cache_sees_edited_requests() {
     assert_has_parameter(&first, "fwd=uri-miss");
     let lines = first.text();
     assert!(lines.starts_with("x-set: ours\n"), "{lines}");
-    // Headers that differ between clients are not forwarded.
+    // Headers whose values differ between clients are not part of a shared fetch.
     assert!(
         !lines.contains("x-client") && !lines.contains("x-add"),
         "{lines}"
@@ -92,8 +92,8 @@ fn the_cache_sees_edited_requests() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// A shared fetch does not carry a header that contains one client's value, even if another line of
-// that header is constant.
+// A configured header has one line with a value from the client's request and one constant line. A
+// shared fetch carries none of the header's lines.
 #[test]
 fn edited_headers_with_a_client_s_value_are_not_shared() {
     let origin = echoing();
@@ -116,7 +116,8 @@ fn edited() -> Resource {
         .vary("X-One")
 }
 
-/// Asserts that this is the edited response to a request for `/x?y` of `a.example`.
+/// Asserts that the response to a request for `/x?y` of `a.example` has this status and the
+/// configured edits.
 fn check_edited(reply: &Reply, status: u16) {
     assert_eq!(reply.status, status);
     assert_eq!(reply.header_all("server"), ["edge"]);
@@ -128,8 +129,8 @@ fn check_edited(reply: &Reply, status: u16) {
     );
 }
 
-// Responses are edited whatever their source: fetched, hit, partial, 304, or an error of the edge.
-// The cache stores the unedited response of the origin.
+// Responses are edited whether they are fetched, hits, partial, 304, or errors of the edge. The
+// cache stores the origin's response without the edits.
 #[test]
 fn responses_of_every_kind_are_edited() {
     let origin = serving("/x", edited());
@@ -158,8 +159,8 @@ fn responses_of_every_kind_are_edited() {
     assert_eq!(origin.requests().len(), 2);
 }
 
-// Editing the headers of an error response changes neither its status and text nor Cache-Status and
-// the log.
+// The edge edits the headers of an error response. Its status, text and Cache-Status, and the
+// reason in the log, stay the same.
 #[test]
 fn error_responses_get_edited_headers_and_keep_their_reasons() {
     let origin = origin();
@@ -187,7 +188,7 @@ fn error_responses_get_edited_headers_and_keep_their_reasons() {
     assert_eq!(edited, (plain.0, plain.1, Some("b".to_owned())));
 }
 
-// Interim responses and 101 are passed through unchanged.
+// Interim responses (1xx) and 101 are passed through unchanged.
 #[test]
 fn interim_responses_are_not_edited() {
     let gate = Gate::closed();
@@ -225,8 +226,8 @@ fn interim_responses_are_not_edited() {
     );
 }
 
-// `expires` sets a lifetime by media type. The lifetime counts from now, whatever the age of the
-// response.
+// `expires` sets a lifetime by media type. The lifetime begins when the response is sent, whatever
+// the age of the stored response is.
 #[test]
 fn expires_goes_by_type_and_counts_from_now() {
     let origin = origin();
@@ -262,7 +263,8 @@ fn expires_goes_by_type_and_counts_from_now() {
         html.header("expires"),
         Some("Thu, 01 Jan 1970 00:00:01 GMT")
     );
-    // A 304 has no media type: the lifetime sent with the 200 remains valid.
+    // A 304 has no Content-Type, so the edge sets no lifetime. The client keeps the lifetime that
+    // it received with the 200.
     let unchanged = edge.get("/a.html", &[("If-None-Match", "*")]);
     assert_eq!(
         (unchanged.status, unchanged.header("cache-control")),
@@ -270,7 +272,7 @@ fn expires_goes_by_type_and_counts_from_now() {
     );
 }
 
-// `cache_control` applies to cacheable statuses, not to errors.
+// `cache_control` applies only to responses with a cacheable status.
 #[test]
 fn a_configured_cache_control_applies_to_files_and_not_to_errors() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -292,15 +294,15 @@ fn a_configured_cache_control_applies_to_files_and_not_to_errors() {
         (absent.status, absent.header("cache-control")),
         (404, Some("no-store"))
     );
-    // Security headers are added to errors as well as to files; the route's own settings take
-    // precedence.
+    // Security headers are added to files and to errors. Settings of the route take precedence over
+    // those of the site.
     for reply in [&file, &absent] {
         assert_eq!(reply.header_all("x-content-type-options"), ["nosniff"]);
         assert_eq!(reply.header("x-frame-options"), None);
         assert_eq!(reply.header_all("referrer-policy"), ["no-referrer"]);
         assert_eq!(reply.header("strict-transport-security"), None);
     }
-    // The head of a file on a reused connection, and an edited 304.
+    // The client receives the head of a file on a reused connection, and then an edited 304.
     let etag = file.header("etag").expect("a tag").to_owned();
     let unchanged = edge.get("/a.css", &[("If-None-Match", &etag)]);
     assert_eq!(
@@ -323,7 +325,7 @@ fn security_headers_of_the_origin_are_kept() {
         assert_eq!(reply.header_all("x-frame-options"), ["DENY"]);
         assert_eq!(reply.header_all("x-content-type-options"), ["nosniff"]);
     }
-    // The same applies to one that the configuration adds.
+    // A security header that the configuration adds in `response_headers` is kept as well.
     origin.serve("/y", fresh(10));
     let edge = Setup::cached(&origin)
         .tables("security_headers = true\nresponse_headers = { add = { X-Frame-Options = \"DENY\" } }\n")
@@ -381,7 +383,8 @@ fn a_fixed_response_supports_conditions_and_ranges() {
     assert_eq!((bare.status, &*bare.text()), (403, "page"));
 }
 
-// A redirect leads only to its template's target, whatever the request contains.
+// The request may contain other hosts and line breaks, but the redirect leads only to the target of
+// its template.
 #[test]
 fn redirects_lead_only_to_their_target() {
     let edge = site(
@@ -403,7 +406,8 @@ fn redirects_lead_only_to_their_target() {
         (301, "/evil.example/%0D%0ASet-Cookie:x".to_owned())
     );
     assert_eq!(leads("/a|b"), (301, "https://a.example/a%7Cb".to_owned()));
-    // The host was validated before; without one, the edge's own address is used.
+    // A malformed Host is refused before the template uses it. If the request has no Host, the
+    // template uses the address on which the edge listens.
     let odd = edge.send_raw(b"GET / HTTP/1.1\r\nHost: a@b\r\nConnection: close\r\n\r\n");
     assert!(odd.starts_with("HTTP/1.1 400"), "{odd}");
     let old = edge.send_raw(b"GET /a HTTP/1.0\r\n\r\n");
@@ -413,7 +417,8 @@ fn redirects_lead_only_to_their_target() {
     );
 }
 
-// A client's header becomes part of a value, and never a line of its own.
+// The template inserts a client's header into the value of another header. Line breaks in the
+// client's value must not begin a new header line.
 #[test]
 fn a_clients_field_stays_within_its_line() {
     let edge = site(

@@ -7,15 +7,15 @@ use sluice_lab::origin::Resource;
 use crate::edited_heads::site;
 use crate::harness::{Edge, Setup, assert_has_parameter, assert_hit, eventually, fresh, serving};
 
-/// Pages for 404, from a file, and for 5xx.
+/// Configures error pages: one from a file for 404, and one for 5xx.
 fn pages(folder: &tempfile::TempDir, more: &str) -> String {
     let page = folder.path().join("404.html");
     fs::write(&page, "<p>first").expect("written");
     format!("error_pages = {{ 404 = {page:?}, 5xx = {{ text = \"busy\" }} }}\n{more}")
 }
 
-// An error response gets the configured page. Its status stays, and its reason stays in
-// Cache-Status and in the log.
+// An error response of the edge gets the configured page. Its status is kept, and so is its reason
+// in Cache-Status and in the log.
 #[test]
 fn error_responses_get_pages() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -49,8 +49,8 @@ fn error_responses_get_pages() {
     );
 }
 
-// With `intercept_errors`, error responses of origins, hits included, get the same pages, and keep the
-// headers that do not describe the content.
+// With `intercept_errors`, error responses of origins get the configured pages, even if they are
+// hits. Their headers are kept, except those that describe the content.
 #[test]
 fn errors_of_origins_get_pages_if_intercepted() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -64,8 +64,8 @@ fn errors_of_origins_get_pages_if_intercepted() {
         .start();
     for hit in [false, true] {
         if hit {
-            // The page is sent without waiting for the origin's content, which is stored all the
-            // same.
+            // The client receives the page before the origin has sent its content. The cache
+            // nevertheless stores the content.
             eventually("it is stored", || {
                 let reply = edge.get("/x", &[]);
                 reply
@@ -90,7 +90,8 @@ fn errors_of_origins_get_pages_if_intercepted() {
         .expect("no error, no page");
 }
 
-// A reload reads the page's file again; a reload with a missing file changes nothing.
+// A reload reads the file of the error page again. If the file is missing, the reload changes
+// nothing.
 #[test]
 fn a_reload_reads_pages_again() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -115,7 +116,8 @@ fn a_reload_reads_pages_again() {
     assert_eq!(shown(&edge), "<p>second");
 }
 
-// If a page's file is missing, the program does not start and names the line of the configuration.
+// If the file of an error page is missing, the program does not start. The message names the line
+// in the configuration.
 #[test]
 fn the_program_does_not_start_if_an_error_page_is_missing() {
     let said =
@@ -128,7 +130,8 @@ fn the_program_does_not_start_if_an_error_page_is_missing() {
     assert!(said.contains("sluice.toml:8"), "{said}");
 }
 
-// Requests that are refused before routing completes get the pages and headers of the route, too.
+// The edge refuses some requests before it has chosen a route completely. Their responses get the
+// error pages and headers of the route, too.
 #[test]
 fn refused_requests_get_the_pages_and_headers_of_the_route() {
     let edge = site(

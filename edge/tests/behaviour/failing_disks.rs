@@ -11,8 +11,8 @@ use crate::disks::{
 use crate::harness::eventually;
 use crate::slow_disk::*;
 
-// A volume whose disk fails to write (EIO, ENOSPC) is taken out of service and reported; traffic
-// continues; the volume is retried and comes back empty.
+// The disk fails to write (EIO, ENOSPC). The volume is taken out of service and reported, while
+// requests are served. Later the volume is tried again, and comes back empty.
 #[test]
 fn a_disk_that_fails_to_write_is_taken_out_and_comes_back_empty() {
     for condition in [Condition::FailWrites, Condition::Fail, Condition::Full] {
@@ -48,7 +48,7 @@ fn a_disk_that_fails_to_write_is_taken_out_and_comes_back_empty() {
     }
 }
 
-// If a read fails, the response comes from the origin.
+// A read from the disk fails, so the bytes are fetched from the origin.
 #[test]
 fn a_disk_that_fails_to_read_affects_no_response() {
     let Some(disk) = disk() else { return };
@@ -70,7 +70,8 @@ fn a_disk_that_fails_to_read_affects_no_response() {
     });
 }
 
-// If the disk fails at the start, the edge serves without it and retries.
+// The disk fails when the program starts. The edge serves without the volume, and tries again
+// later.
 #[test]
 fn a_disk_that_fails_at_the_start_is_tried_again() {
     for condition in [Condition::Fail, Condition::FailReads, Condition::Full] {
@@ -93,8 +94,8 @@ fn a_disk_that_fails_at_the_start_is_tried_again() {
     }
 }
 
-// The file does not fit on the disk: the volume is out of service from the start, and no incomplete
-// file is used.
+// The volume's file does not fit on the disk. The volume is out of service from the start, and no
+// incomplete file remains in use.
 #[test]
 fn a_disk_without_room_is_out_of_service_from_the_start() {
     let Some(disk) = paced(SMALL / 2, Pace::default()) else {
@@ -110,7 +111,8 @@ fn a_disk_without_room_is_out_of_service_from_the_start() {
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 
-// One of two mirrored disks fails while the program runs: no stored byte is lost.
+// One of two mirrored disks fails while the program runs. All objects are served from the other
+// one.
 #[test]
 fn a_mirror_serves_all_objects_when_one_disk_fails() {
     for condition in [Condition::Fail, Condition::FailReads] {
@@ -139,8 +141,8 @@ fn a_mirror_serves_all_objects_when_one_disk_fails() {
     }
 }
 
-// With hash placement the objects of the other volume are still served, and nothing of the failed
-// one is wrong.
+// With the placement `hash` each object is on one volume. When one disk fails, the objects on the
+// other volume are served. Objects of the failed volume come from the origin.
 #[test]
 fn the_other_volumes_serve_when_a_disk_fails() {
     for placement in ["hash", "stripe"] {
@@ -156,7 +158,8 @@ fn the_other_volumes_serve_when_a_disk_fails() {
         assert!(hits > 0, "{placement}");
         eventually("it is out", || is(&edge, 1, "out"));
         fill(&edge, &files);
-        // While one volume is out of service, another takes its place.
+        // One volume is out of service. Its objects are fetched again and written to the other
+        // volume.
         edge.end(End::Killed);
         first.set_condition(Condition::Fine);
         edge.start();
@@ -168,7 +171,8 @@ fn the_other_volumes_serve_when_a_disk_fails() {
     }
 }
 
-// A volume that was out of service comes back empty, so that purged objects do not reappear.
+// While the volume was out of service, purges may have been missed. Therefore the volume comes back
+// empty.
 #[test]
 fn a_disk_that_was_out_of_service_restores_nothing() {
     let Some([first, second]) = two_disks() else {
@@ -178,8 +182,8 @@ fn a_disk_that_was_out_of_service_restores_nothing() {
     let mut edge = on_two([&first, &second], &origin, "mirror");
     let files = store_mixed(&edge, 2);
     first.set_condition(Condition::Fail);
-    // The volume logs the purge, fails, and is taken out of service; the other volume has the purge
-    // as well.
+    // The first volume logs the purge, then fails and is taken out of service. The second volume
+    // has logged the purge as well.
     purge(&edge, &json!({"prefix": "/shelf/"}));
     eventually("it is out", || is(&edge, 1, "out"));
     edge.end(End::Killed);
@@ -190,7 +194,8 @@ fn a_disk_that_was_out_of_service_restores_nothing() {
     }
 }
 
-// A purge that no volume could log is in force, and is not acknowledged as durable.
+// No volume can log the purge. The purge takes effect, and the response is 503, because a restart
+// would undo the purge.
 #[test]
 fn a_purge_that_a_failing_disk_can_not_log_is_answered_503() {
     let Some(disk) = disk() else { return };

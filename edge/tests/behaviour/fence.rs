@@ -1,6 +1,6 @@
-//! Tests of the fence: bytes of two responses are combined only if both prove to be of one version,
-//! however an origin handles ranges. Each test is one kind of misbehaviour, from the first range on
-//! and after one correct response.
+//! Tests of the fence: bytes of two responses are combined only if both responses prove to be of
+//! one version. Each test has an origin with one kind of wrong behaviour, which begins with the
+//! first response or after one correct response.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
@@ -15,10 +15,11 @@ use crate::partial_objects::{
     one_version, version_of, wanted,
 };
 
-/// If `exercise` causes more requests than this, the edge retries without end.
+/// Maximum number of requests that `exercise` may cause. More requests mean that the edge retries
+/// without end.
 const REQUESTS_MAX: usize = 40;
 
-/// The ranges that clients request one after another, both ends included.
+/// The ranges that clients request one after another, as first and last byte.
 const WANTS: [(u64, u64); 7] = [
     (1_200_000, 1_200_009),
     (1_200_000, 1_200_009),
@@ -29,9 +30,9 @@ const WANTS: [(u64, u64); 7] = [
     (1_200_005, 1_500_000),
 ];
 
-/// Requests many ranges, then the whole file: each reply must be complete and of one version.
+/// Requests many ranges, then the whole file. Each response must be complete and of one version.
 ///
-/// If the origin refuses ranges, its refusal may be the reply to a range.
+/// If the origin refuses ranges, the response to a range may be the refusal.
 fn exercise(edge: &Edge, origin: &Origin, told: &str, refuses: bool) {
     for (first, last) in WANTS {
         let reply = ask_range(edge, first, last);
@@ -53,8 +54,8 @@ fn exercise(edge: &Edge, origin: &Origin, told: &str, refuses: bool) {
     assert_hit(&again);
 }
 
-/// Exercises an edge in front of an origin that answers ranges badly after `good_first` good
-/// responses.
+/// Runs `exercise` with an edge in front of an origin that gives `good_first` correct responses and
+/// then wrong ones.
 fn misbehaving(
     mode: &str,
     good_first: usize,
@@ -74,7 +75,8 @@ fn misbehaving(
     exercise(&edge, &origin, &told, refuses);
 }
 
-/// The same with all fill policies, from the first range on and after one correct response.
+/// Runs `exercise` with all fill policies, in front of an origin that gives wrong responses from
+/// the first one on, and of one that gives a correct response first.
 fn fence(bad: impl Fn(&Seen) -> Resource + Copy + Send + Sync + 'static) {
     for mode in MODES {
         for good_first in [0, 1] {
@@ -83,7 +85,8 @@ fn fence(bad: impl Fn(&Seen) -> Resource + Copy + Send + Sync + 'static) {
     }
 }
 
-/// The same for an origin that responds with 416.
+/// Runs `exercise` with all fill policies, in front of an origin that responds with 416. The
+/// response to a range may then be the 416.
 fn refusing(bad: impl Fn(&Seen) -> Resource + Copy + Send + Sync + 'static) {
     for mode in MODES {
         for good_first in [0, 1] {
@@ -92,7 +95,7 @@ fn refusing(bad: impl Fn(&Seen) -> Resource + Copy + Send + Sync + 'static) {
     }
 }
 
-/// Exercises an edge in front of an origin that always responds in this way.
+/// Runs `exercise` with all fill policies, in front of an origin that always sends this response.
 fn always(resource: &Resource) {
     for mode in MODES {
         let origin = serving("/x", resource.clone());
@@ -101,7 +104,8 @@ fn always(resource: &Resource) {
     }
 }
 
-/// A 206 with this Content-Range and these bytes of version 0, whether they match or not.
+/// Returns a 206 with this Content-Range, and `count` bytes of version 0 from `first` on. The bytes
+/// need not match the Content-Range.
 fn raw_part(content_range: &str, first: u64, count: u64) -> Resource {
     let count = count.min(FILE - first) as usize;
     Resource::bytes(version_bytes(0, first, count))
@@ -111,7 +115,7 @@ fn raw_part(content_range: &str, first: u64, count: u64) -> Resource {
         .tag(Tag::Fixed(format!("\"v0-{FILE}\"")))
 }
 
-/// The first and last requested byte of a file of this length, as an origin reads the request.
+/// Returns the first and the last byte that a request wants of a file of this length.
 fn ends(seen: &Seen) -> (u64, u64) {
     let (first, last) = wanted(seen);
     (first, last.unwrap_or(FILE - 1).min(FILE - 1))
@@ -122,8 +126,7 @@ fn an_origin_that_ignores_range_is_served_correctly() {
     fence(|seen| good(seen).ranges(false));
 }
 
-// If the origin declares that it does not support ranges, it receives one request for the whole
-// file and no others.
+// The origin declares with `Accept-Ranges: none` that it does not support ranges.
 #[test]
 fn an_origin_without_range_support_receives_one_request() {
     for mode in MODES {
@@ -133,13 +136,14 @@ fn an_origin_without_range_support_receives_one_request() {
         check_range(&edge, 0, 9);
         check_range(&edge, FILE - 10, FILE - 1);
         edge.get("/x", &[]).verify_whole(FILE).expect("all of it");
-        // A fetch that began as a range request may be given up and repeated, but only once.
+        // The edge may give up the fetch of a range that the origin answers with the whole file,
+        // and fetch the whole file instead, but only once.
         assert!(origin.requests().len() <= 2, "{mode}: {:?}", asked(&origin));
     }
 }
 
-// The origin ignores If-Range: it sends the range of a version other than that of the given
-// validator.
+// The origin ignores If-Range: it sends the range of a version other than the one that If-Range
+// names.
 #[test]
 fn an_origin_that_ignores_if_range_is_served_correctly() {
     for mode in MODES {
@@ -154,31 +158,29 @@ fn an_origin_that_ignores_if_range_is_served_correctly() {
     }
 }
 
-// The origin sends a range that begins shortly after the requested one.
 #[test]
 fn an_origin_that_sends_a_later_range_is_served_correctly() {
     fence(|seen| good(seen).fault(Fault::ShiftRange(1000)));
 }
 
-// The origin sends a range far away from the requested one.
 #[test]
 fn an_origin_that_sends_a_distant_range_is_served_correctly() {
     fence(|seen| good(seen).fault(Fault::ShiftRange(700_000)));
 }
 
-// The origin sends a range that begins before the requested one.
 #[test]
 fn an_origin_that_sends_an_earlier_range_is_served_correctly() {
     fence(|seen| good(seen).fault(Fault::ShiftRange(-1000)));
 }
 
-// The origin sends fewer bytes than requested, and says so, so that the rest must be requested.
+// The origin sends fewer bytes than requested, with a correct Content-Range. The edge has to
+// request the rest.
 #[test]
 fn an_origin_that_sends_a_shorter_range_is_served_correctly() {
     fence(|seen| good(seen).fault(Fault::ShortRange(100_000)));
 }
 
-// The origin sends fewer bytes than it announces.
+// The origin sends fewer bytes than Content-Range announces.
 #[test]
 fn an_origin_that_sends_less_than_announced_is_served_correctly() {
     fence(|seen| {
@@ -188,19 +190,18 @@ fn an_origin_that_sends_less_than_announced_is_served_correctly() {
     });
 }
 
-// The origin sends more bytes than requested, and says so.
+// The origin sends more bytes than requested, with a correct Content-Range.
 #[test]
 fn an_origin_that_sends_a_longer_range_is_served_correctly() {
     fence(|seen| good(seen).fault(Fault::LongRange(300_000)));
 }
 
-// The origin sends everything from the requested byte to the end.
 #[test]
 fn an_origin_that_sends_everything_to_the_end_is_served_correctly() {
     fence(|seen| good(seen).fault(Fault::LongRange(FILE)));
 }
 
-// The origin sends more bytes than it announces.
+// The origin sends more bytes than Content-Range announces.
 #[test]
 fn an_origin_that_sends_more_than_announced_is_served_correctly() {
     fence(|seen| {
@@ -210,13 +211,12 @@ fn an_origin_that_sends_more_than_announced_is_served_correctly() {
     });
 }
 
-// The origin responds with 416 without a length.
+// The origin responds with 416 without the length of the file.
 #[test]
 fn an_origin_that_responds_416_is_served_correctly() {
     refusing(|seen| good(seen).fault(Fault::Unsatisfiable));
 }
 
-// The origin responds with 416 and the true length.
 #[test]
 fn an_origin_that_responds_416_with_the_true_length_is_served_correctly() {
     refusing(|seen| {
@@ -225,7 +225,6 @@ fn an_origin_that_responds_416_with_the_true_length_is_served_correctly() {
     });
 }
 
-// The origin responds with 416 and another length.
 #[test]
 fn an_origin_that_responds_416_with_another_length_is_served_correctly() {
     refusing(|seen| {
@@ -299,7 +298,7 @@ fn an_origin_that_sends_multipart_for_one_range_is_served_correctly() {
     fence(|seen| good(seen).fault(Fault::AlwaysMultipart));
 }
 
-// A chunked 206 is used like any other: its Content-Range gives its end.
+// A chunked 206 has no Content-Length. Its Content-Range tells the position of its last byte.
 #[test]
 fn chunked_206_responses_are_used() {
     fence(|seen| good(seen).framing(Framing::Chunked(10_000)));
@@ -313,7 +312,8 @@ fn chunked_206_responses_are_used() {
     }
 }
 
-// A 206 without validators follows one with a validator: its bytes belong to another version.
+// The first 206 has a validator and the second one has none. Their bytes may be of different
+// versions.
 #[test]
 fn a_206_without_validators_is_not_joined_to_one_with_them() {
     fence(|seen| {
@@ -322,7 +322,8 @@ fn a_206_without_validators_is_not_joined_to_one_with_them() {
     });
 }
 
-// The same if the 206 has the date of the first one: the entity tag takes precedence.
+// The first 206 has an entity tag and a date. The second one has only the date, which is not
+// enough.
 #[test]
 fn a_206_with_only_a_date_is_not_joined_to_one_with_an_entity_tag() {
     fence(|seen| {
@@ -332,7 +333,8 @@ fn a_206_with_only_a_date_is_not_joined_to_one_with_an_entity_tag() {
     });
 }
 
-// The same if the 206 has the same opaque tag, but weak.
+// The first 206 has a strong entity tag. The second one has a weak tag with the same text, which is
+// not enough.
 #[test]
 fn a_206_with_a_weak_entity_tag_is_not_joined_to_one_with_a_strong_tag() {
     fence(|seen| {
@@ -341,8 +343,8 @@ fn a_206_with_a_weak_entity_tag_is_not_joined_to_one_with_a_strong_tag() {
     });
 }
 
-/// Exercises a file without a strong validator that changes meanwhile. Its length does not show the
-/// change, and bytes of both versions must not be combined.
+/// Runs `exercise` with a file without a strong validator whose content changes meanwhile. Its
+/// length stays the same, so the length does not show the change.
 fn never_mixes(resource: impl Fn() -> Resource) {
     always(&resource());
     for mode in MODES {
@@ -375,7 +377,7 @@ fn responses_with_a_weak_entity_tag_are_not_joined() {
     never_mixes(|| fresh(FILE).tag(weak.clone()).modified(Modified::None));
 }
 
-// A Last-Modified one second before Date is not a strong validator (RFC 9110 8.8.2.2).
+// A Last-Modified that is only one second before Date is not a strong validator (RFC 9110 8.8.2.2).
 #[test]
 fn responses_with_a_recent_date_are_not_joined() {
     let now = httpdate::fmt_http_date(SystemTime::now());
@@ -385,7 +387,7 @@ fn responses_with_a_recent_date_are_not_joined() {
     });
 }
 
-// Without a strong validator an object has exactly one flight.
+// An object without a strong validator has one flight, so its bytes come from one response.
 #[test]
 fn responses_without_validators_are_not_joined() {
     never_mixes(|| fresh(FILE).tag(Tag::None).modified(Modified::None));
@@ -397,7 +399,7 @@ fn responses_with_a_malformed_entity_tag_are_not_joined() {
     never_mixes(|| fresh(FILE).tag(bare.clone()).modified(Modified::None));
 }
 
-// An old Last-Modified is a strong validator: blocks are fetched one by one.
+// A Last-Modified that is long before Date is a strong validator, so blocks are fetched separately.
 #[test]
 fn an_old_date_is_a_strong_validator() {
     always(&fresh(FILE).tag(Tag::None));
@@ -408,7 +410,7 @@ fn an_old_date_is_a_strong_validator() {
         assert_sent_once(&edge, &origin, BLOCK);
         check_range(&edge, 0, 9);
         assert_sent_once(&edge, &origin, 2 * BLOCK);
-        // Blocks with another date are not joined to them.
+        // The new version has another date, so its blocks are not combined with the stored ones.
         assert!(origin.set_version("/x", 1));
         for (first, last) in WANTS {
             one_version(&ask_range(&edge, first, last), first, last);
@@ -418,7 +420,8 @@ fn an_old_date_is_a_strong_validator() {
     }
 }
 
-// Two servers have different entity tags: no client receives a mixture, and the retries end.
+// Two servers of one upstream have different entity tags for the same file. The edge must not retry
+// without end.
 #[test]
 fn two_servers_with_different_entity_tags_are_never_mixed() {
     for mode in MODES {
@@ -428,7 +431,7 @@ fn two_servers_with_different_entity_tags_are_never_mixed() {
         );
         let edge = filling(&one, mode).also(&other).start();
         for n in 0..20 {
-            // The range lies within one block, so that no reply is cut off where the next block
+            // The range lies within one block. A longer one could be cut off where the next block
             // comes from the other server.
             let first = n * 7 % 9 * BLOCK + n * 10_000;
             one_version(&ask_range(&edge, first, first + 9), first, first + 9);
@@ -442,8 +445,8 @@ fn two_servers_with_different_entity_tags_are_never_mixed() {
     }
 }
 
-/// Requests the whole file until a reply is complete; a few may be cut off because the version
-/// changes.
+/// Requests the whole file until a response is complete. Some responses may be cut off because the
+/// version changes.
 fn whole_at_last(edge: &Edge) -> Reply {
     for _ in 0..5 {
         let whole = edge.get("/x", &[]);
@@ -456,8 +459,8 @@ fn whole_at_last(edge: &Edge) -> Reply {
     panic!("cut each time");
 }
 
-// A server sends a different entity tag with every response: each tag holds for its own response
-// only.
+// The server sends a new entity tag with every response, so bytes of two responses must not be
+// combined.
 #[test]
 fn an_entity_tag_that_always_changes_joins_nothing() {
     for mode in MODES {
@@ -476,7 +479,7 @@ fn an_entity_tag_that_always_changes_joins_nothing() {
     }
 }
 
-// The origin answers ranges with an error, and still serves the whole file.
+// The origin responds to range requests with an error, and to other requests with the whole file.
 #[test]
 fn an_origin_that_fails_on_ranges_is_served_correctly() {
     for status in [400, 501] {

@@ -6,7 +6,7 @@ use std::io::Write;
 use crate::files::{Shelf, large, replace, write};
 use crate::harness::eventually;
 
-// Two files of equal length and modification time have different entity tags.
+// Two files have the same length and modification time. Their entity tags must differ.
 #[test]
 fn validators_are_strong() {
     let contents = [
@@ -68,8 +68,8 @@ fn changed_files_are_noticed() {
     }
 }
 
-// If a file is replaced while it is sent, the old file is sent completely. If the file is
-// overwritten in place, the response is cut off.
+// A file is replaced by another one while it is sent: the old file is sent completely. A file is
+// overwritten in place: the response is cut off.
 #[test]
 fn versions_are_never_mixed() {
     let first = large(40_000_000, 1);

@@ -1,5 +1,4 @@
-//! Tests of static files: which files are served, which are not, and what happens when files
-//! change.
+//! Tests of static files: which paths are served and which are refused.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
@@ -10,14 +9,15 @@ use sluice_lab::disk::{Condition, Pace, SlowDisk};
 
 use crate::harness::{Edge, Setup, eventually};
 
-/// A folder `www` with files, another file beside the folder, and an edge that serves the folder.
+/// An edge that serves a folder `www` with files. Another file is outside the served folder.
 pub struct Shelf {
     pub folder: tempfile::TempDir,
     pub edge: Edge,
 }
 
 impl Shelf {
-    /// Creates files by their paths below the served folder; `more` adds keys to `files`.
+    /// Starts an edge with these files, given by their paths below the served folder. `more` adds
+    /// keys to the table `files`.
     pub fn new(files: &[(&str, &[u8])], more: &str) -> Shelf {
         Shelf::within(
             tempfile::tempdir().expect("a temporary folder"),
@@ -62,14 +62,14 @@ pub fn write(path: &std::path::Path, content: &[u8]) {
     std::fs::write(path, content).expect("written");
 }
 
-/// Replaces a file atomically by renaming another file over it.
+/// Replaces a file atomically, by renaming a new file to its name.
 pub fn replace(path: &std::path::Path, content: &[u8]) {
     let new = path.with_extension("new");
     write(&new, content);
     std::fs::rename(&new, path).expect("renamed");
 }
 
-/// Bytes that depend on their position.
+/// Returns bytes that depend on their offset and the seed.
 pub fn large(length: usize, seed: u8) -> Vec<u8> {
     (0..length)
         .map(|at| (at / 251) as u8 ^ (at % 251) as u8 ^ seed)
@@ -189,7 +189,7 @@ fn only_files_within_the_folder_are_served() {
         .send_raw(b"GET /../secret HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(raw.starts_with("HTTP/1.1 400"), "{raw}");
     assert_eq!(shelf.get("/near").body, b"a");
-    // The folder's own address, on this host.
+    // The redirect leads to the folder's path on the host that the client used.
     let reply = shelf.get("/sub?x=1");
     assert_eq!(
         (reply.status, reply.header("location")),
@@ -203,8 +203,8 @@ fn only_files_within_the_folder_are_served() {
     );
 }
 
-// Routes match normalized paths: no second spelling of a path leads to a file that the route should
-// not serve.
+// Routes are matched with the normalized path. Another spelling of a path must not lead to a file
+// that the route excludes.
 #[test]
 fn a_file_has_one_path() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -243,7 +243,7 @@ fn an_unreadable_file_is_403() {
     let shelf = Shelf::new(&[("a.txt", b"a")], "");
     std::fs::set_permissions(shelf.path("a.txt"), std::fs::Permissions::from_mode(0o000))
         .expect("changed");
-    // root can read every file.
+    // The user root can read every file, whatever its mode is.
     let expected = if rustix::process::geteuid().is_root() {
         200
     } else {
@@ -327,7 +327,7 @@ fn precompressed_files_are_sent_to_clients_that_accept_them() {
     });
 }
 
-// While the disk blocks one read, the only worker answers other requests.
+// The edge has one worker. While a read blocks on the disk, the worker must answer other requests.
 #[test]
 fn a_hanging_disk_does_not_block_other_requests() {
     let disk = match SlowDisk::new(64 << 20, Pace::default()) {
@@ -345,7 +345,8 @@ fn a_hanging_disk_does_not_block_other_requests() {
         ("cold", b"cold"),
         ("film", &content),
     ];
-    // Long enough that the file is not checked again while the disk hangs.
+    // With a long `recheck` the edge does not check the small file for changes while the disk
+    // hangs.
     let shelf = Shelf::within(folder, &files, "recheck = \"1h\"");
     assert_eq!(shelf.get("/small").body, b"small");
     assert_eq!(shelf.status("/none"), 404);
@@ -375,13 +376,14 @@ fn a_hanging_disk_does_not_block_other_requests() {
     }
 }
 
-/// Drops the file's pages from the page cache, so that the kernel reads it from disk again.
+/// Removes the file's pages from the page cache, so that the next read goes to the disk.
 fn forget_pages(path: &std::path::Path) {
     let file = std::fs::File::open(path).expect("it is there");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("taken");
 }
 
-// Content held in memory is served even when no file can be opened to check it for changes.
+// No file descriptor is left, so that no file can be opened. Small files whose content is in memory
+// are served nevertheless.
 #[test]
 fn files_in_memory_are_served_when_descriptors_have_run_out() {
     let shelf = Shelf::new(&[("small", b"small")], "recheck = \"1ms\"");

@@ -1,4 +1,5 @@
-//! Tests of waiting for other clients' fetches with `fill = "whole"` and `fill = "lock"`.
+//! Tests of requests that wait for another client's fetch, with `fill = "whole"` and `fill =
+//! "lock"`.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +12,11 @@ use crate::harness::{
 };
 use crate::partial_objects::{FILE, asked, check_range, filling, good, send_range, send_whole};
 
-/// Position at which the fill is held.
+/// Offset at which the gate holds the first response.
 const HELD_AT: u64 = 300_000;
 
-/// Starts a fill with the origin's first request, which is held; later requests are not.
+/// Starts an edge and a client whose request causes the first fetch. The gate holds this fetch at
+/// `HELD_AT`; later responses are not held.
 fn held_fill(gate: &Gate, lines: &[&str]) -> (Origin, Edge, Client) {
     let origin = origin();
     let held = gate.clone();
@@ -33,7 +35,8 @@ fn held_fill(gate: &Gate, lines: &[&str]) -> (Origin, Edge, Client) {
     (origin, edge, first)
 }
 
-/// Reads the first client's body, and asserts that the origin receives no further request.
+/// Releases the first fetch, checks the first client's body, and asserts that the origin receives
+/// no further request.
 fn finish(origin: &Origin, edge: &Edge, gate: &Gate, mut first: Client) {
     gate.release();
     let body = first.read_some(FILE as usize).expect("a body");
@@ -46,7 +49,6 @@ fn finish(origin: &Origin, edge: &Edge, gate: &Gate, mut first: Client) {
     assert_eq!(origin.requests().len(), requests);
 }
 
-// A request that would wait longer than `lock_timeout` is forwarded and not stored.
 #[test]
 fn requests_beyond_the_lock_timeout_are_forwarded() {
     let gate = Gate::at(HELD_AT);
@@ -56,7 +58,7 @@ fn requests_beyond_the_lock_timeout_are_forwarded() {
     let several = edge.get("/x", &[("Range", "bytes=2000000-2000009,-10")]);
     let ranges = [(2_000_000, 2_000_009), (FILE - 10, FILE - 1)];
     several.verify_parts(&ranges, FILE).expect("as it came");
-    // The requests are forwarded unchanged, one each; none of their responses is stored.
+    // Each of these requests is forwarded to the origin unchanged, and its response is not stored.
     check_range(&edge, 2_000_000, 2_000_009);
     let expected = [
         "-",
@@ -68,7 +70,7 @@ fn requests_beyond_the_lock_timeout_are_forwarded() {
     finish(&origin, &edge, &gate, first);
 }
 
-// A range that was already received is served without a request to the origin.
+// The fetch of the whole file is held, but the requested range has already arrived.
 #[test]
 fn received_bytes_of_a_locked_fill_are_served_without_a_request() {
     let gate = Gate::at(HELD_AT);
@@ -92,7 +94,7 @@ fn requests_wait_for_a_locked_fill_up_to_the_lock_timeout() {
     finish(&origin, &edge, &gate, first);
 }
 
-// With a long `lock_timeout` requests join the running fetch.
+// With a long `lock_timeout`, requests wait for the running fetch and share its response.
 #[test]
 fn requests_with_a_long_lock_timeout_share_a_locked_fill() {
     let gate = Gate::at(HELD_AT);
@@ -112,7 +114,8 @@ fn requests_with_a_long_lock_timeout_share_a_locked_fill() {
     assert_eq!(asked(&origin), ["-"]);
 }
 
-// The same holds before the head of the response has arrived.
+// The head of the first response has not arrived. Requests that would wait longer than
+// `lock_timeout` are forwarded in this case, too.
 #[test]
 fn requests_waiting_for_a_locked_head_are_forwarded() {
     let gate = Gate::closed();
@@ -141,7 +144,8 @@ fn another_fetch_starts_after_the_lock_age() {
     let gate = Gate::at(HELD_AT);
     let lines = ["lock_timeout = \"1h\"", "lock_age = \"1s\""];
     let (origin, edge, mut first) = held_fill(&gate, &lines);
-    // A request that may wait for an hour is served although the first fetch is stalled.
+    // The request might wait for an hour (`lock_timeout`). Since the first fetch makes no progress
+    // for `lock_age`, another fetch starts.
     check_range(&edge, 2_000_000, 2_000_009);
     let whole = edge.get("/x", &[]);
     whole.verify_whole(FILE).expect("another fetch's");
@@ -154,7 +158,7 @@ fn another_fetch_starts_after_the_lock_age() {
     assert_eq!(body.len() as u64, FILE);
 }
 
-// With `fill = "whole"` one fetch retrieves everything missing, and all clients share it.
+// With `fill = "whole"` one fetch requests all missing bytes, and all clients share it.
 #[test]
 fn all_clients_share_a_whole_fill() {
     let gate = Gate::at(HELD_AT);

@@ -1,4 +1,5 @@
-//! Tests of the freshness lifetime: from the response, or from the configuration by status.
+//! Tests of the freshness lifetime, which comes from the response, or from the configuration by
+//! status.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,8 @@ use crate::harness::{
 
 const FAR: &str = "Thu, 01 Jan 2037 00:00:00 GMT";
 
-// Lifetimes come from `s-maxage`, `max-age`, Expires and Age in the order of RFC 9111 4.2.1.
+// The lifetime comes from `s-maxage`, `max-age` or Expires, in this order (RFC 9111 4.2.1). Age
+// reduces the remaining time.
 #[test]
 fn lifetimes_come_from_the_response() {
     let origin = origin();
@@ -61,7 +63,7 @@ fn lifetimes_come_from_the_response() {
     }
 }
 
-// The age grows from the value that the origin sent.
+// The age of a stored response begins with the Age header of the origin's response.
 #[test]
 fn age_continues_from_the_origin_s_value() {
     let origin = serving(
@@ -82,7 +84,6 @@ fn age_continues_from_the_origin_s_value() {
     }
 }
 
-// A response that is stale on arrival and has no validator is not stored.
 #[test]
 fn a_response_that_is_stale_on_arrival_is_not_stored() {
     let origin = origin();
@@ -130,7 +131,7 @@ fn a_stale_response_is_replaced_by_the_new_version() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// `valid` gives a lifetime by status to responses without one.
+// `valid` gives a lifetime by status to responses that have none of their own.
 #[test]
 fn configured_lifetimes_depend_on_the_status() {
     let origin = origin();
@@ -155,7 +156,7 @@ fn configured_lifetimes_depend_on_the_status() {
     }
 }
 
-// A response with neither freshness information nor a validator.
+// The response has no freshness information and no validator.
 #[test]
 fn a_bare_response_is_stored_as_configured() {
     let bare = Resource::offset(50).tag(Tag::None).modified(Modified::None);

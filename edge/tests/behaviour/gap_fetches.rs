@@ -1,5 +1,5 @@
-//! Tests of gap fetches: a request for bytes far ahead of a running fill starts a fetch of its own,
-//! which becomes part of the same object.
+//! Tests of gap fetches: a client requests bytes far ahead of a running fetch. A second fetch then
+//! starts at these bytes, and adds them to the same object.
 
 use sluice_lab::client::Client;
 use sluice_lab::offset::verify_offset;
@@ -8,16 +8,18 @@ use sluice_lab::origin::{Gate, Origin, OriginOptions, Outcome, Record, Resource}
 use crate::harness::{Edge, SOON, assert_hit, eventually, fresh};
 use crate::partial_objects::{asked, by_range, filling, sent_again, sent_pieces, settle};
 
-/// A length that is large compared to socket buffers.
+/// Length of a file in bytes, which is large compared to socket buffers.
 const LARGE: u64 = 20_000_000;
 
-/// Position at which the first fetch is held.
+/// Offset at which the gate holds the first fetch.
 const HELD_AT: u64 = 300_000;
 
-/// More than the sockets between origin and edge can hold when a connection is closed.
+/// Upper bound of the bytes that the sockets between origin and edge hold when a connection is
+/// closed.
 const ON_ITS_WAY: u64 = 4 << 20;
 
-/// A fetch of a whole large file that is held, while ranges of the file are sent without delay.
+/// Starts an edge and a client that requests a whole large file. The gate holds this fetch at
+/// `HELD_AT`, while the origin sends ranges of the file without delay.
 fn held_fill(gate: &Gate) -> (Origin, Edge, Client) {
     let options = OriginOptions {
         send_buffer: Some(64 << 10),
@@ -37,7 +39,7 @@ fn held_fill(gate: &Gate) -> (Origin, Edge, Client) {
     (origin, edge, first)
 }
 
-/// Requests ten bytes of the large file and checks them.
+/// Requests ten bytes of the large file, and checks them.
 fn check_ten(edge: &Edge, first: u64) -> sluice_lab::client::Reply {
     let range = format!("bytes={first}-{}", first + 9);
     let reply = edge.get("/x", &[("Range", &range)]);
@@ -46,7 +48,7 @@ fn check_ten(edge: &Edge, first: u64) -> sluice_lab::client::Reply {
     reply
 }
 
-/// Reads all of the large file after its head and checks the bytes.
+/// Reads the body of the large file after its head, and checks every byte.
 fn check_all(client: &mut Client) {
     let body = client.read_some(LARGE as usize).expect("a body");
     assert_eq!(body.len() as u64, LARGE);
@@ -73,7 +75,8 @@ fn a_range_far_beyond_a_held_fill_is_served_at_once() {
     assert_eq!(origin.requests().len(), requests);
 }
 
-// Riders of the first fetch continue past the position where another fetch took over.
+// The clients read on from the bytes of the first fetch to those of another fetch, which has taken
+// over a part of the first one's claim.
 #[test]
 fn riders_of_the_first_fetch_continue_past_a_takeover() {
     let gate = Gate::at(HELD_AT);
@@ -105,7 +108,8 @@ fn riders_of_the_first_fetch_continue_past_a_takeover() {
     assert!(again <= ON_ITS_WAY, "{again} bytes: {:?}", asked(&origin));
 }
 
-// Received bytes are served from the cache while the fetch is held.
+// The first fetch is held. Bytes that have already arrived are served without a further request to
+// the origin.
 #[test]
 fn received_bytes_are_served_without_a_request() {
     let gate = Gate::at(HELD_AT);
@@ -121,7 +125,8 @@ fn received_bytes_are_served_without_a_request() {
     check_all(&mut first);
 }
 
-// The first fetch ends where another has taken over: it does not transfer the rest as well.
+// Another fetch has taken over a part of the first one's claim. The first fetch ends there, so that
+// no byte is transferred twice.
 #[test]
 fn a_fetch_ends_where_another_fetch_took_over() {
     let gate = Gate::at(HELD_AT);
@@ -135,7 +140,8 @@ fn a_fetch_ends_where_another_fetch_took_over() {
     assert!(sent <= 8_000_000 + ON_ITS_WAY, "{sent}");
 }
 
-// If the client that caused a fetch disconnects, riders of the fetch still receive its bytes.
+// The client that caused a gap fetch disconnects. Other clients that wait for its bytes still
+// receive them.
 #[test]
 fn a_gap_fetch_continues_after_its_client_disconnects() {
     let gate = Gate::at(HELD_AT);

@@ -14,7 +14,7 @@ use crate::harness::{
 use crate::partial_objects::{BLOCK, FILE, MODES, ask_range, check_range, filling, landed};
 const SIE: &str = ", stale-if-error=600";
 
-/// Failures of an origin for which the stale response is served instead.
+/// Returns responses and connection failures of an origin for which the stale response is served.
 fn failures() -> Vec<(&'static str, Resource)> {
     let cut = b"HTTP/1.1 200 OK\r\nContent-Le".to_vec();
     let end = |ending| current().fault(Fault::EndBeforeHead(ending));
@@ -55,8 +55,8 @@ fn a_stale_response_is_served_if_the_origin_fails() {
     }
 }
 
-// The same if the origin refuses connections, with the time from the response and from the
-// configuration.
+// The origin refuses connections. The permitted time comes from `stale-if-error` in the response,
+// or from the configuration.
 #[test]
 fn a_stale_response_is_served_if_the_origin_is_down() {
     for (more, setting) in [(SIE, "0s"), ("", "10m"), (", stale-if-error=600", "1s")] {
@@ -75,8 +75,8 @@ fn a_stale_response_is_served_if_the_origin_is_down() {
     }
 }
 
-// RFC 5861 4: the response's time takes precedence over the configured one; after it, the error is
-// served.
+// RFC 5861 4: the time in the response takes precedence over the configured one. When this time is
+// over, the client receives the error.
 #[test]
 fn the_error_is_served_after_the_grace_period() {
     for (more, setting) in [
@@ -97,7 +97,7 @@ fn the_error_is_served_after_the_grace_period() {
     }
 }
 
-// 4xx and 5xx other than 500, 502, 503 and 504 are served as they are.
+// Only 500, 502, 503 and 504 count as failures. Other 4xx and 5xx responses go to the client.
 #[test]
 fn other_statuses_do_not_cause_a_stale_response() {
     let origin = origin();
@@ -127,8 +127,8 @@ fn an_unshareable_response_does_not_cause_a_stale_response() {
     }
 }
 
-// RFC 9111 4.2.4, 5.2.2.2, 5.2.2.4, 5.2.2.8, 5.2.2.10: if the origin forbids stale responses, none
-// is served, neither during revalidation nor on failure.
+// RFC 9111 4.2.4, 5.2.2.2, 5.2.2.4, 5.2.2.8, 5.2.2.10: directives of the origin forbid stale
+// responses. Therefore none is served, neither during revalidation nor after a failure.
 #[test]
 fn strict_responses_are_never_served_stale() {
     let origin = origin();
@@ -143,8 +143,8 @@ fn strict_responses_are_never_served_stale() {
         "max-age=60, no-cache",
     ]
     .map(|control| format!("{control}{SWR}{SIE}"));
-    // `s-maxage` alone forbids it as well (RFC 9111 5.2.2.10), unless the response itself allows
-    // it.
+    // `s-maxage` forbids stale responses, too (RFC 9111 5.2.2.10), unless the response permits them
+    // explicitly.
     let strict = [&strict[..], &["s-maxage=60".to_owned()]].concat();
     for (n, control) in strict.iter().enumerate() {
         let path = format!("/{n}");
@@ -159,7 +159,8 @@ fn strict_responses_are_never_served_stale() {
     }
 }
 
-// After one failure the next requests receive the stale response at once.
+// After one failed fetch, the following requests receive the stale response without waiting for
+// another attempt.
 #[test]
 fn requests_after_a_failure_do_not_wait_for_the_next_attempt() {
     let (origin, edge) = stored(stale(SIE));
@@ -177,7 +178,8 @@ fn requests_after_a_failure_do_not_wait_for_the_next_attempt() {
     new.verify_version(1, 0).expect("the new one");
 }
 
-// An origin that is down does not receive one request per client request.
+// The origin is down. The time between two attempts grows, so that the origin does not receive one
+// request per client request.
 #[test]
 fn a_failing_origin_receives_fewer_and_fewer_requests() {
     let (origin, edge) = stored(stale(SIE));
@@ -219,7 +221,6 @@ fn a_recovered_origin_is_used_again() {
     new.verify_version(1, 0).expect("the new one");
 }
 
-// Without a stored response there is nothing to serve stale.
 #[test]
 fn a_miss_fails_if_the_origin_is_down() {
     let origin = origin();
@@ -233,8 +234,8 @@ fn a_miss_fails_if_the_origin_is_down() {
     eventually("it is asked again", || edge.get("/x", &[]).status == 200);
 }
 
-// Like nginx's `proxy_cache_use_stale updating`: one request waits for the new version, the others
-// receive the old one.
+// With a configuration like nginx's `proxy_cache_use_stale updating`, the first request waits for
+// the new version, and all others receive the stale response.
 #[test]
 fn while_one_request_waits_others_receive_the_stale_response() {
     let origin = serving("/x", stale(""));
@@ -257,7 +258,7 @@ fn while_one_request_waits_others_receive_the_stale_response() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// The stale response is served for at most this time past its lifetime.
+// The configured time limits how long a response is served after its lifetime has ended.
 #[test]
 fn all_requests_wait_if_the_response_is_too_stale() {
     let origin = serving("/x", stale(""));
@@ -274,7 +275,7 @@ fn all_requests_wait_if_the_response_is_too_stale() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 5861 4: a request may allow it as well, for the time that it names.
+// RFC 5861 4: `stale-if-error` in a request permits a stale response for the time that it names.
 #[test]
 fn a_client_may_accept_a_stale_response_if_the_origin_fails() {
     let (origin, edge) = stored(stale(""));
@@ -287,7 +288,8 @@ fn a_client_may_accept_a_stale_response_if_the_origin_fails() {
     assert_failed(&edge.get("/x", &[]));
 }
 
-// If the new version breaks off in the middle, the old one does not replace its rest.
+// The new version breaks off in the middle of its body. Bytes of the old version must not be sent
+// in place of the rest.
 #[test]
 fn a_truncated_new_version_is_not_completed_with_the_old_one() {
     let cut = Fault::CutBody {
@@ -307,8 +309,8 @@ fn a_truncated_new_version_is_not_completed_with_the_old_one() {
     );
 }
 
-// Stored bytes of a large object are served; requests for missing bytes fail, and not in the middle
-// of a response.
+// The origin is down. Stored bytes of a large object are served. Requests for missing bytes receive
+// an error, and no response breaks off in the middle.
 #[test]
 fn stored_parts_of_a_large_object_are_served_while_the_origin_is_down() {
     for mode in MODES {

@@ -1,4 +1,4 @@
-//! Tests of requests and changes while the index of a volume is still being loaded.
+//! Tests of requests and changes that happen while the index of a volume is still being loaded.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::disks::{End, File, MIB, again, ask, end, fill, loaded, shelf, start, 
 use crate::harness::{Edge, assert_hit, fresh};
 use crate::slow_disk::*;
 
-/// Runs this while the index of a volume with version 0 of `/x` is being loaded.
+/// Runs `run` while the index of a volume that has version 0 of `/x` is being loaded.
 fn while_it_loads(run: impl Fn(&Edge, &Origin)) {
     let Some(disk) = disk() else { return };
     let origin = shelf();
@@ -17,7 +17,8 @@ fn while_it_loads(run: impl Fn(&Edge, &Origin)) {
     let setup = disks.setup(&origin);
     let edge = start(&setup);
     crate::disks::store_x(&edge, &origin, 20_000);
-    // Newer segments, which are loaded before that of `/x`.
+    // Segments are loaded from the newest to the oldest one. These files fill newer segments than
+    // that of `/x`.
     fill(&edge, &File::row(0, 20, 300_000));
     end(edge, End::Killed);
     disk.set_pace(Pace {
@@ -34,7 +35,8 @@ fn while_it_loads(run: impl Fn(&Edge, &Origin)) {
         reply.verify_version(1, 0).expect("the new one");
     };
     new(&edge);
-    // The same when nothing of the object is in memory.
+    // After a restart nothing of the object is in memory. The old version must not be found on the
+    // volume either.
     new(&again(edge, End::Stopped, &setup));
 }
 
@@ -46,7 +48,8 @@ fn an_invalidation_while_the_index_loads_holds() {
     });
 }
 
-// A response found not to be storable while the index loads does not reappear either.
+// The origin forbids storing the response while the index loads. The stored response must not be
+// found when the index has loaded.
 #[test]
 fn a_response_that_may_no_longer_be_stored_does_not_reappear_from_the_index() {
     while_it_loads(|edge, origin| {
@@ -57,8 +60,8 @@ fn a_response_that_may_no_longer_be_stored_does_not_reappear_from_the_index() {
     });
 }
 
-// A version that was replaced while the index loads does not reappear, even if the new one could
-// not be written.
+// A new version replaces the response while the index loads. The old version must not be found
+// later, even if the new one could not be written.
 #[test]
 fn a_version_replaced_while_the_index_loads_does_not_reappear() {
     while_it_loads(|edge, origin| {
@@ -68,7 +71,8 @@ fn a_version_replaced_while_the_index_loads_does_not_reappear() {
     });
 }
 
-// A response stored without Vary does not reappear after one with Vary was stored.
+// A response without Vary is on the volume, and one with Vary is stored while the index loads. The
+// old one must not be found later.
 #[test]
 fn a_response_without_vary_does_not_reappear_from_the_index() {
     while_it_loads(|edge, origin| {
@@ -78,8 +82,8 @@ fn a_response_without_vary_does_not_reappear_from_the_index() {
     });
 }
 
-// Without a strong validator an object is usable only if all of it is known. A request that arrives
-// when only its head was loaded does not cause the object to be lost.
+// An object without a strong validator is usable only if all of its records are known. A request
+// arrives when only the head has been loaded; the object must not be removed because of it.
 #[test]
 fn an_object_requested_before_it_is_fully_loaded_is_not_lost() {
     let Some(disk) = disk() else { return };

@@ -10,13 +10,13 @@ fn is_hit(reply: &Reply) -> bool {
     cache_status(reply).starts_with("sluice; hit")
 }
 
-/// Stores the response of a path.
+/// Requests a path, so that the response is stored.
 fn store(edge: &Edge, path: &str) {
     edge.get(path, &[]);
     assert_hit(&edge.get(path, &[]));
 }
 
-// RFC 9111 4.4: every method that is not known to be safe invalidates.
+// RFC 9111 4.4: every method that is not known to be safe invalidates the stored response.
 #[test]
 fn unsafe_methods_invalidate_and_safe_methods_do_not() {
     let origin = serving("/x", current());
@@ -38,7 +38,7 @@ fn unsafe_methods_invalidate_and_safe_methods_do_not() {
     }
 }
 
-// RFC 9111 4.4: "a non-error status code" is 2xx or 3xx.
+// RFC 9111 4.4: only a response that is no error (2xx or 3xx) invalidates.
 #[test]
 fn failed_requests_invalidate_nothing() {
     let origin = serving("/x", current());
@@ -66,8 +66,8 @@ fn failed_requests_invalidate_nothing() {
     }
 }
 
-/// Sends a POST to `/do` whose response names a URL in this header, and returns whether `path` is
-/// still stored.
+/// Sends a POST to `/do`. The response names a URL in the header `field`. Returns whether the
+/// response of `path` is still stored.
 fn survives(edge: &Edge, origin: &Origin, path: &str, field: &str, url: &str) -> bool {
     origin.serve(path, current());
     store(edge, path);
@@ -77,8 +77,8 @@ fn survives(edge: &Edge, origin: &Origin, path: &str, field: &str, url: &str) ->
     is_hit(&edge.get(path, &[]))
 }
 
-// RFC 9111 4.4: the URLs in Location and Content-Location, absolute or relative, are invalidated as
-// well.
+// RFC 9111 4.4: the URLs in Location and Content-Location are invalidated as well. They may be
+// absolute or relative.
 #[test]
 fn named_locations_of_the_same_host_are_invalidated() {
     let origin = origin();
@@ -103,7 +103,8 @@ fn named_locations_of_the_same_host_are_invalidated() {
     }
 }
 
-// URLs of another origin are not invalidated: otherwise one site could remove another's responses.
+// URLs of other hosts are not invalidated. Otherwise one site could remove the responses of
+// another.
 #[test]
 fn named_locations_of_other_hosts_are_not_invalidated() {
     let origin = origin();
@@ -122,7 +123,7 @@ fn named_locations_of_other_hosts_are_not_invalidated() {
             assert!(kept, "{field}: {url}");
         }
     }
-    // The response stored for the other host is not invalidated either.
+    // The response that is stored for the other host stays valid.
     let other = [("Host", "other.example")];
     edge.get("/x", &other);
     origin.serve(
@@ -143,7 +144,7 @@ fn locations_of_failed_requests_are_not_invalidated() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// A Content-Location in the response to a safe request invalidates nothing.
+// A Content-Location in the response to a safe request, such as GET, invalidates nothing.
 #[test]
 fn locations_of_safe_requests_are_not_invalidated() {
     let origin = serving("/x", current());
@@ -175,7 +176,7 @@ fn all_variants_are_invalidated() {
     }
 }
 
-// Other targets are not invalidated, not even with the same path and a different query.
+// Targets with another path or with the same path and another query are not invalidated.
 #[test]
 fn other_targets_are_not_invalidated() {
     let origin = origin();
@@ -192,7 +193,8 @@ fn other_targets_are_not_invalidated() {
     }
 }
 
-// Query parameters that are not part of the key are ignored by invalidation as well.
+// The configured key ignores some query parameters. Invalidation uses the same key, so it ignores
+// them, too.
 #[test]
 fn invalidation_uses_the_configured_key() {
     let origin = serving("/x", current());
@@ -204,7 +206,8 @@ fn invalidation_uses_the_configured_key() {
     assert!(!is_hit(&edge.get("/x?a=1", &[])));
 }
 
-// RFC 9111 4.4: everything stored for the URI is invalidated, whatever else its keys contain.
+// RFC 9111 4.4: the responses stored for the URI are invalidated, whatever headers or cookies are
+// part of their keys.
 #[test]
 fn all_keys_of_a_url_are_invalidated() {
     let origin = serving("/x", current());
@@ -228,7 +231,8 @@ fn all_keys_of_a_url_are_invalidated() {
     }
 }
 
-// A fetch that was running during an unsafe request is not stored.
+// A fetch was running when the unsafe request arrived. Its response is not stored for later
+// requests.
 #[test]
 fn a_running_fetch_is_not_stored_after_an_invalidation() {
     let gate = Gate::at(100);
@@ -239,7 +243,7 @@ fn a_running_fetch_is_not_stored_after_an_invalidation() {
     assert!(gate.wait_held(1, SOON));
     origin.serve("/x", current().version(1));
     assert_eq!(edge.ask("POST", "/x", &[], b"x").status, 200);
-    // A request that arrives after the invalidation does not join the old fetch.
+    // A request that arrives after the invalidation does not join the fetch that began before.
     let now = edge.get("/x", &[]);
     now.verify_version(1, 0).expect("the new one");
     gate.release();
@@ -251,7 +255,8 @@ fn a_running_fetch_is_not_stored_after_an_invalidation() {
     hit.verify_version(1, 0).expect("the new one");
 }
 
-// The same if the head of that fetch has not arrived yet.
+// The invalidation arrives before the head of a running fetch. The response of this fetch is not
+// stored.
 #[test]
 fn a_fetch_without_a_head_is_not_stored_after_an_invalidation() {
     let gate = Gate::closed();
@@ -269,8 +274,8 @@ fn a_fetch_without_a_head_is_not_stored_after_an_invalidation() {
     now.verify_version(1, 0).expect("the new one");
 }
 
-// An invalidated response must be validated or fetched (RFC 9111 4.4), whatever the grace times
-// are.
+// RFC 9111 4.4: an invalidated response must be validated or fetched again, even within the time in
+// which stale responses are permitted.
 #[test]
 fn an_invalidated_response_is_not_served_stale() {
     let origin = serving(
@@ -288,7 +293,7 @@ fn an_invalidated_response_is_not_served_stale() {
     assert_failed(&edge.get("/x", &[]));
 }
 
-// All stored parts of a large object are invalidated.
+// Some blocks of a large object are stored. The invalidation covers all of them.
 #[test]
 fn all_parts_are_invalidated() {
     use crate::partial_objects::{
@@ -307,7 +312,8 @@ fn all_parts_are_invalidated() {
     }
 }
 
-// RFC 9110 9.3.3: the response to POST is not the response to GET (posting.rs tests the exception).
+// RFC 9110 9.3.3: a stored response to POST does not answer GET. The exception is tested in
+// `post_responses.rs`.
 #[test]
 fn responses_to_unsafe_methods_are_not_stored() {
     let origin = origin();
@@ -335,7 +341,8 @@ fn responses_to_unsafe_methods_are_not_stored() {
     }
 }
 
-// A POST that bypasses the cache by configuration invalidates all the same.
+// The configuration makes the POST bypass the cache. The POST invalidates the stored response
+// nevertheless.
 #[test]
 fn bypassing_requests_invalidate() {
     let origin = serving("/x", current());

@@ -1,12 +1,13 @@
-//! Tests of isolation: the result of one client's request, or one failure of the origin, affects no
-//! other client and removes nothing stored.
+//! Tests of isolation: the result of one client's request, or a single failure of the origin,
+//! affects no other client and removes no stored response.
 
 use sluice_lab::origin::{Gate, Resource};
 
 use crate::caching_rules::*;
 use crate::harness::*;
 
-/// An origin that refuses bad credentials and accepts requests without any.
+/// Returns a resource that refuses requests with bad credentials. Requests without credentials
+/// receive the response of `else_what`.
 fn guarded(else_what: impl Fn() -> Resource + Send + Sync + 'static) -> Resource {
     Resource::dynamic(move |seen| match seen.header("authorization") {
         Some(_) => Resource::status(401),
@@ -14,7 +15,8 @@ fn guarded(else_what: impl Fn() -> Resource + Send + Sync + 'static) -> Resource
     })
 }
 
-// RFC 9111 3.5: a request with credentials does not receive the response to a request without.
+// RFC 9111 3.5: a request with credentials must not receive the response to the validation that a
+// request without credentials caused.
 #[test]
 fn a_request_with_credentials_does_not_share_the_validation_of_others() {
     let (origin, edge) = stored(stale(", public"));
@@ -78,7 +80,7 @@ fn bad_credentials_do_not_cut_off_downloads_of_others() {
     reply.verify_whole(FILE).expect("all of it");
 }
 
-// A 429 says nothing about the stored response, which is revalidated later.
+// A 429 says nothing about the stored response. A later request revalidates it.
 #[test]
 fn a_temporary_refusal_does_not_remove_the_stored_response() {
     for status in [403, 406, 429] {
@@ -91,7 +93,8 @@ fn a_temporary_refusal_does_not_remove_the_stored_response() {
     }
 }
 
-// Requests that arrive while the new version is being received share it.
+// While the new version of a stale response is being received, requests that arrive share the
+// bytes.
 #[test]
 fn a_new_version_in_flight_is_shared() {
     let gate = Gate::at(100);
@@ -113,7 +116,8 @@ fn a_new_version_in_flight_is_shared() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// An origin that temporarily refuses does not receive a background fetch for each response.
+// The origin responds with a temporary refusal to a background fetch. Later requests must not cause
+// one background fetch each.
 #[test]
 fn a_temporary_refusal_is_not_retried_at_once() {
     let (origin, edge) = stored(stale(", stale-while-revalidate=3600"));
@@ -128,7 +132,8 @@ fn a_temporary_refusal_is_not_retried_at_once() {
     assert!(asked <= 6, "{asked} times");
 }
 
-// A 304 or a failure that only requests with credentials receive does not affect others.
+// Only requests with credentials receive a 304 or a failure. Requests of other clients must not be
+// affected.
 #[test]
 fn responses_to_credentials_do_not_affect_other_clients() {
     let control = ", public, stale-if-error=3600";
@@ -149,7 +154,8 @@ fn responses_to_credentials_do_not_affect_other_clients() {
     }
 }
 
-// RFC 9111 7.3: a cookie in a 304 is for its client only, and the stored response stays.
+// RFC 9111 7.3: a cookie in a 304 goes only to the client whose request caused the validation. The
+// stored response stays without it.
 #[test]
 fn a_cookie_in_a_304_is_for_its_client_only() {
     for setting in ["pass", "remove"] {
@@ -164,7 +170,8 @@ fn a_cookie_in_a_304_is_for_its_client_only() {
     }
 }
 
-// An origin ignores If-None-Match but honours Range: its parts confirm the stored version.
+// The origin ignores If-None-Match and honours Range. Its 206 has the validator of the stored
+// response, which is thereby confirmed.
 #[test]
 fn the_same_version_in_parts_confirms_the_stored_response() {
     const FILE: u64 = 8 << 20;
@@ -188,7 +195,7 @@ fn the_same_version_in_parts_confirms_the_stored_response() {
     assert!(more < FILE, "{more} bytes were sent again");
 }
 
-// The number of background fetches is limited; no client waits for them.
+// The number of concurrent background fetches is limited, and no client waits for one.
 #[test]
 fn background_fetches_are_limited() {
     const MANY: usize = 600;

@@ -11,7 +11,7 @@ use crate::harness::{
     SOON, Setup, assert_hit, eventually, fresh, origin, serving, wait_for_requests,
 };
 
-/// This many pipelined requests for bodies of 1, 2, 3 … bytes.
+/// Returns this many pipelined requests for bodies of 1, 2, 3 … bytes.
 fn pipeline(count: usize) -> Vec<u8> {
     let request = |n| format!("GET /offset/{n} HTTP/1.1\r\nHost: a.example\r\n\r\n");
     (1..=count).map(request).collect::<String>().into_bytes()
@@ -60,7 +60,8 @@ fn a_hundred_pipelined_requests_are_answered_in_order() {
     assert_eq!(origin.requests().len(), 100, "each was fetched once");
 }
 
-// A pipelined request begins where the previous request's body ends.
+// Pipelined requests follow bodies of other requests. Each request must be found exactly where the
+// previous body ends.
 #[test]
 fn pipelined_requests_after_bodies_are_found() {
     let origin = serving("/echo", Resource::echo());
@@ -76,7 +77,7 @@ fn pipelined_requests_after_bodies_are_found() {
     last.verify_whole(7).expect("the last one");
 }
 
-// A client that pipelines without end does not starve other clients.
+// One client sends pipelined requests without end. Other clients must be served meanwhile.
 #[test]
 fn a_pipelining_client_does_not_starve_others() {
     let origin = serving("/x", fresh(10));
@@ -94,7 +95,8 @@ fn a_pipelining_client_does_not_starve_others() {
             while !stop.load(Ordering::Relaxed) {
                 pipeliner.send_raw(many.as_bytes()).expect("sent");
             }
-            // A second handle would keep the connection open.
+            // The other thread has a second handle of the socket, so dropping this one would not
+            // close the connection.
             let _ = pipeliner.stream().shutdown(std::net::Shutdown::Both);
         });
         eventually("a pipeliner at work", || edge.counter("requests") > 3000);
@@ -104,7 +106,7 @@ fn a_pipelining_client_does_not_starve_others() {
             assert_hit(&client.get("/x", &[]).expect("a reply"));
             edge.counter("requests") - before
         });
-        // The minimum is compared, because the machine may be busy.
+        // The test compares the shortest time, because a busy machine delays some requests.
         let least = meanwhile.min();
         assert!(
             least < Some(500),
@@ -114,8 +116,8 @@ fn a_pipelining_client_does_not_starve_others() {
     });
 }
 
-// The response to HEAD has the same head as that to GET and no body, and the connection stays in
-// sync.
+// The response to HEAD has the head of the response to GET and no body. The next response on the
+// connection must be found.
 #[test]
 fn head_has_a_length_and_no_body() {
     let origin = serving("/x", fresh(1000));
@@ -152,7 +154,8 @@ fn http_1_0_connections_close_without_keep_alive() {
     assert!(bare.ends_with("\r\n\r\n00"), "without Host: {bare}");
 }
 
-// An HTTP/1.0 response of unknown length ends with the connection and is never chunked.
+// An HTTP/1.0 client does not know chunked coding, so a response of unknown length ends with the
+// connection.
 #[test]
 fn http_1_0_responses_are_not_chunked() {
     use sluice_lab::origin::Framing;
@@ -195,7 +198,7 @@ fn a_connection_closes_after_keepalive_requests() {
     assert_eq!(origin.requests().len(), 3, "the others went nowhere");
 }
 
-// An idle connection is closed after its timeout, as is one that never sent a request.
+// A connection is closed after the idle timeout, even if the client has never sent a request.
 #[test]
 fn idle_connections_are_closed_in_time() {
     let origin = origin();
@@ -216,7 +219,6 @@ fn idle_connections_are_closed_in_time() {
     assert_eq!(reply.expect("a reply").header("connection"), Some("close"));
 }
 
-// A request that arrives byte by byte is served normally.
 #[test]
 fn requests_may_arrive_in_pieces() {
     let origin = serving("/echo", Resource::echo());
@@ -233,8 +235,8 @@ fn requests_may_arrive_in_pieces() {
     assert_eq!(edge.counter("connections_accepted"), 1);
 }
 
-// A client may close its sending side after its request: it still receives the response, from the
-// cache or the origin.
+// The client closes its sending side after the request. It still receives the response, from the
+// cache or from the origin.
 #[test]
 fn half_closed_clients_are_answered() {
     let gate = Gate::closed();

@@ -9,7 +9,7 @@ use crate::harness::{
     Edge, Setup, assert_has_parameter, assert_hit, cache_status, origin, serving, stored_with,
 };
 
-/// An origin whose response contains the request's target and these headers of the request.
+/// Starts an origin whose response body has the target and these headers of the request.
 fn echoing(fields: &'static [&'static str]) -> Origin {
     let told = move |seen: &Seen| {
         let mut text = seen.target.clone();
@@ -33,7 +33,8 @@ fn targets(origin: &Origin) -> Vec<String> {
     origin.read_record(|record| record.requests.iter().map(target).collect())
 }
 
-// `key` with a header: responses are kept apart by it without Vary, and the origin receives it.
+// The setting `key` contains a header. Responses are stored separately by its value, even without
+// Vary, and the origin receives the header.
 #[test]
 fn a_header_can_be_part_of_the_key() {
     let origin = echoing(&["x-tenant"]);
@@ -51,7 +52,7 @@ fn a_header_can_be_part_of_the_key() {
     assert_eq!(times(&origin, "/x"), 4);
 }
 
-// `key` with a cookie: the origin receives this cookie and no other.
+// The setting `key` contains a cookie. The origin receives this cookie and no others.
 #[test]
 fn a_cookie_can_be_part_of_the_key() {
     let origin = echoing(&["cookie"]);
@@ -72,7 +73,7 @@ fn a_cookie_can_be_part_of_the_key() {
     assert_eq!(times(&origin, "/x"), 3);
 }
 
-// `key` without the host, or without the query.
+// The setting `key` contains no host, or no query.
 #[test]
 fn parts_can_be_left_out_of_the_key() {
     let origin = serving("/x", current());
@@ -83,7 +84,8 @@ fn parts_can_be_left_out_of_the_key() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// Literal text is part of the key, and adjacent parts are never confused.
+// The setting `key` contains literal text. Values next to each other in the key must not be
+// confused.
 #[test]
 fn parts_of_the_key_are_kept_apart() {
     let origin = echoing(&["x-a", "x-b"]);
@@ -97,7 +99,7 @@ fn parts_of_the_key_are_kept_apart() {
     }
 }
 
-// `query_sort` sorts parameters by name, in the key and for the origin.
+// `query_sort` sorts the parameters by name, in the key and in the request to the origin.
 #[test]
 fn parameters_can_be_sorted() {
     let origin = echoing(&[]);
@@ -107,7 +109,7 @@ fn parameters_can_be_sorted() {
         assert_eq!(reply.text(), "/x?a=1&b=2");
         assert_eq!(is_hit(&reply), n > 0);
     }
-    // The order of parameters with the same name may matter, so it is kept.
+    // The order of parameters with the same name may have a meaning, so it is kept.
     assert_eq!(edge.get("/x?b=2&b=1&a", &[]).text(), "/x?a&b=2&b=1");
     assert_eq!(edge.get("/x?b=1&b=2&a", &[]).text(), "/x?a&b=1&b=2");
     assert_eq!(times(&origin, "/x"), 3);
@@ -131,13 +133,13 @@ fn parameters_can_be_ignored() {
     for query in ["", "?utm_source=a", "?ref=b&utm_x=c"] {
         assert_eq!(edge.get(&format!("/x{query}"), &[]).text(), "/x", "{query}");
     }
-    // Parameter names match exactly.
+    // Only parameters with exactly the configured name are ignored.
     assert_eq!(edge.get("/x?reference=1", &[]).text(), "/x?reference=1");
     assert_eq!(edge.get("/x?REF=1", &[]).text(), "/x?REF=1");
     assert_eq!(times(&origin, "/x"), 4);
 }
 
-// `query_only` keeps these parameters and no others.
+// `query_only` keeps these parameters and removes all others.
 #[test]
 fn parameters_can_be_chosen() {
     let origin = echoing(&[]);
@@ -156,7 +158,7 @@ fn parameters_can_be_chosen() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// A request that is not shared keeps its query unchanged.
+// A request that is not shared reaches the origin with its query unchanged.
 #[test]
 fn unshared_requests_keep_their_query() {
     let origin = echoing(&[]);
@@ -171,7 +173,7 @@ fn unshared_requests_keep_their_query() {
     assert_eq!(asked, ["/x?b&utm_a=1&a", "/x?b&utm_a=1&a"]);
 }
 
-// `bypass`: requests go to the origin unchanged, are not answered from the cache, and their
+// `bypass` sends requests to the origin unchanged. They are not answered from the cache, and their
 // responses are not stored.
 #[test]
 fn requests_can_bypass_the_cache() {
@@ -202,7 +204,8 @@ fn requests_can_bypass_the_cache() {
         let shared = edge.get("/x", &[]);
         assert_eq!(is_hit(&shared), round == "stored", "they stored nothing");
     }
-    // Similar names do not match; names of cookies and parameters are case-sensitive.
+    // Names that only resemble the configured ones do not match. Names of cookies and parameters
+    // are case-sensitive.
     for (target, name, value) in [
         ("/x", "Cookie", "ids=7"),
         ("/x", "Cookie", "Session=1"),
@@ -214,7 +217,8 @@ fn requests_can_bypass_the_cache() {
     assert_hit(&edge.get("/x?NoCache", &[]));
 }
 
-// Without HEAD in `methods`, HEAD is sent to the origin as HEAD.
+// If `methods` does not contain HEAD, a HEAD request is sent to the origin as HEAD, and not turned
+// into GET.
 #[test]
 fn head_can_be_sent_on() {
     let origin = serving("/x", current());
@@ -230,7 +234,8 @@ fn head_can_be_sent_on() {
     assert!(!is_hit(&edge.get("/x", &[])), "HEAD brings no body");
 }
 
-// RFC 9111 4.3.5: the response to a HEAD of the same version updates the stored response.
+// RFC 9111 4.3.5: the response to HEAD has the validator of the stored response, so it updates the
+// stored headers.
 #[test]
 fn head_updates_the_stored_response() {
     let (origin, edge) = stored_with(current().header("X-Field", "old"), "methods = [\"GET\"]");
@@ -243,7 +248,8 @@ fn head_updates_the_stored_response() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 4.3.5: a response to HEAD of another version or length makes the stored response stale.
+// RFC 9111 4.3.5: the response to HEAD has another validator or length, so the stored response
+// becomes stale.
 #[test]
 fn head_of_another_version_makes_the_stored_response_stale() {
     let same_tag = sluice_lab::origin::Tag::Fixed("\"same\"".to_owned());
@@ -261,8 +267,8 @@ fn head_of_another_version_makes_the_stored_response_stale() {
     }
 }
 
-// A response to HEAD that would change Vary or forbid storing makes the stored response stale, and
-// has no other effect.
+// The response to HEAD forbids storing or has another Vary. The stored response becomes stale, and
+// is not changed otherwise.
 #[test]
 fn head_that_forbids_storing_only_makes_the_stored_response_stale() {
     for changed in [
@@ -288,7 +294,8 @@ fn head_that_forbids_storing_only_makes_the_stored_response_stale() {
     }
 }
 
-// The response to a HEAD that differs from a shared fetch does not affect the stored response.
+// The HEAD request carries headers that a shared fetch would not carry. Its response therefore does
+// not affect the stored response.
 #[test]
 fn an_unshared_head_does_not_affect_the_stored_response() {
     let own = |seen: &Seen| match &*seen.method {
@@ -319,7 +326,8 @@ fn an_unshared_head_does_not_affect_the_stored_response() {
     assert!(!is_hit(&edge.get("/x", &[])), "it was sent without it");
 }
 
-// The response to a HEAD that bypasses the cache for another reason does not affect it either.
+// The HEAD request bypasses the cache by configuration. Its response does not affect the stored
+// response.
 #[test]
 fn a_bypassing_head_does_not_affect_the_stored_response() {
     let (origin, edge) = stored_with(current(), "bypass = { cookies = [\"session\"] }");
@@ -330,7 +338,7 @@ fn a_bypassing_head_does_not_affect_the_stored_response() {
     assert_eq!(hit.header("x-user"), None);
 }
 
-// Headers in the key reach the origin, shared or not.
+// Headers in the key reach the origin with shared and with unshared requests.
 #[test]
 fn headers_in_the_key_are_forwarded() {
     let shows = |seen: &Seen| {
@@ -365,7 +373,7 @@ const ALL: [(&str, &str); 17] = [
     ("Cookie", "session=1"),
     ("X-Forwarded-Host", "evil.example"),
     ("X-Original-URL", "/admin"),
-    // Some origins treat `_` in header names as `-`.
+    // Some origins read `_` in header names as `-`.
     ("X_Original_URL", "/admin"),
     ("x_http_method_override", "DELETE"),
     ("Surrogate-Capability", "mine=\"ESI/1.0\""),
@@ -379,7 +387,7 @@ const ALL: [(&str, &str); 17] = [
     ("Range", "bytes=0-5"),
 ];
 
-/// The client's own headers that reach the origin in a shared fetch.
+/// Returns the names of the client's headers that reach the origin in a shared fetch.
 fn carried(edge: &Edge, origin: &Origin) -> Vec<&'static str> {
     edge.get("/x", &ALL);
     origin.read_record(|record| {
@@ -390,7 +398,7 @@ fn carried(edge: &Edge, origin: &Origin) -> Vec<&'static str> {
     })
 }
 
-// `forward_headers` adds headers to shared fetches.
+// `forward_headers` adds headers of the client to shared fetches.
 #[test]
 fn shared_fetches_carry_the_configured_headers() {
     let cases: [(&str, &[&str]); 4] = [
@@ -410,7 +418,7 @@ fn shared_fetches_carry_the_configured_headers() {
     }
 }
 
-// Each key of a route takes precedence over the same key of its cache.
+// Each setting of a route takes precedence over the same setting of its cache.
 #[test]
 fn rules_of_a_route_take_precedence() {
     let origin = echoing(&[]);

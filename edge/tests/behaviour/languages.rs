@@ -1,4 +1,4 @@
-//! Tests of Accept-Language reduced to one of the configured languages.
+//! Tests of `languages`: Accept-Language is reduced to one of the configured languages.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::harness::{SOON, Setup, assert_hit, cache_status, serving};
 
 const LANGUAGES: &str = "languages = [\"en\", \"de\", \"pt-BR\"]";
 
-/// Accept-Language values and the language that each selects.
+/// Values of Accept-Language, and the language to which each of them is reduced.
 const SPELLINGS: [(Option<&str>, &[&str]); 4] = [
     (
         Some("de"),
@@ -31,7 +31,7 @@ const SPELLINGS: [(Option<&str>, &[&str]); 4] = [
     (None, &["fr", "", "de;q=0", "pt", "den", "de;q=1.5"]),
 ];
 
-/// An origin whose responses vary by Accept-Language and contain the received value.
+/// Starts an origin whose responses have `Vary: Accept-Language` and contain the received value.
 fn speaking(gate: Option<&Gate>) -> Origin {
     let gate = gate.cloned();
     let speak = move |seen: &Seen| {
@@ -45,7 +45,7 @@ fn speaking(gate: Option<&Gate>) -> Origin {
     serving("/x", Resource::dynamic(speak))
 }
 
-/// Number of requests that the origin received for each language.
+/// Returns the number of requests that the origin has received for each language.
 fn asked(origin: &Origin) -> BTreeMap<String, usize> {
     let mut asked = BTreeMap::new();
     for seen in origin.requests() {
@@ -59,7 +59,7 @@ fn once(languages: &[&str]) -> BTreeMap<String, usize> {
     languages.iter().map(|&name| (name.to_owned(), 1)).collect()
 }
 
-// However clients write their preferences, the origin receives one request per language.
+// Clients write their preferences in many ways. The origin receives one request per language.
 #[test]
 fn each_language_is_fetched_once() {
     for mode in ["whole", "auto", "slice", "lock"] {
@@ -75,7 +75,8 @@ fn each_language_is_fetched_once() {
                 }
             }
         }
-        // Several lines form one list; without the header no language is preferred.
+        // Several Accept-Language lines form one list. Without the header, no language is
+        // preferred.
         let lines = [
             ("Accept-Language", "fr"),
             ("accept-language", "de-CH;q=0.1"),
@@ -90,7 +91,8 @@ fn each_language_is_fetched_once() {
     }
 }
 
-// A crowd that arrives before Vary is known causes one fetch per language, too.
+// Many clients send requests before the first response has shown that Vary names Accept-Language.
+// The origin receives one request per language.
 #[test]
 fn a_crowd_causes_one_fetch_per_language() {
     let gate = Gate::closed();
@@ -117,7 +119,7 @@ fn a_crowd_causes_one_fetch_per_language() {
     assert_eq!(asked(&origin), once(&["de", "en", "none", "pt-BR"]));
 }
 
-// `{header:Accept-Language}` in `key` is the reduced value, even if the origin sends no Vary.
+// `{header:Accept-Language}` in `key` inserts the reduced value, even if the origin sends no Vary.
 #[test]
 fn keys_contain_the_reduced_language() {
     let tell = |seen: &Seen| {
@@ -138,7 +140,8 @@ fn keys_contain_the_reduced_language() {
     assert_eq!(asked(&origin), once(&["de", "en", "none", "pt-BR"]));
 }
 
-// The response to a HEAD that was sent to the origin updates the variant of its reduced language.
+// A HEAD request is sent to the origin. Its response updates the stored variant of the reduced
+// language.
 #[test]
 fn a_head_affects_the_variant_of_its_language() {
     let origin = serving("/x", current().vary("Accept-Language"));
@@ -157,7 +160,7 @@ fn a_head_affects_the_variant_of_its_language() {
     reply.verify_version(1, 0).expect("the new one");
 }
 
-// A route's list replaces the cache's, and `[]` there disables the reduction.
+// The setting `languages` of a route replaces that of its cache, and `[]` disables the reduction.
 #[test]
 fn without_languages_the_client_s_value_is_sent() {
     let origin = speaking(None);
@@ -169,7 +172,8 @@ fn without_languages_the_client_s_value_is_sent() {
         last_sent(&origin, "/x", "accept-language").as_deref(),
         Some(own)
     );
-    // The client's value matches values that mean the same, and no others.
+    // Without reduction, a stored variant serves requests whose Accept-Language has the same
+    // meaning, and no others.
     assert_hit(&edge.get("/x", &[("Accept-Language", "en;q=0.5,de-CH")]));
     assert_eq!(edge.get("/x", &[("Accept-Language", "de")]).text(), "de");
     assert_eq!(times(&origin, "/x"), 2);

@@ -1,8 +1,8 @@
 //! Tests of the real program on real sockets, between the lab's client and the lab's origin.
 //!
-//! Each test has its own origin and edge, on ports that the kernel chooses, and its name states
-//! what it proves. Tests don't sleep: the origin's gates hold responses, and states that can only
-//! be observed are polled until a deadline.
+//! Each test has its own origin and edge, on ports that the kernel chooses. The name of a test
+//! states the behaviour that it proves. Tests don't sleep: gates of the origin hold responses back,
+//! and tests poll for other states until a deadline.
 
 mod access;
 mod access_log;

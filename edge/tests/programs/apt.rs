@@ -1,4 +1,4 @@
-//! Tests with apt: a package mirror, and a package proxy.
+//! Tests with apt, which uses the edge as a package mirror and as a proxy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use crate::tools::{installed, run, text};
 
 const PACKAGES: [&str; 3] = ["lab-one", "lab-two", "lab-three"];
 
-/// Builds a package, serves it, and returns its entry for an index.
+/// Builds a package and serves it at the origin. Returns the package's entry for the repository
+/// index.
 fn publish(folder: &Path, origin: &Origin, name: &str) -> String {
     let control = format!(
         "Package: {name}\nVersion: 1.0\nArchitecture: all\nMaintainer: Lab <lab@example.com>\nDescription: a test\n"
@@ -18,7 +19,7 @@ fn publish(folder: &Path, origin: &Origin, name: &str) -> String {
     let content = folder.join(name);
     fs::create_dir_all(content.join("DEBIAN")).expect("a folder");
     fs::write(content.join("DEBIAN/control"), &control).expect("a file");
-    // Pseudo-random content, so that packages differ in size.
+    // The content depends on the package's name, so that packages differ in size.
     fs::write(content.join("file"), name.repeat(1000)).expect("a file");
     run(
         folder,
@@ -41,7 +42,7 @@ fn sha256(folder: &Path, file: &str) -> String {
     said.split(' ').next().expect("a sum").to_owned()
 }
 
-/// A flat repository of three packages.
+/// Creates an origin with a flat repository of three packages.
 fn repository(folder: &Path) -> Origin {
     let origin = origin();
     let index: String = PACKAGES
@@ -59,7 +60,8 @@ fn repository(folder: &Path) -> Origin {
     origin
 }
 
-/// The state of one machine's apt, configured for this repository only.
+/// The folder of one machine's apt state, with a configuration that knows only the repository under
+/// test.
 struct Machine {
     folder: PathBuf,
     options: Vec<String>,
@@ -110,7 +112,7 @@ impl Machine {
         run(&self.folder.join("got"), "apt-get", &all);
     }
 
-    /// Updates the index, downloads all packages, and checks that they can be read.
+    /// Updates the index, downloads all packages, and checks that `dpkg-deb` can read them.
     fn get_all(&self) {
         self.apt(&["update"]);
         self.apt(&[&["download"], &PACKAGES[..]].concat());

@@ -1,4 +1,4 @@
-//! Tests with Chromium: plays a video and seeks in it.
+//! Tests with Chromium, which plays a video and seeks in it.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,11 @@ use sluice_lab::process::{Launch, Process};
 use crate::harness::{Setup, origin};
 use crate::tools::{installed, run};
 
-/// Starting a browser on a busy machine takes long.
+/// Time limit of a browser run. A browser starts slowly on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Seeks to the eighth second, back to the second one, plays on, and reports the result.
+/// A web page that plays a video: it seeks to the eighth second, seeks back to the second one,
+/// plays on, and reports the result.
 const PAGE: &str = r#"<!doctype html><title>video</title>
 <video id="video" src="/video.webm" muted preload="auto"></video>
 <script>
@@ -70,14 +71,14 @@ fn browse(folder: &Path, url: &str) -> Process {
             "--disable-sync",
             "--disable-extensions",
             "--autoplay-policy=no-user-gesture-required",
-            // Only addresses of this test are reachable.
+            // The browser can reach no address except those of this test.
             "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
         ])
         .args([format!(
             "--user-data-dir={}",
             folder.join("profile").display()
         )])
-        // The page stays open until the browser is ended.
+        // With remote debugging on, the page stays open until the test ends the browser.
         .args(["--remote-debugging-port=0", url]);
     launch.env = vec![("HOME".to_owned(), folder.display().to_string())];
     launch.start().expect("chromium starts")

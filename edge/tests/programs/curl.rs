@@ -1,4 +1,5 @@
-//! Tests with curl: ranges, resuming, uploads, one connection for several URLs, absolute-form.
+//! Tests with curl: ranges, resumed downloads, uploads, several URLs on one connection, and
+//! absolute-form targets.
 
 use std::fs;
 
@@ -116,7 +117,7 @@ fn curl_reuses_its_connection() {
     assert_eq!(edge.counter("connections_accepted"), 1);
 }
 
-// With a proxy curl sends the whole URI as the target.
+// If curl uses the edge as a proxy, it sends the whole URI as the target.
 #[test]
 fn curl_sends_absolute_form_to_a_proxy() {
     if !installed(&["curl"]) {

@@ -8,7 +8,8 @@ use sluice_lab::origin::{Gate, Resource};
 use crate::harness::{Setup, serving};
 use crate::tools::{installed, run, text};
 
-/// A video of ten seconds with a different image in each frame and the index at its end.
+/// Creates a video of ten seconds with a different image in each frame, and with the MP4 index at
+/// the end of the file.
 fn make_video(folder: &Path) -> Vec<u8> {
     let source = "testsrc=duration=10:size=320x240:rate=10";
     let arguments = [
@@ -30,7 +31,7 @@ fn make_video(folder: &Path) -> Vec<u8> {
     fs::read(folder.join("video.mp4")).expect("a video")
 }
 
-/// The checksum of the frame at five seconds.
+/// Returns the checksum of the video frame at five seconds.
 fn frame(folder: &Path, input: &str) -> String {
     let arguments = [
         "-v",
@@ -72,7 +73,8 @@ fn ffmpeg_seeks_in_a_video() {
     assert_eq!(origin.read_record(|record| record.sent_total), length);
 }
 
-// The player waits for the index at the end; then each seek is served from received bytes.
+// The player first waits for the index at the end of the file. Each seek after that is served from
+// the bytes that have arrived.
 #[test]
 fn ffmpeg_seeks_while_the_video_is_being_fetched() {
     if !installed(&["ffmpeg"]) {

@@ -1,6 +1,7 @@
-//! Tests with real clients through the real program: curl, wget, ffmpeg, Chromium, apt.
+//! Tests with real clients (curl, wget, ffmpeg, Chromium, apt) and the real program.
 //!
-//! If a client is not installed, its tests are skipped with a message; with `CI=true` they fail.
+//! If a client is not installed, its tests are skipped with a message. With `CI=true` they fail
+//! instead.
 
 mod apt;
 mod chromium;

@@ -1,14 +1,14 @@
-//! Finds and runs programs.
+//! Helpers that find and run client programs.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Time limit of a program, seconds.
+/// Time limit of a client program in seconds.
 const PATIENCE: &str = "60";
 
-/// Whether these programs are installed. If not, prints a message, and fails the test if all
-/// programs must be installed.
+/// Whether all of these programs are installed. If not, prints a message; with `CI=true`, fails the
+/// test.
 pub fn installed(programs: &[&str]) -> bool {
     let missing: Vec<_> = programs.iter().filter(|name| !is_found(name)).collect();
     if missing.is_empty() {
@@ -26,7 +26,7 @@ fn is_found(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Runs a program in a folder with a time limit; fails the test if the program fails.
+/// Runs a program in a folder with a time limit. Fails the test if the program fails.
 pub fn run(folder: &Path, program: &str, arguments: &[&str]) -> Output {
     let output = try_run(folder, program, arguments);
     assert!(
@@ -51,7 +51,7 @@ pub fn try_run(folder: &Path, program: &str, arguments: &[&str]) -> Output {
         .expect("timeout is there wherever coreutils are")
 }
 
-/// The standard output of a program.
+/// Returns the standard output of a program as text.
 pub fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Tests with wget: resuming an interrupted download.
+//! Tests with wget: resumed downloads.
 
 use std::fs;
 
@@ -20,7 +20,8 @@ fn wget_resumes_a_download() {
     let url = format!("http://{}/file", edge.http);
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("file"), offset_bytes(0, 7_654_321)).expect("a file");
-    // The second time nothing is missing, which wget learns from a 416.
+    // In the second round the file is complete already: wget requests the range after its end, and
+    // receives a 416.
     for _ in 0..2 {
         run(folder.path(), "wget", &["-q", "-c", "--tries=1", &url]);
         let whole = fs::read(folder.path().join("file")).expect("the file");
@@ -30,7 +31,8 @@ fn wget_resumes_a_download() {
     assert!(origin.read_record(|record| record.sent_total) <= FILE);
 }
 
-// A truncated body is recognisable, so wget requests the rest by itself.
+// The edge makes the truncation visible by closing the connection early. Therefore wget requests
+// the rest of the file.
 #[test]
 fn wget_notices_a_truncated_body() {
     if !installed(&["wget"]) {

@@ -403,7 +403,7 @@ fn start(
     })
 }
 
-/// Starts the floor server, which sends prepared responses, on the servers' core. Bodies have `body` bytes.
+/// Starts the lab's minimal server on the servers' core. Its responses have an offset body of `body` bytes.
 pub(super) fn floor(bench: &Bench<'_>, body: u64, keepalive: bool) -> anyhow::Result<Contender> {
     let mut floor = FloorOptions::new(body);
     floor.close = !keepalive;

@@ -42,7 +42,7 @@ pub struct Options {
     pub against: Vec<Rival>,
     /// Whether to leave out all rivals.
     pub alone: bool,
-    /// Rounds whose medians are reported.
+    /// Number of rounds, whose medians are reported.
     pub rounds: usize,
     /// Bytes per second that the origin sends on each connection, at least [`RATE_MIN`].
     pub rate: u64,
@@ -51,7 +51,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// All fill modes and all installed rivals, at 1 MiB/s with slices of 1 MiB, three rounds.
+    /// Returns options for all fill modes and all installed rivals, with 1 MiB/s, slices of 1 MiB and three rounds.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),

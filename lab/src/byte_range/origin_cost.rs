@@ -38,14 +38,14 @@ impl OriginCost {
     }
 }
 
-/// The range of the file that was sent for a request. A body is sent from its beginning, so its length gives the end,
-/// even if the body was cut.
+/// Returns the range of the file that was sent for a request. A body is sent from its beginning, so its length gives
+/// the end, even if the body was cut.
 fn span(seen: &Seen) -> Range<u64> {
     let first = seen.range.map_or(0, |(first, _)| first);
     first..first + seen.sent
 }
 
-/// Total size of the distinct blocks that overlap `wanted`.
+/// Returns the total size of the distinct blocks that overlap `wanted`.
 fn touched(wanted: &[Range<u64>], block: u64, length: u64) -> u64 {
     let mut blocks: Vec<u64> = wanted
         .iter()
@@ -58,7 +58,7 @@ fn touched(wanted: &[Range<u64>], block: u64, length: u64) -> u64 {
     blocks.iter().map(bytes).sum()
 }
 
-/// The largest number of `spans` that contain the same byte of `wanted`.
+/// Returns the largest number of `spans` that contain the same byte of `wanted`.
 fn most(spans: &[Range<u64>], wanted: &[Range<u64>]) -> u32 {
     let mut edges: Vec<(u64, i32)> = Vec::new();
     for span in spans {

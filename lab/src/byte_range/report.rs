@@ -11,25 +11,25 @@ use crate::bench::{median, plain};
 /// One value for each kind of request of a round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Times<T> {
-    /// The middle of a cold file.
+    /// Request for ten bytes in the middle of an uncached file.
     pub cold: T,
-    /// The same range, requested while the first request is in progress.
+    /// Request for the range of `cold`, sent while the request `cold` is in progress.
     pub same: T,
-    /// The same range, requested as soon as the first response is complete.
+    /// Request for the range of `cold`, sent as soon as the response to `cold` is complete.
     pub again: T,
-    /// A later range, requested at the same moment as `again`.
+    /// Request for a later range of the same file, sent at the same moment as `again`.
     #[serde(rename = "far")]
     pub further: T,
-    /// The middle of another cold file, requested while its block is being fetched from its beginning.
+    /// Request for the middle of another uncached file, whose block is being fetched from the block's beginning.
     #[serde(rename = "in")]
     pub inside: T,
-    /// A range that has arrived, while the whole file is being fetched.
+    /// Request for a range that the cache has received already, while it fetches the whole file.
     pub landed: T,
-    /// A range that has not arrived yet, requested at the same moment as `landed`.
+    /// Request for a range that the cache has not received yet, sent at the same moment as `landed`.
     pub gap: T,
-    /// The whole of a cold file.
+    /// Request for the whole of an uncached file.
     pub whole: T,
-    /// The middle, when the origin is idle.
+    /// Request for the middle of a cached file, when the origin is idle.
     pub warm: T,
 }
 
@@ -63,16 +63,16 @@ pub struct Milliseconds {
 pub struct Row {
     /// Name of the cache and fill mode.
     pub name: String,
-    /// Why the cache could not be measured.
+    /// The reason why the cache could not be measured; `None` if it could.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Median times in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ms: Option<Times<Milliseconds>>,
-    /// Cost for the origin of the ranges of the first client.
+    /// Cost of the first client's range requests for the origin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranges: Option<OriginCost>,
-    /// Cost for the origin of the whole file and the two ranges of the second client.
+    /// Cost of the second client's requests for the origin: the whole file and two ranges.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<OriginCost>,
 }
@@ -134,7 +134,7 @@ impl Row {
     }
 }
 
-/// The median, rounded to three decimals.
+/// Returns the median, rounded to three decimals.
 fn middle(values: impl Iterator<Item = f64>) -> f64 {
     let value = median(values.collect()).unwrap_or_default();
     (value * 1000.0).round() / 1000.0
@@ -172,7 +172,7 @@ pub struct Report {
     pub rate: u64,
     /// Size of a slice in bytes.
     pub slice: u64,
-    /// Rounds whose medians are reported.
+    /// Number of rounds, whose medians are reported.
     pub rounds: usize,
     /// Names and versions of the rivals.
     pub rivals: Vec<String>,
@@ -225,7 +225,7 @@ Then:
 ";
 
 impl Report {
-    /// Sluice's rows with an error.
+    /// Returns Sluice's rows with an error.
     pub fn failures(&self) -> impl Iterator<Item = &Row> {
         let ours = |row: &&Row| row.error.is_some() && row.name.starts_with("Sluice");
         self.rows.iter().filter(ours)

@@ -256,7 +256,7 @@ impl Engine {
                 self.slots[slot].send(&[before, number.as_bytes(), after].concat())
             }
             (Request::Fixed(request), _) => self.slots[slot].send(request),
-            // `Request::Numbered` is only constructed if the plan has numbers.
+            // This can't happen: a plan without numbers has no `Request::Numbered`.
             (Request::Numbered(..), None) => Err(Failure::Malformed),
         }
     }
@@ -377,7 +377,7 @@ impl Engine {
 
     fn result(self) -> LoadResult {
         let good = || self.slots.iter().map(|slot| slot.good);
-        // An open loop lasts until the scheduled time of its last request, even if the response came earlier.
+        // The due time of the first request that was not begun ends the last window.
         let due = |schedule: Schedule| schedule.due(self.begun);
         let end = self.saturated.or(self.schedule.map(due));
         let windows = |windows: &Windows| windows.result(end.unwrap_or_default());

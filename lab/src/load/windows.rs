@@ -97,7 +97,7 @@ impl Windows {
         let offered = self.schedule.before(end) - self.schedule.before(begin);
         let mut took = self.took.get(place).cloned().unwrap_or_default();
         took.sort_unstable();
-        // Computes the smallest latency that this share of the due requests did not exceed.
+        // Returns the smallest latency that this share of the due requests did not exceed.
         let at = |share: f64| {
             let rank = ((offered as f64 * share).ceil() as usize).max(1) - 1;
             took.get(rank).map(|tenths| f64::from(*tenths) / 10.0)

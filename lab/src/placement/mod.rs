@@ -111,7 +111,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// 40 MB/s, three rounds of 8 s, one worker per core.
+    /// Returns options for disks with 40 MB/s, three rounds of 8 s and one worker per core.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -256,15 +256,15 @@ pub struct Report {
 pub struct LayoutRow {
     /// Server and layout.
     pub name: String,
-    /// To clients, without the cache.
+    /// Bytes per second to clients, with the cache bypassed.
     pub plain: f64,
-    /// To clients, with the cache.
+    /// Bytes per second to clients, with the cache.
     pub clients: f64,
     /// Median of `clients / plain` of each round.
     pub ratio: f64,
-    /// Stored by the cache. Bytes that a mirror writes twice count once.
+    /// Bytes per second stored by the cache. Bytes that a mirror writes twice count once.
     pub stored: f64,
-    /// Not stored because the write queue was full, by Sluice's counters.
+    /// Bytes per second not stored because the write queue was full, by Sluice's counters.
     pub shed: f64,
     /// Share of the requests that did not reach the origin.
     pub hits: f64,
@@ -279,11 +279,11 @@ pub struct LayoutRow {
 pub struct RealRow {
     /// Name of the server and of the cache.
     pub name: String,
-    /// To clients.
+    /// Bytes per second to clients.
     pub clients: f64,
-    /// CPU time in nanoseconds per byte to clients.
+    /// CPU time of the server in nanoseconds per byte sent to clients.
     pub cpu_ns: f64,
-    /// Share of those bytes that was stored during the load, by Sluice's counters.
+    /// Share of the bytes sent to clients that was stored during the load, by Sluice's counters.
     pub stored: f64,
     /// Activity of the disk.
     pub disk: Usage,
@@ -394,8 +394,8 @@ impl Trial<'_> {
         }
     }
 
-    /// nginx has no other layouts. For each number of disks, the faster of two configurations counts: writes in the
-    /// workers, or in threads.
+    /// Measures nginx, which has only one layout: a cache on each disk. For each number of disks, the faster of two
+    /// configurations counts: writes in the workers, or in threads.
     fn slow_nginx(&mut self) {
         let mut faster = |disks| {
             let rows = [false, true].map(|threads| self.layout(Subject::Nginx(disks, threads)));

@@ -23,7 +23,7 @@ const FIO_SIZE: u64 = 4 << 30;
 /// Rate of the load below the maximum, relative to the throughput without a cache.
 const SHARE: f64 = 0.7;
 
-/// A temporary folder on the disk, and the throughput of the disk.
+/// A temporary folder on the machine's disk, and the throughput of that disk.
 pub(super) struct Ground {
     folder: TempDir,
     /// Bytes per second of sequential writes with direct I/O.
@@ -47,7 +47,7 @@ impl Ground {
         Ok(Ground { folder, disk_rate })
     }
 
-    /// A new folder for a server.
+    /// Returns a new folder for a server.
     fn place(&self, name: &str) -> anyhow::Result<Storage> {
         let path = self.folder.path().join(name);
         std::fs::create_dir(&path)?;
@@ -78,7 +78,7 @@ fn direct_rate(folder: &Path) -> anyhow::Result<f64> {
     rate.context("the report of fio has no rate")
 }
 
-/// Measures Sluice. The rows contain the details of the figures.
+/// Measures Sluice. The returned rows contain the details of the figures.
 pub(super) fn sluice(
     options: &Options,
     bed: &mut TestBed,
@@ -235,7 +235,7 @@ impl Trial<'_> {
         let offered = plain * SHARE;
         let before = server.volumes()?;
         let phase = self.run(server, true, Some(offered / LENGTH as f64))?;
-        // Includes the bytes that were still queued for the disk when the load ended.
+        // `after` includes the bytes that were still queued for the disk when the load ended.
         let after = server.volumes()?;
         measured.put("real_held", phase.rate / offered);
         if matches!(server, Server::Sluice(_)) {

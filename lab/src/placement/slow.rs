@@ -8,13 +8,13 @@ use crate::bench::{Route, Sluice, SluiceOptions, Volume};
 use crate::disk::{Pace, SlowDisk, Usage};
 use crate::rivals::{Nginx, NginxMode, NginxOptions};
 
-/// Duration of the load before the first run, in seconds.
+/// Duration in seconds of the warm-up load before the first measured run.
 const WARM_UP_SECONDS: f64 = 0.5;
 
 /// Capacity of a disk divided by the size of its cache, so that a cache that uses too much space is detected.
 const ROOM: u64 = 2;
 
-/// The server and its configuration.
+/// The server under test and its layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     Sluice(Layout),
@@ -59,7 +59,7 @@ impl Subject {
     }
 }
 
-/// Measures one subject with new disks and a new server.
+/// Measures one server and layout, with new disks and a new process.
 pub(super) fn measure(
     options: &Options,
     bed: &mut TestBed,
@@ -67,7 +67,7 @@ pub(super) fn measure(
     progress: &dyn Fn(&str),
 ) -> anyhow::Result<LayoutRow> {
     let mut places = subject.places(options)?;
-    // Must live as long as the places, which are in this folder.
+    // This folder must exist for as long as the storage places, which are in it.
     let shm = match places.is_empty() {
         true => Some(
             tempfile::Builder::new()

@@ -59,7 +59,7 @@ impl TestBed {
     }
 }
 
-/// Where a server stores its cache.
+/// A place in which a server stores its cache.
 pub(super) enum Storage {
     /// A slow disk of the lab.
     Slow(SlowDisk),
@@ -75,7 +75,7 @@ impl Storage {
         }
     }
 
-    /// The activity of the disk; zero for tmpfs.
+    /// Returns the activity of the disk; zero for tmpfs.
     pub(super) fn activity(&self) -> Activity {
         match self {
             Storage::Slow(disk) => disk.activity(),
@@ -126,7 +126,7 @@ impl Server {
         }
     }
 
-    /// Waits until everything has been written.
+    /// Waits until the server has written all queued data to its disks.
     pub(super) fn settle(&self, places: &[Storage]) -> anyhow::Result<()> {
         let deadline = Instant::now() + SETTLE;
         while self.volumes()?.queued > 0 && Instant::now() < deadline {
@@ -186,14 +186,15 @@ pub(super) struct Phase {
     pub(super) disks: Vec<Usage>,
     /// Largest space used at any place, divided by the configured size.
     pub(super) over: f64,
-    /// Bytes written to volumes, and not stored, during the load.
+    /// Bytes written to volumes (`written`), and bytes not stored because the write queue was full (`shed`), during
+    /// the load.
     pub(super) written: u64,
     pub(super) shed: u64,
 }
 
 impl TestBed {
-    /// Requests bodies that have not been requested before, while the used space of the places is sampled. Each place
-    /// may use `size` bytes.
+    /// Requests bodies that have not been requested before, and samples the used space of the storage places
+    /// meanwhile. The cache in each place may use `size` bytes.
     pub(super) fn run(
         &mut self,
         server: &Server,
@@ -250,12 +251,13 @@ impl TestBed {
     }
 }
 
-/// Bytes of new content that the volumes accepted.
+/// Returns the number of bytes of new content that the volumes accepted.
 pub(super) fn stored(sums: &VolumeSums) -> u64 {
     sums.written.saturating_sub(sums.rewritten)
 }
 
-/// Runs `during` while places are sampled. Also returns the largest used space divided by `size`.
+/// Runs `during` while the used space of the storage places is sampled. Also returns the largest used space divided
+/// by `size`.
 fn sampled<T>(
     places: &[Storage],
     size: u64,
@@ -282,8 +284,8 @@ fn sampled<T>(
     })
 }
 
-/// Bytes used by the files in a folder: their length, or their allocated blocks if that is more. Files may appear and
-/// vanish meanwhile.
+/// Returns the number of bytes used by the files in a folder: their length, or their allocated blocks if that is more. Files
+/// may appear and vanish meanwhile.
 pub(super) fn held(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(entries) = std::fs::read_dir(folder) else {
@@ -297,7 +299,7 @@ pub(super) fn held(folder: &Path) -> u64 {
     bytes.sum()
 }
 
-/// The median over all runs.
+/// Returns the median over all runs.
 pub(super) fn middle(phases: &[Phase], of: impl Fn(&Phase) -> f64) -> f64 {
     median(phases.iter().map(of).collect()).unwrap_or_default()
 }

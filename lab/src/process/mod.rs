@@ -37,7 +37,7 @@ pub struct Launch {
     pub name: String,
     /// Path or name of the program.
     pub program: PathBuf,
-    /// Its arguments.
+    /// Arguments of the program.
     pub args: Vec<String>,
     /// Additional environment variables.
     pub env: Vec<(String, String)>,
@@ -110,7 +110,7 @@ impl Launch {
     }
 }
 
-/// A running child. Dropping it ends it and its children.
+/// A running child process. Dropping this value ends the child and its descendants.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -131,7 +131,7 @@ pub struct Memory {
 }
 
 impl Process {
-    /// Its process id.
+    /// Returns the child's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -218,11 +218,11 @@ impl Process {
         kill_process(pid, signal).with_context(|| format!("can't signal {}", self.name))
     }
 
-    /// CPU time used so far by the child and its descendants, including those that have ended.
+    /// Returns the CPU time used so far by the child and its descendants, including those that have ended.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
         let mut total = Duration::ZERO;
         for pid in self.tree()? {
-            // A descendant may end after the listing. Its time then counts as its parent's.
+            // A descendant may end after it was listed. The kernel then adds its CPU time to that of its parent.
             total += cpu_of(pid).unwrap_or_default();
         }
         anyhow::ensure!(!total.is_zero(), "{} has ended", self.name);
@@ -242,7 +242,7 @@ impl Process {
         Ok(sum)
     }
 
-    /// Process ids of the child and all its descendants.
+    /// Returns the process ids of the child and all its descendants.
     pub fn tree(&self) -> anyhow::Result<Vec<u32>> {
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
         for entry in fs::read_dir("/proc").context("reading /proc")? {
@@ -275,7 +275,7 @@ impl Drop for Process {
         if self.wait_exit(END_TIMEOUT).is_ok() {
             return;
         }
-        // The child has not been waited for, so these ids can't have been reused by other processes.
+        // The child has not been waited for yet, so the kernel can't have given these process ids to other processes.
         for pid in tree.iter().rev() {
             let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
             let _ = pid.map(|pid| kill_process(pid, Signal::KILL));

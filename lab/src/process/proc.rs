@@ -24,8 +24,8 @@ pub(super) fn field(stat: &str, place: usize) -> Option<u64> {
     stat.split_ascii_whitespace().nth(place)?.parse().ok()
 }
 
-/// CPU time of a process. The scheduler counts each live thread in nanoseconds; `stat` counts the whole process in
-/// ticks, including ended threads. The larger value is the better one.
+/// Returns the CPU time of a process. The scheduler counts each live thread in nanoseconds; `stat` counts the whole
+/// process in ticks, including ended threads. The larger value is the more complete one.
 pub(super) fn cpu_of(pid: u32) -> Option<Duration> {
     let stat = stat_fields(pid)?;
     let tick =

@@ -1,5 +1,5 @@
-//! The cost of purge rules for a hit. Two instances of Sluice on one core receive requests in turns, before and after
-//! one of them gets the rules. A change in the other one is caused by the machine.
+//! Measures the cost of purge rules for a hit. Two instances of Sluice on one core receive requests in turns, before
+//! and after one of them gets the rules. A change in the results of the other instance is caused by the machine.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -23,10 +23,10 @@ const LENGTH: u64 = 5 << 10;
 
 const CONNECTIONS: usize = 64;
 
-/// Duration of the load before the first run.
+/// Duration in seconds of the warm-up load before the first measured run.
 const WARM_UP_SECONDS: f64 = 0.5;
 
-/// Interval between two rules in the run in which rules keep arriving.
+/// Interval between two new rules in the run that measures hits while rules are added.
 const RULE_EVERY: Duration = Duration::from_millis(10);
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -81,7 +81,7 @@ pub(super) fn measure(
 struct Cost {
     us: f64,
     control_us: f64,
-    /// Median of the ratios of each round.
+    /// Median over all rounds of the CPU time with rules divided by the CPU time without rules.
     ratio: f64,
 }
 
@@ -98,7 +98,7 @@ impl Cost {
     }
 }
 
-/// Purges of all kinds that match no stored object.
+/// Returns a purge that matches no stored object; its kind depends on `number`.
 fn rule(number: u32) -> Value {
     let soft = number.is_multiple_of(2);
     match number % 3 {
@@ -108,7 +108,7 @@ fn rule(number: u32) -> Value {
     }
 }
 
-/// Runs `during` while a new rule arrives at each [`RULE_EVERY`].
+/// Runs `during` while Sluice gets a new rule every [`RULE_EVERY`].
 fn with_new_rules<T>(
     sluice: &Sluice,
     first: u32,
@@ -133,8 +133,8 @@ fn with_new_rules<T>(
     })
 }
 
-/// An instance of Sluice with objects in memory, and a fetch in progress whose origin never answers. Since the rules
-/// could apply to its response, no rule can be dropped.
+/// An instance of Sluice with objects in memory, and a fetch in progress whose origin never answers. Sluice can't
+/// drop any rule, because the rules could apply to the response of that fetch.
 struct Contender {
     sluice: Sluice,
     _pending: Client,
@@ -169,7 +169,7 @@ impl Contender {
         Ok(contender)
     }
 
-    /// CPU time per hit in microseconds.
+    /// Returns the CPU time per hit in microseconds.
     fn hit_us(&self, seconds: f64) -> anyhow::Result<f64> {
         let process = self.sluice.process();
         let plan = LoadPlan {

@@ -37,7 +37,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// A million objects, a tenth of them with the tag, and 1,000 rules.
+    /// Returns options for a million objects, a tenth of them with the tag, and 1,000 rules.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),

@@ -30,10 +30,10 @@ const TO: f64 = 1.3;
 /// Above this share of its core, the load generator may send requests late.
 const BUSY: f64 = 0.9;
 
-/// Results of one server. Medians.
+/// Results of one server: medians over all rounds.
 pub(super) struct ServerResult {
     pub(super) held: f64,
-    /// Latency at half of the held rate.
+    /// Latency at half of the held rate, in microseconds.
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
 }
@@ -152,7 +152,7 @@ fn contenders(
             server,
             most: 0.0,
         };
-        // The first run is slow, because no file has been opened yet.
+        // The result of the first run is discarded, because no file has been opened before it.
         one.probe(options.probe_seconds)?;
         one.most = one.probe(options.probe_seconds)?;
         progress(&format!("{name}: {:.0} requests/s maximum", one.most));
@@ -231,8 +231,8 @@ impl Contender {
     }
 }
 
-/// The last window with a good median before two consecutive windows without one. A single bad window may be caused
-/// by the machine.
+/// Returns the last window with a good median before two consecutive windows without one. A single bad window may be
+/// caused by the machine.
 fn held(windows: &[Window]) -> Option<&Window> {
     let good = |window: &Window| window.p50_us.is_some_and(|median| median <= GOOD_US);
     let end = windows

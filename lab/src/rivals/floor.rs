@@ -36,7 +36,7 @@ pub struct FloorOptions {
 }
 
 impl FloorOptions {
-    /// A floor server with a body of `body` bytes and a lifetime of one hour.
+    /// Returns a floor server with a body of `body` bytes and a lifetime of one hour.
     pub fn new(body: u64) -> FloorOptions {
         let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         FloorOptions {
@@ -59,7 +59,7 @@ impl FloorOptions {
 /// TCP_NOTSENT_LOWAT, does not have this effect.
 const SEND_BUFFER: usize = 128 << 10;
 
-/// A running floor server. Dropping it ends it.
+/// A running floor server. Dropping this value ends the server.
 #[derive(Debug)]
 pub struct Floor {
     address: SocketAddr,
@@ -102,12 +102,12 @@ impl Floor {
         })
     }
 
-    /// Number of responses sent.
+    /// Returns the number of responses sent.
     pub fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Address on which the server listens.
+    /// Returns the address on which the server listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
@@ -117,7 +117,7 @@ impl Drop for Floor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has already printed its message.
+            // If the thread has panicked, its message has already been printed.
             let _ = thread.join();
         }
     }
@@ -125,7 +125,7 @@ impl Drop for Floor {
 
 struct Connection {
     socket: OwnedFd,
-    /// Number of bytes of the empty line received so far.
+    /// Number of bytes received so far of the empty line that ends a request head.
     matched: usize,
     /// Number of responses to send, including the one in progress.
     pending: u32,
@@ -246,7 +246,7 @@ impl Server {
                 false => epoll::EventFlags::IN,
             };
             let data = epoll::EventData::new_u64(index as u64);
-            // This fails only for a closed socket, whose next event reports the end.
+            // This call fails only for a closed socket, whose next event reports the end of the connection.
             let _ = epoll::modify(&self.epoll, &connection.socket, data, interest);
         }
     }

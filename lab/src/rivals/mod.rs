@@ -10,7 +10,7 @@ pub use varnish::Varnish;
 
 use std::path::PathBuf;
 
-/// Path of a program: in PATH, or else at one of `places`.
+/// Returns the path of a program: in PATH, or else at one of `places`.
 fn find(program: &str, places: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

@@ -71,7 +71,7 @@ pub struct NginxOptions {
 }
 
 impl NginxOptions {
-    /// One worker with sendfile on.
+    /// Returns options for one worker with sendfile on.
     pub fn new(mode: NginxMode, origin: Option<SocketAddr>) -> NginxOptions {
         NginxOptions {
             mode,
@@ -109,13 +109,13 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Path of the installed nginx.
+    /// Returns the path of the installed nginx.
     pub fn find() -> anyhow::Result<PathBuf> {
         super::find("nginx", &PLACES)
             .context("nginx is not installed (on Debian: apt-get install nginx-light)")
     }
 
-    /// Version of the installed nginx.
+    /// Returns the version of the installed nginx.
     pub fn version() -> anyhow::Result<String> {
         let output = std::process::Command::new(Nginx::find()?)
             .arg("-v")
@@ -153,12 +153,12 @@ impl Nginx {
         })
     }
 
-    /// Address on which nginx listens.
+    /// Returns the address on which nginx listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// The processes of nginx.
+    /// Returns the processes of nginx.
     pub fn process(&self) -> &Process {
         &self.process
     }
@@ -240,7 +240,7 @@ http {{
     Ok(text)
 }
 
-/// The directives of the caches, and of the distribution of URLs among several caches.
+/// Returns the directives of the caches, and of the distribution of URLs among several caches.
 fn stores(options: &NginxOptions, own: &Path) -> String {
     let own = [own.to_owned()];
     let folders = match options.stores.is_empty() {

@@ -28,13 +28,13 @@ pub struct Varnish {
 }
 
 impl Varnish {
-    /// Path of the installed Varnish.
+    /// Returns the path of the installed Varnish.
     pub fn find() -> anyhow::Result<PathBuf> {
         super::find("varnishd", &PLACES)
             .context("Varnish is not installed (on Debian: apt-get install varnish)")
     }
 
-    /// Version of the installed Varnish.
+    /// Returns the version of the installed Varnish.
     pub fn version() -> anyhow::Result<String> {
         let output = std::process::Command::new(Varnish::find()?)
             .arg("-V")
@@ -65,12 +65,12 @@ impl Varnish {
         })
     }
 
-    /// Address on which Varnish listens.
+    /// Returns the address on which Varnish listens.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// The processes of Varnish.
+    /// Returns the processes of Varnish.
     pub fn process(&self) -> &Process {
         &self.process
     }

@@ -58,9 +58,9 @@ struct Connection {
     socket: OwnedFd,
     /// Time at which the first bytes were sent.
     began: Option<Instant>,
-    /// Number of actions since then.
+    /// Number of actions since the first bytes were sent.
     acts: usize,
-    /// Whether the server's socket for this connection has been seen.
+    /// Whether the server's socket for this connection has been seen in the list of open sockets.
     held: bool,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    /// A crowd with `each` clients of each kind.
+    /// Returns a crowd with `each` clients of each kind.
     pub(super) fn new(server: SocketAddr, kinds: &[Kind], each: usize) -> anyhow::Result<Crowd> {
         let client = |kind: Kind, number| Client {
             kind,

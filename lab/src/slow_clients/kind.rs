@@ -44,7 +44,7 @@ impl Kind {
         Kind::Stalled,
     ];
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Slowloris => "slowloris",
@@ -56,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// The bytes that the client sends when it has connected.
+    /// Returns the bytes that the client sends when it has connected.
     pub(super) fn first(self) -> Vec<u8> {
         match self {
             Kind::Slowloris => HEAD[..1].to_vec(),
@@ -75,7 +75,7 @@ impl Kind {
         }
     }
 
-    /// The client's action in this second.
+    /// Returns the client's action in this second.
     pub(super) fn each_second(self, second: usize) -> Act {
         match self {
             Kind::Slowloris => {
@@ -98,7 +98,7 @@ impl Kind {
         !matches!(self, Kind::SlowRead | Kind::Stalled)
     }
 
-    /// Address of client `number` of this kind. Each kind has its own network.
+    /// Returns the address of client `number` of this kind. Each kind has its own network.
     pub(super) fn source(self, number: usize) -> Ipv4Addr {
         let number = number % ADDRESSES;
         let (high, low) = ((number / 250) as u8, (number % 250) as u8 + 1);

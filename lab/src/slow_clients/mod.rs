@@ -71,7 +71,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// 1,000 clients of each kind for 75 seconds, which is longer than nginx's time limits; Sluice alone.
+    /// Returns options for 1,000 clients of each kind for 75 seconds, which is longer than nginx's time limits, with
+    /// Sluice alone.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -87,7 +88,8 @@ impl Options {
         }
     }
 
-    /// A few clients for a few seconds with time limits of one second, only to show that the experiment works.
+    /// Reduces the experiment to a few clients, a few seconds and time limits of one second, only to show that it
+    /// works.
     pub fn quick(self) -> Options {
         Options {
             each: self.each.min(10),
@@ -112,7 +114,7 @@ impl Options {
         Ok(())
     }
 
-    /// The groups of kinds that run at the same time.
+    /// Returns the groups of kinds that run at the same time.
     fn crowds(&self) -> Vec<Vec<Kind>> {
         let kinds = match self.kinds.is_empty() {
             true => Kind::ALL.to_vec(),
@@ -136,7 +138,7 @@ pub struct Report {
     pub rate: f64,
     /// Name and version of the rival, if one was measured.
     pub rival: Option<String>,
-    /// Figures with their goals; the worst of all groups of kinds.
+    /// Figures with their goals. Each value is the worst of all groups of kinds.
     pub figures: Vec<Figure>,
     /// Results of each server with each group of kinds.
     pub sieges: Vec<Siege>,
@@ -221,7 +223,7 @@ const HARDENED: &str = "nginx, hardened";
 /// Time limits in seconds that hardening guides recommend for nginx.
 const HARD_SECONDS: u32 = 10;
 
-/// Sluice's settings that cut slow clients.
+/// Returns Sluice's settings that cut slow clients.
 fn sluice_limits(seconds: u32) -> impl Iterator<Item = (String, String)> {
     let names = [
         "header_timeout",

@@ -112,7 +112,7 @@ impl KindRow {
 }
 
 impl Siege {
-    /// Number of slow clients that were never cut.
+    /// Returns the number of slow clients that were never cut.
     pub fn never(&self) -> u64 {
         self.kinds.iter().map(|row| row.never).sum()
     }
@@ -123,7 +123,7 @@ impl Siege {
         last.map(|after| after.2).fold(0.0, f64::max)
     }
 
-    /// A summary in one line.
+    /// Returns a summary in one line.
     pub(super) fn line(&self) -> String {
         format!(
             "{}: p99 {:.2} ms, longest {:.1} ms (alone {:.2}, {:.1}); {} never cut, last cut after {:.1} s",

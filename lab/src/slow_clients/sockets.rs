@@ -39,7 +39,7 @@ const INODE: usize = 68;
 /// Maximum length in bytes of a message from the kernel.
 const BUFFER: usize = 64 << 10;
 
-/// The client addresses of connections that a process has accepted at this address and not closed.
+/// Returns the client addresses of connections that a process has accepted at this address and not closed.
 ///
 /// Errors: the kernel can't list sockets.
 pub(super) fn held_by(server: SocketAddr) -> io::Result<HashSet<SocketAddr>> {
@@ -60,8 +60,8 @@ pub(super) fn held_by(server: SocketAddr) -> io::Result<HashSet<SocketAddr>> {
     Ok(held)
 }
 
-/// A request for established connections with this local port. Ports are in network byte order, all other numbers in
-/// native order.
+/// Returns a request for established connections with this local port. Ports are in network byte order, all other
+/// numbers in native order.
 fn request(port: u16) -> Vec<u8> {
     let length = (HEAD + QUESTION) as u32;
     let mut message = Vec::new();
@@ -107,7 +107,7 @@ fn read_messages(
     Ok(true)
 }
 
-/// The client address of a connection that a process has open at this address.
+/// Returns the client address of a connection that a process has open at this address.
 fn client_of(answer: &[u8], server: SocketAddrV4) -> Option<SocketAddr> {
     let answer = answer.get(..ANSWER)?;
     let port = |place| Some(u16::from_be_bytes(bytes(answer, place)?));
@@ -123,7 +123,7 @@ fn bytes<const N: usize>(from: &[u8], place: usize) -> Option<[u8; N]> {
     from.get(place..place + N)?.try_into().ok()
 }
 
-/// The IP address and port; `None` for other kinds of addresses.
+/// Returns the IP address and port; `None` for other kinds of addresses.
 pub(super) fn address(any: SocketAddrAny) -> Option<SocketAddr> {
     SocketAddr::try_from(any).ok()
 }

@@ -9,12 +9,12 @@ use super::{Shared, path};
 use crate::client::{Client, ContentRange, ReadError, Reply};
 use crate::noise;
 
-/// The judgement of a response. Metadata of the response counts only if it matches the request.
+/// The judgement of one response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// All bytes arrived and are right.
     Right,
-    /// A byte differs from the version that the response names. The text describes it.
+    /// A byte differs from the version that the response's ETag names. The text describes the byte.
     Wrong(String),
     /// No response, or a response that does not fit the request. The text says why.
     Failed(String),
@@ -96,7 +96,7 @@ impl<'a> StormClient<'a> {
     }
 }
 
-/// Judges a response; also returns the version that it names.
+/// Judges a response. Also returns the version that the response's ETag names.
 fn judge(request: &StormRequest, reply: &Reply) -> (Verdict, Option<u32>) {
     let failed = |why: String| {
         (
@@ -140,7 +140,7 @@ fn judge(request: &StormRequest, reply: &Reply) -> (Verdict, Option<u32>) {
     (verdict, Some(version))
 }
 
-/// The version in an ETag of the origin, which has the form `"v<version>-<length>"`.
+/// Returns the version in an ETag of the origin, which has the form `"v<version>-<length>"`.
 fn version(tag: &str, length: u64) -> Option<u32> {
     let opaque = tag.strip_prefix("\"v")?.strip_suffix('"')?;
     let (version, said) = opaque.split_once('-')?;

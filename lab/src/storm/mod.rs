@@ -70,7 +70,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// 200 clients, 20,000 requests, no changes, and a cache that is large enough for all files.
+    /// Returns options for 200 clients and 20,000 requests, without changes, and with a cache that is large enough
+    /// for all files.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -200,7 +201,8 @@ fn gather(
     Ok(sum)
 }
 
-/// Address of a client. All addresses are different loopback addresses, so that the server sees different clients.
+/// Returns the address of a client. All addresses are different loopback addresses, so that the server sees different
+/// clients.
 fn client_address(number: usize) -> IpAddr {
     let number = number as u32 + 1;
     Ipv4Addr::from(0x7f01_0000 + number).into()
@@ -265,7 +267,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// The number of the next request; `None` after the last one.
+    /// Returns the number of the next request; `None` after the last one.
     fn next(&self) -> Option<u64> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         (number < self.options.requests && Instant::now() < self.until).then_some(number)

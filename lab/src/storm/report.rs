@@ -15,9 +15,9 @@ pub struct Row {
     pub name: String,
     /// Number of requests sent.
     pub requests: u64,
-    /// Responses with a byte that differs from the version that they name.
+    /// Responses with a byte that differs from the version that their ETag names.
     pub wrong: u64,
-    /// Requests without a response, or with one that does not fit the request.
+    /// Requests without a response, or with a response that does not fit the request.
     pub failed: u64,
     /// Bodies that ended early.
     pub cut: u64,
@@ -90,7 +90,7 @@ impl Row {
     }
 }
 
-/// The ratio, rounded to three decimals.
+/// Returns the ratio, rounded to three decimals.
 fn over(sent: u64, touched: u64) -> f64 {
     (sent as f64 / touched.max(1) as f64 * 1000.0).round() / 1000.0
 }
@@ -165,12 +165,12 @@ impl Report {
         }
     }
 
-    /// Number of Sluice's responses with wrong bytes.
+    /// Returns the number of Sluice's responses with wrong bytes.
     pub fn wrong(&self) -> u64 {
         self.ours().map(|row| row.wrong).sum()
     }
 
-    /// Number of requests without a fitting response from Sluice.
+    /// Returns the number of requests without a fitting response from Sluice.
     pub fn failed(&self) -> u64 {
         self.ours().map(|row| row.failed).sum()
     }

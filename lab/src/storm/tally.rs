@@ -15,13 +15,13 @@ pub(super) struct Tally {
     pub(super) wrong: u64,
     pub(super) failed: u64,
     pub(super) cut: u64,
-    /// Responses with a version that had been replaced for too long.
+    /// Responses with a version that had been replaced for more than max-age and a second.
     pub(super) stale: u64,
     /// Body bytes received.
     pub(super) bytes: u64,
     /// Descriptions of some wrong and failed responses.
     pub(super) samples: Vec<String>,
-    /// File, version and block of everything that was requested and answered with a valid head.
+    /// File, version and block of all bytes that were requested and answered with a valid head.
     touched: HashSet<(usize, u32, u64)>,
 }
 
@@ -60,7 +60,7 @@ impl Tally {
         self.right + self.wrong + self.failed + self.cut
     }
 
-    /// Total size of the distinct blocks. The last block of a file may be shorter.
+    /// Returns the total size of the distinct blocks. The last block of a file may be shorter.
     pub(super) fn touched_bytes(&self, files: &[u64], block: u64) -> u64 {
         let bytes = |(file, _, number): &(usize, u32, u64)| {
             files[*file].saturating_sub(number * block).min(block)

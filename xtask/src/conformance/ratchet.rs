@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::report::Sections;
 
-/// The list, read from its file: one id per line, in order.
+/// The list of passing tests, read from its file: one id per line, in order.
 pub struct Ratchet {
     file: PathBuf,
     ids: BTreeSet<String>,
@@ -39,7 +39,7 @@ impl std::fmt::Display for Lost {
 }
 
 impl Judgement {
-    /// Ids of all tests that deviate from the list.
+    /// Returns the ids of all tests that deviate from the list.
     pub fn deviating(&self) -> impl Iterator<Item = &str> {
         let lost = self.lost.iter().map(|lost| lost.id.as_str());
         lost.chain(self.new.iter().map(String::as_str))
@@ -82,7 +82,7 @@ impl Ratchet {
         judgement
     }
 
-    /// Adds ids and writes the file.
+    /// Adds the ids of tests to the list and writes the list's file.
     pub fn add(&mut self, new: &[String]) -> Result<()> {
         self.ids.extend(new.iter().cloned());
         fs::write(&self.file, written(&self.ids)).with_context(|| self.file.display().to_string())

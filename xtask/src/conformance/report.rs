@@ -25,16 +25,16 @@ pub struct Test {
     pub id: String,
     /// Description of the test.
     pub name: String,
-    /// One of [`KINDS`].
+    /// Kind of the test, one of [`KINDS`].
     pub kind: String,
     /// Failure message; `None` if the test passed.
     pub failure: Option<String>,
-    /// Failing tests that make this test meaningless.
+    /// Ids of the failing tests because of which this test's result is meaningless.
     pub void: Vec<String>,
 }
 
 impl Test {
-    /// The result as text.
+    /// Returns the test and its result as text.
     pub fn line(&self) -> String {
         let result = self.failure.as_deref().unwrap_or("passed");
         let void = match &self.void[..] {
@@ -49,7 +49,7 @@ impl Test {
 }
 
 impl Sections {
-    /// All tests of all sections.
+    /// Returns all tests of all sections.
     pub fn tests(&self) -> impl Iterator<Item = &Test> {
         self.0.iter().flat_map(|section| &section.tests)
     }
@@ -62,7 +62,7 @@ impl Sections {
         }
     }
 
-    /// The failures of required and optimal tests as text.
+    /// Returns the failures of required and optimal tests as text.
     pub fn failures(&self) -> String {
         let mut text = String::new();
         for kind in &KINDS[..2] {
@@ -75,7 +75,7 @@ impl Sections {
         text
     }
 
-    /// A table of passed and total tests by section and kind.
+    /// Returns a table of passed and total tests by section and kind.
     pub fn table(&self) -> String {
         let widest = self.0.iter().map(|section| section.name.len()).max();
         let width = widest.unwrap_or(0);
@@ -111,7 +111,7 @@ fn line<'a, T: Iterator<Item = &'a Test>>(
     text.push('\n');
 }
 
-/// A section of required tests with these ids and failures, for tests.
+/// Returns a section of required tests with these ids and failures, for tests.
 #[cfg(test)]
 pub fn sections(tests: &[(&str, Option<&str>)]) -> Sections {
     let tests = tests.iter().map(|(id, failure)| Test {

@@ -13,15 +13,15 @@ use super::folder;
 use super::report::Sections;
 use crate::tools;
 
-/// Files for npm; the first two list the packages with their hashes.
+/// Files from which npm installs and runs the suite; the first two list the packages with their hashes.
 const FILES: [&str; 3] = ["package.json", "package-lock.json", "run.mjs"];
 
-/// Longest waits for the installation, for a server to listen, and for all tests.
+/// Longest waits: for the installation of the suite, for a server to listen, and for all tests to end.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(180);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The suite's origin and Sluice in front of it. Dropping it ends both.
+/// The suite's origin and Sluice in front of the origin. Dropping this value ends both processes.
 pub struct Suite {
     installed: PathBuf,
     address: SocketAddr,
@@ -60,7 +60,7 @@ impl Suite {
         })
     }
 
-    /// Runs the tests with these ids, or all tests if there are none.
+    /// Runs the tests with these ids. If `ids` is empty, runs all tests.
     pub fn run(&mut self, ids: &[&str]) -> Result<Sections> {
         self.runs += 1;
         let name = format!("run-{}", self.runs);

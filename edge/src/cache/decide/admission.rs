@@ -14,15 +14,10 @@ pub(in crate::cache) struct Admitted {
     /// Whether the request has a condition or a range, so that the response may be less than the
     /// whole.
     pub(in crate::cache) less: bool,
+    /// Whether the request must be answered without the origin (RFC 9111 5.2.1.7).
+    pub(in crate::cache) only_if_cached: bool,
     /// The directives of the request that count. `None` if it has none.
     pub(in crate::cache) directives: Option<RequestDirectives>,
-}
-
-impl Admitted {
-    /// Whether the request must be answered without the origin (RFC 9111 5.2.1.7).
-    pub(in crate::cache) fn only_if_cached(&self) -> bool {
-        self.directives.is_some_and(|asked| asked.only_if_cached)
-    }
 }
 
 /// Checks whether a request may be answered through the cache. If not, the error holds the
@@ -50,10 +45,12 @@ pub(in crate::cache) fn admit(
     }
     let (mut admitted, directed) = marks(&head.fields);
     if directed {
-        admitted.directives = Some(directives(&head.fields, rules));
-        if admitted.directives.is_some_and(|asked| asked.no_store) {
+        let asked = directives(&head.fields, rules);
+        if asked.no_store {
             return Err(CacheStatus::fwd(Fwd::Request).because(Reason::NoStore));
         }
+        admitted.only_if_cached = asked.only_if_cached;
+        admitted.directives = Some(asked);
     }
     if !rules.requests.bypass.is_empty()
         && let Some(reason) = bypassed(head, &rules.requests.bypass)

@@ -50,8 +50,15 @@ pub(super) fn variant(
 }
 
 /// Whether the response with this head may answer a request with this key and these header fields.
-pub(super) fn selects(primary: KeyHash, head: &Head, fields: &Fields, normal: Normal<'_>) -> bool {
+pub(super) fn selects(
+    primary: KeyHash,
+    head: &Head,
+    fields: &Fields,
+    codings: Option<Codings>,
+    rules: &Rules,
+) -> bool {
     head.vary.as_ref().is_none_or(|selected| {
+        let normal = rules.normal(codings);
         variant(primary, &selected.names, fields, normal) == selected.variant
     })
 }

@@ -48,6 +48,8 @@ pub(in crate::cache) struct Flight {
     /// The header fields of the fetch. They choose the variant, whatever the riders' requests
     /// contain.
     pub(in crate::cache) sent: Fields,
+    /// Whether the fetch validates a stored response.
+    pub(in crate::cache) validates: bool,
     pub(in crate::cache) leader_result: LeaderResult,
     pub(in crate::cache) charge: BudgetCharge,
     /// Bytes of the response still to be discarded.
@@ -75,7 +77,11 @@ impl Flight {
             request_ms: asked_ms,
             response_ms: self.context.worker.clock.unix_ms(),
         };
-        let Some((mut flight, mut response)) = self.uphold(response, exchanged) else {
+        let other = match self.validates {
+            true => self.uphold(response, exchanged),
+            false => Some((self, response)),
+        };
+        let Some((mut flight, mut response)) = other else {
             return;
         };
         match flight.meaning(&response, exchanged) {
@@ -172,10 +178,9 @@ impl Flight {
         content: Range<u64>,
     ) -> Result<(), Reason> {
         // Ranges of this resource proved unusable in an earlier response.
-        let plain = self
-            .known
-            .avoids_ranges(self.context.worker.clock.unix_ms());
-        head.joinable &= self.asked.is_some() || !plain;
+        let now_ms = self.context.worker.clock.unix_ms();
+        head.joinable &=
+            self.asked.is_some() || !resource_history::avoids_ranges(&self.known, now_ms);
         let Some(charge) = self.context.store.charge_head(head.memory()) else {
             return Err(Reason::NoRoom);
         };
@@ -184,7 +189,9 @@ impl Flight {
             return Err(Reason::AnotherRange);
         }
         let sparse = self.room(&head, &content)?;
-        self.replace();
+        if self.validates {
+            self.replace();
+        }
         self.file(&head);
         if self.asked.is_some() && !head.joinable {
             self.learn_plain();
@@ -278,7 +285,7 @@ impl Flight {
     fn supersede(mut self, head: StoredHead, content: Range<u64>) -> Option<Flight> {
         let store = self.context.store.clone();
         let (place, old) = (self.landing.table_key(), self.landing.object().clone());
-        let generations = [generation_of(&old), head.generation];
+        let generations = [old.head().map_or(0, |old| old.generation), head.generation];
         let new = self.landing.successor();
         let now_us = self.context.worker.clock.monotonic_us();
         let landing = new.and_then(|new| {
@@ -472,13 +479,6 @@ pub(in crate::cache) fn file(
         variant: to,
         ..place
     })
-}
-
-fn generation_of(object: &Object) -> u64 {
-    match object.phase() {
-        Phase::Open(head) => head.generation,
-        _ => 0,
-    }
 }
 
 /// Counts a flight in progress until the value is dropped, also if the flight panics.

@@ -8,8 +8,8 @@ use super::flight::Flight;
 use super::leader_result::LeaderResult;
 use crate::cache::client_budget::{BudgetCharge, ClientBudget};
 use crate::cache::context::Context;
-use crate::cache::decide;
 use crate::cache::lookup::{Known, keys};
+use crate::cache::{decide, resource_history};
 use crate::fill::OPEN;
 use crate::handler::{Body, Head, Request};
 use crate::http::vary::Codings;
@@ -33,8 +33,9 @@ pub(in crate::cache) fn launch(leader: &Leader, mut landing: Landing, known: &Kn
     if !landing.make_room() {
         return landing.give_back();
     }
-    let range = landing.range();
-    let plain = range == (0..OPEN) || known.history.avoids_ranges(context.worker.clock.unix_ms());
+    let range = landing.planned();
+    let plain = range == (0..OPEN)
+        || resource_history::avoids_ranges(&known.history, context.worker.clock.unix_ms());
     let ahead = match range.end {
         OPEN => context.options.fill.block,
         end => end - range.start,
@@ -51,8 +52,10 @@ pub(in crate::cache) fn launch(leader: &Leader, mut landing: Landing, known: &Kn
         &context.rules,
         &mut head.fields,
     );
+    let may_take = decide::may_take(&request.head.fields, &context.rules);
     let sent = head.fields.clone();
-    if let Some(stored) = landing.object().revalidated() {
+    let stored = landing.object().revalidated();
+    if let Some(stored) = &stored {
         decide::validation::ask(&stored.head, &mut head.fields);
     }
     if let Some(range) = &asked {
@@ -64,7 +67,8 @@ pub(in crate::cache) fn launch(leader: &Leader, mut landing: Landing, known: &Kn
         landing,
         asked,
         sent,
-        leader_result: leader.result.clone(),
+        validates: stored.is_some(),
+        leader_result: leader.result.of_flight(may_take),
         skips: 0,
         brought: 0,
         known: known.history,

@@ -56,7 +56,7 @@ impl Flight {
 
     pub(in crate::cache) fn fail(self, fault: Fault) {
         self.context.worker.counters.flights_failed.add(1);
-        if fault.reason.whose() == Whose::Origin {
+        if fault.reason.whose() == Some(Whose::Origin) {
             let now_ms = self.context.worker.clock.unix_ms();
             self.change_history(|history| {
                 resource_history::failed(history, self.brought >= FRUITFUL, now_ms)

@@ -75,8 +75,8 @@ pub(in crate::cache) fn hit(
                 peer: request.peer,
                 interim: None,
             };
-            let mut ride =
-                Ride::filling(object, first, Demand::new(context, request, *place, None));
+            let demand = Demand::new(context, request, first.clone(), *place, None);
+            let mut ride = Ride::filling(object, first, demand);
             ride.begin();
             if context.options.fill.read_ahead != ReadAhead::None {
                 ride.fetch_ahead();

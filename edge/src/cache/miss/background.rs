@@ -6,6 +6,7 @@ use super::demand::{Demand, FLIGHTS_MAX};
 use super::ride::Ride;
 use crate::cache::context::Context;
 use crate::cache::lookup::Found;
+use crate::fill::OPEN;
 use crate::handler::{Body, Request};
 use crate::http::Method;
 
@@ -49,9 +50,9 @@ pub(in crate::cache) fn revalidate_in_background(
         peer: request.peer,
         interim: None,
     };
-    let mut demand = Demand::new(context, request, found.place, None);
+    let mut demand = Demand::new(context, request, 0..OPEN, found.place, None);
     demand.leader.codings = codings;
-    let mut ride = Ride::filling(&spare, 0..crate::fill::OPEN, demand);
+    let mut ride = Ride::filling(&spare, 0..OPEN, demand);
     tokio::task::spawn_local(async move {
         ride.head().await;
     });

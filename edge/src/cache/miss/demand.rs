@@ -17,12 +17,13 @@ use crate::cache::context::Context;
 use crate::cache::fetch::launch::{Leader, launch};
 use crate::cache::fetch::leader_result::LeaderResult;
 use crate::cache::lookup::Known;
-use crate::cache::{decide, resource_history};
+use crate::cache::resource_history;
 use crate::fill::{self, Joinable, OPEN, Pace, Plan, Situation, Unsettled};
 use crate::handler::Request;
 use crate::reason::Reason;
 use crate::store::{
-    CLAIMS_MAX, Claim, Decision, Object, Phase, Reader, ResourceHistory, Seen, TableKey,
+    CLAIMS_MAX, Claim, Decision, DecisionKind, Object, Phase, Reader, ResourceHistory, Seen,
+    TableKey,
 };
 
 /// Time after which a request tries again if its object has the largest permitted number of
@@ -86,26 +87,29 @@ impl Demand {
     pub(in crate::cache) fn new(
         context: &Rc<Context>,
         request: Request,
+        want: Range<u64>,
         place: TableKey,
         known: Option<Box<Known>>,
     ) -> Demand {
-        let known = known.unwrap_or_else(|| Box::new(Known::now(context, place)));
+        let history = match &known {
+            Some(known) => known.history,
+            None => history_of(context, place),
+        };
         let now_ms = context.worker.clock.unix_ms();
         let now_us = context.worker.clock.monotonic_us();
-        let codings = context.codings(&request, &known.history, now_ms);
+        let codings = context.codings(&request, &history, now_ms);
         let budgets = &context.clients.budgets;
         let budget = budgets.of(request.peer.client, context.options.client_budget, now_us);
-        let may_take = decide::may_take(&request.head.fields, &context.rules);
         Demand {
-            history: known.history,
-            known: Some(known),
+            history,
+            known,
             launched: false,
             begun: false,
             settles: true,
             asking: Asking {
                 pace: Pace::new(context.options.fill.parallel),
                 width: 1,
-                whole_want: 0..0,
+                whole_want: want,
                 block: None,
                 crowded: false,
             },
@@ -118,7 +122,7 @@ impl Demand {
                 place,
                 codings,
                 budget,
-                result: LeaderResult::new(may_take),
+                result: LeaderResult::default(),
             },
         }
     }
@@ -173,11 +177,14 @@ impl Demand {
 
     /// Makes the policy's plan. Called under the object's lock.
     fn plan(&mut self, seen: &Seen<'_>, want: Range<u64>, now_us: u64) -> Plan {
+        let now_ms = self.leader.context.worker.clock.unix_ms();
+        let avoids_ranges = resource_history::avoids_ranges(&self.history, now_ms);
+        let unsettled = resource_history::unsettled(&self.history, now_ms);
         let joinable = match seen.phase {
             Phase::Open(head) if head.joinable => Joinable::Yes,
             Phase::Open(_) => Joinable::No,
             // Ranges of the resource proved unusable, so the whole is fetched.
-            Phase::Awaiting if self.is_plain() && seen.claims.is_empty() => {
+            Phase::Awaiting if avoids_ranges && seen.claims.is_empty() => {
                 if !self.has_budget() && want != (0..OPEN) && !self.begun {
                     return Plan::Forward(Reason::Budget);
                 }
@@ -198,10 +205,8 @@ impl Demand {
             .collect();
         self.observe_pace(seen, flights.len(), now_us);
         let context = &self.leader.context;
-        let spare = self
-            .leader
-            .budget
-            .spare(context.options.client_budget, now_us);
+        let budget = context.options.client_budget;
+        let spare = self.leader.budget.spare(budget, now_us);
         let (mut width, spare) = self.within_memory(spare);
         if seen.claims.len() >= CLAIMS_MAX / 2 {
             width = 1;
@@ -213,7 +218,7 @@ impl Demand {
             have: seen.have,
             flights: &flights,
             joinable,
-            unsettled: resource_history::unsettled(&self.history, context.worker.clock.unix_ms()),
+            unsettled,
             leads: self.launched,
             begun: self.begun,
             waited: Duration::from_micros(now_us - self.waiting.since_us.unwrap_or(now_us)),
@@ -279,7 +284,7 @@ impl Demand {
     pub(in crate::cache) fn want(&mut self, range: Range<u64>) {
         self.asking.block = None;
         self.asking.whole_want = range;
-        self.retry.restart();
+        self.retry = Retry::default();
     }
 
     /// Whether the policy has not been consulted about the wanted range.
@@ -287,25 +292,20 @@ impl Demand {
         self.asking.block.is_none()
     }
 
-    /// Whether ranges of this resource must not be requested.
-    fn is_plain(&self) -> bool {
-        self.history
-            .avoids_ranges(self.leader.context.worker.clock.unix_ms())
-    }
-
     /// Whether the response may begin before its first byte was received. A request that may still
     /// be forwarded by itself has to wait for that byte.
     pub(in crate::cache) fn may_begin(&self) -> bool {
-        let lock = self.leader.context.options.fill.kind == fill::Kind::Lock;
-        let settled =
-            resource_history::unsettled(&self.history, self.leader.context.worker.clock.unix_ms())
-                == Unsettled::No;
-        self.launched || (settled && !lock)
+        let context = &self.leader.context;
+        let settled = || {
+            let now_ms = context.worker.clock.unix_ms();
+            resource_history::unsettled(&self.history, now_ms) == Unsettled::No
+        };
+        self.launched || (context.options.fill.kind != fill::Kind::Lock && settled())
     }
 
     /// Notes the decision and its reason in the object, for inspection.
     fn note(&self, object: &Object, want: &Range<u64>, plan: &Plan) {
-        let (what, why, ranges) = match plan {
+        let (kind, why, ranges) = match plan {
             Plan::Wait(_) => return,
             // Fetching the start of an object without a head is too frequent to be worth noting.
             Plan::Fetch { ranges, .. } if !self.begun && ranges.iter().all(|r| r.start == 0) => {
@@ -318,16 +318,16 @@ impl Demand {
                     (.., false) => Reason::FirstFetch,
                     _ => Reason::Gap,
                 };
-                ("fetch", why, ranges.clone())
+                (DecisionKind::Fetch, why, ranges.clone())
             }
-            Plan::Forward(why) => ("forward", *why, SmallVec::new()),
-            Plan::Replace(why) => ("replace", *why, SmallVec::new()),
-            Plan::Cut => ("cut", Reason::OutOfReach, SmallVec::new()),
+            Plan::Forward(why) => (DecisionKind::Forward, *why, SmallVec::new()),
+            Plan::Replace(why) => (DecisionKind::Replace, *why, SmallVec::new()),
+            Plan::Cut => (DecisionKind::Cut, Reason::OutOfReach, SmallVec::new()),
         };
         object.note(Decision {
             unix_ms: self.leader.context.worker.clock.unix_ms(),
             want: want.clone(),
-            what,
+            kind,
             ranges,
             why,
         });
@@ -343,8 +343,9 @@ impl Demand {
         let at = reader.wanted().start;
         let tries = ready!(self.retry.poll_pause(at, cx));
         let context = &self.leader.context;
-        let primary = self.leader.place.primary;
-        self.history = context.store.enter(primary, |locked| locked.history());
+        self.history = history_of(context, self.leader.place);
+        // A flight launched now must not use the older history of the lookup.
+        self.known = None;
         let now_ms = context.worker.clock.unix_ms();
         let verdict = self
             .retry
@@ -419,4 +420,10 @@ fn flight_of(claim: &Claim, now_us: u64) -> fill::Flight {
         rate,
         idle: Duration::from_micros(now_us.saturating_sub(claim.progress_us)),
     }
+}
+
+/// Reads the history of a resource from the table.
+fn history_of(context: &Context, table_key: TableKey) -> ResourceHistory {
+    let primary = table_key.primary;
+    context.store.enter(primary, |locked| locked.history())
 }

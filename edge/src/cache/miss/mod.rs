@@ -69,7 +69,7 @@ async fn miss(
         if recalls {
             looked = recall::recalled(context, &request, &admitted, key, looked).await;
         }
-        if admitted.only_if_cached() && !is_stored(&request, &looked) {
+        if admitted.only_if_cached && !is_stored(&request, &looked) {
             return Ok(respond::not_cached());
         }
         if let Lookup::Missing | Lookup::Stale = looked {
@@ -137,7 +137,8 @@ pub(in crate::cache) async fn ride(
     let guess = want::guess(&request.head);
     let hit = matches!(why, Why::Stored(_)) && is_there(&request, object);
     let purged_upto = context.store.purged_upto();
-    let mut ride = Ride::filling(object, guess, Demand::new(context, request, place, known));
+    let demand = Demand::new(context, request, guess.clone(), place, known);
+    let mut ride = Ride::filling(object, guess, demand);
     let head = match ride.head().await {
         Met::Head(head) => head,
         met => return unmet::unmet(context, ride, met, admitted, place, why),
@@ -153,8 +154,8 @@ pub(in crate::cache) async fn ride(
         // some.
         return unmet::alone(ride, Fwd::Bypass, Reason::Authorization);
     }
-    let normal = context.rules.normal(demand.leader.codings);
-    if purged || !decide::selects(key, &head, &request.fields, normal) {
+    let (codings, rules) = (demand.leader.codings, &context.rules);
+    if purged || !decide::selects(key, &head, &request.fields, codings, rules) {
         return unmet::unmet(
             context,
             ride,
@@ -167,8 +168,8 @@ pub(in crate::cache) async fn ride(
     // The object has moved to the variant that the Vary of its response selects.
     demand.leader.place.variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
     let place = demand.leader.place;
-    let mut wanted = want::judge(request, &head, object.content_length(&head));
     let choice = coded::choose(context, request, admitted, (object, &head), place);
+    let mut wanted = want::judge(request, &head, object.content_length(&head));
     match choice {
         Choice::Identity => {}
         Choice::Varying(_) => wanted = for_several_codings(wanted, &request.fields),
@@ -227,20 +228,17 @@ fn answer(
         read_ahead(context, &mut ride, head);
     }
     let leader_result = ride.demand().map(|demand| demand.leader.result.clone());
-    let exchange = leader_result.as_ref().and_then(LeaderResult::exchange);
     let status = match why {
         Why::Stored(how @ (How::Confirmed { .. } | How::OnError { .. })) => {
             how.status(head, now_ms)
         }
         Why::Stored(how) if hit => how.status(head, now_ms),
         _ => {
-            let answered = exchange.as_ref().and_then(|exchange| exchange.status.get());
             let mut status = CacheStatus::fwd(why.fwd());
             status.collapsed = !ride.launched();
             status.stored = true;
-            // The status of this request's own fetch is left out if the origin has not answered
-            // yet.
-            status.fwd_status = answered.or((!ride.launched()).then_some(head.status));
+            // The status of this request's own fetch comes from `LeaderResult::complete`.
+            status.fwd_status = (!ride.launched()).then_some(head.status);
             status
         }
     };

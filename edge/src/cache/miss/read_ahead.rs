@@ -38,7 +38,8 @@ pub(in crate::cache) fn read(context: &Rc<Context>, ride: &mut Ride) {
     }
     drop(taken);
     let reading = Reading { readers, id };
-    let mut ride = Ride::filling(&object, 0..OPEN, Demand::new(context, request, place, None));
+    let demand = Demand::new(context, request, 0..OPEN, place, None);
+    let mut ride = Ride::filling(&object, 0..OPEN, demand);
     if let Some(demand) = ride.demand() {
         demand.settles = false;
         if !demand.has_budget() {

@@ -40,13 +40,6 @@ pub(super) enum Verdict {
 }
 
 impl Retry {
-    /// Starts over: other bytes are wanted from here on.
-    pub(super) fn restart(&mut self) {
-        self.misses = 0;
-        self.tried_at = None;
-        self.pause = None;
-    }
-
     /// Forgets the position of the last try, so that the next one counts as the first.
     pub(super) fn forget_position(&mut self) {
         self.tried_at = None;

@@ -51,13 +51,10 @@ impl Ride {
         want: Range<u64>,
         demand: Demand,
     ) -> Ride {
-        demand.leader.context.store.begin_ride(object);
-        let mut ride = Ride {
-            reader: object.reader(want.start),
+        Ride {
+            reader: demand.leader.context.store.ride(object, want),
             demand: Some(Box::new(demand)),
-        };
-        ride.limit(want);
-        ride
+        }
     }
 
     /// The object that is read.

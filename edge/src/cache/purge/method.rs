@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Enforced, Ways, purge_by, resources};
 use crate::cache::context::Context;
-use crate::handler::{Answer, Head, Request, Response};
+use crate::handler::{Answer, Fault, Head, Request, Response};
 use crate::http::key;
 use crate::http::purge::{self, Purge, Purged};
 use crate::http::{CacheStatus, Fwd, Scheme};
@@ -24,10 +24,7 @@ pub(in crate::cache) fn answer(context: &Context, request: &Request) -> Answer {
     let rules = &context.rules;
     let (response, enforced) = match rules.purge_from.iter().any(|n| n.contains(address)) {
         true => purge_own(context, &request.head, request.peer.scheme),
-        false => (
-            Response::text(403, format!("{}\n", Reason::PurgeNotAllowed)),
-            Enforced::default(),
-        ),
+        false => (refused(Reason::PurgeNotAllowed), Enforced::default()),
     };
     if enforced.durable.is_empty() {
         return Answer::Ready(Ok(about_purging(response)));
@@ -41,6 +38,14 @@ pub(in crate::cache) fn answer(context: &Context, request: &Request) -> Answer {
         };
         Ok(about_purging(response))
     })
+}
+
+/// The response to a PURGE that is refused. The access log shows the reason.
+fn refused(reason: Reason) -> Response {
+    let status = Fault::from(reason).status();
+    let mut response = Response::text(status, format!("{reason}\n"));
+    response.fault = Some(reason);
+    response
 }
 
 fn purge_own(context: &Context, head: &Head, scheme: Scheme) -> (Response, Enforced) {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::bar::{self, Cell};
 use super::layout::{Page, Style, glued};
-use crate::admin::{DecisionState, FlightState, ObjectState, Span, UrlState};
+use crate::admin::{DecisionState, FlightState, ObjectPhase, ObjectState, Span, UrlState};
 use crate::config::{show_size, show_time};
+use crate::reason::Reason;
 
 /// Most ranges that are listed. Further ones are counted.
 const SPANS_SHOWN: usize = 8;
@@ -98,7 +99,7 @@ fn describe(page: &mut Page<'_>, object: &ObjectState) {
     }
     // Only the state of a refused or failed object without a head is known, so its bytes are not
     // described.
-    if object.status != 0 || object.state == "awaiting" {
+    if object.status != 0 || object.state == ObjectPhase::Awaiting {
         describe_bytes(page, object);
     }
     if !object.flights.is_empty() {
@@ -110,29 +111,30 @@ fn describe(page: &mut Page<'_>, object: &ObjectState) {
 }
 
 fn state(page: &Page<'_>, object: &ObjectState) -> String {
-    let why = match object.why.as_deref() {
-        Some("too-large") => "larger than `max_object_size`".to_owned(),
-        why => page.escaped(why.unwrap_or("no reason given")),
+    let why = object.why.as_deref();
+    let why = match why.and_then(Reason::named) {
+        Some(Reason::TooLarge) => "larger than `max_object_size`".to_owned(),
+        _ => page.escaped(why.unwrap_or("no reason given")),
     };
     let flying = !object.in_flight.is_empty() || !object.flights.is_empty();
-    match object.state.as_str() {
-        "awaiting" => "waiting for the head of its first response".to_owned(),
-        "open" if object.length == Some(object.stored_bytes) => {
+    match object.state {
+        ObjectPhase::Awaiting => "waiting for the head of its first response".to_owned(),
+        ObjectPhase::Open if object.length == Some(object.stored_bytes) => {
             format!("status {}, complete", object.status)
         }
-        "open" if object.length == Some(bar::everywhere(object).total()) => {
+        ObjectPhase::Open if object.length == Some(bar::everywhere(object).total()) => {
             format!("status {}, complete, with bytes on volumes", object.status)
         }
-        "open" if flying => format!("status {}, being fetched", object.status),
-        "open" => format!("status {}, partly stored", object.status),
-        "refused" => match object.refused_for_ms {
+        ObjectPhase::Open if flying => format!("status {}, being fetched", object.status),
+        ObjectPhase::Open => format!("status {}, partly stored", object.status),
+        ObjectPhase::Refused => match object.refused_for_ms {
             None | Some(0) => format!("not shared: {why}; tried again at the next request"),
             Some(ms) => format!("not shared: {why}; tried again in {}", time(ms)),
         },
-        "failed" => format!("failed: {why}"),
-        "revalidated" => "revalidated: the stored response remains in use".to_owned(),
-        "retired" => "retired: not used for new requests".to_owned(),
-        other => page.escaped(other),
+        ObjectPhase::Failed => format!("failed: {why}"),
+        ObjectPhase::Revalidated => "revalidated: the stored response remains in use".to_owned(),
+        ObjectPhase::Retired => "retired: not used for new requests".to_owned(),
+        ObjectPhase::Unknown => "unknown to this version".to_owned(),
     }
 }
 

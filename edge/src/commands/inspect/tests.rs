@@ -10,7 +10,10 @@ use std::ops::Range;
 
 use super::show::show;
 use super::{Style, is_utf8};
-use crate::admin::{DecisionState, FlightState, ObjectState, OnVolume, Span, UrlState};
+use crate::admin::{
+    DecisionState, FlightState, ObjectPhase, ObjectState, OnVolume, Span, UrlState,
+};
+use crate::reason::Reason;
 
 const URL: &str = "http://cdn.example.com/video.mp4";
 const MIB: u64 = 1 << 20;
@@ -31,7 +34,7 @@ fn object(
     missing: &[Range<u64>],
 ) -> ObjectState {
     ObjectState {
-        state: "open".to_owned(),
+        state: ObjectPhase::Open,
         status: 200,
         length,
         etag: Some("\"5e8c-62a9\"".to_owned()),
@@ -187,13 +190,13 @@ fn variants() -> Vec<ObjectState> {
         ..object
     };
     let awaiting = ObjectState {
-        state: "awaiting".to_owned(),
+        state: ObjectPhase::Awaiting,
         in_flight: vec![Span::of(0..OPEN)],
         flights: vec![FlightState::default()],
         ..ObjectState::default()
     };
     let refused = ObjectState {
-        state: "refused".to_owned(),
+        state: ObjectPhase::Refused,
         why: Some("private".to_owned()),
         refused_for_ms: Some(8_200),
         ..ObjectState::default()
@@ -289,20 +292,20 @@ fn plain_terminals_get_ascii_and_others_colours() {
 
 #[test]
 fn a_state_is_explained() {
-    let state = |state: &str, why: &str| {
+    let state = |state: ObjectPhase, why: &str| {
         let object = ObjectState {
-            state: state.to_owned(),
+            state,
             why: Some(why.to_owned()),
             ..ObjectState::default()
         };
         at(120, vec![object])
     };
-    let large = state("refused", "too-large");
+    let large = state(ObjectPhase::Refused, Reason::TooLarge.text());
     assert!(
         large.contains("not shared: larger than `max_object_size`;"),
         "{large}"
     );
-    let retired = state("retired", "");
+    let retired = state(ObjectPhase::Retired, "");
     assert!(
         retired.contains("retired: not used for new requests\n"),
         "{retired}"
@@ -334,7 +337,7 @@ fn hostile_answers_do_no_harm() {
         last: Some(0),
     };
     let hostile = ObjectState {
-        state: bad.clone(),
+        state: ObjectPhase::Open,
         why: Some(bad.clone()),
         vary: vec![bad.clone()],
         variant: bad.clone(),
@@ -362,8 +365,8 @@ fn hostile_answers_do_no_harm() {
         decisions: vec![decision(u64::MAX, u64::MAX..0, &bad, &[], &bad)],
         ..ObjectState::default()
     };
-    let others = ["refused", "failed"].map(|state| ObjectState {
-        state: state.to_owned(),
+    let others = [ObjectPhase::Refused, ObjectPhase::Failed].map(|state| ObjectState {
+        state,
         length: None,
         ..hostile.clone()
     });
@@ -383,6 +386,14 @@ fn an_answer_of_another_version_is_still_read() {
     let text = r#"[{"cache": "a", "objects": [{"status": 200, "news": 1}], "more": []}]"#;
     let caches: Vec<UrlState> = serde_json::from_str(text).expect("understood");
     assert_eq!(caches[0].objects[0].status, 200);
+    let text = r#"[{"objects": [{"state": "\u001b[2J"}, {"state": "revalidated"}]}]"#;
+    let caches: Vec<UrlState> = serde_json::from_str(text).expect("understood");
+    let states: Vec<_> = caches[0]
+        .objects
+        .iter()
+        .map(|object| object.state)
+        .collect();
+    assert_eq!(states, [ObjectPhase::Unknown, ObjectPhase::Revalidated]);
 }
 
 #[test]

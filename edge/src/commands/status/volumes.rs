@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::{items, number, text};
+use super::values::{items, number, text};
+use crate::admin::VolumeUse;
 use crate::commands::output::harmless;
 use crate::config::show_size;
 use crate::telemetry::{Numbers, VolumeNumbers};
@@ -51,8 +53,8 @@ fn row(volume: &Value) -> [String; 14] {
         0 => "-".to_owned(),
         all => format!("{}%", u128::from(part) * 100 / u128::from(all)),
     };
-    let state = match volume["state"].as_str() {
-        Some("loading") => format!(
+    let state = match VolumeUse::deserialize(&volume["state"]) {
+        Ok(VolumeUse::Loading) => format!(
             "loading {:.0}%",
             volume["loaded"].as_f64().unwrap_or(0.0) * 100.0
         ),

@@ -3,7 +3,7 @@
 use super::list::networks;
 use crate::config::plan::ListenerPlan;
 use crate::config::value::{show_size, show_time};
-use crate::downstream::{ClientField, Trust, Versions};
+use crate::downstream::{ClientIpHeader, Trust, Versions};
 
 /// Returns one line about a listener.
 pub fn describe(plan: &ListenerPlan) -> String {
@@ -40,8 +40,8 @@ pub fn describe(plan: &ListenerPlan) -> String {
 /// Returns one line about trusted proxies, if there are any.
 pub fn describe_trust(trust: &Trust) -> Option<String> {
     let field = match trust.field {
-        ClientField::XForwardedFor => "X-Forwarded-For",
-        ClientField::Forwarded => "Forwarded",
+        ClientIpHeader::XForwardedFor => "X-Forwarded-For",
+        ClientIpHeader::Forwarded => "Forwarded",
     };
     let proxies = networks(&trust.proxies);
     (!trust.proxies.is_empty()).then(|| format!("client addresses from {field} of {proxies}"))

@@ -118,8 +118,8 @@ fn cache(options: &cache::Options) -> String {
             budget => format!("up to {}", show_size(budget)),
         }
     );
-    if options.object != 0 {
-        text += &format!(", objects up to {}", show_size(options.object));
+    if options.max_object_size != 0 {
+        text += &format!(", objects up to {}", show_size(options.max_object_size));
     }
     text
 }

@@ -44,7 +44,7 @@ fn options(file: &CacheFile, volumes: &Volumes, checks: &mut Checks) -> cache::O
     let object = checks.within(
         "max_object_size",
         &file.max_object_size,
-        d.object,
+        d.max_object_size,
         0..=16 * TIB,
     );
     if let Some(typed) = file.max_object_size.as_ref().filter(|_| object > memory) {
@@ -62,7 +62,7 @@ fn options(file: &CacheFile, volumes: &Volumes, checks: &mut Checks) -> cache::O
         evict: file.evict.unwrap_or(d.evict),
         fill,
         client_budget: client_budget(&file.client_budget, d.client_budget, checks),
-        object,
+        max_object_size: object,
     };
     without_effect(file, &options.fill, checks);
     beyond_budget(file, &options, checks);
@@ -257,7 +257,7 @@ fn beyond_memory(file: &CacheFile, options: &cache::Options, checks: &mut Checks
 /// Warns about `read_ahead = "whole"` if objects larger than a block may never be read ahead.
 fn never_whole(file: &CacheFile, options: &cache::Options, checks: &mut Checks) {
     let block = options.fill.block;
-    let object = match options.object {
+    let object = match options.max_object_size {
         0 => options.memory / 4,
         object => object,
     };

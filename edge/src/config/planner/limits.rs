@@ -74,10 +74,10 @@ pub fn plan(file: &LimitsFile, checks: &mut Checks) -> Options {
             d.min_rate_grace,
             SECOND..=HOUR,
         ),
-        drain: checks.within(
+        shutdown_timeout: checks.within(
             "shutdown_timeout",
             &file.shutdown_timeout,
-            d.drain,
+            d.shutdown_timeout,
             Duration::ZERO..=24 * HOUR,
         ),
     }

@@ -12,7 +12,9 @@ use crate::config::file::{ClientHeader, ListenerFile, ProxyVersion, ServerSectio
 use crate::config::plan::{LISTEN, ListenerPlan};
 use crate::config::report::Problem;
 use crate::config::value::{Key, Names, Size, Word};
-use crate::downstream::{ClientField, ConnectionSetup, Protocol, ProxyProtocol, Trust, Versions};
+use crate::downstream::{
+    ClientIpHeader, ConnectionSetup, Protocol, ProxyProtocol, Trust, Versions,
+};
 use crate::http::Scheme;
 use crate::sys::listen_options::ListenOptions;
 
@@ -162,8 +164,8 @@ pub fn trust(file: &ServerSection, checks: &mut Checks) -> Trust {
         );
     }
     let field = match file.client_ip_header.as_ref().map(word).unwrap_or_default() {
-        ClientHeader::XForwardedFor => ClientField::XForwardedFor,
-        ClientHeader::Forwarded => ClientField::Forwarded,
+        ClientHeader::XForwardedFor => ClientIpHeader::XForwardedFor,
+        ClientHeader::Forwarded => ClientIpHeader::Forwarded,
     };
     Trust { proxies, field }
 }

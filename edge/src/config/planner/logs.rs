@@ -171,7 +171,7 @@ impl Quoted for [&str] {
 }
 
 fn secrets(template: &Template, typed: &Spanned<String>, checks: &mut Checks) {
-    let fields = template.request_fields();
+    let fields = template.request_headers();
     let secret = fields.iter().find(|name| SECRETS.contains(&&***name));
     if let Some(secret) = secret {
         checks.push(

@@ -47,7 +47,8 @@ pub fn name_of(url: &str) -> Option<String> {
     })
 }
 
-/// Adds an upstream for each URL in a route's `proxy`. Routes with equal URLs share one upstream.
+/// Adds an upstream for each URL in a route's `proxy`. Routes whose URLs have the same host and port
+/// share one upstream.
 pub fn of_routes<'a>(
     routes: impl Iterator<Item = &'a RouteFile>,
     listeners: &[ListenerPlan],
@@ -56,7 +57,9 @@ pub fn of_routes<'a>(
 ) {
     for typed in routes.filter_map(|route| route.proxy.as_ref()) {
         let url = typed.get_ref();
-        if !is_url(url) || plans.contains_key(url) {
+        let name = name_of(url);
+        let is_planned = |name: &String| plans.contains_key(name);
+        if !is_url(url) || plans.contains_key(url) || name.as_ref().is_some_and(is_planned) {
             continue;
         }
         let entry = ServerFile {
@@ -65,10 +68,9 @@ pub fn of_routes<'a>(
             backup: None,
         };
         let server = server(&Spanned::new(typed.span(), entry), checks);
-        if let (Some(server), Some(name)) = (server, name_of(url)) {
+        if let (Some(server), Some(name)) = (server, name) {
             leads_back(&server, url, typed.span(), listeners, checks);
-            let options = || Options::new(vec![server]);
-            plans.entry(name).or_insert_with(options);
+            plans.insert(name, Options::new(vec![server]));
         }
     }
 }
@@ -117,10 +119,10 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
         ),
         queue: checks.count("queue", &file.queue, d.queue, 0..=1_000_000),
         retries: retries(&file.retry, d.retries, checks),
-        head: checks.count(
+        max_response_headers: checks.count(
             "max_response_headers",
             &file.max_response_headers,
-            d.head,
+            d.max_response_headers,
             8 << 10..=1 << 20,
         ),
         host: file.host.as_ref().and_then(|text| host_sent(text, checks)),

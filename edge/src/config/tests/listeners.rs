@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::{describe, parse};
-use crate::downstream::ClientField;
+use crate::downstream::ClientIpHeader;
 use crate::sys::listen_options::ListenOptions;
 
 fn with(listener: &str, server: &str) -> String {
@@ -46,7 +46,7 @@ fn every_key_is_planned_and_described() {
         assert!(described.contains(line), "{described}");
     }
     let trust = &loaded.plan.trust;
-    assert_eq!(trust.field, ClientField::Forwarded);
+    assert_eq!(trust.field, ClientIpHeader::Forwarded);
 }
 
 #[test]

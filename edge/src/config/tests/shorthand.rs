@@ -259,6 +259,7 @@ fn errors_in_short_forms_are_explained() {
         ("a URL with https", "[[route]]\nproxy = \"https://a\"\n".to_owned()),
         ("no URL", "[[route]]\nproxy = \"127.0.0.1:9000\"\n".to_owned()),
         ("its own URL", "[[route]]\nproxy = \"http://127.0.0.1:8080\"\n".to_owned()),
+        ("its own URL twice", "[[route]]\npath = \"/a\"\nproxy = \"http://127.0.0.1:8080\"\n[[route]]\nproxy = \"http://127.0.0.1:8080/\"\n".to_owned()),
         ("no address", with("listen = \"8080\"\n")),
         ("no address at all", with("listen = false\n")),
         ("a port out of bounds", with("listen = \":80800\"\n")),

@@ -203,7 +203,7 @@ impl Record {
             referer: header(0),
             user_agent: header(1),
             range: header(2),
-            request_fields: &more,
+            request_headers: &more,
             cache: self.cache.map(|cache| cache.word()),
             reason: self.reason.or(self.cache.and_then(|cache| cache.detail)),
             request_us,
@@ -235,7 +235,7 @@ impl LogLine {
         for (i, name) in LOGGED.iter().enumerate() {
             line.headers[i] = head.fields.get(name).map(|value| line.add(value));
         }
-        for name in log.request_fields() {
+        for name in log.request_headers() {
             let value = head.fields.get(name).map(|value| line.add(value));
             line.more.push(value);
         }

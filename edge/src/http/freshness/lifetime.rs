@@ -15,8 +15,8 @@ pub(super) struct Lifetime {
 }
 
 impl Lifetime {
-    /// The remaining lifetime on arrival in milliseconds; negative if the response was stale by
-    /// then.
+    /// Returns the remaining lifetime on arrival in milliseconds; negative if the response was
+    /// stale by then.
     pub(super) fn left_ms(&self, age: &Age) -> i64 {
         let lifetime_ms = i64::from(self.seconds) * 1000;
         match self.source {
@@ -119,7 +119,7 @@ fn expires_s(fields: &Fields, exchanged: Exchanged) -> Option<u32> {
     ))
 }
 
-/// A tenth of the time between Last-Modified and the response's creation (RFC 9111 4.2.2).
+/// Returns a tenth of the time between Last-Modified and the response's creation (RFC 9111 4.2.2).
 fn heuristic_s(fields: &Fields, exchanged: Exchanged) -> Option<u64> {
     let modified_s = fields.get("last-modified").and_then(date::parse)?;
     let unchanged_s = generated_s(fields, exchanged).checked_sub(modified_s)?;

@@ -152,7 +152,7 @@ impl KeyRules {
         self.headers().next().is_some() || self.cookies().next().is_some()
     }
 
-    /// The request headers in the key, in lower case. Shared fetches carry them.
+    /// Returns the request headers in the key, in lower case. Shared fetches carry them.
     pub fn headers(&self) -> impl Iterator<Item = &str> {
         self.extras.iter().filter_map(|extra| match extra {
             Extra::Header(name) => Some(&**name),
@@ -160,7 +160,7 @@ impl KeyRules {
         })
     }
 
-    /// The cookies in the key. Shared fetches carry them, in the form of `cookies::only`.
+    /// Returns the cookies in the key. Shared fetches carry them, in the form of `cookies::only`.
     pub fn cookies(&self) -> impl Iterator<Item = &str> {
         self.extras.iter().filter_map(|extra| match extra {
             Extra::Cookie(name) => Some(&**name),
@@ -264,7 +264,7 @@ impl KeyRules {
         }
     }
 
-    /// The query as it is in keys and in requests to the origin: sorted and without ignored
+    /// Returns the query as it is in keys and in requests to the origin: sorted and without ignored
     /// parameters, if so configured. Escapes are not decoded. If any rule applies, empty parameters
     /// are dropped, and a query without parameters becomes `None`.
     pub fn query<'a>(&self, query: Option<&'a str>) -> Option<Cow<'a, str>> {
@@ -322,7 +322,7 @@ impl fmt::Display for KeyRules {
     }
 }
 
-/// The parameter's name: everything before the first `=`.
+/// Returns the parameter's name: everything before the first `=`.
 fn name_of(parameter: &str) -> &str {
     parameter
         .split_once('=')

@@ -14,10 +14,10 @@ const RANGES_MAX: usize = 32;
 /// A language range and its weight in thousandths.
 type Range<'a> = (&'a [u8], u16);
 
-/// The configured language that a request prefers: the result of a lookup (RFC 4647 3.4) for the
-/// range with the largest weight, and among equal weights the first configured language. `de-CH`
-/// falls back to `de`; `*` matches any language that no other range matches. Returns `None` without
-/// the header, or if nothing matches. Invalid ranges are ignored.
+/// Returns the configured language that a request prefers: the result of a lookup (RFC 4647 3.4)
+/// for the range with the largest weight, and among equal weights the first configured language.
+/// `de-CH` falls back to `de`; `*` matches any language that no other range matches. Returns `None`
+/// without the header, or if nothing matches. Invalid ranges are ignored.
 pub fn preferred<'a>(request: &Fields, languages: &'a [Box<str>]) -> Option<&'a str> {
     let members = request.members("accept-language").take(RANGES_MAX);
     let ranges: SmallVec<[Range<'_>; 8]> = members.filter_map(range).collect();
@@ -47,7 +47,7 @@ fn look_up(range: &[u8], languages: &[Box<str>]) -> Option<usize> {
     fits.max_by_key(|&at| (languages[at].len(), Reverse(at)))
 }
 
-/// The first language that no range except `*` matches.
+/// Returns the first language that no range except `*` matches.
 fn first_other(ranges: &[Range<'_>], languages: &[Box<str>]) -> Option<usize> {
     languages.iter().position(|language| {
         let about = |range: &[u8]| range != b"*" && begins_with(language.as_bytes(), range);
@@ -126,7 +126,7 @@ fn append_weight(weight: u16, out: &mut Vec<u8>) {
     }
 }
 
-/// All ranges with their weights; `None` if there are none, too many, or an invalid one.
+/// Returns all ranges with their weights; `None` if there are none, too many, or an invalid one.
 fn ranges(request: &Fields) -> Option<SmallVec<[Range<'_>; 8]>> {
     let mut ranges = SmallVec::new();
     for member in request.members("accept-language") {
@@ -244,7 +244,8 @@ mod tests {
             ("pt-br-x-any", Some("pt-BR")),
             ("zh-Hant-TW, en;q=0.9", Some("zh-Hant")),
             ("zh-TW, en;q=0.9", Some("en")),
-            // The weight decides, then the order of the languages.
+            // The largest weight decides, and among equal weights the order of the configured
+            // languages.
             ("en;q=0.5, de-CH;q=0.501", Some("de")),
             ("de, en", Some("en")),
             ("fr, de;q=0.1, en;q=0.01", Some("de")),
@@ -256,12 +257,12 @@ mod tests {
             ("en;q=0, *;q=0.3", Some("de")),
             ("fr, *;q=0.1", Some("en")),
             ("*;q=0, de", Some("de")),
-            // Refused languages.
+            // A language with weight 0 is refused.
             ("de;q=0", None),
             ("de-CH, de;q=0", None),
             ("de-CH, de;q=0, en;q=0.1", Some("en")),
             ("*;q=0", None),
-            // Invalid values.
+            // Invalid ranges are ignored.
             ("", None),
             ("en_US, d e, de;q=0.2", Some("de")),
             ("de;q=2, de;x=1", None),

@@ -11,6 +11,7 @@ use super::volumes::Volumes;
 use crate::ranges::Ranges;
 use crate::store::claim::{CLAIMS_MAX, Claim};
 use crate::store::landing::Landing;
+use crate::store::ledger::Ledger;
 use crate::store::object::{Object, Phase, State};
 use crate::store::object_store::Store;
 use crate::store::page::PAGE;
@@ -140,24 +141,22 @@ impl State {
     }
 }
 
-impl Store {
-    /// Records that a request begins to read an object. Bytes that it reads from volumes stay in memory only if the previous request was so
-    /// recent that an object in memory would not have been evicted since. Otherwise these bytes would evict objects in use.
-    pub fn begin_ride(&self, object: &Object) {
-        let mut state = object.lock();
-        let Some(disk) = &mut state.disk else {
+impl State {
+    /// Records that a request begins to read an object with a disk copy. Bytes that it reads from volumes stay in memory only if the
+    /// previous request was so recent that an object in memory would not have been evicted since. Otherwise these bytes would evict objects
+    /// in use.
+    pub(in crate::store) fn begin_ride(&mut self, ledger: &Ledger) {
+        let Some(disk) = &mut self.disk else {
             return;
         };
-        let now = self.ledger.turned();
+        let now = ledger.turned();
         let before = disk.asked_at.replace(now);
         if disk.transient.is_empty() {
-            let near = self.ledger.limit() / 2;
+            let near = ledger.limit() / 2;
             disk.passing = before.is_none_or(|before| now - before > near);
         }
     }
-}
 
-impl State {
     /// Whether pages read from volumes are dropped once all readers have passed them.
     pub(in crate::store) fn is_passing(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| disk.passing)

@@ -396,11 +396,11 @@ fn a_fast_reader_leaves_nothing_in_memory_for_a_slow_one() {
     let (_folder, volumes, store) = with_one_volume();
     let length = 10 * MIB;
     let object = kept_whole(&store, &volumes, length);
-    store.begin_ride(&object);
+    object.lock().begin_ride(&store.ledger);
     let mut slow = object.reader(0);
     let piece = read_on(&store, &mut slow, 0..5000);
     assert_eq!(piece, Some(content(0, 5000)));
-    store.begin_ride(&object);
+    object.lock().begin_ride(&store.ledger);
     for start in (0..length).step_by(MIB as usize) {
         let range = start..start + MIB;
         assert_eq!(

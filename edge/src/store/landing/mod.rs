@@ -14,6 +14,7 @@ use crate::store::locked::Locked;
 use crate::store::object::{Abandoned, Failure, Object};
 use crate::store::object_store::Store;
 use crate::store::page::{PAGE, Page};
+use crate::store::pages::Unfilled;
 use crate::store::purges::births::Birth;
 use crate::store::table_key::TableKey;
 
@@ -133,6 +134,11 @@ impl Landing {
         self.object.claimed(self.id)
     }
 
+    /// Returns the bytes still to be added as far as this flight knows. A takeover may have shortened the claim since.
+    pub fn planned(&self) -> Range<u64> {
+        self.at..self.end
+    }
+
     /// Whether a reader waits for one of the first bytes that the flight has still to add.
     pub fn is_awaited(&self) -> bool {
         self.object.awaits(self.id)
@@ -141,13 +147,16 @@ impl Landing {
     /// Sets the object's head, and wakes riders. With `sparse`, the object is evicted by block, provided that the head says that its bytes
     /// can be fetched again.
     pub fn open(&self, head: Arc<Head>, charge: Charge, sparse: bool) {
-        self.weigh(None, charge.bytes() as i64);
         let block = self.store.block().filter(|_| sparse);
         let disk = self.store.disk_copy(&self.object, self.table_key, &head);
+        let (table_key, bytes) = (self.table_key, charge.bytes() as i64);
         // The shard is locked. Otherwise, a request that found the object without a head could see the head before it is checked against
         // purges.
-        let open = |_: &mut Locked<'_>| self.object.open(head, charge, block, disk);
-        self.store.enter(self.table_key.primary, open).wake();
+        let open = |locked: &mut Locked<'_>| {
+            locked.shard.weigh(table_key, &self.object, None, bytes);
+            self.object.open(head, charge, block, disk)
+        };
+        self.store.enter(table_key.primary, open).wake();
     }
 
     /// Replaces the head by that of a later response of the same version (RFC 9111 section 3.4).
@@ -198,12 +207,14 @@ impl Landing {
     ///
     /// The reason why the store has no memory for the claim.
     pub fn reserve(&mut self) -> Result<(), Reason> {
-        if !self.store.holds(self.table_key, &self.object) {
+        let mut unfilled = self.unfilled();
+        if unfilled.loses_parts && !self.store.holds(self.table_key, &self.object) {
             // An object outside the table is not evicted, so pages that no reader needs are removed here.
             self.store
                 .shed(self.table_key, &self.object, u64::MAX, true);
+            unfilled = self.unfilled();
         }
-        let more = match self.unreserved() {
+        let more = match self.unreserved(&unfilled) {
             0 => self.store.ledger.charge_anyway(0),
             lacking => self.store.make_room(lacking).ok_or(Reason::NoRoom)?,
         };
@@ -215,7 +226,8 @@ impl Landing {
     /// a reader waits for. Only for objects whose bytes can be fetched again.
     pub fn reserve_least(&mut self) {
         self.shorten((self.at / PAGE * PAGE).saturating_add(PAGE));
-        let lacking = self.unreserved();
+        let unfilled = self.unfilled();
+        let lacking = self.unreserved(&unfilled);
         let more = self.store.make_room(lacking).unwrap_or_else(|| {
             // Readers and flights use all memory. In exchange for the page, the object gives up as many bytes that no reader needs at this
             // moment.
@@ -229,7 +241,7 @@ impl Landing {
     /// Reserves memory for the claim, or shortens the claim to what the store has memory for: at least one page. A flight with a waiting
     /// reader always gets this page; a flight without one may get none. Returns whether there is memory.
     pub fn make_room(&mut self) -> bool {
-        let Range { start, end } = self.range();
+        let Range { start, end } = self.planned();
         if end == u64::MAX {
             return true; // charged once the length is known, or page by page
         }
@@ -248,16 +260,16 @@ impl Landing {
         true
     }
 
-    /// Returns the number of bytes to charge in addition to the reserved ones, so that there is memory for the whole claim.
-    fn unreserved(&mut self) -> u64 {
-        let end = self.range().end; // a takeover may have shortened the claim
-        self.ends_at(end);
-        let reserved = self.reserve.as_ref().map_or(0, |r| r.charge.bytes());
-        self.need().saturating_sub(reserved)
+    fn unfilled(&self) -> Unfilled {
+        self.object.unfilled(self.id, self.at, self.store.block())
     }
 
-    fn need(&self) -> u64 {
-        self.object.need(self.at..self.end, self.store.block())
+    /// Returns the number of bytes to charge in addition to the reserved ones, so that there is memory for the whole claim. A takeover may
+    /// have shortened the claim.
+    fn unreserved(&mut self, unfilled: &Unfilled) -> u64 {
+        self.ends_at(unfilled.end);
+        let reserved = self.reserve.as_ref().map_or(0, |r| r.charge.bytes());
+        unfilled.need.saturating_sub(reserved)
     }
 
     fn put_by(&mut self, more: Charge) {

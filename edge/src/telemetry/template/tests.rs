@@ -23,7 +23,7 @@ fn record<'a>() -> AccessRecord<'a> {
         referer: None,
         user_agent: Some(b"curl/8 \"x\""),
         range: Some(b""),
-        request_fields: &[],
+        request_headers: &[],
         cache: Some("hit"),
         reason: None,
         request_us: 1_002_345,
@@ -97,13 +97,13 @@ fn every_field_has_its_form() {
 fn doubled_braces_are_literal_and_request_headers_are_listed_once() {
     let values: [Option<&[u8]>; 2] = [Some(b"a b"), None];
     let record = AccessRecord {
-        request_fields: &values,
+        request_headers: &values,
         ..record()
     };
     let text = "{{{request.X-Id}}} {request.via} {request.x-id}";
     assert_eq!(line(text, &record), "{a b} - a b\n");
     let template = Template::parse(text).expect("good");
-    assert_eq!(template.request_fields(), ["x-id".into(), "via".into()]);
+    assert_eq!(template.request_headers(), ["x-id".into(), "via".into()]);
 }
 
 #[test]
@@ -204,11 +204,11 @@ proptest! {
         let template = Template::parse(TEMPLATES[which]).expect("a good one");
         let by_name = |name: &str| match name { "x" => &values[3], _ => &values[4] };
         let extra: Vec<Option<&[u8]>> =
-            template.request_fields().iter().map(|name| Some(by_name(name).as_slice())).collect();
+            template.request_headers().iter().map(|name| Some(by_name(name).as_slice())).collect();
         let record = AccessRecord {
             method: &strings[0], authority: &strings[1], target: &strings[2],
             referer: Some(&values[0]), user_agent: Some(&values[1]), range: Some(&values[2]),
-            request_fields: &extra,
+            request_headers: &extra,
             ..record()
         };
         let (mut out, mut stamp) = (Vec::new(), Stamp::default());

@@ -20,9 +20,7 @@ mod round_trip;
 
 pub(super) use self::connection::Connection;
 pub(super) use self::incoming::Step;
+pub(super) use self::outgoing::SPARE_HEAD_BYTES_MAX;
 pub(super) use self::request::{Source, build, protocols};
 pub(super) use self::response::{Content, Received, add_via};
 pub(super) use self::round_trip::{Failure, Message};
-
-/// Largest head buffer that is kept for a later request, in bytes.
-pub(super) const SPARE_HEAD_BYTES_MAX: usize = 4 << 10;

@@ -6,13 +6,15 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use smallvec::SmallVec;
 
-use super::SPARE_HEAD_BYTES_MAX;
 use crate::handler::{Fault, Frame};
 use crate::http::Fields;
 use crate::reason::Reason;
 use crate::upstream::hop;
 use crate::upstream::transport::Transport;
 use crate::upstream::upload::Upload;
+
+/// Largest head buffer that is kept for a later request, in bytes.
+pub(in crate::upstream) const SPARE_HEAD_BYTES_MAX: usize = 4 << 10;
 
 /// The unsent rest of a request. Head and first content are written together if both are available.
 #[derive(Default)]

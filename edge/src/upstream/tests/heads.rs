@@ -197,7 +197,7 @@ fn interim_heads_are_bounded_in_number_and_together_in_size() {
         let origin = interim_heads(count);
         run(async {
             let mut options = Options::new(vec![origin.server()]);
-            options.head = most;
+            options.max_response_headers = most;
             let testing = Testing::new(options);
             // Two exchanges show that the limit applies to each exchange separately.
             for _ in 0..2 {

@@ -1,6 +1,7 @@
 //! Tests of switching protocols (101).
 
 use super::*;
+use crate::balance::{Ask, Balancer, Outcome};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn upgrading() -> Request {
@@ -110,4 +111,43 @@ fn protocols_that_would_bypass_the_rules_are_not_forwarded() {
         assert_eq!(line("upgrade"), sent, "{asked}");
         assert_eq!(line("connection"), sent.map(|_| "upgrade"), "{asked}");
     }
+}
+
+/// A balancer that records how exchanges ended.
+struct Recording(Rc<RefCell<Vec<Outcome>>>);
+
+impl Balancer for Recording {
+    fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
+        ask.allows(0).then_some(0)
+    }
+
+    fn begin(&mut self, _: usize) {}
+
+    fn end(&mut self, _: usize, outcome: Outcome) {
+        self.0.borrow_mut().push(outcome);
+    }
+}
+
+#[test]
+fn a_tunnel_that_fails_before_it_begins_is_no_answer() {
+    let origin = Origin::new(|_, served| {
+        served.request();
+        served.send(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
+        served.await_close();
+    });
+    let outcomes = Rc::<RefCell<Vec<Outcome>>>::default();
+    run(async {
+        let testing = origin.upstream();
+        let recording = Recording(outcomes.clone());
+        testing.upstream.0.pool.set_balancer(Box::new(recording));
+        let mut request = upgrading();
+        request.head.method = Method::Post;
+        let upload = Fed::default();
+        upload.data(b"part");
+        upload.feed(Some(Err(Reason::ClientGone.into())));
+        request.body = Body::stream(upload);
+        let got = testing.ask(request).await.map(|response| response.status);
+        assert_eq!(got, Err(Reason::ClientGone));
+    });
+    assert_eq!(*outcomes.borrow(), [Outcome::Cancelled]);
 }

@@ -1,6 +1,6 @@
 //! Collects the state of a volume for the admin API.
 
-use crate::admin::VolumeState;
+use crate::admin::{VolumeState, VolumeUse};
 use crate::config::Plan;
 use crate::volume::{State, Volume};
 
@@ -18,7 +18,7 @@ pub(super) fn volume_state(name: &str, volume: &Volume, plan: &Plan) -> VolumeSt
     VolumeState {
         name: name.to_owned(),
         path: path.unwrap_or_default(),
-        state: state.to_owned(),
+        state,
         why,
         loaded,
         numbers: status.numbers,
@@ -26,13 +26,13 @@ pub(super) fn volume_state(name: &str, volume: &Volume, plan: &Plan) -> VolumeSt
     }
 }
 
-/// Returns a state's name, the reason why the volume is out of use, and the fraction of its index
+/// Returns how the volume is used, the reason why the volume is out of use, and the fraction of its index
 /// that has been read.
-fn described(state: &State) -> (&'static str, Option<String>, f64) {
+fn described(state: &State) -> (VolumeUse, Option<String>, f64) {
     match state {
-        State::Up => ("up", None, 1.0),
-        State::Loading(thousandths) => ("loading", None, f64::from(*thousandths) / 1000.0),
-        State::Out(why) => ("out", Some(why.clone()), 0.0),
+        State::Up => (VolumeUse::Up, None, 1.0),
+        State::Loading(thousandths) => (VolumeUse::Loading, None, f64::from(*thousandths) / 1000.0),
+        State::Out(why) => (VolumeUse::Out, Some(why.clone()), 0.0),
     }
 }
 
@@ -41,11 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_state_has_a_name() {
-        assert_eq!(described(&State::Up), ("up", None, 1.0));
-        assert_eq!(described(&State::Loading(430)), ("loading", None, 0.43));
+    fn each_state_is_described() {
+        assert_eq!(described(&State::Up), (VolumeUse::Up, None, 1.0));
+        assert_eq!(
+            described(&State::Loading(430)),
+            (VolumeUse::Loading, None, 0.43)
+        );
         let why = "Input/output error (os error 5)".to_owned();
         let out = described(&State::Out(why.clone()));
-        assert_eq!(out, ("out", Some(why), 0.0));
+        assert_eq!(out, (VolumeUse::Out, Some(why), 0.0));
     }
 }

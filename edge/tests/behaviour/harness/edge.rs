@@ -1,4 +1,4 @@
-//! The running program.
+//! The running program under test, with helpers for requests, status and signals.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,8 +15,8 @@ use tempfile::TempDir;
 
 use super::{SOON, eventually};
 
-/// Raises the limit of file descriptors for this process and its children: the crowds of clients
-/// need more than many systems allow by default.
+/// Raises the limit of file descriptors for this process and its children. Tests with many clients
+/// need more descriptors than many systems permit by default.
 fn raise_descriptors() {
     let mut limit = getrlimit(rustix::process::Resource::Nofile);
     limit.current = limit.maximum;
@@ -74,8 +74,8 @@ impl Edge {
             .unwrap_or_else(|error| panic!("{method} {target}: {error}"))
     }
 
-    /// Sends these bytes on a new connection and returns everything received until it closes, as
-    /// text.
+    /// Sends these bytes on a new connection. Returns all received bytes as text, once the edge has
+    /// closed the connection.
     pub fn send_raw(&self, request: &[u8]) -> String {
         let mut client = self.client();
         client.send_raw(request).expect("it is taken");
@@ -88,8 +88,8 @@ impl Edge {
         Client::connect(self.http).expect("the program accepts")
     }
 
-    /// Opens a new connection with a small receive buffer, so that the edge soon notices a stalled
-    /// client.
+    /// Opens a new connection with a small receive buffer. A client that stops reading thus soon
+    /// blocks the edge.
     pub fn slow_reader(&self) -> Client {
         let options = ClientOptions {
             receive_buffer: Some(4 << 10),
@@ -103,12 +103,12 @@ impl Edge {
         client::get(self.admin, target, &[]).expect("the admin address answers")
     }
 
-    /// The content of `/status`.
+    /// Returns the parsed content of `/status`.
     pub fn status(&self) -> Value {
         serde_json::from_slice(&self.get_admin("/status").body).expect("JSON")
     }
 
-    /// The sum of one of the workers' counters.
+    /// Returns the value of a counter, added up over all workers.
     pub fn counter(&self, name: &str) -> u64 {
         let counters = &self.status()["counters"];
         counters[name]
@@ -116,7 +116,7 @@ impl Edge {
             .unwrap_or_else(|| panic!("no counter {name}"))
     }
 
-    /// A number from the status of the cache.
+    /// Returns a number from the status of the cache `main`.
     pub fn cache_state(&self, name: &str) -> u64 {
         let state = &self.status()["caches"]["main"];
         state[name]
@@ -124,7 +124,7 @@ impl Edge {
             .unwrap_or_else(|| panic!("no {name} in {state}"))
     }
 
-    /// The objects stored for a target, from `/status?url=`.
+    /// Returns the status of the objects stored for a target, from `/status?url=`.
     pub fn objects(&self, target: &str) -> Vec<Value> {
         let url = format!("http://{}{target}", self.http).replace('&', "%26");
         let body = self.get_admin(&format!("/status?url={url}")).body;
@@ -135,7 +135,7 @@ impl Edge {
         objects.cloned().collect()
     }
 
-    /// Runs `sluice` with these arguments and this edge's admin address.
+    /// Runs a `sluice` command with these arguments and the admin address of this edge.
     pub fn command(&self, arguments: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_sluice"))
             .args(arguments)
@@ -149,12 +149,12 @@ impl Edge {
         fs::write(self.folder.path().join("sluice.toml"), text).expect("the file can be written");
     }
 
-    /// The path of a file in the test's folder.
+    /// Returns the path of a file in the test's temporary folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// The lines of the access log, once it has this many.
+    /// Returns the lines of the access log, once it has at least this many.
     pub fn log(&self, lines: usize) -> Vec<String> {
         let read = || fs::read_to_string(self.file("access.log")).unwrap_or_default();
         let complete = |text: &str| text.matches('\n').count();
@@ -162,7 +162,7 @@ impl Edge {
         read().lines().map(str::to_owned).collect()
     }
 
-    /// The lines of the access log as JSON objects, once it has this many.
+    /// Returns the lines of the access log as JSON objects, once it has at least this many.
     pub fn json_log(&self, lines: usize) -> Vec<Value> {
         let parse = |line: &String| serde_json::from_str(line).expect("a line is one object");
         self.log(lines).iter().map(parse).collect()
@@ -178,7 +178,8 @@ impl Edge {
         self.process.wait_exit(SOON).expect("it ends")
     }
 
-    /// Number of client connections that the kernel lists as established, accepted or not.
+    /// Returns the number of client connections to the edge that the kernel lists as established,
+    /// accepted or not.
     pub fn established(&self) -> usize {
         let local = format!(":{:04X}", self.http.port());
         let table = fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
@@ -189,7 +190,7 @@ impl Edge {
         table.lines().filter(is_ours).count()
     }
 
-    /// The peak memory of the process, bytes.
+    /// Returns the peak memory of the process in bytes.
     pub fn peak_memory(&self) -> u64 {
         let path = format!("/proc/{}/status", self.process.pid());
         let text = fs::read_to_string(path).expect("the process is there");
@@ -204,7 +205,7 @@ impl Edge {
 
 impl Drop for Edge {
     fn drop(&mut self) {
-        // No request is left, and a test should not wait for a graceful shutdown.
+        // SIGKILL ends the process at once, because the test needs no response any more.
         let _ = self.process.signal(Signal::KILL);
         let complaints = self.process.stderr();
         if thread::panicking() {

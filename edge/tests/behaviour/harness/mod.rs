@@ -1,4 +1,4 @@
-//! Starts the program in front of a test origin for the duration of one test.
+//! Helpers that start the program in front of a test origin for the duration of one test.
 
 mod edge;
 mod setup;
@@ -12,27 +12,28 @@ use sluice_lab::origin::{Origin, OriginOptions, Resource};
 pub use edge::Edge;
 pub use setup::Setup;
 
-/// A time limit for steps that take far less, even on a busy machine.
+/// Time limit for steps that usually take far less, even on a busy machine.
 pub const SOON: Duration = Duration::from_secs(15);
 
-/// An origin on a free port.
+/// Starts an origin on a free port.
 pub fn origin() -> Origin {
     Origin::start(OriginOptions::default()).expect("a free port on loopback")
 }
 
-/// An origin that serves one resource.
+/// Starts an origin that serves one resource.
 pub fn serving(path: &str, resource: Resource) -> Origin {
     let origin = origin();
     origin.serve(path, resource);
     origin
 }
 
-/// An offset body that a cache may store.
+/// Returns a resource of this many bytes that is fresh for an hour. Each byte depends on its
+/// offset, so that tests can check it.
 pub fn fresh(length: u64) -> Resource {
     Resource::offset(length).cache_control("max-age=3600")
 }
 
-/// Polls until the condition holds; fails the test if it does not within `SOON`.
+/// Polls until the condition holds. Fails the test if the condition does not hold within `SOON`.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON;
     while !holds() {
@@ -41,12 +42,12 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The Cache-Status of a reply.
+/// Returns the value of Cache-Status in a response.
 pub fn cache_status(reply: &Reply) -> &str {
     reply.header("cache-status").unwrap_or("")
 }
 
-/// Asserts that a reply came from the cache.
+/// Asserts that a response came from the cache.
 pub fn assert_hit(reply: &Reply) {
     let status = cache_status(reply);
     assert!(status.starts_with("sluice; hit"), "{status:?}");
@@ -59,7 +60,7 @@ pub fn assert_has_parameter(reply: &Reply, word: &str) {
     assert!(found, "{word:?} is not in {status:?}");
 }
 
-/// The `ttl` of a hit: its remaining freshness in seconds.
+/// Returns the `ttl` in the Cache-Status of a hit: the remaining freshness in seconds.
 pub fn ttl(reply: &Reply) -> i64 {
     let ttl = cache_status(reply)
         .split("; ")
@@ -73,12 +74,13 @@ pub fn wait_for_requests(origin: &Origin, path: &str, times: usize) {
     assert!(asked, "{path} was not asked {times} times");
 }
 
-/// An origin that serves this resource at `/x`, and an edge that has stored the response.
+/// Starts an origin that serves this resource at `/x`, and an edge that has stored the response.
 pub fn stored(resource: Resource) -> (Origin, Edge) {
     stored_by(resource, |setup| setup)
 }
 
-/// The same with a line for the cache.
+/// Starts an origin that serves this resource at `/x`, and an edge that has stored the response.
+/// The edge's cache has this additional line in its configuration.
 pub fn stored_with(resource: Resource, line: &str) -> (Origin, Edge) {
     stored_by(resource, |setup| setup.cache(line))
 }

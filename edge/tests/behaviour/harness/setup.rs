@@ -1,4 +1,4 @@
-//! The configuration of the program, put together by a test.
+//! The configuration of the program, assembled by a test.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::{Edge, SOON};
 
-/// The configuration of the program: lines for each of its tables.
+/// The configuration of the program under test: lines for each of its tables.
 #[derive(Clone)]
 pub struct Setup {
     servers: Vec<String>,
@@ -25,12 +25,14 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A cache in front of the origin; paths below `/pass/` bypass the cache.
+    /// A configuration with a cache in front of the origin. Requests for paths below `/pass/`
+    /// bypass the cache.
     pub fn cached(origin: &Origin) -> Setup {
         Setup::of_servers(vec![origin.url("")])
     }
 
-    /// The same in front of servers with these URLs.
+    /// A configuration with a cache in front of servers with these URLs. Requests for paths below
+    /// `/pass/` bypass the cache.
     pub fn of_servers(servers: Vec<String>) -> Setup {
         Setup {
             servers,
@@ -46,7 +48,7 @@ impl Setup {
         }
     }
 
-    /// Exactly this configuration.
+    /// A configuration with exactly this text.
     pub fn of_text(text: String) -> Setup {
         Setup {
             text: Some(text),
@@ -54,7 +56,7 @@ impl Setup {
         }
     }
 
-    /// A proxy without a cache.
+    /// A configuration that proxies to the origin without a cache.
     pub fn uncached(origin: &Origin) -> Setup {
         Setup {
             cached: false,
@@ -62,13 +64,13 @@ impl Setup {
         }
     }
 
-    /// Sets the number of workers in place of two.
+    /// Sets the number of workers, which is two by default.
     pub fn workers(mut self, workers: usize) -> Setup {
         self.workers = workers;
         self
     }
 
-    /// Adds an origin server.
+    /// Adds an origin server to the upstream.
     pub fn also(mut self, origin: &Origin) -> Setup {
         self.servers.push(origin.url(""));
         self
@@ -80,13 +82,13 @@ impl Setup {
         self
     }
 
-    /// Adds a line to the cache.
+    /// Adds a line to the table of the cache.
     pub fn cache(mut self, line: &str) -> Setup {
         self.cache += &format!("{line}\n");
         self
     }
 
-    /// Adds a line to the upstream.
+    /// Adds a line to the table of the upstream.
     pub fn upstream(mut self, line: &str) -> Setup {
         self.upstream += &format!("{line}\n");
         self
@@ -98,25 +100,25 @@ impl Setup {
         self
     }
 
-    /// Adds further tables, each with its name.
+    /// Adds further tables, with their headings, to the configuration.
     pub fn tables(mut self, text: &str) -> Setup {
         self.tables += text;
         self
     }
 
-    /// Limits the file descriptors of the program.
+    /// Limits the number of file descriptors of the program: soft and hard limit.
     pub fn descriptors(mut self, most: usize) -> Setup {
         self.descriptors = Some(format!("ulimit -n {most}"));
         self
     }
 
-    /// Limits the file descriptors of the program until it raises the limit itself.
+    /// Sets the soft limit of file descriptors, which the program may raise.
     pub fn descriptors_at_first(mut self, most: usize) -> Setup {
         self.descriptors = Some(format!("ulimit -S -n {most}"));
         self
     }
 
-    /// The text of the configuration file.
+    /// Returns the text of the configuration file.
     pub fn text(&self) -> String {
         if let Some(text) = &self.text {
             return text.clone();
@@ -158,7 +160,7 @@ impl Setup {
         config
     }
 
-    /// Runs the program, which must refuse to start, and returns its error output.
+    /// Runs the program, which must refuse to start. Returns its error output.
     pub fn refused(&self) -> String {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let config = self.write(&folder);
@@ -173,7 +175,7 @@ impl Setup {
         process.stderr()
     }
 
-    /// Runs the program.
+    /// Starts the program with this configuration.
     pub fn start(&self) -> Edge {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let config = self.write(&folder);

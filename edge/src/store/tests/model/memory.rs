@@ -356,7 +356,7 @@ fn the_last_decisions_are_kept_and_charged() {
         object.note(Decision {
             unix_ms: at,
             want: at..at + 1,
-            what: "fetch",
+            kind: DecisionKind::Fetch,
             ranges: (0..100).map(|i| i..i + 1).collect(),
             why: crate::reason::Reason::FirstFetch,
         });
