@@ -65,7 +65,7 @@ pub struct Mark {
     pub seconds: f64,
     /// Requests answered with the right byte.
     pub right: u64,
-    /// All other requests.
+    /// Requests without a response, or with another response than the right byte.
     pub not_right: u64,
     /// Requests that the origin received.
     pub origin_requests: u64,

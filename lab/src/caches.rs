@@ -57,7 +57,7 @@ pub enum Cache {
     Varnish,
 }
 
-/// How Sluice is configured.
+/// Configuration of Sluice.
 #[derive(Debug, Clone)]
 pub struct SluiceCache {
     /// The program `sluice`.

@@ -23,7 +23,7 @@ impl Goal {
     }
 }
 
-/// The definition of a figure.
+/// The definition of a figure, a value that an experiment measures.
 #[derive(Debug, Clone, Serialize)]
 pub struct Spec {
     /// Identifier in JSON.

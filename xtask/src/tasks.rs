@@ -80,7 +80,8 @@ fn dependencies() -> Step {
     Step::action("dependencies", deny::check)
 }
 
-/// Uses cargo-nextest if installed: it runs the tests of all binaries in parallel, each in its own process.
+/// Returns the step that runs all tests. If cargo-nextest is installed, the step uses it, because cargo-nextest runs
+/// the tests of all binaries in parallel.
 fn tests() -> Step {
     if tools::succeeds("cargo", &["nextest", "--version"]) {
         Step::cargo("tests", "nextest run --workspace --no-fail-fast").tests()

@@ -106,7 +106,8 @@ impl Responder<'_> {
         let validators = || Validators {
             etag: EntityTag::parse(etag),
             last_modified_s: Some(file.stamp.modified_s()),
-            // With a strong entity tag, a date in If-Range never matches (RFC 9110 8.8.2.2).
+            // Without a Date, Last-Modified is a weak validator (RFC 9110 8.8.2.2), so If-Range
+            // must name the strong entity tag to match.
             date_s: None,
         };
         let HeadParts { method, fields, .. } = &**self.request;

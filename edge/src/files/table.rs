@@ -64,7 +64,7 @@ pub(super) type Coded = SmallVec<[(Coding, Box<File>); 1]>;
 pub(super) enum Content {
     /// The complete content in memory.
     Memory(Bytes),
-    /// The open file.
+    /// A file that is not in memory, opened once for all responses.
     Open(Arc<Large>),
 }
 

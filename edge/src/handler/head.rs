@@ -35,6 +35,10 @@ pub struct HeadParts {
 
 thread_local! {
     /// The emptied parts of dropped heads, for reuse.
+    #[allow(
+        clippy::vec_box,
+        reason = "parts stay in their box, so that a head from the pool needs no allocation"
+    )]
     static POOL: RefCell<Vec<Box<HeadParts>>> = const { RefCell::new(Vec::new()) };
 }
 

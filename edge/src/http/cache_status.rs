@@ -3,7 +3,7 @@
 use super::status::Status;
 use crate::reason::Reason;
 
-/// How the cache handled one request.
+/// The parameters of Cache-Status for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
     /// Whether the request was a hit, or the reason why it was forwarded.

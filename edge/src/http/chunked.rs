@@ -60,7 +60,7 @@ enum Extension {
     QuotedEnd,
 }
 
-/// The result of one decoding step. Each number is the bytes of input consumed.
+/// The result of one decoding step. Each number counts the input bytes consumed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// Content.

@@ -76,7 +76,7 @@ impl Accepted {
         self.weights[coding as usize] > 0
     }
 
-    /// Returns the coding with the largest weight among these, and the first one of several with
+    /// Returns the coding in `of` that has the largest weight, and the first one of several with
     /// the same weight. Returns `None` if none is accepted, or if identity has a larger weight.
     pub fn best(&self, of: impl IntoIterator<Item = Coding>) -> Option<Coding> {
         let least = self.identity.unwrap_or(0).max(1);

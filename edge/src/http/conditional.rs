@@ -147,8 +147,7 @@ fn is_conditional(request: &Fields) -> bool {
 }
 
 /// Evaluates a request's preconditions against an existing representation, in the order of RFC 9110
-/// 13.2.2. The response without conditions must be a 2xx; otherwise conditions don't apply
-/// (13.2.1).
+/// 13.2.2. Callers do so only if the response without conditions would be a 2xx (13.2.1).
 pub fn evaluate(method: &Method, request: &Fields, validators: &Validators<'_>) -> Decision {
     let reads = matches!(method, Method::Get | Method::Head);
     if !is_conditional(request) {

@@ -73,9 +73,9 @@ pub enum SetCookie {
 /// Unix times in milliseconds at which a request to the origin was sent and its response arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchanged {
-    /// When the request was sent.
+    /// Time at which the request was sent.
     pub request_ms: u64,
-    /// When the response's head was complete.
+    /// Time at which the response's head was complete.
     pub response_ms: u64,
 }
 

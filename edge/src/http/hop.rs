@@ -351,7 +351,8 @@ mod tests {
         assert_eq!(left, ["Accept"]);
     }
 
-    // CGI and similar interfaces read X_Original_URL as X-Original-URL.
+    // CGI and similar interfaces read X_Original_URL as X-Original-URL, so both names must be
+    // removed from requests.
     #[test]
     fn underscores_do_not_hide_a_header() {
         let left = stripped(

@@ -10,7 +10,7 @@ use super::Scheme;
 
 pub use rules::KeyRules;
 
-/// Keys up to this size are assembled on the stack.
+/// Keys of up to this many bytes are assembled on the stack.
 const STACK_BYTES: usize = 512;
 
 type Text = SmallVec<[u8; STACK_BYTES]>;
@@ -287,7 +287,7 @@ pub(super) fn without_default_port(scheme: Scheme, authority: &str) -> &str {
         Scheme::Https => 443,
     };
     let is_port = port.bytes().all(|b| b.is_ascii_digit());
-    // In `[::80]` the colon belongs to the address; the `]` makes the supposed port invalid.
+    // In `[::80]` the last colon belongs to the address. The text after it, `80]`, is no port.
     match port.parse::<u16>() {
         _ if !is_port => authority,
         Ok(number) if number != default => authority,

@@ -146,8 +146,8 @@ impl Specs {
     }
 }
 
-/// Adds a range to the disjoint `parts` and joins it with every part that it overlaps or that is
-/// less than `gap` bytes away.
+/// Adds a range to the disjoint `parts`. Parts that overlap the range, or are less than `gap` bytes
+/// away from it, are joined with it into one part.
 fn join(parts: &mut SmallVec<[Range<u64>; 1]>, range: Range<u64>, gap: u64) {
     let near = |a: &Range<u64>, b: &Range<u64>| {
         let apart = a.start.max(b.start).saturating_sub(a.end.min(b.end));

@@ -1,4 +1,4 @@
-//! Rows about the origin's load and the balance between workers.
+//! Rows of the bench about the number of requests to the origin and the balance of connections between workers.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,10 +16,11 @@ use crate::rivals::{Nginx, NginxMode, NginxOptions};
 const FILE: u64 = 10 << 20;
 const RATE: u64 = 1 << 20;
 
-/// First bytes of three ranges of ten bytes: two in the middle, one near the end.
+/// Positions of the first bytes of three ranges of ten bytes each: two in the middle of the object, one near its end.
 const RANGES: [u64; 3] = [5_000_000, 5_000_100, 10_485_000];
 
-/// Tolerated delay of a range after the time at which a fetch from the beginning reaches it, in seconds.
+/// Tolerated delay of a range in seconds, after the time at which a fetch from the object's beginning would reach the
+/// range.
 const TOLERANCE: f64 = 0.25;
 
 const CROWD: usize = 1000;
@@ -27,11 +28,11 @@ const CROWD_OBJECT: u64 = 10_000_000;
 /// Rate of the origin in bytes per second: so slow that all clients have connected before the fetch ends.
 const CROWD_RATE: u64 = 10_000_000;
 
-/// Number of attempts, of which the worst one counts: the kernel distributes connections over workers by a hash of
-/// the ports.
+/// Number of repetitions, of which the worst result counts: the kernel distributes connections by a hash of the ports,
+/// which differs each time.
 const ATTEMPTS: usize = 5;
 
-/// Longest duration of any step.
+/// Longest duration of any step of a measurement.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(super) fn ranges(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
@@ -79,16 +80,17 @@ fn slow_origin() -> anyhow::Result<Origin> {
     Ok(origin)
 }
 
-/// Results of three concurrent ranges.
+/// Results of requesting three ranges at the same time.
 struct RangeFigures {
     files: f64,
     requests: usize,
-    /// Seconds until each range was complete.
+    /// Seconds until each of the ranges was complete.
     seconds: Vec<f64>,
 }
 
 impl RangeFigures {
-    /// Largest delay in seconds of a range after the time at which a fetch from the beginning reaches it.
+    /// Returns the largest delay in seconds of a range, after the time at which a fetch from the object's beginning
+    /// would reach the range.
     fn latest(&self) -> f64 {
         let late = self.seconds.iter().zip(RANGES).map(|(seconds, first)| {
             let reached = (first + 10) as f64 / RATE as f64;
@@ -179,8 +181,8 @@ fn crowd_origin() -> anyhow::Result<Origin> {
     Ok(origin)
 }
 
-/// Sends one request from each client of a crowd. Returns the number of origin requests, and a description of the
-/// clients' results.
+/// Sends requests of many clients for one object. Returns the number of requests that reached the origin, and a
+/// description of the clients' results.
 fn run_crowd(server: SocketAddr, origin: &Origin) -> anyhow::Result<(f64, String)> {
     let result = load::run(LoadPlan {
         connections: CROWD,
@@ -221,7 +223,7 @@ pub(super) fn workers(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Returns the busier worker's share of `connections` new connections.
+/// Opens `connections` new connections and returns the share of them that the busier of two workers accepted.
 fn busier_share(sluice: &Sluice, connections: usize) -> anyhow::Result<f64> {
     let before = worker_connections(sluice.admin())?;
     load::run(LoadPlan {

@@ -1,4 +1,4 @@
-//! Contests: servers on one core receive the same load in turns. Measures their CPU time per response.
+//! Contests: servers on one core receive the same load in turns, and their CPU time per response is measured.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,32 +15,32 @@ use crate::process::Process;
 use crate::rivals::{FloorOptions, Nginx, NginxOptions};
 use crate::roles::{self, RoleServer};
 
-/// Duration of the load before the first run, in seconds.
+/// Duration in seconds of the load that warms up each server before its first measured run.
 const WARM_UP_SECONDS: f64 = 0.5;
 
-/// Number of source addresses of short connections, so that ports do not run out.
+/// Number of source addresses of short connections. One address would run out of ports.
 pub(crate) const SOURCES: u32 = 1000;
 
-/// The load and the expected responses of a row.
+/// The load and the expected responses of one row of the bench.
 pub(super) struct Contest {
     pub(super) name: String,
-    /// The request target. For several objects, `{n}` in it stands for their numbers.
+    /// The request target. If there are several objects, `{n}` in the target is replaced by the number of each.
     pub(super) path: String,
-    /// Number of objects, requested in turn.
+    /// Number of objects, which are requested in turn.
     pub(super) objects: u64,
     pub(super) headers: Vec<(String, String)>,
     pub(super) connections: usize,
     pub(super) keepalive: bool,
     pub(super) answer: Answer,
-    /// The unit by which CPU time is divided.
+    /// Unit per which CPU time is reported, such as a request.
     pub(super) per: Per,
 }
 
-/// The expected content of all responses.
+/// The content that all responses of a contest must have.
 pub(super) enum Answer {
-    /// Version 0 of the offset body, of this many bytes.
+    /// The lab's offset body in version 0, of this many bytes (see [`crate::offset`]).
     Offset(u64),
-    /// This content, in gzip.
+    /// This content, compressed with gzip.
     Gzip(Vec<u8>),
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Per {
     Mebibyte,
 }
 
-/// The column of the table to which a contender belongs.
+/// The column of the bench's table in which a server's figures appear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
     Nginx,
@@ -58,9 +58,9 @@ pub(super) enum Column {
     /// The build of Sluice named by `--against`.
     Earlier,
     Floor,
-    /// nginx with a pre-compressed file next to the requested one.
+    /// nginx, with a pre-compressed file next to the requested file.
     NginxBeside,
-    /// Sluice with a pre-compressed file next to the requested one.
+    /// Sluice, with a pre-compressed file next to the requested file.
     SluiceBeside,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Contender {
     pub(super) server: Server,
 }
 
-/// A server that is measured. Dropping this value ends the server.
+/// A running server that is measured. Dropping the value ends the server.
 #[derive(Debug)]
 pub(crate) enum Server {
     Nginx(Nginx),
@@ -96,7 +96,7 @@ impl Server {
     }
 }
 
-/// Results of one contender: medians over all runs.
+/// Medians of the results of one server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
     column: Column,
@@ -105,14 +105,14 @@ pub(super) struct Measured {
     rate: f64,
 }
 
-/// Results of one run.
+/// Results of one measured run.
 struct Run {
     cpu_us: f64,
     rate: f64,
 }
 
 impl Contest {
-    /// Returns a contest for one offset body of this many bytes, as served by the lab's origin.
+    /// Creates a contest in which responses contain an offset body of this many bytes, as the lab's origin sends.
     pub(super) fn of_offset(name: &str, body: u64, connections: usize) -> Contest {
         Contest {
             name: name.to_owned(),
@@ -126,14 +126,14 @@ impl Contest {
         }
     }
 
-    /// Uses this many objects in turn, with `{n}` in the path.
+    /// Makes the load request this many objects in turn. `{n}` in `path` is replaced by the object's number.
     pub(super) fn of_many(mut self, path: &str, objects: u64) -> Contest {
         self.path = path.to_owned();
         self.objects = objects;
         self
     }
 
-    /// Uses one connection per request.
+    /// Makes the load use a new connection for each request.
     pub(super) fn short(mut self) -> Contest {
         self.keepalive = false;
         self
@@ -203,7 +203,7 @@ impl Contest {
         }
     }
 
-    /// Checks every byte of one response. Returns the length of the body as transferred.
+    /// Requests the content once and checks every byte. Returns the length of the body as sent.
     fn check(&self, one: &Contender) -> anyhow::Result<u64> {
         let fields = self.headers.iter();
         let fields: Vec<_> = fields.map(|(name, value)| (&**name, &**value)).collect();
@@ -216,8 +216,7 @@ impl Contest {
         Ok(reply.body.len() as u64)
     }
 
-    /// Sends requests until a response has the expected content coding, since the server may compress in the
-    /// background first.
+    /// Sends requests until the response has the expected encoding, which a server may produce in the background.
     pub(super) fn wait_until_encoded(
         &self,
         one: &Contender,
@@ -267,7 +266,7 @@ impl Contest {
         Ok(result)
     }
 
-    /// Returns a row for CPU time with a goal, and a row for throughput as information.
+    /// Returns two rows: CPU time, whose ratio must not exceed `goal`, and throughput for information.
     pub(super) fn rows(&self, measured: &[Measured], goal: f64) -> Vec<Row> {
         let cpu = self.cpu(measured, "", Column::Nginx, Column::Sluice);
         let mut rate = Row::new(&format!("{}: rate", self.name), Unit::RequestsPerSecond);
@@ -277,7 +276,7 @@ impl Contest {
         vec![cpu.goal_ratio(goal), rate]
     }
 
-    /// Returns a row for the CPU time of these two columns. Of nginx's configurations, the one with the least CPU
+    /// Returns a row that compares the CPU time of these two columns. Of nginx's configurations, the one with less CPU
     /// time counts.
     pub(super) fn cpu(
         &self,
@@ -323,7 +322,7 @@ impl Answer {
     }
 }
 
-/// Returns the contender in a column with the least CPU time.
+/// Returns the result with the least CPU time among the servers of a column.
 fn best(measured: &[Measured], column: Column) -> Option<&Measured> {
     measured
         .iter()
@@ -345,7 +344,7 @@ pub(super) fn nginx(bench: &Bench<'_>, options: &NginxOptions) -> anyhow::Result
     })
 }
 
-/// Starts nginx with sendfile on and with sendfile off, if it is installed.
+/// Starts nginx once with sendfile on and once with sendfile off, if nginx is installed.
 pub(super) fn nginxes(bench: &Bench<'_>, options: &NginxOptions) -> anyhow::Result<Vec<Contender>> {
     let mut contenders = Vec::new();
     for sendfile in [true, false] {
@@ -358,7 +357,7 @@ pub(super) fn nginxes(bench: &Bench<'_>, options: &NginxOptions) -> anyhow::Resu
     Ok(contenders)
 }
 
-/// Starts Sluice on the servers' core, if there is a program.
+/// Starts Sluice on the servers' core, if a build of it was given.
 pub(super) fn sluice(
     bench: &Bench<'_>,
     options: impl FnOnce(&Path) -> SluiceOptions,
@@ -370,7 +369,7 @@ pub(super) fn sluice(
     start(bench, Column::Sluice, "Sluice", options).map(Some)
 }
 
-/// Starts Sluice and the earlier build on the servers' core, if there are programs.
+/// Starts Sluice and its earlier build on the servers' core, as far as builds were given.
 pub(super) fn sluices(
     bench: &Bench<'_>,
     options: impl Fn(&Path) -> SluiceOptions,
@@ -404,7 +403,7 @@ fn start(
     })
 }
 
-/// Starts the floor server on the servers' core with such bodies.
+/// Starts the lab's minimal server on the servers' core. Its responses have an offset body of `body` bytes.
 pub(super) fn floor(bench: &Bench<'_>, body: u64, keepalive: bool) -> anyhow::Result<Contender> {
     let mut floor = FloorOptions::new(body);
     floor.close = !keepalive;

@@ -1,4 +1,4 @@
-//! Rows that compare CPU time per request: hits, proxying without a cache, short connections.
+//! Rows of the bench that compare CPU time per request: cache hits, proxying without a cache, and short connections.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -39,17 +39,17 @@ pub(super) fn short_5k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     hits(bench, &contest, SMALL, 0.95)
 }
 
-/// Number of objects: too many for Sluice's memory, few enough for the page cache.
+/// Number of stored objects: too many for Sluice's memory, few enough for the page cache.
 const STORED_OBJECTS: u64 = 512;
 const STORED_TIER: &str = "64MiB";
 const STORED_SIZE: u64 = 2 << 30;
 
-/// Number of passes before the first run: fetch the objects, read them from the disk, read them from the page cache.
+/// Number of passes over all objects before the first run: the first fetches the objects, the second reads them from
+/// the disk, the third from the page cache.
 const STORED_PASSES: usize = 3;
 const STORED_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Measures hits of objects that are stored in files. The files are in the page cache, on one file system for all
-/// servers.
+/// Measures hits of objects that servers store in files. The files are in the page cache, and all on one file system.
 pub(super) fn stored_1m(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let contest = Contest::of_offset("page cache hit, 1 MiB, 16 connections", LARGE, 16)
         .of_many(&format!("/offset/{LARGE}?{{n}}"), STORED_OBJECTS);
@@ -95,7 +95,7 @@ pub(super) fn stored_1m(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Requests all objects until they are stored and in the page cache.
+/// Requests all objects until the server has stored them and the page cache contains them.
 fn store(bench: &Bench<'_>, contest: &Contest, one: &Contender) -> anyhow::Result<()> {
     for _ in 0..STORED_PASSES {
         let plan = LoadPlan {

@@ -14,10 +14,11 @@ use crate::origin::{Origin, OriginOptions};
 use crate::process::Process;
 use crate::rivals::{Nginx, NginxMode, NginxOptions};
 
-/// Number of idle connections. Both ends of the connections and some other files fit into 20,000 descriptors.
+/// Number of idle connections. Server and load generator together have twice as many descriptors, which fit into a
+/// limit of 20,000.
 const IDLE: usize = 9500;
 
-/// Longest wait until memory is stable.
+/// Longest wait until a server's memory use is stable.
 const SETTLE: Duration = Duration::from_secs(5);
 
 const TIER: u64 = 64 << 20;
@@ -52,7 +53,7 @@ fn start(bench: &Bench<'_>, origin: SocketAddr, memory: &str) -> anyhow::Result<
     Sluice::start(&options).map(Some)
 }
 
-/// Returns the growth of the server's resident memory per connection, in bytes.
+/// Opens idle connections and returns the growth of the server's resident memory per connection, in bytes.
 fn idle_bytes(address: SocketAddr, process: &Process) -> anyhow::Result<f64> {
     const PATH: &str = "/offset/5120";
     for _ in 0..100 {
@@ -68,7 +69,7 @@ fn idle_bytes(address: SocketAddr, process: &Process) -> anyhow::Result<f64> {
         open.push(client);
     }
     let after = settled(process)?;
-    // Checks that the server has kept the last connection.
+    // The figure counts only if the server has kept the idle connections open. A request on the last one shows that.
     let last = open.last_mut().context("connections")?;
     anyhow::ensure!(
         last.get(PATH, &[])?.status == 200,
@@ -82,7 +83,7 @@ fn idle_bytes(address: SocketAddr, process: &Process) -> anyhow::Result<f64> {
     Ok(after.saturating_sub(before) as f64 / IDLE as f64)
 }
 
-/// Waits until the resident memory is stable and returns it in bytes.
+/// Waits until the resident memory of a process is stable and returns its bytes.
 pub(super) fn settled(process: &Process) -> anyhow::Result<u64> {
     let deadline = Instant::now() + SETTLE;
     let mut last = process.memory()?.rss;
@@ -126,15 +127,15 @@ pub(super) fn churn(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     Ok(vec![row.goal_most(TIER as f64 * 1.1 / 1e6 + 20.0)])
 }
 
-/// Returns the paths of distinct objects. Their sizes are distributed evenly over the logarithm of the size and add
-/// up to fifty times the size of the cache.
+/// Returns paths of distinct objects of mixed sizes. The sizes are distributed evenly over their logarithm, and their
+/// sum is fifty times the size of the cache.
 fn churn_paths() -> Vec<String> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut total = 0;
     let mut paths = Vec::new();
     let span = (OBJECT_MAX as f64 / OBJECT_MIN as f64).ln();
     while total < TIER * CHURN_TIERS {
-        // The generator xorshift64 gives the same objects in each run.
+        // The random generator xorshift64 with a fixed seed gives the same objects in each run.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;

@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: compares Sluice with nginx and prints a table with goals.
 //!
-//! Servers run on one core; the load generator, which is a separate process, and cheap origins run on another. Runs
-//! of the contenders alternate (A B A B), and medians count.
+//! Servers run on one core; the load generator, which is a separate process, and cheap origins run on another. Runs of
+//! the compared servers alternate (A B A B), and medians count.
 
 mod behaviour;
 pub(crate) mod contest;
@@ -28,19 +28,19 @@ pub use table::{Row, Unit, plain, render};
 /// Options of the bench.
 #[derive(Debug, Clone)]
 pub struct BenchOptions {
-    /// A release build of `sluice`; `None`: only nginx and the floor server are measured.
+    /// Path of a release build of `sluice`; `None`: only nginx and the floor server are measured.
     pub sluice_binary: Option<PathBuf>,
-    /// An earlier build of `sluice`, measured in rows that compare CPU time per request; `None`: not measured.
+    /// Path of an earlier build of `sluice` to compare CPU time per request with; `None`: no comparison.
     pub against: Option<PathBuf>,
-    /// Number of runs of each contender, whose median counts.
+    /// Number of runs of each server. Medians of the runs count.
     pub rounds: usize,
     /// Duration of each run in seconds.
     pub seconds_per_run: f64,
-    /// Runs only rows whose name contains this.
+    /// Text that the name of a row must contain for the row to be measured; `None`: all rows are.
     pub only: Option<String>,
-    /// Core of the servers.
+    /// Number of the CPU core on which servers run.
     pub server_core: usize,
-    /// Core of the load generator and of origins.
+    /// Number of the CPU core on which the load generator and origins run.
     pub load_core: usize,
 }
 
@@ -58,14 +58,14 @@ impl Default for BenchOptions {
     }
 }
 
-/// State that all rows share.
+/// State that the measurements of all rows share.
 struct Bench<'a> {
     options: &'a BenchOptions,
     folder: TempDir,
     nginx: bool,
 }
 
-/// Function that measures the rows of one name. `only` filters by that name.
+/// Function that measures one or more rows of the table.
 type Measure = fn(&Bench<'_>) -> anyhow::Result<Vec<Row>>;
 
 const ROWS: &[(&str, Measure)] = &[
@@ -90,7 +90,7 @@ const ROWS: &[(&str, Measure)] = &[
     ("slow-reads", slow_reads::slow_reads),
 ];
 
-/// Names of the rows, for [`BenchOptions::only`].
+/// Returns the names by which [`BenchOptions::only`] selects rows.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|(name, _)| *name)
 }
@@ -128,7 +128,7 @@ pub fn run_bench(options: &BenchOptions) -> anyhow::Result<Vec<Row>> {
         eprintln!("{name} …");
         match measure(&bench) {
             Ok(mut measured) => rows.append(&mut measured),
-            // A failing row does not affect the others.
+            // A row that can't be measured does not prevent the others.
             Err(error) => rows.push(Row::failed(name, &error)),
         }
     }
@@ -145,7 +145,7 @@ pub(crate) fn raise_descriptor_limit() -> anyhow::Result<()> {
     setrlimit(Resource::Nofile, limit).context("raising the limit of descriptors")
 }
 
-/// Returns the median; for an even number of values, the mean of the two in the middle.
+/// Returns the median of the values. For an even number of values, that is the mean of the two in the middle.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

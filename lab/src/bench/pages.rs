@@ -1,4 +1,5 @@
-//! Files for static servers: numbered offset bodies, and a text page with its gzip version.
+//! Files for static servers: numbered files with offset bodies (see [`crate::offset`]), and a text page with its gzip
+//! version.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -29,11 +30,10 @@ const SYLLABLES: [&str; 40] = [
     "re", "ri", "sa", "se", "ta", "te", "ti", "un",
 ];
 
-/// Number of distinct words. As in natural language, a few are common and most are rare.
+/// Number of distinct words in a page. As in natural language, a few are common and most are rare.
 const WORDS: u64 = 4000;
 
-/// Returns an HTML page of this length. The page consists of paragraphs of generated words and is the same in each
-/// run.
+/// Returns an HTML page of this length: paragraphs of generated words, equal in each run.
 pub(super) fn page(length: usize) -> Vec<u8> {
     let mut dice = Dice::new(50, 1);
     let mut text = String::from(
@@ -60,7 +60,7 @@ fn words(text: &mut String, dice: &mut Dice, count: u64) {
         if number > 0 {
             text.push(' ');
         }
-        // Squaring a uniform number favours small values.
+        // The third power of a uniform number favours small values, so the first words are the common ones.
         let unit = dice.below(1 << 20) as f64 / f64::from(1 << 20);
         let word = (unit * unit * unit * WORDS as f64) as u64;
         let mut spelling = Dice::new(51, word);
@@ -71,14 +71,14 @@ fn words(text: &mut String, dice: &mut Dice, count: u64) {
     }
 }
 
-/// Compresses at gzip's highest level.
+/// Compresses bytes at gzip's highest level.
 pub(super) fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes)?;
     encoder.finish()
 }
 
-/// Decompresses gzip.
+/// Decompresses bytes in gzip.
 pub(super) fn gunzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut decoded = Vec::new();
     GzDecoder::new(bytes)

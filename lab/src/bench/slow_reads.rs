@@ -1,4 +1,4 @@
-//! The row about reads from a slow disk: their effect on the latency of memory hits.
+//! The row of the bench about reads from a slow disk: how much they delay hits in memory.
 
 use std::path::Path;
 use std::thread;
@@ -19,13 +19,13 @@ use crate::roles;
 /// Size of every object in bytes.
 const LENGTH: u64 = 64 << 10;
 
-/// Number of objects that stay in memory, and of objects that do not fit there.
+/// Numbers of objects that stay in memory (`HOT`) and of objects that memory has no space for (`COLD`).
 const HOT: u64 = 200;
 const COLD: u64 = 12_000;
 const MEMORY: &str = "64MiB";
 const SIZE: u64 = 1 << 30;
 
-/// Speed of the disk after all objects have been stored.
+/// Speed that the disk is set to after all objects have been stored.
 const PACE: Pace = Pace {
     rate: Some(40_000_000),
     latency: Duration::from_millis(5),
@@ -34,7 +34,7 @@ const PACE: Pace = Pace {
 const HOT_CONNECTIONS: usize = 32;
 const COLD_CONNECTIONS: usize = 32;
 
-/// Request rate of the load on memory hits, relative to the maximum throughput.
+/// Rate of requests for memory hits, as a share of the server's maximum throughput.
 const SHARE: f64 = 0.3;
 
 const ROUNDS: usize = 5;
@@ -43,7 +43,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) fn slow_reads(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let mut row = Row::new("reads of a slow disk: p99 of memory hits", Unit::Factor);
     if let Some(binary) = &bench.options.sluice_binary {
-        // The threads of the disk must not run on the server's core.
+        // The disk's threads are started from a thread on the load core: on the server's core they would compete with
+        // the server.
         let measured = thread::scope(|scope| {
             scope
                 .spawn(|| {
@@ -141,7 +142,7 @@ impl Trial<'_> {
         })
     }
 
-    /// Runs the load on memory hits while other clients request objects that are not in memory.
+    /// Measures a load of memory hits while other clients request objects that are not in memory.
     fn load_on_hits_and_disk(&self, rate: Option<f64>) -> anyhow::Result<LoadResult> {
         let cold = LoadPlan {
             seconds: Some(self.bench.options.seconds_per_run),

@@ -1,4 +1,4 @@
-//! Sluice as a child process: its configuration, its start, and its admin address.
+//! Runs Sluice as a child process: generates its configuration, starts it, and queries its admin address.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -14,48 +14,48 @@ use crate::process::{Launch, Process, free_port};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Options of Sluice.
+/// Configuration of a Sluice process for tests and measurements.
 #[derive(Debug, Clone)]
 pub struct SluiceOptions {
-    /// Path of the program.
+    /// Path of the `sluice` program.
     pub binary: PathBuf,
-    /// The origin.
+    /// Address of the origin.
     pub origin: SocketAddr,
-    /// Size of the cache in memory, as in the configuration; `None`: no cache.
+    /// Size of the cache in memory, as written in the configuration; `None`: no cache.
     pub memory: Option<String>,
-    /// Fill mode.
+    /// Fill policy of the cache, as written in the configuration.
     pub fill: String,
     /// Additional settings of the cache (name, TOML value).
     pub cache: Vec<(String, String)>,
-    /// Volumes of the cache.
+    /// Files or devices in which the cache stores objects.
     pub volumes: Vec<Volume>,
-    /// Routes before the one to the origin.
+    /// Routes that precede the route to the origin.
     pub routes: Vec<Route>,
     /// Additional settings of all upstreams (name, TOML value).
     pub upstream: Vec<(String, String)>,
-    /// Limits that differ from the defaults (name, TOML value).
+    /// Settings of limits that differ from the defaults (name, TOML value).
     pub limits: Vec<(String, String)>,
     /// Files that the last route serves instead of proxying to the origin.
     pub files: Option<Files>,
-    /// Number of worker threads.
+    /// Number of Sluice's worker threads.
     pub workers: usize,
-    /// Core to which Sluice is pinned.
+    /// CPU core to which the Sluice process is pinned.
     pub core: Option<usize>,
 }
 
-/// A file or block device of a cache.
+/// A volume: a file or block device in which a cache stores objects.
 #[derive(Debug, Clone)]
 pub struct Volume {
-    /// Path of the file or device.
+    /// Path of the file or block device.
     pub path: PathBuf,
-    /// Size in bytes.
+    /// Size of the volume in bytes.
     pub size: u64,
-    /// Additional settings (name, TOML value).
+    /// Additional settings of the volume (name, TOML value).
     pub settings: Vec<(String, String)>,
 }
 
 impl Volume {
-    /// Returns a volume with default settings.
+    /// Creates a volume with default settings.
     pub fn new(path: impl Into<PathBuf>, size: u64) -> Volume {
         Volume {
             path: path.into(),
@@ -68,7 +68,7 @@ impl Volume {
 /// Static files of a route.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// The folder.
+    /// Folder whose files are served.
     pub root: PathBuf,
     /// Additional settings of the files (name, TOML value).
     pub settings: Vec<(String, String)>,
@@ -77,7 +77,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Static files with default settings.
+    /// Serves the files below `root`, with default settings.
     pub fn new(root: impl Into<PathBuf>) -> Files {
         Files {
             root: root.into(),
@@ -87,10 +87,10 @@ impl Files {
     }
 }
 
-/// An additional route.
+/// A route in addition to the last one.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// Path pattern, as in `/plain/*`.
+    /// Pattern of the route's paths, such as `/plain/*`.
     pub path: String,
     /// Origin of the route.
     pub origin: SocketAddr,
@@ -99,8 +99,8 @@ pub struct Route {
 }
 
 impl SluiceOptions {
-    /// Returns options for one worker that keeps idle connections for an hour, without a cache. If `memory` is set,
-    /// the cache has `fill = "whole"`.
+    /// Configures one worker that keeps idle connections for an hour, without a cache. If `memory` is set later, the
+    /// cache has `fill = "whole"`.
     pub fn new(binary: impl Into<PathBuf>, origin: SocketAddr) -> SluiceOptions {
         SluiceOptions {
             binary: binary.into(),
@@ -119,7 +119,7 @@ impl SluiceOptions {
     }
 }
 
-/// A running Sluice. Dropping this value ends Sluice.
+/// A running Sluice process. Dropping the value ends the process.
 #[derive(Debug)]
 pub struct Sluice {
     process: Process,
@@ -129,7 +129,7 @@ pub struct Sluice {
 }
 
 impl Sluice {
-    /// Starts `sluice serve` on free ports.
+    /// Starts `sluice serve` on free ports and waits until it accepts connections.
     pub fn start(options: &SluiceOptions) -> anyhow::Result<Sluice> {
         let folder = tempfile::Builder::new().prefix("lab-sluice-").tempdir()?;
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -153,23 +153,23 @@ impl Sluice {
         self.address
     }
 
-    /// Admin address.
+    /// Returns the address of the admin API.
     pub fn admin(&self) -> SocketAddr {
         self.admin
     }
 
-    /// Returns the process of Sluice.
+    /// Returns the Sluice process.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Ends Sluice with SIGKILL.
+    /// Ends the process with SIGKILL.
     pub fn kill(mut self) -> anyhow::Result<()> {
         self.process.signal(Signal::KILL)?;
         self.process.wait_exit(START_TIMEOUT).map(drop)
     }
 
-    /// Waits until the write queues of all volumes are empty.
+    /// Waits until all bytes queued for volumes have been written.
     pub fn wait_stored(&self, timeout: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -187,7 +187,8 @@ impl Sluice {
         }
     }
 
-    /// Returns the JSON of `/status`. Retries for a moment, because the admin address is bound after the listeners.
+    /// Returns the JSON of `/status`. The admin address is bound after the listeners, so a refused connection is
+    /// retried for a moment.
     pub fn status(&self) -> anyhow::Result<Value> {
         let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(self.admin).is_err() && Instant::now() < deadline {

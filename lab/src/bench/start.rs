@@ -1,5 +1,5 @@
-//! Rows about a million stored objects: the time until they are available again after SIGKILL, and the memory of the
-//! index.
+//! Rows of the bench about a million stored objects: the time until they are available again after SIGKILL, and the
+//! memory that their index takes.
 
 use std::time::{Duration, Instant};
 
@@ -18,31 +18,31 @@ use crate::rivals::{Floor, FloorOptions};
 const OBJECTS: u64 = 1_000_000;
 const LENGTH: u64 = 5 << 10;
 
-/// Size of the volume in bytes: enough for all records with their heads and padding, so that none is dropped.
+/// Size of the volume in bytes: enough for the records of all objects, so that none is evicted.
 const SIZE: u64 = 8 << 30;
 
-/// Size of the cache in memory, and number of objects after which memory is first measured: the cache is full by
-/// then.
+/// Size of the cache in memory, and number of stored objects after which memory use is first measured. The cache is
+/// full by then.
 const MEMORY: &str = "64MiB";
 const FIRST: u64 = 50_000;
 
-/// Host header of all requests. Otherwise the key would contain the port, which differs for each start.
+/// Host header of all requests. Without it, keys would contain the port, which differs after each start.
 const HOST: &str = "million.example";
 
 const CONNECTIONS: usize = 64;
 
-/// Number of keys requested after the index is complete.
+/// Number of random keys requested after the index has been rebuilt.
 const SAMPLES: u64 = 1000;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Results of one start.
+/// Results of starting Sluice once with the stored objects.
 struct Start {
     first_hit: Duration,
     whole: Duration,
     records: u64,
-    /// Number of hits among the samples.
+    /// Number of sampled keys that were hits.
     hits: u64,
 }
 
@@ -114,7 +114,7 @@ fn fill_rows(rows: &mut [Row; 4], starts: &[Start], stored: u64) {
     }
 }
 
-/// Stores `count` objects. Returns the resident memory and the number of records afterwards.
+/// Stores `count` objects. Then returns the resident memory in bytes and the number of records.
 fn filled(sluice: &Sluice, first: u64, count: u64) -> anyhow::Result<(u64, u64)> {
     let began = Instant::now();
     let result = load::run(LoadPlan {
@@ -145,7 +145,7 @@ fn volume(status: &Value) -> anyhow::Result<&Value> {
         .context("status: volumes")
 }
 
-/// Drops the page cache, so that files are read from the disk as after a boot. Needs root.
+/// Drops the kernel's page cache, so that files are read from the disk as after a boot. Needs root.
 pub(super) fn drop_page_cache() -> anyhow::Result<()> {
     rustix::fs::sync();
     std::fs::write("/proc/sys/vm/drop_caches", "3").context("dropping the page cache")
@@ -157,7 +157,8 @@ fn started(options: &SluiceOptions) -> anyhow::Result<(Sluice, Start)> {
     let mut client = Client::connect(sluice.addr())?;
     let mut dice = Dice::new(began.elapsed().as_nanos() as u64, 0);
     let mut hit = |dice: &mut Dice| -> anyhow::Result<bool> {
-        // With `only-if-cached`, a missing object is not fetched, which would add a record.
+        // A sampled object that is missing must not be fetched, since that would add a record. `only-if-cached`
+        // prevents the fetch.
         let number = dice.below(OBJECTS);
         let fields = [("Host", HOST), ("Cache-Control", "only-if-cached")];
         let reply = client.get(&format!("/{number}"), &fields)?;

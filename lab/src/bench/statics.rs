@@ -1,5 +1,5 @@
-//! Rows that compare static files: small ones on keepalive and on short connections, large ones, pages in gzip, and
-//! memory with many busy connections.
+//! Rows of the bench that compare static files: small files on keepalive and on short connections, large files, pages
+//! in gzip, and memory with many busy connections.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -73,10 +73,10 @@ pub(super) fn static_100m(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
 const PAGE: usize = 50_000;
 const PAGE_CONNECTIONS: usize = 64;
 
-/// Longest time until a response in gzip has been produced.
+/// Longest wait until a server sends a response in gzip.
 const ENCODING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Compares a page in gzip that is compressed for each request, compressed once, or pre-compressed in a file.
+/// Measures a page in gzip that is compressed for each request, compressed once, or pre-compressed in a file.
 pub(super) fn gzip_50k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let page = pages::page(PAGE);
     let (alone, beside) = page_folders(bench, &page)?;
@@ -108,7 +108,7 @@ pub(super) fn gzip_50k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
                 label,
                 ..one
             })),
-            // A failing contender does not affect the others.
+            // A server that can't be measured does not prevent the others.
             Err(error) => missing.push(Row::failed(label, &error)),
         }
     }
@@ -128,7 +128,8 @@ pub(super) fn gzip_50k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Returns a folder with the page alone, and one with the page and a gzip file that is not older.
+/// Creates two folders: one with the page alone, and one that also contains a gzip file that is not older than the
+/// page.
 fn page_folders(bench: &Bench<'_>, page: &[u8]) -> anyhow::Result<(PathBuf, PathBuf)> {
     let alone = bench.folder.path().join("alone");
     let beside = bench.folder.path().join("beside");
@@ -157,17 +158,17 @@ fn gzip_rivals(bench: &Bench<'_>, alone: &Path, beside: &Path) -> anyhow::Result
     Ok(contenders)
 }
 
-/// Number of connections of the memory row. Client and server have one end each, which fits into 20,000 descriptors
-/// per process.
+/// Number of connections for measuring memory. The server and the load generator each have one end of a connection, and
+/// each process may have 20,000 descriptors.
 const BUSY: usize = 10_000;
 
-/// Memory that the row's goal allows in addition to Sluice's memory for files, in MB.
+/// Memory in MB that Sluice may use in addition to its memory for files, by the row's goal.
 const ABOVE_TIER: f64 = 32.0;
 
-/// Sluice's memory for files in bytes, enough for all 1,000 files of 5 KB.
+/// Sluice's memory for files in bytes: enough for all 1,000 files of 5 KB.
 const TIER: u64 = 8 << 20;
 
-/// Interval at which memory is sampled.
+/// Interval at which a server's memory is read.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) fn rss_10k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
@@ -207,23 +208,24 @@ pub(super) fn rss_10k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
 }
 
 struct Busy {
-    /// Maximum resident memory.
+    /// Largest resident memory of the server during the load.
     peak: Memory,
-    /// Growth of the server's memory per connection, in bytes.
+    /// Growth of resident memory in bytes per connection.
     each: f64,
     rate: f64,
-    /// Number of responses on the connection with the fewest (`least`) and the most (`most`).
+    /// Numbers of responses on the connection with the fewest and on the one with the most.
     least: u64,
     most: u64,
 }
 
-/// Measures memory while every connection always waits for a response.
+/// Measures a server's memory while a request is in progress on every connection.
 fn busy_memory(bench: &Bench<'_>, one: &Contender) -> anyhow::Result<Busy> {
     let plan = LoadPlan {
         numbers: Some((0, SMALL_FILES)),
         expect_length: Some(SMALL),
         core: Some(bench.options.load_core),
-        // Many concurrent connects overflow the kernel's queue, and some clients must send their SYN again.
+        // Many concurrent connects overflow the listener's queue in the kernel. Some clients then send their SYN again,
+        // which takes seconds.
         timeout_seconds: 30.0,
         ..LoadPlan::new(one.server.address(), "/{n}")
     };
@@ -236,7 +238,7 @@ fn busy_memory(bench: &Bench<'_>, one: &Contender) -> anyhow::Result<Busy> {
     let process = one.server.process();
     let before = settled(process)?;
     let busy = LoadPlan {
-        // Long enough for several responses on each connection.
+        // The run is long enough for several responses on each connection.
         seconds: Some(bench.options.seconds_per_run + 3.0),
         connections: BUSY,
         ..plan
@@ -283,12 +285,12 @@ fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// nginx that serves this folder.
+/// Returns options for an nginx that serves this folder.
 pub(crate) fn nginx_files(root: &Path) -> NginxOptions {
     NginxOptions::new(NginxMode::Static(root.to_owned()), None)
 }
 
-/// Sluice that serves these files, without an origin.
+/// Returns options for a Sluice that serves these files and has no origin.
 pub(crate) fn sluice_files(binary: &Path, files: Files) -> SluiceOptions {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
     SluiceOptions {

@@ -1,13 +1,13 @@
-//! Rows of the bench's table, and their formatting.
+//! Rows of the bench's table of results, and their formatting.
 
 use serde::Serialize;
 
-/// Unit of a row's figures.
+/// Unit of the figures in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Unit {
     /// Microseconds of CPU time per request.
     CpuPerRequest,
-    /// Microseconds of CPU time per MiB.
+    /// Microseconds of CPU time per MiB of content.
     CpuPerMebibyte,
     /// Requests per second.
     RequestsPerSecond,
@@ -15,7 +15,7 @@ pub enum Unit {
     Bytes,
     /// Resident memory in MB (10^6 bytes).
     Megabytes,
-    /// Seconds.
+    /// Duration in seconds.
     Seconds,
     /// A share or a ratio.
     Factor,
@@ -38,29 +38,29 @@ impl Unit {
     }
 }
 
-/// One line of the table.
+/// One row of the bench's table: a measurement of several servers, and a goal.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Description of the measurement.
+    /// Description of what was measured.
     pub name: String,
-    /// Unit of the figures.
+    /// Unit of the figures; `None` if the row has no figures.
     pub unit: Option<Unit>,
-    /// Figure of nginx, in its faster configuration.
+    /// Figure of nginx in its faster configuration; `None` if not measured.
     pub nginx: Option<f64>,
-    /// Figure of Sluice.
+    /// Figure of Sluice; `None` if not measured.
     pub sluice: Option<f64>,
-    /// Figure of the floor server.
+    /// Figure of the floor server, the lab's minimal server; `None` if not measured.
     pub floor: Option<f64>,
-    /// Description of the goal.
+    /// Description of the goal for Sluice's figure.
     pub goal: String,
-    /// Whether the goal is reached; `None` without a goal or a figure.
+    /// Whether Sluice's figure reaches the goal; `None` without a goal or a figure.
     pub met: Option<bool>,
-    /// Remarks.
+    /// Remarks on the measurement.
     pub note: String,
 }
 
 impl Row {
-    /// Returns a row without figures.
+    /// Creates a row without figures.
     pub(super) fn new(name: &str, unit: Unit) -> Row {
         Row {
             name: name.to_owned(),
@@ -74,7 +74,8 @@ impl Row {
         }
     }
 
-    /// Returns a row that could not be measured. The whole error goes to standard error, its first line to the table.
+    /// Creates a row for a measurement that failed. The whole error is printed to standard error, its first line in the
+    /// table.
     pub(super) fn failed(name: &str, error: &anyhow::Error) -> Row {
         let why = format!("{error:#}");
         eprintln!("{name}: not measured: {why}");
@@ -86,14 +87,14 @@ impl Row {
         }
     }
 
-    /// Sets the goal that Sluice's figure is at most `most` times nginx's.
+    /// Sets the goal: Sluice's figure is at most `most` times nginx's figure.
     pub(super) fn goal_ratio(mut self, most: f64) -> Row {
         self.goal = format!("ratio ≤ {most}");
         self.met = self.ratio().map(|ratio| ratio <= most);
         self
     }
 
-    /// Sets the goal that Sluice's figure is at most `most`.
+    /// Sets the goal: Sluice's figure is at most `most`.
     pub(super) fn goal_most(mut self, most: f64) -> Row {
         let shown = self.unit.map_or_else(String::new, |unit| unit.show(most));
         self.goal = format!("≤ {shown}");
@@ -101,7 +102,7 @@ impl Row {
         self
     }
 
-    /// Appends a remark.
+    /// Appends a remark to the row.
     pub(super) fn note(mut self, note: &str) -> Row {
         if !self.note.is_empty() && !note.is_empty() {
             self.note.push_str("; ");
@@ -157,7 +158,7 @@ const TITLES: [&str; 9] = [
     "", "nginx", "Sluice", "ratio", "floor", "to floor", "goal", "met", "",
 ];
 
-/// Width in characters of the widest cell of each column.
+/// Returns the width in characters of the widest cell of each column.
 fn widths(lines: &[Vec<String>]) -> Vec<usize> {
     let mut widths = Vec::new();
     for line in lines {
@@ -169,7 +170,7 @@ fn widths(lines: &[Vec<String>]) -> Vec<usize> {
     widths
 }
 
-/// Width in characters above which the gap between columns is narrower.
+/// Width of a table in characters above which the gaps between columns are made narrower.
 const WIDE: usize = 100;
 
 /// Renders a table for a terminal under titles of two lines (description, unit). The first column is left-aligned,
@@ -202,7 +203,7 @@ pub fn plain(titles: &[(&str, &str)], rows: &[Vec<String>]) -> String {
     table
 }
 
-/// Renders the table as Markdown with aligned columns.
+/// Renders the rows as a Markdown table with aligned columns.
 pub fn render(rows: &[Row]) -> String {
     let mut lines = vec![TITLES.map(str::to_owned).to_vec()];
     lines.extend(rows.iter().map(Row::cells));

@@ -42,7 +42,7 @@ pub struct Options {
     pub against: Vec<Rival>,
     /// Whether to leave out all rivals.
     pub alone: bool,
-    /// Rounds whose medians are reported.
+    /// Number of rounds, whose medians are reported.
     pub rounds: usize,
     /// Bytes per second that the origin sends on each connection, at least [`RATE_MIN`].
     pub rate: u64,

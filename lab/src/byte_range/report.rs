@@ -69,10 +69,10 @@ pub struct Row {
     /// Median times in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ms: Option<Times<Milliseconds>>,
-    /// Cost for the origin of the ranges of the first client.
+    /// Cost of the first client's range requests for the origin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranges: Option<OriginCost>,
-    /// Cost for the origin of the whole file and the two ranges of the second client.
+    /// Cost of the second client's requests for the origin: the whole file and two ranges.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<OriginCost>,
 }
@@ -172,7 +172,7 @@ pub struct Report {
     pub rate: u64,
     /// Size of a slice in bytes.
     pub slice: u64,
-    /// Rounds whose medians are reported.
+    /// Number of rounds, whose medians are reported.
     pub rounds: usize,
     /// Names and versions of the rivals.
     pub rivals: Vec<String>,

@@ -15,8 +15,8 @@ use crate::client::{Client, ClientOptions, ContentRange, Head};
 use crate::offset;
 use crate::origin::{Origin, OriginOptions, Record, Resource};
 
-/// First bytes of the ranges of ten bytes: the middle, a later range, and an early one that a fetch of the whole file
-/// reaches soon.
+/// Offsets of the requested ranges of ten bytes: in the middle of the file, later, and so early that a fetch of the
+/// whole file reaches the range soon.
 const MIDDLE: u64 = 5_000_000;
 const FURTHER: u64 = 9_000_000;
 const LANDED: u64 = 1_000_000;
@@ -25,7 +25,7 @@ const TEN: u64 = 10;
 /// Number of bytes of the whole file after whose arrival the second client requests its ranges.
 const MARK: u64 = 2 << 20;
 
-/// Number of warm requests; the median counts.
+/// Number of requests for the cached range, whose median counts.
 const WARM: usize = 5;
 
 /// Time for a cache to finish storing after the origin has sent its last byte.
@@ -140,8 +140,9 @@ impl<'a> FileClient<'a> {
         }
     }
 
-    /// Requests the middle of a cold file, and the same range again as soon as the origin has received that request.
-    /// When the first response is complete, requests the middle again and, in parallel, a later range.
+    /// Requests a range in the middle of an uncached file, and the same range again as soon as the origin has
+    /// received a request. When the first response is complete, requests the same range once more and, in parallel, a
+    /// later range.
     fn seek(&self) -> anyhow::Result<(Timing, Timing, Timing, Timing)> {
         thread::scope(|scope| {
             let cold = scope.spawn(|| self.fetch_ten(MIDDLE).context("the cold range"));
@@ -159,8 +160,8 @@ impl<'a> FileClient<'a> {
         })
     }
 
-    /// Requests the first bytes of the block that contains the middle. As soon as the origin has received this
-    /// request, requests the middle, whose block is now being fetched from its beginning.
+    /// Requests the first bytes of the block that contains the middle of the file. As soon as the origin has received
+    /// this request, requests the middle of the file, while its block is being fetched from the block's beginning.
     fn inside(&self) -> anyhow::Result<Timing> {
         let start = MIDDLE / self.bed.slice * self.bed.slice;
         thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Parts `crowd` and `uncacheable`: many concurrent clients request one uncached object, one object with variants,
-//! and one that must not be stored.
+//! Parts `crowd` and `uncacheable` of the caching experiment: many concurrent clients request an object that is not
+//! stored yet, an object with variants, and an object that must not be stored.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -14,18 +14,18 @@ use crate::load::{self, LoadPlan, LoadResult};
 use crate::origin::{Origin, OriginOptions, Resource};
 use crate::rivals::{Floor, FloorOptions};
 
-/// Time that the origin takes for a response. All clients have sent their requests before it ends.
+/// Time that the origin takes for a response. All clients have sent their requests before that time is over.
 const DELAY: Duration = Duration::from_millis(200);
 
 const LENGTH: u64 = 10_000;
 
-/// Values of Accept-Language for which the object has variants.
+/// Values of Accept-Language that select the object's variants.
 const VARIANTS: [&str; 4] = ["de", "en", "fr", "it"];
 
-/// Number of runs of each route.
+/// Number of runs of each route, of which the median counts.
 const ROUNDS: usize = 3;
 
-/// Concurrent connections of the load whose throughput the server limits.
+/// Number of concurrent connections, enough that the server limits the throughput.
 const BUSY: usize = 64;
 
 const TIMEOUT_SECONDS: f64 = 60.0;
@@ -70,7 +70,7 @@ pub(super) fn measure(bed: &TestBed<'_>, measured: &mut Measured) -> anyhow::Res
     Ok(())
 }
 
-/// Returns a load in which each client sends one request on its own connection and verifies all bytes.
+/// Returns a load in which each client sends one request on its own connection and verifies every byte of the response.
 fn crowd(server: SocketAddr, path: &str, clients: usize) -> LoadPlan {
     LoadPlan {
         connections: clients,
@@ -82,8 +82,8 @@ fn crowd(server: SocketAddr, path: &str, clients: usize) -> LoadPlan {
     }
 }
 
-/// Requests all variants at the same time, with an equal number of clients for each. Returns the number of failed
-/// requests.
+/// Requests all variants at the same time. Each is requested by an equal number of clients. Returns the number of
+/// failed requests.
 fn request_variants(server: SocketAddr, clients: usize) -> anyhow::Result<u64> {
     let results: Vec<LoadResult> = thread::scope(|scope| {
         let loads: Vec<_> = VARIANTS
@@ -128,7 +128,7 @@ pub(super) fn uncacheable_specs(options: &Options) -> Vec<Spec> {
     ]
 }
 
-/// Compares the throughput of a route with a cache with that of a route without one in the same process. Runs
+/// Compares the throughput of two routes in one server process, one with a cache and one without. Runs of the two
 /// alternate.
 pub(super) fn measure_uncacheable(
     bed: &TestBed<'_>,

@@ -1,5 +1,5 @@
-//! Part `dead`: the origin fails in several ways while clients request stale objects that may be served with
-//! stale-if-error (RFC 5861).
+//! Part `dead` of the caching experiment: the origin fails in several ways while clients request stale objects that may
+//! be served with stale-if-error (RFC 5861).
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use crate::figures::Spec;
 use crate::load::{self, LoadPlan, LoadResult};
 use crate::origin::{Accept, Origin, OriginOptions, Resource};
 
-/// Number of objects, requested in turn.
+/// Number of objects, which are requested in turn.
 const OBJECTS: u64 = 20;
 
 const LENGTH: u64 = 5000;
 
-/// Number of connections: enough for all requests that wait until the server gives up on a silent origin.
+/// Number of connections: enough for all requests that wait while the server waits for a silent origin.
 const CONNECTIONS: usize = 512;
 
-/// Divisor for the duration of the second and third failure.
+/// Divisor of the experiment's duration that gives the duration of the second and the third failure.
 const SHORTER: f64 = 4.0;
 
-/// How the origin fails.
+/// The way in which the origin fails.
 #[derive(Debug, Clone, Copy)]
 enum Failure {
-    /// Connections are refused.
+    /// The origin's port refuses connections.
     Refused,
-    /// Connections are accepted and no response is sent.
+    /// The origin accepts connections and sends no response.
     Silent,
-    /// All responses are 503.
+    /// The origin responds with 503 to all requests.
     Failing,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn specs() -> Vec<Spec> {
             line(keys.max, "longest", "ms"),
         ]
     });
-    // Refused connections do not reach the origin, so attempts to connect can't be counted.
+    // The origin can't count connection attempts that the kernel refuses, so there is no figure for them.
     specs
         .filter(|spec| spec.key != FAILURES[0].attempts)
         .collect()
@@ -99,7 +99,7 @@ pub(super) fn measure(bed: &TestBed<'_>, measured: &mut Measured) -> anyhow::Res
     Ok(())
 }
 
-/// An origin that will fail, and a server that has all its objects stored.
+/// An origin that is going to fail, and a server that has stored all of its objects.
 struct FailingOrigin {
     keys: &'static Keys,
     origin: Origin,

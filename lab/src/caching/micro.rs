@@ -1,5 +1,6 @@
-//! Part `micro`: a page that takes the origin long to generate and lives for a second, under a constant load.
-//! Measures how often the origin generates the page and how many clients wait for it.
+//! Part `micro` of the caching experiment: a page that the origin takes long to generate is fresh for a second and is
+//! requested at a constant rate. Measured are the number of times that the origin generates the page, and the number of
+//! clients that wait for the origin.
 
 use std::thread;
 use std::time::Duration;
@@ -12,18 +13,18 @@ use crate::origin::{Modified, Origin, OriginOptions, Resource, Tag};
 /// Time that the origin takes to generate the page.
 const DELAY: Duration = Duration::from_millis(50);
 
-/// A client whose response takes longer has waited for the origin.
+/// Duration of a response above which the client counts as having waited for the origin.
 const WAITED: Duration = Duration::from_millis(25);
 
 const LENGTH: u64 = 10_000;
 
-/// Number of connections: enough that requests that wait for the origin do not delay the others.
+/// Number of connections: enough that requests that wait for the origin don't delay the others.
 const CONNECTIONS: usize = 256;
 
 const PATH: &str = "/page";
 
-/// A page that does not expire, requested at the same time and `LESS_OFTEN` times less often. Long waits for this
-/// page are caused by the machine.
+/// Path of a control page that stays fresh. It is requested during the load, at a rate `LESS_OFTEN` times lower. A long
+/// response time of this page is caused by the machine, not by the origin.
 const UNCHANGING: &str = "/unchanging";
 const LESS_OFTEN: f64 = 10.0;
 
@@ -45,10 +46,12 @@ pub(super) fn specs(options: &Options) -> Vec<Spec> {
     ]
 }
 
-/// Runs the part. The first client, which must wait for the origin, sends its request before the load begins.
+/// Measures a server. Before the load, one request stores the page, since the first client must always wait for the
+/// origin.
 pub(super) fn measure(bed: &TestBed<'_>, measured: &mut Measured) -> anyhow::Result<()> {
     let origin = Origin::start(OriginOptions::default())?;
-    // The page has no validator, as if it were generated for each request.
+    // The page has no validator, like most pages that are generated for each request, so revalidation transfers all of
+    // it.
     let page = Resource::offset(LENGTH)
         .tag(Tag::None)
         .modified(Modified::None)

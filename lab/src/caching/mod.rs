@@ -1,6 +1,8 @@
-//! The caching experiment: the cost of crowds, failing origins and short lifetimes for the origin and the clients.
+//! The caching experiment measures how crowds of clients, failing origins and short lifetimes affect the origin and the
+//! clients.
 //!
-//! All servers run on loopback with the lab's origin. Sluice runs through all parts first, then the rival.
+//! All servers run on loopback with the lab's origin. All parts are measured with Sluice first, then with nginx if that
+//! was requested.
 
 mod crowd;
 mod dead;
@@ -20,17 +22,17 @@ use crate::client;
 use crate::figures::{self, Figure, Measured, Spec};
 use crate::rivals::{Nginx, NginxMode, NginxOptions};
 
-/// A part of the experiment.
+/// A part of the caching experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
-    /// Many clients request one uncached object at the same time.
+    /// Many clients request an object that is not stored yet, at the same time.
     Crowd,
     /// Many clients request an object that must not be stored.
     Uncacheable,
-    /// The origin fails while stale objects may be served.
+    /// The origin fails, and clients request stale objects that may be served.
     Dead,
-    /// A page that is generated slowly and lives for a second.
+    /// Clients request a page that is generated slowly and is fresh for a second.
     Micro,
 }
 
@@ -53,25 +55,25 @@ impl FromStr for Part {
     }
 }
 
-/// Options of the experiment.
+/// Options of the caching experiment.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The program `sluice`.
+    /// Path of the `sluice` program.
     pub program: PathBuf,
-    /// Whether nginx, which must be installed then, is measured as well.
+    /// Whether nginx is measured as well. It must be installed then.
     pub nginx: bool,
-    /// Parts to run; if empty, all.
+    /// Parts to run; if empty, all parts.
     pub parts: Vec<Part>,
-    /// Duration in seconds of the loads of the parts `dead` and `micro`.
+    /// Duration in seconds of the load in each of the parts `dead` and `micro`.
     pub seconds: f64,
-    /// Number of clients of a crowd.
+    /// Number of concurrent clients that request one object.
     pub clients: usize,
-    /// Requests per second of loads with a fixed rate.
+    /// Rate in requests per second of the loads that have a constant rate.
     pub rate: f64,
 }
 
 impl Options {
-    /// Returns options for 1,000 clients, one minute and 2,000 requests per second, with Sluice alone.
+    /// Returns the default options: 1,000 clients, one minute, 2,000 requests per second, and Sluice alone.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -99,25 +101,25 @@ impl Options {
     }
 }
 
-/// Result of the experiment.
+/// Result of the caching experiment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Duration in seconds of the longer loads.
+    /// Duration in seconds of the load in each of the parts `dead` and `micro`.
     pub seconds: f64,
-    /// Number of clients of a crowd.
+    /// Number of concurrent clients that requested one object.
     pub clients: usize,
-    /// Requests per second of loads with a fixed rate.
+    /// Rate in requests per second of the loads that had a constant rate.
     pub rate: f64,
-    /// Name and version of the rival, if one was measured.
+    /// Name and version of the server that Sluice was compared with, if there was one.
     pub rival: Option<String>,
-    /// Figures with their goals.
+    /// Measured figures with their goals.
     pub figures: Vec<Figure>,
-    /// Remarks, including values that could not be measured and why.
+    /// Remarks, including figures that could not be measured and the reason.
     pub notes: Vec<String>,
 }
 
 impl Report {
-    /// Renders the table and the notes.
+    /// Renders the table of figures and the remarks as text.
     pub fn render(&self) -> String {
         let mut text = format!(
             "{} clients, loads of {} s, {} requests/s\n\n",
@@ -131,9 +133,10 @@ impl Report {
     }
 }
 
-/// Runs the experiment and reports progress to `progress`.
+/// Runs the experiment. Messages about its progress are passed to `progress`.
 ///
-/// Errors: options out of bounds, or a rival that is not installed. A part that can't be measured becomes a note.
+/// Errors: options are out of bounds, or nginx is to be measured and not installed. A part that can't be measured
+/// becomes a note.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report> {
     options.check()?;
     raise_descriptor_limit()?;
@@ -158,7 +161,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> anyhow::Result<Report>
     })
 }
 
-/// Runs all parts with one server.
+/// Runs all selected parts with one server.
 fn measure(
     kind: ServerKind,
     parts: impl Iterator<Item = Part>,
@@ -198,7 +201,7 @@ impl Part {
     }
 }
 
-/// The server that is measured.
+/// The server program that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServerKind {
     Sluice,
@@ -214,17 +217,17 @@ impl ServerKind {
     }
 }
 
-/// The server, options and progress output of one run of a part.
+/// Everything that the measurement of one part needs: the server program, the options, and the output for progress.
 struct TestBed<'a> {
     kind: ServerKind,
     options: &'a Options,
     progress: &'a dyn Fn(&str),
 }
 
-/// Time in milliseconds after which a silent origin counts as failed.
+/// Time in milliseconds after which the server treats a silent origin as failed.
 const SILENCE_MS: u64 = 1000;
 
-/// Sluice's settings for the part `micro`: lifetime and revalidation in the background.
+/// Sluice's cache settings for the part `micro`: a lifetime of one second, and revalidation in the background.
 const MICRO: [(&str, &str); 2] = [
     ("valid", "{ 200 = \"1s\" }"),
     ("stale_while_revalidate", "\"30s\""),
@@ -249,8 +252,8 @@ impl TestBed<'_> {
         (self.progress)(&format!("{}: {what}", self.kind.name()));
     }
 
-    /// Starts an empty server with one worker per core. `settings` are Sluice's; nginx has equivalent settings in its
-    /// configuration.
+    /// Starts a server with an empty cache and one worker per core. `settings` are cache settings of Sluice; the
+    /// configuration of nginx has equivalent ones.
     fn start(&self, origin: SocketAddr, settings: &[(&str, &str)]) -> anyhow::Result<Server> {
         match self.kind {
             ServerKind::Sluice => {
@@ -289,15 +292,15 @@ fn workers() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Requests a path once, so that it is stored.
+/// Requests a path once, so that the server stores the response.
 fn fill(server: SocketAddr, path: &str) -> anyhow::Result<()> {
     let reply = client::get(server, path, &[])?;
     anyhow::ensure!(reply.status == 200, "{path}: status {}", reply.status);
     Ok(())
 }
 
-/// Waits until stored responses are stale. The wait is a second longer than `lifetime`, since caching headers count
-/// in whole seconds.
+/// Waits until responses with this lifetime are stale. A second is added because caching headers count in whole
+/// seconds.
 fn wait_until_stale(lifetime: Duration) {
     thread::sleep(lifetime + Duration::from_millis(1100));
 }

@@ -3,18 +3,18 @@
 use super::ReadError;
 use super::reply::Head;
 
-/// How a body ended.
+/// The way in which a response body ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyEnd {
-    /// At the end given by its framing.
+    /// The body ended where its framing says.
     Complete,
-    /// At the close of the connection, which delimits this body.
+    /// The connection was closed, which is the end of a body without length or chunks.
     AtClose,
-    /// The connection was closed before the end given by the framing.
+    /// The connection was closed before the end that the framing gives.
     Closed,
-    /// The connection was reset.
+    /// The connection was reset before the end of the body.
     Reset,
-    /// No more bytes arrived within the timeout.
+    /// No more bytes of the body arrived within the timeout.
     Stalled,
 }
 
@@ -32,7 +32,7 @@ enum State {
     Done,
 }
 
-/// The decoder of one body.
+/// Decoder of one response body, in any framing.
 pub(super) struct Decoder {
     state: State,
     pub(super) trailers: Vec<(String, String)>,
@@ -75,7 +75,8 @@ impl Decoder {
         }
     }
 
-    /// Decodes a part of `input`, appends the content to `body`, and returns the number of bytes consumed.
+    /// Decodes the beginning of `input` and appends the content to `body`. Returns the number of bytes of `input`
+    /// consumed.
     pub(super) fn decode(&mut self, input: &[u8], body: &mut Vec<u8>) -> Result<usize, ReadError> {
         let mut used = 0;
         loop {
@@ -117,7 +118,7 @@ impl Decoder {
         }
     }
 
-    /// Decodes a chunk-size line or a trailer line if it is complete.
+    /// Decodes a chunk-size line or a trailer line at the beginning of `rest`, if the line is complete.
     fn line(&mut self, rest: &[u8]) -> Result<usize, ReadError> {
         let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
             return match rest.len() > LINE_MAX {

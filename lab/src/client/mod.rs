@@ -25,24 +25,24 @@ pub use reply::{ContentRange, Head, Part, Reply};
 
 use body::Decoder;
 
-/// Default timeout of a connect, a write or a read.
+/// Default timeout of each connect, write and read.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Longest head in bytes.
+/// Maximum length of a response head in bytes.
 const HEAD_MAX: usize = 1 << 20;
 
-/// Why a reply could not be read.
+/// Reason why a reply could not be read.
 #[derive(Debug)]
 pub enum ReadError {
-    /// No bytes arrived within the timeout.
+    /// No bytes of the reply arrived within the timeout.
     Timeout,
-    /// The connection was closed before a head was complete. Contains the bytes received.
+    /// The connection was closed before a response head was complete. The value contains the bytes received.
     Closed(Vec<u8>),
-    /// The connection was reset before a head was complete.
+    /// The connection was reset before a response head was complete.
     Reset,
-    /// The response violates RFC 9112. The text says how.
+    /// The response violates RFC 9112. The text describes the violation.
     Malformed(String),
-    /// Another I/O error.
+    /// Another I/O error occurred on the connection.
     Io(io::Error),
 }
 
@@ -72,7 +72,7 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// The event that ended the client's wait for the server to close the connection.
+/// Result of waiting for the server to close the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Closing {
     /// The server has closed the connection with a FIN.
@@ -81,18 +81,19 @@ pub enum Closing {
     Reset,
     /// The server has sent more bytes, which can be read.
     Data,
-    /// Nothing happened within the timeout.
+    /// The connection stayed open and silent for the whole time.
     Open,
 }
 
 /// Source address and options of a connection.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// Source address, as in 127.0.0.7.
+    /// Source address of the connection, such as 127.0.0.7; `None`: the kernel chooses.
     pub source: Option<IpAddr>,
     /// Timeout of the connect and of each read and write.
     pub timeout: Duration,
-    /// Size of the receive buffer in the kernel. A small one causes back-pressure early.
+    /// Size in bytes of the receive buffer in the kernel. With a small buffer, the server soon has to wait for the
+    /// client.
     pub receive_buffer: Option<usize>,
 }
 
@@ -106,7 +107,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// A connection to a server.
+/// A client's connection to a server.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
@@ -116,12 +117,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects with the default options.
+    /// Connects to a server with the default options.
     pub fn connect(address: SocketAddr) -> io::Result<Client> {
         Client::connect_with(address, &ClientOptions::default())
     }
 
-    /// Connects from `source`, any address in 127/8.
+    /// Connects to a server from the source address `source`, which may be any address in 127/8.
     pub fn connect_from(source: IpAddr, address: SocketAddr) -> io::Result<Client> {
         let source = Some(source);
         Client::connect_with(
@@ -133,7 +134,7 @@ impl Client {
         )
     }
 
-    /// Connects with these options.
+    /// Connects to a server with these options.
     pub fn connect_with(address: SocketAddr, options: &ClientOptions) -> io::Result<Client> {
         let socket = Socket::new(
             Domain::for_address(address),
@@ -165,23 +166,24 @@ impl Client {
         self.stream.set_write_timeout(Some(timeout))
     }
 
-    /// Returns the client's address.
+    /// Returns the client's own address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.stream.local_addr()
     }
 
-    /// Returns the socket.
+    /// Returns the connection's socket.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Sends these bytes unchanged. Times of the next reply count from here.
+    /// Sends these bytes unchanged. The times in the next reply count from now.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.began = Instant::now();
         self.stream.write_all(bytes)
     }
 
-    /// Sends a request. Adds Host unless it is among the headers, and Content-Length for a body unless the headers frame it.
+    /// Sends a request. Host is added unless `headers` contains it. A body gets a Content-Length unless `headers`
+    /// determines the framing.
     pub fn send(
         &mut self,
         method: &str,
@@ -208,12 +210,12 @@ impl Client {
         self.send_raw(&[request.as_bytes(), body].concat())
     }
 
-    /// Sends a GET and returns its reply.
+    /// Sends a GET request and returns the reply.
     pub fn get(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Reply, ReadError> {
         self.request("GET", target, headers, b"")
     }
 
-    /// Sends a request and returns its reply.
+    /// Sends a request and returns the reply.
     pub fn request(
         &mut self,
         method: &str,
@@ -281,7 +283,7 @@ impl Client {
         }
     }
 
-    /// Reads exactly `count` bytes without interpreting them; fewer only at the end of the connection.
+    /// Reads `count` bytes without interpreting them. Returns fewer only if the connection ends before.
     pub fn read_some(&mut self, count: usize) -> Result<Vec<u8>, ReadError> {
         while self.unread.len() < count && self.fill()? > 0 {}
         let count = count.min(self.unread.len());
@@ -321,12 +323,12 @@ impl Client {
         self.stream.shutdown(Shutdown::Write)
     }
 
-    /// Resets the connection.
+    /// Closes the connection with a reset.
     pub fn reset(self) -> io::Result<()> {
         socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))
     }
 
-    /// Reads and decodes a body until it ends. Returns how it ended.
+    /// Reads and decodes a body up to its end. Returns the way in which the body ended.
     fn read_body(
         &mut self,
         decoder: &mut Decoder,
@@ -361,7 +363,7 @@ impl Client {
     }
 }
 
-/// Sends a GET on a new connection and returns its reply.
+/// Sends a GET request on a new connection and returns the reply.
 pub fn get(
     address: SocketAddr,
     target: &str,
@@ -370,7 +372,7 @@ pub fn get(
     once(address, "GET", target, headers, b"")
 }
 
-/// Sends a request with `Connection: close` on a new connection and returns its reply.
+/// Sends a request with `Connection: close` on a new connection and returns the reply.
 pub fn once(
     address: SocketAddr,
     method: &str,

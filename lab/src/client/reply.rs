@@ -1,4 +1,4 @@
-//! A reply as read by the test client, and checks of its content.
+//! A reply as read by the test client, with checks of its content.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use super::ReadError;
 use super::body::BodyEnd;
 use crate::offset;
 
-/// A status line and headers.
+/// The status line and the headers of a response.
 #[derive(Debug, Clone)]
 pub struct Head {
     /// Status code.
     pub status: u16,
     /// Reason phrase.
     pub reason: String,
-    /// Headers in order, with names as received.
+    /// Headers in the order received, with names as received.
     pub headers: Vec<(String, String)>,
 }
 
 impl Head {
-    /// Returns the first value of a header; the name is compared case-insensitively.
+    /// Returns the first value of a header. Names are compared ignoring case.
     pub fn header(&self, name: &str) -> Option<&str> {
         first(&self.headers, name)
     }
@@ -28,7 +28,7 @@ impl Head {
         all(&self.headers, name)
     }
 
-    /// Returns the parsed Content-Range; `None` if it is missing or invalid.
+    /// Returns the parsed Content-Range, or `None` if the header is missing or invalid.
     pub fn content_range(&self) -> Option<ContentRange> {
         self.header("content-range").and_then(ContentRange::parse)
     }
@@ -80,13 +80,14 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Returns the length of the head at the beginning of `bytes`, including its empty line; `None` if it is incomplete.
+/// Returns the length of the head at the beginning of `bytes`, including its empty line, or `None` if the head is
+/// incomplete.
 pub(super) fn head_length(bytes: &[u8]) -> Option<usize> {
     let at = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     Some(at + 4)
 }
 
-/// A complete reply.
+/// A complete reply: interim responses, final response, and times.
 #[derive(Debug, Clone)]
 pub struct Reply {
     /// Interim (1xx) responses before the final one.
@@ -95,27 +96,27 @@ pub struct Reply {
     pub status: u16,
     /// Reason phrase.
     pub reason: String,
-    /// Headers in order, with names as received.
+    /// Headers in the order received, with names as received.
     pub headers: Vec<(String, String)>,
-    /// The body without its framing.
+    /// The body, decoded from its framing.
     pub body: Vec<u8>,
     /// Trailer fields.
     pub trailers: Vec<(String, String)>,
-    /// How the body ended.
+    /// The way in which the body ended.
     pub end: BodyEnd,
-    /// Time from sending the request to the end of the head.
+    /// Time from sending the request until the final head was complete.
     pub first_byte: Duration,
-    /// Time from sending the request to the end of the body.
+    /// Time from sending the request until the body ended.
     pub total: Duration,
 }
 
 impl Reply {
-    /// Whether the body ended before the end given by its framing.
+    /// Whether the body ended before the end that its framing gives.
     pub fn truncated(&self) -> bool {
         !matches!(self.end, BodyEnd::Complete | BodyEnd::AtClose)
     }
 
-    /// Returns the first value of a header; the name is compared case-insensitively.
+    /// Returns the first value of a header. Names are compared ignoring case.
     pub fn header(&self, name: &str) -> Option<&str> {
         first(&self.headers, name)
     }
@@ -130,17 +131,19 @@ impl Reply {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Returns the parsed Content-Range; `None` if it is missing or invalid.
+    /// Returns the parsed Content-Range, or `None` if the header is missing or invalid.
     pub fn content_range(&self) -> Option<ContentRange> {
         self.header("content-range").and_then(ContentRange::parse)
     }
 
-    /// Checks that the body is complete and is version 0 of the offset body, from offset `position` on.
+    /// Checks that the body is complete and equals version 0 of the offset body (see [`crate::offset`]) from offset
+    /// `position` on.
     pub fn verify_offset(&self, position: u64) -> Result<(), String> {
         self.verify_version(0, position)
     }
 
-    /// Checks that the body is complete and is this version of the offset body, from offset `position` on.
+    /// Checks that the body is complete and equals this version of the offset body (see [`crate::offset`]) from offset
+    /// `position` on.
     pub fn verify_version(&self, version: u32, position: u64) -> Result<(), String> {
         if self.truncated() {
             return Err(format!(
@@ -152,13 +155,15 @@ impl Reply {
         offset::verify_version(version, position, &self.body).map_err(|wrong| wrong.to_string())
     }
 
-    /// Checks that the status is 200 and the body is the whole offset body of `length` bytes.
+    /// Checks that the status is 200 and that the body is a whole offset body (see [`crate::offset`]) of `length`
+    /// bytes.
     pub fn verify_whole(&self, length: u64) -> Result<(), String> {
         self.expect(200, length)?;
         self.verify_offset(0)
     }
 
-    /// Checks that the reply is a 206 with the bytes `first` to `last` of an offset body of `complete` bytes.
+    /// Checks that the reply is a 206 with the bytes `first` to `last` of an offset body (see [`crate::offset`]) of
+    /// `complete` bytes.
     pub fn verify_range(&self, first: u64, last: u64, complete: u64) -> Result<(), String> {
         self.expect(206, last - first + 1)?;
         let expected = ContentRange {
@@ -194,7 +199,8 @@ impl Reply {
         parse_parts(&self.body, boundary)
     }
 
-    /// Checks that the body has exactly these parts (first and last byte) of an offset body of `complete` bytes.
+    /// Checks that the body consists of these ranges (first and last byte) of an offset body (see [`crate::offset`]) of
+    /// `complete` bytes.
     pub fn verify_parts(&self, ranges: &[(u64, u64)], complete: u64) -> Result<(), String> {
         let parts = self.parts()?;
         if self.status != 206 || self.truncated() || parts.len() != ranges.len() {
@@ -215,14 +221,14 @@ impl Reply {
     }
 }
 
-/// A Content-Range with a range (RFC 9110 section 14.4).
+/// A Content-Range that contains a range (RFC 9110 section 14.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentRange {
-    /// First byte.
+    /// Position of the range's first byte.
     pub first: u64,
-    /// Last byte.
+    /// Position of the range's last byte.
     pub last: u64,
-    /// Complete length; `None` if the server sent `*`.
+    /// Complete length of the representation in bytes; `None` if the server sent `*`.
     pub complete: Option<u64>,
 }
 

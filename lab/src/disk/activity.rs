@@ -1,4 +1,4 @@
-//! Counters of a disk, and the figures of iostat computed from two readings.
+//! Counters of a disk, and the figures that iostat computes from two readings of them.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt as _;
@@ -9,42 +9,42 @@ use anyhow::Context as _;
 use rustix::fs::{major, minor};
 use serde::Serialize;
 
-/// Counters of a disk since its start.
+/// Counters of a disk since the disk was started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Completed reads.
+    /// Number of completed reads.
     pub reads: u64,
-    /// Completed writes.
+    /// Number of completed writes.
     pub writes: u64,
-    /// Bytes read.
+    /// Number of bytes read.
     pub read_bytes: u64,
-    /// Bytes written.
+    /// Number of bytes written.
     pub written_bytes: u64,
-    /// Sum of the times from arrival to completion of all completed requests.
+    /// Sum of the times that all completed requests took from arrival to completion.
     pub waited: Duration,
-    /// Time in which at least one request was in progress.
+    /// Total time in which at least one request was in progress.
     pub busy: Duration,
 }
 
 /// The figures that iostat prints for a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Usage {
-    /// Reads per second.
+    /// Number of reads per second.
     pub reads: f64,
-    /// Writes per second.
+    /// Number of writes per second.
     pub writes: f64,
-    /// Bytes read per second.
+    /// Number of bytes read per second.
     pub read_bytes: f64,
-    /// Bytes written per second.
+    /// Number of bytes written per second.
     pub written_bytes: f64,
-    /// Mean time of a request from arrival to completion, in milliseconds.
+    /// Mean time of requests from arrival to completion, in milliseconds.
     pub wait_ms: f64,
-    /// Share of the time in which at least one request was in progress.
+    /// Share of the time, 0 to 1, in which at least one request was in progress.
     pub utilization: f64,
 }
 
 impl Activity {
-    /// Returns the figures for the time between `earlier` and this reading, `seconds` later.
+    /// Returns the figures for the period between the reading `earlier` and this one, `seconds` later.
     pub fn since(&self, earlier: &Activity, seconds: f64) -> Usage {
         let seconds = seconds.max(1e-9);
         let per_second = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
@@ -69,12 +69,12 @@ impl Activity {
     }
 }
 
-/// Size of a sector in bytes, as the kernel counts for every disk.
+/// Size in bytes of a sector as /proc/diskstats counts, whatever the disk's own sector size.
 const SECTOR: u64 = 512;
 
-/// Returns the counters of the disk that contains a file or folder.
+/// Reads the counters of the disk that contains a file or folder.
 ///
-/// Errors: the path is on no disk, as on tmpfs.
+/// Errors: the path is not on a disk, but for example on tmpfs.
 pub fn of_path(path: &Path) -> anyhow::Result<Activity> {
     let place = path.display();
     let device = fs::metadata(path)
@@ -85,8 +85,8 @@ pub fn of_path(path: &Path) -> anyhow::Result<Activity> {
         .with_context(|| format!("{place} is on no disk listed in /proc/diskstats"))
 }
 
-/// Parses /proc/diskstats. The columns after major, minor and name are: reads, reads merged, sectors read, ms
-/// reading; writes, writes merged, sectors written, ms writing; in flight; ms busy; …
+/// Parses /proc/diskstats for the disk with these device numbers. The columns after major, minor and name are: reads,
+/// reads merged, sectors read, ms reading; writes, writes merged, sectors written, ms writing; in flight; ms busy; …
 /// (Documentation/admin-guide/iostats.rst in the kernel).
 fn read_table(table: &str, major: u32, minor: u32) -> Option<Activity> {
     let line = table.lines().find_map(|line| {

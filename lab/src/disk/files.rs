@@ -1,4 +1,5 @@
-//! Files and folders in memory: the content of a slow disk. Unwritten parts of a file use no memory.
+//! Files and folders in memory, which are the content of a slow disk. Ranges of a file that were never written use no
+//! memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -6,13 +7,13 @@ use std::time::SystemTime;
 
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 
-/// Size in bytes of the unit of allocation in memory.
+/// Size in bytes of a chunk, the unit in which memory for files is allocated.
 const CHUNK: u64 = 64 << 10;
 
 /// Size in bytes of a block, the unit in which used space is counted.
 pub(super) const BLOCK: u64 = 4 << 10;
 
-/// Blocks per chunk; a chunk's mask has as many bits.
+/// Number of blocks per chunk, and of bits in a chunk's mask of used blocks.
 const BLOCKS: u64 = CHUNK / BLOCK;
 
 /// Maximum length of a file in bytes.
@@ -22,7 +23,7 @@ const LENGTH_MAX: u64 = 1 << 42;
 pub(super) struct Files {
     nodes: HashMap<u64, Node>,
     next: u64,
-    /// Number of used blocks, and of all blocks.
+    /// Number of used blocks (`used`) and of all blocks of the disk (`blocks`).
     used: u64,
     blocks: u64,
 }
@@ -31,7 +32,7 @@ struct Node {
     what: What,
     mode: u16,
     links: u32,
-    /// The kernel's lookup count of this node: the number of lookups that the kernel has not forgotten.
+    /// Lookup count of FUSE: the number of lookups of this file that the kernel has not revoked with `forget`.
     known: u64,
     changed: SystemTime,
 }
@@ -49,13 +50,13 @@ struct Content {
 
 #[derive(Default)]
 struct Chunk {
-    /// Content of the chunk; `None` if all bytes are zero.
+    /// Content of the chunk; `None` if it has only zeros.
     bytes: Option<Box<[u8]>>,
-    /// Bit mask of the used blocks, whether written or only reserved.
+    /// Bit mask of the used blocks of the chunk. Used are blocks that were written or reserved.
     taken: u16,
 }
 
-/// Bit mask of the blocks of chunk number `chunk` within these bytes.
+/// Returns the bit mask of the blocks that the bytes `from` to `to` of a file touch in chunk number `chunk`.
 fn mask(chunk: u64, from: u64, to: u64) -> u16 {
     let begin = (from.max(chunk * CHUNK) - chunk * CHUNK) / BLOCK;
     let end = (to.min((chunk + 1) * CHUNK) - chunk * CHUNK).div_ceil(BLOCK);
@@ -69,12 +70,12 @@ impl Content {
         u64::from(taken.sum::<u32>())
     }
 
-    /// Returns the numbers of the chunks that overlap these bytes.
+    /// Returns the numbers of the chunks that overlap the bytes `from` to `to` of a file.
     fn touched(from: u64, to: u64) -> std::ops::Range<u64> {
         from / CHUNK..to.div_ceil(CHUNK)
     }
 
-    /// Returns the number of additional blocks needed for these bytes.
+    /// Returns the number of blocks that must be allocated before the bytes `from` to `to` can be written.
     fn wanting(&self, from: u64, to: u64) -> u64 {
         let wanting = Content::touched(from, to).map(|number| {
             let taken = self.chunks.get(number as usize);
@@ -128,7 +129,7 @@ impl Content {
         bytes
     }
 
-    /// Truncates the file, or extends it by zeros that use no space.
+    /// Sets the length of the file: truncates it, or extends it by zeros that use no memory.
     fn resize(&mut self, length: u64) {
         self.chunks.truncate(length.div_ceil(CHUNK) as usize);
         if let Some(last) = self.chunks.get_mut((length / CHUNK) as usize) {
@@ -145,7 +146,7 @@ impl Content {
 const ROOT: u64 = 1;
 
 impl Files {
-    /// Returns an empty disk with space for `capacity` bytes.
+    /// Creates an empty disk with space for `capacity` bytes.
     pub(super) fn new(capacity: u64) -> Files {
         let mut files = Files {
             nodes: HashMap::new(),
@@ -193,7 +194,7 @@ impl Files {
         self.folder(folder)?.get(name).copied().ok_or(Errno::ENOENT)
     }
 
-    /// Returns the number of used blocks and of all blocks.
+    /// Returns the number of used blocks and the number of all blocks.
     pub(super) fn room(&self) -> (u64, u64) {
         (self.used, self.blocks)
     }
@@ -203,7 +204,7 @@ impl Files {
         self.nodes.len() as u64
     }
 
-    /// Looks up a name and increases the kernel's lookup count.
+    /// Looks up a name in a folder and increases the kernel's lookup count of the file found.
     pub(super) fn lookup(&mut self, folder: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
         let number = self.entry(folder, name)?;
         self.reply_attributes(number)
@@ -214,7 +215,7 @@ impl Files {
         self.attributes(INodeNo(number))
     }
 
-    /// Decreases the kernel's lookup count by `times`.
+    /// Decreases the kernel's lookup count of a file by `times`.
     pub(super) fn forget(&mut self, number: INodeNo, times: u64) {
         if let Ok(node) = self.node(number) {
             node.known = node.known.saturating_sub(times);
@@ -334,7 +335,7 @@ impl Files {
         Ok(())
     }
 
-    /// Lists the names in a folder, from this position on.
+    /// Lists the names in a folder, beginning at a position in the list.
     pub(super) fn list(
         &mut self,
         folder: INodeNo,
@@ -367,7 +368,8 @@ impl Files {
         Ok(())
     }
 
-    /// Reserves space for these bytes of a file and extends the file to their end, unless `keep_length`.
+    /// Reserves space for a range of bytes of a file. Extends the file to the end of the range unless `keep_length` is
+    /// set.
     pub(super) fn reserve(
         &mut self,
         number: INodeNo,
@@ -475,7 +477,7 @@ mod tests {
     }
 
     proptest! {
-        /// Reads return the latest writes, and used space is counted by the blocks touched.
+        /// Reads return the latest writes, and the used space is the number of blocks that were touched.
         #[test]
         fn a_file_contains_the_latest_writes(
             writes in prop::collection::vec((0u64..200_000, 1usize..70_000, any::<u8>()), 1..12),

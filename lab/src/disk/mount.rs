@@ -1,4 +1,4 @@
-//! The FUSE side of a slow disk: handling of the kernel's requests, and the mount.
+//! The FUSE side of a slow disk: the handlers of the kernel's requests, and the mount.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -19,24 +19,24 @@ use super::files::{BLOCK, Files};
 use super::pacer::{Reply, Shared};
 use super::queue::Kind;
 
-/// Maximum bytes of a request.
+/// Maximum number of bytes that one read or write request transfers.
 const REQUEST_MAX: u32 = 1 << 20;
 
-/// Maximum number of background requests that the kernel sends at the same time, such as readahead.
+/// Maximum number of background requests, such as readahead, that the kernel may have in progress.
 const BACKGROUND: u16 = 64;
 
-/// Time for which the kernel may cache names and attributes. Zero makes the kernel ask each time, because the used
-/// space changes while the kernel delays writes.
+/// Time for which the kernel may cache names and attributes. Zero, because the used space of a file changes while the
+/// kernel delays writes, so the kernel must request attributes each time.
 const TTL: Duration = Duration::ZERO;
 
-/// A mounted file system. Dropping it unmounts it.
+/// A mounted file system. Dropping the value unmounts the file system.
 pub(super) struct Mounted {
     folder: TempDir,
     session: Option<BackgroundSession>,
 }
 
 impl Mounted {
-    /// Mounts an empty file system with space for `capacity` bytes on a new folder.
+    /// Mounts an empty file system with space for `capacity` bytes at a new folder.
     pub(super) fn new(capacity: u64, pacer: Arc<Shared>) -> anyhow::Result<Mounted> {
         let folder = tempfile::Builder::new().prefix("lab-disk-").tempdir()?;
         let served = Served {
@@ -45,7 +45,7 @@ impl Mounted {
         };
         let session = Session::new(served, folder.path(), &config())
             .map_err(|error| anyhow::anyhow!("can't mount the lab's file system: {error}"))?;
-        // From here on, an error unmounts the file system by dropping `mounted`.
+        // If a later step fails, `mounted` is dropped, which unmounts the file system.
         let mut mounted = Mounted {
             folder,
             session: None,
@@ -61,8 +61,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // A lazy unmount: detaches the folder, which is removed next, at once, and the file system when its last open
-        // file is closed. If unmounting needs fusermount3, the session starts it.
+        // The folder is removed next, so it is detached at once (a lazy unmount); the file system ends when its last
+        // open file is closed. Users other than root need fusermount3, which the session starts.
         let detached = match rustix::process::geteuid().is_root() {
             true => unmount(self.folder.path(), UnmountFlags::DETACH),
             false => Ok(()),
@@ -76,7 +76,7 @@ impl Drop for Mounted {
 }
 
 /// Returns the mount options. For root, a helper process unmounts the file system if this process is killed. Other
-/// users need permission for this in /etc/fuse.conf, so for them it is off.
+/// users would need a permission in /etc/fuse.conf for that, so they get no helper.
 fn config() -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
@@ -118,7 +118,7 @@ impl Served {
     }
 
     fn write_or_error(&self, ino: INodeNo, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        // A failed write leaves the file unchanged.
+        // A write that fails leaves the file unchanged, so the error is checked before the data is stored.
         match self.pacer.trouble(Kind::Write) {
             Some(trouble) => Err(trouble.errno()),
             None => self.files.lock().write(ino, offset, data),
@@ -135,12 +135,12 @@ fn empty(outcome: Result<(), Errno>, reply: ReplyEmpty) {
 
 impl Filesystem for Served {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // The kernel refuses values that are too large; then its own limit applies.
+        // If a value is too large for the kernel, setting it fails, and the kernel uses its own limit.
         let _ = config.set_max_write(REQUEST_MAX);
         let _ = config.set_max_readahead(REQUEST_MAX);
         let _ = config.set_max_background(BACKGROUND);
-        // As for a file system on a disk, buffered writes collect in the page cache, and consecutive direct requests
-        // are sent in parallel.
+        // These flags make the kernel treat this file system like one on a disk: buffered writes collect in the page
+        // cache, and direct requests are sent in parallel.
         for wanted in [
             InitFlags::FUSE_WRITEBACK_CACHE,
             InitFlags::FUSE_ASYNC_DIO,
@@ -238,7 +238,7 @@ impl Filesystem for Served {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Without this flag, each open would drop the file from the page cache.
+        // Without the flag FOPEN_KEEP_CACHE, each open would drop the file from the page cache.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
     }
 
@@ -321,7 +321,7 @@ impl Filesystem for Served {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // The kernel never sends more than REQUEST_MAX bytes.
+        // The conversion can't fail: the kernel never sends more than REQUEST_MAX bytes.
         let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
         match self.write_or_error(ino, offset, data) {
             Ok(()) => self.pacer.answer_later(Reply::Write(reply, count)),

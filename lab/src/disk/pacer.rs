@@ -1,4 +1,4 @@
-//! The thread that answers a slow disk's requests at their scheduled time.
+//! The thread that answers the requests to a slow disk at their scheduled times.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -10,11 +10,11 @@ use parking_lot::{Condvar, Mutex};
 use super::queue::{Done, Kind, Queue, Trouble};
 use super::{Activity, Condition, Pace};
 
-/// An answer to a request that has not been sent yet.
+/// A prepared answer to a request of the kernel, sent when the request is due.
 pub(super) enum Reply {
-    /// The read bytes.
+    /// Answer to a read, with the bytes read.
     Read(ReplyData, Vec<u8>),
-    /// The number of written bytes.
+    /// Answer to a write, with the number of bytes written.
     Write(ReplyWrite, u32),
     Sync(ReplyEmpty),
 }
@@ -63,13 +63,13 @@ impl Trouble {
     }
 }
 
-/// The requests of a disk and the thread that answers them.
+/// A slow disk's requests in progress, and the thread that answers them.
 pub(super) struct Pacer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// State shared by the file system's thread, the answering thread and the owner of the disk.
+/// State that the file system's thread, the answering thread and the owner of the disk share.
 pub(super) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
@@ -107,8 +107,8 @@ impl Pacer {
 }
 
 impl Drop for Pacer {
-    /// Lets all pending requests fail with an error, since a process that waits for a disk without an answer can't be
-    /// killed.
+    /// Answers all requests in progress with an error. A process that waits for a disk that never answers could not
+    /// even be killed.
     fn drop(&mut self) {
         let left = {
             let mut state = self.shared.state.lock();
@@ -118,7 +118,7 @@ impl Drop for Pacer {
         self.shared.changed.notify_all();
         left.into_iter().for_each(|reply| reply.refuse(Errno::EIO));
         if let Some(thread) = self.thread.take() {
-            // If the thread has panicked, its message has already been printed.
+            // The result is ignored: if the thread panicked, the message is printed already.
             let _ = thread.join();
         }
     }
@@ -129,12 +129,12 @@ impl Shared {
         self.began.elapsed()
     }
 
-    /// Returns the error with which a request of this kind fails now; `None` if the request succeeds.
+    /// Returns the error with which a request of this kind fails now, or `None` if it succeeds.
     pub(super) fn trouble(&self, kind: Kind) -> Option<Trouble> {
         self.state.lock().queue.trouble(kind)
     }
 
-    /// Schedules an answer for the time at which the disk completes the request.
+    /// Schedules an answer to be sent when the disk completes the request.
     pub(super) fn answer_later(&self, reply: Reply) {
         let mut state = self.state.lock();
         if state.over {
@@ -166,7 +166,7 @@ impl Shared {
         self.state.lock().queue.in_flight()
     }
 
-    /// The loop of the answering thread.
+    /// Runs the answering thread: sends each answer when it is due.
     fn answer(&self) {
         let mut state = self.state.lock();
         while !state.over {

@@ -1,5 +1,5 @@
-//! The queue of a slow disk: computes when each request completes and how, from rate, latency, errors and hangs. The
-//! caller passes the time.
+//! The queue of a slow disk. From rate, latency, errors and hangs, the queue computes when each request completes and
+//! with which result. The caller supplies the time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -7,25 +7,25 @@ use std::time::Duration;
 
 use super::{Activity, Condition, Pace};
 
-/// Kind of a request.
+/// Kind of a disk request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
     Write,
-    /// A sync, which makes earlier writes durable.
+    /// A sync request, which makes earlier writes durable.
     Sync,
 }
 
-/// Why a request fails.
+/// Error with which a disk request fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// EIO.
+    /// EIO: an I/O error.
     Io,
-    /// ENOSPC.
+    /// ENOSPC: the disk is full.
     Full,
 }
 
-/// A completed request.
+/// A disk request that is complete.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Done<R> {
     pub(super) reply: R,
@@ -67,15 +67,15 @@ impl<R> Ord for Waiting<R> {
     }
 }
 
-/// Requests in progress. Times count from the disk's start.
+/// Disk requests in progress. All times count from the start of the disk.
 pub(super) struct Queue<R> {
     pace: Pace,
     condition: Condition,
-    /// Time at which the bytes of all requests so far have been transferred.
+    /// Time at which the disk will have transferred the bytes of all requests received so far.
     free_at: Duration,
     next: u64,
     waiting: BinaryHeap<Reverse<Waiting<R>>>,
-    /// Requests that have arrived since the disk hangs, and are not answered until its condition changes.
+    /// Requests that arrived while the disk's condition was `Hang`.
     held: Vec<Waiting<R>>,
     activity: Activity,
     in_flight: u64,
@@ -97,7 +97,7 @@ impl<R> Queue<R> {
         }
     }
 
-    /// Returns the error with which a request of this kind fails now; `None` if the request succeeds.
+    /// Returns the error with which a request of this kind fails now, or `None` if it succeeds.
     pub(super) fn trouble(&self, kind: Kind) -> Option<Trouble> {
         match (self.condition, kind) {
             (Condition::FailReads, Kind::Read)
@@ -108,7 +108,7 @@ impl<R> Queue<R> {
         }
     }
 
-    /// Adds a request.
+    /// Adds a request that arrives at the time `now`.
     pub(super) fn arrive(&mut self, now: Duration, kind: Kind, bytes: u64, reply: R) {
         if self.in_flight == 0 {
             self.busy_since = now;
@@ -131,7 +131,7 @@ impl<R> Queue<R> {
             self.held.push(waiting);
             return;
         }
-        // A failing request transfers no bytes.
+        // A request that fails transfers no bytes, so it completes at once.
         waiting.due = match self.trouble(waiting.kind) {
             Some(_) => now,
             None => self.moved(now, waiting.bytes) + self.pace.latency,
@@ -139,8 +139,8 @@ impl<R> Queue<R> {
         self.waiting.push(Reverse(waiting));
     }
 
-    /// Returns the time at which these bytes have been transferred, after those of all earlier requests. An idle
-    /// period does not make later transfers faster.
+    /// Returns the time at which these bytes will have been transferred, after the bytes of all earlier requests. A
+    /// disk that was idle does not transfer faster afterwards.
     fn moved(&mut self, now: Duration, bytes: u64) -> Duration {
         if let Some(rate) = self.pace.rate {
             let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
@@ -156,7 +156,7 @@ impl<R> Queue<R> {
         self.waiting.peek().map(|Reverse(waiting)| waiting.due)
     }
 
-    /// Removes and returns the requests that are complete.
+    /// Removes and returns the requests that are complete at the time `now`.
     pub(super) fn due(&mut self, now: Duration) -> Vec<Done<R>> {
         let mut done = Vec::new();
         while self.next_due().is_some_and(|due| due <= now) {
@@ -202,7 +202,7 @@ impl<R> Queue<R> {
         activity.waited += now.saturating_sub(waiting.arrived);
     }
 
-    /// Sets the condition. Held requests are rescheduled unless the disk still hangs.
+    /// Sets the condition of the disk. Requests held during a hang are scheduled, unless the disk still hangs.
     pub(super) fn change(&mut self, now: Duration, condition: Condition) {
         self.condition = condition;
         for waiting in std::mem::take(&mut self.held) {
@@ -210,12 +210,12 @@ impl<R> Queue<R> {
         }
     }
 
-    /// Sets rate and latency for later requests.
+    /// Sets the rate and the latency of requests that arrive later.
     pub(super) fn set_pace(&mut self, pace: Pace) {
         self.pace = pace;
     }
 
-    /// Returns the counters at this time.
+    /// Returns the disk's counters at the time `now`.
     pub(super) fn activity(&self, now: Duration) -> Activity {
         let mut activity = self.activity;
         if self.in_flight > 0 {
@@ -229,7 +229,7 @@ impl<R> Queue<R> {
         self.in_flight
     }
 
-    /// Removes and returns all requests, which fail because the disk is gone.
+    /// Removes and returns all requests, because the disk is being dropped.
     pub(super) fn drain(&mut self) -> Vec<R> {
         let held = std::mem::take(&mut self.held).into_iter();
         let waiting = std::mem::take(&mut self.waiting).into_iter();
@@ -271,14 +271,15 @@ mod tests {
         assert!(queue.due(ms(104)).is_empty());
         assert_eq!(replies(queue.due(ms(105))), [(1, true)]);
         assert_eq!(replies(queue.due(ms(155))), [(2, true)]);
-        // The idle second before this request does not make its transfer faster.
+        // The disk was idle for a second before this request. It transfers the bytes no faster for that.
         queue.arrive(ms(1155), Kind::Write, 100, 3);
         assert_eq!(queue.next_due(), Some(ms(1260)));
         queue.due(ms(1260));
         let usage = queue.activity(ms(2000)).since(&Activity::default(), 2.0);
         assert_eq!((usage.writes, usage.reads), (1.0, 0.5));
         assert_eq!((usage.written_bytes, usage.read_bytes), (100.0, 25.0));
-        // The three requests take 105 + 155 + 105 ms; the disk is busy for 155 and 105 of 2000 ms.
+        // The three requests take 105, 155 and 105 ms. At least one is in progress for 155 + 105 of 2000 ms, which is
+        // 0.13.
         assert!((usage.wait_ms - 365.0 / 3.0).abs() < 1e-6, "{usage:?}");
         assert_eq!(usage.utilization, 0.13);
     }
@@ -291,7 +292,7 @@ mod tests {
         queue.arrive(ms(60), Kind::Read, 100, 2);
         assert!(queue.due(ms(10_000)).is_empty());
         assert_eq!((queue.next_due(), queue.in_flight()), (None, 2));
-        // From outside, a hanging disk looks busy all the time.
+        // A disk that hangs with a request in progress counts as busy all the time.
         assert_eq!(queue.activity(ms(10_000)).busy, ms(10_000));
         queue.change(ms(10_000), Condition::Fine);
         assert_eq!(replies(queue.due(ms(10_200))), [(2, true), (1, true)]);
@@ -335,8 +336,8 @@ mod tests {
     }
 
     proptest! {
-        /// From the first arrival on, the transferred bytes never exceed the rate. A disk that always has pending
-        /// requests reaches the rate.
+        /// From the first request on, the disk never transfers more bytes than the rate allows, and a disk that always
+        /// has requests transfers as many.
         #[test]
         fn bytes_never_exceed_the_rate(
             requests in prop::collection::vec((0u64..50, 1u64..5000, any::<bool>()), 1..60),

@@ -1,4 +1,4 @@
-//! A slow disk and its controls.
+//! A slow disk, whose speed and condition tests control.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,16 +8,16 @@ use super::pacer::Pacer;
 
 pub use super::activity::Activity;
 
-/// Speed of a disk.
+/// Speed of a slow disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// Bytes per second, reads and writes together; `None`: as fast as memory.
+    /// Rate in bytes per second for reads and writes together; `None`: as fast as memory.
     pub rate: Option<u64>,
-    /// Additional time of each request. The latencies of concurrent requests overlap.
+    /// Time added to each request. The latencies of concurrent requests overlap.
     pub latency: Duration,
 }
 
-/// Condition of a disk.
+/// Condition of a slow disk, which determines the requests that fail.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Condition {
     /// All requests succeed.
@@ -35,19 +35,20 @@ pub enum Condition {
     Hang,
 }
 
-/// A mounted file system in memory with configurable speed and failures. Operations on names and attributes take no
-/// time; reads, writes and syncs do. Dropping this value unmounts the file system, and pending requests fail.
+/// A file system in memory, mounted as a disk with configurable speed and failures. Reads, writes and syncs take time;
+/// operations on names and attributes don't. Dropping the value unmounts the file system, and requests in progress
+/// fail.
 pub struct SlowDisk {
-    // The mount is dropped first, so that the file system is unmounted before pending requests fail.
+    // Fields are dropped in order: the file system is unmounted before requests in progress fail.
     mounted: Mounted,
     pacer: Pacer,
 }
 
-/// Interval of the checks whether a disk is idle.
+/// Interval at which [`SlowDisk::wait_idle`] reads the counters.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl SlowDisk {
-    /// Mounts an empty disk with space for `capacity` bytes on a new folder.
+    /// Creates an empty disk with space for `capacity` bytes, mounted on a new folder.
     ///
     /// Errors: no /dev/fuse, or no permission to mount.
     pub fn new(capacity: u64, pace: Pace) -> anyhow::Result<SlowDisk> {
@@ -56,12 +57,12 @@ impl SlowDisk {
         Ok(SlowDisk { mounted, pacer })
     }
 
-    /// Returns the mount point.
+    /// Returns the folder at which the disk is mounted.
     pub fn path(&self) -> &Path {
         self.mounted.path()
     }
 
-    /// Sets the condition, also for requests in progress.
+    /// Sets the condition of the disk, also for requests in progress.
     pub fn set_condition(&self, condition: Condition) {
         self.pacer.shared().change(condition);
     }
@@ -71,7 +72,7 @@ impl SlowDisk {
         self.pacer.shared().set_pace(pace);
     }
 
-    /// Returns the counters so far.
+    /// Returns the disk's counters since its start.
     pub fn activity(&self) -> Activity {
         self.pacer.shared().activity()
     }
@@ -81,7 +82,7 @@ impl SlowDisk {
         self.pacer.shared().in_flight()
     }
 
-    /// Waits until the disk has been idle for `rest`. Returns false at `deadline`.
+    /// Waits until the disk has had no requests for the time `rest`. Returns false if `deadline` comes first.
     pub fn wait_idle(&self, rest: Duration, deadline: Instant) -> bool {
         let mut last = self.activity();
         let mut since = Instant::now();
@@ -113,7 +114,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a disk. If nothing can be mounted here, prints a message and returns `None`; the test is then skipped.
+    /// Mounts a disk of 64 MiB. Returns `None` after a message if file systems can't be mounted here; the test is then
+    /// skipped.
     fn disk(pace: Pace) -> Option<SlowDisk> {
         match SlowDisk::new(64 << 20, pace) {
             Ok(disk) => Some(disk),
@@ -125,7 +127,7 @@ mod tests {
     }
 
     fn aligned(length: usize, byte: u8) -> Vec<u8> {
-        // The buffer is one block longer than needed, so that it contains an aligned slice.
+        // The vector is one block longer than needed, so that it contains a slice that is aligned to a block.
         vec![byte; length + 4096]
     }
 
@@ -209,7 +211,8 @@ mod tests {
         writer
             .write_all_at(piece(&aligned(2 << 20, 1), 2 << 20), 0)
             .expect("written");
-        // The time is 2 MiB at 20 MB/s and the latency. The test has no upper bound, because the machine may be busy.
+        // Transferring 2 MiB at 20 MB/s takes 105 ms, plus the latency. The test has no upper bound, because the
+        // machine may be busy.
         assert!(
             began.elapsed() >= Duration::from_millis(114),
             "{:?}",

@@ -1,37 +1,37 @@
 //! A decoder of chunked bodies (RFC 9112 section 7.1) for the load generator: finds the end of a body and its
 //! content.
 
-/// Longest line of a chunk size with extensions, or of a trailer, in bytes.
+/// Maximum length in bytes of a line with a chunk size and extensions, and of a trailer line.
 const LINE_MAX: u32 = 16 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The hexadecimal digits of a chunk size.
+    /// The next byte is a hexadecimal digit of a chunk size, or ends the chunk size.
     Size,
-    /// The rest of the line after the chunk size.
+    /// The next byte belongs to the rest of a chunk-size line, after the size.
     Rest,
-    /// The content of a chunk.
+    /// The next byte is content of a chunk.
     Data,
-    /// The line end after the content of a chunk.
+    /// The next byte belongs to the line end after a chunk's content.
     End,
-    /// A line of the trailer section; an empty line ends the body.
+    /// The next byte belongs to a line of the trailer section. An empty line ends the body.
     Trailer,
     Done,
 }
 
-/// State of the decoder.
+/// State of the decoder between two calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunks {
     step: Step,
-    /// Bytes left in the present chunk.
+    /// Number of bytes of the current chunk that have not been decoded yet.
     left: u64,
-    /// Length of the present line in bytes.
+    /// Number of bytes of the current line decoded so far.
     line: u32,
-    /// Bytes of content so far.
+    /// Number of bytes of content decoded so far.
     pub(super) length: u64,
 }
 
-/// The body is not a valid chunked body.
+/// Error: the body is not a valid chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -95,7 +95,7 @@ impl Chunks {
                 self.line = 0;
             }
             (Step::Trailer, b'\n') => {
-                // `line` counts the CR and LF, so an empty line has at most two bytes.
+                // An empty line has at most two bytes: CR and LF.
                 if self.line <= 2 {
                     self.step = Step::Done;
                 }

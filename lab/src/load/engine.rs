@@ -16,15 +16,15 @@ use super::windows::{Windows, thread_cpu};
 use super::{Errors, Latency, LoadPlan, LoadResult};
 use crate::process::pin_to_core;
 
-/// Maximum bytes per read.
+/// Maximum number of bytes that one system call reads.
 const BUFFER: usize = 1 << 20;
 
-/// First port of connections from chosen source addresses. These ports are free, because servers listen on other
-/// addresses.
+/// First port of connections whose source address the load generator chooses. These ports are free, because servers
+/// listen on other addresses.
 const FIRST_PORT: u16 = 1024;
 const PORTS: u32 = 64_000;
 
-/// Longest wait for events, so that timeouts are checked.
+/// Longest wait for socket events. After that, the timeouts of requests are checked.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Number of consecutive errors after which a load is aborted.
@@ -53,7 +53,7 @@ struct Engine {
     requests: Vec<Request>,
     expected: Expected,
     slots: Vec<Slot>,
-    /// Slots that are free for a request.
+    /// Indexes of connection slots that can begin a request.
     free: Vec<usize>,
     begun: u64,
     began: Instant,
@@ -70,7 +70,7 @@ struct Engine {
     /// The schedule of an open loop; `None` in a closed loop.
     schedule: Option<Schedule>,
     windows: Option<Windows>,
-    /// Time since the start at which the server was saturated. From then on, no more requests begin.
+    /// Time since the start at which the server was found to be saturated. No requests begin after that time.
     saturated: Option<Duration>,
     cpu_before: Duration,
     plan: LoadPlan,
@@ -155,7 +155,7 @@ impl Engine {
         }
     }
 
-    /// At the beginning of each window, checks whether the server is saturated.
+    /// Records that time has passed. At the start of each window, also checks whether the server is saturated.
     fn pass(&mut self, now: Instant) {
         let after = now.saturating_duration_since(self.began);
         if let Some(windows) = &mut self.windows
@@ -167,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// Begins the requests that are due.
+    /// Begins all requests that are due while connections are free for them.
     fn begin_due(&mut self, now: Instant) {
         while !self.free.is_empty() && self.due(now).is_some() {
             let due = self.due(now).unwrap_or(now);
@@ -179,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// Returns the scheduled time of the next request, if it is due.
+    /// Returns the scheduled time of the next request, if that request is due now.
     fn due(&self, now: Instant) -> Option<Instant> {
         if self.over(now) {
             return None;
@@ -194,7 +194,8 @@ impl Engine {
         self.began + schedule.due(self.begun)
     }
 
-    /// Whether no more requests begin. In an open loop, requests scheduled before the end still begin.
+    /// Whether no more requests may begin. In an open loop, requests that were scheduled before the end of the load
+    /// still begin.
     fn over(&self, now: Instant) -> bool {
         let enough = self.plan.requests.is_some_and(|most| self.begun >= most);
         let late = self.plan.seconds.is_some_and(|seconds| {
@@ -220,7 +221,7 @@ impl Engine {
         }
     }
 
-    /// Sends the slot's request, on a new connection if it has none.
+    /// Sends the next request on a connection slot. A slot without a connection connects first.
     fn begin(&mut self, slot: usize) {
         let outcome = match self.slots[slot].state {
             State::Idle => self.send(slot),
@@ -235,7 +236,7 @@ impl Engine {
         let source = self.source();
         self.connects += 1;
         self.slots[slot].connect(&self.plan.target, source)?;
-        // On loopback a connect completes at once. Sending immediately saves a wait and two system calls.
+        // On loopback a connect completes at once. Sending immediately saves waiting for an event and two system calls.
         self.send(slot)?;
         let interest = match self.slots[slot].state {
             State::Connecting => epoll::EventFlags::OUT,
@@ -255,14 +256,13 @@ impl Engine {
                 self.slots[slot].send(&[before, number.as_bytes(), after].concat())
             }
             (Request::Fixed(request), _) => self.slots[slot].send(request),
-            // A plan without numbers never has a request of this kind.
+            // This can't happen: a plan without numbers has no `Request::Numbered`.
             (Request::Numbered(..), None) => Err(Failure::Malformed),
         }
     }
 
-    /// Returns the source address and port of the next connection, with ports counted up here. If thousands of
-    /// connections are in TIME_WAIT, the kernel would need many times as long to find a free port as for the connect
-    /// itself.
+    /// Returns the source address and port of the next connection. Ports are counted up here, because the kernel takes
+    /// much longer to find a free port while thousands of connections are in TIME_WAIT.
     fn source(&mut self) -> Option<SocketAddr> {
         if self.plan.sources == 0 || self.plan.target.is_ipv6() {
             return None;
@@ -323,7 +323,8 @@ impl Engine {
             self.slots[slot].close();
         }
         self.free.push(slot);
-        // In a closed loop the next request is sent at once, while the connection's data is in the CPU caches.
+        // The next request of a closed loop is sent before other events are handled, while the connection's data is in
+        // the CPU caches.
         self.begin_due(now);
         Ok(())
     }
@@ -333,8 +334,8 @@ impl Engine {
         let connecting = self.slots[slot].state == State::Absent;
         self.slots[slot].close();
         if failure == Failure::Stale {
-            // The server may close an idle connection. If it does so just after a request was sent, the request is
-            // sent again.
+            // The server may close an idle connection. If that happens just when a request was sent, the request is
+            // sent again and is not an error.
             if was_busy || connecting {
                 self.begin(slot);
             }
@@ -363,7 +364,7 @@ impl Engine {
         *counter += 1;
     }
 
-    /// Fails requests whose timeout has expired.
+    /// Counts each request whose timeout has expired as failed.
     fn sweep(&mut self, now: Instant) {
         let limit = Duration::from_secs_f64(self.plan.timeout_seconds);
         for slot in 0..self.slots.len() {
@@ -396,18 +397,18 @@ impl Engine {
     }
 }
 
-/// Returns the first port of a load. Consecutive loads begin at different ports, so that they do not collide with old
-/// connections in TIME_WAIT.
+/// Returns the number of the first source port of a load. Consecutive loads begin at different ports, so that they
+/// don't collide with connections in TIME_WAIT of an earlier load.
 fn first_source() -> u32 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.subsec_nanos())
 }
 
-/// The bytes of a request: constant, or with a number in the path.
+/// The prepared bytes of requests for one target.
 enum Request {
-    /// The whole request.
+    /// All bytes of the request.
     Fixed(Vec<u8>),
-    /// The bytes before and after the number in the path.
+    /// The bytes before and after the number in the request's path.
     Numbered(Vec<u8>, Vec<u8>),
 }
 

@@ -1,6 +1,6 @@
 //! A minimal parser of response heads for the load generator.
 
-/// End and relevant headers of a response head.
+/// Result of parsing a response head: its length, and the headers that matter to the load generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) end: usize,
@@ -10,7 +10,7 @@ pub(super) struct Head {
     pub(super) close: bool,
 }
 
-/// Result of parsing the beginning of a response.
+/// Result of parsing the received beginning of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parsed {
     Partial,
@@ -22,7 +22,7 @@ const LENGTH: &[u8] = b"content-length:";
 const CODING: &[u8] = b"transfer-encoding:";
 const CONNECTION: &[u8] = b"connection:";
 
-/// Longest head in bytes.
+/// Maximum length of a response head in bytes.
 const HEAD_MAX: usize = 64 << 10;
 
 pub(super) fn parse(bytes: &[u8]) -> Parsed {

@@ -1,7 +1,7 @@
 //! The load generator: one thread on bare epoll, cheap enough to saturate a server on another core.
 //!
 //! In a closed loop, each connection sends its next request when its response is complete. In an open loop, requests
-//! have a scheduled time, and latency counts from that time. A stalling server therefore can't hide the time for
+//! have a scheduled time, and latency counts from that time. A server that stalls therefore can't hide the time for
 //! which clients would have waited (coordinated omission).
 
 mod chunks;
@@ -20,18 +20,18 @@ use serde::{Deserialize, Serialize};
 pub use engine::run;
 pub use windows::Window;
 
-/// The definition of a load.
+/// Definition of a load: the requests to send, their rate, and the expected responses.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LoadPlan {
     /// Address of the server.
     pub target: SocketAddr,
-    /// Request targets, used in turn.
+    /// Request targets, which are used in turn.
     pub paths: Vec<String>,
-    /// Numbers that replace `{n}` in the targets in sequence: the first number, and how many there are.
+    /// Numbers that replace `{n}` in the targets one after another: the first number, and how many numbers there are.
     pub numbers: Option<(u64, u64)>,
-    /// Value of the Host header.
+    /// Value of the Host header of all requests.
     pub host: String,
-    /// Additional request headers.
+    /// Headers in addition to Host.
     pub headers: Vec<(String, String)>,
     /// Number of concurrent connections.
     pub connections: usize,
@@ -43,33 +43,34 @@ pub struct LoadPlan {
     pub seconds: Option<f64>,
     /// Requests per second of an open loop; `None`: closed loop.
     pub rate: Option<f64>,
-    /// Rate to which an open loop rises linearly within `seconds`.
+    /// Rate in requests per second to which the rate of an open loop rises linearly within `seconds`.
     pub rising_to: Option<f64>,
-    /// Length in seconds of the windows for which an open loop reports separate results.
+    /// Length in seconds of the periods for which an open loop reports separate results (windows).
     pub window_seconds: Option<f64>,
-    /// Median latency in microseconds of a window above which an open loop ends.
+    /// Median latency in microseconds at which the server counts as saturated. An open loop ends after a window above
+    /// it.
     pub saturated_us: Option<f64>,
     /// Expected status of each response.
     pub expect_status: u16,
-    /// Expected body length of each response.
+    /// Expected body length in bytes of each response; `None`: any length.
     pub expect_length: Option<u64>,
-    /// Whether each byte is compared with version 0 of the offset body. If not, bodies are counted and discarded in
-    /// the kernel.
+    /// Whether each byte is compared with version 0 of the offset body (see [`crate::offset`]). If not, bodies are only
+    /// counted, and the kernel discards them.
     pub verify: bool,
-    /// Number of source addresses in 127/8 that are used in turn, for loads with many short connections. 0: the
-    /// kernel chooses.
+    /// Number of source addresses in 127/8 that connections use in turn, for loads with many short connections. 0: the
+    /// kernel chooses the address.
     pub sources: u32,
-    /// Timeout of a response in seconds; afterwards the request counts as an error.
+    /// Seconds within which a response must be complete. Otherwise the request counts as an error.
     pub timeout_seconds: f64,
-    /// Latency in microseconds above which a good response counts as slow.
+    /// Latency in microseconds above which an expected response counts as slow.
     pub slow_us: Option<u64>,
-    /// Core to which the thread is pinned.
+    /// CPU core to which the load generator's thread is pinned.
     pub core: Option<usize>,
 }
 
 impl LoadPlan {
-    /// Returns a plan for a closed loop with one keepalive connection and one request for `path`. Callers change the
-    /// fields that they need.
+    /// Creates a closed loop with one keepalive connection and one request for `path`. Callers change the fields that
+    /// they need.
     pub fn new(target: SocketAddr, path: &str) -> LoadPlan {
         LoadPlan {
             target,
@@ -96,7 +97,7 @@ impl LoadPlan {
     }
 }
 
-/// Runs a load on a new thread, because a plan may pin its thread to a core for good.
+/// Runs a load on a thread of its own, because pinning a thread to a core can't be undone.
 ///
 /// Errors: as for [`run`].
 pub fn run_apart(plan: LoadPlan) -> anyhow::Result<LoadResult> {
@@ -104,35 +105,36 @@ pub fn run_apart(plan: LoadPlan) -> anyhow::Result<LoadResult> {
     result.map_err(|_| anyhow::anyhow!("the load panicked"))?
 }
 
-/// Result of a load.
+/// Result of running a load.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LoadResult {
-    /// Number of responses as expected.
+    /// Number of good responses: those with the expected status, length and content.
     pub requests: u64,
-    /// Unexpected responses, and requests without a response.
+    /// Numbers of unexpected responses, and of requests without a response.
     pub errors: Errors,
-    /// Body bytes of good responses.
+    /// Number of body bytes in good responses.
     pub bytes: u64,
-    /// Seconds from the first request to the last response.
+    /// Time in seconds from the first request to the last response.
     pub seconds: f64,
-    /// Number of connections made.
+    /// Number of connections that were made.
     pub connects: u64,
-    /// Times from sending a request (open loop: from its scheduled time) to the last byte of its response.
+    /// Latencies of good responses, measured up to the last byte from sending the request, or in an open loop from the
+    /// request's scheduled time.
     pub latency: Latency,
     /// Number of good responses slower than [`LoadPlan::slow_us`].
     pub slow: u64,
     /// Number of responses by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Number of good responses on the connections with the fewest and the most of them.
+    /// Numbers of good responses on the connection with the fewest and on the one with the most.
     pub per_connection: (u64, u64),
-    /// CPU time of the load generator in seconds.
+    /// CPU time in seconds that the load generator used.
     pub cpu_seconds: f64,
-    /// Results by window, if [`LoadPlan::window_seconds`] is set.
+    /// Results for each window, if [`LoadPlan::window_seconds`] is set.
     pub windows: Vec<Window>,
 }
 
 impl LoadResult {
-    /// Good responses per second.
+    /// Returns the number of good responses per second.
     pub fn rate(&self) -> f64 {
         self.requests as f64 / self.seconds.max(1e-9)
     }
@@ -170,26 +172,26 @@ impl Errors {
     }
 }
 
-/// Percentiles of latency, in microseconds.
+/// Distribution of latencies in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Minimum.
+    /// Smallest latency.
     pub min_us: f64,
-    /// Mean.
+    /// Mean latency.
     pub mean_us: f64,
-    /// Standard deviation.
+    /// Standard deviation of the latency.
     pub deviation_us: f64,
-    /// Median.
+    /// Median latency.
     pub p50_us: f64,
-    /// 90th percentile.
+    /// 90th percentile of the latency.
     pub p90_us: f64,
-    /// 95th percentile.
+    /// 95th percentile of the latency.
     pub p95_us: f64,
-    /// 99th percentile.
+    /// 99th percentile of the latency.
     pub p99_us: f64,
-    /// 99.9th percentile.
+    /// 99.9th percentile of the latency.
     pub p999_us: f64,
-    /// Maximum.
+    /// Largest latency.
     pub max_us: f64,
 }
 

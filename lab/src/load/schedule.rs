@@ -1,24 +1,24 @@
-//! The schedule of an open loop: requests at a constant or linearly rising rate. No I/O.
+//! The schedule of an open loop: the times of requests at a constant or linearly rising rate. Does no I/O.
 
 use std::time::Duration;
 
 use super::LoadPlan;
 
-/// Lowest rate in requests per second.
+/// Lowest permitted rate in requests per second.
 const SLOWEST: f64 = 1e-3;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Schedule {
-    /// Requests per second at the beginning.
+    /// Rate in requests per second at the beginning.
     from: f64,
-    /// Increase of the rate in requests per second, per second.
+    /// Increase of the rate per second, in requests per second.
     slope: f64,
 }
 
 impl Schedule {
-    /// Returns the schedule of a plan; `None` for a closed loop.
+    /// Returns the schedule of an open loop, or `None` for a closed loop.
     ///
-    /// Errors: a falling rate, or a rising rate without `seconds`.
+    /// Errors: the rate falls, or rises without `seconds`.
     pub(super) fn of(plan: &LoadPlan) -> anyhow::Result<Option<Schedule>> {
         let Some(rate) = plan.rate else {
             anyhow::ensure!(plan.rising_to.is_none(), "rising_to needs a rate");
@@ -39,10 +39,10 @@ impl Schedule {
         Ok(Some(Schedule { from, slope }))
     }
 
-    /// Returns the time since the start at which request `number`, counted from 0, is due.
+    /// Returns the time since the start at which request number `number`, counted from 0, is due.
     pub(super) fn due(&self, number: u64) -> Duration {
         let number = number as f64;
-        // The solution of slope/2 t² + from t = number, in a form that also works for a slope of zero.
+        // The solution t of slope/2 t² + from t = number, in a form that is also valid if the slope is zero.
         let root = (self.from * self.from + 2.0 * self.slope * number).sqrt();
         Duration::from_secs_f64(2.0 * number / (self.from + root))
     }

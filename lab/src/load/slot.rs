@@ -1,4 +1,4 @@
-//! A connection of the load generator: its socket and the state of its response.
+//! A connection slot of the load generator: its socket and the state of the current response.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,53 +13,53 @@ use super::chunks::Chunks;
 use super::head::{Parsed, parse};
 use crate::offset;
 
-/// Maximum bytes per read while a head is expected.
+/// Maximum number of bytes per read while a response head is expected.
 const HEAD_READ: usize = 16 << 10;
 
-/// State of a connection.
+/// State of a connection slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// There is no socket.
+    /// The slot has no socket.
     Absent,
-    /// The connection is being made; the request is sent when the socket is writable.
+    /// The connection is being made. The request is sent when the socket is writable.
     Connecting,
-    /// The connection is open and has no request.
+    /// The connection is open and no request is in progress.
     Idle,
-    /// The request has been sent; the head of the response is expected.
+    /// A request has been sent, and the response head is expected.
     Head,
-    /// The body is being received; `left` bytes are missing.
+    /// A body with Content-Length is being received; `left` of its `length` bytes are missing.
     Body { length: u64, left: u64, close: bool },
     /// A chunked body is being received.
     Chunked { chunks: Chunks, close: bool },
 }
 
-/// Why a request failed.
+/// Reason why a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
     Connect,
     Closed,
-    /// A reused connection was closed before any byte of the response. The request is sent again.
+    /// The server closed a reused connection before any byte of the response arrived. The request is sent again.
     Stale,
     Timeout,
-    /// The status was this one and not the expected one.
+    /// The status was not the expected one. The value is the received status.
     Status(u16),
     Length,
     Malformed,
     Content,
 }
 
-/// Result of reading from a connection.
+/// Result of reading from a connection slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     Waiting,
-    /// The response is complete. `close` says whether the server will close the connection.
+    /// The response is complete. `close`: whether the server is going to close the connection.
     Whole {
         length: u64,
         close: bool,
     },
 }
 
-/// The expected response.
+/// Properties that a response must have to be counted as good.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
     pub(super) status: u16,
@@ -71,14 +71,15 @@ pub(super) struct Expected {
 pub(super) struct Slot {
     pub(super) socket: Option<OwnedFd>,
     pub(super) state: State,
-    /// Time at which the request was sent, or its scheduled time.
+    /// Time from which latency counts: when the request was sent, or in an open loop its scheduled time.
     pub(super) began: Instant,
-    /// Number of the request.
+    /// Number of the current request within the load, counted from 0.
     pub(super) number: u64,
-    /// Number of responses on the present socket (`answered`), and of good responses on all sockets (`good`).
+    /// Numbers of responses on the current socket (`answered`), and of good responses on all sockets of this slot
+    /// (`good`).
     pub(super) answered: u64,
     pub(super) good: u64,
-    /// A head that has been received in part.
+    /// Received bytes of a response head that is not complete yet.
     partial: Vec<u8>,
 }
 
@@ -95,7 +96,7 @@ impl Slot {
         }
     }
 
-    /// Begins to connect.
+    /// Begins to connect to the server.
     pub(super) fn connect(
         &mut self,
         target: &SocketAddr,
@@ -109,11 +110,11 @@ impl Slot {
         let socket = net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
             .map_err(|_| Failure::Connect)?;
         if let Some(source) = source {
-            // A port whose earlier connection is in TIME_WAIT can be used.
+            // Without SO_REUSEADDR, a port could not be bound while an earlier connection from it is in TIME_WAIT.
             sockopt::set_socket_reuseaddr(&socket, true).map_err(|_| Failure::Connect)?;
             net::bind(&socket, &source).map_err(|_| Failure::Connect)?;
         }
-        // Each request is a single write. If the kernel refuses the option, requests only take longer.
+        // Each request is a single write, so TCP_NODELAY only saves time. If the kernel refuses it, that is no failure.
         let _ = sockopt::set_tcp_nodelay(&socket, true);
         match net::connect(&socket, target) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
@@ -125,8 +126,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Sends the request. A socket's buffer always has room for one request. If the connection is not established
-    /// yet, nothing happens.
+    /// Sends the request in one write: the socket's buffer always has space for one request. Does nothing while the
+    /// connection is not established.
     pub(super) fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
         let socket = self.socket.as_ref().ok_or(Failure::Connect)?;
         self.partial.clear();
@@ -141,7 +142,7 @@ impl Slot {
         }
     }
 
-    /// Reads a bounded number of the received bytes.
+    /// Reads received bytes, up to a maximum, and processes them as the state of the slot requires.
     pub(super) fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -156,7 +157,7 @@ impl Slot {
                 };
                 self.chunks(chunks, close, &buffer[..count], expected)
             }
-            // No response is expected now, so the event is most likely the end of the connection.
+            // No bytes are expected in this state, so the event is most likely the close of the connection.
             _ => Err(Failure::Stale),
         }
     }
@@ -209,7 +210,7 @@ impl Slot {
         Ok(self.progress())
     }
 
-    /// Decodes a part of a chunked body.
+    /// Decodes received bytes of a chunked body.
     fn chunks(
         &mut self,
         mut chunks: Chunks,
@@ -258,7 +259,7 @@ impl Slot {
         let most = usize::try_from(left)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        // On TCP sockets, MSG_TRUNC discards the bytes in the kernel and saves the copy.
+        // On TCP sockets, MSG_TRUNC makes the kernel discard the bytes, which saves copying them.
         let flags = match expected.verify {
             true => RecvFlags::empty(),
             false => RecvFlags::TRUNC,
@@ -293,7 +294,7 @@ impl Slot {
         }
     }
 
-    /// Reads from the socket; `None` if no bytes are available.
+    /// Reads from the socket. Returns `None` if no bytes are available.
     fn read(&self, buffer: &mut [u8], flags: RecvFlags) -> Result<Option<usize>, Failure> {
         let socket = self.socket.as_ref().ok_or(Failure::Closed)?;
         match net::recv(socket.as_fd(), buffer, flags) {
@@ -319,7 +320,7 @@ impl Slot {
         self.partial.clear();
     }
 
-    /// Whether a request is in progress.
+    /// Whether a request is in progress on this slot.
     pub(super) fn busy(&self) -> bool {
         !matches!(self.state, State::Absent | State::Idle)
     }

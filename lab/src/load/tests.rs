@@ -79,8 +79,8 @@ fn an_open_loop_keeps_its_rate_and_counts_from_the_schedule() {
     assert_eq!(result.requests, 400);
     assert!(result.seconds >= 0.199, "{} s", result.seconds);
 
-    // With one connection, 20 ms per response and a request due each millisecond, the last request waits for all
-    // others.
+    // One connection, 20 ms per response and a request due each millisecond: the last request waits until all others
+    // are complete.
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
     let slow = Resource::bytes("x").delay_head(std::time::Duration::from_millis(20));
     origin.serve("/slow", slow);
@@ -225,7 +225,7 @@ fn a_rising_load_ends_when_the_server_is_saturated() {
     assert_eq!(offered, [50, 100, 150, 200]);
     assert!(result.windows.iter().all(|one| one.answered == one.offered));
 
-    // With one connection and 20 ms per response, half of the requests due in the first window are late.
+    // One connection and 20 ms per response: half of the requests due in the first window are late.
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
     let slow = Resource::offset(100).delay_head(std::time::Duration::from_millis(20));
     origin.serve_rest(slow);

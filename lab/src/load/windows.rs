@@ -1,4 +1,4 @@
-//! Latencies by window: results for the requests that were scheduled within a period of time.
+//! Results by window: the latencies of the requests that were scheduled within each of consecutive periods of a load.
 
 use std::time::Duration;
 
@@ -7,24 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use super::schedule::Schedule;
 
-/// Maximum number of windows of a load; later requests are not recorded.
+/// Maximum number of windows of a load. Requests due after the last one are not recorded.
 const MOST: usize = 20_000;
 
-/// Results for the requests that were due within a window.
+/// Results of the requests that were due within one window.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Window {
-    /// Seconds from the start of the load to the start of the window.
+    /// Time in seconds from the start of the load to the start of the window.
     pub begin: f64,
-    /// Number of requests that were due.
+    /// Number of requests that were due within the window.
     pub offered: u64,
-    /// Number of requests with a good response.
+    /// Number of good responses to requests that were due within the window.
     pub answered: u64,
-    /// Median latency in microseconds of all requests that were due; `None` if fewer than half have been answered.
+    /// Median latency in microseconds of all requests that were due; `None` if less than half of them have a good
+    /// response.
     pub p50_us: Option<f64>,
-    /// 99th percentile of the latency of all requests that were due; `None` if fewer have been answered.
+    /// 99th percentile of the latency in microseconds of all requests that were due; `None` if less than 99% of them
+    /// have a good response.
     pub p99_us: Option<f64>,
-    /// Share of the window in which the load generator used its core. If the share is near 1, the load generator is
-    /// the limit.
+    /// Share of the window in which the load generator used its CPU core. Near 1, the load generator and not the server
+    /// limits the rate.
     pub busy: f64,
 }
 
@@ -33,11 +35,11 @@ pub(super) struct Windows {
     /// Length of a window in seconds.
     length: f64,
     schedule: Schedule,
-    /// Planned end of the load in seconds.
+    /// Planned end of the load, in seconds from its start.
     end: f64,
-    /// Latencies by window, in tenths of microseconds.
+    /// Latencies in tenths of microseconds, by window.
     took: Vec<Vec<u32>>,
-    /// CPU time of this thread at the beginning of each window.
+    /// CPU time that this thread had used at the beginning of each window.
     marks: Vec<Duration>,
 }
 
@@ -56,7 +58,7 @@ impl Windows {
         (after.as_secs_f64() / self.length) as usize
     }
 
-    /// Records a response to a request that was due `after` the start.
+    /// Records a response after `took` to a request that was due `after` the start of the load.
     pub(super) fn record(&mut self, after: Duration, took: Duration) {
         let place = self.place(after);
         if place >= MOST {
@@ -69,7 +71,7 @@ impl Windows {
         self.took[place].push(tenths.unwrap_or(u32::MAX));
     }
 
-    /// Advances the time since the start. Returns whether a new window has begun.
+    /// Records that the time `after` has passed since the start of the load. Returns whether a new window has begun.
     pub(super) fn pass(&mut self, after: Duration) -> bool {
         let place = self.place(after).min(MOST);
         let new = place >= self.marks.len();
@@ -79,8 +81,8 @@ impl Windows {
         new
     }
 
-    /// Whether the median latency of the last window but one is above `most_us`. A missing response counts as slower
-    /// than that.
+    /// Whether the median latency of the last window but one is above `most_us` microseconds. A missing response counts
+    /// as slower than that.
     pub(super) fn saturated(&self, most_us: f64) -> bool {
         let Some(place) = self.marks.len().checked_sub(3) else {
             return false;
@@ -95,7 +97,7 @@ impl Windows {
         let offered = self.schedule.before(end) - self.schedule.before(begin);
         let mut took = self.took.get(place).cloned().unwrap_or_default();
         took.sort_unstable();
-        // The smallest latency that this share of the due requests did not exceed.
+        // Returns the smallest latency that this share of the due requests did not exceed.
         let at = |share: f64| {
             let rank = ((offered as f64 * share).ceil() as usize).max(1) - 1;
             took.get(rank).map(|tenths| f64::from(*tenths) / 10.0)
@@ -123,7 +125,7 @@ impl Windows {
     }
 }
 
-/// Returns the CPU time of this thread.
+/// Returns the CPU time that this thread has used.
 pub(super) fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Computes the response to a request: representation, conditions, ranges, headers. No I/O.
+//! Computes the response of the test origin to a request: representation, preconditions, ranges, headers. Does no I/O.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use super::range::parse_ranges;
 use super::record::Seen;
 use super::resource::{Content, Framing, Modified, Resource, Tag};
 
-/// A part of a body.
+/// A part of a response body: bytes given, or bytes to generate.
 #[derive(Debug)]
 pub(super) enum Segment {
     Literal(Bytes),
@@ -30,14 +30,14 @@ impl Segment {
     }
 }
 
-/// A response that is ready to be rendered and sent.
+/// A response that is ready to be sent.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
     pub(super) framing: Framing,
     pub(super) segments: Vec<Segment>,
-    /// First and last byte of a 206 with one range; otherwise `None`.
+    /// First and last byte of the range, if the response is a 206 with one range.
     pub(super) range: Option<(u64, u64)>,
     version: u32,
 }
@@ -76,7 +76,7 @@ impl Answer {
     }
 }
 
-/// Renders a response head.
+/// Renders a response head as sent on the connection.
 pub(super) fn render_head(status: u16, headers: &[(String, String)]) -> Vec<u8> {
     let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
     for (name, value) in headers {
@@ -97,7 +97,7 @@ struct Chosen<'a> {
     modified: Option<String>,
 }
 
-/// Computes the response. `close` says that the connection ends after it.
+/// Computes the response to a request. `close`: whether the connection is closed after the response.
 pub(super) fn answer(resource: &Resource, seen: &Seen, faults: &[Fault], close: bool) -> Answer {
     let chosen = choose(resource, seen);
     let mut answer = Answer {
@@ -190,7 +190,8 @@ fn describe(answer: &mut Answer, resource: &Resource, chosen: &Chosen<'_>) {
     }
 }
 
-/// Evaluates preconditions by RFC 9110 section 13.2.2, except If-Unmodified-Since.
+/// Evaluates the preconditions of a request (RFC 9110 section 13.2.2), except If-Unmodified-Since. Returns the status
+/// if one fails.
 fn precondition(resource: &Resource, seen: &Seen, chosen: &Chosen<'_>) -> Option<u16> {
     if !resource.conditional {
         return None;
@@ -218,7 +219,7 @@ fn weak_part(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }
 
-/// Selects between the whole body, a range, several ranges and 416.
+/// Sets status and body of the response: the whole body, one range, several ranges, or 416.
 fn fill(
     answer: &mut Answer,
     resource: &Resource,
@@ -262,7 +263,7 @@ fn fill(
     }
 }
 
-/// Whether If-Range holds (RFC 9110 section 13.1.5): the strong ETag or the exact date must match.
+/// Whether If-Range permits a range (RFC 9110 section 13.1.5): its strong ETag or its date must match exactly.
 fn if_range_holds(resource: &Resource, seen: &Seen, chosen: &Chosen<'_>) -> bool {
     match seen.header("if-range").map(str::trim) {
         None => true,

@@ -1,8 +1,9 @@
-//! Response heads and chunks with specific protocol violations.
+//! Response heads and chunks that violate HTTP in chosen ways.
 
 use super::fault::{BadChunk, BrokenHead};
 
-/// Breaks the head of a valid response. The sender implements [`BrokenHead::Endless`].
+/// Changes a valid response head so that it has this violation. [`BrokenHead::Endless`] is left to the function that
+/// sends the head.
 pub(super) fn break_head(head: Vec<u8>, how: BrokenHead) -> Vec<u8> {
     match how {
         BrokenHead::Garbage => {
@@ -32,7 +33,7 @@ pub(super) fn break_head(head: Vec<u8>, how: BrokenHead) -> Vec<u8> {
     }
 }
 
-/// Returns the bytes in place of the next chunk-size line; `None` if the violation is elsewhere.
+/// Returns the bytes to send in place of the next chunk-size line, or `None` if the violation is not in that line.
 pub(super) fn bad_size_line(how: BadChunk) -> Option<Vec<u8>> {
     match how {
         BadChunk::NotHex => Some(b"zz\r\n".to_vec()),
@@ -48,7 +49,7 @@ pub(super) fn bad_size_line(how: BadChunk) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns the bytes in place of the last chunk and the trailers; `None` if these are valid.
+/// Returns the bytes to send in place of the last chunk and the trailers, or `None` if the violation is not in them.
 pub(super) fn bad_last_chunk(how: BadChunk) -> Option<Vec<u8>> {
     match how {
         BadChunk::NoLast => Some(Vec::new()),

@@ -1,15 +1,15 @@
-//! Dates in HTTP headers.
+//! Formats dates for HTTP headers.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Returns a date in January 2026, different for consecutive versions.
+/// Returns a date in January 2026 for a version of a resource. Consecutive versions have different dates.
 pub(super) fn version_date(version: u32) -> String {
     const FIRST_OF_2026: u64 = 1_767_225_600;
     let days = u64::from(version % 31);
     http_date(UNIX_EPOCH + Duration::from_secs(FIRST_OF_2026 + days * 86_400))
 }
 
-/// Formats an IMF-fixdate (RFC 9110 section 5.6.7).
+/// Formats a time as IMF-fixdate (RFC 9110 section 5.6.7).
 pub(super) fn http_date(time: SystemTime) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] = [
@@ -17,7 +17,7 @@ pub(super) fn http_date(time: SystemTime) -> String {
     ];
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days since 1 March of year 0, so that a leap day is the last day of its year.
+    // The calendar is computed in years that begin on 1 March, so that a leap day is the last day of its year.
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! One request and its response on a connection of the origin, including faults.
+//! Handles one request on a connection of the test origin and sends its response, with faults if there are any.
 
 use std::time::Instant;
 
@@ -12,20 +12,21 @@ use super::resource::{Framing, Resource};
 use super::wire::{Head, Pace, Stop, Wire};
 use crate::offset;
 
-/// Maximum bytes per write.
+/// Maximum number of bytes per write.
 const PIECE: u64 = 64 << 10;
 
-/// Number of headers in an "endless" head, 32 MiB in total, so that a client that reads all of them does not hang.
+/// Number of headers in an "endless" head: 32 MiB in total. The number is finite so that a client that reads all of
+/// them does not hang.
 const ENDLESS_FIELDS: usize = 1 << 20;
 
-/// The context of an exchange.
+/// A request of the test origin with everything needed to respond to it.
 pub(super) struct Exchange<'a> {
     pub(super) wire: &'a mut Wire,
     pub(super) recorder: &'a Recorder,
     pub(super) seen: &'a Seen,
     pub(super) resource: Resource,
     pub(super) faults: Vec<Fault>,
-    /// Whether the connection ends after this response.
+    /// Whether the connection is closed after this response.
     pub(super) close: bool,
 }
 
@@ -128,7 +129,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reads the next bytes of the request body.
+    /// Reads the next bytes of the request body, and records them.
     async fn read_piece(&mut self, upload: &mut Upload) -> Result<Option<Bytes>, Stop> {
         let piece = self.read_some(upload).await?;
         let complete = piece.is_none();
@@ -176,7 +177,8 @@ impl Exchange<'_> {
             let own = record.requests.iter().find(|seen| seen.id == self.seen.id);
             own.map_or(0, |seen| seen.body_length)
         });
-        // The gate keeps bytes unread, so a close by the client can't be detected here.
+        // While the gate holds the request body, its bytes stay unread in the socket, and a close by the client can't
+        // be detected.
         Ok(gate.pass(got).await.min(wanted))
     }
 
@@ -191,7 +193,7 @@ impl Exchange<'_> {
         Ok(size)
     }
 
-    /// Sends the request body back while it arrives.
+    /// Sends the bytes of the request body back as they arrive.
     async fn echo(&mut self, upload: &mut Upload) -> Result<(), Stop> {
         let mut headers = self.resource.headers.clone();
         let length = match upload {
@@ -225,7 +227,7 @@ impl Exchange<'_> {
         requested.eq_ignore_ascii_case(&offered).then_some(offered)
     }
 
-    /// Sends back every byte until the client closes the connection.
+    /// Responds with 101, then sends back every byte received until the client closes the connection.
     async fn tunnel(&mut self, protocol: &str) -> Result<bool, Stop> {
         let headers = [
             ("Connection".to_owned(), "Upgrade".to_owned()),
@@ -333,8 +335,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Returns the number of body bytes after which a fault stops the response, and how the fault closes the
-    /// connection; `None` for a fault that keeps the connection open and silent.
+    /// Returns the number of body bytes after which a fault stops the response, and the way in which the connection is
+    /// then closed, or `None` if the connection stays open and silent.
     fn halt(&self) -> Option<(u64, Option<Ending>)> {
         self.faults.iter().find_map(|fault| match fault {
             Fault::CutBody { after, ending } => Some((*after, Some(*ending))),

@@ -4,44 +4,44 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How a connection is closed.
+/// The way in which a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// With a FIN.
+    /// Closed with a FIN.
     Fin,
-    /// With a reset, as after a crash.
+    /// Closed with a reset, as after a crash.
     Reset,
 }
 
-/// A fault. Byte counts refer to the body of the response, not to the whole resource.
+/// A fault of a response. Numbers of bytes refer to the body of the response, not to the whole resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// Reads the request and never responds.
     NeverAnswer,
     /// Reads the request head and closes the connection.
     EndBeforeHead(Ending),
-    /// Like `EndBeforeHead`, but only for the second and later requests of a connection.
+    /// Reads the request head and closes the connection, but only for the second and later requests of a connection.
     EndBeforeHeadOnReuse(Ending),
     /// Closes the connection after a number of body bytes.
     CutBody {
-        /// Body bytes sent before the close.
+        /// Number of body bytes sent before the close.
         after: u64,
-        /// How the connection is closed.
+        /// The way in which the connection is closed.
         ending: Ending,
     },
     /// Sends a number of body bytes, then nothing, and keeps the connection open.
     StallBody {
-        /// Body bytes sent before the stall.
+        /// Number of body bytes sent.
         after: u64,
     },
     /// Sends a number of head bytes, then nothing, and keeps the connection open.
     StallHead {
-        /// Head bytes sent before the stall.
+        /// Number of head bytes sent.
         after: usize,
     },
     /// Sends head and body in small writes with pauses between them.
     Drip {
-        /// Bytes per write.
+        /// Number of bytes per write.
         bytes: usize,
         /// Pause between two writes.
         every: Duration,
@@ -66,83 +66,83 @@ pub enum Fault {
     Unsatisfiable,
     /// Replaces the whole head with these bytes; the body follows unchanged.
     RawHead(Vec<u8>),
-    /// Breaks the head in this way.
+    /// Sends a response head with this violation.
     Head(BrokenHead),
-    /// Sends a chunked body that is broken in this way, after the first chunk if there is one.
+    /// Sends a chunked body with this violation, after the first chunk if there is one.
     Chunk(BadChunk),
 }
 
-/// Violations in a response head.
+/// Violation of HTTP in a response head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenHead {
-    /// Bytes that are not HTTP.
+    /// The head consists of bytes that are not HTTP.
     Garbage,
-    /// Lines end in LF without CR.
+    /// Lines of the head end in LF without CR.
     BareLf,
-    /// A CR within a header value.
+    /// A header value contains a CR.
     BareCr,
-    /// A header line without a colon.
+    /// A header line has no colon.
     NoColon,
-    /// A space between header name and colon.
+    /// A header line has a space between name and colon.
     SpaceBeforeColon,
-    /// A NUL in a header value.
+    /// A header value contains a NUL.
     Nul,
-    /// A folded header (obs-fold).
+    /// A header continues on a second line (obs-fold).
     ObsFold,
-    /// A header of this many bytes.
+    /// A header has this many bytes.
     Huge(usize),
-    /// This many headers.
+    /// The head has this many headers.
     ManyFields(usize),
-    /// A status that is not a number.
+    /// The status is not a number.
     BadStatus,
-    /// A status of two digits.
+    /// The status has only two digits.
     ShortStatus,
-    /// A status line with a protocol version that does not exist.
+    /// The status line has a protocol version that does not exist.
     BadVersion,
-    /// Two different Content-Length headers.
+    /// The head has two Content-Length headers with different values.
     DifferingLengths,
-    /// Content-Length and Transfer-Encoding: chunked (the body is chunked).
+    /// The head has both Content-Length and `Transfer-Encoding: chunked`, and the body is chunked.
     LengthAndChunked,
-    /// A Content-Length that is not a number.
+    /// Content-Length is not a number.
     BadLength,
-    /// A negative Content-Length.
+    /// Content-Length is negative.
     NegativeLength,
-    /// A Content-Length of more than 64 bits.
+    /// Content-Length is a number of more than 64 bits.
     OverflowingLength,
-    /// A Transfer-Encoding that does not exist.
+    /// Transfer-Encoding names a coding that does not exist.
     UnknownCoding,
-    /// A Transfer-Encoding in which chunked is not last.
+    /// Transfer-Encoding names another coding after `chunked`.
     ChunkedNotFinal,
-    /// A head with so many headers that it seems endless.
+    /// The head has so many headers that it seems endless.
     Endless,
 }
 
-/// Violations in a chunked body.
+/// Violation of HTTP in a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadChunk {
-    /// A chunk size that is not hexadecimal.
+    /// A chunk size is not hexadecimal.
     NotHex,
-    /// A negative chunk size.
+    /// A chunk size is negative.
     Negative,
-    /// A chunk size of more than 64 bits.
+    /// A chunk size has more than 64 bits.
     Overflow,
-    /// An empty chunk-size line.
+    /// A chunk-size line is empty.
     Empty,
-    /// A chunk-size line that ends in LF without CR.
+    /// A chunk-size line ends in LF without CR.
     BareLf,
-    /// Chunk data that is not followed by CRLF.
+    /// The content of a chunk is not followed by CRLF.
     NoCrlf,
-    /// A chunk extension of this many bytes.
+    /// A chunk has an extension of this many bytes.
     Extension(usize),
-    /// A close in place of the last chunk.
+    /// The connection is closed in place of the last chunk.
     NoLast,
-    /// A trailer line without a colon.
+    /// A trailer line has no colon.
     BadTrailer,
-    /// This many bytes of trailers.
+    /// The trailer section has this many bytes.
     HugeTrailer(usize),
 }
 
-/// A fault and the number of requests that it still applies to.
+/// A fault, and the number of further requests that it applies to.
 #[derive(Debug, Clone)]
 pub(super) struct Armed {
     fault: Fault,

@@ -1,4 +1,5 @@
-//! Gates, which hold bodies or heads at a chosen position until the test releases them, so that tests need no sleeps.
+//! Gates of the test origin, which hold bodies or heads at a chosen position until the test releases them. With gates,
+//! tests need no sleeps.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,7 +7,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-/// A gate with a limit in bytes, counted from the beginning of each body or head. Clones share the same gate.
+/// A gate that holds bodies or heads after a limit in bytes, counted from the beginning of each. Clones of a gate share
+/// one limit.
 #[derive(Debug, Clone)]
 pub struct Gate {
     inner: Arc<Inner>,
@@ -27,7 +29,7 @@ struct State {
 }
 
 impl Gate {
-    /// Returns a gate that lets `limit` bytes of each body pass and then holds it.
+    /// Creates a gate that lets `limit` bytes of each body pass and holds the rest.
     pub fn at(limit: u64) -> Gate {
         Gate {
             inner: Arc::new(Inner {
@@ -42,12 +44,12 @@ impl Gate {
         }
     }
 
-    /// Returns a gate that holds everything.
+    /// Creates a gate that lets no bytes pass.
     pub fn closed() -> Gate {
         Gate::at(0)
     }
 
-    /// Opens the gate permanently.
+    /// Opens the gate for good.
     pub fn release(&self) {
         self.advance_to(u64::MAX);
     }
@@ -58,17 +60,17 @@ impl Gate {
         self.inner.opened.notify_waiters();
     }
 
-    /// Returns the number of bodies or heads that are held now.
+    /// Returns the number of bodies and heads that the gate holds now.
     pub fn held(&self) -> usize {
         self.inner.state.lock().held
     }
 
-    /// Waits until at least `count` bodies or heads are held at the same time. Returns false after `timeout`.
+    /// Waits until the gate holds at least `count` bodies or heads at the same time. Returns false after `timeout`.
     pub fn wait_held(&self, count: usize, timeout: Duration) -> bool {
         self.wait(timeout, |state| state.held >= count)
     }
 
-    /// Waits until `bytes` bytes of some body have passed. Returns false after `timeout`.
+    /// Waits until at least `bytes` bytes of one body have passed the gate. Returns false after `timeout`.
     pub fn wait_passed(&self, bytes: u64, timeout: Duration) -> bool {
         self.wait(timeout, |state| state.furthest >= bytes)
     }
@@ -89,7 +91,7 @@ impl Gate {
         true
     }
 
-    /// Waits until bytes after the first `position` may pass. Returns how many bytes may pass.
+    /// Waits until the gate lets bytes after the first `position` bytes pass. Returns the number of those bytes.
     pub(super) async fn pass(&self, position: u64) -> u64 {
         let mut held = None;
         loop {
@@ -112,7 +114,7 @@ impl Gate {
     }
 }
 
-/// Counts a body or head as held until this value is dropped, also if the connection ends.
+/// Counts a body or head as held until the value is dropped, also if the connection ends.
 struct Held<'a>(&'a Inner);
 
 impl<'a> Held<'a> {

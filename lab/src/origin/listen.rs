@@ -1,4 +1,5 @@
-//! The origin's listening socket, which can be closed and reopened on the same port, and the life of a connection.
+//! The listening socket of the test origin, which can be closed and reopened on the same port, and the tasks that serve
+//! its connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ const BACKLOG: i32 = 4096;
 /// Longest wait until a listening socket is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The listening socket, or, while connections are refused, a socket that reserves its port.
+/// The origin's listening socket. While connections are refused, another socket reserves the port.
 #[derive(Debug)]
 pub(super) struct Door {
     address: SocketAddr,
@@ -39,8 +40,8 @@ enum State {
     Lost,
 }
 
-/// The open listening socket. Fields are dropped in order, so the receiver of `_closed` learns that the socket is
-/// closed.
+/// Owned by the task that accepts connections. Fields are dropped in order: the drop of `_closed` signals that the
+/// listener is closed.
 struct Listening {
     listener: TcpListener,
     _closed: mpsc::Sender<()>,
@@ -68,7 +69,7 @@ impl Door {
     pub(super) fn close(&mut self, handle: &Handle) -> anyhow::Result<()> {
         let _runtime = handle.enter();
         if let State::Open { task, closed } = &self.state {
-            // The port is reserved before the listener is closed, so that no other process can take the port.
+            // The port is reserved before the listener is closed, so that no other process can take it.
             let keeper = bound(self.address, true)?;
             task.abort();
             let ended = closed.recv_timeout(CLOSE_TIMEOUT);
@@ -95,7 +96,7 @@ impl Door {
     }
 }
 
-/// Returns a socket bound to this address. `beside`: another socket of this origin is bound to the same address.
+/// Returns a socket bound to this address. `beside`: whether another socket of this origin is bound to the address too.
 fn bound(address: SocketAddr, beside: bool) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -106,7 +107,7 @@ fn bound(address: SocketAddr, beside: bool) -> io::Result<Socket> {
     socket.set_reuse_port(beside)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    // SO_REUSEPORT is set after binding, so that binding fails if another process uses the port.
+    // SO_REUSEPORT is set only after binding: with it, binding would succeed although another process uses the port.
     socket.set_reuse_port(true)?;
     Ok(socket)
 }
@@ -146,7 +147,8 @@ async fn accept(listening: Listening, shared: Arc<Shared>) {
     }
 }
 
-/// Removes a connection from the list of open ones when its task ends for any reason.
+/// The entry of an open connection in the origin's list. Dropping the value removes the entry, also if the connection's
+/// task is aborted.
 struct Listed {
     id: u64,
     shared: Arc<Shared>,
@@ -178,7 +180,7 @@ async fn connection(stream: TcpStream, id: u64, shared: Arc<Shared>) {
     wire.end(ending).await;
 }
 
-/// Sets socket options. If the kernel refuses one, its default is good enough.
+/// Sets options of an accepted socket. Errors are ignored, since the defaults are good enough.
 fn tune(stream: &TcpStream, shared: &Shared) {
     let _ = stream.set_nodelay(true);
     let socket = SockRef::from(stream);
@@ -190,7 +192,7 @@ fn tune(stream: &TcpStream, shared: &Shared) {
     }
 }
 
-/// Serves requests until the connection should be closed. Returns how to close it.
+/// Serves requests on a connection until the connection should be closed. Returns the way to close it.
 async fn serve(wire: &mut Wire, id: u64, shared: &Shared) -> Ending {
     let mut served = 0;
     loop {
@@ -229,7 +231,7 @@ async fn serve(wire: &mut Wire, id: u64, shared: &Shared) -> Ending {
     }
 }
 
-/// Records how an exchange ended, also if the exchange's task is aborted.
+/// Records the outcome of a request when dropped, also if the connection's task is aborted.
 struct Pending<'a> {
     id: u64,
     shared: &'a Shared,

@@ -47,15 +47,16 @@ use record::{Recorder, path_of};
 /// Options of an origin.
 #[derive(Debug, Clone)]
 pub struct OriginOptions {
-    /// Address to listen on; port 0 selects a free port.
+    /// Address on which the origin listens. Port 0 selects a free port.
     pub address: SocketAddr,
-    /// Rules for connections, which can be changed later.
+    /// Initial rules for connections. They can be changed while the origin runs.
     pub rules: ConnectionRules,
-    /// Size of the send buffer of each connection in the kernel. A small one causes back-pressure early.
+    /// Size in bytes of each connection's send buffer in the kernel. With a small buffer, the origin soon has to wait
+    /// for the client.
     pub send_buffer: Option<usize>,
-    /// Size of the receive buffer of each connection in the kernel.
+    /// Size in bytes of each connection's receive buffer in the kernel.
     pub receive_buffer: Option<usize>,
-    /// Whether the record keeps only sums and drops completed requests and connections, for long runs.
+    /// Whether the origin's record keeps only sums, and drops completed requests and connections. Meant for long runs.
     pub forget: bool,
 }
 
@@ -71,10 +72,10 @@ impl Default for OriginOptions {
     }
 }
 
-/// Rules for connections.
+/// Rules by which the test origin treats its connections.
 #[derive(Debug, Clone)]
 pub struct ConnectionRules {
-    /// Treatment of accepted connections.
+    /// Treatment of newly accepted connections.
     pub accept: Accept,
     /// Whether connections stay open after a response.
     pub keepalive: bool,
@@ -98,10 +99,10 @@ impl Default for ConnectionRules {
     }
 }
 
-/// Treatment of accepted connections.
+/// Treatment of a newly accepted connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accept {
-    /// Serve requests.
+    /// Serve requests on the connection.
     Serve,
     /// Keep the connection open without reading or writing.
     Ignore,
@@ -109,7 +110,7 @@ pub enum Accept {
     End(Ending),
 }
 
-/// A running origin. Dropping it closes all sockets.
+/// A running test origin. Dropping the value closes all of its sockets.
 #[derive(Debug)]
 pub struct Origin {
     shared: Arc<Shared>,
@@ -120,7 +121,7 @@ pub struct Origin {
     thread: Option<JoinHandle<()>>,
 }
 
-/// State shared by the connections and the owner of the origin.
+/// State that the connections and the owner of the origin share.
 #[derive(Debug)]
 struct Shared {
     table: Mutex<Table>,
@@ -139,7 +140,7 @@ struct Table {
 }
 
 impl Origin {
-    /// Starts an origin on its own thread.
+    /// Starts an origin, which runs on a thread of its own.
     pub fn start(options: OriginOptions) -> anyhow::Result<Origin> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
@@ -180,24 +181,25 @@ impl Origin {
         self.address
     }
 
-    /// Returns the URL of a path.
+    /// Returns the URL of a path on this origin.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// Serves `resource` at `path`. A path with a query takes precedence over the path alone. If no entry matches,
-    /// `/offset/<bytes>` is an offset body of that size, and other paths are 404.
+    /// Serves `resource` at `path`. A path with a query takes precedence over the path alone. If no resource is set for
+    /// a path, `/offset/<bytes>` is an offset body (see [`crate::offset`]) of that size, and other paths are 404.
     pub fn serve(&self, path: &str, resource: Resource) {
         let mut table = self.shared.table.lock();
         table.resources.insert(path.to_owned(), resource);
     }
 
-    /// Serves `resource` at every path without an entry.
+    /// Serves `resource` at every path for which no other resource is set.
     pub fn serve_rest(&self, resource: Resource) {
         self.shared.table.lock().fallback = Some(resource);
     }
 
-    /// Changes the resource at `path`. Responses in progress are not affected. Returns false if there is no entry.
+    /// Changes the resource at `path`. Responses in progress are not affected. Returns false if there is no such
+    /// resource.
     pub fn update(&self, path: &str, change: impl FnOnce(Resource) -> Resource) -> bool {
         let mut table = self.shared.table.lock();
         match table.resources.get_mut(path) {
@@ -209,37 +211,38 @@ impl Origin {
         }
     }
 
-    /// Changes the version of the resource at `path`, and so its bytes, ETag and date. Returns false if there is no
-    /// entry.
+    /// Changes the version of the resource at `path`, and with it the content, the ETag and the date. Returns false if
+    /// there is no such resource.
     pub fn set_version(&self, path: &str, version: u32) -> bool {
         self.update(path, |resource| resource.version(version))
     }
 
-    /// Changes the rules for connections, from the next accept, request or idle time on.
+    /// Changes the rules for connections. Open connections follow the new rules from their next request or idle time
+    /// on.
     pub fn set_rules(&self, change: impl FnOnce(&mut ConnectionRules)) {
         change(&mut self.shared.rules.lock());
     }
 
-    /// Closes the listening socket, so that connections are refused. The port stays reserved and open connections
-    /// stay open.
+    /// Closes the listening socket, so that connections are refused. The port stays reserved, and open connections stay
+    /// open.
     pub fn refuse(&self) -> anyhow::Result<()> {
         self.door.lock().close(&self.handle)
     }
 
-    /// Listens again on the same port.
+    /// Listens for connections again, on the port used before [`Origin::refuse`].
     pub fn reopen(&self) -> anyhow::Result<()> {
         let shared = self.shared.clone();
         self.door.lock().reopen(&self.handle, shared)
     }
 
-    /// Aborts all open connections.
+    /// Aborts all open connections of the origin.
     pub fn drop_connections(&self) {
         for connection in self.shared.open.lock().values() {
             connection.abort();
         }
     }
 
-    /// Returns a copy of the record.
+    /// Returns a copy of the origin's record of requests and connections.
     pub fn record(&self) -> Record {
         self.shared.recorder.snapshot()
     }
@@ -254,17 +257,17 @@ impl Origin {
         self.read_record(|record| record.connections.clone())
     }
 
-    /// Reads the record without copying it.
+    /// Calls `read` with the origin's record, which is not copied.
     pub fn read_record<T>(&self, read: impl FnOnce(&Record) -> T) -> T {
         self.shared.recorder.read(read)
     }
 
-    /// Clears the record, except for open connections.
+    /// Clears the record except for open connections.
     pub fn reset_record(&self) {
         self.shared.recorder.reset();
     }
 
-    /// Waits until the record satisfies `holds`. Returns false after `timeout`.
+    /// Waits until `holds` returns true for the record. Returns false after `timeout`.
     pub fn wait_for(&self, holds: impl FnMut(&Record) -> bool, timeout: Duration) -> bool {
         self.shared.recorder.wait_for(holds, timeout)
     }
@@ -274,7 +277,7 @@ impl Drop for Origin {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // If the thread has panicked, its message has already been printed.
+            // The result is ignored: if the thread panicked, the message is printed already.
             let _ = thread.join();
         }
     }

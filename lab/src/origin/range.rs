@@ -1,6 +1,6 @@
-//! A parser of the Range header, independent of the code under test.
+//! A parser of the Range header for the test origin, independent of the parser under test.
 
-/// One range of a Range header.
+/// One range of a Range header, as requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestedRange {
     From(u64, Option<u64>),
@@ -8,7 +8,8 @@ pub(super) enum RequestedRange {
 }
 
 impl RequestedRange {
-    /// First and last byte in a representation of `length` bytes; `None` if the range is unsatisfiable.
+    /// Returns the first and last byte of the range in a representation of `length` bytes, or `None` if the range is
+    /// unsatisfiable.
     pub(super) fn resolve(self, length: u64) -> Option<(u64, u64)> {
         match self {
             RequestedRange::From(first, last) if first < length => {
@@ -22,7 +23,7 @@ impl RequestedRange {
     }
 }
 
-/// Parses a Range header; `None` if it must be ignored.
+/// Parses the value of a Range header. Returns `None` if the header must be ignored.
 pub(super) fn parse_ranges(value: &str) -> Option<Vec<RequestedRange>> {
     let list = value.trim().strip_prefix("bytes=")?;
     let parsed: Option<Vec<RequestedRange>> = list

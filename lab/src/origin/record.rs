@@ -1,4 +1,4 @@
-//! The record of requests received and bytes sent by a test origin.
+//! The record of the requests that a test origin received and of the bytes that it sent.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -7,71 +7,71 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// State of a response.
+/// State of the test origin's response to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The request is being read, or the response is held or being sent.
+    /// The response has not ended: the request is being read, or the response is held or being sent.
     Pending,
     /// The response has been sent completely.
     Sent,
-    /// A fault has ended the response.
+    /// A fault ended the response.
     Faulted,
-    /// The client has closed the connection before the end.
+    /// The client closed the connection before the end of the response.
     Aborted,
 }
 
 /// A request received by the origin.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// Number of the request since the start of the origin. Clearing the record does not restart the numbers.
+    /// Number of the request, counted since the start of the origin. Clearing the record does not reset the count.
     pub id: u64,
-    /// Number of the connection.
+    /// Number of the connection on which the request arrived.
     pub connection: u64,
     /// Number of earlier requests on this connection.
     pub nth_on_connection: u64,
-    /// Time at which the head was complete.
+    /// Time at which the request head was complete.
     pub at: Instant,
-    /// The head as received, including its empty line.
+    /// The request head as received, including its empty line.
     pub raw_head: Vec<u8>,
-    /// The method as received.
+    /// Request method as received.
     pub method: String,
-    /// The request target as received.
+    /// Request target as received.
     pub target: String,
-    /// Minor version: 1 for HTTP/1.1.
+    /// Minor version of HTTP/1: 1 for HTTP/1.1.
     pub minor_version: u8,
-    /// Headers in order, with names as received.
+    /// Request headers in the order received, with names as received.
     pub headers: Vec<(String, String)>,
-    /// The first [`BODY_KEPT`] bytes of the body, without framing.
+    /// The first [`BODY_KEPT`] bytes of the request body, decoded from its framing.
     pub body: Vec<u8>,
-    /// Bytes of the body received so far.
+    /// Number of bytes of the request body received so far.
     pub body_length: u64,
-    /// Whether the body is complete.
+    /// Whether the request body is complete.
     pub body_complete: bool,
-    /// Whether the body so far is an offset body.
+    /// Whether the request body received so far is an offset body (see [`crate::offset`]).
     pub body_is_offset: bool,
-    /// Status of the response; 0 before the response.
+    /// Status of the response; 0 before the response has begun.
     pub status: u16,
-    /// First and last byte of a 206 with one range.
+    /// First and last byte of the range, if the response is a 206 with one range.
     pub range: Option<(u64, u64)>,
-    /// Body bytes of the response sent so far.
+    /// Number of body bytes of the response sent so far.
     pub sent: u64,
     /// State of the response.
     pub outcome: Outcome,
 }
 
-/// Maximum length of [`Seen::body`].
+/// Maximum length of [`Seen::body`] in bytes.
 pub const BODY_KEPT: usize = 1 << 20;
 
-/// Maximum length of [`Connection::received`].
+/// Maximum length of [`Connection::received`] in bytes.
 pub const RECEIVED_KEPT: usize = 256 << 10;
 
 impl Seen {
-    /// Returns the path of the target, without the query.
+    /// Returns the path of the request target, without the query.
     pub fn path(&self) -> &str {
         path_of(&self.target)
     }
 
-    /// Returns the first value of a header; the name is compared case-insensitively.
+    /// Returns the first value of a header. Names are compared ignoring case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -79,7 +79,7 @@ impl Seen {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Returns all values of a header in order.
+    /// Returns all values of a header, in order.
     pub fn header_all(&self, name: &str) -> Vec<&str> {
         self.headers
             .iter()
@@ -89,54 +89,54 @@ impl Seen {
     }
 }
 
-/// A connection accepted by the origin.
+/// A connection that the origin has accepted.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    /// Number of the connection since the start of the origin.
+    /// Number of the connection, counted since the start of the origin.
     pub id: u64,
     /// Address of the client.
     pub peer: SocketAddr,
     /// Time at which the connection was accepted.
     pub at: Instant,
-    /// Number of request heads received.
+    /// Number of request heads received on the connection.
     pub requests: u64,
-    /// The first [`RECEIVED_KEPT`] bytes received, unparsed.
+    /// The first [`RECEIVED_KEPT`] bytes received on the connection, as they were sent.
     pub received: Vec<u8>,
-    /// Whether a request head could not be parsed.
+    /// Whether a request head on the connection could not be parsed.
     pub malformed: bool,
     /// Whether the connection has ended.
     pub closed: bool,
 }
 
-/// Everything recorded since the start or since the record was cleared.
+/// Everything recorded since the origin was started or its record was cleared.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
-    /// Requests in the order in which their heads were complete. With `forget`, only those in progress.
+    /// Requests in the order in which their heads were complete. With
+    /// [`OriginOptions::forget`](super::OriginOptions::forget), only those in progress.
     pub requests: Vec<Seen>,
-    /// Number of requests, including dropped ones.
+    /// Number of all requests, including those that are not kept in `requests`.
     pub requests_total: u64,
-    /// Connections in the order in which they were accepted. Connections that were open when the record was cleared
-    /// stay.
+    /// Connections in the order in which they were accepted. Clearing the record keeps the connections that are open.
     pub connections: Vec<Connection>,
-    /// Body bytes sent, by path.
+    /// Number of body bytes sent, by path.
     pub sent: HashMap<String, u64>,
-    /// Total body bytes sent.
+    /// Number of body bytes sent for all paths.
     pub sent_total: u64,
     next_request: u64,
 }
 
 impl Record {
-    /// Requests for a path, with any query.
+    /// Returns the requests for a path, with any query.
     pub fn of(&self, path: &str) -> impl Iterator<Item = &Seen> {
         self.requests.iter().filter(move |seen| seen.path() == path)
     }
 
-    /// Returns the number of requests for a path.
+    /// Returns the number of recorded requests for a path.
     pub fn count(&self, path: &str) -> usize {
         self.of(path).count()
     }
 
-    /// Body bytes sent for a path.
+    /// Returns the number of body bytes sent for a path.
     pub fn sent_for(&self, path: &str) -> u64 {
         self.sent.get(path).copied().unwrap_or(0)
     }
@@ -167,7 +167,7 @@ pub(super) fn path_of(target: &str) -> &str {
     path.split('?').next().unwrap_or(path)
 }
 
-/// The record, shared by the origin's connections.
+/// Access to the record of an origin, shared by the tasks of its connections.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recorder {
     inner: Arc<RecorderInner>,
@@ -181,7 +181,7 @@ struct RecorderInner {
 }
 
 impl Recorder {
-    /// Returns a recorder that keeps completed requests and connections, or drops them if `forget` is set.
+    /// Creates an empty record. If `forget` is set, completed requests and connections are dropped from it.
     pub(super) fn new(forget: bool) -> Recorder {
         let inner = RecorderInner {
             forget,
@@ -245,7 +245,7 @@ impl Recorder {
         });
     }
 
-    /// Adds a request under the next number, so that the list is ordered by number.
+    /// Gives a request the next number and adds it to the record. Requests are therefore ordered by number.
     pub(super) fn requested(&self, mut seen: Seen) -> Seen {
         self.update(|record| {
             seen.id = record.next_request;
@@ -264,7 +264,7 @@ impl Recorder {
         });
     }
 
-    /// Records the end of request `id`.
+    /// Records the outcome of request `id`.
     pub(super) fn ended(&self, id: u64, outcome: Outcome) {
         let forget = self.inner.forget;
         self.update(|record| {
@@ -278,7 +278,7 @@ impl Recorder {
         });
     }
 
-    /// Records the end of a connection.
+    /// Records the end of connection `id`.
     pub(super) fn disconnected(&self, id: u64) {
         match self.inner.forget {
             true => self.update(|record| record.connections.retain(|one| one.id != id)),
@@ -286,7 +286,7 @@ impl Recorder {
         }
     }
 
-    /// Records body bytes sent for request `id`.
+    /// Records that body bytes were sent for request `id`.
     pub(super) fn sent(&self, id: u64, path: &str, bytes: u64) {
         self.update(|record| {
             record.sent_total += bytes;

@@ -1,4 +1,4 @@
-//! Resources of a test origin, configured by builder methods.
+//! Resources that a test origin serves, configured by builder methods.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::gate::Gate;
 use super::record::Seen;
 use crate::{noise, offset};
 
-/// The content of a representation.
+/// Content of a representation.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
-    /// The offset body of the resource's version, of this length.
+    /// The offset body (see [`crate::offset`]) of this length, in the resource's version.
     Offset(u64),
-    /// The noise of a file in the resource's version.
+    /// Random bytes ([`crate::noise`]) for this file number, in the resource's version.
     Noise { file: u64, length: u64 },
-    /// These bytes, whatever the version.
+    /// These bytes, in all versions of the resource.
     Fixed(Bytes),
 }
 
@@ -45,41 +45,42 @@ impl Content {
 /// Framing of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// Content-Length.
+    /// The body is framed by Content-Length.
     Length,
-    /// Chunks of at most this many bytes.
+    /// The body is chunked, with at most this many bytes per chunk.
     Chunked(usize),
-    /// The close of the connection.
+    /// The body ends where the connection is closed.
     Close,
 }
 
-/// The ETag of a resource.
+/// ETag of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tag {
-    /// A strong ETag of version, length and content coding.
+    /// A strong ETag made from version, length and content coding.
     Strong,
-    /// Like `Strong`, but weak.
+    /// A weak ETag made from version, length and content coding.
     Weak,
     /// No ETag.
     None,
-    /// This header value.
+    /// An ETag with this value.
     Fixed(String),
 }
 
 /// Last-Modified of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Modified {
-    /// A day in January 2026, determined by the version.
+    /// A day in January 2026 that depends on the version.
     Version,
-    /// No date.
+    /// No Last-Modified.
     None,
-    /// This header value.
+    /// A Last-Modified with this value.
     Fixed(String),
 }
 
 type Dynamic = Arc<dyn Fn(&Seen) -> Resource + Send + Sync>;
 
-/// A resource. Defaults: status 200, Content-Length, Range honoured, strong ETag, Last-Modified, no Cache-Control.
+/// A resource of a test origin. Defaults: status 200, Content-Length, Range honoured, strong ETag, Last-Modified, no
+/// Cache-Control.
 #[derive(Clone)]
 pub struct Resource {
     pub(super) content: Content,
@@ -120,22 +121,22 @@ impl fmt::Debug for Resource {
 }
 
 impl Resource {
-    /// Returns a resource whose body is the offset body of `length` bytes.
+    /// Creates a resource whose content is an offset body (see [`crate::offset`]) of `length` bytes.
     pub fn offset(length: u64) -> Resource {
         Resource::new(Content::Offset(length))
     }
 
-    /// Returns a resource with `length` bytes of [`noise`], determined by file number, version and offset.
+    /// Creates a resource whose content is `length` bytes of [`noise`], determined by file number, version and offset.
     pub fn noise(file: u64, length: u64) -> Resource {
         Resource::new(Content::Noise { file, length })
     }
 
-    /// Returns a resource with these bytes as its body.
+    /// Creates a resource with these bytes as its content.
     pub fn bytes(body: impl Into<Bytes>) -> Resource {
         Resource::new(Content::Fixed(body.into()))
     }
 
-    /// Returns a response with this status and the text `status N` as its body, without validators and ranges.
+    /// Creates a response with this status and a short text. It has no validators and ignores Range.
     pub fn status(status: u16) -> Resource {
         Resource::bytes(format!("status {status}\n"))
             .with_status(status)
@@ -145,22 +146,23 @@ impl Resource {
             .conditional(false)
     }
 
-    /// Sends the request body back while it arrives, with the same framing.
+    /// Creates a resource that sends the request body back as it arrives, with the framing of the request.
     pub fn echo() -> Resource {
         let mut resource = Resource::status(200);
         resource.echo = true;
         resource
     }
 
-    /// Responds with `101 Switching Protocols` to upgrade requests for `protocol`, then sends back every byte
-    /// received.
+    /// Creates a resource that responds with `101 Switching Protocols` to upgrade requests for `protocol`, then sends
+    /// back every byte received.
     pub fn upgrade(protocol: &str) -> Resource {
         let mut resource = Resource::status(426);
         resource.upgrade = Some(protocol.to_owned());
         resource
     }
 
-    /// Calls `choose` for each request when the request's head is complete, and responds with the returned resource.
+    /// Creates a resource that calls `choose` for each request, when the request head is complete, and responds with
+    /// the returned resource.
     pub fn dynamic(choose: impl Fn(&Seen) -> Resource + Send + Sync + 'static) -> Resource {
         let mut resource = Resource::status(500);
         resource.dynamic = Some(Arc::new(choose));
@@ -197,24 +199,24 @@ impl Resource {
         }
     }
 
-    /// Sets the status. Ranges and conditions apply only to 200.
+    /// Sets the status of the response. Ranges and preconditions apply only to 200.
     pub fn with_status(mut self, status: u16) -> Resource {
         self.status = status;
         self
     }
 
-    /// Adds a header.
+    /// Adds a header to responses.
     pub fn header(mut self, name: &str, value: &str) -> Resource {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Adds Cache-Control.
+    /// Adds a Cache-Control header.
     pub fn cache_control(self, value: &str) -> Resource {
         self.header("Cache-Control", value)
     }
 
-    /// Adds Vary.
+    /// Adds a Vary header.
     pub fn vary(self, value: &str) -> Resource {
         self.header("Vary", value)
     }
@@ -231,25 +233,25 @@ impl Resource {
         self
     }
 
-    /// Sets the version, which determines the bytes of an offset body, the ETag and the date.
+    /// Sets the version, which determines the content (unless fixed bytes), the ETag and the date.
     pub fn version(mut self, version: u32) -> Resource {
         self.version = version;
         self
     }
 
-    /// Whether Range is honoured. If not, every response has the whole body and no Accept-Ranges.
+    /// Sets whether Range is honoured. If not, every response has the whole body and no Accept-Ranges.
     pub fn ranges(mut self, honoured: bool) -> Resource {
         self.ranges = honoured;
         self
     }
 
-    /// Whether requests for several ranges are honoured. If not, the response has the whole body.
+    /// Sets whether requests for several ranges are honoured. If not, the response has the whole body.
     pub fn multiple_ranges(mut self, honoured: bool) -> Resource {
         self.multiple_ranges = honoured;
         self
     }
 
-    /// Whether If-None-Match, If-Modified-Since, If-Match and If-Range are honoured.
+    /// Sets whether If-None-Match, If-Modified-Since, If-Match and If-Range are honoured.
     pub fn conditional(mut self, honoured: bool) -> Resource {
         self.conditional = honoured;
         self
@@ -267,8 +269,8 @@ impl Resource {
         self
     }
 
-    /// Adds a body for requests that accept the content coding `coding`, with `Vary: Accept-Encoding` and
-    /// Content-Encoding.
+    /// Adds another content for requests that accept the content coding `coding`. Responses then have `Vary:
+    /// Accept-Encoding`.
     pub fn encoded(mut self, coding: &str, body: impl Into<Bytes>) -> Resource {
         self.encodings
             .push((coding.to_owned(), Content::Fixed(body.into())));
@@ -285,31 +287,31 @@ impl Resource {
         self
     }
 
-    /// Limits the body bytes per second on each connection.
+    /// Limits the rate in bytes per second at which bodies are sent on each connection.
     pub fn rate(mut self, bytes_per_second: u64) -> Resource {
         self.rate = Some(bytes_per_second.max(1));
         self
     }
 
-    /// Delays the head.
+    /// Delays the response head by this time.
     pub fn delay_head(mut self, delay: Duration) -> Resource {
         self.delay_head = delay;
         self
     }
 
-    /// Delays the body after the head.
+    /// Delays the body by this time after the head.
     pub fn delay_body(mut self, delay: Duration) -> Resource {
         self.delay_body = delay;
         self
     }
 
-    /// Holds the head (after interim responses) while the gate's limit is 0.
+    /// Holds the final response head until the gate's limit is above 0.
     pub fn gate_head(mut self, gate: &Gate) -> Resource {
         self.gate_head = Some(gate.clone());
         self
     }
 
-    /// Holds each body at the gate's limit, counted in bytes of this response.
+    /// Holds each body at the gate's limit, counted in bytes of the response body.
     pub fn gate(mut self, gate: &Gate) -> Resource {
         self.gate_body = Some(gate.clone());
         self
@@ -334,13 +336,13 @@ impl Resource {
         self
     }
 
-    /// Adds a fault for every request.
+    /// Adds a fault that applies to every response.
     pub fn fault(mut self, fault: Fault) -> Resource {
         self.faults.push(Armed::always(fault));
         self
     }
 
-    /// Adds a fault for the next `times` requests. Clones of this resource share the count.
+    /// Adds a fault that applies to the next `times` responses. Clones of this resource share the count.
     pub fn fault_times(mut self, times: u32, fault: Fault) -> Resource {
         self.faults.push(Armed::times(times, fault));
         self

@@ -265,7 +265,7 @@ fn connections_can_be_ignored_and_ended() {
         origin.set_rules(|rules| rules.accept = Accept::End(ending));
         let seen = match Client::connect(origin.addr()) {
             Ok(mut client) => client.wait_closed(SOON).expect("a state"),
-            // The connection was closed so early that connecting failed.
+            // The origin closed the connection so early that connecting failed.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => Closing::Reset,
             Err(error) => panic!("{error}"),
         };

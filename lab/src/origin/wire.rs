@@ -1,5 +1,5 @@
-//! Byte-level I/O on one connection of the origin: reads heads and bodies, writes at a limited rate, detects that the
-//! client has closed.
+//! Byte-level I/O on one connection of the test origin: reads heads and bodies, writes at a limited rate, and detects
+//! that the client has closed the connection.
 
 use std::future::Future;
 use std::io;
@@ -13,18 +13,18 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::fault::Ending;
 use super::record::{RECEIVED_KEPT, Recorder};
 
-/// Maximum bytes of a head; a longer one counts as malformed.
+/// Maximum length of a request head in bytes. A longer head counts as malformed.
 const HEAD_MAX: usize = 1 << 20;
 
-/// Longest wait for the client to close after the origin has closed.
+/// Longest wait for the client to close the connection after the origin has closed it.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Why serving a connection stops.
+/// Reason to stop serving a connection.
 #[derive(Debug)]
 pub(super) enum Stop {
     /// The client has closed the connection.
     Aborted,
-    /// A fault closes the connection.
+    /// A fault requires that the connection be closed in this way.
     Faulted(Ending),
     /// The received bytes are not an HTTP request.
     Malformed,
@@ -36,7 +36,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// A request head in parsed and in raw form.
+/// A request head, parsed and as received.
 pub(super) struct Head {
     pub(super) raw: Vec<u8>,
     pub(super) method: String,
@@ -50,7 +50,7 @@ pub(super) struct Wire {
     unread: BytesMut,
     id: u64,
     recorder: Recorder,
-    /// Bytes per write and pause between writes, if the response is sent in small writes.
+    /// Number of bytes per write and pause between writes, if the response is sent in small writes.
     pub(super) drip: Option<(usize, Duration)>,
 }
 
@@ -65,7 +65,8 @@ impl Wire {
         }
     }
 
-    /// Reads the head of the next request; `None` if the client has closed the connection or was idle for too long.
+    /// Reads the head of the next request. Returns `None` if the client has closed the connection or was idle for too
+    /// long.
     pub(super) async fn read_head(&mut self, idle: Option<Duration>) -> Result<Option<Head>, Stop> {
         loop {
             if let Some(head) = self.parse_head()? {
@@ -130,7 +131,7 @@ impl Wire {
         Ok(read)
     }
 
-    /// Reads at most `most` bytes; empty at the end of the connection.
+    /// Reads at most `most` bytes. Returns no bytes at the end of the connection.
     pub(super) async fn read_some(&mut self, most: u64) -> Result<Bytes, Stop> {
         if self.unread.is_empty() {
             self.fill().await?;
@@ -142,7 +143,7 @@ impl Wire {
         Ok(self.unread.split_to(count).freeze())
     }
 
-    /// Reads a line up to its LF; returns it without CR and LF.
+    /// Reads a line up to its LF. Returns the line without CR and LF.
     pub(super) async fn read_line(&mut self) -> Result<Vec<u8>, Stop> {
         loop {
             if let Some(at) = self.unread.iter().position(|byte| *byte == b'\n') {
@@ -179,7 +180,7 @@ impl Wire {
         }
     }
 
-    /// Waits for `what`, unless the client closes the connection first.
+    /// Waits for the future `what`, unless the client closes the connection first.
     pub(super) async fn hold<T>(&self, what: impl Future<Output = T>) -> Result<T, Stop> {
         tokio::select! {
             biased;
@@ -193,19 +194,19 @@ impl Wire {
         gone(&self.stream).await;
     }
 
-    /// Closes the connection in this way.
+    /// Closes the connection with a FIN or a reset.
     pub(super) async fn end(mut self, ending: Ending) {
         match ending {
             Ending::Reset => {
-                // A linger time of zero makes the drop below send a reset instead of a FIN.
+                // With a linger time of zero, dropping the socket sends a reset instead of a FIN.
                 let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
                 self.closed();
             }
             Ending::Fin => {
                 let _ = self.stream.shutdown().await;
                 self.closed();
-                // Closing a socket with unread bytes would send a reset, which could discard sent bytes on the
-                // client's side.
+                // If unread bytes were left, closing the socket would send a reset, which could discard bytes that the
+                // client has received and not read. So the client's bytes are read first.
                 let _ = timeout(LINGER, drain(&mut self.stream)).await;
             }
         }
@@ -221,8 +222,8 @@ async fn drain(stream: &mut TcpStream) {
     while matches!(stream.read(&mut waste).await, Ok(read) if read > 0) {}
 }
 
-/// Waits until the client has closed the connection. While received bytes are unread, the close can't be detected,
-/// and this function never returns.
+/// Completes when the client has closed the connection. Never completes while received bytes are unread, because a
+/// close can't be detected then.
 async fn gone(stream: &TcpStream) {
     loop {
         match stream.ready(Interest::READABLE).await {
@@ -237,13 +238,13 @@ async fn gone(stream: &TcpStream) {
     }
 }
 
-/// Limits the rate of writes, in steps of about two milliseconds.
+/// Limits the rate of writes. Bytes are granted in steps of about two milliseconds.
 pub(super) struct Pace {
     rate: Option<u64>,
     next: Instant,
 }
 
-/// Longest delay for which later writes may exceed the rate in order to catch up.
+/// Longest delay of a write that later writes make up for by sending faster.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
 impl Pace {
@@ -254,7 +255,7 @@ impl Pace {
         }
     }
 
-    /// Waits until the next bytes may be sent. Returns how many of the `wanted` bytes may be sent.
+    /// Waits until bytes may be sent. Returns how many of the `wanted` bytes may be sent now.
     pub(super) async fn grant(&mut self, wire: &Wire, wanted: u64) -> Result<u64, Stop> {
         let Some(rate) = self.rate else {
             return Ok(wanted);

@@ -8,7 +8,7 @@ use crate::bench::{Route, Sluice, SluiceOptions, Volume};
 use crate::disk::{Pace, SlowDisk, Usage};
 use crate::rivals::{Nginx, NginxMode, NginxOptions};
 
-/// Duration of the load before the first run, in seconds.
+/// Duration in seconds of the warm-up load before the first measured run.
 const WARM_UP_SECONDS: f64 = 0.5;
 
 /// Capacity of a disk divided by the size of its cache, so that a cache that uses too much space is detected.

@@ -59,7 +59,7 @@ impl TestBed {
     }
 }
 
-/// Where a server stores its cache.
+/// A place in which a server stores its cache.
 pub(super) enum Storage {
     /// A slow disk of the lab.
     Slow(SlowDisk),

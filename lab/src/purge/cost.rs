@@ -23,7 +23,7 @@ const LENGTH: u64 = 5 << 10;
 
 const CONNECTIONS: usize = 64;
 
-/// Duration of the load before the first run.
+/// Duration in seconds of the warm-up load before the first measured run.
 const WARM_UP_SECONDS: f64 = 0.5;
 
 /// Interval between two new rules in the run that measures hits while rules are added.
@@ -81,7 +81,7 @@ pub(super) fn measure(
 struct Cost {
     us: f64,
     control_us: f64,
-    /// Median of the ratios of each round.
+    /// Median over all rounds of the CPU time with rules divided by the CPU time without rules.
     ratio: f64,
 }
 

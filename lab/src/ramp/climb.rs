@@ -33,7 +33,7 @@ const BUSY: f64 = 0.9;
 /// Results of one server: medians over all rounds.
 pub(super) struct ServerResult {
     pub(super) held: f64,
-    /// Latency at half of the held rate.
+    /// Latency at half of the held rate, in microseconds.
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
 }

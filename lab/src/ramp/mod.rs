@@ -15,7 +15,7 @@ use crate::caches::{self, Rival};
 use crate::figures::{self, Figure, Measured, Spec};
 use crate::load::Window;
 
-/// Median latency in microseconds up to which a rate counts as held.
+/// A server holds a rate if its median latency at that rate is at most this many microseconds.
 pub const GOOD_US: f64 = 1100.0;
 
 /// Options of the experiment.
@@ -96,7 +96,7 @@ pub struct Report {
     pub seconds: f64,
     /// First and last rate of a ramp in requests per second.
     pub rates: (f64, f64),
-    /// Median latency in microseconds up to which a rate counts as held.
+    /// A server holds a rate if its median latency at that rate is at most this many microseconds.
     pub good_us: f64,
     /// Name and version of the rival, if one was measured.
     pub rival: Option<String>,
@@ -113,7 +113,7 @@ pub struct Report {
 pub struct Ramp {
     /// Name of the server.
     pub name: String,
-    /// The held rate in requests per second.
+    /// The held rate: the highest rate with a good median latency, in requests per second.
     pub held: f64,
     /// Whether the load generator's core was nearly saturated at the held rate, so that the server may hold more.
     pub limited: bool,

@@ -40,11 +40,11 @@ pub(super) fn sizes() -> Vec<u64> {
 /// The form of the Range header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Form {
-    /// First and last byte.
+    /// `bytes=n-m`: a first and a last byte.
     Closed,
-    /// From an offset to the end.
+    /// `bytes=n-`: from an offset to the end.
     Open,
-    /// A number of bytes at the end.
+    /// `bytes=-n`: a number of bytes at the end.
     Suffix,
     /// No Range header.
     Whole,

@@ -25,7 +25,7 @@ pub struct Test {
     pub id: String,
     /// Description of the test.
     pub name: String,
-    /// One of [`KINDS`].
+    /// Kind of the test, one of [`KINDS`].
     pub kind: String,
     /// Failure message; `None` if the test passed.
     pub failure: Option<String>,
@@ -34,7 +34,7 @@ pub struct Test {
 }
 
 impl Test {
-    /// Returns the result as text.
+    /// Returns the test and its result as text.
     pub fn line(&self) -> String {
         let result = self.failure.as_deref().unwrap_or("passed");
         let void = match &self.void[..] {

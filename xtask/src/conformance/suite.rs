@@ -13,7 +13,7 @@ use super::folder;
 use super::report::Sections;
 use crate::tools;
 
-/// Files for npm; the first two list the packages with their hashes.
+/// Files from which npm installs and runs the suite; the first two list the packages with their hashes.
 const FILES: [&str; 3] = ["package.json", "package-lock.json", "run.mjs"];
 
 /// Longest waits: for the installation of the suite, for a server to listen, and for all tests to end.

@@ -244,7 +244,8 @@ mod tests {
             ("pt-br-x-any", Some("pt-BR")),
             ("zh-Hant-TW, en;q=0.9", Some("zh-Hant")),
             ("zh-TW, en;q=0.9", Some("en")),
-            // The weight decides, then the order of the languages.
+            // The largest weight decides, and among equal weights the order of the configured
+            // languages.
             ("en;q=0.5, de-CH;q=0.501", Some("de")),
             ("de, en", Some("en")),
             ("fr, de;q=0.1, en;q=0.01", Some("de")),
@@ -256,12 +257,12 @@ mod tests {
             ("en;q=0, *;q=0.3", Some("de")),
             ("fr, *;q=0.1", Some("en")),
             ("*;q=0, de", Some("de")),
-            // Refused languages.
+            // A language with weight 0 is refused.
             ("de;q=0", None),
             ("de-CH, de;q=0", None),
             ("de-CH, de;q=0, en;q=0.1", Some("en")),
             ("*;q=0", None),
-            // Invalid values.
+            // Invalid ranges are ignored.
             ("", None),
             ("en_US, d e, de;q=0.2", Some("de")),
             ("de;q=2, de;x=1", None),
