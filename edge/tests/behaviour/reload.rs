@@ -1,5 +1,5 @@
-//! Tests of reloads: SIGHUP and `sluice reload` replace the configuration without dropping a
-//! request, and a bad configuration changes nothing.
+//! Tests of reloads. SIGHUP and `sluice reload` replace the configuration without dropping a
+//! request, and an invalid configuration changes nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -17,7 +17,7 @@ fn generation(edge: &Edge) -> u64 {
         .expect("a number")
 }
 
-// New settings apply from now on; stored responses are kept.
+// After the reload the new settings apply, and stored responses are still served.
 #[test]
 fn a_reload_applies_changes_and_keeps_stored_responses() {
     let origin = serving("/x", fresh(1000));
@@ -54,7 +54,7 @@ fn sighup_reloads_the_configuration() {
     assert_eq!(generation(&edge), 2);
 }
 
-// Twenty reloads under load change every setting that can be changed.
+// Twenty reloads during load change every setting that a reload can change.
 #[test]
 fn reloads_drop_no_request() {
     let origin = serving("/x", fresh(50_000));
@@ -101,7 +101,8 @@ fn reloads_drop_no_request() {
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 
-// A request that has begun ends under the configuration it began with.
+// A request keeps the configuration with which it began, even if a reload replaces the
+// configuration meanwhile.
 #[test]
 fn a_running_request_keeps_its_configuration() {
     let gate = Gate::at(100_000);
@@ -129,7 +130,7 @@ fn origin_elsewhere() -> sluice_lab::origin::Origin {
     serving("/x", Resource::bytes("elsewhere"))
 }
 
-// The error names the position in the bad configuration.
+// The error names the position of the mistake in the configuration.
 #[test]
 fn a_bad_configuration_changes_nothing() {
     let origin = serving("/x", fresh(10));
@@ -159,7 +160,8 @@ fn a_bad_configuration_changes_nothing() {
     assert_eq!(edge.ask("PUT", "/x", &[], b"123456").status, 413);
 }
 
-// Settings that need a restart are refused, so that no operator believes they were applied.
+// A reload refuses a configuration that changes a setting fixed for the process's lifetime, and
+// names the setting.
 #[test]
 fn settings_that_need_a_restart_are_refused() {
     let origin = origin();

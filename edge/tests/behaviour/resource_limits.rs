@@ -1,4 +1,5 @@
-//! Tests of hostile and unlucky clients: memory, descriptors and other clients are not affected.
+//! Tests of hostile and unusual clients. They must not use much memory or many descriptors, or
+//! delay other clients.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::harness::{Edge, Setup, assert_hit, cache_status, eventually, fresh, o
 
 const MEMORY_MAX: u64 = 64 << 20;
 
-/// A client that sends a request and does not read the response.
+/// Opens a connection, sends a request, and does not read the response.
 fn stalled(edge: &Edge, target: &str) -> Client {
     let mut client = edge.slow_reader();
     client.send("GET", target, &[], b"").expect("sent");
@@ -25,7 +26,7 @@ fn stalled_readers_pin_no_more_than_the_cache_s_memory() {
         .limits("send_timeout = \"1h\"\nmin_rate = 0")
         .start();
     let path = |n: u64| format!("/offset/{}", 1_000_000 + n);
-    // Stalled clients read twice as much as the memory tier holds.
+    // The bodies for the stalled clients are together twice as large as the memory tier.
     let mut readers: Vec<Client> = (0..16).map(|n| stalled(&edge, &path(n))).collect();
     eventually("all have begun", || edge.counter("requests") == 16);
     for n in 100..125 {
@@ -38,7 +39,7 @@ fn stalled_readers_pin_no_more_than_the_cache_s_memory() {
             "{status}"
         );
         let (bytes, limit) = (edge.cache_state("bytes"), edge.cache_state("limit"));
-        // If nothing can be evicted, a body passes through the pass-through window.
+        // If nothing can be evicted, a body may exceed the limit by its pass-through window.
         assert!(bytes <= limit + (4 << 20), "{bytes} of {limit}");
     }
     for (n, reader) in (0..).zip(&mut readers) {
@@ -55,7 +56,7 @@ fn stalled_readers_pin_no_more_than_the_cache_s_memory() {
     assert!(memory < MEMORY_MAX, "{memory} bytes resident");
 }
 
-// The ledger includes the metadata of each object.
+// The ledger counts the metadata of each object in addition to its bytes.
 #[test]
 fn many_small_objects_keep_within_memory() {
     let origin = origin();
@@ -77,8 +78,8 @@ fn many_small_objects_keep_within_memory() {
     assert!(memory < MEMORY_MAX, "{memory} bytes resident");
 }
 
-// If a pipelining client does not read, the edge stops reading its requests, and nothing
-// accumulates.
+// The client sends pipelined requests and does not read the responses. The edge stops reading
+// requests, so that they don't accumulate in its memory.
 #[test]
 fn a_pipelining_client_that_does_not_read_is_stopped() {
     let origin = serving("/x", fresh(1_000_000));
@@ -105,7 +106,8 @@ fn a_pipelining_client_that_does_not_read_is_stopped() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// If the store has room, a slow reader does not hold up other readers of the same fill.
+// The store has room for the whole object, so a slow rider does not delay other riders of the same
+// fetch.
 #[test]
 fn a_stalled_rider_does_not_stop_a_fill() {
     let gate = Gate::closed();
@@ -120,7 +122,8 @@ fn a_stalled_rider_does_not_stop_a_fill() {
     reply.verify_whole(20_000_000).expect("all of it");
 }
 
-// If the store has no room, a stalled reader falls behind, and is cut off where its bytes are gone.
+// The store has no room for the object, so the pages that a fast reader has passed are dropped. A
+// stalled reader is cut off when the bytes that it needs are gone.
 #[test]
 fn a_stalled_rider_of_an_object_too_large_to_store_is_cut_off() {
     let gate = Gate::closed();
@@ -145,7 +148,8 @@ fn a_stalled_rider_of_an_object_too_large_to_store_is_cut_off() {
     assert!(edge.peak_memory() < MEMORY_MAX);
 }
 
-// When file descriptors run out, the program waits for some to be closed and continues.
+// No file descriptor is left. The program waits until some are closed, and then accepts connections
+// again.
 #[test]
 fn the_program_survives_running_out_of_descriptors() {
     let gate = Gate::closed();
@@ -167,7 +171,7 @@ fn the_program_survives_running_out_of_descriptors() {
     edge.get("/x", &[]).verify_whole(100).expect("it goes on");
 }
 
-// Idle connections own no buffers.
+// An idle connection owns no buffer, so thousands of them use little memory.
 #[test]
 fn idle_connections_use_little_memory() {
     const IDLE: u64 = 1000;
@@ -182,6 +186,7 @@ fn idle_connections_use_little_memory() {
     }
     let after = edge.process.memory().expect("its memory").rss;
     let each = after.saturating_sub(before) / IDLE;
-    // Far below the size of any read buffer, although this build is not the optimised one.
+    // The limit is far below the size of any read buffer, although a test build uses more memory
+    // than a release build.
     assert!(each < 4 << 10, "{each} bytes for each idle connection");
 }

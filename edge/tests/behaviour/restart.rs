@@ -1,5 +1,5 @@
-//! Tests of what survives a restart, graceful or by SIGKILL: stored, validated, replaced and
-//! invalidated responses.
+//! Tests of a restart, graceful or by SIGKILL. Stored and validated responses are served again;
+//! replaced and invalidated ones are not.
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Origin, Resource};
@@ -16,10 +16,11 @@ use crate::harness::{
     wait_for_requests,
 };
 
-/// A small body that is stored with its head, and one in blocks.
+/// Lengths of two bodies in bytes: a small body that is stored in one record with its head, and one
+/// that is stored in blocks.
 const LENGTHS: [u64; 2] = [5000, 700_000];
 
-/// Every way to end the program, with a body of either kind.
+/// Runs `check` for each way to end the program, with each of the two lengths.
 fn each(mut check: impl FnMut(End, u64)) {
     for how in ENDS {
         for length in LENGTHS {
@@ -28,7 +29,8 @@ fn each(mut check: impl FnMut(End, u64)) {
     }
 }
 
-/// A stale response that must be revalidated, with these directives.
+/// Returns a resource that is stale on arrival and has to be revalidated. `more` adds Cache-Control
+/// directives.
 fn old(length: u64, more: &str) -> Resource {
     let control = format!("max-age=60{more}");
     Resource::offset(length)
@@ -36,7 +38,7 @@ fn old(length: u64, more: &str) -> Resource {
         .header("Age", "100")
 }
 
-// Each run adds objects, and all of them survive.
+// Each run of the program stores further objects. After each restart all objects are served.
 #[test]
 fn stored_responses_are_served_after_every_restart() {
     let origin = shelf();
@@ -63,7 +65,8 @@ fn stored_responses_are_served_after_every_restart() {
     }
 }
 
-// A stale response is revalidated and served if the origin confirms it.
+// A stored response is stale after the restart. The origin confirms it with a 304, and it is
+// served.
 #[test]
 fn stale_responses_are_revalidated_after_a_restart() {
     each(|how, length| {
@@ -84,7 +87,8 @@ fn stale_responses_are_revalidated_after_a_restart() {
     });
 }
 
-// The freshness from a 304 survives, whether the validation took place before or after a restart.
+// A 304 makes a stored response fresh, before or after a restart. The freshness must hold after the
+// next restart as well.
 #[test]
 fn the_result_of_a_validation_survives_a_restart() {
     each(|how, length| {
@@ -121,13 +125,13 @@ fn the_result_of_a_validation_survives_a_restart() {
     });
 }
 
-/// A change of the response stored at `/x`, and the response served there afterwards.
+/// An event that changes the response stored at `/x`, and the response that is expected afterwards.
 struct Change<'a> {
     what: &'a str,
     make: &'a dyn Fn(&Edge, &Origin, u64),
 }
 
-/// Asserts that a change holds after a restart, too: no byte of version 0 is served.
+/// Asserts that no byte of version 0 is served after the event and a restart.
 fn assert_survives_restart(change: &Change<'_>) {
     each(|how, length| {
         let origin = origin();
@@ -149,8 +153,8 @@ fn assert_survives_restart(change: &Change<'_>) {
     });
 }
 
-// RFC 9111 4.4: an unsafe request invalidates the response, and the program ends before the next
-// request.
+// RFC 9111 4.4: an unsafe request invalidates the stored response. The program is then restarted
+// before another request arrives.
 #[test]
 fn invalidated_responses_stay_invalidated() {
     for method in ["POST", "DELETE", "PUT"] {
@@ -158,7 +162,8 @@ fn invalidated_responses_stay_invalidated() {
             origin.serve("/x", fresh(length).version(1));
             let before = number_of(edge, 1, "written_bytes");
             assert_eq!(ask(edge, method, "/x", &[]).status, 200);
-            // An invalidation that was not yet written is lost on SIGKILL, as a body would be.
+            // SIGKILL would lose an invalidation that has not been written, so the test waits until
+            // the volume has written it.
             eventually("it is written that it is gone", || {
                 number_of(edge, 1, "written_bytes") > before
             });
@@ -168,7 +173,7 @@ fn invalidated_responses_stay_invalidated() {
     }
 }
 
-// A new version replaces the old one, whatever caused its fetch.
+// A new version replaces the stored one, and after a restart only the new version is served.
 #[test]
 fn a_new_version_replaces_the_old_one() {
     let no_cache = |edge: &Edge, origin: &Origin, length: u64| {
@@ -176,7 +181,8 @@ fn a_new_version_replaces_the_old_one() {
         let before = number_of(edge, 1, "written_bytes");
         let reply = ask(edge, "GET", "/x", &[("Cache-Control", "no-cache")]);
         if reply.verify_version(1, 0).is_err() {
-            // Requests may not force a fetch here, so an unsafe request causes it.
+            // By default `no-cache` in a request is ignored, so the test invalidates the response
+            // with a POST to cause the fetch.
             ask(edge, "POST", "/x", &[]);
             let reply = get(edge, "/x");
             reply.verify_version(1, 0).expect("the new one");
@@ -207,8 +213,8 @@ fn a_new_version_replaces_the_old_one() {
     });
 }
 
-// A stale response is revalidated, found to be changed, and changes again from small to large and
-// back.
+// The revalidation of a stale response finds a new version, several times. The versions are small
+// and large in turn.
 #[test]
 fn versions_of_different_sizes_replace_one_another() {
     for how in ENDS {
@@ -233,8 +239,8 @@ fn versions_of_different_sizes_replace_one_another() {
     }
 }
 
-// The origin declared that a stored response must not be stored any longer: it is not served stale
-// later.
+// The origin forbids storing a response that is stored already. After a restart the stored response
+// must not be served, not even stale.
 #[test]
 fn a_response_that_may_no_longer_be_stored_does_not_reappear() {
     each(|how, length| {
@@ -256,7 +262,8 @@ fn a_response_that_may_no_longer_be_stored_does_not_reappear() {
     });
 }
 
-// A stored response is served stale if the origin is down, after a restart as before.
+// The origin is down after the restart. The stored response is served stale, as it would have been
+// before.
 #[test]
 fn grace_survives_a_restart() {
     each(|how, length| {
@@ -274,7 +281,8 @@ fn grace_survives_a_restart() {
     });
 }
 
-// The same while it is revalidated in the background.
+// After the restart the stored response is stale. It is served while a background fetch revalidates
+// it.
 #[test]
 fn a_stale_response_is_served_while_it_is_revalidated_after_a_restart() {
     let origin = serving("/x", stale(", stale-while-revalidate=600"));
@@ -294,8 +302,8 @@ fn a_stale_response_is_served_while_it_is_revalidated_after_a_restart() {
     });
 }
 
-// Without a validator, a stale response can be neither revalidated nor combined with a newly
-// fetched one.
+// The stored response has no validator and is stale. It can't be revalidated, and its bytes can't
+// be combined with newly fetched ones.
 #[test]
 fn a_stale_response_without_a_validator_is_fetched_again() {
     each(|how, length| {
@@ -312,7 +320,8 @@ fn a_stale_response_without_a_validator_is_fetched_again() {
     });
 }
 
-// Bytes that had not arrived are absent after a restart, and received parts do no harm.
+// The program ends during a fetch. After the restart the missing bytes are fetched, and the stored
+// parts cause no wrong response.
 #[test]
 fn an_interrupted_fetch_is_repeated_after_a_restart() {
     for length in [60_000, 2_000_000] {
@@ -328,8 +337,8 @@ fn an_interrupted_fetch_is_repeated_after_a_restart() {
         end(edge, End::Killed);
         origin.serve("/x", fresh(length).version(1));
         let edge = start(&setup);
-        // Blocks of the old version may have been kept: a reader of them is cut off where the new
-        // version begins.
+        // Some blocks of the old version may be stored. A client that begins with them is cut off
+        // where the new version begins, and then sends the request again.
         let mut reply = get(&edge, "/x");
         if reply.truncated() {
             let version = sluice_lab::offset::version_of(reply.body[0]);
@@ -363,7 +372,8 @@ fn requests_are_served_while_the_index_loads() {
     assert!(asked <= 802, "{asked}");
 }
 
-// On SIGTERM the program writes all queued records: no stored response is lost.
+// SIGTERM makes the program write all queued records before it ends, so every stored response is
+// served after the restart.
 #[test]
 fn a_graceful_shutdown_writes_the_queue() {
     let origin = shelf();
@@ -377,7 +387,7 @@ fn a_graceful_shutdown_writes_the_queue() {
     });
 }
 
-// A response that has an Age has the same age after a restart.
+// The age of a stored response continues to grow while the program is stopped.
 #[test]
 fn freshness_expires_during_a_restart() {
     let origin = serving("/x", aged("max-age=200", 100));

@@ -1,5 +1,5 @@
-//! Tests of fetches that break: received bytes are kept, and the next fetch continues from the last
-//! byte as long as there is progress.
+//! Tests of fetches that break. The received bytes are kept, and the next fetch begins after the
+//! last one, as long as each fetch makes progress.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,16 +12,17 @@ use crate::partial_objects::{
     version_of, wanted,
 };
 
-/// If the origin receives more requests than this, the edge retries without end.
+/// Maximum number of requests at the origin. More requests mean that the edge retries without end.
 const REQUESTS_MAX: usize = 60;
 
-/// An orderly close after this many bytes of a response.
+/// Returns a fault that closes the connection after this many bytes of a response.
 fn cut(after: u64) -> Fault {
     let ending = Ending::Fin;
     Fault::CutBody { after, ending }
 }
 
-/// Serves `/x` so that the responses with these numbers, counted from 0, are bad.
+/// Starts an origin that serves `/x`. `bad` selects responses by their number, counted from 0,
+/// which come from `way` in place of a correct origin.
 fn nth_is(
     bad: impl Fn(usize) -> bool + Send + Sync + 'static,
     how: fn(&Seen) -> Resource,
@@ -34,7 +35,7 @@ fn nth_is(
     serving("/x", Resource::dynamic(choose))
 }
 
-/// The first bytes of the requests for `/x`, in order.
+/// Returns the first requested byte of each request for `/x`, in order.
 fn begins(origin: &Origin) -> Vec<u64> {
     origin.read_record(|record| record.of("/x").map(|seen| wanted(seen).0).collect())
 }
@@ -55,7 +56,7 @@ fn a_broken_fetch_resumes_from_its_last_byte() {
     }
 }
 
-// The same with a reset, which may discard bytes in transit.
+// The origin resets the connection in the middle of the body, which may discard bytes in transit.
 #[test]
 fn a_reset_fetch_resumes() {
     let reset = |seen: &Seen| {
@@ -102,8 +103,8 @@ fn riders_do_not_notice_a_resumed_fetch() {
     }
 }
 
-// A block whose fetch fails once with 5xx is requested again, because its reader's response has
-// begun.
+// The client's response has begun, and the fetch of its next block fails once with 5xx. The edge
+// sends the request for this block again.
 #[test]
 fn an_error_between_two_blocks_is_retried() {
     for status in [500, 502, 503] {
@@ -132,8 +133,8 @@ fn an_error_between_two_blocks_is_retried() {
     }
 }
 
-// If the response to a range has not begun, the client may receive the error. Any content it
-// receives is right, and stored bytes stay.
+// The client's response has not begun when the fetch of its range fails, so the client may receive
+// the error. Any bytes that it receives are right, and the stored bytes are kept.
 #[test]
 fn an_error_on_a_gap_fetch_does_no_harm() {
     for mode in MODES {
@@ -152,8 +153,8 @@ fn an_error_on_a_gap_fetch_does_no_harm() {
     }
 }
 
-// An origin that breaks off each response after some progress is asked until the object is
-// complete.
+// The origin breaks off each response after some bytes. The edge continues with further requests
+// until the object is complete.
 #[test]
 fn resuming_continues_while_there_is_progress() {
     for mode in MODES {
@@ -167,7 +168,7 @@ fn resuming_continues_while_there_is_progress() {
     }
 }
 
-// A resume without progress is not repeated forever.
+// The origin breaks off each response without new bytes. The edge gives up after some attempts.
 #[test]
 fn resuming_ends_without_progress() {
     let ways: [fn(&Seen) -> Resource; 3] = [
@@ -179,7 +180,7 @@ fn resuming_ends_without_progress() {
         for way in ways {
             let origin = nth_is(|n| n > 0, way);
             let edge = filling(&origin, mode).start();
-            // A range within the first block, the only block that ever arrives.
+            // The origin sends only the first block, which contains this range.
             check_range(&edge, 0, 9);
             let gap = ask_range(&edge, 2_000_000, 2_000_009);
             assert!(
@@ -187,7 +188,7 @@ fn resuming_ends_without_progress() {
                 "{gap:?}"
             );
             let whole = edge.get("/x", &[]);
-            // The reply is cut off after the available bytes, or is the error.
+            // The response has either the first block and is then cut off, or is an error.
             match whole.status {
                 200 => assert!(whole.truncated() && whole.body.len() as u64 == BLOCK),
                 status => assert!((500..=504).contains(&status), "{status}"),
@@ -200,20 +201,21 @@ fn resuming_ends_without_progress() {
             });
             let asked = asked(&origin);
             assert!(asked.len() <= REQUESTS_MAX, "{mode}: {} times", asked.len());
-            // Available bytes are still served.
+            // The first block is still stored and served.
             check_range(&edge, 100, 109);
         }
     }
 }
 
-// Without a strong validator an object has one flight, and a broken one is not resumed.
+// The object has no strong validator, so it has one flight. If this flight breaks, the rest is not
+// fetched.
 #[test]
 fn without_a_strong_validator_a_broken_fetch_is_cut_off() {
     for mode in ["whole", "lock", "slice", "auto"] {
         for tag in [Tag::None, Tag::Fixed("W/\"weak\"".to_owned())] {
             let file = fresh(FILE).tag(tag).modified(Modified::None);
-            // The origin does not support ranges, so that one response contains everything with
-            // every policy.
+            // The origin does not support ranges, so with every fill policy one response has all
+            // bytes.
             let broken = file.ranges(false).fault(cut(300_000));
             let origin = serving("/x", broken);
             let edge = filling(&origin, mode).start();
@@ -226,8 +228,8 @@ fn without_a_strong_validator_a_broken_fetch_is_cut_off() {
     }
 }
 
-// The same for an origin with range support: a later response may be of another version, and is not
-// joined.
+// The origin supports ranges, but the object has no strong validator. A later response may be of
+// another version, so its bytes are not added.
 #[test]
 fn without_a_strong_validator_nothing_is_joined_after_a_break() {
     for mode in MODES {
@@ -253,7 +255,8 @@ fn without_a_strong_validator_nothing_is_joined_after_a_break() {
     }
 }
 
-// A server stops while it sends: another server of the same upstream continues where it stopped.
+// A server stops in the middle of its response. The rest is fetched from another server of the same
+// upstream.
 #[test]
 fn another_server_continues_a_broken_fetch() {
     for mode in MODES {
@@ -283,11 +286,12 @@ fn another_server_continues_a_broken_fetch() {
     }
 }
 
-// A block that breaks off when no client waits for it is requested again for the next client.
+// The fetch of a block breaks off after the requested bytes, when no client waits for it. The next
+// client that needs the block causes another request.
 #[test]
 fn a_fetch_that_broke_without_waiting_clients_is_retried_by_the_next_one() {
     for mode in MODES {
-        // The first response ends right after the ten requested bytes.
+        // The first response ends after the ten bytes that the client has requested.
         let origin = nth_is(|n| n == 0, |seen| good(seen).fault(cut(10)));
         let edge = filling(&origin, mode).start();
         check_range(&edge, 1_200_000, 1_200_009);

@@ -1,5 +1,5 @@
-//! Tests of many clients that wait for a failing fetch of missing bytes: the origin does not
-//! receive one request per client.
+//! Tests of many clients that wait for missing bytes whose fetch fails. The origin must not receive
+//! one request per client.
 
 use sluice_lab::client::{Client, Reply};
 use sluice_lab::origin::{Gate, Origin, Resource, Seen};
@@ -9,14 +9,14 @@ use crate::partial_objects::{
     BLOCK, FILE, asked, check_range, filling, good, landed, send_range, send_whole,
 };
 
-/// The number of requests that a failing fetch may cause, however many clients wait for it.
+/// Maximum number of requests that a failing fetch may cause, however many clients wait for it.
 const ATTEMPTS_MAX: u64 = 10;
 
-/// Statuses of temporary failures.
+/// Statuses of responses that report a temporary failure.
 const REFUSALS: [u16; 2] = [503, 429];
 
-/// An origin that answers the first request and, once the gate is open, all others with this
-/// status.
+/// Starts an origin that answers the first request correctly. All later requests receive this
+/// status once the gate is open.
 fn failing(status: u16, gate: &Gate) -> Origin {
     let held = gate.clone();
     let choose = move |seen: &Seen| match seen.id {
@@ -26,12 +26,12 @@ fn failing(status: u16, gate: &Gate) -> Origin {
     serving("/x", Resource::dynamic(choose))
 }
 
-/// Requests blocks one by one, so that the clients waiting for a block wait for one fetch.
+/// Configures one fetch at a time, so that all clients that need the same block wait for one fetch.
 fn one_by_one(origin: &Origin) -> Setup {
     filling(origin, "slice").cache("parallel = 1")
 }
 
-/// Clients that wait for the same missing bytes, far from the stored ones.
+/// Sends requests of `crowd` clients for the same missing bytes, far from the stored ones.
 fn waiting(edge: &Edge, crowd: u64) -> Vec<Client> {
     let clients = (0..crowd)
         .map(|_| send_range(edge, 1_000_000, 1_000_009))
@@ -40,15 +40,15 @@ fn waiting(edge: &Edge, crowd: u64) -> Vec<Client> {
     clients
 }
 
-/// Asserts that a reply is an error.
+/// Asserts that a response is an error.
 fn assert_failed(reply: &Reply) {
     let status = reply.status;
     let told = status == 429 || (500..=504).contains(&status);
     assert!(told, "{status}: {:?}", cache_status(reply));
 }
 
-// Clients whose responses have not begun receive the error after one fetch and one retry, for all
-// of them together.
+// No client's response has begun. One fetch and one retry fail, and then all clients receive the
+// error.
 #[test]
 fn a_failing_fetch_costs_the_same_for_one_and_for_many_waiting_clients() {
     for status in REFUSALS {
@@ -65,13 +65,13 @@ fn a_failing_fetch_costs_the_same_for_one_and_for_many_waiting_clients() {
             }
             let attempts = asked(&origin).len() as u64 - 1;
             assert!(attempts <= ATTEMPTS_MAX, "{status}: {attempts} for {crowd}");
-            // Stored bytes are still served.
+            // The block that was stored before the failure is still served.
             check_range(&edge, 100_000, 100_009);
         }
     }
 }
 
-/// Runs all of these concurrently; they spend most of their time waiting.
+/// Runs all cases concurrently, because they spend most of their time waiting.
 fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, run: impl Fn(T) + Sync) {
     std::thread::scope(|scope| {
         for case in cases {
@@ -81,8 +81,8 @@ fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, run: impl Fn(T) + Sync) 
     });
 }
 
-// Clients whose responses have begun wait a little longer, and are all cut off after a few
-// attempts.
+// The responses of all clients have begun. The clients wait for a few attempts, and are then cut
+// off.
 #[test]
 fn a_failing_fetch_costs_the_same_for_one_and_for_many_begun_responses() {
     at_once([(503, 1), (503, 20), (429, 20)], |(status, crowd)| {
@@ -107,12 +107,14 @@ fn a_failing_fetch_costs_the_same_for_one_and_for_many_begun_responses() {
     });
 }
 
-// An origin that refuses connections does not receive one attempt per client.
+// The origin refuses connections. The number of attempts to connect must not grow with the number
+// of clients.
 #[test]
 fn a_refusing_origin_does_not_receive_a_connection_per_client() {
     let cases = [(1, false), (20, false), (20, true)];
     at_once(cases, |(crowd, begun)| {
-        // The fetch that all clients wait for is running when the origin stops.
+        // The gate holds the response that all clients wait for. The origin stops accepting
+        // connections before the response arrives.
         let gate = Gate::closed();
         let held = gate.clone();
         let choose = move |seen: &Seen| match seen.id {
@@ -148,7 +150,7 @@ fn a_refusing_origin_does_not_receive_a_connection_per_client() {
     });
 }
 
-// Once the origin has recovered, one retry serves all waiting clients.
+// After a failure the origin works again. One further fetch serves all waiting clients.
 #[test]
 fn a_failed_fetch_is_retried_once_for_all_clients() {
     let gate = Gate::closed();

@@ -1,10 +1,10 @@
-//! Tests of caching rules in caches and routes, and of changing them by a reload.
+//! Tests of caching rules that are set for a cache and for a route, and of reloads that change
+//! them.
 
 use sluice_lab::origin::Resource;
 
 use crate::harness::{Setup, assert_has_parameter, assert_hit, fresh, serving};
 
-// Each key of a route takes precedence over the same key of its cache.
 #[test]
 fn rules_of_a_route_override_those_of_its_cache() {
     let origin = serving("/x", Resource::offset(10));
@@ -14,7 +14,7 @@ fn rules_of_a_route_override_those_of_its_cache() {
     let edge = cache.start();
     edge.get("/x", &[]);
     assert_hit(&edge.get("/x", &[]));
-    // The last table of the text is the route's.
+    // The last table of the text is that of the route, so the appended line belongs to the route.
     let text = cache.text() + "valid = { 404 = \"1m\" }\n";
     let edge = Setup::of_text(text).start();
     assert_has_parameter(&edge.get("/x", &[]), "detail=no-lifetime");
@@ -24,7 +24,8 @@ fn rules_of_a_route_override_those_of_its_cache() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// New rules apply to responses on arrival: stored responses keep their lifetimes.
+// After the reload, the new rules apply to responses that arrive. Responses that were stored before
+// keep their lifetimes.
 #[test]
 fn a_reload_applies_new_rules_to_new_responses_only() {
     let origin = serving("/x", fresh(10));

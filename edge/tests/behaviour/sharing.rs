@@ -1,4 +1,5 @@
-//! Tests of what is shared, between which clients, for how long, and in how much memory.
+//! Tests of sharing: one fetch for several clients, across workers, for a limited time and in
+//! limited memory.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::harness::{
     wait_for_requests,
 };
 
-// Running requests may finish during a shutdown, whichever worker's fetch they use.
+// A flight of one worker serves clients of other workers. During a shutdown it continues until they
+// have received their responses.
 #[test]
 fn during_shutdown_a_rider_keeps_the_flight_of_another_worker() {
     let gate = Gate::at(100_000);
@@ -19,13 +21,13 @@ fn during_shutdown_a_rider_keeps_the_flight_of_another_worker() {
     let mut edge = Setup::cached(&origin)
         .limits("shutdown_timeout = \"1h\"")
         .start();
-    // So many clients that both workers certainly have some of them.
+    // With six connections, each of the two workers has some.
     let mut clients: Vec<Client> = (0..6).map(|_| edge.client()).collect();
     for client in &mut clients {
         client.send("GET", "/x", &[], b"").expect("sent");
         client.read_head().expect("a head");
     }
-    // All clients but one disconnect, including the one that started the fetch.
+    // All clients but one disconnect, including the client whose request started the flight.
     let mut last = clients.pop().expect("six");
     drop(clients);
     eventually("they left", || edge.counter("connections_now") == 1);
@@ -39,7 +41,8 @@ fn during_shutdown_a_rider_keeps_the_flight_of_another_worker() {
     assert!(edge.wait_exit().success());
 }
 
-// Bodies that can't be stored pass through the ledger's memory, however many clients read.
+// The bodies can't be stored, and pass through. Together they use only the memory that the ledger
+// allows.
 #[test]
 fn bodies_that_pass_through_share_the_available_memory() {
     let gate = Gate::closed();
@@ -72,7 +75,7 @@ fn bodies_that_pass_through_share_the_available_memory() {
     assert!(reply.len() >= 3_000_000);
 }
 
-// A slow reader does not hold up a fast one.
+// A slow rider does not delay the other riders of the same flight.
 #[test]
 fn a_slow_rider_does_not_hold_up_the_others() {
     let gate = Gate::closed();
@@ -92,7 +95,7 @@ fn a_slow_rider_does_not_hold_up_the_others() {
     reply.verify_whole(20_000_000).expect("all of it");
 }
 
-// The origin sees the client that started a shared fetch as its client.
+// The headers with the client's address name the client whose request started the flight.
 #[test]
 fn the_origin_receives_the_client_s_address() {
     let origin = serving("/x", fresh(10));
@@ -107,7 +110,7 @@ fn the_origin_receives_the_client_s_address() {
     assert_eq!(seen.header("x-forwarded-for"), Some("127.0.0.7"));
 }
 
-// One error of an origin does not prevent the next response from being stored.
+// The origin responds once with an error. The response to the next request is stored.
 #[test]
 fn the_response_after_an_error_is_stored() {
     let origin = serving("/x", Resource::status(503));
@@ -118,8 +121,8 @@ fn the_response_after_an_error_is_stored() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// The number of variants is limited, and a new one replaces the oldest, so that one client can't
-// block others.
+// The number of variants per URL is limited. A new variant replaces the oldest one, so that one
+// client can't fill all places.
 #[test]
 fn a_new_variant_replaces_the_oldest_one() {
     let origin = serving("/x", fresh(10).vary("User-Agent"));
@@ -132,7 +135,7 @@ fn a_new_variant_replaces_the_oldest_one() {
     assert_hit(&edge.get("/x", &[("user-agent", "a browser")]));
 }
 
-// A body that ends with its connection may be truncated.
+// A body without a length ends with its connection. It may be truncated, so it is not stored.
 #[test]
 fn a_body_delimited_by_close_is_not_stored() {
     let origin = serving("/x", fresh(1000).framing(Framing::Close));
@@ -145,7 +148,8 @@ fn a_body_delimited_by_close_is_not_stored() {
     assert!(edge.objects("/x").is_empty() || edge.cache_state("bytes") < 5000);
 }
 
-// The access log has cache status, reason and timings for the miss that starts a fill, too.
+// The log line of the request that starts a fetch has the cache status, the reason, and the times
+// of the exchange with the origin.
 #[test]
 fn a_miss_logs_its_exchange_with_the_origin() {
     let origin = serving("/x", fresh(10));
@@ -169,7 +173,8 @@ fn a_resized_cache_keeps_its_objects() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// An address on which another program listens is an error, and is not shared.
+// Another program listens on the address. The edge must report an error, and not share the address
+// through SO_REUSEPORT.
 #[test]
 fn an_address_in_use_is_an_error() {
     let origin = origin();
@@ -189,8 +194,8 @@ fn an_address_in_use_is_an_error() {
     assert!(said.contains("can't listen on"), "{said}");
 }
 
-// Riders receive nothing before the head is known to be storable. If it is not, each rider sends
-// its own request.
+// No rider receives a byte before the head has shown that the response is storable. If it is not
+// storable, one client receives this response, and each of the others sends its own request.
 #[test]
 fn an_unshareable_response_goes_to_one_client_and_the_others_send_their_own_requests() {
     let gate = Gate::closed();

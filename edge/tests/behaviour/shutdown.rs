@@ -1,4 +1,4 @@
-//! Tests of graceful shutdown on SIGTERM and SIGQUIT, with a deadline.
+//! Tests of the graceful shutdown on SIGTERM and SIGQUIT, which has a deadline.
 
 use std::net::TcpStream;
 
@@ -8,8 +8,8 @@ use sluice_lab::origin::{Gate, Resource};
 
 use crate::harness::{SOON, Setup, eventually, fresh, origin, wait_for_requests};
 
-/// Sends the signal while one request is being answered, one waits for its head, and one connection
-/// is idle.
+/// Sends the signal while one client receives a body, one client waits for a head, and one
+/// connection is idle. Checks that the running requests are answered and the program then ends.
 fn drain_by(signal: Signal) {
     let (body, head) = (Gate::at(100_000), Gate::closed());
     let origin = origin();
@@ -46,7 +46,7 @@ fn drain_by(signal: Signal) {
     assert!(edge.wait_exit().success());
 }
 
-// Running requests finish, idle connections are closed, and no new connection is accepted.
+// Running requests are completed, idle connections are closed, and no new connection is accepted.
 #[test]
 fn sigterm_lets_requests_finish() {
     drain_by(Signal::TERM);
@@ -76,7 +76,7 @@ fn the_deadline_cuts_off_remaining_requests() {
     assert_eq!(edge.json_log(1)[0]["reason"], "drain-timeout");
 }
 
-// After a second signal the program does not wait for the deadline.
+// A second signal ends the program at once, before the deadline of the shutdown.
 #[test]
 fn a_second_signal_cuts_off_remaining_requests_at_once() {
     let gate = Gate::closed();
@@ -98,7 +98,8 @@ fn a_second_signal_cuts_off_remaining_requests_at_once() {
     assert!(client.read_response().is_err());
 }
 
-// Connections in the accept queue when the signal arrives are answered, not reset.
+// Connections that wait in the kernel's accept queue when the signal arrives are accepted and
+// answered.
 #[test]
 fn connections_in_the_accept_queue_are_answered_during_shutdown() {
     let origin = origin();

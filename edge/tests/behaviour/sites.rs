@@ -1,10 +1,11 @@
-//! Tests of sites and routes: which route answers for a host and path.
+//! Tests of sites and routes: the choice of a route by host and path.
 
 use sluice_lab::origin::{Origin, Resource};
 
 use crate::harness::{Edge, Setup, assert_has_parameter, origin, serving};
 
-/// Three origins that send their names, in sites and routes with different hosts and paths.
+/// Starts three origins that respond with their names, and an edge with sites and routes that lead
+/// to them.
 fn three() -> (Vec<Origin>, Edge) {
     let named = |name: &'static str| {
         let origin = origin();

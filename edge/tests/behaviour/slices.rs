@@ -1,4 +1,4 @@
-//! Tests of the fetches that a request causes if only the blocks that it touches are fetched.
+//! Tests of the requests to the origin if only the blocks that contain requested bytes are fetched.
 
 use sluice_lab::origin::{Gate, Record};
 
@@ -8,10 +8,10 @@ use crate::partial_objects::{
     check_range, filling, good, send_range, send_whole, sent_again, settle,
 };
 
-/// A byte deep in the block that begins at 1,048,576.
+/// Offset of a byte in the middle of the block that begins at 1,048,576.
 const DEEP: u64 = 1_200_000;
 
-// The fetch begins at the requested byte; the rest of the block follows.
+// The fetch begins at the requested byte, and the first part of the block is fetched afterwards.
 #[test]
 fn a_range_deep_in_a_block_is_fetched_before_the_rest_of_the_block() {
     for mode in MODES {
@@ -19,7 +19,7 @@ fn a_range_deep_in_a_block_is_fetched_before_the_rest_of_the_block() {
         let origin = serving("/x", fresh(FILE).gate(&gate));
         let edge = filling(&origin, mode).start();
         let mut client = send_range(&edge, DEEP, DEEP + 9);
-        // The origin has released only these ten bytes.
+        // The gate lets only these ten bytes pass.
         let reply = client.read_response().expect("a reply");
         let right = reply.verify_range(DEEP, DEEP + 9, FILE);
         right.expect("the range, with the rest of the block held back");
@@ -28,15 +28,15 @@ fn a_range_deep_in_a_block_is_fetched_before_the_rest_of_the_block() {
         let begin = block_end(DEEP) - BLOCK;
         let expected = [bytes(DEEP, block_end(DEEP) - 1), bytes(begin, DEEP - 1)];
         assert_eq!(asked(&origin), expected, "{mode}");
-        // The same range again, and then the whole block.
+        // The requested range and the rest of its block are stored now.
         assert_hit(&check_range(&edge, DEEP, DEEP + 9));
         assert_hit(&check_range(&edge, begin, block_end(DEEP) - 1));
         assert_eq!(origin.requests().len(), 2, "{mode}");
     }
 }
 
-// If the range begins near the start of a block, the bytes before it do not justify a separate
-// request.
+// The requested range begins near the start of a block. One fetch of the whole block is cheaper
+// than two fetches.
 #[test]
 fn a_range_near_the_start_of_a_block_is_one_fetch() {
     for mode in MODES {
@@ -48,8 +48,8 @@ fn a_range_near_the_start_of_a_block_is_one_fetch() {
     }
 }
 
-// Concurrent clients request ranges of one cold block before anything is known of the object: no
-// byte is fetched twice.
+// Several clients request ranges of one block before the edge knows anything of the object. No byte
+// may be fetched twice.
 #[test]
 fn concurrent_clients_on_one_cold_block_fetch_it_once() {
     for mode in MODES {
@@ -101,7 +101,7 @@ fn a_range_over_several_blocks_fetches_only_missing_blocks() {
         assert_sent_once(&edge, &origin, BLOCK);
         check_range(&edge, 800_000, 800_009);
         assert_sent_once(&edge, &origin, 2 * BLOCK);
-        // Of the blocks 0 to 4, blocks 1 and 3 are stored.
+        // Blocks 1 and 3 are stored. This range spans the blocks 0 to 4.
         check_range(&edge, 100, 4 * BLOCK + 10);
         assert_sent_once(&edge, &origin, 5 * BLOCK);
         let requests = origin.requests().len();
@@ -110,7 +110,8 @@ fn a_range_over_several_blocks_fetches_only_missing_blocks() {
     }
 }
 
-// The same for the whole object. Once complete, it is a hit as if it had been fetched at once.
+// Two ranges are stored. A request for the whole object fetches only the other bytes. After that,
+// the object is a hit.
 #[test]
 fn a_request_for_the_whole_after_ranges_fetches_the_rest() {
     for mode in MODES {
@@ -130,8 +131,8 @@ fn a_request_for_the_whole_after_ranges_fetches_the_rest() {
     }
 }
 
-// Ranges are requested block by block until the object is complete: a plain request never reaches
-// the origin.
+// Clients request one block after another until the object is complete. The origin never receives a
+// request without Range.
 #[test]
 fn ranges_of_all_blocks_complete_an_object() {
     for mode in MODES {
@@ -152,7 +153,8 @@ fn ranges_of_all_blocks_complete_an_object() {
     }
 }
 
-// A cold object is fetched in slices: no byte twice, and complete afterwards.
+// An object that is not stored is fetched in blocks. No byte is fetched twice, and the object is
+// complete afterwards.
 #[test]
 fn a_cold_object_is_fetched_once() {
     for mode in MODES {
@@ -162,15 +164,15 @@ fn a_cold_object_is_fetched_once() {
         whole.verify_whole(FILE).expect("all of it");
         match mode {
             "slice" => assert_sent_once(&edge, &origin, FILE),
-            // A running plain fetch may be cut short in favour of ranges; bytes in transit are
-            // lost.
+            // With `auto` the first fetch has no Range, and may be cut short in favour of range
+            // requests. Its bytes in transit are then sent again.
             _ => settle(&edge, &origin, FILE),
         }
         assert_hit(&edge.get("/x", &[]));
     }
 }
 
-// A large request starts with four concurrent flights.
+// One client that requests a large range causes four concurrent flights.
 #[test]
 fn a_large_request_keeps_several_flights_ahead() {
     let gate = Gate::closed();
@@ -189,7 +191,7 @@ fn a_large_request_keeps_several_flights_ahead() {
     assert_sent_once(&edge, &origin, FILE);
 }
 
-// The number of concurrent flights is limited by the setting.
+// The setting `parallel` limits the number of concurrent flights for one client.
 #[test]
 fn flights_ahead_are_limited() {
     let gate = Gate::closed();
@@ -210,7 +212,7 @@ fn flights_ahead_are_limited() {
     assert_sent_once(&edge, &origin, FILE);
 }
 
-// Without read-ahead only requested bytes are fetched, and the rest of their block.
+// Without `read_ahead`, only the blocks that contain requested bytes are fetched.
 #[test]
 fn nothing_is_read_ahead_by_default() {
     let origin = serving("/x", fresh(FILE));
@@ -249,7 +251,8 @@ fn the_rest_of_the_file_is_read_ahead() {
     assert_eq!(origin.requests().len(), requests);
 }
 
-// Ranges whose position depends on the length, of a cold and of a stored object.
+// Ranges whose position depends on the length of the object are requested before the length is
+// known, and afterwards.
 #[test]
 fn suffix_and_open_ranges_are_served() {
     for mode in MODES {
@@ -275,7 +278,8 @@ fn suffix_and_open_ranges_are_served() {
     }
 }
 
-// The last bytes of a large file do not cause the whole file to be fetched.
+// The client requests the last bytes of a large file of which nothing is stored. The edge must not
+// fetch the whole file.
 #[test]
 fn a_cold_suffix_does_not_fetch_the_whole_file() {
     let origin = serving("/x", fresh(FILE));
@@ -288,7 +292,8 @@ fn a_cold_suffix_does_not_fetch_the_whole_file() {
     assert!(sent <= 3 * BLOCK, "{sent} bytes: {:?}", asked(&origin));
 }
 
-// Several ranges of a partially stored object: each part comes from the cache or from the origin.
+// The client requests several ranges of an object of which some blocks are stored. Only the missing
+// blocks are fetched.
 #[test]
 fn several_ranges_of_a_partially_stored_object_are_served() {
     for mode in MODES {
@@ -307,7 +312,8 @@ fn several_ranges_of_a_partially_stored_object_are_served() {
         assert_hit(&warm);
         settle(&edge, &origin, 10);
         let again = sent_again(&origin);
-        // If a plain fetch was cut short, bytes in transit are lost.
+        // With `auto` the first fetch may be cut short, and its bytes in transit are then sent
+        // again.
         assert!(
             again == 0 || mode == "auto",
             "{again}: {:?}",
@@ -316,7 +322,7 @@ fn several_ranges_of_a_partially_stored_object_are_served() {
     }
 }
 
-// Ranges in descending order: each part is fetched and sent in its turn.
+// The client requests several ranges in descending order. The response has them in this order.
 #[test]
 fn several_ranges_in_descending_order_are_served() {
     let places: Vec<u64> = (0..9).rev().map(|n| 10_000 + n * 270_000).collect();
@@ -337,7 +343,7 @@ fn several_ranges_in_descending_order_are_served() {
     }
 }
 
-// A suffix of an object of known length fetches the last block only.
+// The length of the object is known. The request for its last bytes fetches only the last block.
 #[test]
 fn a_suffix_of_a_partially_stored_object_fetches_its_last_block() {
     for mode in MODES {
@@ -357,8 +363,8 @@ fn a_suffix_of_a_partially_stored_object_fetches_its_last_block() {
     }
 }
 
-// If-Range and the other conditions are evaluated against the known head, whatever bytes are
-// missing.
+// The head of the object is stored, and most of its bytes are not. If-Range and other conditions
+// are evaluated with the stored head.
 #[test]
 fn conditions_on_a_partially_stored_object_are_evaluated() {
     for mode in MODES {
@@ -390,7 +396,7 @@ fn conditions_on_a_partially_stored_object_are_evaluated() {
     }
 }
 
-// HEAD describes the whole object and fetches no bytes of it.
+// HEAD is answered with the headers of the whole object, without a fetch of its bytes.
 #[test]
 fn head_of_a_partially_stored_object_fetches_nothing() {
     for mode in MODES {
@@ -409,7 +415,8 @@ fn head_of_a_partially_stored_object_fetches_nothing() {
     }
 }
 
-// A file of at most one block is fetched at once, whichever byte was requested.
+// A file that is not larger than a block is fetched completely with the first request, whichever
+// byte the client wants.
 #[test]
 fn a_small_file_is_fetched_at_once() {
     for mode in MODES {

@@ -1,5 +1,5 @@
-//! Tests of deliberately slow clients, and of clients that never read: they are cut off at their
-//! limits, and each uses a bounded amount of memory.
+//! Tests of deliberately slow clients, and of clients that never read. They are cut off at their
+//! limits, and each uses a limited amount of memory.
 
 use std::io::{Read, Write};
 use std::thread;
@@ -10,13 +10,13 @@ use sluice_lab::origin::{Origin, Resource};
 
 use crate::harness::{Edge, SOON, Setup, eventually, fresh, origin};
 
-/// The time between two bytes of a slow client.
+/// Time between two bytes of a slow client.
 const BEAT: Duration = Duration::from_millis(20);
 
 const LIMITS: &str = "header_timeout = \"500ms\"\nbody_timeout = \"500ms\"\nsend_timeout = \"500ms\"\n\
                       keepalive_timeout = \"500ms\"\nmin_rate = \"1KiB\"\nmin_rate_grace = \"1s\"";
 
-/// Files under `/files/`, an origin under `/`.
+/// An edge that serves files below `/files/`, and everything else from an origin.
 struct Both {
     _folder: tempfile::TempDir,
     _origin: Origin,
@@ -53,8 +53,8 @@ fn both(limits: &str) -> Both {
     }
 }
 
-/// Sends `begin`, then `rest` byte by byte again and again while slowly reading the response, until
-/// the edge closes the connection. Returns the received bytes.
+/// Sends `begin`, then the bytes of `rest` one by one, again and again, while reading the response
+/// slowly. Returns the received bytes once the edge has closed the connection.
 fn dribble(mut client: Client, begin: &str, rest: &[u8]) -> String {
     client.send_raw(begin.as_bytes()).expect("sent");
     let end = Instant::now() + SOON;
@@ -75,7 +75,8 @@ fn dribble(mut client: Client, begin: &str, rest: &[u8]) -> String {
     String::from_utf8_lossy(&got).into_owned()
 }
 
-// Slow clients are cut off by the timeouts and the minimum rate, on every kind of route.
+// Clients send their requests slowly. The timeouts and the minimum rate end their connections on
+// every kind of route.
 #[test]
 fn slow_senders_are_cut_off() {
     let both = both(LIMITS);
@@ -150,8 +151,8 @@ fn slow_senders_are_cut_off() {
     eventually("all are gone", || edge.counter("connections_now") == 0);
 }
 
-// A client stops after half a request line, and one in the middle of a body that the edge does not
-// need.
+// One client stops in the middle of its request line. Another one stops in the middle of a body
+// that the edge does not need.
 #[test]
 fn silent_clients_are_cut_off() {
     let both = both(LIMITS);
@@ -170,8 +171,8 @@ fn silent_clients_are_cut_off() {
     eventually("all are gone", || edge.counter("connections_now") == 0);
 }
 
-// Clients read at 64 B/s or not at all: files sent with sendfile, cached responses, and responses
-// of an origin.
+// Clients read at 64 B/s or not at all. They are cut off whether the body is a file sent with
+// sendfile, a cached response, or a response of an origin.
 #[test]
 fn slow_readers_are_cut_off() {
     let both = both(LIMITS);
@@ -189,7 +190,8 @@ fn slow_readers_are_cut_off() {
         assert!(began.elapsed() < SOON, "not all are cut");
         thread::sleep(Duration::from_millis(200));
         for client in &mut slow {
-            // 64 bytes per second; the connection may have been reset.
+            // The client reads 64 bytes per second. An error is ignored, because the edge may have
+            // reset the connection.
             let _ = client.read_some(13);
         }
     }
@@ -198,10 +200,11 @@ fn slow_readers_are_cut_off() {
     drop(stalled);
 }
 
-/// The number of bytes by which the edge's memory grows while this many clients do something and
-/// stay connected.
+/// Returns the number of bytes by which the edge's memory grows while this many clients run `act`
+/// and stay connected.
 fn cost(edge: &Edge, clients: usize, act: impl Fn(&mut Client)) -> u64 {
-    // One-time allocations are not counted.
+    // The edge allocates some memory only once. These requests cause it before the measurement
+    // begins.
     for target in ["/small", "/files/small", "/cached/small"] {
         edge.get(target, &[]);
     }
@@ -218,7 +221,7 @@ fn cost(edge: &Edge, clients: usize, act: impl Fn(&mut Client)) -> u64 {
     after - before
 }
 
-/// Writes as much as the edge accepts within a moment.
+/// Writes until the edge stops reading for a moment. Returns the number of written bytes.
 fn push(client: &mut Client, bytes: &[u8]) -> usize {
     let mut stream = client.stream();
     let moment = Some(Duration::from_millis(100));
@@ -233,11 +236,11 @@ fn push(client: &mut Client, bytes: &[u8]) -> usize {
     sent
 }
 
-/// Far longer than any test.
+/// Configuration lines with timeouts far longer than any test.
 const PATIENT: &str =
     "header_timeout = \"1h\"\nbody_timeout = \"1h\"\nsend_timeout = \"1h\"\nmin_rate = 0";
 
-// The edge reads no more requests of a client that does not read its responses.
+// The client sends requests and does not read the responses. The edge then stops reading requests.
 #[test]
 fn pipelining_clients_use_little_memory() {
     let both = both(PATIENT);
@@ -260,7 +263,7 @@ fn clients_that_flood_headers_use_little_memory() {
         push(client, flood.as_bytes());
     });
     assert!(cost_ < 4 << 20, "{cost_} bytes");
-    // Clients that stay below the limit and never finish their heads.
+    // Each client sends less than the limit of a head, and never ends the head.
     let begun = format!("GET /small HTTP/1.1\r\nHost: a\r\n{}", line.repeat(7));
     let cost_ = cost(&both.edge, 100, |client| {
         client.send_raw(begun.as_bytes()).expect("sent");
@@ -268,7 +271,7 @@ fn clients_that_flood_headers_use_little_memory() {
     assert!(cost_ < 8 << 20, "{cost_} bytes");
 }
 
-// A slowloris client costs a few bytes, not a buffer.
+// Each client sends a few bytes of a head and waits. Such a client must not use a whole buffer.
 #[test]
 fn incomplete_heads_use_little_memory() {
     let both = both(PATIENT);

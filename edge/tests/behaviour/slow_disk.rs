@@ -1,5 +1,5 @@
-//! Helpers of the tests of slow and failing disks: a file system whose disk can be slowed down,
-//! stopped and made to fail.
+//! Helpers of the tests of slow and failing disks: a mounted file system whose disk a test can slow
+//! down, stop, and make fail.
 
 use sluice_lab::disk::{Pace, SlowDisk};
 use sluice_lab::origin::{Modified, Origin, Resource, Tag};
@@ -7,15 +7,16 @@ use sluice_lab::origin::{Modified, Origin, Resource, Tag};
 use crate::disks::{Disks, File, Restartable, SMALL, fill, records, volume, written};
 use crate::harness::{Edge, Setup, fresh};
 
-/// The size of the mounted disk, with room for a volume.
+/// Size of the mounted disk in bytes, with room for a volume.
 const ROOM: u64 = 4 * SMALL;
 
-/// A disk as fast as memory. If nothing can be mounted, the test is skipped with a message.
+/// Mounts a disk as fast as memory. If nothing can be mounted, prints a message and returns `None`,
+/// so that the test is skipped.
 pub fn disk() -> Option<SlowDisk> {
     paced(ROOM, Pace::default())
 }
 
-/// A disk of this size with this speed.
+/// Mounts a disk of this size in bytes and with this speed.
 pub fn paced(room: u64, pace: Pace) -> Option<SlowDisk> {
     match SlowDisk::new(room, pace) {
         Ok(disk) => Some(disk),
@@ -27,7 +28,7 @@ pub fn paced(room: u64, pace: Pace) -> Option<SlowDisk> {
     }
 }
 
-/// A volume on this disk with short timeouts and an early retry.
+/// Creates a volume on this disk, with short timeouts and an early retry.
 pub fn on(disk: &SlowDisk) -> Disks {
     let folder = tempfile::tempdir_in(disk.path()).expect("a folder on the disk");
     let disks = Disks::within(folder, 1);
@@ -36,12 +37,12 @@ pub fn on(disk: &SlowDisk) -> Disks {
         .each("read_timeout = \"300ms\"")
 }
 
-/// Two disks as fast as memory.
+/// Mounts two disks as fast as memory.
 pub fn two_disks() -> Option<[SlowDisk; 2]> {
     Some([disk()?, disk()?])
 }
 
-/// An edge with a volume on each of two disks and this placement.
+/// Starts an edge with a volume on each of the two disks and with this placement.
 pub fn on_two(disks: [&SlowDisk; 2], origin: &Origin, placement: &str) -> Restartable<[Disks; 2]> {
     let disks = disks.map(on);
     let setup = Setup::cached(origin)
@@ -53,7 +54,7 @@ pub fn on_two(disks: [&SlowDisk; 2], origin: &Origin, placement: &str) -> Restar
     Restartable::new(disks, setup)
 }
 
-/// Stores small and large files, each on this many volumes.
+/// Has small and large files stored, each on this many volumes. Returns the files.
 pub fn store_mixed(edge: &Edge, copies: u64) -> Vec<File> {
     let files = mixed(0);
     fill(edge, &files);
@@ -66,7 +67,7 @@ pub fn is(edge: &Edge, number: usize, state: &str) -> bool {
     volume(edge, number)["state"] == state
 }
 
-/// Small and large files.
+/// Returns small and large files, numbered from `first`.
 pub fn mixed(first: u64) -> Vec<File> {
     [
         File::row(first, 30, 20_000),
@@ -75,7 +76,7 @@ pub fn mixed(first: u64) -> Vec<File> {
     .concat()
 }
 
-/// Number of records of these files.
+/// Returns the number of records of these files.
 pub fn count(files: &[File]) -> u64 {
     files.iter().map(|file| records(file.length)).sum()
 }
@@ -85,7 +86,7 @@ pub fn get_all(edge: &Edge, files: &[File]) {
     files.iter().for_each(|file| drop(file.get(edge)));
 }
 
-/// Stores `/x`, a file without a strong validator, on the volume.
+/// Serves `/x` at the origin as a file without a strong validator, and has it stored on the volume.
 pub fn store_plain(origin: &Origin, edge: &Edge, length: u64) {
     origin.serve("/x", plain(length));
     let reply = crate::disks::get(edge, "/x");
@@ -93,7 +94,8 @@ pub fn store_plain(origin: &Origin, edge: &Edge, length: u64) {
     written(edge, records(length));
 }
 
-/// A file without a strong validator, which is usable only if it is complete.
+/// Returns a resource without a strong validator. Its object is usable only if all of its bytes are
+/// stored.
 fn plain(length: u64) -> Resource {
     fresh(length).tag(Tag::None).modified(Modified::None)
 }

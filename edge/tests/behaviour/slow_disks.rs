@@ -1,4 +1,4 @@
-//! Tests of slow and hanging disks, which clients must not notice: a slow volume is bypassed, and
+//! Tests of slow and hanging disks, which clients must not notice. A slow volume is bypassed, and
 //! records that can't be written in time are dropped.
 
 use std::thread;
@@ -11,7 +11,8 @@ use crate::disks::{BLOCK, End, File, MIB, ask, fill, number_of, settled, shelf, 
 use crate::harness::{Edge, assert_hit, eventually};
 use crate::slow_disk::*;
 
-// A stuck read falls back to the origin after a limit, and does not hold up content in memory.
+// A read from the disk does not return. After a time limit the bytes are fetched from the origin.
+// Content in memory is served meanwhile.
 #[test]
 fn a_stuck_read_falls_back_to_the_origin() {
     let Some(disk) = disk() else { return };
@@ -40,7 +41,7 @@ fn a_stuck_read_falls_back_to_the_origin() {
         paths.map(|path| record.count(&path))
     });
     assert!(asked.iter().all(|times| *times >= 2), "{asked:?}");
-    // More reads than there are reader threads.
+    // The number of reads that hang exceeds the number of reader threads.
     thread::scope(|scope| {
         for file in &files[6..20] {
             let edge = &edge;
@@ -57,8 +58,8 @@ fn a_stuck_read_falls_back_to_the_origin() {
     });
 }
 
-// Without a strong validator, only the disk has the bytes of this version: the reader waits for the
-// disk and is served.
+// The object has no strong validator, so only the disk has the bytes of its version. The client
+// waits for the disk, and receives them.
 #[test]
 fn a_late_read_does_not_cut_off_an_object_that_only_the_disk_has() {
     let Some(disk) = disk() else { return };
@@ -85,7 +86,7 @@ fn a_late_read_does_not_cut_off_an_object_that_only_the_disk_has() {
     assert_eq!(origin.read_record(|record| record.count("/x")), 1);
 }
 
-/// Asserts that a file in memory is served without the origin.
+/// Asserts that a file in memory is served without a request to the origin.
 fn without_origin_for(origin: &Origin, file: File, edge: &Edge) {
     let before = origin.read_record(|record| record.count(&file.path()));
     for _ in 0..20 {
@@ -95,8 +96,8 @@ fn without_origin_for(origin: &Origin, file: File, edge: &Edge) {
     assert_eq!(before, after);
 }
 
-// The write queue is bounded: records that find it full are dropped and counted. Clients receive
-// every byte.
+// Records that do not fit into the write queue are dropped and counted. Clients nevertheless
+// receive every byte.
 #[test]
 fn records_that_a_slow_disk_can_not_take_are_dropped() {
     let slow = Pace {
@@ -127,14 +128,15 @@ fn records_that_a_slow_disk_can_not_take_are_dropped() {
     settled(&edge);
     let kept = number_of(&edge, 1, "records");
     assert!(kept > 0 && kept < count(&files), "{kept}");
-    // A dropped record is written when its object is fetched again, or stays absent: its content is
-    // never wrong.
+    // A dropped record is written when its object is fetched again, or stays absent. `File::get`
+    // checks that no content is wrong.
     edge.restart(End::Killed);
     fill(&edge, &files[..100]);
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 
-// A stuck write holds up no client. When the disk continues, so does writing.
+// A write to the disk does not return, and clients are served meanwhile. When the disk works again,
+// the records are written.
 #[test]
 fn a_stuck_write_holds_up_no_client() {
     let Some(disk) = disk() else { return };
@@ -157,8 +159,8 @@ fn a_stuck_write_holds_up_no_client() {
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 
-// One of two disks is slow: objects on the other one are served as usual, and in the end both have
-// their share.
+// One of two disks is slow. Objects on the other disk are served as usual. In the end both disks
+// have their share of the records.
 #[test]
 fn one_slow_disk_of_two_holds_up_no_client() {
     let Some([first, second]) = two_disks() else {

@@ -1,4 +1,4 @@
-//! Tests of what is stored and for how long (RFC 9111 3, 4.2; RFC 9213).
+//! Tests of the decision to store a response, and of its lifetime (RFC 9111 3, 4.2; RFC 9213).
 
 use sluice_lab::origin::{Gate, Modified, Resource, Seen, Tag};
 
@@ -12,12 +12,13 @@ use crate::harness::{
 pub const HOUR: std::ops::RangeInclusive<i64> = 3580..=3600;
 pub const YEAR: i64 = 365 * 24 * 3600;
 
-/// A body without a lifetime and validator, with this header.
+/// Returns a resource without lifetime and validator, with this header.
 pub fn with(name: &str, value: &str) -> Resource {
     bare(Resource::offset(LENGTH)).header(name, value)
 }
 
-// RFC 9111 3: final statuses with explicit freshness are stored, errors among them.
+// RFC 9111 3: responses with final statuses, including errors, are stored if they have an explicit
+// lifetime.
 #[test]
 fn most_statuses_with_explicit_freshness_are_stored() {
     let origin = origin();
@@ -34,7 +35,7 @@ fn most_statuses_with_explicit_freshness_are_stored() {
     }
 }
 
-// These statuses concern one request, and not the resource.
+// Responses with these statuses concern one request, and not the resource.
 #[test]
 fn statuses_of_one_request_are_never_stored() {
     let origin = origin();
@@ -52,8 +53,8 @@ fn statuses_of_one_request_are_never_stored() {
     }
 }
 
-// RFC 9111 3, 5.2.2.3: an unknown status is stored if the response has a lifetime, and not stored
-// if it has `must-understand`.
+// RFC 9111 5.2.2.3: a response with an unknown status is stored if it has a lifetime, unless it has
+// `must-understand`.
 #[test]
 fn unknown_statuses_with_explicit_freshness_are_stored() {
     let origin = origin();
@@ -69,8 +70,7 @@ fn unknown_statuses_with_explicit_freshness_are_stored() {
     }
 }
 
-// RFC 9111 5.2.2.3: a cache that understands the status ignores a `no-store` next to
-// `must-understand`.
+// RFC 9111 5.2.2.3: a cache that knows the status ignores a `no-store` next to `must-understand`.
 #[test]
 fn must_understand_overrides_no_store_for_known_statuses() {
     let control = "must-understand, no-store, max-age=3600";
@@ -81,7 +81,8 @@ fn must_understand_overrides_no_store_for_known_statuses() {
     check_fresh_for(&Setup::cached(&origin), &origin, cases);
 }
 
-// RFC 9111 5.2.2.4, 5.2.2.7: the named headers go only to the client whose request was fetched.
+// RFC 9111 5.2.2.4, 5.2.2.7: headers named by `private` or `no-cache` go only to the client whose
+// request was sent to the origin.
 #[test]
 fn headers_named_by_private_and_no_cache_are_not_stored() {
     let origin = origin();
@@ -111,7 +112,7 @@ pub fn fresh_with(control: &str) -> Resource {
     Resource::offset(LENGTH).cache_control(control)
 }
 
-// Clients that waited for the fetch do not receive the named headers.
+// Clients that waited for the fetch don't receive the headers that `private` or `no-cache` names.
 #[test]
 fn named_headers_are_not_sent_to_waiting_clients() {
     let gate = Gate::closed();
@@ -168,7 +169,8 @@ fn set_cookie_has_three_modes() {
 const ANN: (&str, &str) = ("Authorization", "Basic YW5u");
 const BEN: (&str, &str) = ("Authorization", "Basic YmVu");
 
-// RFC 9111 3.5: a response to a request with Authorization is shared only if it permits that.
+// RFC 9111 3.5: a response to a request with Authorization is shared only if the response permits
+// it, for example with `public`.
 #[test]
 fn responses_to_authorized_requests_are_shared_if_they_permit_it() {
     let origin = origin();
@@ -192,7 +194,8 @@ fn responses_to_authorized_requests_are_shared_if_they_permit_it() {
     }
 }
 
-// RFC 9111 3.5: the same for responses stored for requests without Authorization.
+// RFC 9111 3.5: a response was stored for a request without Authorization. It answers requests with
+// Authorization only if it permits that.
 #[test]
 fn authorized_requests_receive_stored_responses_that_permit_it() {
     let origin = origin();
@@ -214,8 +217,8 @@ fn authorized_requests_receive_stored_responses_that_permit_it() {
     }
 }
 
-// A response to a request with Authorization says nothing about other requests: these are not
-// passed because of it.
+// The response to a request with Authorization is not stored. This must not make the cache forward
+// requests without Authorization.
 #[test]
 fn a_response_to_authorization_does_not_make_others_pass() {
     let origin = serving("/x", current());
@@ -225,7 +228,8 @@ fn a_response_to_authorization_does_not_make_others_pass() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// A 401 or similar response to one client's credentials is not shared.
+// An error such as 401, in response to the credentials of one client, is not shared with other
+// clients.
 #[test]
 fn errors_to_the_authorized_are_not_shared() {
     let origin = serving(
@@ -239,8 +243,8 @@ fn errors_to_the_authorized_are_not_shared() {
     }
 }
 
-// Concurrent requests with different credentials for an unknown resource each receive their own
-// response.
+// Clients with different credentials send concurrent requests for a resource of which nothing is
+// known. Each client receives the response to its own request.
 #[test]
 fn concurrent_authorized_requests_receive_their_own_responses() {
     let gate = Gate::closed();
@@ -265,7 +269,7 @@ fn concurrent_authorized_requests_receive_their_own_responses() {
     }
 }
 
-// RFC 9110 14.4: Content-Range has a meaning only in 206 and 416.
+// RFC 9110 14.4: Content-Range has a meaning only in 206 and 416 responses. In a 200 it is ignored.
 #[test]
 fn a_200_with_content_range_is_a_full_response() {
     let odd = current().header("Content-Range", "bytes 5-9/10");
@@ -279,7 +283,7 @@ fn a_200_with_content_range_is_a_full_response() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// A response that is stale on arrival is stored only if it can be revalidated or served in grace.
+// A response that is stale on arrival is useful only if it can be revalidated, or served stale.
 #[test]
 fn a_response_that_is_stale_on_arrival_is_stored_only_if_it_is_useful() {
     let origin = origin();
@@ -304,7 +308,7 @@ fn a_response_that_is_stale_on_arrival_is_stored_only_if_it_is_useful() {
     }
 }
 
-// A body that ends too early is not stored as complete.
+// The first response ends too early. The complete one must come from a later request.
 #[test]
 fn a_truncated_response_is_not_stored_as_a_whole() {
     use sluice_lab::origin::{Ending, Fault};
@@ -315,7 +319,8 @@ fn a_truncated_response_is_not_stored_as_a_whole() {
     let cut = bare(fresh(LENGTH)).fault_times(1, cut);
     let origin = serving("/x", cut);
     let edge = Setup::cached(&origin).start();
-    // The rest may have been fetched in the background.
+    // The first GET may receive the truncated response. The second one must receive all of the
+    // body.
     edge.get("/x", &[]);
     edge.get("/x", &[]).verify_whole(LENGTH).expect("all of it");
 }

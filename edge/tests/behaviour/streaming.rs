@@ -1,5 +1,5 @@
-//! Tests of back-pressure: bodies of any length are streamed in bounded memory, whichever side is
-//! slow.
+//! Tests of back-pressure. Bodies of any length are sent in limited memory, whether the client or
+//! the origin is slow.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,16 +10,17 @@ use sluice_lab::origin::{Framing, Gate, Origin, OriginOptions, Resource};
 
 use crate::harness::{Edge, SOON, Setup, eventually, origin, wait_for_requests};
 
-/// The number of bytes that the edge and the sockets on both sides can hold of one stalled body.
+/// Upper bound of the bytes that the edge and the sockets on both sides hold of a body whose client
+/// does not read.
 const STALLED_MAX: u64 = 16 << 20;
 
-/// Timeouts so long that slow clients are not cut off.
+/// Configuration lines with which slow clients are not cut off.
 const PATIENT: &str = "send_timeout = \"1h\"\nmin_rate = 0";
 
-/// Memory that the program may use in addition to its caches.
+/// Maximum number of bytes of memory that the program may use in addition to its caches.
 const MEMORY_MAX: u64 = 64 << 20;
 
-/// An origin with small socket buffers.
+/// Starts an origin with small socket buffers.
 fn small_origin(path: &str, resource: Resource) -> Origin {
     let options = OriginOptions {
         send_buffer: Some(64 << 10),
@@ -31,7 +32,7 @@ fn small_origin(path: &str, resource: Resource) -> Origin {
     origin
 }
 
-/// The number of bytes sent by the origin, once it no longer grows.
+/// Waits until the number of bytes that the origin has sent no longer grows. Returns this number.
 fn bytes_when_stalled(origin: &Origin) -> u64 {
     let sent = || origin.read_record(|record| record.sent_total);
     loop {
@@ -46,8 +47,8 @@ fn bytes_when_stalled(origin: &Origin) -> u64 {
     }
 }
 
-/// Sends a request without reading the response: the origin must stop sending, and memory must stay
-/// small.
+/// Sends a request and does not read the response. Asserts that the origin stops sending and that
+/// the edge's memory stays small.
 fn stall(edge: &Edge, origin: &Origin, path: &str) -> Client {
     let mut client = edge.slow_reader();
     client.send("GET", path, &[], b"").expect("sent");
@@ -59,7 +60,7 @@ fn stall(edge: &Edge, origin: &Origin, path: &str) -> Client {
     client
 }
 
-/// Reads and checks 20 MB after the head.
+/// Reads the head and the first 20 MB of the body, and checks every byte.
 fn read_on(client: &mut Client) {
     client.read_head().expect("a head");
     let mut at = 0;
@@ -80,7 +81,8 @@ fn a_stalled_reader_stops_the_origin() {
     assert!(edge.peak_memory() < MEMORY_MAX);
 }
 
-// The same with a cache that can't store an object of this size.
+// The response goes through a cache that can't store an object of this size. The origin must stop
+// sending when the client stops reading.
 #[test]
 fn a_stalled_reader_of_an_object_too_large_to_store_stops_the_origin() {
     let large = Resource::offset(200_000_000).cache_control("max-age=60");
@@ -94,7 +96,8 @@ fn a_stalled_reader_of_an_object_too_large_to_store_stops_the_origin() {
     assert!(edge.peak_memory() < MEMORY_MAX);
 }
 
-// The same with an unknown length, so that the fill itself shows that the object is too large.
+// The length of the body is unknown, so the edge notices during the fetch that the object is too
+// large. The origin must stop sending when the client stops reading.
 #[test]
 fn a_stalled_reader_of_an_endless_body_stops_the_origin() {
     let endless = Resource::offset(60_000_000)

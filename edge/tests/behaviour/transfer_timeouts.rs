@@ -1,4 +1,5 @@
-//! Tests of timeouts that must count only a client's own slowness, never that of the origin.
+//! Tests of the client's timeouts and minimum rate. Time that the edge spends waiting for the
+//! origin must not count against the client.
 
 use std::time::Duration;
 
@@ -8,12 +9,13 @@ use sluice_lab::origin::{Gate, Resource};
 
 use crate::harness::{SOON, Setup, fresh, serving, wait_for_requests};
 
-/// Limits that only fast clients meet.
+/// Configuration lines with limits that only a fast client satisfies.
 const STRICT: &str =
     "header_timeout = \"100ms\"\nbody_timeout = \"100ms\"\nsend_timeout = \"100ms\"
 keepalive_timeout = \"100ms\"\nmin_rate = \"1GB\"\nmin_rate_grace = \"1s\"";
 
-// While the edge waits for the origin, no time counts towards the client's minimum rate.
+// The origin sends slowly. The client's minimum rate must not count the time in which there is
+// nothing to send.
 #[test]
 fn a_slow_origin_does_not_count_against_the_reader() {
     let head = Duration::from_millis(700);
@@ -37,7 +39,8 @@ fn a_slow_origin_does_not_count_against_the_reader() {
     assert_eq!(edge.counter("client_timeouts"), 0);
 }
 
-// The same for uploads to an origin that does not read.
+// The origin does not read the request body for a while. The client's timeout must not count this
+// time.
 #[test]
 fn a_slow_origin_does_not_count_against_the_uploader() {
     let gate = Gate::closed();

@@ -1,4 +1,4 @@
-//! Tests of responses that may not be shared: clients receive them as if there were no cache.
+//! Tests of responses that may not be shared. Clients receive them as if there were no cache.
 
 use sluice_lab::origin::{Gate, Resource};
 
@@ -10,7 +10,7 @@ fn unshared(length: u64) -> Resource {
     Resource::offset(length).cache_control("no-store")
 }
 
-// The origin evaluates ranges and conditions from the first request on.
+// The origin receives ranges and conditions from the first request on, and evaluates them.
 #[test]
 fn ranges_and_conditions_reach_the_origin() {
     let origin = serving("/x", unshared(1_000_000));
@@ -29,7 +29,8 @@ fn ranges_and_conditions_reach_the_origin() {
     assert_eq!(origin.read_record(|record| record.count("/z")), 1);
 }
 
-// The edge waits for no body after HEAD, and the connection stays in sync.
+// The response to HEAD has no body. The next response on the connection to the client must be
+// found.
 #[test]
 fn head_of_an_unstored_response_keeps_the_connection_in_sync() {
     let origin = serving("/x", unshared(500_000));
@@ -44,8 +45,8 @@ fn head_of_an_unstored_response_keeps_the_connection_in_sync() {
     get.verify_whole(500_000).expect("the body");
 }
 
-// Requests that waited for a fetch whose response can't be shared go to the origin at once, each on
-// its own.
+// The response to a shared fetch turns out not to be shareable. The requests that waited are sent
+// to the origin at once, separately.
 #[test]
 fn requests_that_waited_are_forwarded_on_their_own() {
     let gate = Gate::closed();
@@ -119,7 +120,7 @@ fn stored_responses_are_served_unchanged() {
     }
 }
 
-// A 204 has neither content nor a length, stored or not.
+// A 204 has neither content nor Content-Length, whether it comes from the origin or from the cache.
 #[test]
 fn no_content_has_no_length() {
     let origin = serving("/x", fresh(0).with_status(204));
@@ -134,7 +135,7 @@ fn no_content_has_no_length() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-// Two edges in a row each do their part.
+// The origin of one edge is another edge. Both must process requests and responses as usual.
 #[test]
 fn edges_can_be_chained() {
     let origin = serving("/x", fresh(3_000_000));

@@ -1,6 +1,6 @@
-//! Tests of unusable volumes: foreign, in use by another process, missing, truncated at runtime. A
-//! refused volume is not modified. A failed volume is reported and retried, while the other volumes
-//! and the origin serve.
+//! Tests of unusable volumes: with foreign content, in use by another process, missing, or
+//! truncated while the program runs. A refused volume is not modified. A failed volume is reported
+//! and tried again, while requests are served from the other volumes and the origin.
 
 use std::fs::{self, OpenOptions};
 use std::process::Command;
@@ -15,8 +15,8 @@ fn is(edge: &Edge, number: usize, state: &str) -> bool {
     volume(edge, number)["state"] == state
 }
 
-/// Asserts that the program refuses to start, and that its message names the volume's path and
-/// contains this text.
+/// Asserts that the program refuses to start, and that its message has the path of the volume and
+/// these words.
 fn assert_refused(setup: &Setup, disks: &Disks, words: &[&str]) {
     let said = setup.refused();
     let path = disks.path(1);
@@ -26,8 +26,8 @@ fn assert_refused(setup: &Setup, disks: &Disks, words: &[&str]) {
     }
 }
 
-// A file with foreign content is refused with a clear message, and overwritten only if the
-// configuration says so.
+// The file has content that is not a volume. The program refuses it with a clear message, and
+// overwrites it only if the configuration permits that.
 #[test]
 fn foreign_content_is_overwritten_only_if_configured() {
     let foreign: [Vec<u8>; 4] = [
@@ -51,7 +51,8 @@ fn foreign_content_is_overwritten_only_if_configured() {
         file.get(&edge);
         written(&edge, 1);
         assert!(disks.taken(1).0 <= disks.size());
-        // The setting applies once: a volume of Sluice is not overwritten because of it.
+        // The setting permits overwriting of foreign content only. On the next starts, the volume
+        // is kept.
         for how in ENDS {
             edge = again(edge, how, &setup);
             without_origin(&origin, "stored", || file.assert_stored(&edge));
@@ -73,7 +74,8 @@ fn an_empty_file_becomes_a_volume() {
     without_origin(&origin, "stored", || file.assert_stored(&edge));
 }
 
-// A path that is not a regular file or block device is refused without blocking.
+// The path leads to a folder, a pipe or a similar file. The program refuses it without waiting for
+// it.
 #[test]
 fn a_path_that_is_no_file_is_refused() {
     let origin = shelf();
@@ -96,7 +98,7 @@ fn a_path_that_is_no_file_is_refused() {
     }
 }
 
-// Without valid superblocks the file counts as foreign.
+// Both superblocks of the volume are overwritten, so the file counts as foreign content.
 #[test]
 fn a_volume_without_its_superblocks_is_refused() {
     let origin = shelf();
@@ -121,7 +123,7 @@ fn a_volume_without_its_superblocks_is_refused() {
     assert!(!is_hit(&File::new(1, 20_000).get(&edge)));
 }
 
-// A lock ensures that a volume is used by one process.
+// The program locks the volume's file. A second process that opens the volume is refused.
 #[test]
 fn a_volume_is_used_by_one_process() {
     let origin = shelf();
@@ -141,8 +143,8 @@ fn a_volume_is_used_by_one_process() {
     without_origin(&origin, "stored", || file.assert_stored(&edge));
 }
 
-// If a volume's path does not exist, the edge serves without the volume, reports it, and starts
-// using it once it exists.
+// The path of a volume does not exist. The edge serves without the volume and reports it. Once the
+// path exists, the volume is used.
 #[test]
 fn a_missing_volume_is_reported_and_used_once_it_exists() {
     let origin = shelf();
@@ -170,7 +172,8 @@ fn a_missing_volume_is_reported_and_used_once_it_exists() {
     without_origin(&origin, "stored", || other.assert_stored(&edge));
 }
 
-// Foreign content that appears at the path at runtime is not overwritten either.
+// A file with foreign content appears at the path while the program runs. It must not be
+// overwritten.
 #[test]
 fn foreign_content_that_appears_at_runtime_is_not_overwritten() {
     let origin = shelf();
@@ -192,7 +195,8 @@ fn foreign_content_that_appears_at_runtime_is_not_overwritten() {
     assert_eq!(content, b"a letter\n");
 }
 
-// If the file is truncated at runtime, every response is right, and the volume starts again empty.
+// The volume's file is truncated while the program runs. Every response must be right, and the
+// volume starts again without records.
 #[test]
 fn a_file_truncated_at_runtime_serves_nothing_wrong() {
     let origin = shelf();
@@ -224,8 +228,8 @@ fn a_file_truncated_at_runtime_serves_nothing_wrong() {
     }
 }
 
-// If the file is removed at runtime, the open file is still used. After a restart the volume is
-// empty.
+// The volume's file is removed while the program runs, which continues to use the open file. After
+// a restart the volume has no records.
 #[test]
 fn a_file_removed_at_runtime_does_no_harm() {
     let origin = shelf();
@@ -244,7 +248,7 @@ fn a_file_removed_at_runtime_does_no_harm() {
     });
 }
 
-// The file's length was changed while the program was stopped.
+// The length of the volume's file was changed while the program was stopped.
 #[test]
 fn a_file_of_another_length_serves_nothing_wrong() {
     let origin = shelf();
@@ -275,7 +279,6 @@ fn a_file_of_another_length_serves_nothing_wrong() {
     }
 }
 
-// The volume's file is readable by its owner only.
 #[test]
 fn a_volume_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;

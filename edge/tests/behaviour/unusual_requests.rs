@@ -4,7 +4,7 @@ use sluice_lab::origin::{Resource, Seen};
 
 use crate::harness::{SOON, Setup, origin};
 
-/// A description, the request, and the request line, Host and body that the origin receives.
+/// A description, the request, and the request line, Host and body that the origin must receive.
 type Odd = (
     &'static str,
     &'static str,
@@ -206,7 +206,8 @@ fn assert_canonical(seen: &Seen, name: &str, line: &str, host: &str) {
     }
 }
 
-// Routing, key and origin use the same canonical path.
+// The path is written in two ways that have the same canonical form. Route, key and request to the
+// origin use the canonical form.
 #[test]
 fn two_spellings_of_one_url_are_stored_once() {
     let origin = origin();
@@ -222,7 +223,7 @@ fn two_spellings_of_one_url_are_stored_once() {
     assert!(origin.wait_for(|record| record.requests.len() == 1, SOON));
 }
 
-// The maximum number of headers reaches the origin in order, and as many reach the client.
+// A request and a response have the maximum number of headers. All of them are forwarded in order.
 #[test]
 fn many_headers_are_forwarded() {
     let many = 200;

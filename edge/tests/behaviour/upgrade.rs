@@ -26,7 +26,6 @@ fn tunnel(edge: &Edge) -> Client {
     client
 }
 
-// Upgrade works on routes with and without a cache.
 #[test]
 fn a_tunnel_carries_bytes_both_ways() {
     let origin = echoing();
@@ -51,7 +50,7 @@ fn a_tunnel_carries_bytes_both_ways() {
     );
 }
 
-// More than any buffer holds is sent in both directions at the same time.
+// Both sides send more bytes than all buffers hold, at the same time.
 #[test]
 fn a_tunnel_carries_large_amounts_of_data() {
     let origin = echoing();
@@ -70,7 +69,8 @@ fn a_tunnel_carries_large_amounts_of_data() {
     sending.join().expect("all was sent");
 }
 
-// Bytes sent right after the request belong to the tunnel.
+// The client sends bytes right after its request, before the 101. They must reach the origin
+// through the tunnel.
 #[test]
 fn early_bytes_reach_the_tunnel() {
     let origin = echoing();
@@ -83,8 +83,8 @@ fn early_bytes_reach_the_tunnel() {
     assert_eq!(client.read_some(5).expect("an echo"), b"early");
 }
 
-// If the origin does not switch protocols, its response is passed on, and the connection stays
-// open.
+// The origin responds to the Upgrade request without switching protocols. The client receives the
+// response, and the connection stays open.
 #[test]
 fn a_refused_upgrade_is_a_normal_response() {
     let origin = serving("/tunnel", Resource::upgrade("other"));
@@ -96,7 +96,7 @@ fn a_refused_upgrade_is_a_normal_response() {
     }
 }
 
-// Without `Connection: upgrade`, or in HTTP/1.0, Upgrade is not forwarded.
+// A request without `Connection: upgrade`, or with HTTP/1.0, reaches the origin without Upgrade.
 #[test]
 fn upgrade_requires_connection_upgrade() {
     let origin = echoing();
@@ -113,7 +113,8 @@ fn upgrade_requires_connection_upgrade() {
     );
 }
 
-// HTTP/2 over cleartext (h2c) is not forwarded.
+// Upgrade to HTTP/2 over cleartext (h2c) is not forwarded, because the edge could not check the
+// requests in the tunnel.
 #[test]
 fn h2c_upgrades_are_not_forwarded() {
     let origin = serving("/x", Resource::status(200));

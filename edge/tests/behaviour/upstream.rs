@@ -1,4 +1,4 @@
-//! Tests of the exchange between the edge and a correct origin: connections, headers, retries.
+//! Tests of the exchange with a correct origin: connections, headers and retries.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::harness::{
     SOON, Setup, assert_has_parameter, eventually, fresh, origin, serving, wait_for_requests,
 };
 
-// Each worker has a pool of idle connections and reuses them.
+// Each worker has a pool of idle connections to the origin.
 #[test]
 fn connections_to_an_origin_are_reused() {
     let origin = serving("/x", Resource::offset(1000));
@@ -23,7 +23,8 @@ fn connections_to_an_origin_are_reused() {
     assert_eq!(asked.header("connection"), None, "kept open");
 }
 
-// Connections end at their idle timeout and at their maximum number of requests.
+// An idle connection to the origin is closed after a timeout, or after a maximum number of
+// requests.
 #[test]
 fn connections_to_an_origin_end_at_their_limits() {
     let origin = serving("/x", Resource::offset(10));
@@ -49,8 +50,8 @@ fn connections_to_an_origin_end_at_their_limits() {
     assert!(closed, "an idle connection is closed in time");
 }
 
-// Requests beyond the maximum number of connections per server wait for a connection, up to the
-// queue's limit.
+// If a server has the maximum number of connections, requests wait for one. If too many requests
+// wait, further ones are refused.
 #[test]
 fn connections_to_an_origin_are_limited() {
     let gate = Gate::closed();
@@ -77,7 +78,6 @@ fn connections_to_an_origin_are_limited() {
     assert_eq!(origin.connections().len(), 2);
 }
 
-// Hop-by-hop headers are not forwarded to the origin.
 #[test]
 fn hop_by_hop_headers_of_requests_are_removed() {
     let origin = serving("/x", Resource::status(200));
@@ -115,7 +115,6 @@ fn hop_by_hop_headers_of_requests_are_removed() {
     assert!(seen.header("host").is_some());
 }
 
-// Hop-by-hop headers are not forwarded to the client.
 #[test]
 fn hop_by_hop_headers_of_responses_are_removed() {
     let resource = fresh(10)
@@ -136,7 +135,8 @@ fn hop_by_hop_headers_of_responses_are_removed() {
     }
 }
 
-// The edge sets Via, X-Forwarded-* and Forwarded, and ignores the values that a client sends.
+// The edge sets Via, X-Forwarded-* and Forwarded itself, and ignores the values that a client
+// sends.
 #[test]
 fn the_origin_receives_the_client_s_address_in_headers() {
     let origin = serving("/x", Resource::status(200));
@@ -164,7 +164,8 @@ fn the_origin_receives_the_client_s_address_in_headers() {
     assert!(!String::from_utf8_lossy(&seen.raw_head).contains("6.6.6.6"));
 }
 
-// Via also ends requests that are forwarded in a loop (RFC 9110 7.6.3).
+// The edge finds its own name in Via, and refuses requests that would be forwarded in a loop (RFC
+// 9110 7.6.3).
 #[test]
 fn a_request_in_a_loop_ends() {
     let origin = serving("/x", Resource::status(200));
@@ -175,7 +176,6 @@ fn a_request_in_a_loop_ends() {
     assert!(origin.requests().is_empty());
 }
 
-// Interim responses (1xx) are passed on before the final one.
 #[test]
 fn interim_responses_are_forwarded() {
     let gate = Gate::closed();
@@ -199,7 +199,8 @@ fn interim_responses_are_forwarded() {
     assert!(old.interim.is_empty(), "HTTP/1.0 knows no 1xx");
 }
 
-// A safe request on an idle connection that the origin had closed is sent once more.
+// The origin has closed an idle connection when the edge sends a safe request on it. The edge
+// repeats the request on a new connection.
 #[test]
 fn a_safe_request_is_retried_on_a_new_connection() {
     for ending in [Ending::Fin, Ending::Reset] {
@@ -214,7 +215,8 @@ fn a_safe_request_is_retried_on_a_new_connection() {
     }
 }
 
-// If the origin closes the new connection as well, the request fails.
+// The origin also closes the new connection without a response. The request fails and is not
+// repeated again.
 #[test]
 fn a_request_is_retried_only_once() {
     let origin = origin();
@@ -231,7 +233,8 @@ fn a_request_is_retried_only_once() {
     assert_eq!(origin.read_record(|record| record.count("/bad")), 2);
 }
 
-// A request that the origin may have processed is not repeated unless that is safe.
+// The origin may have processed a POST before it closed the connection, so the POST is not
+// repeated.
 #[test]
 fn an_unsafe_request_is_not_retried() {
     let stale = Resource::offset(1000).fault(Fault::EndBeforeHeadOnReuse(Ending::Fin));
@@ -253,7 +256,8 @@ fn an_unsafe_request_is_not_retried() {
     assert_eq!(put.status, 200, "doing it twice is like doing it once");
 }
 
-// An idle connection that the origin closed earlier is not used for any method.
+// Before the edge uses an idle connection, it notices that the origin has closed it. Therefore no
+// request of any method fails.
 #[test]
 fn a_closed_idle_connection_is_not_used() {
     let origin = serving("/x", Resource::offset(10));
@@ -269,7 +273,7 @@ fn a_closed_idle_connection_is_not_used() {
     }
 }
 
-// With `retries`, a server that is down is skipped.
+// One of two servers is down. The edge sends the request to the other one.
 #[test]
 fn another_server_is_tried_when_one_is_down() {
     let (down, up) = (origin(), serving("/x", Resource::offset(10)));
@@ -281,7 +285,7 @@ fn another_server_is_tried_when_one_is_down() {
     assert_eq!(up.requests().len(), 6);
 }
 
-// An origin may be slow within its timeout.
+// The origin needs long for its response, but not longer than the timeout.
 #[test]
 fn a_slow_origin_within_its_timeout_is_no_fault() {
     let origin = serving(

@@ -1,5 +1,5 @@
-//! Tests of validation: the requests that the origin receives, and the effect of its responses on
-//! waiting clients.
+//! Tests of validation: the conditional requests that the origin receives, and the effect of its
+//! responses on the waiting clients.
 
 use sluice_lab::origin::{Gate, Modified, Resource, Seen, Tag};
 
@@ -17,8 +17,8 @@ use crate::partial_objects::{
 
 const LONG_AGO: &str = "Thu, 01 Jan 2015 00:00:00 GMT";
 
-// RFC 9111 4.3.1: the stored entity tag is sent in If-None-Match and the stored date in
-// If-Modified-Since.
+// RFC 9111 4.3.1: the conditional request has the stored entity tag in If-None-Match and the stored
+// date in If-Modified-Since.
 #[test]
 fn validators_are_sent_as_they_are_stored() {
     let dated = Modified::Fixed(LONG_AGO.to_owned());
@@ -49,7 +49,8 @@ fn validators_are_sent_as_they_are_stored() {
     }
 }
 
-// RFC 9111 4.2.3: the age counts from the last successful validation.
+// RFC 9111 4.2.3: after a successful validation the age of the stored response counts from the time
+// of the 304.
 #[test]
 fn age_restarts_with_a_validation() {
     let origin = serving("/x", stale(""));
@@ -69,7 +70,8 @@ fn age_restarts_with_a_validation() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 4.3.3: a full response replaces the stored one.
+// RFC 9111 4.3.3: the origin answers the conditional request with a 200, which replaces the stored
+// response.
 #[test]
 fn a_new_version_replaces_the_stale_one() {
     let (origin, edge) = stored(stale(""));
@@ -84,7 +86,7 @@ fn a_new_version_replaces_the_stale_one() {
     assert_hit(&hit);
 }
 
-// RFC 9110 13.1.2: If-None-Match compares weakly, so a weak entity tag is enough for a whole body.
+// RFC 9110 13.1.2: If-None-Match compares weakly, so a stored weak entity tag can be used in it.
 #[test]
 fn a_weak_entity_tag_is_used_for_validation() {
     let (origin, edge) = stored(stale("").tag(Tag::Weak).modified(Modified::None));
@@ -95,7 +97,8 @@ fn a_weak_entity_tag_is_used_for_validation() {
     assert_hit(&hit);
 }
 
-// One request revalidates the response for all waiting clients.
+// Many clients request a stale response at the same time. One conditional request revalidates it
+// for all of them.
 #[test]
 fn a_crowd_waits_for_one_validation() {
     let (origin, edge) = stored(stale(""));
@@ -111,7 +114,8 @@ fn a_crowd_waits_for_one_validation() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// The same if the response is another version.
+// Many clients request a stale response at the same time. One conditional request receives the new
+// version for all of them.
 #[test]
 fn a_crowd_waits_for_one_replacement() {
     let (origin, edge) = stored(stale(""));
@@ -126,7 +130,8 @@ fn a_crowd_waits_for_one_replacement() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 5.2.2.4: the response is stored and validated on each use, whatever its lifetime is.
+// RFC 9111 5.2.2.4: a response with `no-cache` is stored and validated on each use, whatever its
+// lifetime is.
 #[test]
 fn no_cache_is_validated_each_time() {
     let origin = origin();
@@ -144,7 +149,8 @@ fn no_cache_is_validated_each_time() {
     }
 }
 
-// RFC 9111 4.2.1: a response with a lifetime of 0 is stored because it has a validator.
+// RFC 9111 4.2.1: a response with a lifetime of 0 is useful because of its validator, so it is
+// stored.
 #[test]
 fn max_age_0_is_stored_and_validated() {
     let control = "max-age=0";
@@ -154,8 +160,8 @@ fn max_age_0_is_stored_and_validated() {
     assert_validated(&edge.get("/x", &[]));
 }
 
-// RFC 9111 4.3.2: a client's own condition is evaluated against the stored response once that is
-// validated.
+// RFC 9111 4.3.2: the client's request has a condition. The edge first validates the stored
+// response, and then evaluates the condition with it.
 #[test]
 fn a_client_s_condition_is_evaluated_after_the_validation() {
     let origin = serving("/x", stale("").tag(tagged("v")));
@@ -171,7 +177,8 @@ fn a_client_s_condition_is_evaluated_after_the_validation() {
     other.verify_whole(LENGTH).expect("it has another version");
 }
 
-// The client has the origin's current version, and not the stored one.
+// The client's If-None-Match has the entity tag of the origin's new version, while an older version
+// is stored.
 #[test]
 fn a_client_with_the_new_version_receives_304() {
     let (origin, edge) = stored(stale("").tag(tagged("old")));
@@ -183,7 +190,8 @@ fn a_client_with_the_new_version_receives_304() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9110 13.1.1: the cache evaluates If-Match after the validation; the origin never receives it.
+// RFC 9110 13.1.1: the edge evaluates If-Match after the validation. The origin does not receive
+// If-Match.
 #[test]
 fn a_failed_precondition_is_answered_after_the_validation() {
     let (origin, edge) = stored(stale("").tag(tagged("v")));
@@ -195,7 +203,8 @@ fn a_failed_precondition_is_answered_after_the_validation() {
     }
 }
 
-// A range of a stale response is served from the stored bytes once they are validated.
+// The client requests a range of a stale response. After a 304 from the origin, the range is served
+// from the stored bytes.
 #[test]
 fn a_range_of_a_stale_response_is_served_after_validation() {
     let (origin, edge) = stored(stale(""));
@@ -207,7 +216,8 @@ fn a_range_of_a_stale_response_is_served_after_validation() {
     assert_eq!(origin.read_record(|record| record.sent_total), LENGTH);
 }
 
-// Stored blocks of a large object are kept, and no byte is fetched twice.
+// Some blocks of a large object are stored and stale. After the validation they are used, and no
+// byte is fetched twice.
 #[test]
 fn validation_keeps_the_stored_blocks() {
     let large = |control| Resource::offset(FILE).cache_control(control);
@@ -221,13 +231,14 @@ fn validation_keeps_the_stored_blocks() {
         assert_has_parameter(&validated, "fwd-status=304");
         assert_sent_once(&edge, &origin, BLOCK);
         assert_hit(&check_range(&edge, 100, BLOCK - 1));
-        // Missing blocks are fetched and joined.
+        // Blocks that are not stored are fetched and added to the stored ones.
         check_range(&edge, 2 * BLOCK, 2 * BLOCK + 9);
         assert_sent_once(&edge, &origin, 2 * BLOCK);
     }
 }
 
-// The same if a missing range is requested.
+// Some blocks of a large object are stored and stale. A request for a missing range validates them
+// with its fetch, and they stay in use.
 #[test]
 fn validation_by_a_missing_range_keeps_the_stored_blocks() {
     let large = |control| Resource::offset(FILE).cache_control(control);
@@ -243,8 +254,8 @@ fn validation_by_a_missing_range_keeps_the_stored_blocks() {
     }
 }
 
-// Bytes of two versions are never combined, whether the origin responds with a part or with
-// everything.
+// Blocks of an old version are stored, and the origin has a new version. It responds with a part or
+// with the whole file. No response may have bytes of both versions.
 #[test]
 fn another_version_of_a_large_object_replaces_all_of_it() {
     for (mode, ranges) in [("slice", true), ("slice", false), ("auto", true)] {
@@ -266,7 +277,6 @@ fn another_version_of_a_large_object_replaces_all_of_it() {
     }
 }
 
-// HEAD validates a stale response, and the next GET finds it fresh.
 #[test]
 fn head_validates_a_stale_response() {
     let (origin, edge) = stored(stale(""));
@@ -281,7 +291,7 @@ fn head_validates_a_stale_response() {
     assert_eq!(times(&origin, "/x"), 2);
 }
 
-// RFC 9111 4.3.1: the validating request carries the headers that select the variant.
+// RFC 9111 4.3.1: the conditional request has the headers that select the stored variant.
 #[test]
 fn the_validation_of_a_variant_selects_it() {
     let flavoured = |seen: &Seen| {
@@ -308,7 +318,8 @@ fn the_validation_of_a_variant_selects_it() {
     }
 }
 
-/// An origin that holds its 304 to conditional requests, and sends a new version to all others.
+/// Returns a resource whose gate holds the 304 to conditional requests. Requests without conditions
+/// receive a new version.
 fn held_not_modified(gate: &Gate) -> Resource {
     let gate = gate.clone();
     Resource::dynamic(move |seen| match seen.header("if-none-match") {
@@ -317,7 +328,8 @@ fn held_not_modified(gate: &Gate) -> Resource {
     })
 }
 
-// RFC 9111 4.4: a response invalidated during its validation is not restored by the 304.
+// RFC 9111 4.4: a POST invalidates the stored response while its validation is running. The 304
+// that arrives afterwards must not make the response valid again.
 #[test]
 fn a_response_invalidated_during_its_validation_stays_invalidated() {
     let gate = Gate::closed();
@@ -337,7 +349,8 @@ fn a_response_invalidated_during_its_validation_stays_invalidated() {
     next.verify_version(1, 0).expect("the new one");
 }
 
-// A response evicted during its validation is still served, or fetched again.
+// The stored response is evicted while its validation is running. The clients receive it, or a
+// newly fetched one.
 #[test]
 fn a_response_evicted_during_its_validation_is_served() {
     let gate = Gate::closed();
@@ -362,7 +375,7 @@ fn a_response_evicted_during_its_validation_is_served() {
     }
 }
 
-// RFC 9111 4.3.1: without a validator no conditional request is possible.
+// RFC 9111 4.3.1: a stored response without a validator can't be used in a conditional request.
 #[test]
 fn a_stale_response_without_validators_is_fetched_again() {
     let origin = serving("/x", bare(stale("")));
@@ -380,7 +393,7 @@ fn a_stale_response_without_validators_is_fetched_again() {
     }
 }
 
-// A malformed entity tag (RFC 9110 8.8.3) is not used in a condition.
+// An entity tag without quotes is malformed (RFC 9110 8.8.3), and not used in If-None-Match.
 #[test]
 fn a_tag_without_quotes_validates_nothing() {
     let unquoted = Tag::Fixed("unquoted".to_owned());
@@ -392,7 +405,8 @@ fn a_tag_without_quotes_validates_nothing() {
     }
 }
 
-// RFC 9111 4.3.3: the client receives the error; the stored response can be validated later.
+// RFC 9111 4.3.3: the origin responds with an error to the validation. The client receives the
+// error. The stored response is kept, and validated by a later request.
 #[test]
 fn a_failed_validation_keeps_the_stored_response() {
     let (origin, edge) = stored(stale(""));
@@ -408,7 +422,8 @@ fn a_failed_validation_keeps_the_stored_response() {
         .expect("the body");
 }
 
-// A 404 or 410 replaces the stored response.
+// The origin responds with 404 or 410 to the validation. From then on the client receives this
+// status.
 #[test]
 fn a_deleted_resource_is_no_longer_served() {
     for status in [403, 404, 410] {
@@ -422,7 +437,8 @@ fn a_deleted_resource_is_no_longer_served() {
     }
 }
 
-// If a client disconnects, the clients that wait for the same validation are not affected.
+// The client whose request started the validation disconnects. The other waiting clients receive
+// the response.
 #[test]
 fn a_validation_continues_after_the_client_that_started_it_disconnects() {
     let gate = Gate::closed();
@@ -442,8 +458,8 @@ fn a_validation_continues_after_the_client_that_started_it_disconnects() {
     assert_hit(&edge.get("/x", &[]));
 }
 
-// A response that is stale on arrival may be requested again while its body still arrives: it is
-// validated, and the body is shared.
+// A response is stale on arrival, and its body is still arriving when another request comes. The
+// edge validates the response, and both clients receive the bytes of the one body.
 #[test]
 fn a_body_in_flight_is_validated_and_shared() {
     let gate = Gate::at(100);
@@ -466,8 +482,8 @@ fn a_body_in_flight_is_validated_and_shared() {
     });
 }
 
-// RFC 9111 3.5: the result of a validation with one client's credentials is not shared unless the
-// response permits it.
+// RFC 9111 3.5: the validation carries the credentials of one client. Its result serves other
+// clients only if the response permits sharing.
 #[test]
 fn a_public_response_is_validated_with_the_client_s_credentials() {
     let guarded = |seen: &Seen| match seen.header("authorization") {

@@ -6,7 +6,8 @@ use crate::harness::{
     Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, serving, wait_for_requests,
 };
 
-/// A fill of version 0 that is held halfway, and a client that reads it.
+/// Starts an edge and a client that reads version 0, whose fetch the gate holds in the middle of
+/// the body.
 fn half_filled(resource: Resource, gate: &Gate) -> (Origin, Edge, sluice_lab::client::Client) {
     let origin = serving("/x", resource.gate(gate));
     let edge = Setup::cached(&origin).start();
@@ -16,8 +17,8 @@ fn half_filled(resource: Resource, gate: &Gate) -> (Origin, Edge, sluice_lab::cl
     (origin, edge, client)
 }
 
-// The response becomes stale while it is being filled: old readers finish the old version, new ones
-// receive the new one.
+// The response becomes stale while its body arrives. Clients that read it receive the rest of the
+// old version, and later clients receive the new version.
 #[test]
 fn a_fill_that_becomes_stale_ends_for_its_readers() {
     let gate = Gate::at(150_000);
@@ -47,7 +48,8 @@ fn a_fill_that_becomes_stale_ends_for_its_readers() {
     assert_hit(&new);
 }
 
-// The same if an unsafe request invalidates the response meanwhile: the old fill is not stored.
+// A POST invalidates a response while its body arrives. The response must not be served to later
+// requests.
 #[test]
 fn a_fill_that_was_invalidated_is_not_stored() {
     let gate = Gate::at(150_000);
@@ -69,8 +71,8 @@ fn a_fill_that_was_invalidated_is_not_stored() {
     );
 }
 
-// A fill that breaks off is cut off for all of its riders, and none of them receives a byte of the
-// next one.
+// A fetch breaks off in the middle of the body. All its riders are cut off, and none receives bytes
+// of the next response.
 #[test]
 fn riders_of_a_fill_that_breaks_off_are_cut_off() {
     let gate = Gate::at(150_000);
@@ -99,8 +101,8 @@ fn riders_of_a_fill_that_breaks_off_are_cut_off() {
     assert_eq!(new.body.len(), 300_000);
 }
 
-// A flight that fails before its head arrives fails for all waiting clients, and the failure is not
-// remembered.
+// A flight fails before a head has arrived. All waiting clients receive the error, and the next
+// request causes a new flight.
 #[test]
 fn a_flight_without_a_head_fails_for_all_waiting_clients() {
     let gate = Gate::closed();

@@ -1,5 +1,5 @@
-//! Tests of many viewers at different positions of one file: each receives its bytes, however slow
-//! the origin is and however many fetches one object may have.
+//! Tests of many clients that read one file at different offsets. Each client receives its bytes,
+//! however slow the origin is, and although one object has a limited number of concurrent fetches.
 
 use sluice_lab::client::Client;
 use sluice_lab::origin::{Gate, Origin, Resource, Seen};
@@ -7,16 +7,17 @@ use sluice_lab::origin::{Gate, Origin, Resource, Seen};
 use crate::harness::{Edge, Setup, cache_status, eventually, fresh, serving};
 use crate::partial_objects::{BLOCK, MODES, asked, bytes, filling, landed};
 
-/// The smallest permitted block.
+/// Size in bytes of the smallest permitted block.
 const SMALL: u64 = 64 << 10;
 
-/// An edge with blocks of this size.
+/// Starts an edge with blocks of `SMALL` bytes and this fill policy.
 fn in_small_blocks(origin: &Origin, mode: &str) -> Edge {
     let setup = Setup::cached(origin).cache(&format!("fill = \"{mode}\""));
     setup.cache("slice = \"64KiB\"").start()
 }
 
-/// A file whose first bytes arrive at once and whose other bytes arrive at the rate of `slow`.
+/// Starts an origin whose file of this length sends its first bytes at once, and all other bytes at
+/// the rate that `slow` sets.
 fn slow_behind_the_first(
     length: u64,
     slow: impl Fn(Resource) -> Resource + Send + Sync + 'static,
@@ -28,14 +29,14 @@ fn slow_behind_the_first(
     serving("/x", Resource::dynamic(choose))
 }
 
-/// Fetches the first bytes, so that the cache knows the file can be combined from parts.
+/// Requests the first bytes. The response shows the cache that the file can be fetched in ranges.
 fn check_first(edge: &Edge, length: u64) {
     let reply = edge.get("/x", &[("Range", "bytes=0-9")]);
     reply.verify_range(0, 9, length).expect("the first bytes");
     landed(edge);
 }
 
-/// Starts a viewer of a range of a file.
+/// A client that reads a range of a file.
 struct Viewer {
     client: Client,
     first: u64,
@@ -62,7 +63,7 @@ impl Viewer {
     }
 }
 
-/// Viewers at equally spaced positions, each of a range of this length.
+/// Starts `many` clients, `apart` bytes from one another. Each requests `count` bytes.
 fn viewers(edge: &Edge, many: u64, apart: u64, count: u64) -> Vec<Viewer> {
     let viewer = |n| Viewer::new(edge, 1 + SMALL + n * apart, count);
     (0..many).map(viewer).collect()
@@ -74,8 +75,8 @@ fn check_all(viewers: &mut [Viewer], length: u64) {
     }
 }
 
-// The origin sends each response slowly, so concurrent fetches are faster until there are too many
-// of them. Flights are split, taken over and queued, and no viewer is cut off.
+// The origin limits the rate of each response. Concurrent fetches make clients faster, up to the
+// maximum number of fetches. Claims are split and taken over, and no client may be cut off.
 #[test]
 fn viewers_of_a_slow_file_are_not_cut_off() {
     const LENGTH: u64 = 60_000_000;
@@ -88,7 +89,8 @@ fn viewers_of_a_slow_file_are_not_cut_off() {
     }
 }
 
-// The same if all viewers wait for bytes at the same time.
+// The origin stops all responses in the middle, so that all clients wait for bytes at the same
+// time. After it continues, no client may have been cut off.
 #[test]
 fn viewers_of_a_stalled_file_are_not_cut_off() {
     const LENGTH: u64 = 60_000_000;
@@ -105,7 +107,8 @@ fn viewers_of_a_stalled_file_are_not_cut_off() {
     }
 }
 
-/// More viewers than one object may have fetches, in front of an origin that holds each response.
+/// Starts more clients than one object may have concurrent fetches. The gate holds all responses of
+/// the origin until all clients wait. Each client must then receive its bytes.
 fn more_than_there_are_fetches(
     count: u64,
     hold: impl Fn(Resource, &Gate) -> Resource + Copy + Send + Sync + 'static,
@@ -122,7 +125,7 @@ fn more_than_there_are_fetches(
         eventually("all wait", || edge.counter("requests_now") == MANY);
         gate.release();
         check_all(&mut viewers, LENGTH);
-        // The object stays as usable as before.
+        // After all fetches have ended, another client can use the object as before.
         landed(&edge);
         let mut again = Viewer::new(&edge, 1 + SMALL, count);
         let before = asked(&origin).len();
@@ -131,13 +134,15 @@ fn more_than_there_are_fetches(
     }
 }
 
-// A viewer that finds all fetches in use before its response has begun is served all the same.
+// All permitted fetches of the object are in use when the client's request arrives. Its response
+// has not begun, and the client must be served.
 #[test]
 fn viewers_beyond_the_fetch_limit_are_served_before_their_responses_begin() {
     more_than_there_are_fetches(10, |file, gate| file.gate_head(gate));
 }
 
-// A viewer whose response has begun, and that needs another fetch, is served as well.
+// All permitted fetches of the object are in use when a client whose response has begun needs
+// another fetch. This client must be served, too.
 #[test]
 fn viewers_beyond_the_fetch_limit_are_served_after_their_responses_begin() {
     more_than_there_are_fetches(SMALL + 10, |file, gate| file.gate(gate));

@@ -1,4 +1,4 @@
-//! Tests of reloads that add volumes, remove them, and keep them.
+//! Tests of reloads that add, keep and remove volumes.
 
 use crate::disks::{
     Disks, End, File, again, end, fill, is_hit, loaded, number_of, shelf, start, sum,
@@ -6,7 +6,7 @@ use crate::disks::{
 };
 use crate::harness::{Edge, Setup, cache_status, eventually};
 
-/// Whether no process has locked this file.
+/// Whether no process has a lock on this file.
 fn is_free(path: &std::path::Path) -> bool {
     let file = std::fs::File::open(path).expect("a volume");
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
@@ -18,8 +18,8 @@ fn reload(edge: &Edge, setup: &Setup) {
     assert!(output.status.success(), "{output:?}");
 }
 
-// A reload keeps a volume that stays configured, adds a new one, and closes one that is no longer
-// configured.
+// A reload keeps volumes that stay in the configuration, opens new ones, and closes those that are
+// no longer configured.
 #[test]
 fn a_reload_keeps_adds_and_closes_volumes() {
     let origin = shelf();
@@ -33,7 +33,7 @@ fn a_reload_keeps_adds_and_closes_volumes() {
     let changed = setup.clone().limits("keepalive_header = true");
     reload(&edge, &changed);
     assert_eq!(number_of(&edge, 1, "records"), 10);
-    // One more volume, which the cache does not use yet.
+    // The configuration has one more volume, but the cache does not use it yet.
     let more = setup
         .clone()
         .tables(&other.replace("[volume.disk2]", "[volume.spare2]"));
@@ -50,7 +50,7 @@ fn a_reload_keeps_adds_and_closes_volumes() {
     without_origin(&origin, "stored", || {
         files.iter().for_each(|file| file.assert_stored(&edge));
     });
-    // A closed volume can be used by another program.
+    // The edge releases the lock of a volume that it has closed.
     for number in [1, 2] {
         eventually("it is free", || is_free(&second.path(number)));
     }
@@ -63,7 +63,6 @@ fn a_reload_keeps_adds_and_closes_volumes() {
     });
 }
 
-// A reload adds volumes to a cache, and another one removes them.
 #[test]
 fn a_reload_adds_volumes_to_a_cache_and_removes_them() {
     let origin = shelf();

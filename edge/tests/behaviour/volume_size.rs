@@ -10,8 +10,8 @@ use crate::disks::{
 };
 use crate::harness::{Edge, Setup};
 
-/// Asserts that a volume's file has its reported length, is not sparse, and does not exceed its
-/// size.
+/// Asserts that a volume's file has the reported length, that disk space is allocated for all of
+/// it, and that the configured size is not exceeded.
 fn assert_exact(edge: &Edge, disks: &Disks) {
     let (length, taken) = disks.taken(1);
     let size = disks.size();
@@ -21,13 +21,14 @@ fn assert_exact(edge: &Edge, disks: &Disks) {
     );
     assert_eq!(length, number_of(edge, 1, "size"));
     assert!(taken >= length, "{taken} of {length}: it is sparse");
-    // The remainder is smaller than a segment.
+    // The file is shorter than the configured size by less than a segment.
     let segment = number_of(edge, 1, "segment_bytes");
     assert!(length + segment > size, "{length} of {size}");
     assert!(number_of(edge, 1, "segments") >= 8);
 }
 
-// The file is preallocated with the configured size, rounded down to segments.
+// The file is allocated in advance. Its length is the configured size, rounded down to whole
+// segments.
 #[test]
 fn a_volume_has_its_configured_size() {
     let origin = shelf();
@@ -51,7 +52,8 @@ fn a_volume_has_its_configured_size() {
     }
 }
 
-// The disk space used never exceeds the size by a byte, on a file system in memory as well.
+// Four times the size of the volume is written. The occupied disk space must never exceed the size,
+// neither on a disk nor on a file system in memory.
 #[test]
 fn writing_several_times_the_size_uses_no_byte_more() {
     for disks in [Disks::new(1), Disks::in_memory(1)] {
@@ -69,7 +71,7 @@ fn writing_several_times_the_size_uses_no_byte_more() {
                 }
                 most
             });
-            // End the observer thread whether or not the test fails.
+            // The flag ends the observer thread even if the load has failed.
             let flood = scope.spawn(|| flood(&edge));
             let flooded = flood.join();
             stop.store(true, Ordering::Relaxed);
@@ -94,8 +96,7 @@ fn writing_several_times_the_size_uses_no_byte_more() {
     }
 }
 
-/// Four times the content of a small volume, in small and large files, from four concurrent
-/// clients.
+/// Requests files with four times the content of a small volume, from four concurrent clients.
 fn flood(edge: &Edge) {
     thread::scope(|scope| {
         for client in 0..4 {
@@ -114,7 +115,8 @@ fn flood(edge: &Edge) {
     settled(edge);
 }
 
-// If the configured size changes, the volume starts empty, reports it, and has the new size.
+// The configured size of a volume changes between two starts. The volume has the new size and no
+// records, and the program reports that.
 #[test]
 fn a_volume_of_another_size_starts_empty() {
     let origin = shelf();
@@ -141,7 +143,7 @@ fn a_volume_of_another_size_starts_empty() {
     }
 }
 
-// Impossible sizes and names are reported with their position in the configuration.
+// The message names the position of the invalid size or name in the configuration.
 #[test]
 fn impossible_sizes_and_names_are_reported() {
     let origin = shelf();

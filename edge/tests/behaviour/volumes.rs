@@ -1,5 +1,5 @@
-//! Tests of responses served from a volume: whole, small, in parts, in variants, and to many
-//! clients at once.
+//! Tests of responses that are served from a volume: complete bodies, ranges, variants, and many
+//! concurrent clients.
 
 use std::thread;
 
@@ -18,7 +18,7 @@ use crate::harness::{
 
 const FILE: u64 = 2_500_000;
 
-// Objects that were evicted from memory are served from the volume.
+// The objects were evicted from memory, and are served from the volume.
 #[test]
 fn objects_evicted_from_memory_are_served_from_the_volume() {
     for mode in ["whole", "slice", "auto"] {
@@ -34,7 +34,7 @@ fn objects_evicted_from_memory_are_served_from_the_volume() {
         without_origin(&origin, mode, || {
             all.iter().for_each(|file| file.assert_stored(&edge));
         });
-        // 22 MB with 8 MiB of memory.
+        // The files have 22 MB, and memory has 8 MiB, so most bytes must come from the volume.
         let read = number_of(&edge, 1, "read_bytes");
         assert!(read >= 12_000_000, "{mode}: {read} bytes were read");
         assert!(edge.cache_state("volume_hits") >= 40, "{mode}");
@@ -42,8 +42,8 @@ fn objects_evicted_from_memory_are_served_from_the_volume() {
     }
 }
 
-// Bodies of a page, a block, and one byte more or less are restored exactly, after every kind of
-// restart.
+// Bodies are as long as a page or a block, or one byte shorter or longer. After each kind of
+// restart they must be complete.
 #[test]
 fn bodies_of_every_length_are_restored() {
     let lengths = [
@@ -62,14 +62,16 @@ fn bodies_of_every_length_are_restored() {
         let edge = again(edge, how, &setup);
         without_origin(&origin, "stored", || {
             files.iter().for_each(|file| file.assert_stored(&edge));
-            // The second time they come from memory, where the first read placed them.
+            // The first requests have read the files into memory, so these requests are served from
+            // memory.
             files.iter().for_each(|file| file.assert_stored(&edge));
         });
         assert_eq!(number_of(&edge, 1, "damaged"), 0, "{round}");
     }
 }
 
-/// Stores `/x` on a volume, and runs each of these after a restart, when nothing is in memory.
+/// Stores `/x` on a volume. Then, for each function, restarts the program, so that nothing is in
+/// memory, and sends the function's request.
 fn each_after_a_restart(length: u64, asks: &[&dyn Fn(&Edge) -> Reply]) {
     let origin = origin();
     let disks = Disks::new(1);
@@ -83,7 +85,7 @@ fn each_after_a_restart(length: u64, asks: &[&dyn Fn(&Edge) -> Reply]) {
         if reply.status < 300 {
             assert_hit(&reply);
         }
-        // The same once more, now from memory.
+        // The first request has read the object into memory, so this one is served from memory.
         without_origin(&origin, &what, || one(&edge));
     }
 }
@@ -96,7 +98,8 @@ fn range(edge: &Edge, first: u64, last: u64, length: u64) -> Reply {
     reply
 }
 
-// Ranges within a page, across pages and blocks, of the last byte, and several at once.
+// The ranges lie within a page, span pages and blocks, or have only the last byte. One request has
+// several ranges.
 #[test]
 fn ranges_are_read_from_the_volume() {
     for length in [30_000, FILE] {
@@ -131,7 +134,7 @@ fn ranges_are_read_from_the_volume() {
     }
 }
 
-// Conditions, HEAD and unsatisfiable ranges need the head only.
+// Conditional requests, HEAD and ranges beyond the end need only the head from the volume.
 #[test]
 fn heads_and_conditions_are_answered_from_the_volume() {
     for length in [30_000, FILE] {
@@ -168,7 +171,6 @@ fn heads_and_conditions_are_answered_from_the_volume() {
     }
 }
 
-// The restored response has the stored headers, age and freshness.
 #[test]
 fn headers_and_age_are_restored() {
     let aged = fresh(5000)
@@ -204,7 +206,6 @@ fn headers_and_age_are_restored() {
     }
 }
 
-// Error responses are stored like others.
 #[test]
 fn error_responses_are_restored() {
     let origin = origin();
@@ -231,7 +232,8 @@ fn error_responses_are_restored() {
     }
 }
 
-// Each variant is found again; an unknown one is fetched.
+// Several variants of a URL are on the volume. A request for a variant that is not stored causes a
+// fetch.
 #[test]
 fn variants_are_kept_apart_on_the_volume() {
     let origin = origin();
@@ -283,7 +285,8 @@ fn variants_are_kept_apart_on_the_volume() {
     }
 }
 
-// The same for content codings: the request selects its variant without the origin.
+// Each content coding is a variant on the volume. The edge selects the variant without a request to
+// the origin.
 #[test]
 fn codings_are_variants_on_the_volume() {
     let origin = serving("/x", fresh(500).encoded("gzip", "zipped"));
@@ -305,7 +308,7 @@ fn codings_are_variants_on_the_volume() {
     }
 }
 
-// Host and query are part of the key on the volume as in memory.
+// The key of a record contains host and query, as in memory.
 #[test]
 fn keys_are_kept_apart_on_the_volume() {
     let origin = origin();
@@ -333,12 +336,13 @@ fn keys_are_kept_apart_on_the_volume() {
     }
 }
 
-/// Number of bytes that the origin has sent of `/x`.
+/// Returns the number of bytes of `/x` that the origin has sent.
 fn sent(origin: &Origin) -> u64 {
     origin.read_record(|record| record.sent_for("/x"))
 }
 
-// The bytes of an interrupted fetch are kept, and a later request fetches only the missing ones.
+// A fetch was interrupted, and its complete blocks are on the volume. A later request fetches only
+// the other blocks.
 #[test]
 fn only_what_is_not_on_the_volume_is_fetched() {
     for mode in ["slice", "auto"] {
@@ -353,7 +357,7 @@ fn only_what_is_not_on_the_volume_is_fetched() {
             assert_hit(&range(&edge, BLOCK, 2 * BLOCK - 1, FILE));
             assert_hit(&range(&edge, 800_100, 810_000, FILE));
         });
-        // Of the blocks 0 to 4, blocks 1 and 3 are stored.
+        // Blocks 1 and 3 are stored. This range spans the blocks 0 to 4.
         range(&edge, 100, 4 * BLOCK + 10, FILE);
         settled(&edge);
         assert_eq!(sent(&origin), 5 * BLOCK, "{mode}");
@@ -372,7 +376,7 @@ fn only_what_is_not_on_the_volume_is_fetched() {
     }
 }
 
-// A chunked body, whose length was known only at its end.
+// The length of a chunked body is known only at its end.
 #[test]
 fn chunked_bodies_are_restored() {
     let origin = origin();
@@ -397,8 +401,8 @@ fn chunked_bodies_are_restored() {
     }
 }
 
-// A crowd requests an object that is on the volume only: each client receives every byte, without
-// the origin.
+// Many clients request an object that is only on the volume. Each receives every byte, without a
+// request to the origin.
 #[test]
 fn a_crowd_is_served_from_the_volume() {
     let origin = shelf();
@@ -422,7 +426,7 @@ fn a_crowd_is_served_from_the_volume() {
     assert_eq!(edge.counter("responses_5xx"), 0);
 }
 
-// A file larger than memory is kept in blocks.
+// The file is larger than memory, so the volume stores it in blocks.
 #[test]
 fn a_file_larger_than_memory_is_kept_in_blocks() {
     const LENGTH: u64 = 12 * MIB + 12_345;
@@ -452,7 +456,8 @@ fn a_file_larger_than_memory_is_kept_in_blocks() {
     assert!(edge.cache_state("bytes") <= edge.cache_state("limit"));
 }
 
-// Clients that disconnect during a read from the volume do not affect others.
+// Some clients disconnect while their object is being read from the volume. The other clients must
+// receive every byte.
 #[test]
 fn disconnecting_readers_do_not_affect_others() {
     let origin = shelf();
@@ -476,8 +481,8 @@ fn disconnecting_readers_do_not_affect_others() {
     });
 }
 
-// Without volumes the status lists none, and a cache without volumes works beside one with a
-// volume.
+// The status of an edge without volumes lists none. A cache without volumes works next to one that
+// has a volume.
 #[test]
 fn a_cache_without_volumes_works_as_before() {
     let origin = shelf();

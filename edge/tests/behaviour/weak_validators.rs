@@ -1,5 +1,5 @@
-//! Tests of objects without a strong validator, which have one fetch at a time: each response is
-//! complete, and the object is stored in the end.
+//! Tests of objects without a strong validator, which have only one fetch at a time. Each response
+//! is complete, and in the end the object is stored.
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Modified, Resource, Tag};
@@ -9,10 +9,11 @@ use crate::partial_objects::{
     BLOCK, FILE, MODES, ask_range, asked, check_range, filling, landed, send_range, send_whole,
 };
 
-/// The maximum number of origin requests in these tests.
+/// Maximum number of requests at the origin in these tests.
 const REQUESTS_MAX: usize = 5;
 
-/// Files whose responses may not be combined: one with a weak entity tag, one without validators.
+/// Returns files whose responses may not be combined: one has a weak entity tag, and one has no
+/// validators.
 fn kinds() -> [(&'static str, Resource); 2] {
     let bare = fresh(FILE).tag(Tag::None).modified(Modified::None);
     [("weak", fresh(FILE).tag(Tag::Weak)), ("none", bare)]
@@ -23,7 +24,7 @@ fn check_whole(reply: &Reply, what: &str) {
     right.unwrap_or_else(|wrong| panic!("{what}: {wrong} ({:?})", cache_status(reply)));
 }
 
-/// Asserts that the whole file is stored, at the cost of few requests.
+/// Asserts that the whole file is stored, and that the origin has received few requests.
 fn assert_stored(edge: &Edge, origin: &sluice_lab::origin::Origin, what: &str) {
     landed(edge);
     let asked = asked(origin);
@@ -39,8 +40,8 @@ fn assert_stored(edge: &Edge, origin: &sluice_lab::origin::Origin, what: &str) {
     );
 }
 
-// The first request is for a range of several blocks: its response is not cut off after the first
-// block.
+// The first request is for a range of several blocks. The response must not be cut off after the
+// first block.
 #[test]
 fn a_cold_range_of_several_blocks_is_complete() {
     let ranges = [(200_000, 300_000), (10, 2_400_000), (10, FILE - 1)];
@@ -59,7 +60,8 @@ fn a_cold_range_of_several_blocks_is_complete() {
     }
 }
 
-// The same for an open range and for the whole file.
+// The first request is for an open range or for the whole file. The response must be complete, and
+// the file is stored afterwards.
 #[test]
 fn a_cold_request_for_the_whole_is_complete_and_stored() {
     for mode in MODES {
@@ -73,7 +75,8 @@ fn a_cold_request_for_the_whole_is_complete_and_stored() {
     }
 }
 
-// A small range is stored from a response that can't be extended: the file is fetched again.
+// A small range is stored. Other bytes can't be added to it, so a larger request causes a fetch of
+// the whole file.
 #[test]
 fn a_larger_request_after_a_small_range_is_complete_and_stored() {
     for mode in MODES {
@@ -97,7 +100,8 @@ fn a_larger_request_after_a_small_range_is_complete_and_stored() {
     }
 }
 
-// Several ranges, of which the first is stored and the last is not, are served from one version.
+// The client requests several ranges. The first one is stored, and the last one is not. All must
+// come from one version.
 #[test]
 fn several_ranges_of_which_the_first_is_stored_are_complete() {
     let ranges = [(0, 9), (2_000_000, 2_000_009)];
@@ -120,7 +124,7 @@ fn several_ranges_of_which_the_first_is_stored_are_complete() {
     }
 }
 
-// Many concurrent requests for all parts of the file are served by one fetch.
+// Many clients concurrently request various parts of the file. One fetch serves them.
 #[test]
 fn a_crowd_of_all_kinds_of_requests_is_served_by_few_fetches() {
     for mode in MODES {

@@ -1,10 +1,10 @@
-//! Tests of how connections are spread over the workers, also if there are few.
+//! Tests of the balance of connections over the workers, also with few connections.
 
 use sluice_lab::client::Client;
 
 use crate::harness::{Edge, Setup, eventually, fresh, serving};
 
-/// The busier worker's share of the open connections, once all of them are counted.
+/// Opens this many connections. Returns the busier worker's share of them.
 fn share(edge: &Edge, connections: u64) -> f64 {
     let counts = || -> Vec<u64> {
         let status = edge.status();
@@ -21,7 +21,8 @@ fn share(edge: &Edge, connections: u64) -> f64 {
     counts().into_iter().max().unwrap_or(0) as f64 / connections as f64
 }
 
-// With two workers and 10 or 64 connections, the busier worker has at most 65 % of them.
+// With two workers, and 10 or 64 connections, the busier worker has at most 65 % of the
+// connections.
 #[test]
 fn a_few_connections_are_shared_by_the_workers() {
     let origin = serving("/x", fresh(100));
@@ -40,7 +41,7 @@ fn a_few_connections_are_shared_by_the_workers() {
     }
 }
 
-// Each connection is served by its own worker, whichever worker fetched the response.
+// A response that one worker has fetched is served by all workers, each on its own connections.
 #[test]
 fn workers_share_stored_responses() {
     let origin = serving("/x", fresh(100_000));
