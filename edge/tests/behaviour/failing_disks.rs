@@ -141,8 +141,8 @@ fn a_mirror_serves_all_objects_when_one_disk_fails() {
     }
 }
 
-// With the placement `hash` each object is on one volume. When one disk fails, the objects on the
-// other volume are served. Objects of the failed volume come from the origin.
+// With the placements `hash` and `stripe` each record is on one volume. When one disk fails,
+// records on the other volume are still served, and lost ones are fetched from the origin.
 #[test]
 fn the_other_volumes_serve_when_a_disk_fails() {
     for placement in ["hash", "stripe"] {

@@ -21,8 +21,8 @@ fn cut(after: u64) -> Fault {
     Fault::CutBody { after, ending }
 }
 
-/// Starts an origin that serves `/x`. `bad` selects responses by their number, counted from 0,
-/// which come from `way` in place of a correct origin.
+/// Starts an origin that serves `/x`. `bad` selects the numbers of wrong responses, counted from 0,
+/// which come from `how`. All other responses are correct.
 fn nth_is(
     bad: impl Fn(usize) -> bool + Send + Sync + 'static,
     how: fn(&Seen) -> Resource,

@@ -41,8 +41,8 @@ fn during_shutdown_a_rider_keeps_the_flight_of_another_worker() {
     assert!(edge.wait_exit().success());
 }
 
-// The bodies can't be stored, and pass through. Together they use only the memory that the ledger
-// allows.
+// The bodies of 60 clients don't fit into memory, so they pass through. Each client may use little
+// memory beyond the limit of the ledger.
 #[test]
 fn bodies_that_pass_through_share_the_available_memory() {
     let gate = Gate::closed();

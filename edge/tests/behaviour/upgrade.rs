@@ -113,8 +113,8 @@ fn upgrade_requires_connection_upgrade() {
     );
 }
 
-// Upgrade to HTTP/2 over cleartext (h2c) is not forwarded, because the edge could not check the
-// requests in the tunnel.
+// The value `h2c` (HTTP/2 over cleartext) is removed from Upgrade, and other protocols are
+// forwarded.
 #[test]
 fn h2c_upgrades_are_not_forwarded() {
     let origin = serving("/x", Resource::status(200));

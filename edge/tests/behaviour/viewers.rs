@@ -16,8 +16,8 @@ fn in_small_blocks(origin: &Origin, mode: &str) -> Edge {
     setup.cache("slice = \"64KiB\"").start()
 }
 
-/// Starts an origin whose file of this length sends its first bytes at once, and all other bytes at
-/// the rate that `slow` sets.
+/// Starts an origin with a file of this length. The first response is sent at once, and all later
+/// ones as `slow` sets, for example at a low rate.
 fn slow_behind_the_first(
     length: u64,
     slow: impl Fn(Resource) -> Resource + Send + Sync + 'static,
