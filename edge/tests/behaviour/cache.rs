@@ -61,7 +61,7 @@ fn concurrent_requests_for_one_object_share_one_fetch() {
 #[test]
 fn responses_that_may_not_be_shared_are_not_stored() {
     let origin = origin();
-    // These responses have no validator. With a validator they could be stored and revalidated on
+    // The responses have no validator. With a validator they could be stored and revalidated on
     // each use.
     let bare = || Resource::offset(9).tag(Tag::None).modified(Modified::None);
     let unshared = [

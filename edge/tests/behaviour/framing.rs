@@ -1,5 +1,5 @@
-//! Tests of strict framing: a message that two readers could read differently is refused, and never
-//! reaches an origin.
+//! Tests of strict framing. A message whose framing two readers could understand differently is
+//! refused, and never reaches an origin.
 
 use sluice_lab::client::Closing;
 use sluice_lab::origin::{Origin, Resource};
@@ -7,19 +7,20 @@ use sluice_lab::origin::{Origin, Resource};
 use crate::harness::{Edge, SOON, Setup, origin};
 use crate::malformed;
 
-/// An origin that responds to every request, so that each one that reaches it is recorded.
+/// Starts an origin that responds to every request and records it, so that tests notice each
+/// request that reaches an origin.
 fn anything() -> Origin {
     let origin = origin();
     origin.serve_rest(Resource::bytes("reached").cache_control("max-age=3600"));
     origin
 }
 
-/// Sends a malformed request followed by a correct one; checks the response and that the connection
-/// is closed.
+/// Sends a malformed request and then a correct one. Asserts that the response has this status, and
+/// that the edge closes the connection.
 fn refuse(edge: &Edge, name: &str, request: &[u8], status: u16) {
     let mut client = edge.client();
     client.send_raw(request).expect("sent");
-    // The edge may have closed the connection already.
+    // An error is ignored, because the edge may have closed the connection already.
     let _ = client.send_raw(b"\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n");
     let reply = client
         .read_response()
@@ -44,8 +45,8 @@ fn assert_untouched(origin: &Origin, name: &str) {
     });
 }
 
-// At least 100 malformed requests, each with its status; none of them reaches an origin in another
-// form.
+// At least 100 malformed requests receive their expected statuses. None of them reaches an origin
+// in another form.
 #[test]
 fn malformed_requests_get_their_status_and_reach_no_origin() {
     let table = malformed::all();
@@ -64,8 +65,7 @@ fn malformed_requests_get_their_status_and_reach_no_origin() {
     }
 }
 
-// The same, sent byte by byte: a head that arrives in pieces is treated like one that arrives at
-// once.
+// Each malformed request is sent byte by byte. It must be refused as if it had arrived at once.
 #[test]
 fn malformed_requests_in_pieces_are_refused_as_well() {
     let origin = anything();
@@ -77,7 +77,8 @@ fn malformed_requests_in_pieces_are_refused_as_well() {
     {
         let mut client = edge.client();
         for byte in request {
-            // The edge may refuse the request before all of it has been sent.
+            // The edge may refuse the request and close the connection before all bytes have been
+            // sent.
             if client.send_raw(&[*byte]).is_err() {
                 break;
             }
@@ -85,14 +86,16 @@ fn malformed_requests_in_pieces_are_refused_as_well() {
         let _ = client.finish_sending();
         match client.read_response() {
             Ok(reply) => assert_eq!(reply.status, *status, "{name}"),
-            // When truncated, some of these requests are only incomplete, and get no response.
+            // Some of the requests are incomplete at this point, and not yet malformed. The edge
+            // closes their connections without a response.
             Err(error) => assert!(error.to_string().starts_with("closed"), "{name}: {error}"),
         }
         assert_untouched(&origin, name);
     }
 }
 
-// Bodies that hide a request from one of two readers do not reach an origin.
+// The body of each request contains a second request, which a reader with lax framing rules would
+// find. The second request must not reach an origin.
 #[test]
 fn hidden_requests_are_not_smuggled() {
     let origin = anything();

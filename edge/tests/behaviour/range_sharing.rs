@@ -48,8 +48,8 @@ fn a_shared_range_request_carries_nothing_of_one_client() {
         let edge = filling(&origin, mode).start();
         let range = ("Range", "bytes=1200000-1200009");
         let evil = EVIL.map(|name| (name, "\"evil.example\""));
-        // This request fails because of If-Match, so the edge may or may not fetch the range. If it
-        // does, the headers of the fetch are checked below.
+        // If-Match makes the request fail, so the edge may or may not fetch the range. If a fetch
+        // happens, its headers are checked below.
         edge.get("/x", &[&[range][..], &evil[..]].concat());
         let evil = &evil[..14];
         let second = edge.get("/x", &[&[("Range", "bytes=5-14")], evil].concat());
