@@ -108,7 +108,7 @@ pub(super) fn gzip_50k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
                 label,
                 ..one
             })),
-            // A server that can't be measured does not prevent the others.
+            // If a server can't be measured, the table shows the error, and the other servers are still measured.
             Err(error) => missing.push(Row::failed(label, &error)),
         }
     }
