@@ -73,8 +73,8 @@ struct Parts {
     options: Options,
     clock: Clock,
     edits_responses: bool,
-    /// Whether the response edits use variables of the request, so that values of the request must
-    /// be copied.
+    /// Whether the response edits use variables of the request. If so, the request's values are
+    /// copied before the request is forwarded.
     asks: bool,
 }
 

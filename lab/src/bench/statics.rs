@@ -213,7 +213,7 @@ struct Busy {
     /// Growth of resident memory in bytes per connection.
     each: f64,
     rate: f64,
-    /// Numbers of responses on the connection with the fewest and on the one with the most.
+    /// Number of responses on the connection with the fewest (`least`) and on the connection with the most (`most`).
     least: u64,
     most: u64,
 }
