@@ -385,8 +385,8 @@ fn memory_is_bounded_and_requested_content_stays() {
         rig.ask("gzip", 999, &fields, &hot),
         Choice::Coded(_)
     ));
-    // Few contents were compressed twice: the frequently requested one was not evicted, although
-    // three times the limit was inserted.
+    // Few contents were compressed twice: the one that is requested frequently was not evicted,
+    // although content of three times the memory limit was inserted.
     assert!(status.made < 310, "{status:?}");
 }
 

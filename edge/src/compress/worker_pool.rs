@@ -157,7 +157,7 @@ impl Queue {
         while let Some(job) = self.next() {
             let name = job.name();
             let finished = job.run();
-            // From here on, a new request can queue the job again.
+            // Once the job's name is removed, another request can queue an equal job.
             self.state.lock().names.remove(&name);
             finished.note();
         }
@@ -180,8 +180,8 @@ impl Queue {
         state.is_open = false;
         let jobs = std::mem::take(&mut state.jobs);
         drop(state);
-        // A job may hold the last reference to an encoder. Dropping an encoder takes long, so the
-        // lock is released before.
+        // The jobs are dropped after the lock is released: a job may hold the last reference to an
+        // encoder, whose memory is then freed.
         drop(jobs);
         self.more.notify_all();
     }

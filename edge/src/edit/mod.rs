@@ -73,8 +73,8 @@ struct Parts {
     options: Options,
     clock: Clock,
     edits_responses: bool,
-    /// Whether the response edits use variables of the request, so that values of the request must
-    /// be copied.
+    /// Whether the response edits use variables of the request. If so, the request's values are
+    /// copied before the request is forwarded.
     asks: bool,
 }
 
@@ -147,15 +147,15 @@ impl After {
                 None => fault.response(),
             },
         };
-        // 1xx responses, including 101, pass unchanged.
+        // Only final responses are edited. 1xx responses, including 101, keep their headers.
         if response.status >= 200 {
             self.fields(&mut response);
         }
         Ok(response)
     }
 
-    /// Applies freshness headers, then security headers, then the configured header edits. Each of
-    /// them can override those before.
+    /// Applies freshness headers, then security headers, then the configured header edits. The
+    /// configured edits are last so that they take precedence.
     fn fields(&self, response: &mut Response) {
         let options = &self.parts.options;
         let freshness = self.freshness(response);

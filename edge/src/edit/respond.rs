@@ -88,8 +88,8 @@ impl Respond {
         let (status, length) = (self.status, representation.length);
         let wanted = wanted::judge(&head.method, &head.fields, status, validators, length);
         let content = InMemory::new(self.content.clone());
-        // The boundary between ranges must not appear in the content. A hash of the content does
-        // not.
+        // The boundary between ranges must not appear in the content. The content can't contain its
+        // own hash, so a part of that hash is the boundary.
         let boundary = || blake3::hash(&self.content).to_hex()[16..48].to_owned();
         representation
             .bare(&wanted)

@@ -5,8 +5,8 @@ use crate::handler::Response;
 use crate::http::Scheme;
 
 /// The security headers and their values. The last header is sent over https only, since browsers
-/// ignore it over http (RFC 6797 7.2). The values affect no other host of the domain and fit any
-/// page.
+/// ignore it over http (RFC 6797 7.2). The values don't affect subdomains, and need not be adapted
+/// to a page.
 pub const SECURITY: [(&str, &str); 4] = [
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "SAMEORIGIN"),

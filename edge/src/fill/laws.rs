@@ -1,5 +1,5 @@
-//! Properties that the plans of all fill policies must have, and the expected plans of each policy
-//! in typical situations.
+//! Tests of properties that the plans of all fill policies must have, and of the plans of each
+//! policy in typical situations.
 
 #![allow(
     clippy::single_range_in_vec_init,

@@ -14,8 +14,8 @@ use super::common::{Filling, View, begin, begin_all};
 use super::policy::{Flight, Options, Plan, ReadAhead};
 use crate::ranges::Ranges;
 
-/// Largest distance in bytes for which nearby bytes are treated as one: a fetch includes missing
-/// bytes so short before the wanted ones, and a flight so close to a byte is left to deliver it.
+/// Distance in bytes that counts as near. A fetch also includes missing bytes that begin this near
+/// before the wanted ones. A flight that is this near to a byte is left to deliver the byte.
 const NEAR: u64 = 64 << 10;
 
 /// Longest time until a flight may deliver the byte that the client waits for. If the estimate is
@@ -96,7 +96,7 @@ fn front(wanted: &Range<u64>, start: u64) -> u64 {
     }
 }
 
-/// How a byte that is not stored is going to arrive.
+/// The way in which a byte that is not stored is going to arrive.
 enum Way {
     /// No flight will deliver the byte.
     None,

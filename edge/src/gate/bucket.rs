@@ -87,7 +87,8 @@ impl Filling {
         *full_at = self.full_at(*full_at, now, ahead);
         let empty = now.saturating_add(self.cost(self.size));
         let last = empty.saturating_add(ahead);
-        // Tokens that are in the bucket already are given without dividing them among callers.
+        // Tokens that are in the bucket already are given to the first caller, even if they are
+        // more than a caller's share of later tokens.
         let there = self.come(empty.saturating_sub(*full_at));
         let left = last - (*full_at).max(empty).min(last);
         // One reservation is at most the bucket's size: the caller sends reserved bytes at once,

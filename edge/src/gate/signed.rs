@@ -187,8 +187,8 @@ pub fn take_apart<'a>(target: &'a str, names: &Names, prefix: bool) -> Result<Cl
                 continue;
             }
         };
-        // If a parameter appears twice, the program that signed the URL may have meant one of them
-        // and this check the other.
+        // If a parameter appears twice, the program that signed the URL may use one of the values
+        // and this check the other, so such URLs are refused.
         if place.replace(value).is_some() {
             return Err(Reason::SignatureWrong);
         }

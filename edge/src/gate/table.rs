@@ -35,8 +35,8 @@ impl ClientId {
     #[inline]
     pub fn of(address: IpAddr) -> ClientId {
         match address.to_canonical() {
-            // No IPv6 prefix in use equals this number: its first sixteen bits are zero, and
-            // 0000::/8 is reserved (RFC 4291 2.4).
+            // The number for an IPv4 address never equals that of an IPv6 prefix in use: the first
+            // sixteen bits are zero, and 0000::/8 is reserved (RFC 4291 2.4).
             IpAddr::V4(address) => ClientId(0xffff << 32 | u64::from(u32::from(address))),
             IpAddr::V6(address) => ClientId((u128::from(address) >> 64) as u64),
         }
@@ -98,7 +98,7 @@ impl Table {
         change: impl FnOnce(&mut u64) -> T,
     ) -> Changed<T> {
         let hash = self.hasher.hash_one(client);
-        // The upper half of the product is evenly distributed over the sets.
+        // The upper half of the product is a set's index. All sets are equally likely.
         let index = (u128::from(hash) * self.sets.len() as u128) >> 64;
         let mut set = self.sets[index as usize].lock();
         let (place, replaced) = set.place(client, now);

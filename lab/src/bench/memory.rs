@@ -69,7 +69,8 @@ fn idle_bytes(address: SocketAddr, process: &Process) -> anyhow::Result<f64> {
         open.push(client);
     }
     let after = settled(process)?;
-    // The figure counts only if the server has kept the idle connections open. A request on the last one shows that.
+    // The memory per connection is only valid if the server has kept the idle connections open. A request on the last
+    // connection proves that.
     let last = open.last_mut().context("connections")?;
     anyhow::ensure!(
         last.get(PATH, &[])?.status == 200,

@@ -128,7 +128,7 @@ pub fn run_bench(options: &BenchOptions) -> anyhow::Result<Vec<Row>> {
         eprintln!("{name} …");
         match measure(&bench) {
             Ok(mut measured) => rows.append(&mut measured),
-            // A row that can't be measured does not prevent the others.
+            // If a row can't be measured, the table shows the error, and the other rows are still measured.
             Err(error) => rows.push(Row::failed(name, &error)),
         }
     }

@@ -108,7 +108,7 @@ pub(super) fn gzip_50k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
                 label,
                 ..one
             })),
-            // A server that can't be measured does not prevent the others.
+            // If a server can't be measured, the table shows the error, and the other servers are still measured.
             Err(error) => missing.push(Row::failed(label, &error)),
         }
     }
@@ -213,7 +213,7 @@ struct Busy {
     /// Growth of resident memory in bytes per connection.
     each: f64,
     rate: f64,
-    /// Numbers of responses on the connection with the fewest and on the one with the most.
+    /// Number of responses on the connection with the fewest (`least`) and on the connection with the most (`most`).
     least: u64,
     most: u64,
 }

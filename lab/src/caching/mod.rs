@@ -201,7 +201,7 @@ impl Part {
     }
 }
 
-/// The server program that is measured.
+/// The kind of server that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServerKind {
     Sluice,

@@ -271,7 +271,7 @@ mod tests {
         assert!(queue.due(ms(104)).is_empty());
         assert_eq!(replies(queue.due(ms(105))), [(1, true)]);
         assert_eq!(replies(queue.due(ms(155))), [(2, true)]);
-        // The disk was idle for a second before this request. It transfers the bytes no faster for that.
+        // The disk was idle for a second before this request, and transfers the request's bytes no faster for that.
         queue.arrive(ms(1155), Kind::Write, 100, 3);
         assert_eq!(queue.next_due(), Some(ms(1260)));
         queue.due(ms(1260));

@@ -377,7 +377,8 @@ impl Engine {
 
     fn result(self) -> LoadResult {
         let good = || self.slots.iter().map(|slot| slot.good);
-        // The due time of the first request that was not begun ends the last window.
+        // The last window ends at the time at which the next request would have been due, even if the load ended
+        // earlier.
         let due = |schedule: Schedule| schedule.due(self.begun);
         let end = self.saturated.or(self.schedule.map(due));
         let windows = |windows: &Windows| windows.result(end.unwrap_or_default());

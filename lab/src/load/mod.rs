@@ -143,19 +143,19 @@ impl LoadResult {
 /// Numbers of failed requests by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Errors {
-    /// The connection could not be made.
+    /// Number of requests for which no connection could be made.
     pub connect: u64,
-    /// The connection ended before the response was complete.
+    /// Number of requests whose connection ended before the response was complete.
     pub closed: u64,
-    /// The response was not complete within the timeout.
+    /// Number of requests whose response was not complete within the timeout.
     pub timeout: u64,
-    /// The status was not the expected one.
+    /// Number of responses with another status than expected.
     pub status: u64,
-    /// The body length was not the expected one.
+    /// Number of responses with another body length than expected.
     pub length: u64,
-    /// The response was not valid HTTP/1.1, or had neither Content-Length nor a chunked body.
+    /// Number of responses that were not valid HTTP/1.1, or had neither Content-Length nor a chunked body.
     pub malformed: u64,
-    /// Bytes differed from the offset body.
+    /// Number of responses whose bytes differed from the offset body (see [`crate::offset`]).
     pub content: u64,
 }
 

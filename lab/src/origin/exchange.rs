@@ -227,7 +227,7 @@ impl Exchange<'_> {
         requested.eq_ignore_ascii_case(&offered).then_some(offered)
     }
 
-    /// Responds with 101, then sends back every byte received until the client closes the connection.
+    /// Responds with 101, then sends every received byte back until the client closes the connection.
     async fn tunnel(&mut self, protocol: &str) -> Result<bool, Stop> {
         let headers = [
             ("Connection".to_owned(), "Upgrade".to_owned()),

@@ -40,8 +40,8 @@ enum State {
     Lost,
 }
 
-/// Owned by the task that accepts connections. Fields are dropped in order: the drop of `_closed` signals that the
-/// listener is closed.
+/// The open listener. Fields are dropped in order, so the receiver of `_closed` is notified when the listener is closed
+/// already.
 struct Listening {
     listener: TcpListener,
     _closed: mpsc::Sender<()>,
