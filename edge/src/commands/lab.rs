@@ -249,7 +249,7 @@ struct RampArgs {
     /// Run for a few seconds, only to show that the experiment works
     #[arg(long)]
     quick: bool,
-    /// Ramps, and runs at half of the held rate, whose medians are shown
+    /// Number of ramps, each followed by a run at half of the rate that the server sustained; medians are shown
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100), conflicts_with = "quick")]
     rounds: u8,
     /// Duration of a ramp in seconds

@@ -420,8 +420,8 @@ impl Object {
     }
 }
 
-/// Returns all bytes of a claim whose flight has ended: the bytes that the flight added, whose riders it may not have woken yet, and the
-/// bytes that are free now.
+/// Returns the range of a claim whose flight has ended, in which riders have to be woken: the
+/// flight may have added bytes there without waking them, and another flight can claim the rest.
 fn all_of(claim: Option<Claim>) -> Ranges {
     claim.map_or(Ranges::new(), |claim| (claim.start..claim.end).into())
 }

@@ -57,7 +57,7 @@ pub enum Told {
         /// Location of the copy.
         to: RecordLocation,
     },
-    /// A tombstone was in the write.
+    /// The batch contained a tombstone.
     Tombstone {
         /// Number of the tombstone in the order in which items were queued.
         ticket: u64,

@@ -118,8 +118,8 @@ pub fn exchange(sources: &[Source]) -> Vec<String> {
 /// Paths that only some modules may name, for example paths of libraries for I/O.
 struct Reserved {
     what: &'static str,
-    /// Prefixes of absolute paths. A prefix that begins with `…::` is compared with the last
-    /// segments of a path.
+    /// Absolute paths; each also covers all paths below it. A path that begins with `…::` covers
+    /// the paths that end with the rest of it.
     paths: &'static [&'static str],
     /// Prefixes of paths that every module may name, although an entry of `paths` covers them.
     but: &'static [&'static str],

@@ -23,7 +23,7 @@ use crate::process::pin_to_core;
 pub struct FloorOptions {
     /// Address to listen on; port 0 selects a free port.
     pub address: SocketAddr,
-    /// Length in bytes of the offset body in each response.
+    /// Length in bytes of the body of each response (see `crate::offset` for its content).
     pub body: u64,
     /// Headers of each response in addition to Content-Length.
     pub headers: Vec<(String, String)>,

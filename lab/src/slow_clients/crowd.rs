@@ -40,7 +40,7 @@ pub(super) struct KindCounters {
     pub(super) cut: Vec<f64>,
     /// Clients that were connected from the beginning to the end.
     pub(super) never: u64,
-    /// Connections that failed, or ended before anything was sent.
+    /// Connections that could not be opened, or that ended before the client began a request.
     pub(super) refused: u64,
     /// Statuses received before the end of a connection, and their numbers.
     pub(super) statuses: BTreeMap<u16, u64>,

@@ -86,7 +86,8 @@ impl Ride {
         self.demand.as_ref().is_some_and(|demand| demand.launched)
     }
 
-    /// Notes that the response begins. From now on the request can't be forwarded by itself.
+    /// Notes that the response begins. From now on it is too late to leave the shared fetch and to
+    /// forward the request to the origin separately.
     pub(in crate::cache) fn begin(&mut self) {
         if let Some(demand) = &mut self.demand {
             demand.begun = true;

@@ -178,8 +178,9 @@ fn landing_for(context: &Rc<Context>, posted: &Posted) -> Option<Landing> {
     landings.pop()
 }
 
-/// Makes a flight for a POST that was sent already. The flight is charged to a budget that is used
-/// up, so that it ends when its last reader leaves.
+/// Makes a flight for a POST that was sent already. A flight without readers goes on only while its
+/// client budget lasts. The budget of this flight is used up from the start, so the flight ends when its last reader
+/// leaves.
 fn flight_for(context: &Rc<Context>, posted: &Posted, landing: Landing) -> Flight {
     let exhausted = Arc::<ClientBudget>::default();
     exhausted.fetch(u64::MAX);
