@@ -46,6 +46,10 @@ pub fn plan(file: &LogFile, checks: &mut Checks) -> LogOptions {
     let error = file.error.as_ref().map(|typed| {
         let other = "or \"-\" for standard error";
         is_path("error", typed.get_ref(), typed.span(), other, checks);
+        if typed.get_ref() == "off" {
+            let problem = Problem::error("`error` can't be switched off").at(typed.span());
+            checks.push(problem.help("write `level = false` to log no messages"));
+        }
         typed.get_ref().as_str()
     });
     let messages = match error {

@@ -27,10 +27,21 @@ pub fn plan(
 ) -> BTreeMap<String, Options> {
     let mut plans = BTreeMap::new();
     for (name, file) in files {
+        is_name(name, checks);
         let servers = servers(name, file, listeners, checks);
         plans.insert(name.get_ref().clone(), options(file, servers, checks));
     }
     plans
+}
+
+/// Refuses a URL as the name of an upstream: a route's `proxy` with this URL would reach the servers
+/// of the section instead.
+fn is_name(name: &Spanned<String>, checks: &mut Checks) {
+    if is_url(name.get_ref()) {
+        let problem = Problem::error("the name of an upstream can't be a URL").at(name.span());
+        checks
+            .push(problem.help("write a name, as in [upstream.origin], and the URL in `servers`"));
+    }
 }
 
 /// Whether a route's `proxy` is a URL instead of the name of an upstream.
@@ -59,7 +70,7 @@ pub fn of_routes<'a>(
         let url = typed.get_ref();
         let name = name_of(url);
         let is_planned = |name: &String| plans.contains_key(name);
-        if !is_url(url) || plans.contains_key(url) || name.as_ref().is_some_and(is_planned) {
+        if !is_url(url) || name.as_ref().is_some_and(is_planned) {
             continue;
         }
         let entry = ServerFile {

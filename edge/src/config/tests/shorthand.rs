@@ -85,14 +85,6 @@ cache = "main"
 }
 
 #[test]
-fn a_section_named_like_a_url_is_used_for_it() {
-    let text = "[upstream.\"http://a\"]\nservers = \"http://b\"\n[[route]]\nproxy = \"http://a\"\n";
-    let plan = plan(text);
-    assert_eq!(plan.upstreams["http://a"].servers[0].host, "b");
-    assert_eq!(plan.upstreams.len(), 1);
-}
-
-#[test]
 fn listen_and_listeners_are_all_listened_on() {
     let text = with(
         "listen = [\":80\", \"[::]:80\"]\n[[listener]]\naddress = \":443\"\n[[listener]]\naddress = \"127.0.0.1:0\"\n",
@@ -277,4 +269,19 @@ fn errors_in_short_forms_are_explained() {
         .map(|(name, text)| format!("== {name}\n{}\n", said(text)))
         .collect();
     insta::assert_snapshot!("shorthand_errors", all);
+}
+
+#[test]
+fn a_url_can_not_name_an_upstream() {
+    let text = format!(
+        "{LEAST}\n[upstream.\"http://127.0.0.1:9000\"]\nservers = \"http://127.0.0.1:1\"\n"
+    );
+    let report = said(&text);
+    assert!(report.contains("can't be a URL"), "{report}");
+}
+
+#[test]
+fn the_log_of_messages_is_switched_off_by_its_level() {
+    let report = said(&format!("{LEAST}\n[log]\nerror = \"off\"\n"));
+    assert!(report.contains("write `level = false`"), "{report}");
 }
