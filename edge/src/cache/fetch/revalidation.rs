@@ -69,7 +69,8 @@ impl Flight {
     }
 
     /// Returns the new head if the origin ignored the condition and sent the stored version again.
-    /// That spares a second fetch of content that is large or was fetched by ranges.
+    /// The stored bytes then stay in use, and content that is large or was fetched by ranges is not
+    /// fetched again.
     fn same(
         &self,
         stored: &Revalidated,
