@@ -4,16 +4,17 @@
 //! All of these stay on the worker that serves the connection (nothing is `Send`). A handler that can respond at once
 //! returns `Answer::Ready`, so a memory hit never awaits.
 
+mod connection_queue;
 mod encodings;
 mod fault;
 mod fault_response;
 mod head;
+pub mod loops;
 pub mod representation;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::future::{Future, poll_fn};
+use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
@@ -24,10 +25,12 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::http::{CacheStatus, FieldBlock, Fields, Scheme, Status};
+use crate::http::{CacheStatus, FieldBlock, Fields, Fwd, InterimHeads, Scheme, Status};
 use crate::reason::Reason;
 use crate::sys::Address;
 
+pub use crate::tls::{ClientCertificate, Session};
+pub use connection_queue::ConnectionQueue;
 pub use encodings::{Choice, Encoded, Encodings, Get, Identity};
 pub use fault::Fault;
 pub use head::{Head, HeadParts};
@@ -52,6 +55,8 @@ pub struct Pending {
     pub response: LocalFuture<Result<Response, Fault>>,
     /// 1xx heads that may be sent before the response.
     pub interim: Option<Interim>,
+    /// Server and times of the exchange with an origin, filled in while the response is awaited.
+    pub upstream: Option<Rc<UpstreamTimings>>,
 }
 
 /// A boxed future that stays on its worker.
@@ -63,6 +68,7 @@ impl Answer {
         Answer::Later(Pending {
             response: Box::pin(future),
             interim: None,
+            upstream: None,
         })
     }
 
@@ -73,19 +79,53 @@ impl Answer {
     ) -> Answer {
         match self {
             Answer::Ready(result) => Answer::Ready(change(result)),
-            Answer::Later(Pending { response, interim }) => Answer::Later(Pending {
+            Answer::Later(Pending {
+                response,
+                interim,
+                upstream,
+            }) => Answer::Later(Pending {
                 response: Box::pin(async move { change(response.await) }),
                 interim,
+                upstream,
             }),
         }
     }
 
-    /// Waits for the response. 1xx heads are dropped.
+    /// Returns the server and times of an exchange with an origin, if one is in progress.
+    pub fn upstream(&self) -> Option<Rc<UpstreamTimings>> {
+        match self {
+            Answer::Ready(_) => None,
+            Answer::Later(pending) => pending.upstream.clone(),
+        }
+    }
+
+    /// Waits for the response. 1xx heads stay in the queue of the request.
     pub async fn wait(self) -> Result<Response, Fault> {
         match self {
             Answer::Ready(response) => response,
             Answer::Later(pending) => pending.response.await,
         }
+    }
+
+    /// Waits for the response, and passes the 1xx heads that come before it to `interim`.
+    pub async fn wait_with(
+        self,
+        mut interim: impl FnMut(Status, FieldBlock),
+    ) -> Result<Response, Fault> {
+        let mut pending = match self {
+            Answer::Ready(response) => return response,
+            Answer::Later(pending) => pending,
+        };
+        poll_fn(|cx| {
+            let response = pending.response.as_mut().poll(cx);
+            while let Some(queue) = &pending.interim
+                && let Poll::Ready((status, fields)) = queue.poll_next(cx)
+            {
+                interim(status, fields);
+            }
+            response
+        })
+        .await
     }
 }
 
@@ -102,10 +142,11 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns the queue of 1xx heads, which the first call creates. A handler that calls this must put the same queue
-    /// into its `Pending`.
-    pub fn interim(&mut self) -> Interim {
-        self.interim.get_or_insert_with(Interim::default).clone()
+    /// Returns the queue of 1xx heads, which the first call creates. `None` for HTTP/1.0, which has no 1xx responses (RFC
+    /// 9110 15.2). A handler that calls this must put the same queue into its `Pending`.
+    pub fn interim(&mut self) -> Option<Interim> {
+        let has_interim = self.head.version.has_interim();
+        has_interim.then(|| self.interim.get_or_insert_default().clone())
     }
 }
 
@@ -120,6 +161,10 @@ pub struct Peer {
     pub local: Address,
     /// `https` if the client uses TLS, else `http`.
     pub scheme: Scheme,
+    /// The facts about the client's TLS session, if the connection has TLS.
+    pub tls: Option<Session>,
+    /// Whether the request is made for several clients, so that the origin is told no client's address.
+    pub shared: bool,
 }
 
 /// A response: a complete head, and a body to be polled.
@@ -134,18 +179,22 @@ pub struct Response {
     pub age_s: Option<u32>,
     /// The cache's handling of the request, for Cache-Status, the log and the counters.
     pub cache: Option<CacheStatus>,
-    /// The Content-Length to send if `body` does not know it, as for HEAD and 304.
+    /// The length of the content to declare if `body` does not know it, as for HEAD and 304.
     pub length: Option<u64>,
     /// The content, without framing.
     pub body: Body,
     /// Whether the content ends when the origin closes its connection, so that truncation cannot be detected.
     pub until_close: bool,
-    /// With status 101: the stream to which the client's connection is tunnelled (RFC 9110 7.8).
-    pub upgrade: Option<Box<dyn Duplex>>,
+    /// The stream to which the client is connected after this response, if the client asked for a tunnel.
+    pub tunnel: Option<Box<dyn Duplex>>,
+    /// Learns how many bytes of the content the client has received.
+    pub receipt: Option<Arc<dyn Receipt>>,
     /// Server, status and times of the fetch from the origin, if one was made for this request.
     pub upstream: Option<Rc<UpstreamTimings>>,
     /// Reason of an error response, for the log.
     pub fault: Option<Reason>,
+    /// Reason for which a cache forwarded a request that then failed, for the log. `cache` is `None` then.
+    pub failed_fwd: Option<Fwd>,
 }
 
 impl Response {
@@ -161,9 +210,11 @@ impl Response {
             length: None,
             body: Body::Empty,
             until_close: false,
-            upgrade: None,
+            tunnel: None,
+            receipt: None,
             upstream: None,
             fault: None,
+            failed_fwd: None,
         }
     }
 
@@ -177,10 +228,16 @@ impl Response {
         response
     }
 
-    /// Returns the Content-Length to send: `length` if set, else the body's length.
-    pub fn content_length(&self) -> Option<u64> {
+    /// Returns the length of the content to declare to the client: `length` if set, else the body's length.
+    pub fn declared_length(&self) -> Option<u64> {
         self.length.or_else(|| self.body.length())
     }
+}
+
+/// Learns how many bytes of content a client has received. Responses of one connection may share a receipt.
+pub trait Receipt {
+    /// Counts bytes of content that the client has received.
+    fn received(&self, bytes: u64);
 }
 
 /// A byte stream in both directions, such as an upgraded connection.
@@ -192,7 +249,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 #[derive(Debug, Default)]
 pub struct UpstreamTimings {
     /// Address of the chosen server.
-    pub server: Cell<Option<SocketAddr>>,
+    pub server: Cell<Option<Address>>,
     /// Microseconds that connecting took. 0 on a reused connection.
     pub connect_us: Cell<u64>,
     /// Microseconds from sending the request to the complete head.
@@ -203,6 +260,20 @@ pub struct UpstreamTimings {
     pub status: Cell<Option<Status>>,
     /// Body bytes received.
     pub body_bytes: Cell<u64>,
+    /// The requests that wait for a connection to the upstream's servers.
+    pub queue: Option<Rc<ConnectionQueue>>,
+}
+
+impl UpstreamTimings {
+    /// Takes over the values of another request.
+    pub fn take_over(&self, other: &UpstreamTimings) {
+        self.server.set(other.server.get());
+        self.connect_us.set(other.connect_us.get());
+        self.header_us.set(other.header_us.get());
+        self.response_us.set(other.response_us.get());
+        self.status.set(other.status.get());
+        self.body_bytes.set(other.body_bytes.get());
+    }
 }
 
 /// The content of a request or response: nothing, bytes in memory, or a stream.
@@ -348,31 +419,27 @@ impl Body {
 
     /// Waits for the next frame.
     pub async fn frame(&mut self) -> Option<Result<Frame, Fault>> {
-        std::future::poll_fn(|cx| self.poll_frame(cx)).await
+        poll_fn(|cx| self.poll_frame(cx)).await
     }
 }
 
-/// A bounded queue of 1xx heads (RFC 9110 15.2) from a handler to its client.
+/// The queue of 1xx heads (RFC 9110 15.2) from a handler to its client, for one response. Heads beyond the limits of
+/// `InterimHeads` are dropped.
 #[derive(Clone, Default)]
 pub struct Interim(Rc<RefCell<InterimState>>);
 
 #[derive(Default)]
 struct InterimState {
-    heads: VecDeque<(Status, Fields)>,
+    heads: InterimHeads,
     waker: Option<Waker>,
 }
 
 impl Interim {
-    /// Most heads in the queue. Further ones are dropped, since 1xx heads are only hints.
-    pub const HEADS_MAX: usize = 8;
-
     /// Adds a head to the queue. Handlers must not add 100 or 101: downstream sends 100 itself, and 101 is a final
     /// response.
-    pub fn push(&self, status: Status, fields: Fields) {
+    pub fn push(&self, status: Status, fields: FieldBlock) {
         let mut state = self.0.borrow_mut();
-        if state.heads.len() < Self::HEADS_MAX {
-            state.heads.push_back((status, fields));
-        }
+        state.heads.push(status, fields);
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -380,10 +447,15 @@ impl Interim {
         }
     }
 
+    /// Returns the next head, or `None` if the queue is empty.
+    pub fn pop(&self) -> Option<(Status, FieldBlock)> {
+        self.0.borrow_mut().heads.pop()
+    }
+
     /// Returns the next head. Pending while the queue is empty.
-    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<(Status, Fields)> {
+    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<(Status, FieldBlock)> {
         let mut state = self.0.borrow_mut();
-        match state.heads.pop_front() {
+        match state.heads.pop() {
             Some(head) => Poll::Ready(head),
             None => {
                 match &state.waker {

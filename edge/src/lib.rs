@@ -24,6 +24,7 @@ pub(crate) mod route;
 pub(crate) mod store;
 pub(crate) mod sys;
 pub(crate) mod telemetry;
+pub(crate) mod tls;
 pub(crate) mod upstream;
 pub(crate) mod volume;
 pub(crate) mod wiring;
@@ -33,7 +34,7 @@ pub use commands::run;
 /// Parsers and test helpers that the fuzz targets use.
 #[cfg(feature = "test-rigs")]
 pub mod test_rigs {
-    pub use crate::downstream::proxy_protocol;
+    pub use crate::downstream::{proxy_protocol, tls_exercise};
     pub use crate::gate::signed;
     pub use crate::volume::exercise;
 

@@ -2,9 +2,12 @@
 //!
 //! Code decides by the variants and the methods here. The text of a reason is only printed.
 
+#[cfg(test)]
+mod tests;
+
 /// The party at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum Party {
     /// The client.
     Client,
     /// Sluice itself.
@@ -41,7 +44,7 @@ macro_rules! reasons {
     (@status) => { None };
     (@status $status:literal) => { Some($status) };
     (@whose) => { None };
-    (@whose $whose:ident) => { Some(Whose::$whose) };
+    (@whose $whose:ident) => { Some(Party::$whose) };
     (@retryable) => { false };
     (@retryable $retryable:literal) => { $retryable };
     ($($kind:ident { $(
@@ -75,7 +78,7 @@ macro_rules! reasons {
             }
 
             /// Returns the party at fault; `None` for reasons that are no faults.
-            pub const fn whose(self) -> Option<Whose> {
+            pub const fn whose(self) -> Option<Party> {
                 match self { $($(Reason::$name => reasons!(@whose $($($whose)?)?)),*),* }
             }
 
@@ -95,7 +98,7 @@ macro_rules! reasons {
 
 reasons! {
     Fault {
-        /// The client closed the connection in the middle of its request.
+        /// The client closed the connection before its request or the response was complete.
         ClientGone = "client-gone", 400, Client, false;
         /// The framing of the client's body is invalid.
         BadRequestBody = "bad-request-body", 400, Client, false;
@@ -115,8 +118,12 @@ reasons! {
         FileFailed = "file-failed", 500, Edge, false;
         /// The file changed while it was being sent (the body is cut).
         FileChanged = "file-changed", 500, Edge, false;
+        /// The route does not take this method (`allow_methods`), or the method is TRACE (RFC 9110 15.5.6).
+        MethodNotAllowed = "method-not-allowed", 405, Client, false;
         /// The client's address may not use this route.
         AddressDenied = "address-denied", 403, Client, false;
+        /// The route needs a client certificate (`client_certificate`), and the client has none.
+        CertificateRequired = "certificate-required", 403, Client, false;
         /// The URL needs a signature and has none.
         SignatureMissing = "signature-missing", 403, Client, false;
         /// The URL's signature was made with another key, or for another URL or address.
@@ -125,8 +132,10 @@ reasons! {
         SignatureExpired = "signature-expired", 410, Client, false;
         /// The client's address sends requests more often than it may (RFC 6585 4).
         TooManyRequests = "too-many-requests", 429, Client, false;
-        /// Every server is at its limit of connections.
+        /// Every server is at its limit of connections, and the queue is full, this client has half of it, or no connection became free within `connect_timeout`.
         ServersBusy = "servers-busy", 503, Edge, true;
+        /// The requests that wait for their responses take as much memory as `request_memory` allows, or those of this client half of it.
+        RequestMemory = "request-memory", 503, Edge, true;
         /// The server's name did not resolve.
         Unresolved = "unresolved", 502, Origin, true;
         /// The server or the network refused the connection.
@@ -197,10 +206,8 @@ reasons! {
         EmptyHost = "empty-host", 400;
         /// The request has several Host lines.
         RepeatedHost = "repeated-host", 400;
-        /// The target's scheme is not that of the connection.
+        /// The target's scheme is not that of the connection, or not the one that a trusted proxy reports.
         TargetOfAnotherScheme = "target-of-another-scheme", 400;
-        /// The target's host is not the one in Host.
-        TargetAndHostDiffer = "target-and-host-differ", 400;
         /// The transfer coding is unknown.
         UnknownTransferCoding = "unknown-transfer-coding", 501;
         /// Transfer-Encoding is malformed.
@@ -237,12 +244,15 @@ reasons! {
         HostNoName = "host-no-name", 400;
         /// The host is too long.
         HostTooLong = "host-too-long", 400;
-        /// The host has a byte that is not allowed in a host.
+        /// The host has a byte that is not allowed in a host, or ends in two dots.
         HostByte = "host-byte", 400;
         /// The host is a malformed IPv6 address.
         HostAddress = "host-address", 400;
         /// The host's port is malformed.
         HostPort = "host-port", 400;
+        /// The request is for a host that demands another client certificate than the connection's TLS handshake (RFC
+        /// 9110 15.5.20).
+        Misdirected = "misdirected", 421;
         /// The client's address may not send PURGE.
         PurgeNotAllowed = "purge-not-allowed", 403;
     }
@@ -251,6 +261,8 @@ reasons! {
         SendTimeout = "send-timeout";
         /// The response was still being sent at the end of `shutdown_timeout`.
         DrainTimeout = "drain-timeout";
+        /// No byte passed through a tunnel (Upgrade) for `tunnel_timeout`.
+        TunnelTimeout = "tunnel-timeout";
     }
     Passed {
         /// The request asks for another protocol.
@@ -265,9 +277,11 @@ reasons! {
         Query = "query";
         /// The request is a PURGE.
         Purge = "purge";
+        /// The resource's Vary names a request header that is too long for a shared fetch.
+        LongHeader = "long-header";
         /// The URL has the maximum number of variants, and all of them are being fetched.
         Variants = "variants";
-        /// The request waited for several fetches in turn, whose responses were all for other variants.
+        /// The request waited for several fetches in turn, whose responses could not be used for it.
         Parted = "parted";
         /// The request has `only-if-cached`, and nothing usable is stored (RFC 9111 5.2.1.7).
         OnlyIfCached = "only-if-cached", 504;
@@ -295,6 +309,8 @@ reasons! {
         Private = "private";
         /// The request has Authorization, and the response does not allow sharing (RFC 9111 3.5).
         Authorization = "authorization";
+        /// The response may be about the client whose request caused the fetch, such as an error for a header of this client. The next fetch leaves these headers out; its response counts for all clients.
+        Unconfirmed = "unconfirmed";
         /// The response sets a cookie, which is meant for one client (RFC 9111 7.3).
         SetCookie = "set-cookie";
         /// The response has `Vary: *` (RFC 9111 4.1).
@@ -315,7 +331,7 @@ reasons! {
         NotSatisfiable = "not-satisfiable";
     }
     Forwarded {
-        /// The client's budget is used up: too many bytes were fetched for it and not sent to it yet.
+        /// The client's budget is used up: too many bytes were fetched for it and not received by it yet.
         Budget = "budget";
         /// The object has its maximum number of fetches in progress.
         Crowded = "crowded";
@@ -374,135 +390,20 @@ impl Reason {
         !matches!(self, Reason::NoRoom | Reason::NotSatisfiable)
     }
 
-    /// Whether a partial response that is not stored for this reason may still complete a stored object of the same version. This is so if
-    /// the response was not stored only because it is not fresh for long, and not because it is for one client alone.
+    /// Whether a partial response that is not stored for this reason may still complete a stored object of the same version. Holds for
+    /// responses that any client may have and that were refused only for their short freshness.
     pub const fn same_version_usable(self) -> bool {
         matches!(self, Reason::Expired | Reason::NoCache | Reason::NoLifetime)
     }
 
-    /// Whether the reason applies only to requests with credentials.
-    pub const fn credentials_only(self) -> bool {
-        matches!(self, Reason::Authorization)
+    /// Whether a fetch failed before any of its request was sent, so that the failure can't be about the client.
+    pub const fn is_before_request(self) -> bool {
+        self.retryable() && !matches!(self, Reason::StaleConnection)
     }
 }
 
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.text())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-    use std::fmt::Write;
-
-    use super::*;
-
-    #[test]
-    fn every_text_is_a_token_of_its_own() {
-        let texts: HashSet<_> = Reason::ALL.iter().map(|reason| reason.text()).collect();
-        assert_eq!(texts.len(), Reason::ALL.len());
-        for text in texts {
-            let sound = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-            assert!(!text.is_empty() && text.bytes().all(sound), "{text}");
-        }
-    }
-
-    #[test]
-    fn every_fault_has_a_status_that_fits_the_party_at_fault() {
-        for &reason in Reason::ALL {
-            let status = reason.status();
-            match (reason.kind(), reason.whose()) {
-                (Kind::Fault | Kind::Refused, _) if status.is_none() => panic!("{reason}"),
-                (Kind::Fault, Some(Whose::Client)) => {
-                    assert!(matches!(status, Some(400..=499 | 508)), "{reason}");
-                }
-                (Kind::Fault, Some(_)) => {
-                    assert!(matches!(status, Some(500..=599)), "{reason}");
-                }
-                (Kind::Fault, None) => panic!("{reason} is nobody's fault"),
-                (_, whose) => assert_eq!(whose, None, "{reason}"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_reason_is_found_by_its_text() {
-        for &reason in Reason::ALL {
-            assert_eq!(Reason::named(reason.text()), Some(reason));
-        }
-        assert_eq!(Reason::named("unheard-of"), None);
-    }
-
-    #[test]
-    fn a_reason_is_one_byte() {
-        assert_eq!(size_of::<Option<Reason>>(), 1);
-    }
-
-    #[test]
-    fn the_documentation_lists_every_reason() {
-        let documented = include_str!("../../docs/reasons.md");
-        let expected = tables();
-        let at = documented.find("\n## ").expect("sections") + 1;
-        assert!(
-            documented[at..] == expected,
-            "docs/reasons.md has to end with:\n\n{expected}"
-        );
-    }
-
-    fn tables() -> String {
-        let mut out = String::new();
-        let mut last = None;
-        for &reason in Reason::ALL {
-            if last.replace(reason.kind()) != Some(reason.kind()) {
-                let gap = if out.is_empty() { "" } else { "\n" };
-                let (title, places) = section(reason.kind());
-                let _ = write!(
-                    out,
-                    "{gap}## {title}\n\n{places}\n\n| reason | status | meaning |\n|---|---|---|\n"
-                );
-            }
-            let status = reason.status().map_or(String::new(), |s| s.to_string());
-            let meaning = reason.meaning().trim().replace("  ", " ");
-            let _ = writeln!(out, "| `{}` | {status} | {meaning} |", reason.text());
-        }
-        out
-    }
-
-    /// Returns the title of a kind's section in `docs/reasons.md`, and the places where its reasons appear.
-    fn section(kind: Kind) -> (&'static str, &'static str) {
-        match kind {
-            Kind::Fault => (
-                "Faults",
-                "In the response body and the `detail` of Cache-Status if the response had not begun, and in the access log.",
-            ),
-            Kind::Refused => (
-                "Refused requests",
-                "In the response body and the access log.",
-            ),
-            Kind::Cut => ("Cut responses", "In the access log."),
-            Kind::Passed => (
-                "Requests not answered from the cache",
-                "In the `detail` of Cache-Status and the access log.",
-            ),
-            Kind::Stale => (
-                "Stale responses",
-                "In the `detail` of Cache-Status and the access log.",
-            ),
-            Kind::NotStored => (
-                "Responses that are not stored",
-                "In the `detail` of Cache-Status, the access log, and in `sluice inspect` while the decision is remembered.",
-            ),
-            Kind::Forwarded => (
-                "Requests that the fill policy forwards",
-                "In the `detail` of Cache-Status, the access log and `sluice inspect`.",
-            ),
-            Kind::Fenced => (
-                "Responses that do not fit the stored object",
-                "In the `detail` of Cache-Status and the access log if the request is forwarded for that reason.",
-            ),
-            Kind::Fetched => ("Fetches", "In `sluice inspect`."),
-        }
     }
 }

@@ -389,17 +389,22 @@ fn lives(disks: &Disks, placement: &str, rounds: Range<u64>) {
     assert!(hits > 4 * rounds, "{told}");
 }
 
+/// Returns the numbers of this many rounds, or of more in a soak. The numbers determine the requests.
+fn rounds(first: u64, count: u64) -> Range<u64> {
+    first..first + count * u64::from(sluice_lab::soak::factor())
+}
+
 #[test]
 fn killed_fifty_times_on_one_volume() {
-    lives(&Disks::in_memory(1), "single", 0..50);
+    lives(&Disks::in_memory(1), "single", rounds(0, 50));
 }
 
 #[test]
 fn killed_thirty_times_on_a_mirror() {
-    lives(&Disks::in_memory(2), "mirror", 1000..1030);
+    lives(&Disks::in_memory(2), "mirror", rounds(1_000_000, 30));
 }
 
 #[test]
 fn killed_twenty_times_on_stripes() {
-    lives(&Disks::new(2), "stripe", 2000..2020);
+    lives(&Disks::new(2), "stripe", rounds(2_000_000, 20));
 }

@@ -1,4 +1,4 @@
-//! libFuzzer's entry to `proxy_protocol::exercise`.
+//! libFuzzer's entry to `sluice_fuzz::proxy_preamble`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sluice::downstream::proxy_protocol::exercise(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sluice_fuzz::proxy_preamble(data));

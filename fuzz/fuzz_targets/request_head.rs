@@ -1,4 +1,4 @@
-//! libFuzzer's entry to `head::exercise`.
+//! libFuzzer's entry to `sluice_fuzz::request_head`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sluice::downstream::http1::head::exercise(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sluice_fuzz::request_head(data));

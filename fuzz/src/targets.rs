@@ -8,15 +8,21 @@ pub struct Target {
     pub name: &'static str,
     /// The function to run on each input.
     pub run: fn(&[u8]),
+    /// Number of mutations that the smoke test runs.
+    pub runs: u32,
     /// Valid or nearly valid inputs. The smoke test mutates them.
     pub seeds: &'static [&'static [u8]],
 }
+
+/// Number of mutations of a quick target.
+const RUNS: u32 = 30_000;
 
 /// All fuzz targets. The smoke test runs each of them.
 pub const TARGETS: &[Target] = &[
     Target {
         name: "proxy_protocol",
-        run: proxy_protocol::exercise,
+        run: proxy_preamble,
+        runs: RUNS,
         seeds: &[
             b"PROXY TCP4 192.0.2.1 198.51.100.2 40000 443\r\nGET / HTTP/1.1\r\n",
             b"PROXY TCP6 2001:db8::1 ::1 1 65535\r\n",
@@ -29,6 +35,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "file_path",
         run: file_path,
+        runs: RUNS,
         seeds: &[
             b"/a/b.c/",
             b"/%2e%2e/%2E./..%2f.%5c..",
@@ -39,6 +46,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "range",
         run: range,
+        runs: RUNS,
         seeds: &[
             b"bytes=0-499,1000-, -500",
             b"bytes=0-0,-1,5-9,18446744073709551615-",
@@ -49,19 +57,32 @@ pub const TARGETS: &[Target] = &[
         ],
     },
     Target {
+        name: "date",
+        run: date,
+        runs: RUNS,
+        seeds: &[
+            b"Sun, 06 Nov 1994 08:49:37 GMT",
+            b"SUN, 6 nov 1994 08:49:60 +0000",
+            b"Sunday, 06-Nov-94 08:49:37 UTC",
+            b"Sun Nov  6 08:49:37 1994",
+            b"Fri, 31 Dec 9999 23:59:60 GMT",
+        ],
+    },
+    Target {
         name: "cache_control",
         run: cache_control,
+        runs: RUNS,
         seeds: &[
             b"public, max-age=60, s-maxage=\"10\", stale-while-revalidate=5, immutable",
             b"no-cache=\"set-cookie, x-a\", private, no-store, must-understand",
             b"max-stale, min-fresh=99999999999999, only-if-cached, x=\"a\\\"b, c\"",
-            b"Sun, 06 Nov 1994 08:49:37 GMT",
             b"3600",
         ],
     },
     Target {
         name: "vary",
         run: vary,
+        runs: RUNS,
         seeds: &[
             b"Accept-Encoding, origin,User-Agent",
             b"gzip;q=1.0, br;q=0.5, *;q=0, identity",
@@ -73,6 +94,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "conditional",
         run: conditional,
+        runs: RUNS,
         seeds: &[
             b"\"a\", W/\"b\", *",
             b"W/\"a,b\"",
@@ -84,6 +106,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "target",
         run: target,
+        runs: RUNS,
         seeds: &[
             b"/a/b/../c/%2e%2E/./d?x=/../y#z",
             b"http://Example.com:8080/a?b",
@@ -95,6 +118,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "judge",
         run: judged,
+        runs: RUNS,
         seeds: &[
             b"cache-control: max-age=60, private=\"set-cookie\"\r\nset-cookie: a=b\r\nage: 7, 8\r\n",
             b"sluice-cache-control: max-age=60, no-cache=\"a, b\";x=?0\r\ncache-control: no-store\r\n",
@@ -107,6 +131,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "key_rules",
         run: key_rules,
+        runs: RUNS,
         seeds: &[
             b"{scheme}{host}{path}{query}\nb=2&a=1&utm_x=3&a\na=1; lang=de",
             b"v2 {path}{header:X-Tenant}{cookie:lang}\n\nlang=\"a;b\"",
@@ -116,6 +141,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "location",
         run: location,
+        runs: RUNS,
         seeds: &[
             b"http://a.example:80/x/../y?z#f",
             b"//A.example/%7e/./x",
@@ -126,6 +152,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "signed_url",
         run: signed_url,
+        runs: RUNS,
         seeds: &[
             b"/v/1/a?expires=1767225600&signature=FC7s-6bb369s8FwuYcbkJFC-1OocVyfCtm-BXdojFUcz&x=1",
             b"/v/1/a?signature=142eecfbea6dbfaecf05c22e6ef42450bed4ea1c5727c2b66f815dda23154733&prefix=%2Fv/1/&expires=1",
@@ -134,7 +161,8 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "request_head",
-        run: head::exercise,
+        run: request_head,
+        runs: RUNS,
         seeds: &[
             b"GET /a?b HTTP/1.1\r\nHost: a.example\r\nX: y \r\nTE: trailers\r\n\r\n",
             b"\r\nPOST http://a/ HTTP/1.1\r\nhost:a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n",
@@ -145,6 +173,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "chunked",
         run: chunked_body,
+        runs: RUNS,
         seeds: &[
             b"5\r\nhello\r\n0\r\n\r\n",
             b"00a;x=\"q\\\"\";y\r\n0123456789\r\n0\r\nX-Sum: 1\r\n\r\n",
@@ -155,10 +184,30 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "volume",
         run: volume,
+        runs: RUNS,
         seeds: &[
             b"\x89SLUICE\n\x01\0\0\0",
             b"\x44\0\x05\x48\0\xff\x4b\0\x01\x3c\0\x02\x28\0\x10\x38\0\x08",
             b"key of 16 bytes.space...version.born_seqpart\x40\0\0\x01\x01\0\0\0",
+        ],
+    },
+    Target {
+        name: "tls_connection",
+        run: tls_connection,
+        runs: 600,
+        seeds: &[
+            // A request over TLS 1.3, new keys, and another one.
+            b"\0\0$GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n\x07\0\0=POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello\x08\x02\0\0",
+            // A client of TLS 1.2 with little room that stops reading.
+            b"\x03\0$GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n\x09\x02\0\x01\0$GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n\x09\x02\0\0\x08\x02\0\x01",
+            // Parts of a handshake, a damaged byte, and a reset.
+            b"\0\x06\x01\x05\x06\x01\x80\x80$GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n\x03\x03\0@\x01\x09\x02\0\x03",
+            // A repeated record, and a missing end.
+            b"\x01\0\0\x80$GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n\x05\x01\x10\x04\x01\x03",
+            // Bytes without TLS of their own: a ClientHello, an alert, empty records, a request.
+            b"\x04\x02>\x16\x03\x01\09\x01\0\05\x03\x03\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\0\0\x04\xc0+\0/\x01\0\0\x08\0\r\0\x04\0\x02\x04\x03\x02\x07\x15\x03\x03\0\x02\x01\0\x02\x0f\x17\x03\x03\0\0\x17\x03\x03\0\0\x17\x03\x03\0\0\x02$GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            // Renegotiation is a ClientHello within the session.
+            b"\x01\0$GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n\x02>\x16\x03\x01\09\x01\0\05\x03\x03\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\0\0\x04\xc0+\0/\x01\0\0\x08\0\r\0\x04\0\x02\x04\x03\x02\x06\x14\x03\x03\0\x01\x01",
         ],
     },
 ];

@@ -2,7 +2,6 @@
 
 use sluice_fuzz::TARGETS;
 
-const RUNS: u32 = 30_000;
 const INPUT_BYTES_MAX: usize = 4096;
 
 /// Pseudorandom numbers from a fixed seed (xorshift, Marsaglia 2003).
@@ -93,7 +92,7 @@ fn every_target_accepts_mutated_seeds() {
         let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
         target.seeds.iter().for_each(|seed| (target.run)(seed));
         let mut input = Vec::new();
-        for run in 0..RUNS {
+        for run in 0..target.runs {
             // Every eight runs begin with a seed again, so that inputs stay nearly valid.
             if run % 8 == 0 {
                 input = target.seeds[numbers.below(target.seeds.len())].to_vec();
@@ -115,5 +114,9 @@ fn every_target_has_a_file_and_a_binary() {
     for target in TARGETS {
         let path = format!("fuzz_targets/{}.rs", target.name);
         assert!(manifest.contains(&format!("path = \"{path}\"")), "{path}");
+        // The binaries are built only for a soak, so a path into another crate could break unnoticed.
+        let text = std::fs::read_to_string(format!("{folder}/{}.rs", target.name));
+        let text = text.expect("the file of a target");
+        assert!(text.contains("|data: &[u8]| sluice_fuzz::"), "{path}");
     }
 }

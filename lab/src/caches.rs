@@ -70,7 +70,7 @@ pub struct SluiceCache {
     pub client_budget: Option<u64>,
 }
 
-/// Resources that each cache gets.
+/// Size of the cache and number of worker threads, the same for each server.
 #[derive(Debug, Clone, Copy)]
 pub struct Capacity {
     /// Size of the cache in bytes.

@@ -1,8 +1,9 @@
-//! The task runner: `cargo xtask test`, `lint`, `conformance` and `bench`.
+//! The task runner: `cargo xtask test`, `lint`, `soak`, `conformance` and `bench`.
 
 mod bench;
 mod conformance;
 mod deny;
+mod soak;
 mod steps;
 mod tasks;
 mod tools;
@@ -26,6 +27,9 @@ enum Task {
     },
     /// Check formatting, clippy, dependencies and architecture
     Lint,
+    /// Run what takes longer than `test` allows: more crashes and random cases, repeated behaviour tests, fuzzing.
+    /// With the defaults this takes some hours
+    Soak(soak::SoakArguments),
     /// Run the public suite of HTTP caching tests and compare the results with the list of passing tests
     Conformance(conformance::ConformanceArguments),
     /// Measure CPU time per request, memory and origin traffic of Sluice and nginx, side by side
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Test { quick, only } => tasks::test(quick, only.as_deref()),
         Task::Lint => tasks::lint(),
+        Task::Soak(arguments) => soak::soak(&arguments),
         Task::Conformance(arguments) => conformance::conformance(&arguments),
         Task::Bench(arguments) => bench::bench(arguments),
     };

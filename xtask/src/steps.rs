@@ -11,8 +11,12 @@ use crate::tools::target_folder;
 
 /// A step of a task.
 pub struct Step {
-    pub name: &'static str,
+    pub name: String,
     work: Work,
+    /// Environment variables of the command.
+    environment: Vec<(&'static str, String)>,
+    /// Number of times the step runs. Further runs follow after a failed one, too.
+    rounds: u32,
     /// Minimum number of tests; if fewer run, the step fails.
     tests_min: u64,
     /// Whether the step's tests count in the total.
@@ -26,20 +30,22 @@ enum Work {
 
 impl Step {
     /// Returns a step that runs `cargo` with these space-separated arguments.
-    pub fn cargo(name: &'static str, arguments: &str) -> Step {
+    pub fn cargo(name: &str, arguments: &str) -> Step {
         let arguments = arguments.split_whitespace().map(str::to_owned).collect();
         Step::new(name, Work::Cargo(arguments))
     }
 
     /// A step that runs a function of this program.
-    pub fn action(name: &'static str, action: fn() -> Result<()>) -> Step {
+    pub fn action(name: &str, action: fn() -> Result<()>) -> Step {
         Step::new(name, Work::Action(action))
     }
 
-    fn new(name: &'static str, work: Work) -> Step {
+    fn new(name: &str, work: Work) -> Step {
         Step {
-            name,
+            name: name.to_owned(),
             work,
+            environment: Vec::new(),
+            rounds: 1,
             tests_min: 0,
             counted: true,
         }
@@ -51,6 +57,18 @@ impl Step {
         self
     }
 
+    /// Sets an environment variable of the command.
+    pub fn env(mut self, name: &'static str, value: &str) -> Step {
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+
+    /// Runs the step this many times.
+    pub fn repeated(mut self, rounds: u32) -> Step {
+        self.rounds = rounds;
+        self
+    }
+
     /// Excludes the tests of this step from the total, because a later step runs the same tests.
     pub fn uncounted(mut self) -> Step {
         self.counted = false;
@@ -58,19 +76,41 @@ impl Step {
     }
 
     /// Returns the command that runs this step alone.
-    fn command_line(&self) -> String {
+    pub fn command_line(&self) -> String {
+        let variable = |(name, value): &(_, String)| match value.contains(' ') {
+            true => format!("{name}='{value}' "),
+            false => format!("{name}={value} "),
+        };
+        let variables: String = self.environment.iter().map(variable).collect();
         match &self.work {
-            Work::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
+            Work::Cargo(arguments) => format!("{variables}cargo {}", arguments.join(" ")),
             Work::Action(_) => format!("cargo xtask test --only {}", self.name),
         }
     }
 
     fn run(&self, totals: &mut Totals) -> Result<()> {
+        if self.rounds == 1 {
+            return self.run_once(totals);
+        }
+        let mut failed = 0;
+        for round in 1..=self.rounds {
+            let outcome = self.run_once(totals);
+            failed += u32::from(outcome.is_err());
+            let rounds = self.rounds;
+            println!("{}: run {round} of {rounds}, {failed} failed", self.name);
+        }
+        if failed > 0 {
+            bail!("{failed} of {} runs failed", self.rounds);
+        }
+        Ok(())
+    }
+
+    fn run_once(&self, totals: &mut Totals) -> Result<()> {
         let arguments = match &self.work {
             Work::Action(action) => return action(),
             Work::Cargo(arguments) => arguments,
         };
-        let (succeeded, ran) = cargo(arguments)?;
+        let (succeeded, ran) = cargo(arguments, &self.environment)?;
         if self.counted {
             totals.add(&ran);
         }
@@ -93,21 +133,42 @@ impl Step {
 /// Runs the steps in order until one fails.
 pub fn run(steps: &[Step], totals: &mut Totals) -> Result<()> {
     let began = Instant::now();
-    for (index, step) in steps.iter().enumerate() {
-        let place = format!("[{}/{}] {}", index + 1, steps.len(), step.name);
-        println!("{place}: {}", step.command_line());
-        let step_began = Instant::now();
-        let done = step.run(totals);
-        let took_s = step_began.elapsed().as_secs_f64();
-        if let Err(error) = done {
-            bail!(
-                "{place}: failed after {took_s:.1} s: {error:#}\nto run this step alone: {}",
-                step.command_line()
-            );
-        }
-        println!("{place}: ok, {took_s:.1} s");
+    for index in 0..steps.len() {
+        run_one(steps, index, totals)?;
     }
     println!("all steps: ok, {:.1} s", began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Runs all steps, also after one has failed. The error has the errors of all failed steps.
+pub fn run_all(steps: &[Step], totals: &mut Totals) -> Result<()> {
+    let mut errors = Vec::new();
+    for index in 0..steps.len() {
+        if let Err(error) = run_one(steps, index, totals) {
+            println!("{error:#}");
+            errors.push(error.to_string());
+        }
+    }
+    match errors.is_empty() {
+        true => Ok(()),
+        false => bail!("{} steps failed\n{}", errors.len(), errors.join("\n")),
+    }
+}
+
+fn run_one(steps: &[Step], index: usize, totals: &mut Totals) -> Result<()> {
+    let step = &steps[index];
+    let position = format!("[{}/{}] {}", index + 1, steps.len(), step.name);
+    println!("{position}: {}", step.command_line());
+    let began = Instant::now();
+    let done = step.run(totals);
+    let took_s = began.elapsed().as_secs_f64();
+    if let Err(error) = done {
+        bail!(
+            "{position}: failed after {took_s:.1} s: {error:#}\nto run this step alone: {}",
+            step.command_line()
+        );
+    }
+    println!("{position}: ok, {took_s:.1} s");
     Ok(())
 }
 
@@ -155,12 +216,13 @@ fn number_before(line: &str, word: &str) -> u64 {
 }
 
 /// Runs cargo, prints its output as it arrives, and parses test summaries in it.
-fn cargo(arguments: &[String]) -> Result<(bool, Totals)> {
+fn cargo(arguments: &[String], environment: &[(&str, String)]) -> Result<(bool, Totals)> {
     let (output, input) = std::io::pipe().context("a pipe")?;
     let mut command = Command::new("cargo");
     command.args(arguments).stdout(input.try_clone()?);
     // All workspaces, including the separate one in fuzz/, use one target folder and share its artifacts.
     command.env("CARGO_TARGET_DIR", target_folder()?);
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     // nextest reports on standard error; other cargo commands show progress there.
     if arguments.first().is_some_and(|first| first == "nextest") {
         command.stderr(input);
@@ -222,6 +284,26 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("[2/3] broken") && text.contains("no luck"));
         assert!(text.ends_with("cargo xtask test --only broken"));
+    }
+
+    #[test]
+    fn a_soak_goes_on_after_a_failure_and_reports_all() {
+        let broken = |name: &str| Step::action(name, || bail!("no luck"));
+        let steps = [
+            broken("first").repeated(3),
+            Step::action("fine", || Ok(())),
+            broken("last"),
+        ];
+        let error = run_all(&steps, &mut Totals::default()).expect_err("two steps fail");
+        let text = error.to_string();
+        assert!(
+            text.contains("2 steps failed") && text.contains("3 of 3 runs failed"),
+            "{text}"
+        );
+        assert!(
+            text.contains("[1/3] first") && text.contains("[3/3] last"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -39,6 +39,7 @@ fn all_steps() -> Vec<Step> {
         architecture().uncounted(),
         dependencies(),
         tests(),
+        over_tls(),
         Step::cargo("doc-tests", "test --workspace --doc"),
         Step::action("conformance", conformance::step),
         // The step `schedules` runs the tests of the store's locks under many thread schedules, with shuttle.
@@ -94,8 +95,66 @@ fn tests() -> Step {
     }
 }
 
-fn one_of(steps: Vec<Step>, name: &str) -> Result<Vec<Step>> {
-    let names: Vec<_> = steps.iter().map(|step| step.name).collect();
+/// Modules of the behaviour tests that touch the transport of connections: reading, writing, closing, waiting. The soak
+/// runs all modules over TLS.
+const TRANSPORT_TESTS: [&str; 41] = [
+    "access_log::",
+    "bodies::",
+    "cache::",
+    "collapse::",
+    "connections::",
+    "content_codings::",
+    "desync::",
+    "edited_heads::",
+    "error_pages::",
+    "files::",
+    "framing::",
+    "hosts::",
+    "idle_workers::",
+    "interim::",
+    "keepalive::",
+    "leaving_clients::",
+    "limits::",
+    "listeners::",
+    "malformed::",
+    "methods::",
+    "one_clients_harm::",
+    "partial::",
+    "post_responses::",
+    "proxy_protocol::",
+    "purge::",
+    "range_sharing::",
+    "ranges::",
+    "reload::",
+    "request_loops::",
+    "resume::",
+    "short_bodies::",
+    "shutdown::",
+    "sites::",
+    "slow_clients::",
+    "streaming::",
+    "transfer_timeouts::",
+    "unix_sockets::",
+    "unusual_requests::",
+    "upgrade::",
+    "viewers::",
+    "workers::",
+];
+
+/// Returns the step that runs some behaviour tests again, with clients that use TLS.
+fn over_tls() -> Step {
+    let arguments = format!(
+        "test --package sluice --test behaviour -- {}",
+        TRANSPORT_TESTS.join(" ")
+    );
+    Step::cargo("tests-over-tls", &arguments)
+        .env("SLUICE_TEST_TLS", "1")
+        .tests()
+        .uncounted()
+}
+
+pub fn one_of(steps: Vec<Step>, name: &str) -> Result<Vec<Step>> {
+    let names: Vec<_> = steps.iter().map(|step| step.name.clone()).collect();
     let chosen: Vec<_> = steps.into_iter().filter(|step| step.name == name).collect();
     if chosen.is_empty() {
         bail!("no step `{name}`; the steps are {}", names.join(", "));
@@ -111,5 +170,14 @@ mod tests {
     fn a_step_can_be_run_alone() {
         assert_eq!(one_of(all_steps(), "clippy").map(|s| s.len()).ok(), Some(1));
         assert!(one_of(all_steps(), "nonsense").is_err());
+    }
+
+    #[test]
+    fn the_tests_over_tls_exist() {
+        let main = include_str!("../../edge/tests/behaviour/main.rs");
+        for module in TRANSPORT_TESTS {
+            let line = format!("\nmod {};\n", module.trim_end_matches(':'));
+            assert!(main.contains(&line), "{module}");
+        }
     }
 }

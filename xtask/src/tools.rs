@@ -12,6 +12,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("fusermount3", "fuse3"),
     ("fio", "fio"),
     ("curl", "curl"),
+    ("openssl", "openssl"),
     ("wget", "wget"),
     ("ffmpeg", "ffmpeg"),
     ("chromium", "chromium"),

@@ -1,21 +1,47 @@
 //! The interface between the admin API and Sluice.
 
+use std::sync::Arc;
+
 use super::object::UrlState;
 use super::purge::{Order, Purging, Refusal};
 use super::status::Status;
+use crate::tls;
+
+/// The interface, as all requests share it.
+pub(super) type Shared = Arc<dyn Inspect>;
+
+/// The objects of a URL.
+#[derive(Debug, Default)]
+pub struct UrlObjects {
+    /// The caches that have objects of the URL.
+    pub caches: Vec<UrlState>,
+    /// Advice for a URL without objects.
+    pub note: Option<String>,
+}
 
 /// The interface between the admin API and Sluice. Called on the admin thread or on a thread for blocking
 /// work, never on a worker.
 pub trait Inspect: Send + Sync {
+    /// Records the counters and request durations for the rates of the last seconds. Called once per second.
+    fn note_counters(&self);
+
     /// Returns the state of everything. Must return quickly.
     fn status(&self) -> Status;
 
-    /// Returns the objects of a URL, stored or being fetched, for each cache that has some.
+    /// Whether the admin API may be addressed by this host name, which is in lower case and has no
+    /// final dot. IP addresses and `localhost` are always permitted.
+    fn is_admin_host(&self, name: &str) -> bool;
+
+    /// Returns the TLS of new connections. `None`: they are in clear text.
+    fn admin_tls(&self) -> Option<Arc<tls::Server>>;
+
+    /// Returns the objects of a URL, stored or being fetched, for each cache that has some. `headers`
+    /// are the lines of request headers, as in `Accept-Language: de`, which a key may contain.
     ///
     /// # Errors
     ///
-    /// The URL is invalid (400). The text says why.
-    fn url(&self, url: &str) -> Result<Vec<UrlState>, String>;
+    /// The URL or a header is invalid (400). The text says why.
+    fn url(&self, url: &str, headers: &str) -> Result<UrlObjects, String>;
 
     /// Purges. The purge is in effect when this function returns.
     ///

@@ -1,11 +1,11 @@
 //! Writes `GET /metrics`: the status in Prometheus' text format (version 0.0.4).
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use super::status::{Status, VolumeState, VolumeUse};
 use crate::telemetry::{
-    CacheNumbers, CompressNumbers, FilesNumbers, Kind, Metric, Numbers, ProcessNumbers,
-    ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
+    CacheNumbers, CompressNumbers, Counters, FilesNumbers, Histogram, Kind, Metric, Numbers,
+    ProcessNumbers, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
 };
 
 /// Media type of the format.
@@ -19,11 +19,13 @@ pub(super) fn render(status: &Status) -> String {
     let process = ProcessNumbers {
         uptime_seconds: status.uptime_s,
         config_generation: status.reload.generation,
+        tls_files_refused: status.tls_files_refused,
     };
     out.numbers::<ProcessNumbers, 0>([([], process)]);
     let workers: Vec<String> = (0..status.workers.len()).map(|n| n.to_string()).collect();
     let numbers = status.workers.iter().copied();
     out.numbers::<WorkerNumbers, 1>(workers.iter().map(|n| [n.as_str()]).zip(numbers));
+    out.histogram(&Counters::HISTOGRAM, workers.iter().zip(&status.durations));
     let caches = status.caches.iter();
     out.numbers::<CacheNumbers, 1>(caches.map(|(name, numbers)| ([name.as_str()], *numbers)));
     out.numbers::<CompressNumbers, 0>(status.compress.map(|numbers| ([], numbers)));
@@ -70,6 +72,29 @@ impl Exposition {
         }
     }
 
+    /// Writes a histogram of each worker.
+    fn histogram<'a>(
+        &mut self,
+        metric: &Metric,
+        workers: impl Iterator<Item = (&'a String, &'a Histogram)>,
+    ) {
+        let name = metric.exposed_name();
+        self.family(&name, metric.help, metric.kind);
+        let seconds = |us: u64| us as f64 / 1e6;
+        for (worker, histogram) in workers {
+            let count = histogram.count();
+            let bucket = format!("{name}_bucket");
+            let finite = histogram.exported();
+            let bounds = finite.map(|(bound_us, n)| (seconds(bound_us).to_string(), n));
+            for (bound, n) in bounds.chain([("+Inf".to_owned(), count)]) {
+                self.sample(&bucket, &["worker", "le"], &[worker, &bound], n);
+            }
+            let sum = seconds(histogram.sum_us);
+            self.sample(&format!("{name}_sum"), &["worker"], &[worker], sum);
+            self.sample(&format!("{name}_count"), &["worker"], &[worker], count);
+        }
+    }
+
     fn family(&mut self, name: &str, help: &str, kind: Kind) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         let kind = kind.as_str();
@@ -77,7 +102,7 @@ impl Exposition {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn sample(&mut self, name: &str, labels: &[&str], texts: &[&str], value: u64) {
+    fn sample(&mut self, name: &str, labels: &[&str], texts: &[&str], value: impl Display) {
         self.0.push_str(name);
         for (i, (label, text)) in labels.iter().zip(texts).enumerate() {
             let text = text

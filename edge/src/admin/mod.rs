@@ -1,19 +1,23 @@
 //! The admin API: status, the objects of a URL, purges, reload, metrics. It runs on a separate
 //! thread and uses the rest of the edge through the trait `Inspect` only.
 
+mod connections;
+mod guard;
 mod inspect;
 mod metrics;
 mod object;
 mod purge;
 mod server;
 mod status;
+mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use inspect::Inspect;
+pub use inspect::{Inspect, UrlObjects};
 pub use object::{DecisionState, FlightState, ObjectPhase, ObjectState, OnVolume, Span, UrlState};
 pub use purge::{Order, PurgeLogged, Purging, Refusal};
 pub use server::Admin;
 pub use status::{
     FilesState, ReloadState, ServerState, Status, UpstreamState, VolumeState, VolumeUse,
 };
+pub use stream::ADMIN_HEADER;

@@ -19,7 +19,7 @@ pub struct UrlState {
 pub struct ObjectState {
     /// State of the object.
     pub state: ObjectPhase,
-    /// Reason for which the object is refused or failed.
+    /// Reason why the response was refused, or why its fetch failed.
     pub why: Option<String>,
     /// Milliseconds until the refusal expires, if the object is refused.
     pub refused_for_ms: Option<u64>,
@@ -28,6 +28,9 @@ pub struct ObjectState {
     /// The names in Vary and a hash of these headers' values in the request: `accept-encoding:
     /// 93d4…`. Empty if Vary names none.
     pub variant: String,
+    /// Whether a request with the headers that were given selects this variant; `None` if none were
+    /// given, or there is no Vary.
+    pub selected: Option<bool>,
     /// Status of the stored response. 0 before the first response.
     pub status: u16,
     /// Complete length in bytes, if known.

@@ -14,7 +14,7 @@ pub(super) const BODY_MAX: usize = 64 << 10;
 const TAGS_MAX: usize = 256;
 
 /// Longest time that volumes may take to make a purge durable.
-pub(super) const LASTING_MAX: Duration = Duration::from_secs(10);
+pub(super) const LOG_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The order of a purge: the responses that it covers, and the caches that it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,8 +89,15 @@ struct Body {
 impl Order {
     /// Parses a request's body.
     pub(super) fn parse(body: &[u8]) -> Result<Order, Refusal> {
-        let body: Body =
-            serde_json::from_slice(body).map_err(|error| Refusal::wrong(error.to_string()))?;
+        let body: Body = serde_json::from_slice(body).map_err(|error| {
+            let advice = match error.is_data() {
+                true => "",
+                false => {
+                    "\n(send JSON, as in {\"tag\": \"news\"} or {\"url\": \"http://HOST/PATH\"})"
+                }
+            };
+            Refusal::wrong(format!("{error}{advice}"))
+        })?;
         let tags = body.tags.is_some();
         let mut kinds: Vec<Vec<Purge>> = Vec::new();
         kinds.extend(body.url.map(|url| vec![Purge::Url(url)]));
@@ -214,6 +221,8 @@ mod tests {
         assert!(why(&format!("{{\"tags\": [{many}]}}")).starts_with("\"tags\" lists"));
         assert!(why(r#"{"tga": "a"}"#).contains("unknown field `tga`"));
         assert!(why(r#"{"tag": 1}"#).contains("line 1"));
+        assert!(!why(r#"{"tag": 1}"#).contains("send JSON"));
+        assert!(why("tag=a").contains("(send JSON, as in "));
         for bad in ["", "x", "[]", "{\"all\": true", "\u{0}"] {
             why(bad);
         }

@@ -1,45 +1,37 @@
 //! The admin API's thread: its listener, its access checks and its pages.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::net::SocketAddr;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Query, Request, State};
-use axum::middleware::{Next, from_fn};
+use axum::body::{Bytes, to_bytes};
+use axum::extract::{ConnectInfo, Query, Request, State};
+use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use hyper::StatusCode;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
+use hyper::http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::Sleep;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
-use super::inspect::Inspect;
+use super::connections::{AdminListener, Progress};
+use super::guard::{check_authority, guard};
+use super::inspect::Shared;
 use super::metrics;
-use super::purge::{BODY_MAX, LASTING_MAX, Order, Refusal};
+use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order, Refusal};
+use super::stream::ADMIN_HEADER;
 
-/// Most connections at once. More wait in the accept queue.
-const CONNECTIONS_MAX: usize = 64;
-/// Longest life of a connection, so that slow or silent clients can't use up `CONNECTIONS_MAX`.
-const CONNECTION_LIFE: Duration = Duration::from_secs(60);
-/// Pause after a failed accept, which usually means that no file descriptor is left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Longest time that the thread waits at its end for work in progress.
-const END: Duration = Duration::from_secs(1);
-/// Header that a `POST` must have. A web page of another origin can't send it without a CORS
-/// preflight request.
-const POST_HEADER: &str = "x-sluice";
+const STOP_WAIT_MAX: Duration = Duration::from_secs(1);
 
-const PAGES: &str = "\
+/// Response header with advice for a URL without objects.
+const NOTE_HEADER: HeaderName = HeaderName::from_static("sluice-note");
+
+const INDEX_TEXT: &str = "\
 GET  /status           the state of everything, JSON
 GET  /status?url=URL   what is stored and being fetched of a URL, JSON
 GET  /metrics          counters and gauges for Prometheus
@@ -48,8 +40,6 @@ POST /purge            remove stored responses, or mark them stale; JSON, as des
                        (needs the header `x-sluice: 1`)
 POST /reload           read the configuration again (needs the header `x-sluice: 1`)
 ";
-
-type Shared = Arc<dyn Inspect>;
 
 /// The running admin API. Dropping this stops the API.
 #[derive(Debug)]
@@ -60,14 +50,13 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Listens at `address` (port 0: any free port) and responds from `edge`, on a separate thread.
+    /// Accepts connections on `listener`, which is in non-blocking mode, and responds from `edge`, on a separate
+    /// thread.
     ///
     /// # Errors
     ///
-    /// The address can't be bound, or the thread can't be started.
-    pub fn start(address: SocketAddr, edge: Shared) -> io::Result<Admin> {
-        let listener = std::net::TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
+    /// The thread can't be started.
+    pub fn start(listener: std::net::TcpListener, edge: Shared) -> io::Result<Admin> {
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -88,7 +77,7 @@ impl Admin {
                         _ = stopped => {}
                     }
                 });
-                runtime.shutdown_timeout(END);
+                runtime.shutdown_timeout(STOP_WAIT_MAX);
             })?;
         Ok(Admin {
             address,
@@ -115,39 +104,66 @@ impl Drop for Admin {
 }
 
 async fn serve(listener: std::net::TcpListener, edge: Shared) -> io::Result<()> {
-    let listener = Limited {
-        reserve: None,
-        listener: TcpListener::from_std(listener)?,
-        permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-    };
-    axum::serve(listener, pages(edge)).await
+    let listener = AdminListener::new(TcpListener::from_std(listener)?, edge.clone());
+    tokio::spawn(note_counters(edge.clone()));
+    let pages = pages(edge).into_make_service_with_connect_info::<Progress>();
+    axum::serve(listener, pages).await
+}
+
+/// Has the counters recorded once per second.
+async fn note_counters(edge: Shared) {
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        second.tick().await;
+        edge.note_counters();
+    }
 }
 
 fn pages(edge: Shared) -> Router {
     Router::new()
-        .route("/", get(|| async { PAGES }))
+        .route("/", get(|| async { INDEX_TEXT }))
         .route("/status", get(status))
         .route("/purge", post(purge))
-        .layer(DefaultBodyLimit::max(BODY_MAX))
         .route("/reload", post(reload))
-        .layer(from_fn(guard))
-        // These pages have no guard against other hosts: monitors use any host name, and the pages
-        // contain no secrets.
-        .route("/health", get(|| async { "ok\n" }))
         .route("/metrics", get(metrics))
+        .layer(from_fn_with_state(edge.clone(), guard))
+        // This page has no guard against other hosts: load balancers use any host name, and the page
+        // shows nothing.
+        .route("/health", get(|| async { "ok\n" }))
+        .layer(from_fn(receive))
+        .layer(from_fn(check_authority))
+        .layer(map_response(mark))
         .with_state(edge)
+}
+
+/// Adds the header by which the commands of `sluice` recognize the admin address.
+async fn mark(mut response: Response) -> Response {
+    let value = HeaderValue::from_static("1");
+    response.headers_mut().insert(ADMIN_HEADER, value);
+    response
 }
 
 #[derive(Deserialize)]
 struct StatusQuery {
     url: Option<String>,
+    /// Lines of request headers.
+    #[serde(default)]
+    headers: String,
 }
 
 async fn status(State(edge): State<Shared>, Query(query): Query<StatusQuery>) -> Response {
     let answer = match query.url {
         None => Json(edge.status()).into_response(),
-        Some(url) => match edge.url(&url) {
-            Ok(state) => Json(state).into_response(),
+        Some(url) => match edge.url(&url, &query.headers) {
+            Ok(found) => {
+                let note = found.note.and_then(|note| HeaderValue::try_from(note).ok());
+                let note = note.map(|note| [(NOTE_HEADER, note)]);
+                (
+                    note.into_iter().flatten().collect::<HeaderMap>(),
+                    Json(found.caches),
+                )
+                    .into_response()
+            }
             Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
         },
     };
@@ -163,7 +179,7 @@ async fn metrics(State(edge): State<Shared>) -> impl IntoResponse {
 
 async fn purge(State(edge): State<Shared>, body: Bytes) -> Response {
     let answer = match Order::parse(&body).and_then(|order| edge.purge(&order)) {
-        Ok(purging) => purging.outlast(LASTING_MAX).await,
+        Ok(purging) => purging.outlast(LOG_WAIT_MAX).await,
         Err(refusal) => Err(refusal),
     };
     match answer {
@@ -188,120 +204,16 @@ async fn reload(State(edge): State<Shared>) -> (StatusCode, String) {
     }
 }
 
-/// Refuses requests that a web page in an operator's browser may have sent. After DNS rebinding
-/// such a request has the page's host name in Host. From a form or script of another origin it
-/// lacks `POST_HEADER`.
-async fn guard(request: Request, next: Next) -> Response {
-    let named = request.headers().get(HOST).map(|host| host.as_bytes());
-    if !named.is_none_or(is_direct) {
-        let text = "use an IP address or localhost as host\n";
-        return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
-    }
-    if !request.method().is_safe() && !request.headers().contains_key(POST_HEADER) {
-        let text = "this needs the header `x-sluice: 1`\n";
-        return (StatusCode::FORBIDDEN, text).into_response();
-    }
-    next.run(request).await
-}
-
-/// Whether a Host is an IP address or `localhost`, with or without a port.
-fn is_direct(host: &[u8]) -> bool {
-    let Ok(host) = std::str::from_utf8(host) else {
-        return false;
+/// Receives the whole request before it is answered. Until then its connection may have to make room for others.
+async fn receive(
+    ConnectInfo(progress): ConnectInfo<Progress>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (head, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, BODY_MAX).await else {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') => name,
-        _ => host,
-    };
-    let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
-    name.eq_ignore_ascii_case("localhost") || bare.unwrap_or(name).parse::<IpAddr>().is_ok()
-}
-
-/// A listener that accepts a limited number of connections at once.
-struct Limited {
-    /// A reserved descriptor, so that operators can still connect when clients have taken all
-    /// others.
-    reserve: Option<OwnedFd>,
-    listener: TcpListener,
-    permits: Arc<Semaphore>,
-}
-
-impl axum::serve::Listener for Limited {
-    type Io = Timed;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Timed, SocketAddr) {
-        let permit = self.permits.clone().acquire_owned().await.ok();
-        loop {
-            if self.reserve.is_none() {
-                self.reserve = self.listener.as_fd().try_clone_to_owned().ok();
-            }
-            match self.listener.accept().await {
-                Ok((stream, address)) => {
-                    let end = Box::pin(tokio::time::sleep(CONNECTION_LIFE));
-                    let timed = Timed {
-                        stream,
-                        end,
-                        _permit: permit,
-                    };
-                    return (timed, address);
-                }
-                Err(_) if self.reserve.take().is_some() => {}
-                Err(error) => {
-                    tracing::warn!(%error, "the admin address can't accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A connection that is closed after `CONNECTION_LIFE`.
-struct Timed {
-    stream: TcpStream,
-    end: Pin<Box<Sleep>>,
-    _permit: Option<OwnedSemaphorePermit>,
-}
-
-impl Timed {
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        match self.end.as_mut().poll(cx) {
-            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
-            Poll::Pending => Ok(()),
-        }
-    }
-}
-
-impl AsyncRead for Timed {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.poll_end(cx)?;
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Timed {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_end(cx)?;
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
+    let _answering = progress.answer();
+    next.run(Request::from_parts(head, body.into())).await
 }

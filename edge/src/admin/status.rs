@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::telemetry::{
-    CacheNumbers, CompressNumbers, FilesNumbers, ServerNumbers, VolumeNumbers, WorkerNumbers,
+    CacheNumbers, CompressNumbers, FilesNumbers, Histogram, Percentiles, Rates, ServerNumbers,
+    VolumeNumbers, WorkerNumbers,
 };
 
 /// Response to `GET /status`.
@@ -22,6 +23,13 @@ pub struct Status {
     pub workers: Vec<WorkerNumbers>,
     /// Sum of the workers' counters.
     pub counters: WorkerNumbers,
+    /// Each worker's request durations, which `GET /metrics` shows.
+    #[serde(skip)]
+    pub durations: Vec<Histogram>,
+    /// Percentiles of all workers' request durations since the start.
+    pub request_duration: Percentiles,
+    /// Rates, hit ratios and request durations over the last ten seconds.
+    pub recent: Rates,
     /// Caches by name.
     pub caches: BTreeMap<String, CacheNumbers>,
     /// Numbers of compressed content, if a route compresses.
@@ -34,6 +42,8 @@ pub struct Status {
     pub upstreams: BTreeMap<String, UpstreamState>,
     /// The configuration in use, and the result of the last reload.
     pub reload: ReloadState,
+    /// Number of certificates, authorities and secrets of tickets whose changed files can't be used.
+    pub tls_files_refused: u64,
 }
 
 /// The state of one volume.

@@ -8,10 +8,14 @@ use sluice_lab::client::{self, Reply};
 
 use super::*;
 use crate::http::purge::{Answer, Purge, Purged};
+use crate::sys::listener::bind_one;
 use crate::telemetry::{
-    CacheNumbers, CompressNumbers, FilesNumbers, ServerNumbers, Telemetry, VolumeNumbers,
-    WorkerNumbers,
+    CacheNumbers, CompressNumbers, FilesNumbers, Percentiles, Rates, ServerNumbers, Telemetry,
+    VolumeNumbers, WorkerNumbers,
 };
+
+/// Number of objects whose state takes more bytes than the buffers of a connection.
+const LONG: usize = 60_000;
 
 #[derive(Default)]
 struct Edge {
@@ -20,6 +24,16 @@ struct Edge {
 }
 
 impl Inspect for Edge {
+    fn note_counters(&self) {}
+
+    fn admin_tls(&self) -> Option<Arc<crate::tls::Server>> {
+        None
+    }
+
+    fn is_admin_host(&self, name: &str) -> bool {
+        name == "edge.example"
+    }
+
     fn status(&self) -> Status {
         let cache = CacheNumbers {
             objects: 3,
@@ -44,6 +58,12 @@ impl Inspect for Edge {
                 requests: 7,
                 ..WorkerNumbers::default()
             },
+            durations: workers
+                .iter()
+                .map(|worker| worker.request_duration.values())
+                .collect(),
+            request_duration: Percentiles::default(),
+            recent: Rates::default(),
             caches: [("a\"\\\nb".to_owned(), cache)].into(),
             compress: Some(CompressNumbers {
                 made: 3,
@@ -81,18 +101,29 @@ impl Inspect for Edge {
                 generation: 1,
                 last_error: None,
             },
+            tls_files_refused: 2,
         }
     }
 
-    fn url(&self, url: &str) -> Result<Vec<UrlState>, String> {
+    fn url(&self, url: &str, _: &str) -> Result<UrlObjects, String> {
         match url {
-            "http://a/x?y=1&z" => Ok(vec![UrlState {
-                cache: "video".to_owned(),
-                objects: vec![ObjectState {
-                    stored: vec![Span::of(0..10)],
-                    ..ObjectState::default()
+            "http://a/x?y=1&z" => Ok(UrlObjects {
+                note: None,
+                caches: vec![UrlState {
+                    cache: "video".to_owned(),
+                    objects: vec![ObjectState {
+                        stored: vec![Span::of(0..10)],
+                        ..ObjectState::default()
+                    }],
                 }],
-            }]),
+            }),
+            "http://a/long" => Ok(UrlObjects {
+                note: None,
+                caches: vec![UrlState {
+                    cache: "video".to_owned(),
+                    objects: vec![ObjectState::default(); LONG],
+                }],
+            }),
             _ => Err("not a URL".to_owned()),
         }
     }
@@ -103,6 +134,7 @@ impl Inspect for Edge {
             sequence: 12,
             rule: rule.clone(),
             soft: order.soft,
+            matched: None,
         };
         match order.cache.as_deref() {
             Some("c") => Ok(Purging {
@@ -130,9 +162,13 @@ impl Inspect for Edge {
 fn start() -> (Admin, Arc<Edge>) {
     let edge = Arc::new(Edge::default());
     for requests in [3, 4] {
-        edge.telemetry.worker().requests.add(requests);
+        let worker = edge.telemetry.worker();
+        worker.requests.add(requests);
+        worker.request_duration.record(1_000 * requests);
     }
-    let admin = Admin::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), edge.clone());
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let listener = bind_one(address).expect("a port");
+    let admin = Admin::start(listener, edge.clone());
     (admin.expect("a free port"), edge)
 }
 
@@ -223,15 +259,13 @@ fn order_and_answer_of_a_purge_are_json() {
 }
 
 #[test]
-fn other_host_names_are_refused_except_for_metrics() {
+fn other_host_names_are_refused() {
     let (admin, edge) = start();
     for host in [
         "evil.example",
         "evil.example:9901",
         "127.0.0.1.evil.example",
         "localhost.evil",
-        "[::1",
-        "",
     ] {
         let refused = ask(
             &admin,
@@ -247,7 +281,7 @@ fn other_host_names_are_refused_except_for_metrics() {
         );
         assert_eq!(
             ask(&admin, "GET", "/metrics", &[("host", host)]).status,
-            200,
+            421,
             "{host}"
         );
     }
@@ -258,6 +292,8 @@ fn other_host_names_are_refused_except_for_metrics() {
         "10.0.0.1",
         "[::1]",
         "[::1]:9901",
+        "edge.example",
+        "EDGE.example.:9901",
     ] {
         assert_eq!(
             ask(&admin, "GET", "/status", &[("host", host)]).status,
@@ -285,4 +321,33 @@ fn a_stopped_admin_api_does_not_listen() {
     let address = admin.address();
     drop(admin);
     assert!(std::net::TcpStream::connect(address).is_err());
+}
+
+// An idle connection ends after five seconds. A connection that opens after the long response has
+// begun and ends thus shows that this time has passed.
+#[test]
+fn a_client_that_pauses_while_it_receives_a_response_receives_all_of_it() {
+    let (admin, _) = start();
+    let options = client::ClientOptions {
+        receive_buffer: Some(16 << 10),
+        ..client::ClientOptions::default()
+    };
+    let mut paused = client::Client::connect_with(admin.address(), &options).expect("connected");
+    let target = "/status?url=http%3A%2F%2Fa%2Flong";
+    paused
+        .send("GET", target, &[("Host", "localhost")], b"")
+        .expect("sent");
+    let head = paused.read_head().expect("a head");
+    let length: usize = head
+        .header("content-length")
+        .expect("a length")
+        .parse()
+        .expect("a number");
+    assert!(length > 8 << 20, "{length} bytes");
+    for _ in 0..2 {
+        let mut idle = client::Client::connect(admin.address()).expect("connected");
+        idle.wait_closed(std::time::Duration::from_secs(15))
+            .expect("closed");
+    }
+    assert_eq!(paused.read_some(length).expect("the rest").len(), length);
 }

@@ -1,13 +1,38 @@
-//! Laws that hold for every kind of balancer.
+//! Laws that hold for every kind of balancer, and for one that exists only here: `ByKey`, which
+//! chooses by key and attempt.
 
 use proptest::prelude::*;
 
 use super::{Ask, Balancer, Kind, Outcome, build};
 
 const ANSWERED: Outcome = Outcome::Answered {
-    class: 2,
+    status: 200,
     head_us: 1000,
 };
+
+/// Sends each key to a server of its own, and further attempts to the next servers.
+struct ByKey(usize);
+
+impl Balancer for ByKey {
+    fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
+        let servers = self.0;
+        let first = (ask.key)() as usize % servers.max(1);
+        let turn = |step: usize| (first + ask.attempt + step) % servers;
+        (0..servers).map(turn).find(|&server| ask.allows(server))
+    }
+
+    fn begin(&mut self, _server: usize) {}
+
+    fn end(&mut self, _server: usize, _outcome: Outcome) {}
+}
+
+/// Returns a balancer of each kind, and `ByKey`, with their names.
+fn all(weights: &[u32]) -> Vec<(String, Box<dyn Balancer>)> {
+    let built = |&kind| (format!("{kind:?}"), build(kind, weights));
+    let by_key: Box<dyn Balancer> = Box::new(ByKey(weights.len()));
+    let by_key = ("ByKey".to_owned(), by_key);
+    Kind::ALL.iter().map(built).chain([by_key]).collect()
+}
 
 fn key() -> u64 {
     7
@@ -39,7 +64,8 @@ fn shares(balancer: &mut dyn Balancer, servers: usize, times: usize) -> Vec<u32>
 
 fn outcomes() -> impl Strategy<Value = Outcome> {
     prop_oneof![
-        (1u8..6, any::<u64>()).prop_map(|(class, head_us)| Outcome::Answered { class, head_us }),
+        (200u16..600, any::<u64>())
+            .prop_map(|(status, head_us)| Outcome::Answered { status, head_us }),
         Just(Outcome::ConnectFailed),
         Just(Outcome::TimedOut),
         Just(Outcome::Broken),
@@ -65,20 +91,19 @@ proptest! {
         weights in prop::collection::vec(0u32..5, 0..6),
         asks in prop::collection::vec((0u8..64, any::<u64>(), 0usize..4, outcomes(), any::<bool>()), 1..60),
     ) {
-        for &kind in Kind::ALL {
-            let mut balancer = build(kind, &weights);
+        for (name, mut balancer) in all(&weights) {
             for &(mask, key, attempt, outcome, ends) in &asks {
                 let excluded = |server: usize| mask >> server & 1 == 1;
                 let ask = Ask { key: &|| key, attempt, excluded: &excluded };
                 match balancer.choose(&ask) {
                     Some(server) => {
-                        prop_assert!(server < weights.len() && !excluded(server), "{:?}", kind);
+                        prop_assert!(server < weights.len() && !excluded(server), "{}", name);
                         balancer.begin(server);
                         if ends {
                             balancer.end(server, outcome);
                         }
                     }
-                    None => prop_assert!((0..weights.len()).all(excluded), "{:?}", kind),
+                    None => prop_assert!((0..weights.len()).all(excluded), "{}", name),
                 }
             }
         }
@@ -89,15 +114,14 @@ proptest! {
         weights in prop::collection::vec(0u32..5, 1..6),
         exchanges in prop::collection::vec((0usize..6, outcomes()), 1..30),
     ) {
-        for &kind in Kind::ALL {
-            let mut balancer = build(kind, &weights);
+        for (name, mut balancer) in all(&weights) {
             for &(server, _) in &exchanges {
                 balancer.begin(server % weights.len());
             }
             for &(server, outcome) in &exchanges {
                 balancer.end(server % weights.len(), outcome);
             }
-            prop_assert!(choose(balancer.as_mut(), &|_| false).is_some(), "{:?}", kind);
+            prop_assert!(choose(balancer.as_mut(), &|_| false).is_some(), "{}", name);
         }
     }
 
@@ -115,6 +139,23 @@ proptest! {
             prop_assert!(counts.iter().all(|&count| count == 4), "{:?} {:?}", kind, counts);
         }
     }
+}
+
+#[test]
+fn a_balancer_may_choose_by_key_and_attempt() {
+    let mut balancer = ByKey(3);
+    let mut choose = |key: u64, attempt| {
+        let (key, excluded) = (|| key, |server: usize| server == 2);
+        balancer.choose(&Ask {
+            key: &key,
+            attempt,
+            excluded: &excluded,
+        })
+    };
+    assert_eq!(choose(4, 0), Some(1));
+    assert_eq!(choose(4, 0), Some(1));
+    assert_eq!(choose(4, 1), Some(0));
+    assert_eq!(choose(6, 1), Some(1));
 }
 
 #[test]

@@ -35,10 +35,7 @@ impl Balancer for LeastConnections {
             .filter(|&server| ask.allows(server))
             .reduce(|best, next| if less_busy(next, best) { next } else { best })?;
         let busier = |server| !ask.allows(server) || less_busy(least, server);
-        self.turns.choose(&Ask {
-            excluded: &busier,
-            ..*ask
-        })
+        self.turns.choose(&ask.excluding(&busier))
     }
 
     fn begin(&mut self, server: usize) {

@@ -2,7 +2,6 @@
 
 /// The facts about a request on which the choice of its server may depend.
 #[derive(Clone, Copy)]
-#[expect(dead_code, reason = "today's balancers use neither key nor attempt")]
 pub struct Ask<'a> {
     /// Computes the hash of the requested URL. A function, since few balancers need it.
     pub key: &'a dyn Fn() -> u64,
@@ -18,6 +17,15 @@ impl Ask<'_> {
     pub fn allows(&self, server: usize) -> bool {
         !(self.excluded)(server)
     }
+
+    /// Returns the same facts with other servers excluded.
+    pub fn excluding<'b>(&'b self, excluded: &'b dyn Fn(usize) -> bool) -> Ask<'b> {
+        Ask {
+            key: self.key,
+            attempt: self.attempt,
+            excluded,
+        }
+    }
 }
 
 /// Result of an exchange with a server.
@@ -25,8 +33,8 @@ impl Ask<'_> {
 pub enum Outcome {
     /// The server sent a response head.
     Answered {
-        /// The class of its status: 2 for 2xx.
-        class: u8,
+        /// Status of the response.
+        status: u16,
         /// Microseconds from sending the request to the complete head.
         head_us: u64,
     },

@@ -1,8 +1,10 @@
-//! The budget of each client: bytes fetched on its behalf and not yet sent to it. Its bound keeps
+//! The budget of each client: bytes fetched on its behalf and not yet received by it. Its bound keeps
 //! one client from making the edge fetch without limit.
 
 use std::cell::RefCell;
+use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,8 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// Clients with a budget of their own. All further clients share one.
-const CLIENTS_MAX: usize = 4096;
+use crate::handler::Receipt;
+use crate::http::ClientId;
+
+/// Number of locks for the budgets, so that workers seldom wait for one another.
+const SHARDS: usize = 32;
+/// Clients under one lock with a budget of their own, so at most 4096 clients in all. All further
+/// clients share one budget.
+const SHARD_MAX: usize = 128;
 
 /// Time, in seconds, in which a debt as large as the whole budget is forgiven, so that bytes that a
 /// client never read don't count for long.
@@ -23,11 +31,18 @@ const FORGIVEN_S: u64 = 600;
 pub struct ClientBudgets {
     /// Number of requests in progress that may cause fetches of missing bytes.
     readers: AtomicU64,
-    clients: Mutex<HashMap<IpAddr, Arc<ClientBudget>>>,
+    shards: [Shard; SHARDS],
+    /// Chooses the shard of a client.
+    hashing: RandomState,
     shared: Arc<ClientBudget>,
 }
 
-/// One client's budget: bytes fetched on its behalf less bytes sent to it.
+/// The budgets of the clients under one lock, which has a cache line of its own.
+#[derive(Default)]
+#[repr(align(64))]
+struct Shard(Mutex<HashMap<ClientId, Arc<ClientBudget>>>);
+
+/// One client's budget: bytes fetched on its behalf less bytes that it has received.
 #[derive(Default)]
 pub(in crate::cache) struct ClientBudget {
     owed: AtomicU64,
@@ -44,27 +59,33 @@ impl ClientBudgets {
         budget: u64,
         now_us: u64,
     ) -> Arc<ClientBudget> {
-        let client = network(client);
-        let mut clients = self.clients.lock();
+        let client = ClientId::of(client);
+        let mut clients = self.shard(client).lock();
         if let Some(budget) = clients.get(&client) {
             return budget.clone();
         }
-        if clients.len() >= CLIENTS_MAX {
+        if clients.len() >= SHARD_MAX {
             clients.retain(|_, used| {
                 Arc::strong_count(used) > 1 || used.spare(budget, now_us) < budget
             });
         }
-        if clients.len() >= CLIENTS_MAX {
+        if clients.len() >= SHARD_MAX {
             return self.shared.clone();
         }
         clients.entry(client).or_default().clone()
     }
 
-    /// Credits a client with stored bytes that were sent to it.
-    pub(in crate::cache) fn settle(&self, client: IpAddr, bytes: u64) {
-        if let Some(budget) = self.clients.lock().get(&network(client)) {
-            budget.settle(bytes);
-        }
+    /// Returns the receipt of stored bytes, with which a client is credited when it has received
+    /// them. `None` if nothing was fetched for the client that it has not received.
+    pub(in crate::cache) fn receipt(&self, client: IpAddr) -> Option<Arc<dyn Receipt>> {
+        let client = ClientId::of(client);
+        let clients = self.shard(client).lock();
+        let budget = clients.get(&client)?;
+        (budget.owed.load(Ordering::Relaxed) > 0).then(|| budget.receipt())
+    }
+
+    fn shard(&self, client: ClientId) -> &Mutex<HashMap<ClientId, Arc<ClientBudget>>> {
+        &self.shards[self.hashing.hash_one(client) as usize % SHARDS].0
     }
 
     /// Counts a request that may cause fetches of missing bytes, until the returned value is
@@ -77,15 +98,6 @@ impl ClientBudgets {
     /// Number of requests in progress that may cause fetches of missing bytes, at least 1.
     pub(in crate::cache) fn readers(&self) -> u64 {
         self.readers.load(Ordering::Relaxed).max(1)
-    }
-}
-
-/// The address that a budget belongs to: an IPv4 address, or the first 64 bits of an IPv6 address,
-/// since an IPv6 client can use any address of its network.
-fn network(client: IpAddr) -> IpAddr {
-    match client.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
-        v4 @ IpAddr::V4(_) => v4,
     }
 }
 
@@ -125,8 +137,8 @@ impl ClientBudget {
         let passed_us = now_us.saturating_sub(self.forgiven_us.load(Ordering::Relaxed));
         let forgiven =
             u128::from(budget) * u128::from(passed_us) / (u128::from(FORGIVEN_S) * 1_000_000);
-        // If the time passed is so short that less than one byte is forgiven, it stays uncounted
-        // until a later call.
+        // If the time passed is too short to forgive one byte, it is not recorded, so that a later
+        // call counts it.
         if forgiven > 0 {
             self.forgiven_us.store(now_us, Ordering::Relaxed);
             self.settle(u64::try_from(forgiven).unwrap_or(u64::MAX));
@@ -139,7 +151,12 @@ impl ClientBudget {
         self.change(|owed| owed.saturating_add(bytes));
     }
 
-    /// Credits the client with bytes that were sent to it, or that will not be fetched after all.
+    /// Returns the receipt of bytes, with which the client is credited when it has received them.
+    pub(in crate::cache) fn receipt(self: &Arc<ClientBudget>) -> Arc<dyn Receipt> {
+        self.clone()
+    }
+
+    /// Credits the client with bytes that it has received, or that will not be fetched after all.
     pub(in crate::cache) fn settle(&self, bytes: u64) {
         self.change(|owed| owed.saturating_sub(bytes));
     }
@@ -153,6 +170,12 @@ impl ClientBudget {
     }
 }
 
+impl Receipt for ClientBudget {
+    fn received(&self, bytes: u64) {
+        self.settle(bytes);
+    }
+}
+
 /// The bytes that one flight charges to the budget of the client that launched it. A range is
 /// charged in full before it is fetched. A plain GET is charged one block in advance, then each
 /// further byte when it is received. Bytes that were charged and not received are credited when the
@@ -161,17 +184,24 @@ pub(in crate::cache) struct BudgetCharge {
     budget: Arc<ClientBudget>,
     /// Number of bytes that were charged and not received yet.
     ahead: u64,
+    /// Number of bytes that the flight has received.
+    pub(in crate::cache) received: u64,
 }
 
 impl BudgetCharge {
     /// Charges a flight that is expected to fetch `ahead` bytes.
     pub(in crate::cache) fn new(budget: Arc<ClientBudget>, ahead: u64) -> BudgetCharge {
         budget.fetch(ahead);
-        BudgetCharge { budget, ahead }
+        BudgetCharge {
+            budget,
+            ahead,
+            received: 0,
+        }
     }
 
     /// Counts received bytes, and charges those that were not charged in advance.
-    pub(in crate::cache) fn brought(&mut self, bytes: u64) {
+    pub(in crate::cache) fn note_received(&mut self, bytes: u64) {
+        self.received += bytes;
         let known = bytes.min(self.ahead);
         self.ahead -= known;
         self.budget.fetch(bytes - known);
@@ -227,17 +257,27 @@ mod tests {
     #[test]
     fn clients_beyond_the_limit_share_a_budget() {
         let budgets = ClientBudgets::default();
-        for n in 0..CLIENTS_MAX as u32 {
+        // Twice as many clients as can have a budget, so that every shard is full.
+        for n in 0..2 * (SHARDS * SHARD_MAX) as u32 {
             budgets.of(IpAddr::V4(n.into()), BUDGET, 0).fetch(1);
         }
-        let unknown = budgets.of([10, 0, 0, 1].into(), BUDGET, 0);
-        unknown.fetch(10);
+        let count = || budgets.shards.iter().map(|shard| shard.0.lock().len());
+        assert!(count().all(|count| count == SHARD_MAX));
+        let unknown: IpAddr = [10, 0, 0, 1].into();
+        budgets.of(unknown, BUDGET, 0).fetch(10);
+        assert_eq!(budgets.shared.spare(BUDGET, 0), 0);
         assert_eq!(
             budgets.of([10, 0, 0, 2].into(), BUDGET, 0).spare(BUDGET, 0),
             0
         );
-        budgets.of(IpAddr::V4(7.into()), BUDGET, 0).settle(1);
-        let known = budgets.of([10, 0, 0, 3].into(), BUDGET, 0);
+        let settled = budgets
+            .shard(ClientId::of(unknown))
+            .lock()
+            .values()
+            .next()
+            .cloned();
+        settled.expect("a full shard").settle(1);
+        let known = budgets.of(unknown, BUDGET, 0);
         assert_eq!(known.spare(BUDGET, 0), 10, "a settled budget makes room");
     }
 

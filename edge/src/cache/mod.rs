@@ -23,15 +23,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::fill;
-use crate::handler::{Answer, Encodings, Handler, Request};
-use crate::http::key::KeyHash;
+use crate::handler::{Answer, Encodings, Handler, Request, loops};
+use crate::reason::Reason;
 use crate::store::Store;
-use crate::sys::{Clock, Random};
-use crate::telemetry::Counters;
 pub use client_budget::ClientBudgets;
 use client_budget::Clients;
-use context::{Context, Origin, Worker};
-use lookup::{How, Lookup};
+pub use context::Worker;
+use context::{Context, Origin};
+use lookup::{Freshness, Lookup};
 pub use options::Options;
 pub use purge::Stores;
 pub use rules::Rules;
@@ -51,13 +50,13 @@ impl Handler for Cache {
             }
             Err(status) => return pass::pass(context, request, status),
         };
-        let key = lookup::keys::key(context, &request);
+        let key = context.keys.key(&context.rules.key, &request);
         let now_ms = context.worker.clock.unix_ms();
         let looked = lookup::look_up(context, &request, &admitted, key, now_ms, None);
         if let Lookup::Stored(found) = &looked {
-            if let How::Stale {
+            if let Freshness::Stale {
                 revalidate: true, ..
-            } = found.how
+            } = found.freshness
             {
                 miss::background::revalidate_in_background(context, &request, found);
             }
@@ -65,37 +64,41 @@ impl Handler for Cache {
                 return Answer::Ready(Ok(response));
             }
         }
-        if admitted.only_if_cached && !may_be_stored(context, key, &looked) {
+        if admitted.only_if_cached && !may_be_stored(&looked) {
             return Answer::Ready(Ok(hit::respond::not_cached()));
+        }
+        // A request that this process forwarded before would wait for its own fetch (RFC 8586 2).
+        if loops::is_loop(&request.head) {
+            return Answer::Ready(Err(Reason::Loop.into()));
         }
         miss::fetch(context, request, admitted, key, looked)
     }
 }
 
 /// Whether memory or a volume may have a response for this key.
-fn may_be_stored(context: &Context, key: KeyHash, looked: &Lookup) -> bool {
-    let stored = matches!(looked, Lookup::Recalled(_) | Lookup::Stored(_));
-    stored || context.store.is_on_disk(key.0)
+fn may_be_stored(looked: &Lookup) -> bool {
+    matches!(
+        looked,
+        Lookup::Recalled(_) | Lookup::Stored(_) | Lookup::Missing { on_disk: true }
+    )
 }
 
 impl Cache {
     /// Creates a worker's instance for a route with these rules. Store, stores and budgets are
     /// shared by all workers. With `encodings`, stored content is also served encoded.
     pub fn new(
-        (options, rules): (Options, Rules),
+        (options, rules): (Arc<Options>, Arc<Rules>),
         (store, stores): (Arc<Store>, Arc<Stores>),
         budgets: Arc<ClientBudgets>,
         (origin, encodings): (Rc<dyn Handler>, Option<Rc<dyn Encodings>>),
-        clock: Clock,
-        random: Random,
-        counters: Arc<Counters>,
+        worker: Rc<Worker>,
     ) -> Cache {
         Cache(Rc::new(Context {
-            memo: lookup::memo::Memo::new(),
+            keys: lookup::keys::Keys::new(&rules.key, worker.memo.clone()),
             fill: fill::build(&options.fill),
             clients: Clients::new(budgets),
+            object_max: options.object_max(),
             options,
-            plain_keys: rules.key.is_plain(),
             rules,
             store,
             stores,
@@ -103,11 +106,7 @@ impl Cache {
                 handler: origin,
                 encodings,
             },
-            worker: Worker {
-                clock,
-                random,
-                counters,
-            },
+            worker,
         }))
     }
 }

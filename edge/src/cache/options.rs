@@ -22,6 +22,16 @@ pub struct Options {
     pub disk_tier: disk_tier::Options,
 }
 
+impl Options {
+    /// Size in bytes of the largest object kept in memory.
+    pub fn object_max(&self) -> u64 {
+        match self.max_object_size {
+            0 => self.memory / 4,
+            bytes => bytes,
+        }
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options {

@@ -1,13 +1,15 @@
 //! The caching rules of one route, from its own keys and its cache's keys in the configuration.
 
-use crate::http::Network;
 use std::time::Duration;
 
-use crate::http::Status;
 use crate::http::freshness::{Ignored, SetCookie, Terms};
 use crate::http::key::KeyRules;
 use crate::http::pattern::Pattern;
-use crate::http::vary::{Codings, Normal};
+use crate::http::vary::{Codings, Reductions};
+use crate::http::{Method, Methods, Network, Status};
+
+/// The name in `forward_headers` by which shared fetches report the launching client's address.
+pub const FORWARD_ADDRESS: &str = "x-forwarded-for";
 
 /// The caching rules of one route. `docs/configuration.md` describes each key.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,8 +18,14 @@ pub struct Rules {
     pub requests: Requests,
     /// The primary key, and the languages to which variants are reduced.
     pub key: KeyRules,
-    /// Request headers that shared fetches carry in addition to those of the allow-list.
+    /// Headers of the launching client that shared fetches carry in addition to those of the
+    /// allow-list.
     pub forward_headers: Vec<Pattern>,
+    /// Headers whose values clients can't choose, or can't use to have a request refused. Shared
+    /// fetches carry them, and their responses count for all clients.
+    pub trusted_headers: Vec<Pattern>,
+    /// Request headers, in lower case, that the route sets to a constant. Shared fetches carry them.
+    pub constant_headers: Vec<Box<str>>,
     /// The response headers that the cache evaluates.
     pub headers: ResponseHeaders,
     /// The lifetimes of responses.
@@ -40,6 +48,8 @@ pub struct Requests {
     /// Whether a response to POST that names its own target in Content-Location, and has an
     /// explicit lifetime, also answers GET (RFC 9110 9.3.3).
     pub post: bool,
+    /// The unsafe methods that invalidate stored responses; `None`: all of them (RFC 9111 4.4).
+    pub invalidate_on: Option<Methods>,
     /// Requests that bypass the cache.
     pub bypass: Bypass,
     /// Whether every request directive of Cache-Control is honoured, and Pragma.
@@ -99,6 +109,14 @@ pub struct Bypass {
     pub query: Vec<Pattern>,
 }
 
+impl Requests {
+    /// Whether a successful request with this method invalidates stored responses.
+    pub fn invalidates(&self, method: &Method) -> bool {
+        let listed = self.invalidate_on.as_ref();
+        !method.is_safe() && listed.is_none_or(|methods| methods.contains(method))
+    }
+}
+
 impl Bypass {
     /// Whether no request bypasses the cache by these rules, as on most routes.
     #[inline]
@@ -111,11 +129,20 @@ impl Rules {
     /// The normal forms to which requests are reduced, in keys and in fetches. `codings` is `None`
     /// for the codings that a request accepts.
     #[inline]
-    pub fn normal(&self, codings: Option<Codings>) -> Normal<'_> {
-        Normal {
+    pub fn normal(&self, codings: Option<Codings>) -> Reductions<'_> {
+        Reductions {
             codings,
             languages: &self.key.languages,
         }
+    }
+
+    /// Whether shared fetches report the address of the launching client to the origin.
+    pub fn forwards_address(&self) -> bool {
+        // A pattern with `*` does not include it.
+        let name = FORWARD_ADDRESS.as_bytes();
+        let longer = [name, b"-"].concat();
+        let address = |p: &Pattern| p.matches_field(name) && !p.matches_field(&longer);
+        self.forward_headers.iter().any(address)
     }
 
     /// The storing terms for a response with this status.
@@ -142,6 +169,8 @@ impl Default for Rules {
             requests: Requests::default(),
             key: KeyRules::default(),
             forward_headers: Vec::new(),
+            trusted_headers: Vec::new(),
+            constant_headers: Vec::new(),
             headers: ResponseHeaders::default(),
             lifetimes: Lifetimes::default(),
             stale: Stale::default(),
@@ -157,6 +186,7 @@ impl Default for Requests {
             get: true,
             head: true,
             post: false,
+            invalidate_on: None,
             bypass: Bypass::default(),
             client_cache_control: false,
         }

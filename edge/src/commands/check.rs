@@ -3,32 +3,67 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::error::ErrorKind;
 
-use super::output::{say, warn};
+use super::output::{failed, say, warn};
+use super::source;
 use super::system;
-use crate::config;
+use crate::config::{self, show_count};
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Configuration file [default: sluice.toml]
+    /// Configuration file, or - for standard input [default: SLUICE_CONFIG, or ./sluice.toml]
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
+    /// Configuration file, like FILE
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Fail if there are warnings or, with --system, settings to change
+    #[arg(long)]
+    strict: bool,
     /// List kernel settings to change for many connections. With this option, a configuration file is
-    /// checked only if --config names one
+    /// checked only if one is named
     #[arg(long)]
     system: bool,
 }
 
 pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
+    let mut changes = 0;
     if args.system {
-        say(&system::report(&system::ThisMachine))?;
+        changes = system::print(&system::ThisMachine)?;
     }
-    let file = match (&args.config, args.system) {
-        (Some(path), _) => path,
-        (None, true) => return Ok(()),
-        (None, false) => &PathBuf::from("sluice.toml"),
+    let named = args.file.as_ref().or(args.config.as_ref());
+    if args.system && named.is_none() {
+        return settings(args, changes);
+    }
+    let Some(file) = source::config_file(named.map(PathBuf::as_path)) else {
+        let text = format!(
+            "{}\nName a file, as in `sluice check FILE`, or set SLUICE_CONFIG.\n",
+            source::NO_CONFIG
+        );
+        clap::Error::raw(ErrorKind::MissingRequiredArgument, text).exit();
     };
-    let loaded = config::load(file)?;
+    let loaded = config::load(&file, config::Purpose::Check)
+        .map_err(|report| source::with_variable(report, named.map(PathBuf::as_path), &file))?;
     warn(&loaded.warnings);
-    say(&config::describe(&loaded.plan))
+    let warnings = loaded.warnings.problems.len() as u64;
+    if args.strict && warnings > 0 {
+        return Err(failed(
+            format!("{} in {}", show_count(warnings, "warning"), file.display()),
+            "without --strict, warnings are no errors",
+        ));
+    }
+    say(&config::describe(&loaded.plan))?;
+    settings(args, changes)
+}
+
+/// With --strict, fails if there are settings of the kernel to change.
+fn settings(args: &CheckArgs, changes: u64) -> anyhow::Result<()> {
+    match args.strict && changes > 0 {
+        true => Err(failed(
+            format!("{} to change", show_count(changes, "setting")),
+            "without --strict, these are no errors",
+        )),
+        false => Ok(()),
+    }
 }

@@ -1,23 +1,38 @@
 //! `sluice demo`: runs a slow origin and Sluice in front of it, with three requests to try.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use sluice_lab::client::{Client, Reply};
+use sluice_lab::certificates::Issued;
+use sluice_lab::client::{self, Client, ClientTls, Reply};
 use sluice_lab::origin::{Origin, OriginOptions, Resource};
 
-use super::output::{announce, count, log_messages, say};
-use crate::config::{self, Level, LogOptions, show_size};
+use super::output::{announce, log_messages, say};
+use crate::config::{self, Level, LogOptions, Plan, show_count, show_size};
+use crate::http::Scheme;
+use crate::sys::ListenAddress;
 use crate::telemetry::messages::MessageTarget;
+use crate::tls::{CertificateFiles, ListenerTls};
 use crate::wiring::{self, Running};
 
 /// Path of the demo's file. The file contains its own offset every ten bytes, so that the bytes of
 /// any range show their position.
 const PATH: &str = "/offset.bin";
 const LENGTH: u64 = 10 << 20;
+/// The page at `/`, for browsers.
+const PAGE: &str = "<!DOCTYPE html>
+<html lang=\"en\"><meta charset=\"utf-8\"><title>Sluice demo</title>
+<h1>Sluice demo</h1>
+<p>Sluice sent this page, and keeps it for an hour: <a href=\"/\">load it again</a>.
+The response header Cache-Status says whether it was stored.</p>
+<p><a href=\"/offset.bin\">/offset.bin</a> is a file of 10 MiB from a slow origin.
+The terminal shows requests for parts of it.</p>
+</html>
+";
 /// Ranges requested by the demo: ten bytes in the middle, ten bytes 1 MB later, and ten bytes near
 /// the end.
 const RANGES: [(u64, u64); 3] = [
@@ -46,6 +61,25 @@ pub struct DemoArgs {
     /// How objects are distributed over several volumes: hash, stripe or mirror [default: hash]
     #[arg(long, value_name = "P")]
     placement: Option<String>,
+    /// Use TLS, with a certificate made for the demo
+    #[arg(long)]
+    tls: bool,
+}
+
+/// Gives all listeners of a plan this certificate.
+fn encrypt(plan: &mut Plan, issued: &Issued) {
+    let files = CertificateFiles {
+        certificate: issued.files.certificate.clone(),
+        key: issued.files.key.clone(),
+    };
+    for (index, listener) in (0..).zip(&mut plan.listeners) {
+        listener.tls = Some(ListenerTls {
+            certificates: vec![files.clone()],
+            ..ListenerTls::default()
+        });
+        listener.setup.scheme = Scheme::Https;
+        listener.setup.tls = Some(index);
+    }
 }
 
 /// Slowest rate, in bytes per second, at which the demo's requests complete within their timeout.
@@ -60,25 +94,40 @@ fn rate(text: &str) -> Result<u64, String> {
 }
 
 pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
-    log_messages(&LogOptions {
+    let log = LogOptions {
         level: Level::Warn,
         messages: MessageTarget::Stderr,
         access: None,
-    })?;
+    };
+    log_messages(&log)?;
     let origin = origin(args.rate)?;
-    let running = edge(args, &origin)?;
-    announce(&running)?;
-    let edge = *running
-        .listeners
-        .first()
-        .context("Sluice has no listener")?;
+    let certified = args
+        .tls
+        .then(|| Issued::new("Sluice demo", &["localhost", "127.0.0.1", "::1"]))
+        .transpose()?;
+    let running = edge(args, &origin, certified.as_ref())?;
+    announce(&running, &log)?;
+    let edge = running.listeners.iter().find_map(ListenAddress::ip);
+    let edge = edge.context("the demo needs an IP address to listen on")?;
+    if let Some(certified) = &certified {
+        let tls = ClientTls::trusting(&certified.authority.der(), "localhost");
+        client::encrypt_all_to(edge, tls);
+    }
     if args.try_it {
         let tried = try_all(edge, &origin, args.rate);
         running.stop();
         return tried;
     }
-    say(&invitation(edge, running.admin, &origin, args.rate))?;
-    running.wait_for_signals(wiring::Signals::take()?)
+    let trust = certified.as_ref().map(|certified| certified.trust.clone());
+    let signals = wiring::Signals::take()?.catch_all()?;
+    say(&invitation(
+        edge,
+        trust.as_deref(),
+        running.admin.map(|(_, address)| address),
+        &origin,
+        args.rate,
+    ))?;
+    running.wait_for_signals(signals)
 }
 
 fn origin(rate: u64) -> anyhow::Result<Origin> {
@@ -88,10 +137,14 @@ fn origin(rate: u64) -> anyhow::Result<Origin> {
         .vary("Accept-Encoding")
         .header("Cache-Control", "max-age=3600");
     origin.serve(PATH, file);
+    let page = Resource::bytes(PAGE)
+        .header("Content-Type", "text/html; charset=utf-8")
+        .header("Cache-Control", "max-age=3600");
+    origin.serve("/", page);
     Ok(origin)
 }
 
-fn edge(args: &DemoArgs, origin: &Origin) -> anyhow::Result<Running> {
+fn edge(args: &DemoArgs, origin: &Origin, certified: Option<&Issued>) -> anyhow::Result<Running> {
     let address = |typed: &Option<String>, port| typed.clone().unwrap_or_else(|| free(port));
     let options = config::Options {
         origins: vec![format!("http://{}", origin.addr())],
@@ -102,7 +155,11 @@ fn edge(args: &DemoArgs, origin: &Origin) -> anyhow::Result<Running> {
         placement: args.placement.clone(),
         ..config::Options::default()
     };
-    wiring::start(options.load()?.plan, None)
+    let mut plan = options.load()?.plan;
+    if let Some(certified) = certified {
+        encrypt(&mut plan, certified);
+    }
+    wiring::start(plan, None)
 }
 
 /// Returns the loopback address with this port, or with a free port if this one is in use.
@@ -114,8 +171,46 @@ fn free(port: u16) -> String {
     }
 }
 
-fn invitation(edge: SocketAddr, admin: Option<SocketAddr>, origin: &Origin, rate: u64) -> String {
-    let url = format!("http://{edge}{PATH}");
+/// Returns the host and port of URLs for this address. The certificate is not for the address of all interfaces.
+fn host(edge: SocketAddr) -> String {
+    match edge.ip().is_unspecified() {
+        true => format!("localhost:{}", edge.port()),
+        false => edge.to_string(),
+    }
+}
+
+/// Returns the part of the text about TLS.
+fn encryption(host: &str, trust: &Path) -> String {
+    let ca = trust.display();
+    format!(
+        "Browsers warn unless they trust {ca}.
+Version and cipher suite of TLS:
+  curl --cacert {ca} -sv -o /dev/null https://{host}/ 2>&1 | grep 'SSL connection'
+"
+    )
+}
+
+fn invitation(
+    edge: SocketAddr,
+    trust: Option<&Path>,
+    admin: Option<SocketAddr>,
+    origin: &Origin,
+    rate: u64,
+) -> String {
+    let host = host(edge);
+    let (scheme, curl) = match trust {
+        None => ("http", "curl".to_owned()),
+        Some(file) => ("https", format!("curl --cacert {}", file.display())),
+    };
+    let (times, handshake) = match trust {
+        None => ("%{time_total} s", ""),
+        Some(_) => (
+            "handshake %{time_appconnect} s, all %{time_total} s",
+            " after the handshake",
+        ),
+    };
+    let encryption = trust.map_or(String::new(), |file| encryption(&host, file));
+    let url = format!("{scheme}://{host}{PATH}");
     let (first, last) = RANGES[0];
     // The printed commands use the path with which this program was started, since it may not be in
     // PATH.
@@ -131,18 +226,19 @@ fn invitation(edge: SocketAddr, admin: Option<SocketAddr>, origin: &Origin, rate
         "origin on http://{origin}, {rate}/s on each connection
 
 {url} is a file of {size} that holds its own offset every ten bytes.
-
+In a browser: {scheme}://{host}/
+{encryption}
 1. Ten bytes from the middle of the uncached file. A fetch from the beginning would reach them after
    {seconds:.1} s, so Sluice fetches these bytes first, and the rest of their block afterwards.
-  curl -w '%{{time_total}} s\\n' -r {first}-{last} {url}
+  {curl} -w '{times}\\n' -r {first}-{last} {url}
 
 2. The whole file. Sluice fetches the missing bytes over several connections, as long as more of them
    make it faster. Over one connection the file would take {whole:.1} s.
-  curl -w 'first byte %{{time_starttransfer}} s, all %{{time_total}} s\\n' -o /dev/null {url}
+  {curl} -w 'first byte %{{time_starttransfer}} s, all %{{time_total}} s\\n' -o /dev/null {url}
 
 3. The first range again. Its bytes are stored: the response is a hit (see its Cache-Status header) and
-   takes less than a millisecond.
-  curl -si -w '%{{time_total}} s\\n' -r {first}-{last} {url}
+   takes less than a millisecond{handshake}.
+  {curl} -si -w '{times}\\n' -r {first}-{last} {url}
 {status}
 Press Ctrl-C to end the demo.
 ",
@@ -164,7 +260,7 @@ fn try_all(edge: SocketAddr, origin: &Origin, rate: u64) -> anyhow::Result<()> {
 
     say("\n2. The first range again:\n")?;
     let reply = ask(edge, Some(RANGES[0]), patience)?;
-    say(&told(&reply, RANGES[0]))?;
+    say(&describe(&reply, RANGES[0]))?;
 
     say("\n3. The whole file:\n")?;
     let whole = ask(edge, None, patience)?;
@@ -180,7 +276,7 @@ fn try_all(edge: SocketAddr, origin: &Origin, rate: u64) -> anyhow::Result<()> {
     let sent: u64 = seen.iter().map(|s| s.sent).sum();
     say(&format!(
         "\nIn total the origin received {} and sent {}.\n",
-        count(seen.len() as u64, "request"),
+        show_count(seen.len() as u64, "request"),
         show_size(sent)
     ))?;
     ensure!(sent <= LENGTH, "the origin sent some bytes more than once");
@@ -196,7 +292,7 @@ fn try_cold(edge: SocketAddr, patience: Duration) -> anyhow::Result<()> {
             let Ok(reply) = client.join() else {
                 bail!("a client panicked");
             };
-            say(&told(&reply?, range))?;
+            say(&describe(&reply?, range))?;
         }
         Ok(())
     })
@@ -218,7 +314,7 @@ fn ask(edge: SocketAddr, range: Option<(u64, u64)>, patience: Duration) -> anyho
     Ok(reply)
 }
 
-fn told(reply: &Reply, (first, last): (u64, u64)) -> String {
+fn describe(reply: &Reply, (first, last): (u64, u64)) -> String {
     format!(
         "   bytes {first}-{last} in {:.1} ms: {:?}; {}\n",
         ms(reply),

@@ -15,10 +15,15 @@ use clap::Args;
 use serde_json::Value;
 
 use super::admin::AdminArgs;
-use super::output::{colours, harmless, json, percent_encoded, say};
+use super::output::{colours, harmless, json, misused_for, percent_encoded, refused, say};
 use crate::admin::UrlState;
+use crate::config::Report;
+use crate::http::url::Url;
 
 pub use layout::Style;
+
+/// Advice for a URL without objects, if the running Sluice gives none.
+const ADVICE: &str = "write host, port and query as clients send them";
 
 #[derive(Debug, Args)]
 #[command(
@@ -29,6 +34,8 @@ pub struct InspectArgs {
     /// The URL as clients request it, port included: http://cdn.example.com/video.mp4
     url: String,
     #[command(flatten)]
+    headers: KeyHeaders,
+    #[command(flatten)]
     admin: AdminArgs,
     /// Print JSON
     #[arg(long)]
@@ -38,35 +45,76 @@ pub struct InspectArgs {
     ascii: bool,
 }
 
+/// Headers of a request whose URL is looked up.
+#[derive(Debug, Args)]
+pub struct KeyHeaders {
+    /// Header of the client's request, for a key that contains headers or cookies, and to mark the variant
+    /// that the request selects: "Accept-Language: de"; may be given several times
+    #[arg(
+        short = 'H',
+        long = "header",
+        value_name = "NAME: VALUE",
+        requires = "url"
+    )]
+    headers: Vec<String>,
+}
+
 /// Error: no cache has stored or is fetching the URL. This error has a separate exit status, so
 /// that a script can distinguish it from an edge that does not respond.
 #[derive(Debug)]
-pub struct Nothing(String);
+pub struct Nothing {
+    url: String,
+    /// Advice of the running Sluice.
+    note: String,
+}
 
 impl fmt::Display for Nothing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no cache has stored or is fetching {}\n(host, port and query must be those that clients send)",
-            harmless(&self.0)
+            "no cache has stored or is fetching {}",
+            harmless(&self.url)
         )
+    }
+}
+
+impl Nothing {
+    /// Returns the report of this error, with advice.
+    pub(super) fn report(&self) -> Report {
+        Report::without_file(self.to_string(), Some(harmless(&self.note)))
     }
 }
 
 impl std::error::Error for Nothing {}
 
 pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
-    match print(&args.admin, &args.url, args.json, args.ascii)? {
-        true => Ok(()),
-        false => bail!(Nothing(args.url.clone())),
+    match print(&args.admin, &args.url, &args.headers, args.json, args.ascii)? {
+        None => Ok(()),
+        Some(note) => bail!(Nothing {
+            url: args.url.clone(),
+            note,
+        }),
     }
 }
 
-/// Prints which bytes of a URL an edge has. Returns whether it has any object for the URL.
-pub fn print(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow::Result<bool> {
-    let reply = admin.request("GET", &format!("/status?url={}", percent_encoded(url)))?;
+/// Prints which bytes of a URL an edge has. Returns advice if the edge has no object for the URL.
+pub fn print(
+    admin: &AdminArgs,
+    url: &str,
+    headers: &KeyHeaders,
+    as_json: bool,
+    ascii: bool,
+) -> anyhow::Result<Option<String>> {
+    if let Err(why) = Url::parse(url) {
+        let help = "write it as clients request it: http://HOST/PATH";
+        return Err(misused_for(url, &why, help));
+    }
+    let url_text = percent_encoded(url);
+    let headers = percent_encoded(&headers.headers.join("\n"));
+    let target = format!("/status?url={url_text}&headers={headers}");
+    let reply = admin.request("GET", &target)?;
     if reply.status != 200 {
-        bail!("{}", harmless(reply.text().trim_end()));
+        return Err(refused(&reply.text()));
     }
     let answer: Value = serde_json::from_slice(&reply.body).context("the answer is not JSON")?;
     let shown = match as_json {
@@ -79,7 +127,9 @@ pub fn print(admin: &AdminArgs, url: &str, as_json: bool, ascii: bool) -> anyhow
         true => say(&shown)?,
         false => say(&show::show(url, &caches, &style(ascii)))?,
     }
-    Ok(caches.iter().any(|cache| !cache.objects.is_empty()))
+    let is_found = caches.iter().any(|cache| !cache.objects.is_empty());
+    let note = reply.header("sluice-note").unwrap_or(ADVICE);
+    Ok((!is_found).then(|| note.to_owned()))
 }
 
 /// Returns the style of the text on standard output.

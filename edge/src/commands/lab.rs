@@ -16,7 +16,8 @@ use sluice_lab::slow_clients::{self, Kind};
 use sluice_lab::{budget, byte_range, caching, purge, ramp, storm};
 
 use super::hit_ratio::{self, HitRatioArgs};
-use super::output::{count, say};
+use super::output::say;
+use crate::config::show_count;
 use values::{client_budget, interval, memory, rate, seconds, slice};
 
 #[derive(Debug, Args)]
@@ -27,7 +28,7 @@ pub struct LabArgs {
 
 #[derive(Debug, Subcommand)]
 enum Experiment {
-    /// Time ranges of an uncached 10 MiB file behind a slow origin, for every fill mode
+    /// Time ranges of an uncached 10 MiB file of a slow origin, for every fill mode
     ByteRange(ByteRangeArgs),
     /// Request random ranges with many clients while files change, and verify every byte
     Storm(StormArgs),
@@ -228,7 +229,7 @@ struct PlacementArgs {
     /// Size of the cache in that folder
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = memory)]
     real_size: u64,
-    /// Runs without and with a cache whose medians are shown
+    /// Number of runs of each kind (without and with a cache); the table shows their medians
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100))]
     rounds: u8,
     /// Duration in seconds of each run on slow disks and tmpfs
@@ -348,8 +349,12 @@ fn storm(args: &StormArgs) -> anyhow::Result<()> {
     let report = storm::run(&options, &progress)?;
     args.common.print(&report, &report.render())?;
     let (wrong, failed) = (report.wrong(), report.failed());
-    ensure!(wrong == 0, "{} with wrong bytes", count(wrong, "response"));
-    ensure!(failed == 0, "{} failed", count(failed, "request"));
+    ensure!(
+        wrong == 0,
+        "{} with wrong bytes",
+        show_count(wrong, "response")
+    );
+    ensure!(failed == 0, "{} failed", show_count(failed, "request"));
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The command line of `sluice`: its subcommands, each in a file of its own, and helpers that they share.
 
 mod admin;
+mod admin_url;
 mod check;
 mod demo;
 mod hit_ratio;
@@ -11,28 +12,36 @@ mod purge;
 mod reload;
 mod serve;
 mod sign;
+mod source;
 mod status;
 mod system;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 
-use crate::config::Report;
+use crate::config::{Report, without_error_numbers};
 use admin::AdminArgs;
 use output::in_colour;
 
-/// Help text about the exit statuses of all commands. clap itself ends with 2.
-const EXIT_STATUS: &str = "Exit status:
+/// Help text about the environment and the exit statuses of all commands. clap itself ends with 2.
+const AFTER_HELP: &str = "Environment:
+  SLUICE_CONFIG  Configuration file [default: ./sluice.toml]
+  SLUICE_ADMIN   Admin address of the running Sluice
+  SSL_CERT_FILE  Authorities that are trusted [default: those of the system]
+  NO_COLOR       No colours
+
+Exit status:
   0  Success
   1  Error
-  2  Unknown or missing arguments
+  2  Unknown, missing or invalid arguments
   3  `sluice inspect` found nothing";
 
 /// A caching reverse proxy that serves any byte of a file as soon as it has arrived from the origin
 #[derive(Debug, Parser)]
-#[command(name = "sluice", version, after_help = EXIT_STATUS)]
+#[command(name = "sluice", version, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -62,7 +71,7 @@ enum Command {
 
 /// Parses the command line, runs the command and returns the exit status of the process.
 pub fn run() -> ExitCode {
-    let done = match Cli::parse().command {
+    let done = match parse().command {
         Command::Serve(args) => serve::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Demo(args) => demo::run(&args),
@@ -82,21 +91,68 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Returns the exit status for an error: 3 if `sluice inspect` found nothing, else 1.
+/// Parses the command line. An invalid one ends the process, with advice for habits from other
+/// programs.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|mut error| {
+        if let Some(tip) = tip(&error) {
+            let tip = ContextValue::StyledStrs(vec![tip.into()]);
+            error.insert(ContextKind::Suggested, tip);
+        }
+        error.exit()
+    })
+}
+
+/// Returns advice on an unknown argument: a file after `serve`, or an option of nginx.
+fn tip(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let command = std::env::args().nth(1)?;
+    match (unknown.as_str(), command.as_str()) {
+        ("-t" | "-T", first) if first == unknown => {
+            Some("to check a configuration file, run `sluice check FILE`".to_owned())
+        }
+        ("-s", first) if first == unknown => {
+            Some("to read the configuration again, run `sluice reload`".to_owned())
+        }
+        ("-c", first) if first == unknown => {
+            Some("to run Sluice with this file, run `sluice serve -c FILE`".to_owned())
+        }
+        (file, "serve") if !file.starts_with('-') => Some(format!(
+            "to run Sluice with this file, run `sluice serve -c {file}`"
+        )),
+        _ => None,
+    }
+}
+
+/// Returns the exit status for an error: 3 if `sluice inspect` found nothing, 2 if options of the
+/// command line are invalid, else 1.
 fn exit_code(error: &anyhow::Error) -> ExitCode {
+    let report = error.downcast_ref::<Report>();
     match error.is::<inspect::Nothing>() {
         true => ExitCode::from(3),
+        false if report.is_some_and(Report::is_about_options) => ExitCode::from(2),
         false => ExitCode::FAILURE,
     }
 }
 
 /// Prints an error to standard error.
 fn print_error(error: &anyhow::Error) {
-    let text = match error.downcast_ref::<Report>() {
+    let text = match report(error) {
         Some(report) => report.render(in_colour()),
-        None => format!("error: {error:#}\n"),
+        None => format!("error: {}\n", without_error_numbers(&format!("{error:#}"))),
     };
     // Writing fails if standard error is closed. The exit status is then the only sign of the
     // error.
     let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Returns the report of an error that has one, which shows positions and advice.
+fn report(error: &anyhow::Error) -> Option<Report> {
+    if let Some(report) = error.downcast_ref::<Report>() {
+        return Some(report.clone());
+    }
+    let nothing = error.downcast_ref::<inspect::Nothing>()?;
+    Some(nothing.report())
 }

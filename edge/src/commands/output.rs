@@ -10,7 +10,8 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::prelude::*;
 
 use crate::config::{LogOptions, Report};
-use crate::sys::Clock;
+use crate::sys::{Clock, ListenAddress};
+use crate::telemetry::AccessTarget;
 use crate::telemetry::messages::{MessageTarget, Messages};
 use crate::wiring::Running;
 
@@ -79,11 +80,48 @@ pub(super) fn percent_encoded(text: &str) -> String {
     out
 }
 
-/// Writes a number with its noun in the singular or plural, as in "2 workers".
-pub(super) fn count(n: u64, thing: &str) -> String {
-    match n {
-        1 => format!("1 {thing}"),
-        n => format!("{n} {thing}s"),
+/// Creates an error with advice on how to solve it, which is shown like an error of the
+/// configuration.
+pub(super) fn failed(title: impl Into<String>, help: impl Into<String>) -> anyhow::Error {
+    Report::without_file(title.into(), Some(help.into())).into()
+}
+
+/// Creates an error in the value of an option, as in `--prefix /a`, with advice. The exit status is
+/// that of invalid arguments.
+pub(super) fn misused(
+    option: impl Into<String>,
+    title: impl Into<String>,
+    help: impl Into<String>,
+) -> anyhow::Error {
+    Report::of_option(option.into(), title.into(), help.into()).into()
+}
+
+/// Creates an error in the value of an option from a reason, which may end in a line of advice in
+/// brackets. Otherwise the advice is `help`.
+pub(super) fn misused_for(option: &str, why: &str, help: &str) -> anyhow::Error {
+    let (title, advice) = split_advice(why);
+    let advice = advice.unwrap_or(help);
+    misused(harmless(option), harmless(title), harmless(advice))
+}
+
+/// Creates an error from the response of the admin address: its first line, and the line in
+/// brackets below it as advice.
+pub(super) fn refused(text: &str) -> anyhow::Error {
+    let (title, advice) = split_advice(text);
+    Report::without_file(harmless(title), advice.map(harmless)).into()
+}
+
+/// Splits a text into its first line, and the line in brackets below it. Other text is not split.
+fn split_advice(text: &str) -> (&str, Option<&str>) {
+    let text = text.trim_end();
+    let (title, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let advice = rest
+        .trim()
+        .strip_prefix('(')
+        .and_then(|rest| rest.strip_suffix(')'));
+    match advice {
+        None if !rest.is_empty() => (text, None),
+        _ => (title, advice),
     }
 }
 
@@ -110,17 +148,26 @@ pub(super) fn log_messages(options: &LogOptions) -> anyhow::Result<()> {
     }
 }
 
-/// Prints the addresses of listeners and of the admin server, one per line. Scripts parse these lines.
-pub(super) fn announce(running: &Running) -> anyhow::Result<()> {
-    let listeners = running
-        .listeners
-        .iter()
-        .map(|a| format!("listening on http://{a}\n"));
-    let admin = running
-        .admin
-        .iter()
-        .map(|a| format!("admin on http://{a}\n"));
-    say(&listeners.chain(admin).collect::<String>())
+/// Prints the addresses of listeners and of the admin server, one per line. Scripts parse these
+/// lines. They go to standard output, or to standard error if the access log goes to standard
+/// output.
+pub(super) fn announce(running: &Running, log: &LogOptions) -> anyhow::Result<()> {
+    let listeners = running.listeners.iter().zip(&running.schemes);
+    let listeners = listeners.map(|(address, scheme)| match address {
+        ListenAddress::Ip(address) => {
+            format!("listening on {}://{address}\n", scheme.as_str())
+        }
+        path @ ListenAddress::Unix(_) => format!("listening on {path}\n"),
+    });
+    let admin = running.admin.iter();
+    let admin =
+        admin.map(|(scheme, address)| format!("admin on {}://{address}\n", scheme.as_str()));
+    let text = listeners.chain(admin).collect::<String>();
+    let access = log.access.as_ref().map(|access| &access.target);
+    match access {
+        Some(AccessTarget::Stdout) => Ok(io::stderr().write_all(text.as_bytes())?),
+        _ => say(&text),
+    }
 }
 
 #[cfg(test)]

@@ -2,13 +2,16 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::admin::AdminArgs;
-use super::output::{harmless, json, say};
-use crate::http::purge::{Answer, Purge, Purged};
+use super::output::{harmless, json, misused, misused_for, refused, say};
+use crate::cache::purge::rules;
+use crate::config::show_count;
+use crate::http::key::KeyRules;
+use crate::http::purge::{Answer, Matched, Purge, Purged};
 
 #[derive(Debug, Args)]
 #[command(
@@ -47,10 +50,11 @@ struct What {
 }
 
 pub fn run(args: &PurgeArgs) -> anyhow::Result<()> {
+    check(&args.what)?;
     let body = order(args).to_string();
     let reply = args.admin.send("POST", "/purge", body.as_bytes())?;
     if reply.status != 200 {
-        bail!("{}", harmless(reply.text().trim_end()));
+        return Err(refused(&reply.text()));
     }
     let answer: Answer = serde_json::from_slice(&reply.body)
         .context("the answer of the admin address can't be parsed")?;
@@ -59,6 +63,37 @@ pub fn run(args: &PurgeArgs) -> anyhow::Result<()> {
         false => say(&show(&answer)),
     }
 }
+
+/// Checks the URL, the prefix and the tags as the running Sluice will.
+fn check(what: &What) -> anyhow::Result<()> {
+    if let Some(path) = what.url.as_ref().filter(|url| url.starts_with('/')) {
+        let prefix = path.trim_end_matches('*');
+        let help = format!(
+            "write http://HOST{path}, or --prefix {prefix} for all paths that begin so, on any host"
+        );
+        let title = "a URL begins with http:// or https://";
+        return Err(misused(harmless(path), title, harmless(&help)));
+    }
+    let url = what.url.iter();
+    let url = url.map(|url| (url.clone(), Purge::Url(url.clone())));
+    let prefix = what.prefix.iter();
+    let prefix = prefix.map(|prefix| {
+        let option = format!("--prefix {prefix}");
+        (option, Purge::Prefix(prefix.clone()))
+    });
+    let tags = what.tags.iter().flatten();
+    let tags = tags.map(|tag| (format!("--tag {tag}"), Purge::Tag(tag.clone())));
+    for (option, purge) in url.chain(prefix).chain(tags) {
+        if let Err(why) = rules(&purge, &[KeyRules::default()]) {
+            return Err(misused_for(&option, &why.to_string(), EXAMPLES));
+        }
+    }
+    Ok(())
+}
+
+/// Advice for arguments that are not valid.
+const EXAMPLES: &str =
+    "write http://HOST/PATH, --prefix http://HOST/DIR/, --prefix /DIR/, or --tag NAME";
 
 /// Returns the body of `POST /purge` for these arguments.
 fn order(args: &PurgeArgs) -> Value {
@@ -95,14 +130,34 @@ fn starred(purged: &Purged) -> Option<&str> {
     }
 }
 
+/// Describes how many responses a purge covers, and shows some of them.
+fn show_matched(matched: &Matched) -> String {
+    let count = match (matched.responses, matched.or_more) {
+        (0, false) => "no response".to_owned(),
+        (n, false) => show_count(n, "response"),
+        (n, true) => format!("at least {}", show_count(n, "response")),
+    };
+    let volumes = match matched.has_volumes {
+        true => "; responses on volumes are covered too, and not counted",
+        false => "",
+    };
+    let mut out = format!("  {count} in memory{volumes}\n");
+    for example in &matched.examples {
+        // Writing to a String can't fail.
+        let _ = writeln!(out, "    {}", harmless(example));
+    }
+    out
+}
+
 fn show(answer: &Answer) -> String {
     let mut out = String::new();
     for purged in &answer.purged {
         let Purged {
             cache,
-            sequence,
             rule,
             soft,
+            matched,
+            ..
         } = purged;
         let what = match rule {
             Purge::Url(url) => format!("URL {url}"),
@@ -113,11 +168,10 @@ fn show(answer: &Answer) -> String {
         let how = if *soft { "stale" } else { "purged" };
         let cache = harmless(cache.as_deref().unwrap_or("-"));
         // Writing to a String can't fail.
-        let _ = writeln!(
-            out,
-            "cache {cache}: {how}, sequence {sequence}: {}",
-            harmless(&what)
-        );
+        let _ = writeln!(out, "cache {cache}: {how}: {}", harmless(&what));
+        if let Some(matched) = matched {
+            out += &show_matched(matched);
+        }
     }
     if let Some(start) = answer.purged.iter().find_map(starred) {
         let _ = writeln!(

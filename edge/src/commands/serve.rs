@@ -2,14 +2,16 @@
 
 use std::path::PathBuf;
 
+use clap::Args;
 use clap::error::ErrorKind;
-use clap::{ArgGroup, Args};
 
 use super::output::{announce, log_messages, warn};
+use super::source;
 use crate::config::{self, Loaded};
+use crate::sys::memory;
 use crate::wiring;
 
-const USAGE: &str = "sluice serve --config <FILE>
+const USAGE: &str = "sluice serve [--config <FILE>]
        sluice serve --origin <URL> [OPTIONS]
        sluice serve --files <FOLDER> [OPTIONS]";
 
@@ -20,9 +22,9 @@ const SIGNALS: &str = "Signals:
 
 #[derive(Debug, Args)]
 #[command(override_usage = USAGE, after_help = SIGNALS)]
-#[command(group = ArgGroup::new("source").args(["config", "origin", "files"]).required(true).multiple(true))]
 pub struct ServeArgs {
-    /// Configuration file; can't be combined with other options
+    /// Configuration file, or - for standard input; can't be combined with other options [default:
+    /// SLUICE_CONFIG, or ./sluice.toml]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Origin server, as in http://127.0.0.1:9000; may be given several times
@@ -63,30 +65,58 @@ pub struct ServeArgs {
 
 pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let signals = wiring::Signals::take()?;
-    let (Loaded { plan, warnings }, source) = load(args)?;
-    warn(&warnings);
-    log_messages(&plan.log)?;
-    let running = wiring::start(plan, source)?;
-    announce(&running)?;
+    // Reading the configuration takes much more memory than is kept of it.
+    let (running, signals) = memory::for_a_short_time(|| begin(args, signals))?;
     running.wait_for_signals(signals)
 }
 
+fn begin(
+    args: &ServeArgs,
+    signals: wiring::Signals,
+) -> anyhow::Result<(wiring::Running, wiring::AllSignals)> {
+    let (Loaded { plan, warnings }, source) = load(args)?;
+    warn(&warnings);
+    log_messages(&plan.log)?;
+    let log = plan.log.clone();
+    let running = wiring::start(plan, source)?;
+    let signals = signals.catch_all()?;
+    announce(&running, &log)?;
+    Ok((running, signals))
+}
+
 fn load(args: &ServeArgs) -> anyhow::Result<(Loaded, Option<wiring::Source>)> {
-    let Some(path) = args.config.clone() else {
+    let by_options = !args.origin.is_empty() || args.files.is_some();
+    if args.config.is_none() && by_options {
         return Ok((options(args).load()?, None));
+    }
+    let Some(path) = source::config_file(args.config.as_deref()) else {
+        let text = format!(
+            "{}\nName a file with --config, or an origin with --origin, or a folder with --files.\n\n\
+             Usage: {USAGE}\n",
+            source::NO_CONFIG
+        );
+        clap::Error::raw(ErrorKind::MissingRequiredArgument, text).exit();
     };
     if let Some((option, key)) = beside_a_file(args) {
-        let text =
-            format!("{option} can't be used with --config: put it into the file, as {key}\n");
+        let file = match &args.config {
+            Some(_) => "--config".to_owned(),
+            None => format!("the configuration file {}", path.display()),
+        };
+        let text = format!("{option} can't be used with {file}: put it into the file, as {key}\n");
         clap::Error::raw(ErrorKind::ArgumentConflict, text).exit();
     }
-    let loaded = config::load(&path)?;
+    let loaded = config::load(&path, config::Purpose::Start)
+        .map_err(|report| source::with_variable(report, args.config.as_deref(), &path))?;
+    if config::is_standard_input(&path) {
+        return Ok((loaded, None));
+    }
     let file = path.clone();
-    let read = Box::new(move || match config::load(&path) {
-        Ok(loaded) => Ok(loaded.plan),
+    let read = Box::new(move || match config::load(&path, config::Purpose::Reload) {
+        Ok(loaded) => Ok(loaded),
         Err(report) => Err(report.render(false)),
     });
-    let source = wiring::Source { file, read };
+    let text = loaded.warnings.text.clone();
+    let source = wiring::Source { file, text, read };
     Ok((loaded, Some(source)))
 }
 

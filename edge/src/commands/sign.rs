@@ -4,10 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
 use clap::Args;
 
-use super::output::say;
+use super::output::{misused, say};
 use crate::gate::signed::{self, KEY_BYTES_MAX, Key, Names, Secret};
 use crate::http::Method;
 use crate::http::target::{self, Form};
@@ -38,10 +37,16 @@ pub struct SignArgs {
 }
 
 pub fn run(args: &SignArgs) -> anyhow::Result<()> {
-    let content = disk::read_text(&args.key_file, KEY_BYTES_MAX as u64 + 2)
-        .with_context(|| format!("can't read {}", args.key_file.display()))?;
-    let secret = Secret::from_file(content.as_bytes()).map_err(|what| anyhow!(what))?;
-    let key = Key::new(&secret).context("the file does not contain a key")?;
+    let option = format!("--key-file {}", args.key_file.display());
+    let wrong = |why: String| {
+        let help = "name a file that contains only the key, as `openssl rand -hex 32` writes it";
+        misused(&option, why, help)
+    };
+    let content = disk::read_text_or_pipe(&args.key_file, KEY_BYTES_MAX as u64 + 2)
+        .map_err(|error| wrong(format!("the file can't be read: {error}")))?;
+    let secret = Secret::from_file(content.as_bytes()).map_err(|why| wrong(why.to_string()))?;
+    let key =
+        Key::new(&secret).ok_or_else(|| wrong("the file does not contain a key".to_owned()))?;
     let (before, target) = split(&args.url)?;
     let prefix = args.prefix.as_deref().map(|p| prefix(p, &target));
     let signed = signed::signed(
@@ -82,12 +87,18 @@ fn split(url: &str) -> anyhow::Result<(&str, String)> {
     }
 }
 
+/// Advice for a URL or path that can't be signed.
+const EXAMPLE: &str = "write a URL or a path that begins with a slash, as in /videos/1/film.mp4";
+
 fn canonical(path: &str) -> anyhow::Result<String> {
     let mut out = String::new();
     match target::canonical(&Method::Get, path.as_bytes(), &mut out) {
         Ok(Form::Origin) => Ok(out),
-        Ok(_) => bail!("{path:?} is not a path"),
-        Err(error) => bail!("{path:?} is not a valid path and query: {}", error.reason()),
+        Ok(_) => Err(misused(path, "this is not a path", EXAMPLE)),
+        Err(error) => {
+            let why = format!("this is not a valid path and query: {}", error.reason());
+            Err(misused(path, why, EXAMPLE))
+        }
     }
 }
 
@@ -95,10 +106,18 @@ fn prefix(typed: &str, target: &str) -> anyhow::Result<String> {
     let prefix = canonical(typed)?;
     let path = target.split('?').next().unwrap_or_default();
     if !prefix.ends_with('/') || prefix.contains('?') {
-        bail!("a prefix must be a path that ends in a slash, as in /videos/1/");
+        return Err(misused(
+            format!("--prefix {typed}"),
+            "this is not a folder's path",
+            "write a path that ends in a slash, as in /videos/1/",
+        ));
     }
     if !path.starts_with(&prefix) {
-        bail!("{path} does not begin with {prefix}");
+        return Err(misused(
+            format!("--prefix {typed}"),
+            format!("the path of the URL, {path}, does not begin with {prefix}"),
+            "write a prefix of the signed path",
+        ));
     }
     Ok(prefix)
 }

@@ -6,16 +6,16 @@ mod volumes;
 use std::fmt::Write;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 use serde_json::Value;
 
 use super::admin::AdminArgs;
-use super::inspect;
-use super::output::{count, harmless, json, say};
+use super::inspect::{self, KeyHeaders};
+use super::output::{harmless, json, refused, say};
 use values::{items, number, text};
 
-use crate::config::{show_size, show_time};
+use crate::config::{show_count, show_size, show_time};
 use crate::telemetry::{
     self, CacheNumbers, CompressNumbers, FilesNumbers, Numbers, ServerNumbers, Unit, WorkerNumbers,
 };
@@ -27,6 +27,8 @@ pub struct StatusArgs {
     /// Show the stored bytes of this URL, like `sluice inspect URL`, but with exit status 0 if nothing is stored
     #[arg(long)]
     url: Option<String>,
+    #[command(flatten)]
+    headers: KeyHeaders,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -35,9 +37,13 @@ pub struct StatusArgs {
 pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
     match &args.url {
         None => print(args),
-        Some(url) => match inspect::print(&args.admin, url, args.json, false)? || args.json {
-            true => Ok(()),
-            false => say("no cache has stored or is fetching this URL\n"),
+        Some(url) => match inspect::print(&args.admin, url, &args.headers, args.json, false)? {
+            None => Ok(()),
+            Some(_) if args.json => Ok(()),
+            Some(note) => say(&format!(
+                "no cache has stored or is fetching this URL\n({})\n",
+                harmless(&note)
+            )),
         },
     }
 }
@@ -45,7 +51,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
 fn print(args: &StatusArgs) -> anyhow::Result<()> {
     let reply = args.admin.request("GET", "/status")?;
     if reply.status != 200 {
-        bail!("{}", harmless(reply.text().trim_end()));
+        return Err(refused(&reply.text()));
     }
     let value: Value = serde_json::from_slice(&reply.body).context("the answer is not JSON")?;
     say(&match args.json {
@@ -64,10 +70,12 @@ fn show_status(status: &Value) -> String {
         text(&status["version"]),
         number(status, "pid"),
         show_time(Duration::from_secs(number(status, "uptime_s"))),
-        count(items(&status["workers"]).count() as u64, "worker"),
+        show_count(items(&status["workers"]).count() as u64, "worker"),
         number(&status["reload"], "generation"),
     );
     show_counters(&status["counters"], &mut out);
+    show_rates(status, &mut out);
+    show_durations(status, &mut out);
     for (name, cache) in entries(&status["caches"]) {
         let _ = writeln!(out, "{}", show_cache(name, cache));
     }
@@ -82,6 +90,14 @@ fn show_status(status: &Value) -> String {
         for server in items(&upstream["servers"]) {
             let _ = writeln!(out, "{}", show_server(name, server));
         }
+    }
+    let refused = number(status, "tls_files_refused");
+    if refused > 0 {
+        let _ = writeln!(
+            out,
+            "tls: {} can't be used, and the earlier contents stay in use (see the messages)",
+            show_count(refused, "changed file")
+        );
     }
     if let Some(error) = status["reload"]["last_error"].as_str() {
         out += "the last reload changed nothing:\n";
@@ -115,17 +131,83 @@ fn show_counters(counters: &Value, out: &mut String) {
     }
 }
 
+/// Writes the hit ratios since the start, and a line about the last seconds.
+fn show_rates(status: &Value, out: &mut String) {
+    let counters = WorkerNumbers::read(|name| number(&status["counters"], name));
+    let ratios = hit_ratios(counters.hit_ratio(), counters.byte_hit_ratio());
+    let _ = writeln!(out, "{:12}{ratios}", "hit ratio");
+    let recent = &status["recent"];
+    let value = |name: &str| recent[name].as_f64();
+    let rate = |name: &str| value(name).unwrap_or_default();
+    if let Some(seconds) = value("seconds").filter(|seconds| *seconds > 0.0) {
+        let _ = writeln!(
+            out,
+            "{:12}{:.1} requests/s, {}/s to clients, {}/s from origins; hit ratio {}",
+            format!("last {seconds:.0} s"),
+            rate("requests"),
+            show_about(rate("client_bytes_out")),
+            show_about(rate("upstream_bytes_in")),
+            hit_ratios(value("hit_ratio"), value("byte_hit_ratio")),
+        );
+    }
+}
+
+/// Writes the percentiles of the request durations since the start and of the last seconds.
+fn show_durations(status: &Value, out: &mut String) {
+    let all = percentiles(&status["request_duration"]);
+    let _ = write!(out, "{:12}{all}", "latency");
+    let recent = &status["recent"];
+    if let Some(seconds) = recent["seconds"].as_f64().filter(|seconds| *seconds > 0.0) {
+        let durations = percentiles(&recent["request_duration"]);
+        let _ = write!(out, "; last {seconds:.0} s: {durations}");
+    }
+    out.push('\n');
+}
+
+/// Shows estimated percentiles.
+fn percentiles(durations: &Value) -> String {
+    let shown = ["p50", "p90", "p99"].map(|name| match durations[format!("{name}_us")].as_u64() {
+        Some(us) if us < 1_000 => format!("{name} ~{us} µs"),
+        Some(us) if us < 1_000_000 => format!("{name} ~{:.1} ms", us as f64 / 1e3),
+        Some(us) => format!("{name} ~{:.1} s", us as f64 / 1e6),
+        None => format!("{name} -"),
+    });
+    shown.join(", ")
+}
+
+fn hit_ratios(requests: Option<f64>, bytes: Option<f64>) -> String {
+    let percent = |ratio: Option<f64>| match ratio {
+        Some(ratio) => format!("{:.1}%", 100.0 * ratio),
+        None => "-".to_owned(),
+    };
+    format!(
+        "{} of requests, {} of bytes",
+        percent(requests),
+        percent(bytes)
+    )
+}
+
+/// Shows a number of bytes with one decimal.
+fn show_about(bytes: f64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.iter().find(|(power, _)| bytes >= 2f64.powi(*power));
+    match unit {
+        Some((power, name)) => format!("{:.1} {name}", bytes / 2f64.powi(*power)),
+        None => format!("{bytes:.0} B"),
+    }
+}
+
 fn show_cache(name: &str, cache: &Value) -> String {
     let cache = CacheNumbers::read(|name| number(cache, name));
     let mut line = format!(
         "cache {}: {}, {} of {} ({}%), {} pinned, {} in progress, {} evicted",
         harmless(name),
-        count(cache.objects, "object"),
+        show_count(cache.objects, "object"),
         show_size(cache.bytes),
         show_size(cache.limit),
         u128::from(cache.bytes) * 100 / u128::from(cache.limit.max(1)),
         show_size(cache.pinned),
-        count(cache.flights, "flight"),
+        show_count(cache.flights, "flight"),
         cache.evicted,
     );
     let hits = cache.volume_hits;
@@ -140,7 +222,7 @@ fn show_compress(compress: &Value) -> String {
     let compress = CompressNumbers::read(|name| number(compress, name));
     format!(
         "compression: {}, {} of {}, {} made ({} from {}), {} not worth it, {} failed, {} evicted",
-        count(compress.contents, "content"),
+        show_count(compress.contents, "content"),
         show_size(compress.bytes),
         show_size(compress.limit),
         compress.made,
@@ -159,7 +241,7 @@ fn show_files(files: &Value) -> String {
         text(&files["root"]),
         show_size(numbers.bytes),
         show_size(numbers.limit),
-        count(numbers.entries, "path"),
+        show_count(numbers.entries, "path"),
         numbers.open,
     )
 }
@@ -170,7 +252,7 @@ fn show_server(upstream: &str, server: &Value) -> String {
         "upstream {}: {}: {}, {} failed; connections: {} busy, {} idle",
         harmless(upstream),
         text(&server["address"]),
-        count(numbers.requests, "request"),
+        show_count(numbers.requests, "request"),
         numbers.failures,
         numbers.busy,
         numbers.idle,
@@ -188,5 +270,34 @@ mod tests {
         assert!(show_status(&json!({})).contains("0 workers"));
         let cache = json!({ "bytes": u64::MAX, "limit": 0 });
         assert!(show_cache("a", &cache).starts_with("cache a"));
+    }
+
+    #[test]
+    fn percentiles_of_request_durations_are_shown() {
+        let status = json!({
+            "request_duration": { "p50_us": 8, "p90_us": 1_500, "p99_us": 2_000_000 },
+            "recent": { "seconds": 10.0, "request_duration": { "p50_us": null } },
+        });
+        let expected =
+            "latency     p50 ~8 µs, p90 ~1.5 ms, p99 ~2.0 s; last 10 s: p50 -, p90 -, p99 -\n";
+        let shown = show_status(&status);
+        assert!(shown.contains(expected), "{shown}");
+    }
+
+    #[test]
+    fn hit_ratios_and_rates_are_shown() {
+        let status = json!({
+            "counters": { "cache_hits": 3, "cache_misses": 1, "cache_response_bytes": 100, "cache_hit_bytes": 50 },
+            "recent": { "seconds": 10.0, "requests": 12.34, "client_bytes_out": 3_145_728.0,
+                "upstream_bytes_in": 100.0, "hit_ratio": 1.0, "byte_hit_ratio": null },
+        });
+        let shown = show_status(&status);
+        assert!(
+            shown.contains("hit ratio   75.0% of requests, 50.0% of bytes\n"),
+            "{shown}"
+        );
+        let recent = "last 10 s   12.3 requests/s, 3.0 MiB/s to clients, 100 B/s from origins; \
+                      hit ratio 100.0% of requests, - of bytes\n";
+        assert!(shown.contains(recent), "{shown}");
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::output::say;
 use crate::sys::{disk, limits};
 
 /// Number of file descriptors that suffices for the connections of one process.
@@ -139,8 +140,15 @@ struct Advice {
     always: String,
 }
 
-/// Returns the report for this machine, as text.
-pub fn report(settings: &dyn Settings) -> String {
+/// Prints the report for this machine. Returns the number of settings to change.
+pub fn print(settings: &dyn Settings) -> anyhow::Result<u64> {
+    let (text, changes) = report(settings);
+    say(&text)?;
+    Ok(changes)
+}
+
+/// Returns the report for this machine, as text, and the number of settings to change.
+fn report(settings: &dyn Settings) -> (String, u64) {
     let mut findings = vec![descriptors(settings)];
     findings.extend(
         SETTINGS
@@ -165,7 +173,7 @@ pub fn report(settings: &dyn Settings) -> String {
         1 => writeln!(out, "1 setting to change (see docs/system.md)"),
         n => writeln!(out, "{n} settings to change (see docs/system.md)"),
     };
-    out
+    (out, changes as u64)
 }
 
 fn descriptors(settings: &dyn Settings) -> Finding {
@@ -298,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_good_machine_has_nothing_to_change() {
-        let said = report(&good());
+        let said = report(&good()).0;
         assert!(said.ends_with("nothing to change\n"), "{said}");
         assert!(!said.contains("change  "), "{said}");
         assert!(
@@ -333,7 +341,7 @@ mod tests {
         for (path, value, better) in worse {
             let mut machine = good();
             machine.files.insert(path, value);
-            let said = report(&machine);
+            let said = report(&machine).0;
             let name = path["/proc/sys/".len()..].replace('/', ".");
             assert!(
                 said.contains(&format!("change  {name} = {value}, better")),
@@ -362,7 +370,7 @@ mod tests {
             .files
             .insert("/proc/net/softnet_stat", "0001 0000000a 00");
         machine.descriptors = 1024;
-        let said = report(&machine);
+        let said = report(&machine).0;
         assert!(
             said.contains("sysctl -w net.core.netdev_max_backlog=16384"),
             "{said}"
@@ -384,7 +392,7 @@ mod tests {
         machine
             .files
             .insert("/proc/sys/net/ipv4/tcp_slow_start_after_idle", "0");
-        assert!(report(&machine).ends_with("nothing to change\n"));
+        assert!(report(&machine).0.ends_with("nothing to change\n"));
     }
 
     #[test]

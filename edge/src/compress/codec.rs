@@ -77,7 +77,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
+        #![proptest_config(ProptestConfig::with_cases(24 * sluice_lab::soak::factor()))]
 
         #[test]
         fn compressed_content_decompresses_to_the_original(

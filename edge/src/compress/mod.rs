@@ -19,7 +19,7 @@ use crate::http::conditional::{EntityTag, is_named};
 use crate::http::wanted::{has_condition_or_range, only_range};
 use crate::telemetry::{CompressNumbers, Counters};
 pub use options::{Levels, Options};
-use table::{Lookup, Table};
+use table::{Lookup, Table, Urgency};
 pub use types::Types;
 pub use worker_pool::WorkerPool;
 use worker_pool::{Job, JobOwner, Numbers, Queue};
@@ -80,7 +80,7 @@ impl Encoder {
         let varying = lines::varying(content.fields);
         if is_known {
             self.table.renew(content.id, content.fields, &varying);
-            let order = &self.options.codings;
+            let order = &self.options.encodings;
             let lookup = self
                 .table
                 .look_up(content.id, content.fields, accepted, order);
@@ -89,17 +89,30 @@ impl Encoder {
                 return choice;
             }
         }
-        self.make(content, accepted.best(self.options.codings.iter().copied()));
+        self.make(
+            content,
+            accepted.best(self.options.encodings.iter().copied()),
+        );
         Choice::Varying(varying)
     }
 
-    /// Queues a job that compresses the content with `coding`, unless the length of the content is
-    /// unknown.
+    /// Queues a job that compresses the content with `coding`, for a request. If the content is
+    /// incomplete, the encoding is marked as wanted instead: see [`Encoder::complete`].
     fn make(self: &Arc<Encoder>, content: &Identity<'_>, coding: Option<Coding>) {
-        let (Some(coding), true) = (coding, content.length.is_some()) else {
+        if let Some(coding) = coding {
+            self.queue_job(content, coding, Urgency::Again);
+        }
+    }
+
+    fn queue_job(self: &Arc<Encoder>, content: &Identity<'_>, coding: Coding, urgency: Urgency) {
+        let get = || content.length.and_then(|_| (content.get)());
+        // The second attempt is for content that became complete before it was marked.
+        let Some(get) = get().or_else(|| {
+            self.table.mark_wanted(content.id, content.fields, coding);
+            get()
+        }) else {
             return;
         };
-        let Some(get) = (content.get)() else { return };
         let job = Job {
             owner: self.clone(),
             id: content.id,
@@ -107,9 +120,24 @@ impl Encoder {
             fields: content.fields.clone(),
             get,
         };
-        if self.table.mark_queued(content.id, content.fields, coding) && !self.queue.put(job) {
+        let (id, fields) = (content.id, content.fields);
+        if self.table.mark_queued(id, fields, coding, urgency) && !self.queue.put(job, urgency) {
             self.numbers.queue_full.fetch_add(1, Ordering::Relaxed);
             self.table.unmark_queued(content.id, coding);
+        }
+    }
+}
+
+impl Encoder {
+    /// Queues jobs for the encodings that are marked as wanted. The content is complete now, so its
+    /// length is known.
+    fn complete(self: &Arc<Encoder>, content: &Identity<'_>) {
+        let wanted = self.table.wanted(content.id, &self.options.encodings);
+        if wanted.is_empty() || !lines::is_eligible(&self.options, content.length, content.fields) {
+            return;
+        }
+        for coding in wanted {
+            self.queue_job(content, coding, Urgency::First);
         }
     }
 }
@@ -145,7 +173,7 @@ impl Encodings for Handle {
     #[inline]
     fn choose(&self, accepted: &Accepted, request: &Fields, content: &Identity<'_>) -> Choice {
         let encoder = &self.encoder;
-        let order = &encoder.options.codings;
+        let order = &encoder.options.encodings;
         let choice = match encoder
             .table
             .look_up(content.id, content.fields, accepted, order)
@@ -173,8 +201,12 @@ impl Encodings for Handle {
         }
     }
 
+    fn complete(&self, content: &Identity<'_>) {
+        self.encoder.complete(content);
+    }
+
     fn requests_identity(&self) -> bool {
-        self.encoder.options.ask_plain
+        self.encoder.options.request_identity
     }
 }
 

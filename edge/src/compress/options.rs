@@ -12,7 +12,7 @@ use crate::http::coding::Coding;
 pub struct Options {
     /// Content codings that may be used. The order decides between codings to which a client gives
     /// equal weight.
-    pub codings: SmallVec<[Coding; 3]>,
+    pub encodings: SmallVec<[Coding; 3]>,
     /// Media types of content that is compressed.
     pub types: Types,
     /// Length in bytes of the shortest content that is compressed.
@@ -25,7 +25,7 @@ pub struct Options {
     /// Memory for compressed content in bytes, including bookkeeping.
     pub memory: u64,
     /// Whether fetches request uncompressed content from origins, whatever clients accept.
-    pub ask_plain: bool,
+    pub request_identity: bool,
 }
 
 /// Compression levels: a higher level compresses better and takes longer.
@@ -55,13 +55,13 @@ impl Default for Levels {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            codings: Coding::ALL.into_iter().collect(),
+            encodings: Coding::ALL.into_iter().collect(),
             types: Types::default(),
             min: 1 << 10,
             max: 8 << 20,
             levels: Levels::default(),
             memory: 64 << 20,
-            ask_plain: false,
+            request_identity: false,
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use slab::Slab;
+use smallvec::SmallVec;
 
 use super::lines::{self, Mark};
 use crate::evict::{self, Policy};
@@ -24,7 +25,7 @@ const SHARDS: usize = 16;
 /// map, the slab and the eviction policy.
 const BOOKKEEPING: u64 = 384;
 /// Estimated bytes of memory of a compressed form apart from its header lines and content.
-const OF_CODED: u64 = 128;
+const FORM_OVERHEAD: u64 = 128;
 
 pub(super) struct Table {
     shards: Box<[Mutex<Shard>]>,
@@ -53,17 +54,36 @@ struct Entry {
     varying: FieldBlock,
     /// Whether compression may shorten the content; `false` after an attempt that did not.
     is_worth: bool,
-    /// State of each encoding of the content: not made, queued, or done.
-    codings: [Made; 3],
+    /// State of each encoding of the content.
+    codings: [Form; 3],
 }
 
 #[derive(Default)]
-enum Made {
+enum Form {
     #[default]
-    Not,
+    Missing,
+    /// A client wanted this encoding while the content was incomplete.
+    Wanted,
     /// A compression job for this encoding is queued or running.
-    Queued,
-    Done(Arc<Encoded>, Mark),
+    Queued(Urgency),
+    Made(Arc<Encoded>, Mark),
+}
+
+/// The order in which compression jobs are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// The content was requested only while it was being fetched.
+    First,
+    /// The content was requested when it was complete. The job is run before those of `First`.
+    Again,
+}
+
+impl Form {
+    /// Whether a request for the complete content has to queue a job for this encoding.
+    #[inline]
+    fn is_to_be_made(&self) -> bool {
+        !matches!(self, Form::Queued(Urgency::Again) | Form::Made(..))
+    }
 }
 
 /// Result of looking up a content for a client.
@@ -89,7 +109,7 @@ pub(super) enum Outcome {
 
 /// Memory use and counters of the table.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct TableUse {
     pub contents: u64,
     pub bytes: u64,
     pub evicted: u64,
@@ -140,25 +160,73 @@ impl Table {
         entry.given(accepted, order)
     }
 
-    /// Marks an encoding of a content as queued. Returns whether the caller must queue a job for
-    /// it.
-    pub fn mark_queued(&self, id: u128, fields: &FieldBlock, coding: Coding) -> bool {
+    /// Marks an encoding of a content as queued. Returns whether the caller must put a job for it
+    /// into the queue, or put it there again as a more urgent one.
+    pub fn mark_queued(
+        &self,
+        id: u128,
+        fields: &FieldBlock,
+        coding: Coding,
+        urgency: Urgency,
+    ) -> bool {
         self.with(id, fields, |entry| {
             let made = &mut entry.codings[coding as usize];
-            let is_first = entry.is_worth && matches!(made, Made::Not);
-            if is_first {
-                *made = Made::Queued;
+            let is_to_be_put = entry.is_worth
+                && match made {
+                    Form::Missing | Form::Wanted => true,
+                    Form::Queued(Urgency::First) => urgency == Urgency::Again,
+                    Form::Queued(Urgency::Again) | Form::Made(..) => false,
+                };
+            if is_to_be_put {
+                *made = Form::Queued(urgency);
             }
-            is_first
+            is_to_be_put
         })
+    }
+
+    /// Marks an encoding of an incomplete content as wanted.
+    pub fn mark_wanted(&self, id: u128, fields: &FieldBlock, coding: Coding) {
+        self.with(id, fields, |entry| {
+            let made = &mut entry.codings[coding as usize];
+            if matches!(made, Form::Missing) {
+                *made = Form::Wanted;
+            }
+        });
+    }
+
+    /// Returns the encodings of a content that are marked as wanted.
+    pub fn wanted(&self, id: u128, order: &[Coding]) -> SmallVec<[Coding; 3]> {
+        let shard = &*self.shard(id).lock();
+        let at = shard.ids.get(&id).map(|at| *at as usize);
+        let Some(entry) = at.and_then(|at| shard.entries.get(at)) else {
+            return SmallVec::new();
+        };
+        let is_wanted = |coding: &Coding| matches!(entry.codings[*coding as usize], Form::Wanted);
+        order.iter().copied().filter(is_wanted).collect()
+    }
+
+    /// Marks an encoding whose job begins to run. No request makes the job more urgent from now on,
+    /// and so none puts it into the queue again just before its result is stored.
+    pub fn mark_running(&self, id: u128, coding: Coding) {
+        self.with_known(id, |entry| {
+            let made = &mut entry.codings[coding as usize];
+            if matches!(made, Form::Queued(_)) {
+                *made = Form::Queued(Urgency::Again);
+            }
+        });
     }
 
     /// Removes the mark of [`Table::mark_queued`] after the job could not be queued.
     pub fn unmark_queued(&self, id: u128, coding: Coding) {
+        self.with_known(id, |entry| entry.set(coding, Form::Missing));
+    }
+
+    /// Changes the entry of a content, if there is one.
+    fn with_known(&self, id: u128, change: impl FnOnce(&mut Entry)) {
         let shard = &mut *self.shard(id).lock();
         let at = shard.ids.get(&id).map(|at| *at as usize);
         if let Some(entry) = at.and_then(|at| shard.entries.get_mut(at)) {
-            entry.set(coding, Made::Not);
+            change(entry);
         }
     }
 
@@ -180,13 +248,13 @@ impl Table {
                     Some(ready) if entry.fields == *fields => ready,
                     _ => encoded(&entry.fields, coding, content, mark),
                 };
-                entry.set(coding, Made::Done(encoded, mark));
+                entry.set(coding, Form::Made(encoded, mark));
             }
             Outcome::NotWorth => {
                 entry.is_worth = false;
-                entry.set(coding, Made::Not);
+                entry.set(coding, Form::Missing);
             }
-            Outcome::Failed => entry.set(coding, Made::Not),
+            Outcome::Failed => entry.set(coding, Form::Missing),
         });
     }
 
@@ -197,17 +265,17 @@ impl Table {
             entry.fields = fields.clone();
             entry.varying = varying.clone();
             for made in &mut entry.codings {
-                if let Made::Done(old, mark) = made {
+                if let Form::Made(old, mark) = made {
                     let content = old.content.clone();
-                    *made = Made::Done(encoded(fields, old.coding, content, *mark), *mark);
+                    *made = Form::Made(encoded(fields, old.coding, content, *mark), *mark);
                 }
             }
         });
     }
 
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> TableUse {
         let contents = self.shards.iter().map(|shard| shard.lock().entries.len());
-        Held {
+        TableUse {
             contents: contents.sum::<usize>() as u64,
             bytes: self.bytes.load(Ordering::Relaxed),
             evicted: self.evicted.load(Ordering::Relaxed),
@@ -307,29 +375,31 @@ impl Entry {
     fn given(&self, accepted: &Accepted, order: &[Coding]) -> Lookup {
         let best = accepted.best(order.iter().copied());
         if let Some(best) = best
-            && let Made::Done(encoded, _) = &self.codings[best as usize]
+            && let Form::Made(encoded, _) = &self.codings[best as usize]
         {
             return Lookup::Known(Choice::Coded(encoded.clone()), None);
         }
-        let is_there = |coding: &Coding| matches!(self.codings[*coding as usize], Made::Done(..));
+        let is_there = |coding: &Coding| matches!(self.codings[*coding as usize], Form::Made(..));
         let second = accepted.best(order.iter().copied().filter(is_there));
         let choice = match second.map(|coding| &self.codings[coding as usize]) {
-            Some(Made::Done(encoded, _)) => Choice::Coded(encoded.clone()),
+            Some(Form::Made(encoded, _)) => Choice::Coded(encoded.clone()),
             _ => Choice::Varying(self.varying.clone()),
         };
         let is_to_be_made =
-            |coding: &Coding| self.is_worth && matches!(self.codings[*coding as usize], Made::Not);
+            |coding: &Coding| self.is_worth && self.codings[*coding as usize].is_to_be_made();
         Lookup::Known(choice, best.filter(is_to_be_made))
     }
 
-    fn set(&mut self, coding: Coding, made: Made) {
+    fn set(&mut self, coding: Coding, made: Form) {
         self.codings[coding as usize] = made;
     }
 
     /// Returns the number of bytes of memory that the entry counts for.
     fn weight(&self) -> u64 {
         let coded = self.codings.iter().map(|made| match made {
-            Made::Done(coded, _) => OF_CODED + (coded.fields.memory() + coded.content.len()) as u64,
+            Form::Made(coded, _) => {
+                FORM_OVERHEAD + (coded.fields.memory() + coded.content.len()) as u64
+            }
             _ => 0,
         });
         BOOKKEEPING + (self.fields.memory() + self.varying.memory()) as u64 + coded.sum::<u64>()

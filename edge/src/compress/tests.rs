@@ -118,9 +118,9 @@ fn is_varying(choice: &Choice) -> bool {
 
 /// A barrier that blocks threads until it is opened.
 #[derive(Clone, Default)]
-struct Gate(Arc<(Mutex<bool>, Condvar)>);
+struct Latch(Arc<(Mutex<bool>, Condvar)>);
 
-impl Gate {
+impl Latch {
     fn pass(&self) {
         let mut open = self.0.0.lock();
         while !*open {
@@ -137,11 +137,11 @@ impl Gate {
 #[test]
 fn many_requests_cause_one_job() {
     let rig = Rig::new(2, Options::default());
-    let (gate, fields, content) = (Gate::default(), css(), content(50_000));
+    let (latch, fields, content) = (Latch::default(), css(), content(50_000));
     for _ in 0..100 {
-        let (gate, whole) = (gate.clone(), content.clone());
+        let (latch, whole) = (latch.clone(), content.clone());
         let get = move || {
-            gate.pass();
+            latch.pass();
             Some(whole.clone())
         };
         let choice = rig.ask_with("gzip, br;q=0.5", &[], 7, &fields, 50_000, get);
@@ -150,7 +150,7 @@ fn many_requests_cause_one_job() {
         };
         assert!(told.text().ends_with(b"vary: accept-encoding\r\n"));
     }
-    gate.open();
+    latch.open();
     let encoded = rig.coded("gzip, br;q=0.5", 7, &fields, &content);
     assert_eq!(encoded.coding, Coding::Gzip);
     assert!(encoded.content.len() < 5_000);
@@ -163,14 +163,64 @@ fn many_requests_cause_one_job() {
     assert_eq!(rig.handle.counters.coded_served.get(), 2);
 }
 
+// Content whose bytes are still arriving is compressed once it is complete, in each encoding that a
+// client wanted until then.
+#[test]
+fn incomplete_content_is_compressed_once_it_is_complete() {
+    let rig = Rig::new(1, Options::default());
+    let (fields, whole) = (css(), content(50_000));
+    let identity = |id, length, get| Identity {
+        id,
+        length,
+        fields: &fields,
+        get,
+    };
+    let wants = |id, length, codings: &str| {
+        let content = identity(id, length, &|| None);
+        let choice = rig
+            .handle
+            .choose(&accepted(codings), &Fields::new(), &content);
+        assert!(is_varying(&choice));
+    };
+    let get = || -> Option<Get> {
+        let whole = whole.clone();
+        Some(Box::new(move || Some(whole)))
+    };
+    // The length of chunked content is not known until its end.
+    for length in [Some(50_000), None] {
+        let id = u128::from(length.is_some());
+        wants(id, length, "gzip");
+        wants(id, length, "br");
+        wants(id, length, "gzip, br;q=0.5");
+        wants(id, length, "identity");
+        // Some bytes are still missing.
+        rig.handle.complete(&identity(id, length, &|| None));
+        rig.handle.complete(&identity(id, Some(50_000), &get));
+        rig.handle.complete(&identity(id, Some(50_000), &get));
+    }
+    until("all are made", || rig.numbers().made == 4);
+    for (id, codings) in [(0, "gzip"), (0, "br"), (1, "gzip"), (1, "br")] {
+        let choice = rig.ask(codings, id, &fields, &whole);
+        assert!(matches!(choice, Choice::Coded(_)), "{id}: {codings}");
+    }
+    // Content that turns out to be too short is not compressed, and neither is content that no
+    // client wanted compressed.
+    wants(2, None, "gzip");
+    rig.handle.complete(&identity(2, Some(10), &get));
+    rig.handle.complete(&identity(3, Some(50_000), &get));
+    let first = rig.ask("gzip", 4, &fields, &whole);
+    assert!(is_varying(&first));
+    until("the next one is made", || rig.numbers().made == 5);
+}
+
 // Until the encoding that a client prefers is made, the client gets another one that exists.
 #[test]
 fn the_next_best_encoding_is_sent_meanwhile() {
     let rig = Rig::new(1, Options::default());
     let (fields, content) = (css(), content(50_000));
     rig.coded("gzip", 1, &fields, &content);
-    let gate = Gate::default();
-    let (door, whole) = (gate.clone(), content.clone());
+    let latch = Latch::default();
+    let (door, whole) = (latch.clone(), content.clone());
     let get = move || {
         door.pass();
         Some(whole.clone())
@@ -183,7 +233,7 @@ fn the_next_best_encoding_is_sent_meanwhile() {
         &fields,
         &content
     )));
-    gate.open();
+    latch.open();
     until(
         "br is made",
         || matches!(rig.ask("gzip, br", 1, &fields, &content), Choice::Coded(e) if e.coding == Coding::Brotli),
@@ -208,13 +258,14 @@ fn content_that_does_not_shrink_is_tried_once() {
         assert!(is_varying(&rig.ask("gzip", 1, &fields, &noise)));
         rig.numbers().not_worth == 1
     });
+    // Jobs run in order. After a job of another content, the result of the first one is noted.
+    rig.coded("gzip", 2, &fields, &content(5_000));
     for codings in ["gzip", "br", "zstd"] {
         assert!(is_varying(&rig.ask(codings, 1, &fields, &noise)));
     }
-    // Jobs run in order, and a job of another content has finished. The count of two shows that
-    // there was no second job for the first content.
-    rig.coded("gzip", 2, &fields, &content(5_000));
-    assert_eq!(rig.fetched.load(Ordering::SeqCst), 2);
+    // After a third job, the count shows that there was no second job for the first content.
+    rig.coded("gzip", 3, &fields, &content(6_000));
+    assert_eq!(rig.fetched.load(Ordering::SeqCst), 3);
 }
 
 #[test]
@@ -393,10 +444,10 @@ fn memory_is_bounded_and_requested_content_stays() {
 #[test]
 fn the_queue_is_bounded() {
     let rig = Rig::new(1, Options::default());
-    let (gate, fields) = (Gate::default(), css());
+    let (latch, fields) = (Latch::default(), css());
     let most = 1024;
     for id in 0..most + 100 {
-        let door = gate.clone();
+        let door = latch.clone();
         let get = move || {
             door.pass();
             None
@@ -408,10 +459,85 @@ fn the_queue_is_bounded() {
     // A thread may have taken one of the 100 jobs out of the queue, which leaves space for one
     // more.
     assert!((99..=100).contains(&refused), "{refused}");
-    gate.open();
+    latch.open();
     until("all are done", || {
         rig.numbers().failed == (most as u64) + 100 - refused
     });
+}
+
+// Jobs for content that is requested again are run first, and there is always room for them. A
+// client that requests many URLs once thus does not delay the compression of other content.
+#[test]
+fn content_that_is_requested_again_is_compressed_first() {
+    let rig = Rig::new(1, Options::default());
+    let (latch, fields) = (Latch::default(), css());
+    let done: Arc<Mutex<Vec<u128>>> = Arc::default();
+    let reading = |id: u128| {
+        let (latch, done) = (latch.clone(), done.clone());
+        move || -> Option<Get> {
+            let (latch, done) = (latch.clone(), done.clone());
+            Some(Box::new(move || {
+                latch.pass();
+                done.lock().push(id);
+                None
+            }))
+        }
+    };
+    let identity = |id, get| Identity {
+        id,
+        length: Some(5_000),
+        fields: &fields,
+        get,
+    };
+    let choose = |id, get: &dyn Fn() -> Option<Get>| {
+        let content = Identity {
+            get,
+            ..identity(id, &|| None)
+        };
+        let choice = rig
+            .handle
+            .choose(&accepted("gzip"), &Fields::new(), &content);
+        assert!(is_varying(&choice));
+    };
+    let queued = || rig.handle.encoder.queue.lengths();
+    // The only thread is blocked by this job.
+    choose(0, &reading(0));
+    until("it is taken", || queued() == (0, 0));
+    for id in 1..=600 {
+        choose(id, &|| None);
+        let get = reading(id);
+        let content = Identity {
+            get: &get,
+            ..identity(id, &|| None)
+        };
+        rig.handle.complete(&content);
+    }
+    assert_eq!((queued(), rig.numbers().queue_full), ((0, 512), 88));
+    // One of them is requested again, one was refused, and one is new.
+    for id in [400, 600, 1000, 400] {
+        choose(id, &reading(id));
+    }
+    assert_eq!(queued(), (3, 511));
+    latch.open();
+    until("all are done", || done.lock().len() == 515);
+    assert_eq!(done.lock()[..6], [0, 400, 600, 1000, 1, 2]);
+}
+
+// Once a job runs, a request neither makes it more urgent nor has the content compressed again,
+// also between the job's end and the storage of its result. After a failure, a request may.
+#[test]
+fn a_running_job_is_not_queued_again() {
+    let (table, fields, coding) = (Table::new(1 << 20), css(), Coding::Gzip);
+    let queued = |urgency| table.mark_queued(1, &fields, coding, urgency);
+    table.mark_running(1, coding);
+    assert!(queued(Urgency::First) && queued(Urgency::Again));
+    table.finish(1, &fields, coding, table::Outcome::Failed);
+    assert!(queued(Urgency::First));
+    table.mark_running(1, coding);
+    assert!(!queued(Urgency::Again) && !queued(Urgency::First));
+    table.finish(1, &fields, coding, table::Outcome::Failed);
+    table.mark_running(1, coding);
+    assert!(queued(Urgency::Again));
 }
 
 proptest! {
@@ -425,7 +551,7 @@ proptest! {
         let fields = css();
         for coding in made {
             let coding = Coding::ALL[coding];
-            table.mark_queued(1, &fields, coding);
+            table.mark_queued(1, &fields, coding, Urgency::Again);
             let mark = lines::Mark::of(b"x");
             let outcome = table::Outcome::Made(Bytes::from_static(b"x"), mark);
             table.finish(1, &fields, coding, outcome);

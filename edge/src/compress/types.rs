@@ -16,17 +16,20 @@ enum Pattern {
 }
 
 /// The default list: common types of text, and binary types that compress as well as text.
-pub const DEFAULT: [&str; 14] = [
+pub const DEFAULT: [&str; 17] = [
     "text/*",
     "*+json",
     "*+xml",
     "application/json",
     "application/javascript",
+    "application/toml",
+    "application/vnd.apple.mpegurl",
+    "application/vnd.ms-fontobject",
+    "application/wasm",
     "application/x-javascript",
     "application/x-ndjson",
     "application/xml",
-    "application/wasm",
-    "application/vnd.ms-fontobject",
+    "application/yaml",
     "font/otf",
     "font/ttf",
     "image/bmp",

@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use super::codec;
 use super::lines::Mark;
 use super::options::Levels;
-use super::table::{Outcome, Table};
+use super::table::{Outcome, Table, Urgency};
 use crate::handler::Get;
 use crate::http::FieldBlock;
 use crate::http::coding::Coding;
@@ -23,6 +23,10 @@ use crate::sys::priority;
 /// Largest number of queued jobs. A queued job takes little memory, since it does not hold the
 /// content.
 const JOBS_MAX: usize = 1024;
+
+/// Largest number of queued jobs for content that was not requested again since it was stored. A
+/// client that requests many different URLs thus leaves room for content that others request.
+const FIRST_JOBS_MAX: usize = JOBS_MAX / 2;
 
 /// Largest length of compressed content as a fraction (numerator, denominator) of the original
 /// length. Longer compressed content is discarded: the client would spend time on decompression for
@@ -39,13 +43,16 @@ pub(super) struct Queue {
 }
 
 struct State {
-    jobs: VecDeque<Job>,
+    /// Jobs of `Urgency::Again`, which are run before all others.
+    again: VecDeque<Job>,
+    /// Jobs of `Urgency::First`.
+    first: VecDeque<Job>,
     /// Identities of queued and running jobs: encoder, content and encoding.
-    names: HashSet<Name>,
+    names: HashSet<FormKey>,
     is_open: bool,
 }
 
-type Name = (usize, u128, Coding);
+type FormKey = (usize, u128, Coding);
 
 /// The owner of a job, which gets its result.
 pub(super) trait JobOwner: Send + Sync {
@@ -127,7 +134,8 @@ impl Queue {
     pub(super) fn new() -> Arc<Queue> {
         Arc::new(Queue {
             state: Mutex::new(State {
-                jobs: VecDeque::new(),
+                again: VecDeque::new(),
+                first: VecDeque::new(),
                 names: HashSet::new(),
                 is_open: true,
             }),
@@ -135,27 +143,43 @@ impl Queue {
         })
     }
 
-    /// Adds a job, unless an equal job (encoder, content and encoding) is queued or running.
-    /// Returns `false` if the queue is full.
-    pub fn put(&self, job: Job) -> bool {
+    /// Adds a job, unless an equal job (encoder, content and encoding) is queued or running. A
+    /// queued one may become more urgent. Returns `false` if the queue is full.
+    pub fn put(&self, job: Job, urgency: Urgency) -> bool {
         let mut state = self.state.lock();
         if state.names.contains(&job.name()) {
+            if urgency == Urgency::Again {
+                state.hasten(job.name());
+            }
             return true;
         }
-        if state.jobs.len() >= JOBS_MAX || !state.is_open {
+        let is_full = state.again.len() + state.first.len() >= JOBS_MAX
+            || urgency == Urgency::First && state.first.len() >= FIRST_JOBS_MAX;
+        if is_full || !state.is_open {
             return false;
         }
         state.names.insert(job.name());
-        state.jobs.push_back(job);
+        match urgency {
+            Urgency::Again => state.again.push_back(job),
+            Urgency::First => state.first.push_back(job),
+        }
         drop(state);
         self.more.notify_one();
         true
+    }
+
+    /// Returns the numbers of queued jobs of `Urgency::Again` and of `Urgency::First`.
+    #[cfg(test)]
+    pub fn lengths(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.again.len(), state.first.len())
     }
 
     /// Runs jobs until the queue is closed.
     fn work(&self) {
         while let Some(job) = self.next() {
             let name = job.name();
+            job.owner.table().mark_running(job.id, job.coding);
             let finished = job.run();
             // Once the job's name is removed, another request can queue an equal job.
             self.state.lock().names.remove(&name);
@@ -167,7 +191,8 @@ impl Queue {
     fn next(&self) -> Option<Job> {
         let mut state = self.state.lock();
         while state.is_open {
-            if let Some(job) = state.jobs.pop_front() {
+            let next = state.again.pop_front();
+            if let Some(job) = next.or_else(|| state.first.pop_front()) {
                 return Some(job);
             }
             self.more.wait(&mut state);
@@ -178,7 +203,10 @@ impl Queue {
     fn close(&self) {
         let mut state = self.state.lock();
         state.is_open = false;
-        let jobs = std::mem::take(&mut state.jobs);
+        let jobs = [
+            std::mem::take(&mut state.again),
+            std::mem::take(&mut state.first),
+        ];
         drop(state);
         // The jobs are dropped after the lock is released: a job may hold the last reference to an
         // encoder, whose memory is then freed.
@@ -187,8 +215,17 @@ impl Queue {
     }
 }
 
+impl State {
+    /// Makes a queued job run before those of content that was not requested again.
+    fn hasten(&mut self, name: FormKey) {
+        let at = self.first.iter().position(|job| job.name() == name);
+        let job = at.and_then(|at| self.first.remove(at));
+        self.again.extend(job);
+    }
+}
+
 impl Job {
-    fn name(&self) -> Name {
+    fn name(&self) -> FormKey {
         (
             Arc::as_ptr(&self.owner).cast::<()>() as usize,
             self.id,
@@ -208,7 +245,7 @@ impl Job {
         } = self;
         let levels = owner.levels();
         let outcome = match catch_unwind(AssertUnwindSafe(|| done(get, coding, &levels))) {
-            Ok(Done::Made(content, from)) => {
+            Ok(JobResult::Made(content, from)) => {
                 let numbers = owner.numbers();
                 numbers.made.fetch_add(1, Ordering::Relaxed);
                 numbers.bytes_in.fetch_add(from, Ordering::Relaxed);
@@ -217,15 +254,15 @@ impl Job {
                 let mark = Mark::of(&content);
                 Outcome::Made(content, mark)
             }
-            Ok(Done::NotWorth) => {
+            Ok(JobResult::NotWorth) => {
                 owner.numbers().not_worth.fetch_add(1, Ordering::Relaxed);
                 Outcome::NotWorth
             }
-            Ok(Done::Gone) => {
+            Ok(JobResult::Gone) => {
                 owner.numbers().failed.fetch_add(1, Ordering::Relaxed);
                 Outcome::Failed
             }
-            Ok(Done::Failed) | Err(_) => {
+            Ok(JobResult::Failed) | Err(_) => {
                 owner.numbers().failed.fetch_add(1, Ordering::Relaxed);
                 tracing::error!("content could not be compressed with {}", coding.name());
                 Outcome::NotWorth
@@ -258,7 +295,7 @@ impl Finished {
 }
 
 /// Result of running a job.
-enum Done {
+enum JobResult {
     /// The compressed content, and the number of bytes that the original has.
     Made(Bytes, u64),
     NotWorth,
@@ -267,16 +304,16 @@ enum Done {
     Failed,
 }
 
-fn done(get: Get, coding: Coding, levels: &Levels) -> Done {
+fn done(get: Get, coding: Coding, levels: &Levels) -> JobResult {
     let Some(content) = get() else {
-        return Done::Gone;
+        return JobResult::Gone;
     };
     let Ok(coded) = codec::encode(coding, levels, &content) else {
-        return Done::Failed;
+        return JobResult::Failed;
     };
     let (from, to) = (content.len() as u64, coded.len() as u64);
     match to * WORTH.1 > from * WORTH.0 {
-        true => Done::NotWorth,
-        false => Done::Made(coded.into(), from),
+        true => JobResult::NotWorth,
+        false => JobResult::Made(coded.into(), from),
     }
 }

@@ -1,10 +1,12 @@
 //! Compares two plans for a reload.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::plan::{LeadsTo, Plan, RoutePlan, SitePlan, goes_on};
+use super::plan::{ListenerPlan, Plan, RouteHandler, RoutePlan, SitePlan, goes_on};
 use crate::cache::Rules;
 use crate::telemetry::LogRule;
+use crate::tls::ListenerTls;
 
 /// The differences between two plans, as texts for the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,13 +34,25 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         "the selection of logged requests changed",
     );
     note(rules(old) != rules(new), "caching rules changed");
+    note(
+        old.tls != new.tls || listener_tls(old) != listener_tls(new),
+        "TLS settings changed",
+    );
+    note(
+        old.admin_hosts != new.admin_hosts,
+        "host names of the admin API changed",
+    );
+    note(
+        old.admin_tls != new.admin_tls,
+        "TLS of the admin address changed",
+    );
     note(old.purge != new.purge, "addresses that may purge changed");
     volumes(old, new, &mut applied);
     named("cache", &old.caches, &new.caches, &mut applied);
     named("upstream", &old.upstreams, &new.upstreams, &mut applied);
     let restart = [
         (old.workers != new.workers, "workers"),
-        (old.listeners != new.listeners, "listeners"),
+        (bare(old) != bare(new), "listeners"),
         (old.admin != new.admin, "admin address"),
         (old.log.level != new.log.level, "log level"),
         (old.log.messages != new.log.messages, "log of messages"),
@@ -52,6 +66,23 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         applied,
         needs_restart,
     }
+}
+
+/// Returns the TLS of each listener.
+fn listener_tls(plan: &Plan) -> Vec<&Option<ListenerTls>> {
+    plan.listeners
+        .iter()
+        .map(|listener| &listener.tls)
+        .collect()
+}
+
+/// Returns the listeners without the settings that a reload applies: those of TLS, but not whether a listener has TLS.
+fn bare(plan: &Plan) -> Vec<ListenerPlan> {
+    let mut listeners = plan.listeners.clone();
+    for listener in &mut listeners {
+        listener.tls = None;
+    }
+    listeners
 }
 
 /// Lists added, removed and changed volumes, except those whose changes need a restart.
@@ -93,8 +124,8 @@ fn places(plan: &Plan) -> Vec<SitePlan> {
     let mut sites = plan.sites.clone();
     for route in sites.iter_mut().flat_map(|site| &mut site.routes) {
         route.log = None;
-        if let LeadsTo::Upstream(proxied) = &mut route.leads_to {
-            proxied.rules = Rules::default();
+        if let RouteHandler::Upstream(proxied) = &mut route.handler {
+            proxied.rules = Arc::default();
         }
     }
     sites
@@ -105,7 +136,7 @@ fn rules(plan: &Plan) -> Vec<Rules> {
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
     let rules = routes.filter_map(RoutePlan::proxied).map(|proxied| Rules {
         purge_from: Vec::new(),
-        ..proxied.rules.clone()
+        ..Rules::clone(&proxied.rules)
     });
     rules.collect()
 }

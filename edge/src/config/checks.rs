@@ -4,7 +4,10 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::report::Problem;
-use super::value::{Key, Size, Time, show_size, show_time};
+use super::value::{Key, Size, Spelling, Time, show_size, show_time};
+
+/// Advice for a time with the unit `M`.
+pub const MONTH: &str = "M is a month, and m a minute: write \"10m\" for minutes, or \"2months\"";
 
 /// Collects problems while the plan is made, so that one run reports all of them.
 #[derive(Default)]
@@ -21,6 +24,10 @@ pub trait Bounded {
     fn plain(&self) -> Self::Plain;
     /// Formats a value for messages.
     fn show(plain: Self::Plain) -> String;
+    /// Returns advice on the value's unit, if it may have been meant in another sense.
+    fn unit(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 impl Bounded for u64 {
@@ -41,6 +48,10 @@ impl Bounded for Size {
     fn show(plain: u64) -> String {
         show_size(plain)
     }
+    fn unit(&self) -> Option<&'static str> {
+        let help = "K, M, G and T are powers of 1024, as in nginx: write KiB, MiB, GiB or TiB, or kB, MB, GB or TB for powers of 1000";
+        (self.1 == Spelling::Ambiguous).then_some(help)
+    }
 }
 
 impl Bounded for Time {
@@ -50,6 +61,9 @@ impl Bounded for Time {
     }
     fn show(plain: Duration) -> String {
         show_time(plain)
+    }
+    fn unit(&self) -> Option<&'static str> {
+        (self.1 == Spelling::Ambiguous).then_some(MONTH)
     }
 }
 
@@ -81,15 +95,25 @@ impl Checks {
     ) -> V::Plain {
         let Some(value) = key else { return default };
         let plain = value.get_ref().plain();
+        let unit = value.get_ref().unit();
         if bounds.contains(&plain) {
+            if let Some(unit) = unit {
+                self.push(
+                    Problem::warning(format!("the unit of `{name}` may be misread"))
+                        .at(value.span())
+                        .label(format!("this is {}", V::show(plain)))
+                        .help(unit),
+                );
+            }
             return plain;
         }
+        let unit = unit.map_or(String::new(), |unit| format!("; {unit}"));
         self.push(
             Problem::error(format!("`{name}` is out of bounds"))
                 .at(value.span())
                 .label(format!("this is {}", V::show(plain)))
                 .help(format!(
-                    "choose a value from {} to {}{or}",
+                    "choose a value from {} to {}{or}{unit}",
                     V::show(*bounds.start()),
                     V::show(*bounds.end())
                 )),

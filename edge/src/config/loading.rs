@@ -1,11 +1,18 @@
 //! Loads a configuration: reads the file, checks it, and makes the plan.
 
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
-use super::plan::Plan;
-use super::planner::{self, Look, Read};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::account::Purpose;
+use super::checks::Checks;
+use super::plan::{ADMIN, Plan};
+use super::planner::{self, Examine, ReadPage};
 use super::report::{Problem, Report};
-use super::{file, syntax};
+use super::startup;
+use super::syntax;
 use crate::sys::disk;
 use crate::sys::disk::path_info;
 
@@ -21,41 +28,95 @@ pub struct Loaded {
     pub warnings: Report,
 }
 
-/// Reads and checks a configuration file.
+/// Whether this path means standard input.
+pub fn is_standard_input(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Reads and checks a configuration file. The path `-` means standard input.
 ///
 /// # Errors
 ///
 /// A report with all problems, each with its line.
-pub fn load(path: &Path) -> Result<Loaded, Report> {
-    let name = path.display().to_string();
-    match disk::read_text(path, FILE_BYTES_MAX) {
-        Ok(text) => parse_here(&name, &text).and_then(with_keys),
+pub fn load(path: &Path, purpose: Purpose) -> Result<Loaded, Report> {
+    let (name, text) = read(path)?;
+    parse_here(&name, &text, purpose)
+}
+
+/// Returns the name and the text of a configuration file.
+fn read(path: &Path) -> Result<(String, String), Report> {
+    let (name, text) = match is_standard_input(path) {
+        true => (
+            "standard input".to_owned(),
+            disk::read_input(FILE_BYTES_MAX),
+        ),
+        false => {
+            let text = disk::read_text_or_pipe(path, FILE_BYTES_MAX);
+            (path.display().to_string(), text)
+        }
+    };
+    match text {
+        Ok(text) => Ok((name, text)),
         Err(error) => Err(Report {
             problems: vec![Problem::error(format!(
                 "can't read the configuration: {error}"
             ))],
-            name,
-            text: String::new(),
+            ..Report::new(name, String::new())
         }),
     }
 }
 
-/// Checks that the key files of signed URLs can be read.
-fn with_keys(mut loaded: Loaded) -> Result<Loaded, Report> {
-    let routes = loaded.plan.sites.iter().flat_map(|site| &site.routes);
-    let gates = routes.filter_map(|route| route.gate.as_deref());
-    let mut problems: Vec<Problem> = gates
-        .filter_map(|gate| crate::gate::keys(gate.signed.as_ref()?).err())
-        .map(|error| Problem::error(error.to_string()))
-        .collect();
-    problems.dedup_by(|a, b| a.title == b.title);
-    match problems.is_empty() {
-        true => Ok(loaded),
-        false => {
-            loaded.warnings.problems = problems;
-            Err(loaded.warnings)
+/// The place of the admin API of a running Sluice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminPlace {
+    /// The address on which it listens.
+    pub address: SocketAddr,
+    /// The files of its certificates, if it has TLS.
+    pub certificates: Option<Vec<PathBuf>>,
+}
+
+/// Returns the place of the admin API that a configuration file sets, or the default; `None` if the file
+/// switches the admin API off. Mistakes elsewhere in the file are ignored, because a running Sluice
+/// may have read an earlier version of the file.
+///
+/// # Errors
+///
+/// The file can't be read, or its admin address is not an address.
+pub fn admin_place(path: &Path) -> Result<Option<AdminPlace>, Report> {
+    let (name, text) = read(path)?;
+    let (tree, _) = DeTable::parse_recoverable(&text);
+    let admin = tree.get_ref().get("admin").map(Spanned::get_ref);
+    let typed = admin.and_then(|admin| admin.get("address"));
+    let address = match typed.map(Spanned::get_ref) {
+        None => ADMIN.parse().ok(),
+        Some(DeValue::Boolean(false)) => return Ok(None),
+        Some(value) => value.as_str().and_then(planner::parse_address),
+    };
+    let Some(address) = address else {
+        let mut problem = Problem::error("`address` is not an address");
+        if let Some(typed) = typed {
+            problem = problem.at(typed.span());
         }
-    }
+        return Err(Report {
+            problems: vec![problem],
+            ..Report::new(name, text.clone())
+        });
+    };
+    let tls = admin.and_then(|admin| admin.get("tls"));
+    let tls = tls.filter(|tls| tls.get_ref().is_table());
+    Ok(Some(AdminPlace {
+        address,
+        certificates: tls.map(|tls| paths(tls.get_ref().get("certificate"))),
+    }))
+}
+
+/// Returns the paths in a value, which is a string or a list of strings.
+fn paths(typed: Option<&Spanned<DeValue<'_>>>) -> Vec<PathBuf> {
+    let value = typed.map(Spanned::get_ref);
+    let one = value.and_then(DeValue::as_str).into_iter();
+    let many = value.and_then(DeValue::as_array).into_iter().flatten();
+    let many = many.filter_map(|entry| entry.get_ref().as_str());
+    one.chain(many).map(PathBuf::from).collect()
 }
 
 /// Checks the text of a configuration, without examining the files that it names. `name` is the
@@ -66,41 +127,51 @@ fn with_keys(mut loaded: Loaded) -> Result<Loaded, Report> {
 /// A report with all problems, each with its line.
 #[cfg(test)]
 pub fn parse(name: &str, text: &str) -> Result<Loaded, Report> {
-    examine(name, text, &|_| None, &|_| None)
+    examine(name, text, &|_| None, &|_| None, Purpose::Reload)
 }
 
-/// Checks the text of a configuration, and examines the volumes and error pages that it names.
-/// `name` is the text's name in the report.
+/// Checks the text of a configuration, and examines the files that it names, as far as `purpose`
+/// demands. `name` is the text's name in the report.
 ///
 /// # Errors
 ///
 /// A report with all problems, each with its line.
-pub fn parse_here(name: &str, text: &str) -> Result<Loaded, Report> {
+pub fn parse_here(name: &str, text: &str, purpose: Purpose) -> Result<Loaded, Report> {
     let read = |path: &Path| Some(disk::read_text(path, planner::PAGE_BYTES_MAX));
-    examine(name, text, &|path| path_info::look(path).ok(), &read)
+    let examine_path = |path: &Path| path_info::look(path).ok();
+    examine(name, text, &examine_path, &read, purpose)
 }
 
-/// Checks the text of a configuration. `look` and `read` examine the volumes and error pages that
-/// the text names; `name` is the text's name in the report.
+/// Checks the text of a configuration. `examine_path` and `read` examine the volumes, error pages and key
+/// files that the text names; `name` is the text's name in the report.
 ///
 /// # Errors
 ///
 /// A report with all problems, each with its line.
-pub fn examine(name: &str, text: &str, look: Look<'_>, read: Read<'_>) -> Result<Loaded, Report> {
-    let mut report = Report {
-        name: name.to_owned(),
-        text: text.to_owned(),
-        problems: Vec::new(),
-    };
-    let file: file::File = match toml::from_str(text) {
+pub fn examine(
+    name: &str,
+    text: &str,
+    examine_path: Examine<'_>,
+    read: ReadPage<'_>,
+    purpose: Purpose,
+) -> Result<Loaded, Report> {
+    let mut report = Report::new(name.to_owned(), text.to_owned());
+    let file = match syntax::read(text) {
         Ok(file) => file,
-        Err(error) => {
-            report.problems.push(syntax::from_parser(&error));
+        Err(problems) => {
+            report.problems = problems;
+            syntax::as_written(text, &mut report.problems);
             return Err(report);
         }
     };
-    let (plan, problems) = planner::plan(&file, look, read);
+    let (plan, problems) = planner::plan(&file, examine_path, read);
     report.problems = problems;
+    if !report.is_fatal() && purpose != Purpose::Reload {
+        let mut checks = Checks::default();
+        startup::check(name, &file, &plan, purpose, &mut checks);
+        report.add(checks.problems);
+    }
+    syntax::as_written(text, &mut report.problems);
     match report.is_fatal() {
         true => Err(report),
         false => Ok(Loaded {

@@ -1,10 +1,9 @@
 //! The options of `sluice serve` without a file, which are translated into the text of a
 //! configuration file.
 
-use std::fmt::Write;
-
+use super::account::Purpose;
 use super::loading::{Loaded, parse_here};
-use super::report::Report;
+use super::report::{OptionText, Report};
 
 /// Values of command line options. They have the same form as values in the file and are checked in
 /// the same way.
@@ -34,91 +33,159 @@ pub struct Options {
     pub access_log: Option<String>,
 }
 
+/// The text of a configuration file, and the options from which its lines were made.
+#[derive(Default)]
+struct Written {
+    text: String,
+    options: Vec<OptionText>,
+}
+
+impl Written {
+    /// Adds lines that no option contains.
+    fn lines(&mut self, lines: &str) {
+        self.text.push_str(lines);
+        self.text.push('\n');
+    }
+
+    /// Adds lines that were made from the value of an option.
+    fn option(&mut self, option: &str, value: &str, key: &'static str, lines: &str) {
+        let start = self.text.len();
+        self.lines(lines);
+        self.options.push(OptionText {
+            span: start..self.text.len(),
+            option: format!("{option} {value}"),
+            key,
+        });
+    }
+}
+
 impl Options {
     /// Returns the text of the configuration file that is equivalent to these options.
+    #[cfg(test)]
     pub fn to_text(&self) -> String {
-        let mut out = String::new();
-        // Writing to a String can't fail.
-        let mut line = |text: String| _ = writeln!(out, "{text}");
+        self.written().text
+    }
+
+    fn written(&self) -> Written {
+        let mut out = Written::default();
         if let Some(workers) = self.workers {
-            line(format!("[server]\nworkers = {workers}"));
+            let lines = format!("[server]\nworkers = {workers}");
+            out.option("--workers", &workers.to_string(), "workers", &lines);
         }
         for address in &self.listen {
-            line(format!("[[listener]]\naddress = {}", quoted(address)));
+            let lines = format!("[[listener]]\naddress = {}", quoted(address));
+            out.option("--listen", address, "address", &lines);
         }
         if let Some(address) = &self.admin {
             let value = match address.as_str() {
                 "false" => address.clone(),
                 address => quoted(address),
             };
-            line(format!("[admin]\naddress = {value}"));
+            out.option(
+                "--admin",
+                address,
+                "address",
+                &format!("[admin]\naddress = {value}"),
+            );
         }
         if let Some(path) = &self.access_log {
-            line(format!("[log]\naccess = {}", quoted(path)));
+            let lines = format!("[log]\naccess = {}", quoted(path));
+            out.option("--access-log", path, "access", &lines);
         }
         match &self.files {
-            Some(root) => self.files_text(root, line),
-            None => self.cache_text(line),
+            Some(root) => self.files_text(root, &mut out),
+            None => self.cache_text(&mut out),
         }
         out
     }
 
     /// Writes a site with one route that serves files.
-    fn files_text(&self, root: &str, mut line: impl FnMut(String)) {
-        line("[[site]]\n[[site.route]]\n[site.route.files]".to_owned());
-        line(format!("root = {}", quoted(root)));
+    fn files_text(&self, root: &str, out: &mut Written) {
+        out.lines("[[site]]\n[[site.route]]");
+        let lines = format!("[site.route.files]\nroot = {}", quoted(root));
+        out.option("--files", root, "root", &lines);
         if let Some(memory) = &self.memory {
-            line(format!("memory = {}", quoted(memory)));
+            out.option(
+                "--memory",
+                memory,
+                "memory",
+                &format!("memory = {}", quoted(memory)),
+            );
         }
     }
 
     /// Writes volumes, a cache, an upstream, and a site with one route that uses them.
-    fn cache_text(&self, mut line: impl FnMut(String)) {
+    fn cache_text(&self, out: &mut Written) {
         for (name, volume) in volume_names().zip(&self.volumes) {
             // The size follows the last colon. A block device has no size, so its path has no
             // colon.
             let (path, size) = volume
                 .rsplit_once(':')
                 .map_or((&**volume, None), |(path, size)| (path, Some(size)));
-            line(format!("[volume.{name}]\npath = {}", quoted(path)));
+            let mut lines = format!("[volume.{name}]\npath = {}", quoted(path));
             if let Some(size) = size {
-                line(format!("size = {}", quoted(size)));
+                lines += &format!("\nsize = {}", quoted(size));
             }
+            out.option("--volume", volume, "size", &lines);
         }
-        line("[cache.memory]".to_owned());
+        out.lines("[cache.memory]");
         if !self.volumes.is_empty() {
             let names: Vec<String> = volume_names()
                 .take(self.volumes.len())
                 .map(|n| quoted(&n))
                 .collect();
-            line(format!("volumes = [{}]", names.join(", ")));
+            out.lines(&format!("volumes = [{}]", names.join(", ")));
         }
         let cache = [
-            ("placement", &self.placement),
-            ("memory", &self.memory),
-            ("fill", &self.fill),
-            ("slice", &self.slice),
+            ("--placement", "placement", &self.placement),
+            ("--memory", "memory", &self.memory),
+            ("--fill", "fill", &self.fill),
+            ("--slice", "slice", &self.slice),
         ];
-        for (key, value) in cache {
+        for (option, key, value) in cache {
             if let Some(value) = value {
-                line(format!("{key} = {}", quoted(value)));
+                out.option(option, value, key, &format!("{key} = {}", quoted(value)));
             }
         }
-        let servers: Vec<String> = self.origins.iter().map(|o| quoted(o)).collect();
-        line(format!(
-            "[upstream.origin]\nservers = [{}]",
-            servers.join(", ")
-        ));
-        line("[[site]]\n[[site.route]]\nproxy = \"origin\"\ncache = \"memory\"".to_owned());
+        out.lines("[upstream.origin]\nservers = [");
+        for origin in &self.origins {
+            out.option(
+                "--origin",
+                origin,
+                "servers",
+                &format!("{},", quoted(origin)),
+            );
+        }
+        out.lines("]\n[[site]]\n[[site.route]]\nproxy = \"origin\"\ncache = \"memory\"");
     }
 
     /// Returns the plan for these options.
     ///
     /// # Errors
     ///
-    /// A report on the equivalent configuration file.
+    /// A report with all problems, each with its option.
     pub fn load(&self) -> Result<Loaded, Report> {
-        parse_here("options", &self.to_text())
+        let Written { text, options } = self.written();
+        match parse_here("options", &text, Purpose::Start) {
+            Ok(mut loaded) => {
+                loaded.warnings.options = options;
+                Ok(loaded)
+            }
+            Err(mut report) => {
+                sizes(&mut report);
+                Err(Report { options, ..report })
+            }
+        }
+    }
+}
+
+/// Rewrites the advice about volumes without a size, which has another form in options.
+fn sizes(report: &mut Report) {
+    for problem in &mut report.problems {
+        if problem.title.starts_with("volume `") && problem.title.ends_with("` has no size") {
+            problem.title = "a volume in a file needs a size".to_owned();
+            problem.help = Some("write PATH:SIZE, as in /mnt/disk1/sluice.vol:5GiB".to_owned());
+        }
     }
 }
 

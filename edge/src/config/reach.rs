@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::plan::{LeadsTo, Plan};
+use super::plan::{Plan, RouteHandler};
 use crate::files;
-use crate::sys::sandbox::{Allowed, Reach};
+use crate::sys::sandbox::{Allowed, Reach, real};
 use crate::telemetry::AccessTarget;
 use crate::telemetry::messages::MessageTarget;
+use crate::tls::TicketOptions;
 
 /// Returns the files and folders that a plan needs, with the kind of access.
 pub fn reach(plan: &Plan) -> Vec<Allowed> {
@@ -28,7 +29,10 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
     }
     // The folders of these files are allowed, because a file may be replaced by a new one.
     for route in plan.sites.iter().flat_map(|site| &site.routes) {
-        let signed = route.gate.iter().filter_map(|gate| gate.signed.as_ref());
+        let signed = route
+            .gate
+            .iter()
+            .filter_map(|gate| gate.signed_urls.as_ref());
         for file in signed.flat_map(|signed| &signed.key_files) {
             add(&folder_of(file), Reach::Read);
         }
@@ -36,6 +40,20 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
         for file in pages.filter_map(|page| page.file.as_deref()) {
             add(&folder_of(file), Reach::Read);
         }
+    }
+    for file in tls_files(plan) {
+        let folder = folder_of(file);
+        add(&folder, Reach::Read);
+        // ACME clients use symbolic links, and the sandbox judges the file to which one leads.
+        let target = folder_of(&real(file));
+        if target != real(&folder) {
+            add(&target, Reach::Read);
+        }
+    }
+    // rustls opens this file for each configuration, also after the sandbox has begun.
+    let key_log = std::env::var_os("SSLKEYLOGFILE").filter(|_| plan.tls.key_log);
+    if let Some(file) = key_log {
+        add(&folder_of(Path::new(&file)), Reach::Append);
     }
     let access = plan.log.access.as_ref().map(|access| &access.target);
     if let Some(AccessTarget::File(path)) = access {
@@ -47,10 +65,29 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
     all
 }
 
+/// Returns the files of certificates, keys and secrets that TLS needs.
+pub fn tls_files(plan: &Plan) -> Vec<&Path> {
+    let listeners = plan.listeners.iter().filter_map(|one| one.tls.as_ref());
+    let listeners = listeners.chain(&plan.admin_tls);
+    let listeners = listeners.map(|tls| (&tls.certificates, &tls.clients));
+    let sites = plan.sites.iter().filter_map(|site| site.tls.as_ref());
+    let sites = sites.map(|tls| (&tls.certificates, &tls.clients));
+    let mut files: Vec<&Path> = Vec::new();
+    for (certificates, clients) in listeners.chain(sites) {
+        let pairs = certificates.iter();
+        files.extend(pairs.flat_map(|pair| [&*pair.certificate, &*pair.key]));
+        files.extend(clients.iter().map(|clients| &*clients.authorities));
+    }
+    if let TicketOptions::Shared(secrets) = &plan.tls.tickets {
+        files.extend(secrets.iter().map(|file| &**file));
+    }
+    files
+}
+
 pub fn folders(plan: &Plan) -> impl Iterator<Item = &files::Options> {
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
-    routes.filter_map(|route| match &route.leads_to {
-        LeadsTo::Files(options) => Some(&**options),
+    routes.filter_map(|route| match &route.handler {
+        RouteHandler::Files(options) => Some(&**options),
         _ => None,
     })
 }

@@ -8,6 +8,9 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet}
 /// Most problems that are shown. Further ones are counted.
 const SHOWN_MAX: usize = 20;
 
+/// Most problems of one kind that are searched for in a text. There may be more.
+pub const COUNTED_MAX: usize = 100;
+
 /// An error or a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -28,7 +31,7 @@ impl Problem {
     pub fn error(title: impl Into<String>) -> Problem {
         Problem {
             fatal: true,
-            title: title.into(),
+            title: without_error_numbers(&title.into()),
             span: None,
             label: String::new(),
             help: None,
@@ -62,21 +65,93 @@ impl Problem {
     }
 }
 
+/// Removes the system's error numbers, such as ` (os error 2)`, from a message for users.
+pub fn without_error_numbers(message: &str) -> String {
+    let mut parts = message.split(" (os error ");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push_str(
+            part.trim_start_matches(|c: char| c.is_ascii_digit())
+                .trim_start_matches(')'),
+        );
+    }
+    out
+}
+
 /// The problems of one configuration.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Name of the configuration: the path of its file.
+    /// Name of the configuration: the path of its file. Empty if no file is concerned.
     pub name: String,
     /// Text of the configuration.
     pub text: String,
     /// The problems, in the order of their positions.
     pub problems: Vec<Problem>,
+    /// The parts of the text that were written as options of the command line. Empty for a file.
+    pub options: Vec<OptionText>,
+}
+
+/// A part of a configuration's text that was made from an option of the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionText {
+    /// Position of the part in the text, in bytes.
+    pub span: Range<usize>,
+    /// The option with its value, as in `--memory 1GiB`.
+    pub option: String,
+    /// The key of the file that means the same.
+    pub key: &'static str,
 }
 
 impl Report {
+    /// Creates a report without problems.
+    pub fn new(name: String, text: String) -> Report {
+        Report {
+            name,
+            text,
+            problems: Vec::new(),
+            options: Vec::new(),
+        }
+    }
+
+    /// Creates a report of one error that concerns no file, with advice.
+    pub fn without_file(title: String, help: Option<String>) -> Report {
+        Report {
+            problems: vec![Problem {
+                help,
+                ..Problem::error(title)
+            }],
+            ..Report::new(String::new(), String::new())
+        }
+    }
+
+    /// Creates a report of one error in an option of the command line, with advice.
+    pub fn of_option(option: String, title: String, help: String) -> Report {
+        let part = OptionText {
+            span: 0..1,
+            option,
+            key: "",
+        };
+        Report {
+            problems: vec![Problem::error(title).at(0..1).help(help)],
+            options: vec![part],
+            ..Report::new(String::new(), String::new())
+        }
+    }
+
+    /// Whether the configuration was written as options of the command line.
+    pub fn is_about_options(&self) -> bool {
+        !self.options.is_empty()
+    }
     /// Whether at least one problem is an error.
     pub fn is_fatal(&self) -> bool {
         self.problems.iter().any(|p| p.fatal)
+    }
+
+    /// Adds problems, and sorts all problems by their position.
+    pub fn add(&mut self, problems: Vec<Problem>) {
+        self.problems.extend(problems);
+        self.problems
+            .sort_by_key(|problem| problem.span.as_ref().map_or(0, |span| span.start));
     }
 
     /// Formats each problem with its line, with or without colours.
@@ -97,7 +172,11 @@ impl Report {
             .checked_sub(SHOWN_MAX)
             .filter(|n| *n > 0)
         {
-            out.push_str(&format!("and {more} more\n"));
+            let at_least = match self.problems.len() >= COUNTED_MAX {
+                true => "at least ",
+                false => "",
+            };
+            out.push_str(&format!("and {at_least}{more} more\n"));
         }
         out.truncate(out.trim_end().len());
         out.push('\n');
@@ -109,6 +188,14 @@ impl Report {
             true => Level::ERROR,
             false => Level::WARNING,
         };
+        if self.is_about_options() || self.name.is_empty() {
+            let title = self.option_title(problem);
+            let mut group = Group::with_title(level.primary_title(title));
+            if let Some(help) = &problem.help {
+                group = group.element(Level::HELP.message(help.as_str()));
+            }
+            return renderer.render(&[group]);
+        }
         let mut group = Group::with_title(level.primary_title(problem.title.as_str()));
         group = match self.within(problem.span.clone()) {
             None => group.element(Origin::path(self.name.as_str())),
@@ -126,6 +213,24 @@ impl Report {
             group = group.element(Level::HELP.message(help.as_str()));
         }
         renderer.render(&[group])
+    }
+
+    /// Returns the title of a problem with the option that causes it.
+    fn option_title(&self, problem: &Problem) -> String {
+        let at = problem.span.as_ref().map_or(usize::MAX, |span| span.start);
+        let mut options = self.options.iter();
+        let option = options.find(|part| part.span.contains(&at));
+        let Some(part) = option else {
+            return problem.title.clone();
+        };
+        // The keys of the equivalent file mean nothing to the user.
+        let own = format!("`{}` is ", part.key);
+        let title = problem.title.strip_prefix(&own).unwrap_or(&problem.title);
+        let label = match problem.label.is_empty() {
+            true => String::new(),
+            false => format!(": {}", problem.label),
+        };
+        format!("{}: {title}{label}", part.option)
     }
 
     /// Cuts a position that spans several lines to its first line.

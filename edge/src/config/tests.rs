@@ -8,6 +8,8 @@ mod listeners;
 mod logs;
 mod rules;
 mod shorthand;
+mod startup;
+mod syntax;
 mod volumes;
 
 use std::path::Path;
@@ -235,7 +237,7 @@ fn errors_show_the_line_and_the_fix() {
         ("fill, wrong type", with("[cache.a]\nfill = 5\n")),
         ("valid, wrong type", with("[cache.a]\nvalid = \"1h\"\n")),
         ("unknown key, between two", with("[cache.a]\nlock_time = \"5s\"\n")),
-        ("slice, other units", with("[cache.a]\nslice = \"1m\"\n[cache.b]\nslice = \"128k\"\n[cache.c]\nslice = 1000000\n[cache.d]\nslice = 70000\n")),
+        ("slice, other units", with("[cache.a]\nslice = \"1MB\"\n[cache.b]\nslice = \"128kB\"\n[cache.c]\nslice = 1000000\n[cache.d]\nslice = 70000\n")),
         ("little memory", format!(
             "{}cache = \"a\"\n",
             with("[cache.a]\nmemory = \"16MiB\"\nslice = \"8MiB\"\nread_ahead = \"whole\"\n"),
@@ -287,7 +289,8 @@ fn errors_show_the_line_and_the_fix() {
 
 #[test]
 fn a_file_that_is_not_there_is_said_so() {
-    let report = load(Path::new("/nowhere/sluice.toml")).expect_err("there is no such file");
+    let report = load(Path::new("/nowhere/sluice.toml"), Purpose::Reload)
+        .expect_err("there is no such file");
     assert!(
         report
             .to_string()
@@ -326,19 +329,19 @@ fn options_alone_go_the_way_of_a_file() {
     };
     let report = hostile.load().expect_err("no such origin");
     assert_eq!(report.problems.len(), 1, "{report}");
+    let temporary = tempfile::tempdir().expect("a folder");
+    let root = temporary.path().join("\"www");
+    std::fs::create_dir(&root).expect("a folder");
     let folder = Options {
-        files: Some("/srv/\"www".to_owned()),
+        files: Some(root.display().to_string()),
         memory: Some("32MiB".to_owned()),
         ..Options::default()
     };
     let plan = folder.load().expect("good options").plan;
-    let LeadsTo::Files(files) = &plan.sites[0].routes[0].leads_to else {
+    let RouteHandler::Files(files) = &plan.sites[0].routes[0].handler else {
         panic!("a folder");
     };
-    assert_eq!(
-        (&*files.root, files.memory),
-        (Path::new("/srv/\"www"), 32 << 20)
-    );
+    assert_eq!((&*files.root, files.memory), (&*root, 32 << 20));
 }
 
 #[test]

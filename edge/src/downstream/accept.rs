@@ -10,7 +10,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::handler::Peer;
-use crate::sys::net::{Accepted, Listener, is_exhausted};
+use crate::sys::listener::{Listener, is_exhausted};
+use crate::sys::net::Accepted;
 
 use super::connection::Connection;
 use super::connection_balance::HandedOver;
@@ -22,6 +23,8 @@ use super::worker::Worker;
 
 /// Most connections accepted before other tasks get their turn.
 const BATCH_MAX: usize = 64;
+/// Most connections that an accept queue holds: the highest value of `net.core.somaxconn`.
+const ACCEPT_QUEUE_MAX: usize = 65_535;
 /// Most idle connections closed at a time to make room for new ones.
 const EVICTED_MAX: usize = 16;
 
@@ -31,7 +34,7 @@ const SHED_MAX: usize = 64;
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
 /// Reason why a batch of accepted connections ended.
-enum Batch {
+enum BatchEnd {
     /// The accept queue is empty.
     Drained,
     /// The accept queue may hold more connections.
@@ -56,7 +59,7 @@ impl Worker {
                 let readable = poll_fn(|cx| listener.poll_readable(cx)).await;
                 match readable {
                     Ok(()) => self.accept_batch(&mut listener, &setup).await,
-                    Err(_) => Batch::Failed,
+                    Err(_) => BatchEnd::Failed,
                 }
             };
             let batch = tokio::select! {
@@ -65,16 +68,16 @@ impl Worker {
                 batch = step => batch,
             };
             match batch {
-                Batch::Drained => {}
-                Batch::More => tokio::task::yield_now().await,
-                Batch::Failed => tokio::time::sleep(TICK).await,
+                BatchEnd::Drained => {}
+                BatchEnd::More => tokio::task::yield_now().await,
+                BatchEnd::Failed => tokio::time::sleep(TICK).await,
                 // This task yields, so that the tasks of the closed connections run first and free
                 // their descriptors.
-                Batch::NoRoom | Batch::Exhausted if self.make_room() => {
+                BatchEnd::NoRoom | BatchEnd::Exhausted if self.make_room() => {
                     tokio::task::yield_now().await;
                 }
-                Batch::NoRoom => tokio::time::sleep(TICK).await,
-                Batch::Exhausted => {
+                BatchEnd::NoRoom => tokio::time::sleep(TICK).await,
+                BatchEnd::Exhausted => {
                     self.shed(&mut listener).await;
                     tokio::time::sleep(TICK).await;
                 }
@@ -123,6 +126,7 @@ impl Worker {
     }
 
     fn log_exhaustion(&self) {
+        self.pass();
         let now = self.deadlines.now();
         let due = self.exhaustion_logged_from.get();
         if due.is_none_or(|due| due <= now) {
@@ -139,25 +143,25 @@ impl Worker {
         self: &Rc<Self>,
         listener: &mut Listener,
         setup: &Arc<ConnectionSetup>,
-    ) -> Batch {
+    ) -> BatchEnd {
         for _ in 0..BATCH_MAX {
             if self.balance.is_full(self.serving().options.connections) {
                 // Idle connections are closed only if a new connection waits in the accept queue.
                 return match poll_fn(|cx| Poll::Ready(listener.has_waiting(cx))).await {
-                    Ok(true) => Batch::NoRoom,
-                    Ok(false) => Batch::Drained,
-                    Err(_) => Batch::Failed,
+                    Ok(true) => BatchEnd::NoRoom,
+                    Ok(false) => BatchEnd::Drained,
+                    Err(_) => BatchEnd::Failed,
                 };
             }
             self.balance.has_room();
             match accept(listener).await {
                 Ok(Some(accepted)) => self.place(accepted, setup),
-                Ok(None) => return Batch::Drained,
-                Err(error) if is_exhausted(&error) => return Batch::Exhausted,
-                Err(_) => return Batch::Failed,
+                Ok(None) => return BatchEnd::Drained,
+                Err(error) if is_exhausted(&error) => return BatchEnd::Exhausted,
+                Err(_) => return BatchEnd::Failed,
             }
         }
-        Batch::More
+        BatchEnd::More
     }
 
     async fn accept_the_rest(
@@ -165,7 +169,13 @@ impl Worker {
         listener: &mut Listener,
         setup: &Arc<ConnectionSetup>,
     ) {
-        while let Ok(Some(accepted)) = accept(listener).await {
+        // Clients of a Unix socket could otherwise fill the queue for as long as it is emptied. Those of a TCP socket can, so the number
+        // of connections is limited to the length of the longest queue that the kernel allows.
+        listener.refuse_more();
+        for _ in 0..ACCEPT_QUEUE_MAX {
+            let Ok(Some(accepted)) = accept(listener).await else {
+                return;
+            };
             self.start(accepted, setup, true);
         }
     }
@@ -188,6 +198,8 @@ impl Worker {
             client: accepted.address.ip().to_canonical(),
             local: accepted.local,
             scheme: setup.scheme,
+            tls: None,
+            shared: false,
         };
         self.counters.connections_accepted.add(1);
         if count {
@@ -196,16 +208,22 @@ impl Worker {
         self.begin(Transport::new(accepted), peer, setup);
     }
 
-    /// Serves a connection over this transport, with a plain-text setup.
-    #[cfg(test)]
-    pub(super) fn connect(self: &Rc<Self>, transport: Transport, peer: Peer) {
+    /// Serves a connection over this transport.
+    #[cfg(any(test, feature = "test-rigs"))]
+    pub(super) fn connect(
+        self: &Rc<Self>,
+        transport: Transport,
+        peer: Peer,
+        setup: &Arc<ConnectionSetup>,
+    ) {
         self.balance.opened(self.index);
-        self.begin(transport, peer, &ConnectionSetup::plain());
+        self.begin(transport, peer, setup);
     }
 
     fn begin(self: &Rc<Self>, transport: Transport, peer: Peer, setup: &Arc<ConnectionSetup>) {
         self.opened();
-        protocol::start(Connection::new(self.clone(), transport, peer), setup);
+        let connection = Connection::new(self.clone(), transport, peer, setup.half_close);
+        protocol::start(connection, setup);
     }
 
     /// Serves the connections that other workers hand over, until the worker is dropped.

@@ -3,10 +3,13 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::handler::Peer;
+use crate::handler::{Peer, Receipt};
+use crate::http::ClientId;
 
+use super::content_receipt::ContentReceipts;
 use super::input::Input;
 use super::transport::Transport;
 use super::worker::Worker;
@@ -20,8 +23,15 @@ pub struct Connection {
     pub transport: Transport,
     /// Addresses of both ends of the connection.
     pub peer: Peer,
+    /// Whether a client that has closed its sending direction still gets the response.
+    pub half_close: bool,
     /// Index of the connection's slot in the worker's deadlines.
     pub slot: usize,
+    /// Number of bytes written so far, without those of a tunnel.
+    pub written: u64,
+    /// The contents that handlers want to know about, as far as the client has not acknowledged
+    /// them.
+    receipts: Option<Box<ContentReceipts>>,
     /// Bytes read and not used yet. An idle connection has no buffer.
     input: Option<Box<Input>>,
     /// Whether the connection counts towards the limit of connections of its client.
@@ -30,13 +40,21 @@ pub struct Connection {
 
 impl Connection {
     /// Creates a connection that the worker has already counted.
-    pub fn new(worker: Rc<Worker>, transport: Transport, peer: Peer) -> Connection {
+    pub fn new(
+        worker: Rc<Worker>,
+        transport: Transport,
+        peer: Peer,
+        half_close: bool,
+    ) -> Connection {
         let slot = worker.deadlines.add();
         Connection {
             worker,
             transport,
             peer,
+            half_close,
             slot,
+            written: 0,
+            receipts: None,
             input: None,
             counted: false,
         }
@@ -49,13 +67,47 @@ impl Connection {
         let limit = worker.serving().options.connections_per_ip;
         if limit > 0 {
             let clients = &worker.balance.clients;
-            self.counted = clients.enter(self.peer.address.ip(), limit);
+            let client = ClientId::of(self.peer.address.ip());
+            self.counted = clients.add(client, 1, limit as u64);
             if !self.counted {
                 worker.counters.connections_over_ip.add(1);
                 return false;
             }
         }
         true
+    }
+
+    /// Begins to report how many bytes of a content the client has acknowledged. `unsent` is the
+    /// number of bytes that will be written before the content. Reports follow from `wrote_content`
+    /// and `report_received`, and when the connection is dropped.
+    pub fn begin_receipt(&mut self, receipt: Arc<dyn Receipt>, unsent: u64) {
+        let receipts = self.receipts.get_or_insert_default();
+        receipts.begin(receipt, self.written + unsent);
+    }
+
+    /// Notes how many bytes of the content have been written for which `begin_receipt` was called.
+    #[inline]
+    pub fn wrote_content(&mut self, bytes: u64) {
+        if let Some(receipts) = &mut self.receipts {
+            receipts.wrote(bytes, || self.transport.acknowledged());
+        }
+    }
+
+    /// Reports the bytes of such contents that the client has acknowledged meanwhile. Must not be
+    /// called while a content is being written.
+    #[inline]
+    pub fn report_received(&mut self) {
+        if let Some(receipts) = &mut self.receipts {
+            receipts.report(|| self.transport.acknowledged());
+            if receipts.is_reported() {
+                self.receipts = None;
+            }
+        }
+    }
+
+    /// Whether the client has not acknowledged all content that a handler wants to know about.
+    pub fn awaits_acknowledgements(&self) -> bool {
+        self.receipts.is_some()
     }
 
     /// Returns the bytes read and not used yet.
@@ -70,6 +122,14 @@ impl Connection {
         if let Some(input) = &mut self.input {
             input.consume(n);
         }
+    }
+
+    /// Removes all of the input and returns it.
+    pub fn take_input(&mut self) -> Vec<u8> {
+        let bytes = self.input().to_vec();
+        self.consume(bytes.len());
+        self.release_buffer();
+        bytes
     }
 
     /// Returns the input buffer to the pool if it is empty. Called before the connection waits.
@@ -145,6 +205,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.report_received();
         if let Some(input) = self.input.take() {
             self.worker.pool.put(input);
         }
@@ -152,7 +213,8 @@ impl Drop for Connection {
             self.worker.counters.panics.add(1);
         }
         if self.counted {
-            self.worker.balance.clients.leave(self.peer.address.ip());
+            let client = ClientId::of(self.peer.address.ip());
+            self.worker.balance.clients.subtract(client, 1);
         }
         self.worker.closed(self.slot);
     }

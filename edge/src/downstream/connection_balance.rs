@@ -2,15 +2,15 @@
 //! so a worker that has too many hands the next one over to another worker.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::sys::limits;
 use crate::sys::net::Accepted;
 
-use super::client_connections::ClientConnections;
+use super::client_totals::ClientTotals;
 use super::connection_setup::ConnectionSetup;
 
 /// Most connections that may wait in a worker's inbox.
@@ -26,10 +26,16 @@ pub(super) struct HandedOver {
 pub struct ConnectionBalance {
     workers: Box<[WorkerEntry]>,
     /// Number of connections of each client.
-    pub(super) clients: ClientConnections,
+    pub(super) clients: ClientTotals,
+    /// Bytes of memory of the requests that wait for their responses.
+    pub(super) request_memory: AtomicU64,
+    /// The same for each client, while `request_memory` limits them.
+    pub(super) client_request_memory: ClientTotals,
     derived_limit: usize,
     /// Number of idle connections that workers without idle ones want the other workers to close.
     wanted: AtomicUsize,
+    /// Notified when `wanted` may have grown.
+    room_wanted: Notify,
 }
 
 /// A worker's entry. Its count changes with every connection, so each entry has its own cache
@@ -57,9 +63,12 @@ impl ConnectionBalance {
         };
         Arc::new(ConnectionBalance {
             workers: (0..workers.max(1)).map(place).collect(),
-            clients: ClientConnections::default(),
+            clients: ClientTotals::default(),
+            request_memory: AtomicU64::new(0),
+            client_request_memory: ClientTotals::default(),
             derived_limit: derived_limit(),
             wanted: AtomicUsize::new(0),
+            room_wanted: Notify::new(),
         })
     }
 
@@ -87,13 +96,20 @@ impl ConnectionBalance {
     /// none to close.
     pub(super) fn want_room(&self, connections: usize) {
         if self.workers.len() > 1 {
-            self.wanted.fetch_max(connections, Ordering::Relaxed);
+            self.wanted.fetch_max(connections, Ordering::SeqCst);
+            self.room_wanted.notify_waiters();
         }
     }
 
     /// Returns the number of idle connections that workers still want closed.
     pub(super) fn wanted_room(&self) -> usize {
-        self.wanted.load(Ordering::Relaxed)
+        self.wanted.load(Ordering::SeqCst)
+    }
+
+    /// Waits until a worker wants room. Includes each `want_room` after this call, also before the result is
+    /// first polled.
+    pub(super) fn room_wanted(&self) -> impl Future<Output = ()> + use<'_> {
+        self.room_wanted.notified()
     }
 
     /// Reports that this worker has closed this many idle connections to make room.

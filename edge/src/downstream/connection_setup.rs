@@ -16,8 +16,13 @@ pub struct ConnectionSetup {
     /// The PROXY protocol header that load balancers send first. `None` if the listener does not
     /// require one.
     pub proxy: Option<ProxyProtocol>,
+    /// Index of the listener's TLS in `Serving::tls`. `None` if its connections are not encrypted.
+    pub tls: Option<u16>,
     /// The protocol that clients speak.
     pub protocol: Protocol,
+    /// Whether a client that has closed its sending direction still gets the response. If not, it
+    /// counts as gone.
+    pub half_close: bool,
 }
 
 /// A protocol between clients and Sluice.
@@ -28,6 +33,15 @@ pub enum Protocol {
     Http1,
 }
 
+impl Protocol {
+    /// Returns the name of the protocol in TLS (ALPN, RFC 7301).
+    pub fn alpn(self) -> &'static str {
+        match self {
+            Protocol::Http1 => "http/1.1",
+        }
+    }
+}
+
 impl ConnectionSetup {
     /// Returns the setup for HTTP/1 in clear text, without the PROXY protocol.
     #[cfg(test)]
@@ -35,7 +49,9 @@ impl ConnectionSetup {
         Arc::new(ConnectionSetup {
             scheme: Scheme::Http,
             proxy: None,
+            tls: None,
             protocol: Protocol::default(),
+            half_close: false,
         })
     }
 }

@@ -98,6 +98,12 @@ impl Deadlines {
         self.set(slot, self.now().saturating_add(ticks(duration)), idle);
     }
 
+    /// Returns the tick at which a slot's deadline was last set.
+    pub fn since(&self, slot: usize) -> Tick {
+        let slots = self.slots.borrow();
+        slots.get(slot).map_or(self.now(), |slot| slot.since)
+    }
+
     /// Whether a slot's deadline has passed.
     #[inline]
     pub fn expired(&self, slot: usize) -> bool {
@@ -105,6 +111,14 @@ impl Deadlines {
         slots
             .get(slot)
             .is_some_and(|slot| slot.deadline <= self.now())
+    }
+
+    /// Makes a slot's deadline pass now, and wakes its connection.
+    pub fn expire(&self, slot: usize) {
+        if let Some(slot) = self.slots.borrow_mut().get_mut(slot) {
+            slot.deadline = 0;
+            slot.wake();
+        }
     }
 
     /// Sets the current tick.
@@ -131,6 +145,13 @@ impl Deadlines {
         }
         self.cursor.set(0);
         false
+    }
+
+    /// Returns the earliest deadline of all connections, `NEVER` if none has one.
+    pub fn earliest(&self) -> Tick {
+        let slots = self.slots.borrow();
+        let deadlines = slots.iter().map(|(_, slot)| slot.deadline);
+        deadlines.min().unwrap_or(NEVER)
     }
 
     /// Wakes every connection, so that each one notices that the worker drains.

@@ -1,18 +1,25 @@
 //! Serving clients: accepting connections, transports, protocols, and exchanges.
 
 mod accept;
-mod client_connections;
+mod client_totals;
 mod connection;
 mod connection_balance;
 mod connection_setup;
+mod content_receipt;
 mod deadlines;
 mod exchange;
+mod handshakes;
 pub mod http1;
 mod input;
+mod lingering;
 mod protocol;
 mod proxy_preamble;
 pub mod proxy_protocol;
+mod quick_durations;
 mod refusal;
+#[cfg(any(test, feature = "test-rigs"))]
+pub mod tls_exercise;
+mod tls_handshake;
 mod transport;
 mod trust;
 mod turn;
@@ -54,11 +61,23 @@ pub struct Options {
     /// Most open connections of one client: an IPv4 address, or the first 64 bits of an IPv6
     /// address. Further connections are closed at once. 0: no limit.
     pub connections_per_ip: usize,
+    /// Longest time for a TLS handshake. Slower ones are cut.
+    pub handshake_timeout: Duration,
+    /// Most unfinished TLS handshakes per worker. For a further one, the oldest is cut. 0: no limit.
+    pub handshakes: usize,
+    /// Most unfinished TLS handshakes per worker of one client, as for `connections_per_ip`. Further connections are
+    /// closed at once. 0: no limit.
+    pub handshakes_per_ip: usize,
+    /// Most memory, in bytes, of requests that wait for their responses. One client gets half of it.
+    /// Further requests that have to wait get 503. 0: no limit.
+    pub request_memory: u64,
     /// Minimum average rate, in bytes per second, of a request body and of a response once
     /// `min_rate_grace` has passed. Slower transfers are cut. 0: no minimum.
     pub min_rate: u64,
     /// Tolerated shortfall, in seconds of `min_rate`.
     pub min_rate_grace: Duration,
+    /// Longest time without a byte in either direction of a tunnel (Upgrade).
+    pub tunnel_timeout: Duration,
     /// Longest time that requests may continue after SIGTERM or SIGQUIT.
     pub shutdown_timeout: Duration,
 }
@@ -77,8 +96,13 @@ impl Default for Options {
             keepalive_requests: 0,
             connections: 0,
             connections_per_ip: 0,
+            handshake_timeout: Duration::from_secs(10),
+            handshakes: 2048,
+            handshakes_per_ip: 256,
+            request_memory: 1 << 30,
             min_rate: 128,
             min_rate_grace: Duration::from_secs(10),
+            tunnel_timeout: Duration::from_secs(600),
             shutdown_timeout: Duration::from_secs(30),
         }
     }

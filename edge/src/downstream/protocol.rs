@@ -7,27 +7,36 @@ use super::connection::Connection;
 use super::connection_setup::{ConnectionSetup, Protocol};
 use super::http1::Http1;
 use super::proxy_preamble;
+use super::tls_handshake;
 
 /// Serves a new connection in its own task, unless the client has too many connections or may not
 /// send a PROXY protocol header.
 pub(super) fn start(mut connection: Connection, setup: &Arc<ConnectionSetup>) {
-    let Some(proxy) = &setup.proxy else {
-        if connection.count_client() {
-            speak(setup.protocol, connection);
+    match &setup.proxy {
+        None if !connection.count_client() => {}
+        None if setup.tls.is_none() => speak(setup.protocol, connection),
+        Some(proxy) if !proxy_preamble::is_trusted(&connection, proxy) => {}
+        _ => {
+            tokio::task::spawn_local(prepare(connection, setup.clone()));
         }
-        return;
-    };
-    if !proxy_preamble::is_trusted(&connection, proxy) {
-        return;
     }
-    let setup = setup.clone();
-    tokio::task::spawn_local(async move {
-        if let Some(proxy) = &setup.proxy
-            && let Some(connection) = proxy_preamble::read(connection, proxy).await
-        {
-            speak(setup.protocol, connection);
-        }
-    });
+}
+
+/// Reads what comes before the connection's protocol: a PROXY protocol header, and the TLS handshake.
+async fn prepare(mut connection: Connection, setup: Arc<ConnectionSetup>) {
+    if let Some(proxy) = &setup.proxy {
+        connection = match proxy_preamble::read(connection, proxy).await {
+            Some(connection) => connection,
+            None => return,
+        };
+    }
+    if let Some(listener) = setup.tls {
+        connection = match tls_handshake::run(connection, listener).await {
+            Some(connection) => connection,
+            None => return,
+        };
+    }
+    speak(setup.protocol, connection);
 }
 
 /// Starts the task of the connection's protocol, which begins with the input that has been read.

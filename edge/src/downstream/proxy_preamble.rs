@@ -30,7 +30,7 @@ fn poll_header(
     has_deadline: &mut bool,
     cx: &mut Context<'_>,
 ) -> Poll<Option<Header>> {
-    connection.worker.deadlines.watch(connection.slot, cx);
+    connection.worker.watch(connection.slot, cx);
     if connection.worker.is_cut() {
         connection.transport.reset_on_drop();
         return Poll::Ready(None);

@@ -32,7 +32,7 @@ pub enum ClientIpHeader {
     Forwarded,
 }
 
-/// The client that one hop reports.
+/// The client's address and scheme as one hop reports them.
 struct Hop {
     client: IpAddr,
     scheme: Option<Scheme>,
@@ -204,6 +204,8 @@ mod tests {
             client: address.ip().to_canonical(),
             local: address.into(),
             scheme: Scheme::Http,
+            tls: None,
+            shared: false,
         }
     }
 

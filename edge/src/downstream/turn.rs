@@ -45,7 +45,7 @@ impl Turn {
         self.written += n;
     }
 
-    /// Returns the bytes written since the last call.
+    /// Returns the number of bytes written since the last call.
     #[inline]
     pub fn take_written(&mut self) -> usize {
         std::mem::take(&mut self.written)

@@ -4,18 +4,23 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::task::Context;
 use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 
 use crate::handler::Handler;
+use crate::http::target::host_of;
 use crate::sys::Clock;
 use crate::sys::limits::Reserve;
 use crate::telemetry::{AccessLog, Counters};
+use crate::tls::{Server, Terms};
 
 use super::connection_balance::ConnectionBalance;
 use super::deadlines::{Deadlines, TICK, Tick};
+use super::handshakes::Handshakes;
 use super::input::Pool;
+use super::quick_durations::QuickDurations;
 use super::{Options, Trust};
 
 /// The parts from which a worker is created.
@@ -28,6 +33,8 @@ pub struct WorkerContext {
     pub balance: Arc<ConnectionBalance>,
     /// Index of the worker, from 0.
     pub index: usize,
+    /// Returns unused memory of the worker's thread to the system.
+    pub give_memory_back: fn(),
 }
 
 /// The handlers and limits of one configuration snapshot; a reload replaces them as a whole.
@@ -40,10 +47,28 @@ pub struct Serving {
     pub log: Option<Rc<AccessLog>>,
     /// The proxies trusted to report the client's address.
     pub trust: Trust,
+    /// The TLS of each listener, by the listener's index.
+    pub tls: Arc<[Option<Arc<Server>>]>,
+}
+
+impl Serving {
+    /// Returns the TLS of the listener with this index.
+    pub(super) fn tls(&self, listener: u16) -> Option<&Server> {
+        self.tls.get(usize::from(listener))?.as_deref()
+    }
+
+    /// Whether a request for this authority (a host and an optional port) may come over a connection with these
+    /// settings of TLS.
+    pub(super) fn permits(&self, terms: Terms, authority: &str) -> bool {
+        let server = self.tls(terms.listener);
+        server.is_some_and(|server| server.permits(terms.policy, host_of(authority)))
+    }
 }
 
 /// Time between two steps of a sweep.
 const STEP: Duration = Duration::from_millis(1);
+/// Ticks per second.
+const SECOND_TICKS: u32 = (1000 / TICK.as_millis()) as u32;
 
 /// One worker, which runs on its own thread.
 pub struct Worker {
@@ -53,6 +78,9 @@ pub struct Worker {
     pub(super) index: usize,
     pub(super) deadlines: Deadlines,
     pub(super) pool: Pool,
+    pub(super) handshakes: Handshakes,
+    /// The durations of requests that are answered without waiting.
+    pub(super) quick_durations: QuickDurations,
     /// Notified when the worker stops accepting.
     pub(super) stopping: Notify,
     /// Number of listeners that have not stopped.
@@ -68,6 +96,10 @@ pub struct Worker {
     open: Cell<usize>,
     /// Notified when a connection or a listener has ended, for which a drain may be waiting.
     changed: Notify,
+    /// Whether the timer of `keep_time` is paused, so that the current tick and the Date value may be old.
+    paused: Cell<bool>,
+    /// Notified when the paused timer has to run again.
+    resumed: Rc<Notify>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,6 +126,8 @@ impl Worker {
             index: context.index,
             deadlines: Deadlines::default(),
             pool: Pool::default(),
+            handshakes: Handshakes::default(),
+            quick_durations: QuickDurations::default(),
             stopping: Notify::new(),
             listening: Cell::new(0),
             reserve: RefCell::default(),
@@ -106,8 +140,11 @@ impl Worker {
             phase: Cell::new(Phase::Serving),
             open: Cell::new(0),
             changed: Notify::new(),
+            paused: Cell::new(false),
+            resumed: Rc::default(),
         });
-        tokio::task::spawn_local(keep_time(Rc::downgrade(&worker)));
+        let unused = UnusedMemory::new(context.give_memory_back);
+        tokio::task::spawn_local(keep_time(Rc::downgrade(&worker), unused));
         worker.receive_handed_over();
         worker
     }
@@ -119,6 +156,7 @@ impl Worker {
 
     /// Counts a new connection, which the balance has already counted for this worker.
     pub(super) fn opened(&self) {
+        self.resume();
         self.open.set(self.open.get() + 1);
         self.counters.connections_now.add(1);
     }
@@ -131,6 +169,7 @@ impl Worker {
             .monotonic_us()
             .saturating_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
         self.phase.set(Phase::Draining);
+        self.resume();
         self.balance.drains(self.index);
         self.stopping.notify_waiters();
         self.deadlines.wake_all();
@@ -147,9 +186,15 @@ impl Worker {
     }
 
     /// Returns the number of open client connections of this worker.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "test-rigs"))]
     pub fn connections(&self) -> usize {
         self.open.get()
+    }
+
+    /// Whether the timer is paused.
+    #[cfg(test)]
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.get()
     }
 
     #[inline]
@@ -188,8 +233,33 @@ impl Worker {
         write(&self.date.borrow().value);
     }
 
-    /// Updates the current tick, and the Date value if the second has changed.
-    fn pass(&self) {
+    /// Sets the task that is woken when the deadline of this slot passes. Called first at each poll of a
+    /// connection, since the connection may have been idle while the timer was paused.
+    #[inline]
+    pub(super) fn watch(&self, slot: usize, cx: &Context<'_>) {
+        self.resume();
+        self.deadlines.watch(slot, cx);
+    }
+
+    /// Makes the timer run again if it is paused, and updates the time.
+    #[inline]
+    fn resume(&self) {
+        if self.paused.get() {
+            self.resume_paused();
+        }
+    }
+
+    #[cold]
+    fn resume_paused(&self) {
+        self.paused.set(false);
+        self.pass();
+        self.resumed.notify_one();
+    }
+
+    /// Updates the current tick, and the Date value if the second has changed. The time that requests
+    /// begin with is then at most one tick old.
+    pub(super) fn pass(&self) {
+        Clock::forget();
         let unix_s = self.clock.unix_ms() / 1000;
         let mut date = self.date.borrow_mut();
         if date.unix_s != unix_s {
@@ -211,14 +281,15 @@ impl Worker {
     }
 }
 
-/// Counts ticks and runs the sweeps of the deadlines, until the worker is dropped.
-async fn keep_time(worker: Weak<Worker>) {
+/// Counts ticks and runs the sweeps of the deadlines, until the worker is dropped. After a second without
+/// requests, the timer pauses.
+async fn keep_time(worker: Weak<Worker>, mut unused: UnusedMemory) {
     loop {
         tokio::time::sleep(TICK).await;
-        match worker.upgrade() {
-            Some(worker) => worker.tick(),
-            None => return,
-        }
+        let Some(now) = worker.upgrade() else { return };
+        now.tick();
+        unused.tick(now.counters.requests.get());
+        drop(now);
         // The pause between two steps of a sweep lets other tasks run.
         while let Some(worker) = worker.upgrade() {
             worker.pass();
@@ -227,6 +298,68 @@ async fn keep_time(worker: Weak<Worker>) {
             }
             drop(worker);
             tokio::time::sleep(STEP).await;
+        }
+        if unused.is_given_back {
+            pause(&worker).await;
+            unused.is_given_back = false;
+        }
+    }
+}
+
+/// Pauses the timer until a connection is polled or opened, until the tick before the earliest deadline
+/// of all connections, or until another worker needs room for new connections.
+async fn pause(worker: &Weak<Worker>) {
+    let Some(now) = worker.upgrade() else { return };
+    let (balance, resumed) = (now.balance.clone(), now.resumed.clone());
+    // A worker that wants room after this line wakes this worker. Earlier wishes are checked below.
+    let room_wanted = balance.room_wanted();
+    let is_wanted = balance.wanted_room() > 0 && now.open.get() > 0;
+    let left = now.deadlines.earliest().saturating_sub(now.deadlines.now());
+    if now.is_draining() || is_wanted || left < 2 {
+        return;
+    }
+    now.paused.set(true);
+    drop(now);
+    // The latest tick corresponds to more than 13 years.
+    tokio::select! {
+        () = resumed.notified() => {}
+        () = room_wanted => {}
+        () = tokio::time::sleep(TICK * (left - 1)) => {}
+    }
+    if let Some(worker) = worker.upgrade() {
+        worker.paused.set(false);
+    }
+}
+
+/// Returns unused memory to the system after each second in which the worker had no request.
+struct UnusedMemory {
+    give_back: fn(),
+    ticks: u32,
+    /// Number of requests at the beginning of the current second.
+    requests: u64,
+    /// Whether the last second had no request.
+    is_given_back: bool,
+}
+
+impl UnusedMemory {
+    fn new(give_back: fn()) -> UnusedMemory {
+        UnusedMemory {
+            give_back,
+            ticks: 0,
+            requests: 0,
+            is_given_back: false,
+        }
+    }
+
+    fn tick(&mut self, requests: u64) {
+        self.ticks += 1;
+        if self.ticks < SECOND_TICKS {
+            return;
+        }
+        self.ticks = 0;
+        self.is_given_back = std::mem::replace(&mut self.requests, requests) == requests;
+        if self.is_given_back {
+            (self.give_back)();
         }
     }
 }

@@ -91,20 +91,24 @@ impl FieldEdits {
 
     fn lines(&self, request: &RequestValues<'_>, status: Status) -> Fields {
         let mut lines = Fields::new();
-        self.put_into(&mut lines, Some(request), status);
+        self.put_into(&mut lines, Some(request), status, None);
         lines
     }
 
-    /// Adds the configured header lines. Without `request`, adds only lines whose values use no
-    /// variables of the request.
+    /// Adds the configured header lines, except those with the name `omitted`. Without `request`,
+    /// adds only lines whose values use no variables of the request.
     pub(super) fn put_into(
         &self,
         fields: &mut Fields,
         request: Option<&RequestValues<'_>>,
         status: Status,
+        omitted: Option<&str>,
     ) {
         let mut scratch = Vec::new();
         for (name, value) in &self.put {
+            if omitted.is_some_and(|omitted| name.eq_ignore_ascii_case(omitted)) {
+                continue;
+            }
             if let Some(text) = value.plain() {
                 if !text.is_empty() {
                     fields.append(name, text);
@@ -174,7 +178,7 @@ mod tests {
         let edits = edits(&["x-secret"], &[("x-secret", "ours")]);
         edits.take_out(&mut fields);
         edits.keep_from_connection(&mut fields);
-        edits.put_into(&mut fields, None, 0);
+        edits.put_into(&mut fields, None, 0, None);
         let expected = "X-Other: o\r\nconnection: close, x-other\r\nx-secret: ours\r\n";
         assert_eq!(fields.text(), expected.as_bytes());
     }

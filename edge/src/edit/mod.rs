@@ -6,13 +6,16 @@
 
 mod expires;
 mod fields;
+mod https;
 mod pages;
 mod respond;
 mod security;
 mod template;
+mod trailers;
 
 use std::borrow::Cow;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::handler::{Answer, Fault, Handler, Request, Response};
 use crate::http::Scheme;
@@ -20,6 +23,7 @@ use crate::sys::Clock;
 
 pub use expires::{Expires, Lifetime};
 pub use fields::FieldEdits;
+pub use https::ToHttps;
 pub use pages::{ErrorPage, ErrorPages, PageFor};
 pub use respond::{Redirect, RedirectOptions, Respond, RespondOptions};
 pub use security::SECURITY;
@@ -43,6 +47,8 @@ pub struct Options {
     pub security: bool,
     /// Pages that replace the content of error responses.
     pub errors: ErrorPages,
+    /// Whether the site has TLS, so that a request over http has really come without encryption.
+    pub tls: bool,
 }
 
 impl Options {
@@ -59,6 +65,7 @@ impl Options {
             cache_control,
             security,
             errors,
+            tls: _,
         } = self;
         let tells = expires.is_some() || cache_control.is_some();
         !response.is_empty() || tells || *security || !errors.pages.is_empty()
@@ -70,7 +77,7 @@ pub struct Edit(Rc<Parts>);
 
 struct Parts {
     inner: Rc<dyn Handler>,
-    options: Options,
+    options: Arc<Options>,
     clock: Clock,
     edits_responses: bool,
     /// Whether the response edits use variables of the request. If so, the request's values are
@@ -80,7 +87,7 @@ struct Parts {
 
 impl Edit {
     /// Creates a handler that edits the requests to `inner` and its responses.
-    pub fn new(inner: Rc<dyn Handler>, options: Options, clock: Clock) -> Edit {
+    pub fn new(inner: Rc<dyn Handler>, options: Arc<Options>, clock: Clock) -> Edit {
         Edit(Rc::new(Parts {
             inner,
             edits_responses: options.edits_responses(),
@@ -98,7 +105,9 @@ impl Edit {
 impl Handler for Edit {
     fn handle(&self, mut request: Request) -> Answer {
         let parts = &self.0;
-        let after = parts.edits_responses.then(|| After::of(parts, &request));
+        let after = parts
+            .edits_responses
+            .then(|| ResponseEdits::of(parts, &request));
         parts.options.request.edit_request(&mut request);
         let answer = parts.inner.handle(request);
         match after {
@@ -109,7 +118,7 @@ impl Handler for Edit {
 }
 
 /// Response edits to apply to the response to one request.
-struct After {
+struct ResponseEdits {
     parts: Rc<Parts>,
     kept: Option<OwnedValues>,
     scheme: Scheme,
@@ -118,13 +127,13 @@ struct After {
     pages: bool,
 }
 
-impl After {
-    fn of(parts: &Rc<Parts>, request: &Request) -> After {
+impl ResponseEdits {
+    fn of(parts: &Rc<Parts>, request: &Request) -> ResponseEdits {
         let kept = parts.asks.then(|| {
             let request = RequestValues::of(&request.head, &request.peer);
             OwnedValues::of(&request, parts.options.response.variables())
         });
-        After {
+        ResponseEdits {
             parts: parts.clone(),
             kept,
             scheme: request.peer.scheme,
@@ -166,7 +175,7 @@ impl After {
         };
         let missing = match options.security {
             true => security::missing(response, self.scheme),
-            false => security::NOTHING,
+            false => security::NO_HEADERS,
         };
         if freshness.is_some() || !options.response.remove.is_empty() {
             fields::take_out(response, goes);
@@ -188,9 +197,16 @@ impl After {
                 put(name, value.as_bytes());
             }
         });
+        if !options.response.remove.is_empty() {
+            let options = options.clone();
+            trailers::take_out(response, move |name| options.response.removes(name));
+        }
         let request = self.kept.as_ref().map(OwnedValues::request);
+        // Browsers ignore this header over http, and servers must not send it (RFC 6797 7.2). Without TLS here, a proxy
+        // before Sluice may have it.
+        let omitted = (options.tls && self.scheme == Scheme::Http).then_some(security::HSTS);
         let put = &options.response;
-        put.put_into(&mut response.fields, request.as_ref(), status);
+        put.put_into(&mut response.fields, request.as_ref(), status, omitted);
     }
 
     /// Returns the new freshness headers of the response, or `None` if the response keeps its own.

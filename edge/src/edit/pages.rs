@@ -45,7 +45,7 @@ pub struct ErrorPages {
 /// Headers that describe the content and are removed with it (RFC 9110 8, RFC 6266, RFC 9530). All
 /// others concern the error or the resource: Retry-After, WWW-Authenticate, Set-Cookie, freshness,
 /// and Content-Range of a 416.
-const OF_CONTENT: [&str; 13] = [
+const CONTENT_HEADERS: [&str; 13] = [
     "accept-ranges",
     "content-digest",
     "content-disposition",
@@ -99,7 +99,7 @@ impl ErrorPages {
 impl ErrorPage {
     fn fill(&self, response: &mut Response) {
         take_out(response, |name| {
-            let mut names = OF_CONTENT.iter();
+            let mut names = CONTENT_HEADERS.iter();
             names.any(|of_content| name.eq_ignore_ascii_case(of_content.as_bytes()))
         });
         response.fields.append("content-type", &*self.media_type);
@@ -163,14 +163,11 @@ mod tests {
 
     #[test]
     fn the_page_of_a_status_takes_precedence_over_its_class() {
-        let of = |cause: Reason| pages(false).of_fault(cause.into());
+        let of = |reason: Reason| pages(false).of_fault(reason.into());
         let not_found = of(Reason::NotFound).expect("a page");
         assert_eq!(content(&not_found), b"own");
         assert_eq!(not_found.fault, Some(Reason::NotFound));
-        assert_eq!(
-            not_found.fields.get("cache-status"),
-            Some(&b"sluice; detail=not-found"[..])
-        );
+        assert_eq!(not_found.fields.get("cache-status"), None);
         assert_eq!(
             not_found.fields.get("cache-control"),
             Some(&b"no-store"[..])
@@ -201,6 +198,6 @@ mod tests {
         assert_eq!(content(&replaced), b"own");
         assert_eq!(replaced.stored.text(), b"Retry-After: 5\r\n");
         assert_eq!(replaced.fields.text(), b"content-type: text/html\r\n");
-        assert_eq!(replaced.content_length(), Some(3));
+        assert_eq!(replaced.declared_length(), Some(3));
     }
 }

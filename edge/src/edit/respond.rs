@@ -83,6 +83,7 @@ impl Respond {
         let validators = || Validators {
             etag: EntityTag::parse(self.etag.as_bytes()),
             last_modified_s: None,
+            undated: None,
             date_s: None,
         };
         let (status, length) = (self.status, representation.length);
@@ -175,6 +176,7 @@ mod tests {
             client: [0; 4].into(),
             local: ([0; 4], 0).into(),
             fields: &Fields::new(),
+            certificate: None,
         };
         let location = redirect.location(&request).unwrap_or_default();
         String::from_utf8(location).expect("text")

@@ -4,6 +4,9 @@ use super::fields::value_of;
 use crate::handler::Response;
 use crate::http::Scheme;
 
+/// Name of the header that makes browsers use https only (RFC 6797).
+pub(super) const HSTS: &str = "strict-transport-security";
+
 /// The security headers and their values. The last header is sent over https only, since browsers
 /// ignore it over http (RFC 6797 7.2). The values don't affect subdomains, and need not be adapted
 /// to a page.
@@ -11,29 +14,29 @@ pub const SECURITY: [(&str, &str); 4] = [
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "SAMEORIGIN"),
     ("referrer-policy", "strict-origin-when-cross-origin"),
-    ("strict-transport-security", "max-age=31536000"),
+    (HSTS, "max-age=31536000"),
 ];
 
 /// A set of the headers of `SECURITY`: bit `i` is set if the header at index `i` is in the set.
-pub(super) type Set = u8;
+pub(super) type HeaderSet = u8;
 
 /// The empty set of security headers.
-pub(super) const NOTHING: Set = 0;
+pub(super) const NO_HEADERS: HeaderSet = 0;
 
 /// Returns the security headers that a response lacks.
-pub(super) fn missing(response: &Response, scheme: Scheme) -> Set {
+pub(super) fn missing(response: &Response, scheme: Scheme) -> HeaderSet {
     let count = match scheme {
         Scheme::Http => SECURITY.len() - 1,
         Scheme::Https => SECURITY.len(),
     };
     let fields = SECURITY.iter().take(count).enumerate();
-    fields.fold(NOTHING, |missing, (i, (name, _))| {
+    fields.fold(NO_HEADERS, |missing, (i, (name, _))| {
         missing | (u8::from(value_of(response, name).is_none()) << i)
     })
 }
 
 /// Calls `give` with the name and value of each security header in the set.
-pub(super) fn each(set: Set, mut give: impl FnMut(&str, &str)) {
+pub(super) fn each(set: HeaderSet, mut give: impl FnMut(&str, &str)) {
     for (i, (name, value)) in SECURITY.iter().enumerate() {
         if set & (1 << i) != 0 {
             give(name, value);

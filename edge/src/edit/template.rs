@@ -3,8 +3,9 @@
 use std::fmt;
 use std::io::Write as _;
 use std::net::IpAddr;
+use std::rc::Rc;
 
-use crate::handler::{Head, Peer};
+use crate::handler::{ClientCertificate, Head, Peer};
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::{Fields, Method, Scheme, Status};
 use crate::sys::Address;
@@ -48,12 +49,16 @@ pub enum Variable {
     Method,
     /// `{status}`: the response's status.
     Status,
+    /// `{client_subject}`: the subject of the client's TLS certificate, or nothing.
+    ClientSubject,
+    /// `{client_fingerprint}`: SHA-256 of the client's TLS certificate, or nothing.
+    ClientFingerprint,
     /// `{header:NAME}`: the first request header with this name. The name is in lower case.
     Header(Box<str>),
 }
 
 impl Variable {
-    const NAMES: [(&str, Variable); 8] = [
+    const NAMES: [(&str, Variable); 10] = [
         ("host", Variable::Host),
         ("hostname", Variable::Hostname),
         ("path", Variable::Path),
@@ -62,7 +67,15 @@ impl Variable {
         ("client", Variable::Client),
         ("method", Variable::Method),
         ("status", Variable::Status),
+        ("client_subject", Variable::ClientSubject),
+        ("client_fingerprint", Variable::ClientFingerprint),
     ];
+
+    /// Returns the names of all variables. `header:NAME` means one for each header.
+    pub fn names() -> Vec<&'static str> {
+        let names = Variable::NAMES.iter().map(|(name, _)| *name);
+        names.chain(["header:NAME"]).collect()
+    }
 
     fn of(name: &str) -> Option<Variable> {
         if let Some(field) = name.strip_prefix("header:") {
@@ -92,11 +105,9 @@ impl TemplateError {
     pub fn advice(&self) -> String {
         match self {
             TemplateError::Unknown(_) => {
-                let names = Variable::NAMES
-                    .iter()
-                    .map(|(name, _)| format!("{{{name}}}"));
-                let names: Vec<String> = names.collect();
-                format!("the variables are {} and {{header:NAME}}", names.join(", "))
+                let names = Variable::names().into_iter();
+                let names: Vec<String> = names.map(|name| format!("{{{name}}}")).collect();
+                format!("the variables are {}", names.join(", "))
             }
             TemplateError::Brace => "write {{ and }} for literal braces".to_owned(),
             TemplateError::Control => {
@@ -233,6 +244,8 @@ pub struct RequestValues<'a> {
     pub local: Address,
     /// Header lines of the request.
     pub fields: &'a Fields,
+    /// The client's TLS certificate.
+    pub certificate: Option<&'a Rc<ClientCertificate>>,
 }
 
 impl<'a> RequestValues<'a> {
@@ -246,6 +259,7 @@ impl<'a> RequestValues<'a> {
             client: peer.client,
             local: peer.local,
             fields: &head.fields,
+            certificate: head.certificate.as_ref(),
         }
     }
 
@@ -253,6 +267,9 @@ impl<'a> RequestValues<'a> {
         let (path, query) = match self.target.find('?') {
             Some(at) => self.target.split_at(at),
             None => (self.target, ""),
+        };
+        let certificate = |part: fn(&ClientCertificate) -> &str| {
+            self.certificate.map_or("", |certificate| part(certificate))
         };
         // Writing to a `Vec` does not fail, so the results of `write!` are ignored.
         let _ = match variable {
@@ -271,6 +288,10 @@ impl<'a> RequestValues<'a> {
             Variable::Client => write!(out, "{}", self.client.to_canonical()),
             Variable::Method => out.write_all(self.method.as_str().as_bytes()),
             Variable::Status => write!(out, "{status}"),
+            Variable::ClientSubject => out.write_all(certificate(|its| &its.subject).as_bytes()),
+            Variable::ClientFingerprint => {
+                out.write_all(certificate(|its| &its.fingerprint).as_bytes())
+            }
             Variable::Header(name) => out.write_all(self.fields.get(name).unwrap_or_default()),
         };
     }
@@ -295,6 +316,7 @@ pub(super) struct OwnedValues {
     client: IpAddr,
     local: Address,
     fields: Fields,
+    certificate: Option<Rc<ClientCertificate>>,
 }
 
 impl OwnedValues {
@@ -319,6 +341,7 @@ impl OwnedValues {
             client: request.client,
             local: request.local,
             fields,
+            certificate: request.certificate.cloned(),
         }
     }
 
@@ -331,6 +354,7 @@ impl OwnedValues {
             client: self.client,
             local: self.local,
             fields: &self.fields,
+            certificate: self.certificate.as_ref(),
         }
     }
 }
@@ -350,6 +374,7 @@ mod tests {
             client: "::ffff:10.0.0.1".parse().expect("an address"),
             local: "[::1]:8080".parse().expect("an address"),
             fields,
+            certificate: None,
         };
         let mut out = b"before".to_vec();
         let template = Template::parse(template).expect("a template");
@@ -425,6 +450,7 @@ mod tests {
                 client: IpAddr::from([0; 4]),
                 local: ([0; 4], 0).into(),
                 fields: &fields,
+                certificate: None,
             };
             let text = format!("x{{path}}{{query}}{{host}}{{hostname}}{{method}}{{header:{name}}}");
             let template = Template::parse(&text).expect("a template");

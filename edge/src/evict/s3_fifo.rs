@@ -121,10 +121,10 @@ impl Policy for S3Fifo {
 }
 
 /// Hashes of recently evicted entries, each with the number of its eviction. A hash that was taken and evicted again is in `order` twice,
-/// and only the later number counts. The hashes are parts of cryptographic hashes, so the table needs no secret key.
+/// and only the later number counts.
 #[derive(Default)]
 struct Ghosts {
-    turns: HashMap<u64, u64, foldhash::fast::FixedState>,
+    turns: HashMap<u64, u64, foldhash::fast::RandomState>,
     order: VecDeque<(u64, u64)>,
     turn: u64,
 }

@@ -106,6 +106,7 @@ impl Responder<'_> {
         let validators = || Validators {
             etag: EntityTag::parse(etag),
             last_modified_s: Some(file.stamp.modified_s()),
+            undated: None,
             // Without a Date, Last-Modified is a weak validator (RFC 9110 8.8.2.2), so If-Range
             // must name the strong entity tag to match.
             date_s: None,

@@ -1,6 +1,7 @@
 //! Resolves a request's path: from the table of known paths, or in the file system.
 
 use std::borrow::Cow;
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use crate::http::{FieldBlock, Fields, date};
 use crate::sys::root::{self, FindError, Found, How, Opened, Stamp};
 
 /// Encodings of precompressed files with their extensions, the best one first.
-const BESIDE: [(Coding, &[u8]); 3] = [
+const PRECOMPRESSED: [(Coding, &[u8]); 3] = [
     (Coding::Zstd, b".zst"),
     (Coding::Brotli, b".br"),
     (Coding::Gzip, b".gz"),
@@ -51,7 +52,7 @@ pub(super) enum Resolved {
 impl<'a> FilePath<'a> {
     /// Parses a request's path.
     pub fn of(path: &'a str, options: &Options) -> ParsedPath<'a> {
-        let strip = options.strip.as_str();
+        let strip = options.strip_prefix.as_str();
         let Some(rest) = path.strip_prefix(strip) else {
             return ParsedPath::Nothing;
         };
@@ -92,7 +93,7 @@ impl Shared {
             Err(FindError::Denied) => error = FindError::Denied,
             other => return other,
         }
-        for fallback in &self.options.fallback {
+        for fallback in &self.options.try_files {
             let path = instead(fallback, names);
             match self.look_up(&path, how) {
                 Ok(Resolved::File(entry)) => return Ok(Resolved::File(entry)),
@@ -122,8 +123,11 @@ impl Shared {
     /// Resolves one path, from the table or in the file system.
     fn look_up(&self, path: &[u8], how: How) -> Result<Resolved, FindError> {
         let now_us = self.clock.monotonic_us();
-        let valid_us = self.options.valid.as_micros() as u64;
+        let valid_us = self.options.recheck.as_micros() as u64;
         let entry = match self.table.find(path) {
+            Some(entry) if self.has_appeared(path, &entry.known) => {
+                self.load_and_put(path, how, now_us)?
+            }
             Some(entry) if !entry.claim_check(now_us, valid_us) => entry,
             Some(entry) => self.recheck(path, entry, how, now_us)?,
             None => self.load_and_put(path, how, now_us)?,
@@ -133,6 +137,23 @@ impl Shared {
             Known::Folder => Ok(Resolved::Folder),
             Known::Absent => Err(FindError::Absent),
             Known::Denied => Err(FindError::Denied),
+        }
+    }
+
+    /// Whether a path that was absent or denied now leads to something, as far as the kernel has it
+    /// in memory. Otherwise a client that requests a file before it exists, such as the next segment
+    /// of a live video, would hide the file from all clients for a while.
+    fn has_appeared(&self, path: &[u8], known: &Known) -> bool {
+        match known {
+            Known::File(_) | Known::Folder => false,
+            Known::Absent => matches!(
+                self.root.find(path, How::Cached),
+                Ok(_) | Err(FindError::Denied)
+            ),
+            Known::Denied => matches!(
+                self.root.find(path, How::Cached),
+                Ok(_) | Err(FindError::Absent)
+            ),
         }
     }
 
@@ -174,7 +195,7 @@ impl Shared {
         if !self.options.precompressed {
             return Ok(true);
         }
-        for (coding, extension) in BESIDE {
+        for (coding, extension) in PRECOMPRESSED {
             let known = file.coded.iter().find(|(of, _)| *of == coding);
             let now = self.stamp(&[path, extension].concat(), how)?;
             let now = now.filter(|stamp| is_current(stamp, &file.stamp));
@@ -216,7 +237,7 @@ impl Shared {
     /// Loads the precompressed forms of a file that are not older than the file.
     fn coded(&self, path: &[u8], original: &Stamp, how: How) -> Result<Coded, FindError> {
         let mut coded = Coded::new();
-        for (coding, extension) in BESIDE {
+        for (coding, extension) in PRECOMPRESSED {
             let beside = [path, extension].concat();
             match self.file(&beside, path, Some(coding), how) {
                 Ok(Some(file)) if is_current(&file.stamp, original) => {
@@ -258,14 +279,15 @@ impl Shared {
             }
         }
         // In every attempt, the file changed while it was read.
-        Err(FindError::Failed)
+        let why = "the file changed whenever it was read";
+        Err(FindError::Failed(io::Error::other(why)))
     }
 
     /// Returns the content of a file, read into memory if the file is small; `None` if the file
     /// changed meanwhile.
     fn content(&self, opened: Opened, how: How) -> Result<Option<Content>, FindError> {
         let size = opened.stamp.size;
-        if size > self.options.small {
+        if size > self.options.max_memory_file {
             return Ok(Some(Content::Open(Large::new(opened))));
         }
         let mut bytes = Vec::with_capacity(size as usize);
@@ -276,10 +298,10 @@ impl Shared {
                 Ok(Some(0)) => return Ok(None),
                 Ok(Some(_)) => {}
                 Ok(None) => return Err(FindError::NotCached),
-                Err(_) => return Err(FindError::Failed),
+                Err(error) => return Err(FindError::Failed(error)),
             }
         }
-        let now = Stamp::now(&opened.file).map_err(|_| FindError::Failed)?;
+        let now = Stamp::now(&opened.file).map_err(FindError::Failed)?;
         Ok((now == opened.stamp).then(|| Content::Memory(Bytes::from(bytes))))
     }
 }

@@ -4,6 +4,7 @@
 mod answer;
 mod body;
 mod load;
+mod lookup_slots;
 mod options;
 mod path;
 mod shared;
@@ -12,41 +13,20 @@ mod types;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::handler::{Answer, Encodings, Fault, Handler, Request, Response};
-use crate::http::Method;
+use crate::http::{ClientId, Method};
 use crate::reason::Reason;
 use crate::sys::Random;
 use crate::sys::root::{FindError, How};
 
 use answer::Responder;
 use load::{FilePath, ParsedPath, Resolved};
+use lookup_slots::LookupSlot;
 pub use options::Options;
 #[cfg(feature = "test-rigs")]
 pub use path::{Located, locate};
 pub use shared::Shared;
-
-/// Largest number of requests per folder that wait for a lookup by another thread; further requests
-/// get 503.
-const LOOKUPS_MAX: usize = 256;
-
-/// Permission for one of at most `LOOKUPS_MAX` lookups by other threads; released when dropped.
-struct LookupSlot(Arc<Shared>);
-
-impl LookupSlot {
-    fn take(shared: &Arc<Shared>) -> Option<LookupSlot> {
-        // Dropping `slot` subtracts one from `lookups` again, also if the limit was exceeded.
-        let slot = LookupSlot(shared.clone());
-        (shared.lookups.fetch_add(1, Ordering::Relaxed) < LOOKUPS_MAX).then_some(slot)
-    }
-}
-
-impl Drop for LookupSlot {
-    fn drop(&mut self) {
-        self.0.lookups.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// One worker's handler for a folder.
 #[derive(Clone)]
@@ -99,10 +79,11 @@ impl Handler for Files {
         };
         match shared.resolve(&path, How::Cached) {
             Err(FindError::NotCached) => {}
-            Err(error) => return Answer::Ready(Err(fault_of(&error))),
+            Err(error) => return Answer::Ready(Err(shared.fault_of(&error))),
             Ok(resolved) => return Answer::Ready(self.answer(&request, resolved)),
         }
-        let Some(slot) = LookupSlot::take(shared) else {
+        let Some(slot) = LookupSlot::take(&shared.lookups, ClientId::of(request.peer.client))
+        else {
             return Answer::Ready(Err(Reason::NoRoom.into()));
         };
         let (files, path) = (self.clone(), path.into_owned());
@@ -111,13 +92,17 @@ impl Handler for Files {
             // skipped.
             let still_wanted = Arc::new(());
             let is_wanted = Arc::downgrade(&still_wanted);
-            let lookup = tokio::task::spawn_blocking(move || match is_wanted.strong_count() {
-                0 => Err(FindError::NotCached),
-                _ => slot.0.resolve(&path, How::Wait),
+            let shared = files.0.shared.clone();
+            let lookup = tokio::task::spawn_blocking(move || {
+                let _slot = slot;
+                match is_wanted.strong_count() {
+                    0 => Err(FindError::NotCached),
+                    _ => shared.resolve(&path, How::Wait),
+                }
             });
             match lookup.await {
                 Ok(Ok(resolved)) => files.answer(&request, resolved),
-                Ok(Err(error)) => Err(fault_of(&error)),
+                Ok(Err(error)) => Err(files.0.shared.fault_of(&error)),
                 Err(_) => Err(Reason::Panic.into()),
             }
         })
@@ -131,12 +116,20 @@ fn not_allowed() -> Response {
     response
 }
 
-fn fault_of(trouble: &FindError) -> Fault {
-    let cause = match trouble {
-        FindError::Absent => Reason::NotFound,
-        FindError::Denied => Reason::FileDenied,
-        FindError::Exhausted => Reason::NoRoom,
-        FindError::NotCached | FindError::Failed => Reason::FileFailed,
-    };
-    cause.into()
+impl Shared {
+    /// Returns the fault for a file that can't be served, and logs errors of the file system.
+    fn fault_of(&self, error: &FindError) -> Fault {
+        let reason = match error {
+            FindError::Absent => Reason::NotFound,
+            FindError::Denied => Reason::FileDenied,
+            FindError::Exhausted => Reason::NoRoom,
+            FindError::NotCached => Reason::FileFailed,
+            FindError::Failed(error) => {
+                // The path is left out: clients choose it, and repeated messages are counted.
+                tracing::warn!(%error, root = %self.options.root.display(), "a file can't be read");
+                Reason::FileFailed
+            }
+        };
+        reason.into()
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
+use super::lookup_slots::LookupSlots;
 use super::options::Options;
 use super::table::Table;
 use crate::sys::Clock;
@@ -12,7 +12,7 @@ use crate::telemetry::FilesNumbers;
 
 /// A folder and the table of its known paths, shared by all workers.
 pub struct Shared {
-    pub(super) lookups: AtomicUsize,
+    pub(super) lookups: Arc<LookupSlots>,
     pub(super) options: Options,
     pub(super) root: Root,
     pub(super) table: Table,
@@ -26,9 +26,9 @@ impl Shared {
     /// See `Root::open`.
     pub fn open(options: Options, clock: Clock) -> io::Result<Arc<Shared>> {
         Ok(Arc::new(Shared {
-            root: Root::open(&options.root, options.links)?,
-            table: Table::new(options.memory, options.open),
-            lookups: AtomicUsize::new(0),
+            root: Root::open(&options.root, options.symlinks)?,
+            table: Table::new(options.memory, options.open_files),
+            lookups: Arc::default(),
             options,
             clock,
         }))

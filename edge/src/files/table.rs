@@ -136,7 +136,7 @@ pub(super) struct Table {
     hasher: foldhash::fast::RandomState,
     /// Limit of one shard in bytes.
     limit: u64,
-    /// Bytes of memory that each open file is counted as, which limits the number of open files.
+    /// Bytes of memory charged for each open file. The charge limits the number of open files.
     of_open: u64,
 }
 

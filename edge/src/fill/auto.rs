@@ -1,7 +1,7 @@
 //! The fill policy `auto`: one fetch of the whole object if all of it is wanted; otherwise fetches
 //! of blocks.
 
-use super::common::{Filling, View, begin};
+use super::common::{FillRules, View, begin};
 use super::policy::{OPEN, Options, Plan};
 use super::slice::Slice;
 
@@ -13,7 +13,7 @@ impl Auto {
     }
 }
 
-impl Filling for Auto {
+impl FillRules for Auto {
     fn block(&self) -> u64 {
         self.0.block()
     }

@@ -17,7 +17,7 @@ const AGAIN_MIN: Duration = Duration::from_millis(10);
 const CHANGING_BLOCKS_MAX: u64 = 8;
 
 /// The decisions that differ between the fill policies.
-pub(super) trait Filling {
+pub(super) trait FillRules {
     /// Returns the size of a block in bytes.
     fn block(&self) -> u64;
 
@@ -37,7 +37,7 @@ pub(super) trait Filling {
 /// A fill policy: the decisions specific to one kind, combined with those common to all kinds.
 pub(super) struct Common<F>(pub(super) F);
 
-impl<F: Filling> Policy for Common<F> {
+impl<F: FillRules> Policy for Common<F> {
     fn plan(&self, situation: &Situation<'_>) -> Plan {
         let view = View::new(situation);
         if view.want.is_empty() {
@@ -47,7 +47,7 @@ impl<F: Filling> Policy for Common<F> {
             return unsettled(&view, self.0.block());
         }
         match situation.joinable {
-            Joinable::Unknown => match view.flying_for_all_we_know() {
+            Joinable::Unknown => match view.may_be_in_flight() {
                 Some(flight) => self.0.ride(&view, flight),
                 None => self.0.first(&view),
             },
@@ -59,7 +59,7 @@ impl<F: Filling> Policy for Common<F> {
 
 /// Returns the plan for an object in which bytes of several responses can't be combined, and which
 /// therefore has a single flight.
-fn alone(filling: &impl Filling, view: &View<'_>) -> Plan {
+fn alone(filling: &impl FillRules, view: &View<'_>) -> Plan {
     let Some(next) = view.next else {
         return Plan::Wait(None);
     };
@@ -92,7 +92,7 @@ fn unsettled(view: &View<'_>, block: u64) -> Plan {
         return Plan::Wait(None);
     };
     let flying = match situation.joinable {
-        Joinable::Unknown => view.flying_for_all_we_know(),
+        Joinable::Unknown => view.may_be_in_flight(),
         Joinable::No if !view.all_coming() => None,
         _ => view.flight_over(next),
     };
@@ -185,7 +185,7 @@ impl<'a> View<'a> {
 
     /// Returns the flight that will receive the next missing byte. If there is none, returns any
     /// flight, since a response may contain another range than was requested.
-    fn flying_for_all_we_know(&self) -> Option<&'a Flight> {
+    fn may_be_in_flight(&self) -> Option<&'a Flight> {
         self.next
             .and_then(|next| self.flight_over(next))
             .or(self.situation.flights.first())

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::common::{Filling, View, wait};
-use super::policy::{Flight, Options, Plan};
+use super::common::{FillRules, View, wait};
+use super::policy::{Flight, Joinable, Options, Plan};
 use super::whole::Whole;
 use crate::reason::Reason;
 
@@ -24,7 +24,7 @@ impl Lock {
     }
 }
 
-impl Filling for Lock {
+impl FillRules for Lock {
     fn block(&self) -> u64 {
         self.whole.block()
     }
@@ -42,13 +42,26 @@ impl Filling for Lock {
 
     fn ride(&self, view: &View<'_>, flight: &Flight) -> Plan {
         let situation = view.situation;
-        if situation.begun || view.next != Some(view.want.start) {
-            return Plan::Wait(None);
+        let is_old = flight.idle >= self.age;
+        let until_old = self.age.saturating_sub(flight.idle);
+        let is_next = view.next == Some(view.want.start);
+        if situation.begun {
+            // Only if bytes of several responses may be combined can another flight add the rest.
+            return match situation.joinable {
+                // If the flight ends, another request may launch the next one. The policy is then
+                // consulted about that one.
+                Joinable::Yes if is_old && situation.leads => wait(self.age),
+                Joinable::Yes if is_old && is_next => Plan::Restart(Reason::LockAge),
+                Joinable::Yes => wait(until_old),
+                _ => Plan::Wait(None),
+            };
         }
-        if flight.idle >= self.age {
+        if is_old {
             return Plan::Replace(Reason::LockAge);
         }
-        let until_old = self.age - flight.idle;
+        if !is_next {
+            return Plan::Wait(None);
+        }
         if situation.leads {
             return wait(until_old);
         }

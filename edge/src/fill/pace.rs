@@ -2,13 +2,13 @@
 //! increases the speed.
 
 /// Initial number of concurrent flights.
-const FIRST: usize = 4;
+const INITIAL_WIDTH: usize = 4;
 
 /// Shortest time in microseconds over which a rate is measured.
 const WINDOW_US: u64 = 100_000;
-/// Fewest bytes over which a rate is measured. After `SLOW_US` fewer bytes suffice.
-const TELLING: u64 = 64 << 10;
-const SLOW_US: u64 = 1_000_000;
+/// Fewest bytes over which a rate is measured. After `MEASURE_MAX_US` fewer bytes suffice.
+const MEASURE_MIN_BYTES: u64 = 64 << 10;
+const MEASURE_MAX_US: u64 = 1_000_000;
 /// Largest number of measurements after which an increase of the width must show a higher rate. New
 /// flights take a while to deliver bytes.
 const WINDOWS_MAX: u32 = 4;
@@ -42,7 +42,7 @@ impl Pace {
         let max = max.max(1);
         Pace {
             max,
-            width: FIRST.min(max),
+            width: INITIAL_WIDTH.min(max),
             mark: None,
             trial: None,
             hold_until_us: 0,
@@ -57,7 +57,7 @@ impl Pace {
     /// Reports progress of the want: the monotonic time in microseconds, the bytes received so far,
     /// and the number of flights that deliver its bytes. The caller reports before each time that
     /// it consults a policy.
-    pub fn observe(&mut self, now_us: u64, brought: u64, flights: usize) {
+    pub fn observe(&mut self, now_us: u64, received: u64, flights: usize) {
         if flights * 4 < self.width * 3 {
             // Fewer flights are running than permitted. More would not be used, and the measured
             // speed is not that of the permitted number.
@@ -65,15 +65,15 @@ impl Pace {
             return;
         }
         let Some((since_us, before)) = self.mark else {
-            self.mark = Some((now_us, brought));
+            self.mark = Some((now_us, received));
             return;
         };
         let elapsed_us = now_us.saturating_sub(since_us);
-        let came = brought.saturating_sub(before);
-        if elapsed_us < WINDOW_US || (came < TELLING && elapsed_us < SLOW_US) {
+        let came = received.saturating_sub(before);
+        if elapsed_us < WINDOW_US || (came < MEASURE_MIN_BYTES && elapsed_us < MEASURE_MAX_US) {
             return;
         }
-        self.mark = Some((now_us, brought));
+        self.mark = Some((now_us, received));
         let rate = u128::from(came) * 1_000_000 / u128::from(elapsed_us);
         self.judge(now_us, u64::try_from(rate).unwrap_or(u64::MAX));
     }

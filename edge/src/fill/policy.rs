@@ -129,7 +129,8 @@ pub struct Situation<'a> {
     pub joinable: Joinable,
     /// Whether the representation keeps changing.
     pub unsettled: Unsettled,
-    /// Whether this request has launched a flight of this object.
+    /// Whether this request has launched the flight for its next byte, or any flight of this object
+    /// if none is for its next byte.
     pub leads: bool,
     /// Whether the response to the client has begun, so that the request can't be forwarded any
     /// more.
@@ -166,6 +167,9 @@ pub enum Plan {
     /// wanted bytes can't be added to the old object. Only possible before the response to the
     /// client has begun.
     Replace(Reason),
+    /// End the flight that is to deliver the next wanted byte, for this reason, and begin another one in its place. Only
+    /// for an object whose bytes may be combined.
+    Restart(Reason),
     /// Abort the response, which has begun and whose remaining bytes are not available any more.
     Cut,
 }

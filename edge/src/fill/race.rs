@@ -12,7 +12,7 @@ const TICK_US: u64 = 1_000;
 /// Simulated time in microseconds from a request to the response's head.
 const LATENCY_US: u64 = 5_000;
 /// Time in microseconds for which a new flight's rate counts as unknown.
-const YOUNG_US: u64 = 50_000;
+const RATE_UNKNOWN_US: u64 = 50_000;
 
 /// A simulated flight with its current rate in bytes per second.
 struct Running {
@@ -29,7 +29,7 @@ impl Running {
         Flight {
             at: self.at as u64,
             end: self.end,
-            rate: (age_us >= YOUNG_US).then(|| came * 1_000_000 / age_us),
+            rate: (age_us >= RATE_UNKNOWN_US).then(|| came * 1_000_000 / age_us),
             idle: Duration::from_micros(if came == 0 { age_us } else { 0 }),
         }
     }
@@ -156,8 +156,14 @@ impl Race {
     /// Simulates one tick of the clock: all flights receive bytes.
     fn fly(&mut self) {
         self.now_us += TICK_US;
-        let bringing = |r: &Running| self.now_us > r.begun_us + LATENCY_US;
-        let share = self.link / self.running.iter().filter(|r| bringing(r)).count().max(1) as u64;
+        let is_receiving = |r: &Running| self.now_us > r.begun_us + LATENCY_US;
+        let share = self.link
+            / self
+                .running
+                .iter()
+                .filter(|r| is_receiving(r))
+                .count()
+                .max(1) as u64;
         let rate = self.each.min(share);
         for running in &mut self.running {
             if self.now_us > running.begun_us + LATENCY_US {
@@ -228,13 +234,13 @@ fn pace_is_bounded_and_recovers() {
         (1, 2, 4)
     );
     let mut pace = Pace::new(6);
-    let (mut now_us, mut brought) = (0, 0);
+    let (mut now_us, mut received) = (0, 0);
     let mut second = |pace: &mut Pace, rate_of: fn(usize) -> u64| {
         let mut widest = 0;
         for _ in 0..100 {
-            pace.observe(now_us, brought, pace.width());
+            pace.observe(now_us, received, pace.width());
             now_us += 10_000;
-            brought += rate_of(pace.width()) / 100;
+            received += rate_of(pace.width()) / 100;
             widest = widest.max(pace.width());
         }
         widest

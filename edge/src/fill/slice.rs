@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::common::{Filling, View, begin, begin_all};
+use super::common::{FillRules, View, begin, begin_all};
 use super::policy::{Flight, Options, Plan, ReadAhead};
 use crate::ranges::Ranges;
 
@@ -18,24 +18,24 @@ use crate::ranges::Ranges;
 /// before the wanted ones. A flight that is this near to a byte is left to deliver the byte.
 const NEAR: u64 = 64 << 10;
 
-/// Longest time until a flight may deliver the byte that the client waits for. If the estimate is
+/// Longest estimated time until a flight delivers the byte that the client waits for. If the
+/// estimate is longer, another flight is started.
+const WAIT_MAX_NOW: Duration = Duration::from_millis(100);
+/// Longest estimated time until a flight of one block delivers a byte of that block. If the estimate is
 /// longer, another flight is started.
-const PATIENCE_NOW: Duration = Duration::from_millis(100);
-/// Longest time until a flight of one block may deliver a byte of that block. If the estimate is
-/// longer, another flight is started.
-const PATIENCE_WITHIN: Duration = Duration::from_millis(500);
-/// Longest time until a flight may deliver a wanted byte that the client does not wait for yet. If
+const WAIT_MAX_WITHIN_BLOCK: Duration = Duration::from_millis(500);
+/// Longest estimated time until a flight delivers a wanted byte that the client does not wait for yet. If
 /// the estimate is longer, another flight is started.
-const PATIENCE_AHEAD: Duration = Duration::from_secs(1);
+const WAIT_MAX_AHEAD: Duration = Duration::from_secs(1);
 
 /// First delay after which a flight with an unknown rate is checked again. The delay grows up to
-/// `LATER` with the time for which the flight receives nothing.
-const YOUNG: Duration = Duration::from_millis(50);
+/// `RECHECK_MAX` with the time for which the flight receives nothing.
+const RECHECK_MIN: Duration = Duration::from_millis(50);
 /// Delay before the policy is consulted again because all permitted flights are in use: more may be
 /// permitted then.
-const WIDER: Duration = Duration::from_millis(100);
+const RECHECK_WIDTH: Duration = Duration::from_millis(100);
 /// Longest delay after which a flight that is fast enough is checked again.
-const LATER: Duration = Duration::from_secs(1);
+const RECHECK_MAX: Duration = Duration::from_secs(1);
 
 pub(super) struct Slice {
     block: u64,
@@ -51,7 +51,7 @@ impl Slice {
     }
 }
 
-impl Filling for Slice {
+impl FillRules for Slice {
     fn block(&self) -> u64 {
         self.block
     }
@@ -97,11 +97,11 @@ fn front(wanted: &Range<u64>, start: u64) -> u64 {
 }
 
 /// The way in which a byte that is not stored is going to arrive.
-enum Way {
+enum Arrival {
     /// No flight will deliver the byte.
     None,
     /// A flight will deliver the byte in time, and also all bytes up to this position.
-    Flying(u64),
+    InTime(u64),
     /// The flight at this index will deliver the byte too late.
     Late(usize),
 }
@@ -173,18 +173,18 @@ impl<'a> Draft<'a> {
         let Some(next) = self.view.next else {
             return self.wanted.end;
         };
-        let patience = match next == self.view.want.start {
-            true => PATIENCE_NOW,
-            false => PATIENCE_AHEAD,
+        let wait_max = match next == self.view.want.start {
+            true => WAIT_MAX_NOW,
+            false => WAIT_MAX_AHEAD,
         };
         let block = block_of(next, self.block);
-        let start = match self.way(next, patience) {
-            Way::Flying(until) => return until.min(block.end),
-            Way::Late(flight) => {
+        let start = match self.arrival(next, wait_max) {
+            Arrival::InTime(until) => return until.min(block.end),
+            Arrival::Late(flight) => {
                 self.flights[flight].end = next;
                 next
             }
-            Way::None => front(&(next..block.end), self.clear_before(next, block.start)),
+            Arrival::None => front(&(next..block.end), self.clear_before(next, block.start)),
         };
         let end = self.clear_after(next, block.end);
         let wanted = next..end.min(self.view.want.end);
@@ -212,13 +212,13 @@ impl<'a> Draft<'a> {
             };
             at = gap.start;
             let block_end = block_of(at, self.block).end;
-            let way = self.way(at, PATIENCE_AHEAD);
-            if let Way::Flying(until) = way {
+            let arrival = self.arrival(at, WAIT_MAX_AHEAD);
+            if let Arrival::InTime(until) = arrival {
                 at = until.min(block_end);
                 continue;
             }
             if self.busy >= self.view.situation.width {
-                self.ask_again(WIDER);
+                self.ask_again(RECHECK_WIDTH);
                 return false;
             }
             let mut range = at..self.clear_after(at, block_end);
@@ -228,7 +228,7 @@ impl<'a> Draft<'a> {
             if size(&range) > self.spare {
                 return false;
             }
-            if let Way::Late(flight) = way {
+            if let Arrival::Late(flight) = arrival {
                 self.flights[flight].end = at;
             }
             self.spare -= size(&range);
@@ -278,29 +278,33 @@ impl<'a> Draft<'a> {
 
     /// Determines how a byte that is not stored is going to arrive. Unless that is certain to be
     /// soon, the draft also records when to consult the policy again.
-    fn way(&mut self, byte: u64, patience: Duration) -> Way {
+    fn arrival(&mut self, byte: u64, wait_max: Duration) -> Arrival {
         if let Some(range) = self.ranges.iter().find(|range| range.contains(&byte)) {
-            return Way::Flying(range.end);
+            return Arrival::InTime(range.end);
         }
         let over = |flight: &Flight| self.view.span(flight).contains(&byte);
         let Some(index) = self.flights.iter().position(over) else {
-            return Way::None;
+            return Arrival::None;
         };
         let flight = self.flights[index];
         let span = self.view.span(&flight);
         // A flight of about one block finishes soon unless it is very slow, and a flight that has
         // almost reached the byte delivers it soon. Another flight would not be faster.
         let short = size(&span) < self.block.saturating_mul(2);
-        if byte - span.start < NEAR || (short && patience > PATIENCE_NOW) {
-            return Way::Flying(span.end);
+        if byte - span.start < NEAR || (short && wait_max > WAIT_MAX_NOW) {
+            return Arrival::InTime(span.end);
         }
-        let patience = if short { PATIENCE_WITHIN } else { patience };
+        let wait_max = if short {
+            WAIT_MAX_WITHIN_BLOCK
+        } else {
+            wait_max
+        };
         match time_to(&flight, byte) {
-            Some(time) if time > patience => return Way::Late(index),
-            Some(_) => self.ask_again(patience.max(WIDER).min(LATER)),
-            None => self.ask_again(flight.idle.clamp(YOUNG, LATER)),
+            Some(time) if time > wait_max => return Arrival::Late(index),
+            Some(_) => self.ask_again(wait_max.max(RECHECK_WIDTH).min(RECHECK_MAX)),
+            None => self.ask_again(flight.idle.clamp(RECHECK_MIN, RECHECK_MAX)),
         }
-        Way::Flying(span.end)
+        Arrival::InTime(span.end)
     }
 
     /// Returns the lowest position, at least `start`, from which all bytes up to `byte` are missing
@@ -343,7 +347,7 @@ impl<'a> Draft<'a> {
 /// Estimates the time until a flight delivers this byte: `None` if its rate is unknown, and
 /// `Duration::MAX` if it has stalled.
 fn time_to(flight: &Flight, byte: u64) -> Option<Duration> {
-    if flight.idle >= PATIENCE_AHEAD {
+    if flight.idle >= WAIT_MAX_AHEAD {
         return Some(Duration::MAX);
     }
     let distance = (byte - flight.at) as f64;

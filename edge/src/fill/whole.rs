@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::common::{Filling, View, begin, begin_all};
+use super::common::{FillRules, View, begin, begin_all};
 use super::policy::{OPEN, Options, Plan};
 use crate::reason::Reason;
 
@@ -21,7 +21,7 @@ impl Whole {
     }
 }
 
-impl Filling for Whole {
+impl FillRules for Whole {
     fn block(&self) -> u64 {
         self.block
     }

@@ -5,7 +5,7 @@
 /// Nanoseconds per second.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Divisor of the time for which tokens can still be reserved: one caller of [`Filling::reserve`]
+/// Divisor of the time for which tokens can still be reserved: one caller of [`BucketRate::reserve`]
 /// gets at most the tokens refilled in this part of that time.
 const SHARES: u64 = 32;
 
@@ -20,7 +20,7 @@ pub struct Reserved {
 
 /// Refill rate and size of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Filling {
+pub struct BucketRate {
     /// Number of tokens refilled in each period of `per_ns`.
     pub tokens: u64,
     /// Period in nanoseconds in which `tokens` tokens are refilled.
@@ -29,7 +29,7 @@ pub struct Filling {
     pub size: u64,
 }
 
-impl Filling {
+impl BucketRate {
     /// Returns the nanoseconds in which this many tokens are refilled, rounded up so that the rate
     /// is never exceeded.
     #[inline]
@@ -118,13 +118,13 @@ mod tests {
 
     /// Returns the largest number of tokens that a bucket may give in an interval of `time`
     /// nanoseconds.
-    fn allowed(filling: &Filling, time: u64) -> u64 {
+    fn allowed(filling: &BucketRate, time: u64) -> u64 {
         let come = u128::from(time) * u128::from(filling.tokens) / u128::from(filling.per_ns);
         // A token may have been partly refilled when the interval began, and is complete within it.
         filling.size + 1 + u64::try_from(come).expect("a small number")
     }
 
-    fn never_too_much(filling: &Filling, given: &[(u64, u64)]) -> Result<(), TestCaseError> {
+    fn never_too_much(filling: &BucketRate, given: &[(u64, u64)]) -> Result<(), TestCaseError> {
         for (first, (from, _)) in given.iter().enumerate() {
             let mut sum = 0;
             for (at, tokens) in &given[first..] {
@@ -135,11 +135,13 @@ mod tests {
         Ok(())
     }
 
-    fn fillings() -> impl Strategy<Value = Filling> {
-        (1..2_000_u64, 2_000..3 * SECOND, 1..100_u64).prop_map(|(tokens, per_ns, size)| Filling {
-            tokens,
-            per_ns,
-            size,
+    fn fillings() -> impl Strategy<Value = BucketRate> {
+        (1..2_000_u64, 2_000..3 * SECOND, 1..100_u64).prop_map(|(tokens, per_ns, size)| {
+            BucketRate {
+                tokens,
+                per_ns,
+                size,
+            }
         })
     }
 
@@ -219,7 +221,7 @@ mod tests {
     /// Simulates connections that share a bucket, and returns the bytes that each receives in the
     /// first and in the second minute. Each connection reserves up to `piece` bytes, waits until it
     /// may send them, and reserves again.
-    fn two_minutes(filling: &Filling, piece: u64, connections: usize) -> Vec<[u64; 2]> {
+    fn two_minutes(filling: &BucketRate, piece: u64, connections: usize) -> Vec<[u64; 2]> {
         const AHEAD: u64 = 4 * SECOND;
         const BEGIN: u64 = 7 * SECOND;
         let turns = (0..connections).map(|which| Reverse((BEGIN + which as u64, which, 0)));
@@ -242,7 +244,7 @@ mod tests {
 
     #[test]
     fn all_connections_that_share_a_bucket_get_similar_shares() {
-        let filling = Filling {
+        let filling = BucketRate {
             tokens: 256 << 10,
             per_ns: SECOND,
             size: 32 << 10,
@@ -262,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_full_bucket_gives_its_tokens_at_once_and_then_one_by_one() {
-        let filling = Filling {
+        let filling = BucketRate {
             tokens: 10,
             per_ns: SECOND,
             size: 3,
@@ -277,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_largest_numbers_do_not_overflow() {
-        let filling = Filling {
+        let filling = BucketRate {
             tokens: 1,
             per_ns: 3600 * SECOND,
             size: u64::MAX,

@@ -1,11 +1,12 @@
-//! Gates check a request before a route handles it: the client's address, its request rate, and the
-//! signature of a signed URL.
+//! Gates check a request before a route handles it: the client's address, its TLS certificate, its
+//! request rate, the method, and the signature of a signed URL.
 //!
-//! The cheapest check comes first: the address, then the rate, then the signature, which requires a
-//! hash. A client that guesses signatures is therefore rate-limited.
+//! Address and certificate come first, then the rate, so that a client that guesses methods or signatures is
+//! rate-limited. The signature, which requires a hash, comes last.
 
 mod bucket;
 mod limit;
+mod methods;
 mod networks;
 mod options;
 mod pace;
@@ -18,18 +19,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::handler::{Answer, Fault, Handler, Request};
-use crate::http::Method;
+use crate::http::{ClientId, Method};
 use crate::reason::Reason;
 use crate::sys::Clock;
 use crate::telemetry::Counters;
 
-pub use bucket::{Filling, SECOND};
+pub use bucket::{BucketRate, SECOND};
 pub use limit::{Limit, memory};
+pub use methods::TraceGate;
 pub use options::Options;
-pub use shared::{Shared, keys};
+pub use shared::Shared;
 
 use pace::Pacer;
-use table::{BucketKind, ClientId};
+use table::BucketKind;
 
 /// A handler that checks requests and passes admitted ones to another handler. Each worker has one
 /// gate per route.
@@ -56,11 +58,21 @@ impl Gate {
         }
     }
 
-    fn admit(&self, request: &mut Request) -> Result<(), Fault> {
+    /// Checks a request. If it is refused, returns the answer.
+    fn refuse(&self, request: &mut Request) -> Option<Answer> {
         let client = request.peer.client;
-        self.check_address(client)?;
-        self.check_rate(client)?;
-        self.check_signature(request)
+        let checked = self
+            .check_address(client)
+            .and_then(|()| self.check_certificate(request))
+            .and_then(|()| self.check_rate(client));
+        let checked = match (checked, self.shared.allow_methods()) {
+            (Ok(()), Some(allowed)) if !allowed.contains(&request.head.method) => {
+                return Some(Answer::Ready(Ok(methods::not_allowed(Some(allowed)))));
+            }
+            (Ok(()), _) => self.check_signature(request),
+            (refused, _) => refused,
+        };
+        checked.err().map(|fault| Answer::Ready(Err(fault)))
     }
 
     /// Refuses a client whose address is not admitted.
@@ -70,6 +82,17 @@ impl Gate {
         }
         self.counters.requests_denied.add(1);
         Err(Reason::AddressDenied.into())
+    }
+
+    /// Refuses a client without a certificate. The TLS handshake has verified the certificate of a client with one, by
+    /// the authorities of the request's host: otherwise the request would have been misdirected (421).
+    fn check_certificate(&self, request: &Request) -> Result<(), Fault> {
+        let needed = self.shared.options().client_certificate;
+        if !needed || request.peer.tls.is_some_and(|session| session.certified()) {
+            return Ok(());
+        }
+        self.counters.requests_uncertified.add(1);
+        Err(Reason::CertificateRequired.into())
     }
 
     /// Refuses a request if its client has exceeded the request rate.
@@ -109,9 +132,9 @@ impl Gate {
                 head.target = target;
                 Ok(())
             }
-            Err(cause) => {
+            Err(reason) => {
                 self.counters.requests_unsigned.add(1);
-                Err(cause.into())
+                Err(reason.into())
             }
         }
     }
@@ -151,9 +174,9 @@ impl Handler for Gate {
             self.without_signature(&mut request);
             return self.inner.handle(request);
         }
-        match self.admit(&mut request) {
-            Ok(()) => self.limit_bandwidth(self.inner.handle(request), client),
-            Err(fault) => Answer::Ready(Err(fault)),
+        match self.refuse(&mut request) {
+            None => self.limit_bandwidth(self.inner.handle(request), client),
+            Some(refused) => refused,
         }
     }
 }

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
-use super::bucket::{Filling, Reserved, SECOND};
-use super::table::{BucketKind, ClientId, Table};
+use super::bucket::{BucketRate, Reserved, SECOND};
+use super::table::{BucketKind, Table};
 use crate::handler::{Body, BodyStream, Fault, Frame, Response};
+use crate::http::ClientId;
 use crate::sys::Clock;
 use crate::sys::clock::timer_now;
 use crate::telemetry::Counters;
@@ -30,7 +31,7 @@ const AHEAD_MAX: u64 = 4 * SECOND;
 /// Delays the responses to one client, with that client's bucket in the table of all clients.
 pub(super) struct Pacer {
     pub(super) table: Arc<Table>,
-    pub(super) filling: Filling,
+    pub(super) filling: BucketRate,
     pub(super) client: ClientId,
     pub(super) clock: Clock,
     pub(super) counters: Arc<Counters>,
@@ -63,7 +64,7 @@ impl Pacer {
         reserved.map_err(Duration::from_nanos)
     }
 
-    fn with<T>(&self, change: impl FnOnce(&Filling, &mut u64, u64) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&BucketRate, &mut u64, u64) -> T) -> T {
         let now = self.clock.monotonic_us().saturating_mul(1000);
         let looked = self
             .table

@@ -4,11 +4,12 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::bucket::Filling;
+use super::bucket::BucketRate;
 use super::networks::Networks;
 use super::options::Options;
 use super::signed::{self, KEY_BYTES_MAX, Key, Secret};
 use super::table::Table;
+use crate::http::Methods;
 use crate::sys::disk;
 
 /// A route's gate as all workers share it: options, signing keys, networks, and the table of
@@ -39,12 +40,12 @@ impl Shared {
             let known = others.find(same).and_then(|other| other.table.clone());
             known.unwrap_or_else(|| Arc::new(Table::new(limit.clients)))
         });
-        let secrets = options.signed.as_ref().map(secrets).transpose()?;
+        let secrets = options.signed_urls.as_ref().map(secrets).transpose()?;
         let secrets = secrets.unwrap_or_default();
         Ok(Shared {
             allow: options.allow.as_deref().map(Networks::new),
             deny: Networks::new(&options.deny),
-            purge: Networks::new(&options.purge),
+            purge: Networks::new(&options.purge_from),
             keys: secrets.iter().filter_map(Key::new).collect(),
             secrets,
             table,
@@ -76,26 +77,26 @@ impl Shared {
     }
 
     #[inline]
-    pub(super) fn requests(&self) -> Option<(&Arc<Table>, Filling)> {
+    pub(super) fn requests(&self) -> Option<(&Arc<Table>, BucketRate)> {
         let filling = self.options.limit.as_ref()?.requests?;
         Some((self.table.as_ref()?, filling))
     }
 
     #[inline]
-    pub(super) fn bytes(&self) -> Option<(&Arc<Table>, Filling)> {
+    pub(super) fn bytes(&self) -> Option<(&Arc<Table>, BucketRate)> {
         let filling = self.options.limit.as_ref()?.bytes?;
         Some((self.table.as_ref()?, filling))
     }
 
     #[inline]
-    pub(super) fn signed(&self) -> Option<(&signed::Options, &[Key])> {
-        Some((self.options.signed.as_ref()?, &self.keys))
+    pub(super) fn allow_methods(&self) -> Option<&Methods> {
+        self.options.allow_methods.as_ref()
     }
-}
 
-/// Returns all keys of signed URLs, including those read from files.
-pub fn keys(options: &signed::Options) -> io::Result<Vec<Key>> {
-    Ok(secrets(options)?.iter().filter_map(Key::new).collect())
+    #[inline]
+    pub(super) fn signed(&self) -> Option<(&signed::Options, &[Key])> {
+        Some((self.options.signed_urls.as_ref()?, &self.keys))
+    }
 }
 
 fn secrets(options: &signed::Options) -> io::Result<Vec<Secret>> {

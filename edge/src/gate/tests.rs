@@ -73,6 +73,8 @@ fn request(method: Method, client: &str, target: &str) -> Request {
             client: client.parse().expect("an address"),
             local: address,
             scheme: Scheme::Http,
+            tls: None,
+            shared: false,
         },
         interim: None,
     }
@@ -90,7 +92,7 @@ impl Scene {
         }
     }
 
-    fn cause(&self, client: &str, target: &str) -> Option<Reason> {
+    fn reason(&self, client: &str, target: &str) -> Option<Reason> {
         self.ask(client, target).err().map(|fault| fault.reason)
     }
 }
@@ -102,7 +104,7 @@ fn network(address: &str, bits: u8) -> Network {
     }
 }
 
-fn limit(requests: Option<Filling>, bytes: Option<Filling>) -> Option<Limit> {
+fn limit(requests: Option<BucketRate>, bytes: Option<BucketRate>) -> Option<Limit> {
     Some(Limit {
         scope: "here".to_owned(),
         requests,
@@ -112,8 +114,8 @@ fn limit(requests: Option<Filling>, bytes: Option<Filling>) -> Option<Limit> {
 }
 
 /// Returns the rate of a bucket that is refilled completely every second.
-fn a_second(size: u64) -> Option<Filling> {
-    Some(Filling {
+fn a_second(size: u64) -> Option<BucketRate> {
+    Some(BucketRate {
         tokens: size,
         per_ns: SECOND,
         size,
@@ -143,11 +145,11 @@ fn a_denied_address_is_refused_although_allowed() {
         ..Options::default()
     };
     let scene = scene(options, Inner::default());
-    assert_eq!(scene.cause("10.2.0.1", "/"), None);
-    assert_eq!(scene.cause("::ffff:10.2.0.1", "/"), None);
-    assert_eq!(scene.cause("2001:db8::1", "/"), None);
+    assert_eq!(scene.reason("10.2.0.1", "/"), None);
+    assert_eq!(scene.reason("::ffff:10.2.0.1", "/"), None);
+    assert_eq!(scene.reason("2001:db8::1", "/"), None);
     for client in ["10.1.0.1", "192.0.2.1", "2001:db9::1"] {
-        assert_eq!(scene.cause(client, "/"), Some(Reason::AddressDenied));
+        assert_eq!(scene.reason(client, "/"), Some(Reason::AddressDenied));
     }
     assert_eq!(scene.counters.requests_denied.get(), 3);
     assert_eq!(scene.inner.targets.borrow().len(), 3);
@@ -157,7 +159,7 @@ fn a_denied_address_is_refused_although_allowed() {
 fn a_purge_from_a_listed_address_skips_the_gate() {
     let options = Options {
         deny: vec![network("0.0.0.0", 0)],
-        purge: vec![network("127.0.0.1", 32)],
+        purge_from: vec![network("127.0.0.1", 32)],
         ..Options::default()
     };
     let scene = scene(options, Inner::default());
@@ -171,7 +173,7 @@ fn a_purge_from_a_listed_address_skips_the_gate() {
 fn too_many_requests_get_429_with_retry_after() {
     let options = Options {
         limit: limit(
-            Some(Filling {
+            Some(BucketRate {
                 tokens: 6,
                 per_ns: 60 * SECOND,
                 size: 2,
@@ -211,22 +213,25 @@ fn all_methods_count_against_a_limit() {
 #[test]
 fn the_handler_never_sees_a_signature() {
     let options = Options {
-        signed: signing(),
+        signed_urls: signing(),
         ..Options::default()
     };
     let scene = scene(options, Inner::default());
-    assert_eq!(scene.cause("::1", &sign("/a?x=1", NOW_S)), None);
+    assert_eq!(scene.reason("::1", &sign("/a?x=1", NOW_S)), None);
     assert_eq!(*scene.inner.targets.borrow(), ["/a?x=1"]);
     let expired = sign("/a", NOW_S - 1);
-    assert_eq!(scene.cause("::1", &expired), Some(Reason::SignatureExpired));
-    assert_eq!(scene.cause("::1", "/a"), Some(Reason::SignatureMissing));
+    assert_eq!(
+        scene.reason("::1", &expired),
+        Some(Reason::SignatureExpired)
+    );
+    assert_eq!(scene.reason("::1", "/a"), Some(Reason::SignatureMissing));
     assert_eq!(scene.counters.requests_unsigned.get(), 2);
 }
 
 #[test]
 fn a_signature_grants_reading_only() {
     let options = Options {
-        signed: signing(),
+        signed_urls: signing(),
         ..Options::default()
     };
     let scene = scene(options, Inner::default());
@@ -238,8 +243,8 @@ fn a_signature_grants_reading_only() {
         Method::Other("DELETE".into()),
         Method::Other("PURGE".into()),
     ] {
-        let cause = ask(method).err().map(|fault| fault.reason);
-        assert_eq!(cause, Some(Reason::SignatureWrong));
+        let reason = ask(method).err().map(|fault| fault.reason);
+        assert_eq!(reason, Some(Reason::SignatureWrong));
     }
     assert_eq!(scene.counters.requests_unsigned.get(), 4);
 }
@@ -247,8 +252,8 @@ fn a_signature_grants_reading_only() {
 #[test]
 fn a_purge_loses_its_signature() {
     let options = Options {
-        signed: signing(),
-        purge: vec![network("127.0.0.1", 32)],
+        signed_urls: signing(),
+        purge_from: vec![network("127.0.0.1", 32)],
         ..Options::default()
     };
     let scene = scene(options, Inner::default());
@@ -265,7 +270,7 @@ fn guessed_signatures_count_and_denied_addresses_do_not() {
     let options = Options {
         deny: vec![network("192.0.2.9", 32)],
         limit: limit(a_second(2), None),
-        signed: signing(),
+        signed_urls: signing(),
         ..Options::default()
     };
     let scene = scene(options, Inner::default());
@@ -274,8 +279,8 @@ fn guessed_signatures_count_and_denied_addresses_do_not() {
         Reason::SignatureMissing,
         Reason::TooManyRequests,
     ] {
-        assert_eq!(scene.cause("192.0.2.1", "/"), Some(expected));
-        assert_eq!(scene.cause("192.0.2.9", "/"), Some(Reason::AddressDenied));
+        assert_eq!(scene.reason("192.0.2.1", "/"), Some(expected));
+        assert_eq!(scene.reason("192.0.2.9", "/"), Some(Reason::AddressDenied));
     }
     assert_eq!(scene.counters.requests_limited.get(), 1);
 }
@@ -318,7 +323,7 @@ impl BodyStream for Frames {
 /// Sends a request through a gate with this bandwidth limit, in front of a handler with this body.
 /// Returns the frames, the body's remaining length before each, and the number of delayed
 /// responses.
-async fn paced(bytes: Filling, body: Body, later: bool) -> (Vec<Frame>, Vec<Option<u64>>, u64) {
+async fn paced(bytes: BucketRate, body: Body, later: bool) -> (Vec<Frame>, Vec<Option<u64>>, u64) {
     let inner = Inner {
         later,
         ..Inner::default()
@@ -402,7 +407,7 @@ fn pieces_are_small_ordered_and_complete_with_trailers() {
 
 #[test]
 fn content_takes_the_time_that_its_rate_requires() {
-    let filling = Filling {
+    let filling = BucketRate {
         tokens: 100_000,
         per_ns: SECOND,
         size: 5_000,

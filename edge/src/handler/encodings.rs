@@ -14,6 +14,10 @@ pub trait Encodings {
     /// client's preferred form does not exist yet, queues the content for compression.
     fn choose(&self, accepted: &Accepted, request: &Fields, content: &Identity<'_>) -> Choice;
 
+    /// Queues the encodings of content that clients wanted while it was incomplete. `content` is
+    /// complete now.
+    fn complete(&self, content: &Identity<'_>);
+
     /// Whether fetches request uncompressed content from origins, regardless of what clients
     /// accept.
     fn requests_identity(&self) -> bool;

@@ -1,6 +1,6 @@
 //! Faults: the reason for which a request, a fetch or a body failed.
 
-use crate::http::Status;
+use crate::http::{Fwd, Status};
 use crate::reason::Reason;
 
 /// Reason for which a request, a fetch or a body failed, and whether the request may be sent again.
@@ -14,6 +14,8 @@ pub struct Fault {
     /// Seconds after which the client may try again, for Retry-After (RFC 9110 10.2.3). 0: no
     /// Retry-After.
     pub retry_after_s: u32,
+    /// Reason for which a cache forwarded the request before the fault, for Cache-Status.
+    pub fwd: Option<Fwd>,
 }
 
 impl From<Reason> for Fault {
@@ -23,11 +25,20 @@ impl From<Reason> for Fault {
             reason,
             retryable: reason.retryable(),
             retry_after_s: 0,
+            fwd: None,
         }
     }
 }
 
 impl Fault {
+    /// Returns the fault of a request that a cache forwarded for this reason.
+    pub fn after(self, fwd: Fwd) -> Fault {
+        Fault {
+            fwd: Some(fwd),
+            ..self
+        }
+    }
+
     /// Returns the status of the response that reports the fault.
     pub fn status(self) -> Status {
         self.reason.status().unwrap_or(500)

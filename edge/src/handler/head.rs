@@ -3,8 +3,11 @@
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
 
-use crate::http::{Fields, Method, Version};
+use crate::http::key::without_default_port;
+use crate::http::{Fields, Method, Scheme, Version};
+use crate::tls::ClientCertificate;
 
 /// The head of a request in the canonical form that route, key and origin use.
 ///
@@ -23,14 +26,17 @@ pub struct HeadParts {
     pub target: String,
     /// The target as the client sent it, if different from `target`.
     pub received_target: Option<Box<str>>,
-    /// Host and optional port in lower case (RFC 9110 7.2). Empty for HTTP/1.0 without Host.
+    /// Host in lower case (RFC 9110 7.2), and the port if it is not the scheme's default. Empty for HTTP/1.0 without
+    /// Host.
     pub authority: String,
     /// The protocol version of the request.
     pub version: Version,
     /// The header lines as received, including Host and framing headers.
     pub fields: Fields,
-    /// Whether the client requests another protocol on an HTTP/1.1 connection (RFC 9110 7.8).
-    pub upgrade: bool,
+    /// Whether the client asks for a tunnel, such as by Upgrade in HTTP/1.1 (RFC 9110 7.8).
+    pub wants_tunnel: bool,
+    /// The certificate of the client's TLS session, if the client has one.
+    pub certificate: Option<Rc<ClientCertificate>>,
 }
 
 thread_local! {
@@ -73,6 +79,14 @@ impl HeadParts {
         self.target.split_once('?').map(|(_, query)| query)
     }
 
+    /// Removes the scheme's default port from the authority, so that origins, keys and logs see one
+    /// spelling of it (RFC 9110 4.2.3, RFC 3986 6.2.3).
+    #[inline]
+    pub fn normalize_authority(&mut self, scheme: Scheme) {
+        let length = without_default_port(scheme, &self.authority).len();
+        self.authority.truncate(length);
+    }
+
     /// Resets this to the empty head of a GET request, and keeps the memory.
     #[inline]
     fn clear(&mut self) {
@@ -82,7 +96,8 @@ impl HeadParts {
         self.authority.clear();
         self.version = Version::Http11;
         self.fields.clear();
-        self.upgrade = false;
+        self.wants_tunnel = false;
+        self.certificate = None;
     }
 }
 
@@ -95,7 +110,8 @@ impl Default for HeadParts {
             authority: String::new(),
             version: Version::Http11,
             fields: Fields::new(),
-            upgrade: false,
+            wants_tunnel: false,
+            certificate: None,
         }
     }
 }

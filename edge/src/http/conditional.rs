@@ -50,6 +50,8 @@ pub struct Validators<'a> {
     pub etag: Option<EntityTag<'a>>,
     /// Last-Modified, Unix seconds.
     pub last_modified_s: Option<u64>,
+    /// Last-Modified as received, if its value is no date.
+    pub undated: Option<&'a [u8]>,
     /// Date, Unix seconds; if the origin sent none, the time of arrival.
     pub date_s: Option<u64>,
 }
@@ -58,9 +60,12 @@ impl<'a> Validators<'a> {
     /// Returns the validators of a response. An ETag or Last-Modified with several different values
     /// counts as absent.
     pub fn of(response: &'a Fields) -> Validators<'a> {
+        let last_modified = only(response, "last-modified");
+        let last_modified_s = last_modified.and_then(date::parse);
         Validators {
             etag: only(response, "etag").and_then(EntityTag::parse),
-            last_modified_s: only(response, "last-modified").and_then(date::parse),
+            last_modified_s,
+            undated: last_modified.filter(|_| last_modified_s.is_none()),
             date_s: response.get("date").and_then(date::parse),
         }
     }
@@ -229,8 +234,14 @@ fn changed_since(request: &Fields, name: &'static str, modified_s: Option<u64>) 
 }
 
 /// Whether If-Modified-Since fails: the representation was not modified after that date (RFC 9110
-/// 13.1.3).
+/// 13.1.3). A Last-Modified that is no date can't be compared by time. If a client sends it back
+/// byte for byte, the representation is the one that the client has.
 fn unmodified_since(request: &Fields, validators: &Validators<'_>) -> bool {
+    if let Some(undated) = validators.undated
+        && single(request, "if-modified-since").is_some_and(|value| value == undated)
+    {
+        return true;
+    }
     let modified_s = validators.last_modified_s.or(validators.date_s);
     let since_s = single_date(request, "if-modified-since");
     matches!((modified_s, since_s), (Some(modified), Some(since)) if modified <= since)
@@ -238,24 +249,25 @@ fn unmodified_since(request: &Fields, validators: &Validators<'_>) -> bool {
 
 /// Returns the date of a header that has exactly one line with a valid date.
 fn single_date(request: &Fields, name: &'static str) -> Option<u64> {
+    single(request, name).and_then(date::parse)
+}
+
+/// Returns the value of a header that has exactly one line.
+fn single<'a>(request: &'a Fields, name: &'static str) -> Option<&'a [u8]> {
     let mut values = request.get_all(name);
     let value = values.next()?;
-    if values.next().is_some() {
-        return None;
-    }
-    date::parse(value)
+    values.next().is_none().then_some(value)
 }
 
 /// Whether If-Range matches (RFC 9110 13.1.5): it is absent, equals the strong ETag, or equals
 /// Last-Modified and that is strong. An invalid or repeated If-Range does not match.
 fn if_range_holds(request: &Fields, validators: &Validators<'_>) -> bool {
-    let mut values = request.get_all("if-range");
-    let Some(value) = values.next() else {
+    if !request.contains("if-range") {
         return true;
-    };
-    if values.next().is_some() {
-        return false;
     }
+    let Some(value) = single(request, "if-range") else {
+        return false;
+    };
     if let Some(tag) = EntityTag::parse(value) {
         return validators.etag.is_some_and(|own| tag.strong_eq(&own));
     }
@@ -422,6 +434,29 @@ mod tests {
         assert_eq!(get(&[("if-range", "\"a\""), ("if-range", "\"a\"")]), WHOLE);
         assert_eq!(judge(Method::Head, &[("if-range", "\"a\"")]), WHOLE);
         assert_eq!(get(&[]), GO);
+    }
+
+    #[test]
+    fn a_last_modified_that_is_no_date_matches_byte_for_byte() {
+        let response = fields(&[("last-modified", "version 7"), ("date", T1)]);
+        for (value, decision) in [
+            ("version 7", Decision::NotModified),
+            ("version 70", GO),
+            ("Version 7", GO),
+            // RFC 9111 4.3.2: without a usable Last-Modified, Date is compared.
+            (T0, GO),
+            (T2, Decision::NotModified),
+        ] {
+            let request = fields(&[("if-modified-since", value)]);
+            let decided = evaluate(&Method::Get, &request, &Validators::of(&response));
+            assert_eq!(decided, decision, "{value}");
+        }
+        let post = fields(&[("if-modified-since", "version 7")]);
+        let decided = evaluate(&Method::Post, &post, &Validators::of(&response));
+        assert_eq!(decided, WHOLE);
+        let later = fields(&[("if-unmodified-since", "version 7")]);
+        let decided = evaluate(&Method::Get, &later, &Validators::of(&response));
+        assert_eq!(decided, GO);
     }
 
     #[test]

@@ -30,16 +30,13 @@ pub enum Source {
     /// A tenth of the time since Last-Modified (RFC 9111 4.2.2).
     Heuristic,
     /// No source: the lifetime is 0, and the response is revalidated before each use.
-    Nobody,
+    None,
 }
 
 impl Source {
     /// Whether the response itself specifies the lifetime.
     pub fn is_explicit(self) -> bool {
-        !matches!(
-            self,
-            Source::Configured | Source::Heuristic | Source::Nobody
-        )
+        !matches!(self, Source::Configured | Source::Heuristic | Source::None)
     }
 }
 
@@ -72,7 +69,7 @@ pub enum SetCookie {
 
 /// Unix times in milliseconds at which a request to the origin was sent and its response arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exchanged {
+pub struct ExchangeTimes {
     /// Time at which the request was sent.
     pub request_ms: u64,
     /// Time at which the response's head was complete.
@@ -120,7 +117,7 @@ impl Default for Terms<'_> {
 pub struct Verdict {
     /// The freshness lifetime, seconds.
     pub lifetime_s: u32,
-    /// Where the lifetime comes from.
+    /// Source of the lifetime.
     pub source: Source,
     /// Milliseconds from the response's arrival until it becomes stale; 0 or negative if the
     /// response was stale on arrival.
@@ -156,7 +153,7 @@ pub fn judge(
     status: Status,
     response: &Fields,
     terms: &Terms<'_>,
-    exchanged: Exchanged,
+    exchanged: ExchangeTimes,
 ) -> Result<Verdict, Reason> {
     let force = EffectivePolicy::of(response, terms)?;
     let directives = &force.policy.directives;
@@ -183,8 +180,7 @@ pub fn judge(
         terms.stale_while_revalidate_s,
     );
     let sie_s = grace(directives.stale_if_error, terms.stale_if_error_s);
-    let useful_s = u64::from(lifetime.seconds) + u64::from(swr_s.max(sie_s));
-    let age = lifetime::Age::of(response, terms.ignore.age, exchanged).or_beyond(useful_s);
+    let age = lifetime::Age::of(response, terms.ignore.age, exchanged);
     let verdict = Verdict {
         lifetime_s: lifetime.seconds,
         source: lifetime.source,
@@ -320,8 +316,11 @@ fn stripped(response: &Fields, policy: &Policy, terms: &Terms<'_>) -> Result<Vec
     names.sort_unstable();
     names.dedup();
     let cookie = "set-cookie";
-    let heeded = response.contains(cookie) && !terms.ignore.set_cookie;
-    if let (true, Err(at)) = (heeded, names.binary_search_by(|name| (**name).cmp(cookie))) {
+    let honoured = response.contains(cookie) && !terms.ignore.set_cookie;
+    if let (true, Err(at)) = (
+        honoured,
+        names.binary_search_by(|name| (**name).cmp(cookie)),
+    ) {
         match terms.set_cookie {
             SetCookie::Pass => return Err(Reason::SetCookie),
             SetCookie::Store => {}

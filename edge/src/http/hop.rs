@@ -31,6 +31,7 @@ const END_TO_END: &[&str] = &[
     "cache-control",
     "cache-status",
     "cdn-cache-control",
+    "cdn-loop",
     "cookie",
     "date",
     "etag",
@@ -68,12 +69,36 @@ const END_TO_END_PREFIXES: &[&str] = &[
 ];
 
 /// Headers that are not in the cache key, but on which an origin may base its response. With one of
-/// them, a client could have a response of its choice stored for all clients. The headers are
-/// removed from every request whose response may be stored or shared. Sluice replaces X-Forwarded-*
-/// and Forwarded by its own.
+/// them, a client could have a response of its choice stored for all clients, or reach a path that
+/// the route's rules deny. The headers are removed from every request whose response may be stored
+/// or shared. Sluice replaces X-Forwarded-* and Forwarded by its own. Other requests to an origin
+/// carry such a header only if the route's configuration names it. Sorted, in lower case.
+///
+/// These programs take URL, host or method from the headers:
+/// - reverse proxies for their applications: X-Original-*, X-Rewrite-URL, X-Replaced-Path and
+///   X-Envoy-Original-* (IIS, Zend and Laminas, Symfony before CVE-2018-14773, Traefik, Envoy),
+///   X-ARR-Original-URL and X-WAWS-Unencoded-URL (Azure), Front-End-Https (Exchange)
+/// - method overrides: X-HTTP-Method-Override and similar ones (Rails, Express, Symfony)
+/// - Next.js between its own parts: X-Middleware-* (CVE-2025-29927), X-Invoke-*, X-Matched-Path and
+///   X-Now-Route-Matches
+/// - Rack::Sendfile: X-Sendfile-Type and X-Accel-Mapping (CVE-2025-61780)
+/// - CGI programs: Proxy, which becomes the environment variable HTTP_PROXY (CVE-2016-5385), and
+///   Request-URI, Base-URL and similar ones, which look like variables of the server
 pub const UNKEYED: &[&str] = &[
+    "base-url",
     "forwarded",
     "front-end-https",
+    "http-url",
+    "proxy",
+    "proxy-host",
+    "proxy-url",
+    "request-uri",
+    "x-accel-mapping",
+    "x-accel-redirect",
+    "x-arr-original-url",
+    "x-envoy-original-host",
+    "x-envoy-original-method",
+    "x-envoy-original-path",
     "x-forwarded-by",
     "x-forwarded-for",
     "x-forwarded-host",
@@ -92,18 +117,50 @@ pub const UNKEYED: &[&str] = &[
     "x-http-host-override",
     "x-http-method",
     "x-http-method-override",
+    "x-http-path-override",
+    "x-http-proto",
+    "x-invoke-output",
+    "x-invoke-path",
+    "x-invoke-query",
+    "x-invoke-status",
+    "x-matched-path",
     "x-method-override",
+    "x-middleware-next",
+    "x-middleware-override-headers",
+    "x-middleware-redirect",
+    "x-middleware-rewrite",
+    "x-middleware-set-cookie",
+    "x-middleware-skip",
+    "x-middleware-subrequest",
+    "x-now-route-matches",
     "x-original-host",
     "x-original-method",
+    "x-original-path",
+    "x-original-query",
     "x-original-uri",
     "x-original-url",
     "x-override-url",
     "x-proxy-url",
     "x-real-url",
+    "x-replaced-path",
     "x-request-uri",
     "x-rewrite-url",
     "x-script-name",
+    "x-sendfile",
+    "x-sendfile-type",
+    "x-unencoded-url",
     "x-url-scheme",
+    "x-wap-url",
+    "x-waws-unencoded-url",
+];
+
+/// Headers by which Sluice reports the client to the origin. No configuration sets them.
+pub const REPORTED: &[&str] = &[
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
 ];
 
 /// Further headers that a shared fetch never takes from a client, whatever the configuration.
@@ -126,17 +183,17 @@ pub const NOT_CARRIED: &[&str] = &[
     "x-real-ip",
 ];
 
-/// Headers that a shared fetch copies from the request that began the fetch: those of content
-/// negotiation (RFC 9110 12.5). If an origin chooses a representation by one of them, its response
+/// Headers that a shared fetch takes from the request that began the fetch: those of content
+/// negotiation (RFC 9110 12.5), in their normal form. If an origin chooses a representation by one of them, its response
 /// names the header in Vary. Accept-Encoding is sent in the form of `vary::Codings`, and
 /// Accept-Language in the form of `vary::preferred` if languages are configured. All other headers
-/// of the client are omitted, such as cookies, credentials, conditions, Range, client hints and
+/// of the client are omitted, such as cookies, User-Agent, conditions, Range, client hints and
 /// Origin.
 ///
 /// A fetch also carries the headers named by the resource's known Vary, because the variant key
 /// contains them. If the response's Vary names a header that was omitted and a rider's request has
 /// that header, the rider does not match that variant and starts its own fetch.
-pub const SHARED: &[&str] = &["accept", "accept-encoding", "accept-language", "user-agent"];
+pub const SHARED: &[&str] = &["accept", "accept-encoding", "accept-language"];
 
 /// Largest number of names in Connection that are honoured, further ones are ignored; real messages
 /// have up to three.
@@ -178,11 +235,15 @@ impl<'a> HopByHop<'a> {
 /// Whether an origin that treats `_` as `-` would read `name` as this lower-case header name.
 /// Origins that pass headers on as environment variables do so (RFC 3875 4.1.18).
 pub fn reads_as(name: &[u8], field: &[u8]) -> bool {
-    let dashed = |&b: &u8| match b {
+    name.len() == field.len() && name.iter().map(dashed).eq(field.iter().map(dashed))
+}
+
+/// Returns the byte of a header name as an origin reads it that treats `_` as `-`, in lower case.
+fn dashed(b: &u8) -> u8 {
+    match b {
         b'_' => b'-',
         _ => b.to_ascii_lowercase(),
-    };
-    name.len() == field.len() && name.iter().map(dashed).eq(field.iter().copied())
+    }
 }
 
 /// Whether an origin that treats `_` as `-` would read the start of `name` as this lower-case
@@ -200,7 +261,26 @@ fn reads_as_any(list: &[&str], name: &[u8]) -> bool {
 
 /// Whether an origin that treats `_` as `-` would read the name as one of `UNKEYED`.
 pub fn is_unkeyed(name: &[u8]) -> bool {
-    reads_as_any(UNKEYED, name)
+    // Few names of usual requests begin like one of the list.
+    const FIRST: &[u8] = b"bfhprx";
+    let may_be = name
+        .first()
+        .is_some_and(|first| FIRST.contains(&first.to_ascii_lowercase()));
+    let place = |field: &&str| field.bytes().cmp(name.iter().map(dashed));
+    may_be && UNKEYED.binary_search_by(place).is_ok()
+}
+
+/// Whether an origin that treats `_` as `-` would read the name as one of `REPORTED`.
+pub fn is_reported(name: &[u8]) -> bool {
+    // Few names of usual requests begin like one of the list.
+    let begins = |first: &u8| matches!(first.to_ascii_lowercase(), b'f' | b'x');
+    name.first().is_some_and(begins) && reads_as_any(REPORTED, name)
+}
+
+/// Whether the client's value of this header reaches an origin only if the configuration names the
+/// header: one of `UNKEYED`, or any other X-Forwarded-* that Sluice does not set itself.
+pub fn is_withheld(name: &[u8]) -> bool {
+    is_unkeyed(name) || reads_as_prefix(name, b"x-forwarded-")
 }
 
 /// Returns the reason why a shared fetch never sends the client's value of this header, even if the
@@ -231,10 +311,24 @@ pub fn why_not_carried(name: &[u8]) -> Option<&'static str> {
     why_never_sent(name).or_else(|| is_unkeyed(name).then_some(unkeyed))
 }
 
+/// Whether a shared fetch may send this header with a value that the configuration sets for all
+/// clients.
+pub fn may_be_constant(name: &[u8]) -> bool {
+    why_never_sent(name).is_none() || (is_withheld(name) && !is_reported(name))
+}
+
 /// Whether a shared fetch may send the client's value of this header although the header is not in
 /// the cache key.
 pub fn may_be_carried(name: &[u8]) -> bool {
     why_not_carried(name).is_none()
+}
+
+/// Whether an origin that treats `_` as `-` would read the name as that of a hop-by-hop header or of
+/// an end-to-end header that Connection must not name.
+pub fn reads_as_listed(name: &[u8]) -> bool {
+    let dashed = |&b: &u8| if b == b'_' { b'-' } else { b };
+    let name: SmallVec<[u8; 40]> = name.iter().map(dashed).collect();
+    is_in(HOP_BY_HOP, &name) || is_end_to_end(&name)
 }
 
 /// Whether a header is end-to-end, so that Connection must not name it.
@@ -337,6 +431,20 @@ mod tests {
     }
 
     #[test]
+    fn unkeyed_names_are_found_in_any_spelling() {
+        assert!(UNKEYED.is_sorted_by(|a, b| a < b));
+        for name in UNKEYED {
+            for spelling in [name.to_uppercase(), name.replace('-', "_")] {
+                assert!(is_unkeyed(spelling.as_bytes()), "{spelling}");
+            }
+            assert!(!is_unkeyed(&name.as_bytes()[1..]), "{name}");
+        }
+        for name in ["", "host", "referer", "x-forwarded", "x-wap-profile", "zz"] {
+            assert!(!is_unkeyed(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
     fn unkeyed_headers_are_removed() {
         let left = stripped(
             &[
@@ -349,6 +457,21 @@ mod tests {
             strip_unkeyed,
         );
         assert_eq!(left, ["Accept"]);
+    }
+
+    #[test]
+    fn underscores_do_not_hide_a_header_that_reports_the_client() {
+        for name in [
+            "X-Forwarded-For",
+            "x_forwarded_proto",
+            "FORWARDED",
+            "X_Real-Ip",
+        ] {
+            assert!(is_reported(name.as_bytes()), "{name}");
+        }
+        for name in ["x-forwarded", "forwarded-by", "x-real-ip-2", "via"] {
+            assert!(!is_reported(name.as_bytes()), "{name}");
+        }
     }
 
     // CGI and similar interfaces read X_Original_URL as X-Original-URL, so both names must be
@@ -391,6 +514,7 @@ mod tests {
             END_TO_END,
             END_TO_END_PREFIXES,
             UNKEYED,
+            REPORTED,
             NOT_CARRIED,
             SHARED,
         ] {
@@ -398,6 +522,14 @@ mod tests {
         }
         let both = |n: &&&str| is_in(HOP_BY_HOP, n.as_bytes()) || is_in(UNKEYED, n.as_bytes());
         assert_eq!(SHARED.iter().find(both), None);
+        assert!(UNKEYED.iter().all(|name| is_unkeyed(name.as_bytes())));
+        assert!(REPORTED.iter().all(|name| is_reported(name.as_bytes())));
+        for name in ["x-script-name", "X_Forwarded_Prefix", "x-tenant"] {
+            assert!(may_be_constant(name.as_bytes()), "{name}");
+        }
+        for name in ["X_Forwarded_For", "forwarded", "range", "connection"] {
+            assert!(!may_be_constant(name.as_bytes()), "{name}");
+        }
         assert!(SHARED.iter().all(|n| may_be_carried(n.as_bytes())));
         assert!(HOP_BY_HOP.iter().all(|n| !is_end_to_end(n.as_bytes())));
     }

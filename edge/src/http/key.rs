@@ -26,16 +26,7 @@ pub struct KeyHash(pub u128);
 impl KeyHash {
     /// Hashes the key with these parts, without allocating for keys of usual length.
     pub fn of(scheme: Scheme, authority: &str, path: &str, query: Option<&str>) -> KeyHash {
-        let mut text = Text::new();
-        render(
-            &mut text,
-            Omitted::default(),
-            scheme,
-            authority,
-            path,
-            query,
-        );
-        KeyHash::of_bytes(&text)
+        KeyHash::of_bytes(&complete(scheme, authority, path, query))
     }
 
     /// Returns the hash of the variant of this resource that `selecting`, the output of
@@ -117,18 +108,14 @@ struct Omitted {
 impl Key {
     /// Builds the key with these parts.
     pub fn new(scheme: Scheme, authority: &str, path: &str, query: Option<&str>) -> Key {
-        let mut text = Text::new();
-        render(
-            &mut text,
-            Omitted::default(),
-            scheme,
-            authority,
-            path,
-            query,
-        );
         Key {
-            text: text.into_boxed_slice(),
+            text: complete(scheme, authority, path, query).into_boxed_slice(),
         }
+    }
+
+    /// Returns the key with this text; `None` if the text is not a key's.
+    pub fn of(text: &[u8]) -> Option<Key> {
+        parts_of(text).map(|_| Key { text: text.into() })
     }
 
     /// Returns the hash of the key.
@@ -232,6 +219,20 @@ const NO_PARTS: Parts<'static> = Parts {
     query: None,
 };
 
+/// Returns the text of a key that leaves nothing of the URL out, and adds nothing.
+fn complete(scheme: Scheme, authority: &str, path: &str, query: Option<&str>) -> Text {
+    let mut text = Text::new();
+    render(
+        &mut text,
+        Omitted::default(),
+        scheme,
+        authority,
+        path,
+        query,
+    );
+    text
+}
+
 #[inline]
 fn render(
     out: &mut Text,
@@ -278,22 +279,18 @@ fn append_extra(out: &mut Text, kind: u8, name: &str, value: Option<&[u8]>) {
 
 /// Returns the authority without `:80` for http, `:443` for https, or an empty port (RFC 9110
 /// 4.2.3).
-pub(super) fn without_default_port(scheme: Scheme, authority: &str) -> &str {
-    let Some((host, port)) = authority.rsplit_once(':') else {
-        return authority;
+#[inline]
+pub fn without_default_port(scheme: Scheme, authority: &str) -> &str {
+    let port = match scheme {
+        Scheme::Http => "80",
+        Scheme::Https => "443",
     };
-    let default = match scheme {
-        Scheme::Http => 80,
-        Scheme::Https => 443,
-    };
-    let is_port = port.bytes().all(|b| b.is_ascii_digit());
     // In `[::80]` the last colon belongs to the address. The text after it, `80]`, is no port.
-    match port.parse::<u16>() {
-        _ if !is_port => authority,
-        Ok(number) if number != default => authority,
-        Err(_) if !port.is_empty() => authority,
-        _ => host,
-    }
+    let before = match authority.strip_suffix(port) {
+        Some(before) => before.trim_end_matches('0'),
+        None => authority,
+    };
+    before.strip_suffix(':').unwrap_or(authority)
 }
 
 /// Splits a key's text into its URL parts and the encoded headers, cookies and literals after them.

@@ -13,6 +13,8 @@ pub mod fields;
 pub mod freshen;
 pub mod freshness;
 pub mod hop;
+pub mod hosts;
+pub mod interim;
 pub mod key;
 pub mod location;
 pub mod method;
@@ -32,8 +34,9 @@ pub mod wanted;
 pub use cache_status::{CacheStatus, Fwd, Outcome};
 pub use field_block::FieldBlock;
 pub use fields::Fields;
-pub use method::Method;
-pub use network::Network;
+pub use interim::InterimHeads;
+pub use method::{Method, Methods};
+pub use network::{ClientId, Network};
 pub use status::Status;
 
 /// The protocol version of a request.
@@ -52,6 +55,11 @@ pub enum Version {
 }
 
 impl Version {
+    /// Whether the version has interim (1xx) responses (RFC 9110 15.2).
+    pub fn has_interim(self) -> bool {
+        self > Version::Http10
+    }
+
     /// Returns the version as written in a request line, in `Via` and in logs.
     pub fn as_str(self) -> &'static str {
         match self {

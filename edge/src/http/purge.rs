@@ -29,6 +29,23 @@ pub struct Purged {
     pub rule: Purge,
     /// Whether responses are marked stale instead of being removed.
     pub soft: bool,
+    /// The responses in memory that the purge covers; `None` if they were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matched: Option<Matched>,
+}
+
+/// The responses in memory that a purge covers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Matched {
+    /// Number of responses.
+    pub responses: u64,
+    /// Whether there may be more, since not all responses in memory were examined.
+    pub or_more: bool,
+    /// URLs of some of the responses.
+    pub examples: Vec<String>,
+    /// Whether the cache has volumes. The purge also covers the responses there, which are not counted.
+    #[serde(default)]
+    pub has_volumes: bool,
 }
 
 /// The response to a purge request.
@@ -57,6 +74,7 @@ mod tests {
             sequence: 12,
             rule,
             soft,
+            matched: None,
         };
         let answer = Answer {
             purged: vec![

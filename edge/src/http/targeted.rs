@@ -134,6 +134,7 @@ mod tests {
 
     use super::*;
     use crate::http::cache_control::ResponseDirectives;
+    use crate::http::cache_control::tests::every_directive;
 
     fn directives(value: &str) -> Option<ResponseDirectives> {
         parse(value.as_bytes()).map(|policy| policy.directives)
@@ -144,23 +145,11 @@ mod tests {
         let value = "max-age=1, s-maxage=2, stale-while-revalidate=3, stale-if-error=4, no-cache, \
             private, no-store, must-revalidate, proxy-revalidate, no-transform, must-understand, \
             public, immutable, other=(a b), max-ages=9;x=y";
-        let expected = ResponseDirectives {
-            max_age: Some(1),
-            s_maxage: Some(2),
-            stale_while_revalidate: Some(3),
-            stale_if_error: Some(4),
-            no_cache: Scope::Whole,
-            private: Scope::Whole,
-            no_store: true,
-            public: true,
-            must_revalidate: true,
-            proxy_revalidate: true,
-            must_understand: true,
-            no_transform: true,
-            immutable: true,
-        };
-        assert_eq!(directives(value), Some(expected));
-        assert_eq!(ResponseDirectives::parse(value.as_bytes()), expected);
+        assert_eq!(directives(value), Some(every_directive()));
+        assert_eq!(
+            ResponseDirectives::parse(value.as_bytes()),
+            every_directive()
+        );
     }
 
     #[test]

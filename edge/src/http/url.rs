@@ -30,15 +30,21 @@ pub struct Start {
     pub path: String,
 }
 
+/// Returns the error about a URL without its scheme, with advice in brackets.
+fn no_scheme(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let host = if rest.starts_with('/') { "HOST" } else { "" };
+    format!("a URL begins with http:// or https://\n(write http://{host}{rest})")
+}
+
 impl Url {
-    /// Parses a URL and brings it into normal form.
+    /// Parses a URL and normalizes it.
     ///
     /// # Errors
     /// Describes for the operator what is wrong with the URL.
     pub fn parse(url: &str) -> Result<Url, String> {
         // Schemes are case-insensitive (RFC 3986 3.1).
-        let (scheme, rest) =
-            split_scheme(url).ok_or_else(|| "a URL begins with http:// or https://".to_owned())?;
+        let (scheme, rest) = split_scheme(url).ok_or_else(|| no_scheme(url))?;
         let (authority, target) = parse_host(rest)?;
         let (path, query) = match target.split_once('?') {
             Some((path, query)) => (path.to_owned(), Some(query.to_owned())),
@@ -79,7 +85,7 @@ impl fmt::Display for Start {
 }
 
 impl Start {
-    /// Parses a prefix of URLs and brings it into normal form.
+    /// Parses a prefix of URLs and normalizes it.
     ///
     /// # Errors
     /// Describes for the operator what is wrong with the prefix.

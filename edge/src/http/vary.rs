@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::Fields;
 use super::coding::weighted;
 use super::fields::is_token;
+use super::hop;
 
 pub use language::{is_language_tag, preferred};
 
@@ -25,7 +26,7 @@ pub struct Vary(Arc<[Box<str>]>);
 /// Configured reductions of request headers beyond their normal form, which limit the number of
 /// variants.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Normal<'a> {
+pub struct Reductions<'a> {
     /// Content codings to request from the origin instead of those that the client accepts; `None`
     /// to request the client's.
     pub codings: Option<Codings>,
@@ -85,12 +86,17 @@ impl Vary {
 /// different bytes.
 ///
 /// For each name: its length and text, whether the header is present, and the value's length and
-/// text. Several lines are one list (RFC 9110 5.3), and spaces around commas outside quotes are
-/// ignored. Accept-Encoding is reduced to `Codings`; since that loses the client's preferences, a
-/// request to the origin for a variant must carry `Codings::value` instead of the client's header.
-/// Accept-Language is rewritten to an equivalent form (RFC 9110 12.5.4), so the client's header can
-/// be sent. With `Normal::languages` it is reduced, and `preferred` must be sent instead.
-pub fn select(names: &[Box<str>], request: &Fields, normal: Normal<'_>, out: &mut Vec<u8>) {
+/// text. A request to the origin for a variant must carry the normalised values (`copy`), since an
+/// origin may distinguish spellings that are equal here:
+///
+/// - Accept: several lines are one list (RFC 9110 5.3), and spaces around commas outside quotes are
+///   ignored.
+/// - Accept-Language is rewritten to an equivalent form (RFC 9110 12.5.4), or reduced to `preferred`
+///   with `Reductions::languages`.
+/// - Accept-Encoding is reduced to `Codings`.
+/// - The lines of any other header are one list if all members are tokens. Otherwise they count as
+///   they are, because the header may not be a list (RFC 9111 4.1): User-Agent contains commas.
+pub fn select(names: &[Box<str>], request: &Fields, normal: Reductions<'_>, out: &mut Vec<u8>) {
     for name in names {
         append_delimited(out, |out| out.extend_from_slice(name.as_bytes()));
         out.push(0);
@@ -103,13 +109,29 @@ pub fn select(names: &[Box<str>], request: &Fields, normal: Normal<'_>, out: &mu
 
 /// One request header, normalised as in `select`; `None` if it is absent and its absence has no
 /// equivalent value. `name` is in lower case.
-pub fn normal_value(request: &Fields, name: &str, normal: Normal<'_>) -> Option<Vec<u8>> {
+pub fn normal_value(request: &Fields, name: &str, normal: Reductions<'_>) -> Option<Vec<u8>> {
     let mut value = Vec::new();
     append_normal(request, name, normal, &mut value).then_some(value)
 }
 
+/// Copies the lines of a request header in the form of `select`, so that requests of one variant
+/// send the origin the same. `name` is in lower case.
+pub fn copy(request: &Fields, name: &str, normal: Reductions<'_>, out: &mut Fields) {
+    let value = normal_value(request, name, normal);
+    for line in value
+        .iter()
+        .flat_map(|value| value.split(|&b| b == LINE_END))
+    {
+        out.append_bytes(name.as_bytes(), line);
+    }
+}
+
+/// Separates the lines of a header that is no list. The byte is not permitted in values (RFC 9110
+/// 5.5).
+const LINE_END: u8 = b'\n';
+
 /// Appends the normalised value of a request header; returns whether there is a value.
-fn append_normal(request: &Fields, name: &str, normal: Normal<'_>, out: &mut Vec<u8>) -> bool {
+fn append_normal(request: &Fields, name: &str, normal: Reductions<'_>, out: &mut Vec<u8>) -> bool {
     match name {
         "accept-encoding" => {
             let codings = normal.codings.unwrap_or_else(|| Codings::of(request));
@@ -122,7 +144,8 @@ fn append_normal(request: &Fields, name: &str, normal: Normal<'_>, out: &mut Vec
             return preferred.is_some();
         }
         "accept-language" if language::append_normal(request, out) => return true,
-        _ => append_list(request, name, out),
+        _ if hop::is_in(hop::SHARED, name.as_bytes()) => append_list(request, name, out),
+        _ => append_lines(request, name, out),
     }
     request.contains(name)
 }
@@ -134,6 +157,24 @@ fn append_delimited(out: &mut Vec<u8>, append: impl FnOnce(&mut Vec<u8>)) {
     append(out);
     let length = (out.len() - start - 4) as u32;
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Appends all lines of a header: as one list if all members are tokens, otherwise as they are.
+fn append_lines(request: &Fields, name: &str, out: &mut Vec<u8>) {
+    let lines = request.get_all(name).map(<[u8]>::trim_ascii);
+    match request.members(name).all(is_token) {
+        true => append_joined(request.members(name), b", ", out),
+        false => append_joined(lines, &[LINE_END], out),
+    }
+}
+
+fn append_joined<'a>(parts: impl Iterator<Item = &'a [u8]>, separator: &[u8], out: &mut Vec<u8>) {
+    for (i, part) in parts.enumerate() {
+        if i > 0 {
+            out.extend_from_slice(separator);
+        }
+        out.extend_from_slice(part);
+    }
 }
 
 /// Appends all lines of a header as one list without spaces around its commas.
@@ -263,7 +304,7 @@ mod tests {
     fn selected(names: &str, request: &[(&str, &str)]) -> Vec<u8> {
         let mut out = Vec::new();
         let vary = vary(names).expect("valid");
-        select(&vary.0, &fields(request), Normal::default(), &mut out);
+        select(&vary.0, &fields(request), Reductions::default(), &mut out);
         out
     }
 
@@ -305,6 +346,11 @@ mod tests {
             selected("x, y", &[("x", "a, b")]),
             selected("x, y", &[("x", "a, b"), ("y", "")]),
             selected("", &[]),
+            selected("x", &[("x", "(a, b)")]),
+            selected("x", &[("x", "(a,b)")]),
+            selected("x", &[("x", "(a"), ("x", "b)")]),
+            selected("x", &[("x", "b)"), ("x", "(a")]),
+            selected("x", &[("x", "(a"), ("x", "b)"), ("x", "")]),
         ];
         for (i, one) in different.iter().enumerate() {
             assert!(different[i + 1..].iter().all(|other| one != other), "{i}");
@@ -361,6 +407,23 @@ mod tests {
             let (one, other) = (a.join(", "), b.join(","));
             let same = selected("x, y", &[("x", &one)]) == selected("x, y", &[("x", &other)]);
             prop_assert_eq!(same, a == b);
+        }
+
+        #[test]
+        fn requests_of_one_variant_send_the_origin_the_same(
+            name in prop::sample::select(vec!["user-agent", "accept", "accept-language", "cookie"]),
+            a in prop::collection::vec("[ab,;= \"]{0,4}", 0..4),
+            b in prop::collection::vec("[ab,;= \"]{0,4}", 0..4),
+        ) {
+            let of = |lines: &[String]| {
+                let lines: Vec<_> = lines.iter().map(|line| (name, line.trim())).collect();
+                let mut sent = Fields::new();
+                copy(&fields(&lines), name, Reductions::default(), &mut sent);
+                let sent: Vec<_> = sent.get_all(name).map(<[u8]>::to_vec).collect();
+                (selected(name, &lines), sent)
+            };
+            let (one, other) = (of(&a), of(&b));
+            prop_assert_eq!(one.0 == other.0, one.1 == other.1);
         }
 
         #[test]

@@ -28,17 +28,6 @@ pub enum Wanted {
     Parts(Parts, u64),
 }
 
-impl Wanted {
-    /// Returns the number of content bytes to send for a representation of this length.
-    pub fn bytes(&self, length: Option<u64>) -> u64 {
-        match self {
-            Wanted::Parts(parts, _) => parts.iter().map(|part| part.end - part.start).sum(),
-            Wanted::All => length.unwrap_or(0),
-            _ => 0,
-        }
-    }
-}
-
 /// Evaluates a GET or HEAD request against a response with this status, these validators and, if
 /// known, this length. Conditions are evaluated first (RFC 9110 13.2.2), then Range (14.2). Without
 /// a known length Range is ignored, which RFC 9110 permits.

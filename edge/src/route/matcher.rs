@@ -1,5 +1,7 @@
 //! The condition of one route: on the path and on the query of a request.
 
+use std::sync::Arc;
+
 use regex::{Regex, RegexBuilder};
 
 use super::glob;
@@ -11,27 +13,43 @@ const PATTERN_MAX: usize = 4 << 10;
 
 /// The condition that a request must satisfy for a route. Paths and queries are compared as they
 /// are in the request, without percent-decoding: the same bytes go into the cache's key and to the
-/// origin.
+/// origin. Clones share the patterns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matcher {
     path: PathPattern,
     /// Pattern that must be found in the query. A request without a query has an empty one.
-    query: Option<Pattern>,
+    query: Option<Arc<Pattern>>,
 }
 
 /// The condition on the path.
 #[derive(Clone, Debug, PartialEq)]
 enum PathPattern {
     Any,
-    Exact(Box<str>),
-    Prefix(Box<str>),
-    Suffix(Box<str>),
-    Glob(Pattern),
-    Regex(Pattern),
+    Exact(Arc<str>),
+    Prefix(Arc<str>),
+    Suffix(Arc<str>),
+    Glob(Arc<Pattern>),
+    Regex(Arc<Pattern>),
+}
+
+/// The form of a condition on the path, with its text.
+pub(super) enum Shape<'a> {
+    /// Any path.
+    Any,
+    /// This path.
+    Exact(&'a str),
+    /// Paths that begin with this text.
+    Prefix(&'a str),
+    /// Paths that end with this text.
+    Suffix(&'a str),
+    /// Paths that match a glob, which begins with this text.
+    Glob(&'a str),
+    /// Paths that match this regular expression.
+    Regex(&'a str),
 }
 
 /// A compiled regex, and the text from which it was compiled.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Pattern {
     text: Box<str>,
     regex: Regex,
@@ -84,10 +102,10 @@ impl Matcher {
             glob::Kind::Suffix(suffix) => PathPattern::Suffix(suffix.into()),
             glob::Kind::Pattern => {
                 let regex = compile(&glob::to_regex(text), "this path can't be used")?;
-                PathPattern::Glob(Pattern {
+                PathPattern::Glob(Arc::new(Pattern {
                     text: text.into(),
                     regex,
-                })
+                }))
             }
         };
         Ok(Matcher { path, query: None })
@@ -139,6 +157,36 @@ impl Matcher {
             None => true,
             Some(query) => query.regex.is_match(split(target).1),
         }
+    }
+
+    /// Returns the text with which all matching paths begin, if the condition is a path or a prefix
+    /// without other globs.
+    #[inline]
+    pub(super) fn prefix(&self) -> Option<&str> {
+        match &self.path {
+            PathPattern::Exact(text) | PathPattern::Prefix(text) => Some(text),
+            PathPattern::Any
+            | PathPattern::Suffix(_)
+            | PathPattern::Glob(_)
+            | PathPattern::Regex(_) => None,
+        }
+    }
+
+    /// Returns the form of the condition on the path, with its text.
+    pub(super) fn shape(&self) -> Shape<'_> {
+        match &self.path {
+            PathPattern::Any => Shape::Any,
+            PathPattern::Exact(text) => Shape::Exact(text),
+            PathPattern::Prefix(text) => Shape::Prefix(text),
+            PathPattern::Suffix(text) => Shape::Suffix(text),
+            PathPattern::Glob(pattern) => Shape::Glob(glob::literal_prefix(&pattern.text)),
+            PathPattern::Regex(pattern) => Shape::Regex(&pattern.text),
+        }
+    }
+
+    /// Returns the regular expression of the condition on the query.
+    pub(super) fn query(&self) -> Option<&str> {
+        Some(&self.query.as_ref()?.text)
     }
 
     /// Whether every request that satisfies `other` certainly satisfies this condition, except for
@@ -199,7 +247,7 @@ fn impossible(text: &str) -> Option<(&'static str, &'static str)> {
     ))
 }
 
-fn pattern(text: &str) -> Result<Pattern, PatternError> {
+fn pattern(text: &str) -> Result<Arc<Pattern>, PatternError> {
     let what = "this regular expression can't be used";
     if text.len() > PATTERN_MAX {
         return Err(PatternError {
@@ -208,10 +256,10 @@ fn pattern(text: &str) -> Result<Pattern, PatternError> {
             help: "use at most 4096 bytes".to_owned(),
         });
     }
-    Ok(Pattern {
+    Ok(Arc::new(Pattern {
         text: text.into(),
         regex: compile(text, what)?,
-    })
+    }))
 }
 
 fn compile(pattern: &str, what: &'static str) -> Result<Regex, PatternError> {

@@ -1,13 +1,19 @@
 //! Tests of the laws of the router: the host selects the site, and the order of the routes decides
 //! between them.
 
+use std::cell::RefCell;
 use std::net::Ipv4Addr;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::handler::{Answer, Handler, Request};
 use crate::handler::{Body, Head, Peer, Response};
 use crate::http::Scheme;
+use crate::http::target::host_of;
+use crate::reason::Reason;
 
 fn site<T>(hosts: &[&str], routes: Vec<(Matcher, T)>) -> Site<T> {
     Site {
@@ -16,12 +22,27 @@ fn site<T>(hosts: &[&str], routes: Vec<(Matcher, T)>) -> Site<T> {
     }
 }
 
-fn path(text: &str) -> Matcher {
+pub(super) fn path(text: &str) -> Matcher {
     Matcher::path(text).expect("a good path")
 }
 
 fn regex(text: &str) -> Matcher {
     Matcher::path_regex(text).expect("a good pattern")
+}
+
+/// Generates conditions of all kinds, many of which match the same requests.
+pub(super) fn matcher() -> impl Strategy<Value = Matcher> {
+    let glob = "(/|[*])[ab/]{0,3}[*]{0,2}[ab/]{0,2}[*]?";
+    let path = prop_oneof![
+        8 => glob.prop_map(|text| path(&text)),
+        1 => Just(Matcher::any()),
+        1 => "[ab/]{1,2}\\$?".prop_map(|text| regex(&text)),
+    ];
+    let query = prop::option::weighted(0.3, "[ab]{0,2}");
+    (path, query).prop_map(|(path, query)| match query {
+        Some(query) => path.with_query(&query).expect("a good pattern"),
+        None => path,
+    })
 }
 
 #[test]
@@ -184,6 +205,8 @@ fn request(authority: &str, target: &str) -> Request {
             address,
             local: address,
             scheme: Scheme::Http,
+            tls: None,
+            shared: false,
         },
         interim: None,
     }
@@ -191,16 +214,29 @@ fn request(authority: &str, target: &str) -> Request {
 
 #[test]
 fn as_a_handler_it_passes_on_or_says_that_there_is_no_route() {
-    let handler: Rc<dyn Handler> = Rc::new(Names("found"));
-    let router = Router::new([site(&["a"], vec![(Matcher::any(), handler)])]);
+    let routes = vec![(path("/a"), 0), (Matcher::any(), 1)];
+    let router = Arc::new(Router::new([site(&["a"], routes)]));
+    let built = Rc::new(RefCell::new(Vec::new()));
+    let record = built.clone();
+    let router = Routes::new(router, 2, move |index| {
+        record.borrow_mut().push(index);
+        Rc::new(Names("found"))
+    });
+    assert!(built.borrow().is_empty());
     let Answer::Ready(Ok(response)) = router.handle(request("a:80", "/")) else {
         panic!("the route's handler answers at once");
     };
-    assert_eq!(response.content_length(), Some(5));
+    assert_eq!(response.declared_length(), Some(5));
     let Answer::Ready(Err(fault)) = router.handle(request("b", "/")) else {
         panic!("a host without a site has no route");
     };
     assert_eq!(fault.reason, Reason::NoRoute);
+    // A handler is built once, by the first request of its route.
+    assert!(matches!(
+        router.handle(request("a", "/")),
+        Answer::Ready(Ok(_))
+    ));
+    assert_eq!(*built.borrow(), [1]);
 }
 
 proptest! {

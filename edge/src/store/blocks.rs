@@ -47,9 +47,9 @@ impl Object {
 
     /// Removes pages that weigh at least `enough` bytes together, and returns them with their weight by block. Pages that no flight or
     /// reader uses or wants soon are removed first. Unless `soon` is true, pages that a reader only wants soon follow.
-    fn shed(&self, enough: u64, soon: bool) -> Shed {
+    fn shed(&self, enough: u64, soon: bool) -> RemovedPages {
         let mut state = self.lock();
-        let mut shed = Shed::default();
+        let mut shed = RemovedPages::default();
         if !state.loses_parts() {
             return shed;
         }
@@ -81,7 +81,7 @@ impl Object {
 
 /// Pages removed from an object, to be dropped after the object is unlocked.
 #[derive(Default)]
-struct Shed {
+struct RemovedPages {
     pages: Vec<Slot>,
     weight: u64,
     /// Bytes that the removed pages took in each block.
@@ -91,7 +91,7 @@ struct Shed {
 impl State {
     /// Removes pages that contain none of the `needed` bytes, until the removed pages weigh `enough`. Pages that all readers have passed
     /// are removed first, then the pages furthest ahead of the readers.
-    fn shed(&mut self, needed: &Ranges, enough: u64, shed: &mut Shed) {
+    fn shed(&mut self, needed: &Ranges, enough: u64, shed: &mut RemovedPages) {
         let gaps: SmallVec<[_; 4]> = needed.gaps(0..u64::MAX).collect();
         let passed = usize::from(gaps.first().is_some_and(|gap| gap.start == 0));
         let (passed, others) = gaps.split_at(passed);
@@ -108,7 +108,7 @@ impl State {
     }
 
     /// Adds the page with this index, which was just removed, to `shed`.
-    fn count_shed(&mut self, index: u64, shed: &mut Shed) {
+    fn count_shed(&mut self, index: u64, shed: &mut RemovedPages) {
         let base = index * PAGE;
         self.present.remove(base..base.saturating_add(PAGE));
         let Some(block) = self.block_of(base) else {

@@ -23,10 +23,13 @@ pub struct Claim {
     pub head_us: Option<u64>,
     /// Time at which the flight's last bytes arrived, in microseconds. Before the first bytes: the time at which the claim was made.
     pub progress_us: u64,
+    /// Whether the flight has failed or releases the claim, and adds no more bytes.
+    pub is_ending: bool,
 }
 
 impl Claim {
-    pub(super) fn brings(&self, at: u64) -> bool {
+    /// Whether the flight has still to add the byte at this offset.
+    pub fn contains(&self, at: u64) -> bool {
         self.at <= at && at < self.end
     }
 

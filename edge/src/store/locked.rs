@@ -162,6 +162,15 @@ impl Locked<'_> {
         }
     }
 
+    /// Notes the length of the latest response in the resource history, if the history is not empty or the response is `large`.
+    pub(super) fn note_length(&mut self, length: Option<u64>, large: bool) {
+        let mut history = self.history();
+        if large || history != ResourceHistory::default() {
+            history.length = length;
+            self.set_history(history);
+        }
+    }
+
     pub(super) fn table_key(&self, variant: u128) -> TableKey {
         TableKey {
             primary: self.primary,
@@ -172,7 +181,7 @@ impl Locked<'_> {
     /// Moves the object of variant `from` to variant `to`, to which its response belongs according to its Vary. If the Vary names have
     /// changed, lookups can't find variants under the old names any more, and those are removed. Returns whether the object is still in the
     /// table.
-    pub fn refile(
+    pub(super) fn refile(
         &mut self,
         from: u128,
         to: u128,

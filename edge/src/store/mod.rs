@@ -22,18 +22,24 @@
 //! | the eviction policy, weights of objects and blocks | `table` | shard |
 //! | `State::phase` | `object` (opened, renewed, retired), `claims` (refused, failed), `revalidation` (the stored response is used) | object |
 //! | `State::length`, `joinable`, `block` | `object`, once, when the head is known; `claims` sets the length when the first flight ends | object |
-//! | `State::claims` | `claims`; `disk_tier::reads` adds those of reads from volumes | object |
+//! | `State::claims` | `arrange` (made), `claims` (changed, ended); `disk_tier::reads` adds those of reads from volumes | object |
 //! | `State::present`, `pages` | bytes in: `claims` (published), `pages`, `disk_tier::{reads, recall}`. Bytes out: `blocks` (evicted), `pass_through` (read by all) | object |
 //! | bytes of a page | the flight that claimed them, through `landing`, before they are published | none: nobody else has them |
+//! | `State::unread` | `unread`, `reader` | object |
 //! | `State::riders` | `reader`, `object` | object |
-//! | `State::stalled`, `left_behind`, `passes_through` | `pass_through` | object |
+//! | `Rare::interim` | `interim`; `object` drops it when the head is known | object |
+//! | `State::stalled`, `Rare::left_behind`, `passes_through` | `pass_through` | object |
+//! | `Rare::stoppable` | `stop`; `claims` when a flight ends | object |
+//! | `Rare::replaces` | `replacement` | shard, then object |
 //! | `State::ties` | `revalidation` | object |
 //! | `State::disk` | `disk_tier`; `blocks` and `pages` its `transient` | object |
 //! | `State::notes` | `snapshot` | object |
+//! | `State::setbacks` | `setbacks`; `claims` forgets those of bytes that arrived | object |
 //! | `Object::checked` | `purges` | shard |
 //! | purge rules | `purges`; `disk_tier::durable_purge` restores them from volumes | purge rules |
 //! | charges on the ledger | `object_store::make_room`, and `Ledger::charge_anyway` for bytes that readers wait for | none |
 
+mod arrange;
 mod block_index;
 mod blocks;
 mod claim;
@@ -41,6 +47,7 @@ mod claims;
 mod decisions;
 pub mod disk_tier;
 mod head;
+mod interim;
 mod landing;
 mod ledger;
 mod locked;
@@ -50,19 +57,24 @@ mod page;
 mod pages;
 mod pass_through;
 mod purges;
+mod rare;
 mod reader;
+mod replacement;
 mod resource_history;
 mod revalidation;
+mod setbacks;
 mod slots;
 mod snapshot;
+mod stop;
 mod sync;
 mod table;
 mod table_key;
 #[cfg(test)]
 mod tests;
+mod unread;
 
+pub use arrange::{Arrangement, ObjectView};
 pub use claim::{CLAIMS_MAX, Claim};
-pub use claims::Seen;
 pub use decisions::{Decision, DecisionKind};
 pub use head::{Head, Selected, VaryNames};
 pub use landing::{Landing, Progress};
@@ -73,5 +85,6 @@ pub use object_store::SHARD_LOCKS;
 pub use object_store::{Options, Store};
 pub use purges::{Full, Names, RULES_MAX, Rule, Swept, TEXT_MAX};
 pub use reader::{Next, Opening, Reader};
-pub use resource_history::ResourceHistory;
+pub use resource_history::{Refusal, ResourceHistory};
+pub use setbacks::Setback;
 pub use table_key::{TableKey, VARIANTS_MAX};

@@ -22,8 +22,11 @@ use super::disk_tier::disk_copy::DiskCopy;
 use super::head::Head;
 use super::ledger::Charge;
 use super::purges::births::Birth;
+use super::rare::Rare;
+use super::setbacks::Setbacks;
 use super::slots::Slots;
 use super::sync::{Mutex, MutexGuard};
+use crate::http::InterimHeads;
 use crate::ranges::Ranges;
 use crate::reason::Reason;
 
@@ -78,6 +81,8 @@ pub enum Phase {
         reason: Reason,
         /// Time at which the refusal ends, in milliseconds since the Unix epoch.
         until_ms: u64,
+        /// Whether the response concerns only the client whose request caused the fetch, so that other requests are looked up again.
+        one_client: bool,
     },
     /// The first flight failed before its response had a head.
     Failed(Failure),
@@ -106,10 +111,12 @@ pub(super) struct State {
     pub(super) riders: Slab<Rider>,
     pub(super) failure: Option<Failure>,
     pub(super) notes: Option<Box<Notes>>,
+    /// The ranges whose fetches failed.
+    pub(super) setbacks: Option<Box<Setbacks>>,
     /// Waker of a flight that waits until its riders have read more.
     pub(super) stalled: Option<Waker>,
-    /// Offset before which the flight no longer waits for riders that have fallen back too far.
-    pub(super) left_behind: u64,
+    /// Wakers of flights that wait until the object has no rider.
+    pub(super) unread: Vec<Waker>,
     /// Size in bytes of the blocks that are charged and evicted separately; `None` if the object is evicted only as a whole.
     pub(super) block: Option<NonZeroU32>,
     /// Whether bytes of other responses may be added to this object.
@@ -117,7 +124,9 @@ pub(super) struct State {
     /// Whether bytes that every rider has read are dropped, since the store has no room for them.
     pub(super) passes_through: bool,
     /// Links to the object that this one revalidates, or to the one that revalidates this object.
-    pub(super) ties: Option<Box<Ties>>,
+    pub(super) ties: Option<Box<RevalidationLinks>>,
+    /// State that most objects never have.
+    pub(super) rare: Option<Box<Rare<Object>>>,
     /// Sequence number of a running fetch for another object, if this object is made from the response of that fetch.
     pub(super) birth: Option<Birth>,
     /// The object's records on volumes; `None` if the cache has no volumes.
@@ -135,7 +144,7 @@ pub struct Revalidated {
 
 /// Links between a stored object and the object whose fetch revalidates it.
 #[derive(Default)]
-pub(super) struct Ties {
+pub(super) struct RevalidationLinks {
     /// The stored response that this object's fetch revalidates.
     pub(super) stored: Option<Revalidated>,
     /// The object whose fetch revalidates this one.
@@ -150,6 +159,8 @@ pub(super) struct Rider {
     /// Whether no flight had claimed the reader's next byte when it began to wait.
     pub(super) unserved: bool,
     pub(super) waker: Option<Waker>,
+    /// The 1xx heads that the reader has still to take.
+    pub(super) interim: Option<Box<InterimHeads>>,
 }
 
 impl Rider {
@@ -189,12 +200,14 @@ impl Object {
                 riders: Slab::new(),
                 failure: None,
                 notes: None,
+                setbacks: None,
                 stalled: None,
-                left_behind: 0,
+                unread: Vec::new(),
                 block: None,
                 joinable: false,
                 passes_through: false,
                 ties: None,
+                rare: None,
                 birth: None,
                 disk: None,
             }),
@@ -240,11 +253,11 @@ impl Object {
         block: Option<NonZeroU32>,
         disk: Option<DiskCopy>,
     ) -> Wakes {
-        // A second request may have used the object while it had no head: then it is admitted to volumes. The caller has locked the shard,
-        // so no request can arrive between this check and the insertion.
+        // A second request may have used the object while it had no head: then it is admitted to volumes. The caller locks the shard.
         let again = self.used.load(Ordering::Relaxed);
         let disk = disk.map(|disk| Box::new(disk.asked(again).charged(self.charge_disk_copy())));
         let mut state = self.lock();
+        state.change_rare(|rare| rare.interim = None);
         let once = disk.as_ref().is_some_and(|disk| !disk.is_admitted());
         self.once.store(once, Ordering::Relaxed);
         state.disk = disk;
@@ -298,13 +311,11 @@ impl Object {
     }
 
     /// Marks the object as replaced. Riders that wait for a head look their key up again, and no further flight begins. Stored bytes stay
-    /// available to the readers that the object has now.
-    pub(super) fn retire(&self) {
+    /// available to the readers that the object has now. Returns the riders to wake.
+    pub(super) fn retire(&self) -> Wakes {
         let mut state = self.lock();
         state.phase = Phase::Retired;
-        let wakes = state.all_riders();
-        drop(state);
-        wakes.wake();
+        state.all_riders()
     }
 
     /// Whether another object has replaced this one in the table.
@@ -344,7 +355,6 @@ impl Object {
     }
 
     /// Whether all bytes are in memory.
-    #[cfg(test)]
     pub fn is_complete(&self) -> bool {
         self.lock().is_complete()
     }
@@ -374,10 +384,16 @@ impl Object {
         wakes.wake();
     }
 
+    /// Charges `bytes` to the ledger, even beyond its limit, for memory that the object holds for a
+    /// short time.
+    pub(super) fn charge_beside(&self, bytes: u64) -> Charge {
+        self.overhead.beside(bytes)
+    }
+
     /// Charges the memory of the object's decisions to the ledger, even beyond its limit.
     pub(super) fn charge_note(&self, bytes: u64) -> Charge {
         self.noted.fetch_add(bytes, Ordering::Relaxed);
-        self.overhead.beside(bytes)
+        self.charge_beside(bytes)
     }
 
     /// Charges the memory of the object's `DiskCopy` to the ledger, even beyond its limit.
@@ -421,11 +437,11 @@ impl State {
         wakes_of(&mut self.riders, |_| true)
     }
 
-    /// Returns the riders to wake because a flight has ended or a part of its claim was released: those that wait for a byte in `given_up`,
+    /// Returns the riders to wake because a flight has ended or a part of its claim was released: those that wait for a byte in `released`,
     /// and those whose next byte no flight had claimed.
-    pub(super) fn answerable(&mut self, given_up: &Ranges) -> Wakes {
+    pub(super) fn answerable(&mut self, released: &Ranges) -> Wakes {
         wakes_of(&mut self.riders, |rider| {
-            rider.unserved || given_up.contains(rider.at)
+            rider.unserved || released.contains(rider.at)
         })
     }
 
@@ -460,18 +476,22 @@ impl State {
                 self.riders[key].at = at;
                 key
             }
-            None => self.riders.insert(Rider {
-                at,
-                wanted_until: 0,
-                unserved: false,
-                waker: None,
-            }),
+            None => {
+                let interim = self.interim_so_far();
+                self.riders.insert(Rider {
+                    at,
+                    wanted_until: 0,
+                    unserved: false,
+                    waker: None,
+                    interim,
+                })
+            }
         }
     }
 }
 
 /// Takes the wakers of the waiting riders for which `which` returns true.
-fn wakes_of(riders: &mut Slab<Rider>, which: impl Fn(&Rider) -> bool) -> Wakes {
+pub(super) fn wakes_of(riders: &mut Slab<Rider>, which: impl Fn(&Rider) -> bool) -> Wakes {
     let waiting = riders.iter_mut().map(|(_, rider)| rider);
     let waiting = waiting.filter(|rider| rider.waker.is_some() && which(rider));
     Wakes(waiting.filter_map(|rider| rider.waker.take()).collect())

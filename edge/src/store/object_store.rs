@@ -1,5 +1,6 @@
 //! The store of one cache: its table, ledger and volumes, shared by all workers.
 
+use std::hash::BuildHasher;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub struct Options {
     /// Limit for the memory of heads, pages and bookkeeping together, in bytes.
     pub memory: u64,
     /// Size of the largest object that is stored, in bytes.
-    pub object: u64,
+    pub max_object_size: u64,
     /// The eviction policy.
     pub evict: evict::Kind,
     /// Number of shards; a power of two.
@@ -44,9 +45,9 @@ pub(super) const OBJECT_OVERHEAD: u64 = 800;
 const BUSY_MAX: usize = 4096;
 /// Number of objects in use that one call of `make_room` may pass over for each object that it evicts, without counting them for
 /// `BUSY_MAX`.
-const BUSY_EACH: usize = 16;
+const BUSY_PER_EVICTION: usize = 16;
 /// Replaces `BUSY_MAX` after a call of `make_room` that gave up: while everything is in use, calls must be cheap.
-const BUSY_STILL: usize = 256;
+const BUSY_MAX_AGAIN: usize = 256;
 
 #[cfg(test)]
 thread_local! {
@@ -57,6 +58,8 @@ thread_local! {
 /// All objects of one cache, shared by all workers.
 pub struct Store {
     pub(super) shards: Box<[Mutex<Shard>]>,
+    /// Chooses the shard of a key.
+    sharding: foldhash::quality::RandomState,
     pub(super) ledger: Ledger,
     object_max: AtomicU64,
     block: AtomicU64,
@@ -102,9 +105,10 @@ impl Store {
             shards: (0..options.shards.max(1).next_power_of_two())
                 .map(shard)
                 .collect(),
+            sharding: foldhash::quality::RandomState::default(),
             purges: Purges::new(&ledger, names),
             ledger,
-            object_max: AtomicU64::new(options.object),
+            object_max: AtomicU64::new(options.max_object_size),
             block: AtomicU64::new(options.block),
             sequence,
             next_flight: AtomicU64::new(1),
@@ -119,7 +123,8 @@ impl Store {
 
     /// Changes the memory limit, the largest object size and the block size. Objects that no longer fit are evicted.
     pub fn resize(&self, options: &Options) {
-        self.object_max.store(options.object, Ordering::Relaxed);
+        self.object_max
+            .store(options.max_object_size, Ordering::Relaxed);
         // Existing objects keep their block size: only new ones get this one.
         self.block.store(options.block, Ordering::Relaxed);
         self.ledger.set_limit(options.memory);
@@ -128,7 +133,7 @@ impl Store {
     }
 
     /// Returns the size of the largest object that is stored, in bytes.
-    pub fn object_max(&self) -> u64 {
+    pub(super) fn object_max(&self) -> u64 {
         self.object_max.load(Ordering::Relaxed)
     }
 
@@ -201,34 +206,9 @@ impl Store {
     /// Removes an object from the table, if the table still has it. The object's readers can go on reading.
     pub fn withdraw(self: &Arc<Self>, table_key: TableKey, object: &Arc<Object>) {
         self.enter(table_key.primary, |locked| {
-            locked.remove(table_key.variant, object)
+            locked.remove(table_key.variant, object);
+            locked.remove(table_key.aside().variant, object);
         });
-    }
-
-    /// Replaces `old` by `new`, if `old` is still in the table. `old` is retired in any case: no further flight begins for it. Without a
-    /// `new`, `old` and its resource history stay in the table until another object replaces it. Returns whether `old` was in the table.
-    pub fn supersede(
-        self: &Arc<Self>,
-        table_key: TableKey,
-        old: &Arc<Object>,
-        new: Option<Arc<Object>>,
-    ) -> bool {
-        // The head on volumes is deleted twice: now, so that no request restores the old head from there; and after the replacement, in
-        // case the old head was being written meanwhile.
-        self.forget_head(table_key);
-        let was = self.enter(table_key.primary, |locked| {
-            let was = locked.holds(table_key.variant, old);
-            if let Some(new) = new.filter(|_| was) {
-                let weight = self.weight(&new.key);
-                locked.insert(table_key.variant, new, weight);
-            }
-            was
-        });
-        old.retire();
-        if was {
-            self.forget_head(table_key);
-        }
-        was
     }
 
     /// Returns the volumes of the cache; `None` if objects are stored in memory only.
@@ -236,15 +216,10 @@ impl Store {
         self.volumes.read().clone()
     }
 
-    /// Returns the limit of the ledger in bytes.
-    pub fn limit(&self) -> u64 {
-        self.ledger.limit()
-    }
-
     /// Collects the numbers of this cache. The whole table is walked, a few objects per lock, so that no worker waits
     /// for long.
     pub fn numbers(&self) -> CacheNumbers {
-        const AT_A_TIME: usize = 1024;
+        const BATCH: usize = 1024;
         let mut numbers = CacheNumbers {
             bytes: self.ledger.used(),
             limit: self.ledger.limit(),
@@ -257,15 +232,16 @@ impl Store {
         let mut idle = 0;
         for shard in &self.shards {
             numbers.objects += shard.lock().len() as u64;
-            let surveys = (0..).step_by(AT_A_TIME);
+            let surveys = (0..).step_by(BATCH);
             for (bytes, flights) in
-                surveys.map_while(|from| shard.lock().survey(from..from + AT_A_TIME))
+                surveys.map_while(|from| shard.lock().survey(from..from + BATCH))
             {
                 idle += bytes;
                 numbers.flights += flights;
             }
         }
-        numbers.pinned = numbers.bytes.saturating_sub(idle);
+        let unpinned = idle + self.rules_bytes();
+        numbers.pinned = numbers.bytes.saturating_sub(unpinned);
         numbers
     }
 
@@ -278,8 +254,9 @@ impl Store {
     pub(super) fn shard(&self, primary: u128) -> &Mutex<Shard> {
         #[cfg(test)]
         SHARD_LOCKS.with(|locks| locks.set(locks.get() + 1));
-        // The hash map in each shard uses the low bits of the key, so the shard is chosen by high bits.
-        let at = (primary >> 96) as usize & (self.shards.len() - 1);
+        // Clients choose the keys, so the shard is chosen with a secret of the process. Otherwise a client could fill one shard and
+        // slow all requests whose objects are in that shard.
+        let at = self.sharding.hash_one(primary) as usize & (self.shards.len() - 1);
         &self.shards[at]
     }
 
@@ -295,7 +272,8 @@ impl Store {
         shard.weigh(table_key, object, block, by);
     }
 
-    pub(super) fn holds(&self, table_key: TableKey, object: &Arc<Object>) -> bool {
+    /// Whether the table has this object under this key.
+    pub fn holds(&self, table_key: TableKey, object: &Arc<Object>) -> bool {
         self.shard(table_key.primary)
             .lock()
             .holds(table_key, object)
@@ -307,7 +285,7 @@ impl Store {
             return None;
         }
         let most = match self.all_in_use.load(Ordering::Relaxed) {
-            true => BUSY_STILL,
+            true => BUSY_MAX_AGAIN,
             false => BUSY_MAX,
         };
         let (mut busy, mut empty, mut there) = (0_usize, 0, 0);
@@ -326,7 +304,7 @@ impl Store {
                     self.evictions.fetch_add(1, Ordering::Relaxed);
                     self.all_in_use.store(false, Ordering::Relaxed);
                     empty = 0;
-                    busy = busy.saturating_sub(BUSY_EACH);
+                    busy = busy.saturating_sub(BUSY_PER_EVICTION);
                 }
                 Some(Evicted::InUse(ids)) => {
                     busy += 1;

@@ -16,7 +16,7 @@ pub const PAGE: u64 = 64 << 10;
 const BOOKKEEPING: u64 = 128;
 
 /// Size in bytes of a page's entry in the object's list of pages, added to the charge of full pages.
-const PLACE: u64 = 112;
+const SLOT_BYTES: u64 = 112;
 
 /// Uninitialised memory for the bytes of one page, with its charge on the ledger. The charge lasts as long as any reader or flight holds
 /// the page.
@@ -39,8 +39,8 @@ impl Page {
     pub fn footprint(bytes: u64) -> u64 {
         let bytes = bytes.max(64);
         let step = (bytes.next_power_of_two() / 8).max(16);
-        let table_key = if bytes < PAGE { 0 } else { PLACE };
-        bytes.next_multiple_of(step) + BOOKKEEPING + table_key
+        let slot = if bytes < PAGE { 0 } else { SLOT_BYTES };
+        bytes.next_multiple_of(step) + BOOKKEEPING + slot
     }
 
     /// Creates a page of `capacity` bytes, at least 1, charged with `footprint(capacity)`.
@@ -185,8 +185,8 @@ mod tests {
         for bytes in (1..200_000).step_by(7) {
             let footprint = Page::footprint(bytes);
             assert!(footprint >= bytes + BOOKKEEPING);
-            assert!(footprint <= bytes.max(64) * 5 / 4 + 16 + BOOKKEEPING + PLACE);
+            assert!(footprint <= bytes.max(64) * 5 / 4 + 16 + BOOKKEEPING + SLOT_BYTES);
         }
-        assert_eq!(Page::footprint(PAGE), PAGE + BOOKKEEPING + PLACE);
+        assert_eq!(Page::footprint(PAGE), PAGE + BOOKKEEPING + SLOT_BYTES);
     }
 }

@@ -14,15 +14,15 @@ use super::slots::{PageState, Slot, Slots};
 /// The page into which a flight is to write its next bytes.
 pub(super) enum ToFill {
     /// A page that exists already.
-    There(Arc<Page>),
+    Existing(Arc<Page>),
     /// A page that does not exist yet.
-    Lacking(Lacking),
+    Missing(MissingPage),
     /// All bytes of the page are stored already: there is nothing to write.
     Full,
 }
 
 /// A page that does not exist yet.
-pub(super) struct Lacking {
+pub(super) struct MissingPage {
     /// Maximum number of bytes that the page can hold.
     pub(super) capacity: u64,
     /// Bytes to charge for the page, including the bookkeeping of a block of which it is the first
@@ -89,9 +89,9 @@ impl Object {
         let state = self.lock();
         let end = state.claim(id).map_or(0, |claim| claim.end);
         let found = match state.pages.get(index) {
-            Some(PageState::Filling(page)) => ToFill::There(page.clone()),
+            Some(PageState::Filling(page)) => ToFill::Existing(page.clone()),
             Some(PageState::Full(_)) => ToFill::Full,
-            None => ToFill::Lacking(state.lacking(index)),
+            None => ToFill::Missing(state.lacking(index)),
         };
         (found, end)
     }
@@ -133,7 +133,7 @@ impl Object {
         self.lock().need(range, block)
     }
 
-    /// Returns how much of the claim of flight `id` from `at` on has no page yet. `block` as for `need`.
+    /// Returns the part of flight `id`'s claim that has no page yet, from offset `at` on. `block` is the block size, as for `need`.
     pub(super) fn unfilled(&self, id: u64, at: u64, block: Option<NonZeroU32>) -> Unfilled {
         let state = self.lock();
         let end = state.claim(id).map_or(0, |claim| claim.end);
@@ -162,12 +162,12 @@ impl State {
         length.saturating_sub(index * PAGE).clamp(1, PAGE)
     }
 
-    fn lacking(&self, index: u64) -> Lacking {
+    fn lacking(&self, index: u64) -> MissingPage {
         let capacity = self.capacity(index);
         let block = self.block_of(index * PAGE);
         let first = block.as_ref().is_some_and(|block| !self.has_pages(block));
         let bookkeeping = if first { BLOCK_OVERHEAD } else { 0 };
-        Lacking {
+        MissingPage {
             capacity,
             cost: Page::footprint(capacity) + bookkeeping,
             block,

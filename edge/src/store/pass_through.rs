@@ -54,7 +54,7 @@ impl Object {
         let kept = end.saturating_sub(PAGE) / PAGE;
         drop(state.pages.take(0..kept));
         state.present.remove(0..kept * PAGE);
-        state.left_behind = kept * PAGE;
+        state.rare().left_behind = kept * PAGE;
         let stalled = state.stalled.take();
         let wakes = state.all_riders();
         drop(state);
@@ -83,7 +83,8 @@ impl Object {
 impl State {
     fn slowest(&self) -> Option<u64> {
         let riders = self.riders.iter().map(|(_, rider)| rider.at);
-        riders.filter(|&at| at >= self.left_behind).min()
+        let left_behind = self.rare.as_ref().map_or(0, |rare| rare.left_behind);
+        riders.filter(|&at| at >= left_behind).min()
     }
 
     /// Drops the pages that every reader and every flight has passed. The page that a flight writes to

@@ -2,19 +2,20 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
 use super::head::Head;
 use super::object::{Object, Phase, State};
 use super::object_store::Store;
+use super::setbacks::Setback;
 
 /// Reads an object from an offset on, and waits for bytes that are being fetched.
 pub struct Reader {
-    object: Arc<Object>,
-    at: u64,
-    end: u64,
+    pub(super) object: Arc<Object>,
+    pub(super) at: u64,
+    pub(super) end: u64,
     rider: Option<usize>,
 }
 
@@ -32,7 +33,7 @@ pub enum Next {
 /// Whether the response to a request can begin with the reader's next byte.
 pub enum Opening {
     /// The response can begin: the next byte is stored, or claimed by a flight whose response was accepted.
-    Here(Arc<Head>),
+    Ready(Arc<Head>),
     /// The head is known, but no flight has claimed the next byte.
     Missing,
     /// The object has no response to serve: it is refused, failed or retired.
@@ -79,6 +80,11 @@ impl Reader {
         &self.object
     }
 
+    /// The key of this reader among the object's riders, if it is one.
+    pub(super) fn rider(&self) -> Option<usize> {
+        self.rider
+    }
+
     /// Returns the range still to be read.
     pub fn wanted(&self) -> Range<u64> {
         self.at..self.end
@@ -96,15 +102,21 @@ impl Reader {
         }
     }
 
-    /// Protects the bytes before `at` from eviction, because they are wanted soon.
-    pub fn keep_until(&mut self, at: u64) {
-        let mut state = self.object.lock();
-        // An object that is evicted only as a whole loses no bytes while it is read.
-        if state.block.is_some() {
-            let rider = state.ride(self.rider, self.at);
-            state.riders[rider].wanted_until = at;
-            self.rider = Some(rider);
-        }
+    /// Protects the bytes before `at` from eviction, because they are wanted soon. `state` is that of the reader's object.
+    pub(super) fn keep_until(&mut self, state: &mut State, at: u64) {
+        let rider = state.ride(self.rider, self.at);
+        state.riders[rider].wanted_until = at;
+        self.rider = Some(rider);
+    }
+
+    /// Returns the failures of the fetches of the next byte; none if its last fetch did not fail.
+    pub fn setback(&self) -> Setback {
+        let state = self.object.lock();
+        let setback = state
+            .setbacks
+            .as_ref()
+            .and_then(|setbacks| setbacks.at(self.at));
+        setback.cloned().unwrap_or_default()
     }
 
     /// Returns the number of bytes still to be read, if known.
@@ -127,11 +139,11 @@ impl Reader {
         };
         if let Some(head) = waits {
             if self.at >= self.end(&state) || state.present.contains(self.at) {
-                return Poll::Ready(Opening::Here(head));
+                return Poll::Ready(Opening::Ready(head));
             }
-            match state.bringing(self.at) {
+            match state.claim_at(self.at) {
                 Some(claim) if claim.head_us.is_some() && !arrived => {
-                    return Poll::Ready(Opening::Here(head));
+                    return Poll::Ready(Opening::Ready(head));
                 }
                 Some(_) => {}
                 None => {
@@ -159,7 +171,7 @@ impl Reader {
             }
             return Poll::Ready(Next::Bytes(bytes));
         }
-        let unserved = state.bringing(self.at).is_none();
+        let unserved = state.claim_at(self.at).is_none();
         self.rider = Some(state.wait(self.rider, self.at, unserved, cx));
         match unserved {
             false => Poll::Pending,
@@ -177,11 +189,14 @@ impl Drop for Reader {
         if let Some(rider) = self.rider {
             let mut state = self.object.lock();
             state.riders.remove(rider);
+            let mut unread = Vec::new();
             if state.riders.is_empty() {
+                unread = std::mem::take(&mut state.unread);
                 // The list may have grown for many riders: its memory is freed when the last one leaves.
                 state.riders.shrink_to_fit();
             }
             self.object.moved(state);
+            unread.into_iter().for_each(Waker::wake);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use super::head::Head;
 use super::landing::Landing;
-use super::object::{Object, Phase, Revalidated, Ties};
+use super::object::{Object, Phase, Revalidated, RevalidationLinks};
 
 impl Object {
     /// Returns the object whose fetch validates this one, while the result is not known.
@@ -54,7 +54,7 @@ impl Object {
     /// allocated.
     fn part_from(&self, validation: &Object) {
         let mut state = self.lock();
-        let tied = |ties: &Ties| std::ptr::eq(ties.validation.as_ptr(), validation);
+        let tied = |ties: &RevalidationLinks| std::ptr::eq(ties.validation.as_ptr(), validation);
         let gone = match &mut state.ties {
             Some(ties) if tied(ties) && ties.stored.is_none() => state.ties.take(),
             Some(ties) if tied(ties) => {

@@ -230,11 +230,11 @@ mod tests {
         // A node of the tree has space for 11 entries, of which at least 5 are used. For every 6 leaf nodes there is one inner node, which
         // has twelve pointers in addition.
         let leaf = size_of::<(u64, PageState)>() * 11 + 16;
-        let table_key = (leaf + (leaf + 12 * 8) / 6) / 5;
+        let slot = (leaf + (leaf + 12 * 8) / 6) / 5;
         // A page has two allocations: its structure with the reference count of its `Arc`, and its view, 48 bytes including a reference
         // count.
         let page = (size_of::<Page>() + 16).next_multiple_of(16) + 48;
         let charged = Page::footprint(PAGE) - PAGE;
-        assert!((page + table_key) as u64 <= charged, "{page} + {table_key}");
+        assert!((page + slot) as u64 <= charged, "{page} + {slot}");
     }
 }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::claim::Claim;
 use super::decisions::Decision;
-use super::object::{Object, Phase};
+use super::object::{Object, Phase, State};
 use crate::ranges::Ranges;
 
 /// The state of an object at one moment.
@@ -62,13 +62,14 @@ impl Object {
             },
         }
     }
+}
 
-    /// Adds a decision to the object's latest decisions; the oldest one is dropped if the list is full.
-    pub fn note(&self, decision: Decision) {
-        let mut state = self.lock();
-        let notes = state.notes.get_or_insert_default();
+impl State {
+    /// Adds a decision to the latest decisions about `object`, whose state this is; the oldest one is dropped if the list is full.
+    pub(super) fn note(&mut self, decision: Decision, object: &Object) {
+        let notes = self.notes.get_or_insert_default();
         if let Some(bytes) = notes.add(decision) {
-            notes.pay(self.charge_note(bytes));
+            notes.pay(object.charge_note(bytes));
         }
     }
 }

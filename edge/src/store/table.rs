@@ -4,7 +4,6 @@
 //! registering a flight are one critical section.
 
 use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use super::head::VaryNames;
 use super::object::Object;
 use super::resource_history::ResourceHistory;
 use super::slots::Dropped;
-use super::table_key::{AlreadyHashed, TableKey};
+use super::table_key::{Seeded, TableKey};
 use crate::evict::Policy;
 
 /// One shard of the table.
@@ -131,11 +130,11 @@ impl Shard {
         if ids.start >= self.ids.capacity() {
             return None;
         }
-        let places = ids
+        let table_keys = ids
             .filter_map(|id| self.ids.get(id))
             .filter(|tracked| tracked.block == WHOLE)
             .map(Tracked::table_key);
-        let those = places.filter_map(|table_key| {
+        let those = table_keys.filter_map(|table_key| {
             let object = &self.variant(table_key)?.object;
             which(object).then(|| (table_key, object.clone()))
         });
@@ -161,9 +160,12 @@ impl Shard {
             block_ids,
             policy,
         } = self;
-        let variant = variant_in(entries, table_key);
-        let Some(variant) = variant.filter(|v| Arc::ptr_eq(&v.object, object)) else {
+        let Some(variant) = variant_of(entries, table_key, object) else {
             return;
+        };
+        let table_key = TableKey {
+            variant: variant.hash,
+            ..table_key
         };
         let Some(block) = block else {
             variant.weight = variant.weight.saturating_add_signed(by);
@@ -197,8 +199,7 @@ impl Shard {
 
     /// Reports a use of the block that contains the byte `at` to the eviction policy.
     pub(super) fn touch(&mut self, table_key: TableKey, object: &Arc<Object>, at: u64) {
-        let variant = variant_in(&mut self.entries, table_key);
-        if let Some(variant) = variant.filter(|v| Arc::ptr_eq(&v.object, object))
+        if let Some(variant) = variant_of(&mut self.entries, table_key, object)
             && let Some(block) = variant.blocks.as_ref().and_then(|blocks| blocks.at(at))
         {
             self.policy.touch(block.id);
@@ -291,8 +292,14 @@ impl Shard {
             variant: to,
             ..from
         };
-        let mut moved = self.take(from)?;
+        let moved = self.take(from)?;
         let before = self.remove(to);
+        self.put(moved, to);
+        before
+    }
+
+    /// Puts a variant that was taken out of its entry under another key.
+    fn put(&mut self, mut moved: Variant, to: TableKey) {
         moved.hash = to.variant;
         let blocks = moved.blocks.iter().flat_map(|blocks| blocks.list.values());
         for id in blocks.map(|block| block.id).chain([moved.id]) {
@@ -304,7 +311,6 @@ impl Shard {
         self.policy.track(moved.id, to.hash(), moved.weight);
         let entry = self.entries.entry(to.primary).or_default();
         entry.variants.push(moved);
-        before
     }
 
     /// Removes a variant from its primary key's entry. The entry stays, even if it is empty.
@@ -350,7 +356,7 @@ pub(super) fn row_bytes() -> (usize, usize) {
     (size_of::<(u128, Entry)>() + 1, size_of::<Tracked>() + 8)
 }
 
-type Entries = HashMap<u128, Entry, BuildHasherDefault<AlreadyHashed>>;
+type Entries = HashMap<u128, Entry, Seeded>;
 
 fn variant_in(entries: &mut Entries, table_key: TableKey) -> Option<&mut Variant> {
     let entry = entries.get_mut(&table_key.primary)?;
@@ -358,4 +364,16 @@ fn variant_in(entries: &mut Entries, table_key: TableKey) -> Option<&mut Variant
         .variants
         .iter_mut()
         .find(|variant| variant.hash == table_key.variant)
+}
+
+/// Returns the row of an object: under this key, or under that of an object which is being replaced.
+fn variant_of<'a>(
+    entries: &'a mut Entries,
+    table_key: TableKey,
+    object: &Arc<Object>,
+) -> Option<&'a mut Variant> {
+    let entry = entries.get_mut(&table_key.primary)?;
+    let keys = [table_key.variant, table_key.aside().variant];
+    let mut rows = entry.variants.iter_mut();
+    rows.find(|row| Arc::ptr_eq(&row.object, object) && keys.contains(&row.hash))
 }

@@ -1,10 +1,16 @@
 //! The clock, which all code reads through this module, so that tests can set it.
 
+use std::cell::Cell;
 #[cfg(test)]
 use std::sync::Arc;
 #[cfg(test)]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+thread_local! {
+    /// The thread's last reading of the system clock by `read_us`, in microseconds. `None`: too old.
+    static LAST_US: Cell<Option<u64>> = const { Cell::new(None) };
+}
 
 /// The system clock, or a clock that a test sets. Cheap to clone.
 #[derive(Clone)]
@@ -45,6 +51,42 @@ impl Clock {
             #[cfg(test)]
             Source::Manual { now_us } => now_us.load(Ordering::SeqCst),
         }
+    }
+
+    /// Returns the same microseconds, and keeps them for `recent_us`.
+    #[inline]
+    pub fn read_us(&self) -> u64 {
+        let now_us = self.monotonic_us();
+        LAST_US.set(Some(now_us));
+        now_us
+    }
+
+    /// Returns the last value of `read_us` on this thread, which saves reading the clock. Reads the
+    /// clock if `forget` was called since.
+    #[inline]
+    pub fn recent_us(&self) -> u64 {
+        match &self.0 {
+            Source::System { .. } => LAST_US.get().unwrap_or_else(|| self.read_us()),
+            #[cfg(test)]
+            Source::Manual { .. } => self.monotonic_us(),
+        }
+    }
+
+    /// Whether this is the value that `recent_us` returns without reading the clock.
+    #[inline]
+    pub fn is_recent(&self, us: u64) -> bool {
+        match &self.0 {
+            Source::System { .. } => LAST_US.get() == Some(us),
+            #[cfg(test)]
+            Source::Manual { .. } => false,
+        }
+    }
+
+    /// Makes the next `recent_us` of this thread read the clock. Called when the thread has waited
+    /// or worked for more than a few microseconds.
+    #[inline]
+    pub fn forget() {
+        LAST_US.set(None);
     }
 
     /// Returns the milliseconds since the Unix epoch.

@@ -18,30 +18,34 @@ pub struct ListenOptions {
     /// Maximum number of connections that wait to be accepted; `None`: as many as the kernel allows.
     pub backlog: Option<u32>,
     /// Whether a connection is accepted only when its first bytes have arrived (TCP_DEFER_ACCEPT).
-    pub defer: bool,
+    pub defer_accept: bool,
     /// Size of a connection's receive buffer in bytes (SO_RCVBUF); `None`: chosen by the kernel.
     pub receive_buffer: Option<u32>,
     /// Size of a connection's send buffer in bytes (SO_SNDBUF); `None`: chosen by the kernel.
     pub send_buffer: Option<u32>,
     /// Time without a packet after which the kernel probes the other end (SO_KEEPALIVE). The kernel closes the connection if four probes,
     /// spread over as much time again, are not answered.
-    pub keepalive: Option<Duration>,
+    pub tcp_keepalive: Option<Duration>,
+    /// Whether an IPv6 socket accepts only IPv6 connections (IPV6_V6ONLY).
+    pub ipv6_only: bool,
 }
 
 impl Default for ListenOptions {
     fn default() -> ListenOptions {
         ListenOptions {
             backlog: None,
-            defer: true,
+            defer_accept: true,
             receive_buffer: None,
             send_buffer: None,
-            keepalive: None,
+            tcp_keepalive: None,
+            ipv6_only: true,
         }
     }
 }
 
 impl ListenOptions {
-    /// Sets the options before `listen` is called, since the kernel then chooses the window scaling by the size of the receive buffer.
+    /// Sets the options of any socket. Called before `listen`, since the kernel then chooses the window scaling by the size of the receive
+    /// buffer.
     pub(super) fn apply(&self, fd: &OwnedFd) -> io::Result<()> {
         if let Some(bytes) = self.receive_buffer {
             sockopt::set_socket_recv_buffer_size(fd, bytes as usize)?;
@@ -49,14 +53,19 @@ impl ListenOptions {
         if let Some(bytes) = self.send_buffer {
             sockopt::set_socket_send_buffer_size(fd, bytes as usize)?;
         }
-        if let Some(idle) = self.keepalive {
+        Ok(())
+    }
+
+    /// Sets the options that only TCP sockets have.
+    pub(super) fn apply_tcp(&self, fd: &OwnedFd) -> io::Result<()> {
+        if let Some(idle) = self.tcp_keepalive {
             let interval = (idle / PROBES).max(Duration::from_secs(1));
             sockopt::set_socket_keepalive(fd, true)?;
             sockopt::set_tcp_keepidle(fd, idle.max(Duration::from_secs(1)))?;
             sockopt::set_tcp_keepintvl(fd, interval)?;
             sockopt::set_tcp_keepcnt(fd, PROBES)?;
         }
-        match self.defer {
+        match self.defer_accept {
             true => defer_accept(fd),
             false => Ok(()),
         }
@@ -107,10 +116,11 @@ mod tests {
             backlog: Some(7),
             receive_buffer: Some(64 << 10),
             send_buffer: Some(32 << 10),
-            keepalive: Some(Duration::from_secs(60)),
+            tcp_keepalive: Some(Duration::from_secs(60)),
             ..ListenOptions::default()
         };
         listening.apply(&fd).expect("the kernel takes it");
+        listening.apply_tcp(&fd).expect("the kernel takes it");
         assert_eq!(sockopt::socket_recv_buffer_size(&fd), Ok(128 << 10));
         assert_eq!(sockopt::socket_send_buffer_size(&fd), Ok(64 << 10));
         assert_eq!(sockopt::socket_keepalive(&fd), Ok(true));

@@ -1,8 +1,7 @@
-//! Sockets: a listener per worker, and connections that are registered with the reactor only when they first have to wait.
+//! Connections, which are registered with the reactor only when they first have to wait.
 
 use std::ffi::{c_int, c_void};
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::task::{Context, Poll, ready};
@@ -10,11 +9,11 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, SocketFlags, sockopt};
-use tokio::io::unix::AsyncFd;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
 
 use super::Address;
-use super::listen_options::{ListenOptions, is_without};
+use super::listen_options::is_without;
+use super::watch::Watch;
 
 /// An accepted connection, which may move to another worker before it becomes a `Socket`.
 pub struct Accepted {
@@ -26,173 +25,6 @@ pub struct Accepted {
     pub local: Address,
     /// Whether the listener's options set the size of the connection's send buffer.
     pub sized: bool,
-}
-
-/// A listening socket of one worker. Each worker binds a socket of its own to the same address (SO_REUSEPORT).
-pub struct Listener {
-    io: Watch,
-    local: Address,
-    sized: bool,
-}
-
-/// A descriptor that is registered with the reactor when it first has to wait.
-enum Watch {
-    Bare(OwnedFd),
-    Watched(AsyncFd<OwnedFd>),
-    /// The descriptor has been taken out; only during the registration.
-    Gone,
-}
-
-impl Watch {
-    /// Returns the reactor's handle, and registers the descriptor before if necessary.
-    fn watched(&mut self) -> io::Result<&AsyncFd<OwnedFd>> {
-        if let Watch::Bare(_) = self
-            && let Watch::Bare(fd) = std::mem::replace(self, Watch::Gone)
-        {
-            // SAFETY: the `OwnedFd` keeps the descriptor open and unchanged for as long as the `AsyncFd` owns it. No code here takes it out
-            // or replaces it.
-            match unsafe { AsyncFd::register(fd) } {
-                Ok(watched) => *self = Watch::Watched(watched),
-                Err(refused) => {
-                    let (fd, error) = refused.into_parts();
-                    *self = Watch::Bare(fd);
-                    return Err(error);
-                }
-            }
-        }
-        match self {
-            Watch::Watched(fd) => Ok(fd),
-            _ => Err(io::ErrorKind::NotConnected.into()),
-        }
-    }
-
-    fn fd(&self) -> io::Result<&OwnedFd> {
-        match self {
-            Watch::Bare(fd) => Ok(fd),
-            Watch::Watched(fd) => Ok(fd.get_ref()),
-            Watch::Gone => Err(io::ErrorKind::NotConnected.into()),
-        }
-    }
-}
-
-impl Listener {
-    /// Checks that no other program listens at an address. `bind` would share the address with a program of the same user, and each of the
-    /// two programs would get half of the connections.
-    ///
-    /// # Errors
-    ///
-    /// The address is in use or not available.
-    pub fn check_free(address: SocketAddr) -> io::Result<()> {
-        std::net::TcpListener::bind(address).map(drop)
-    }
-
-    /// Creates a listening socket at this address.
-    ///
-    /// # Errors
-    ///
-    /// The address is not available, or the kernel refuses an option.
-    pub fn bind(address: SocketAddr, listening: &ListenOptions) -> io::Result<Listener> {
-        let socket = socket2::Socket::new(
-            socket2::Domain::for_address(address),
-            socket2::Type::STREAM,
-            Some(socket2::Protocol::TCP),
-        )?;
-        socket.set_nonblocking(true)?;
-        socket.set_reuse_address(true)?;
-        socket.set_reuse_port(true)?;
-        // Accepted sockets inherit TCP_NODELAY, so no call per connection is needed.
-        socket.set_tcp_nodelay(true)?;
-        socket.bind(&address.into())?;
-        let fd = OwnedFd::from(socket);
-        listening.apply(&fd)?;
-        rustix::net::listen(&fd, listening.backlog())?;
-        let local = address_of(rustix::net::getsockname(&fd)?);
-        Ok(Listener {
-            io: Watch::Bare(fd),
-            local,
-            sized: listening.send_buffer.is_some(),
-        })
-    }
-
-    /// Returns the address at which the socket listens.
-    pub fn local(&self) -> Address {
-        self.local
-    }
-
-    /// Waits until there may be a connection to accept. The caller then calls `accept` until it returns `None`.
-    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.io.watched()?.poll_read_ready(cx))?.retain_ready();
-        Poll::Ready(Ok(()))
-    }
-
-    /// Whether a connection waits to be accepted. If not, `poll_readable` waits for one.
-    ///
-    /// # Errors
-    ///
-    /// The system failed.
-    pub fn has_waiting(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
-        // The guard is taken before the system call. If a connection arrives during the call, the guard therefore doesn't clear the
-        // readiness that the new connection sets.
-        let watched = self.io.watched()?;
-        let guard = match watched.poll_read_ready(cx) {
-            Poll::Ready(guard) => Some(guard?),
-            Poll::Pending => None,
-        };
-        let waits = !is_without(watched.get_ref(), PollFlags::IN);
-        if let Some(mut guard) = guard.filter(|_| !waits) {
-            guard.clear_ready();
-        }
-        Ok(waits)
-    }
-
-    /// Accepts the next waiting connection; returns `None` if there is none.
-    pub fn accept(&mut self, cx: &mut Context<'_>) -> io::Result<Option<Accepted>> {
-        // The guard is taken before the system call. If a connection arrives during the call, the guard therefore doesn't clear the
-        // readiness that the new connection sets.
-        let guard = match &self.io {
-            Watch::Watched(fd) => match fd.poll_read_ready(cx) {
-                Poll::Ready(guard) => Some(guard?),
-                Poll::Pending => None,
-            },
-            _ => None,
-        };
-        loop {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            match rustix::net::acceptfrom_with(self.io.fd()?, flags) {
-                Ok((fd, Some(address))) => return self.accepted(fd, address_of(address)).map(Some),
-                Ok((_, None)) | Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO) => {}
-                Err(Errno::AGAIN) => {
-                    if let Some(mut guard) = guard {
-                        guard.clear_ready();
-                    }
-                    return Ok(None);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    fn accepted(&self, fd: OwnedFd, address: Address) -> io::Result<Accepted> {
-        let local = match self.local.ip().is_unspecified() {
-            true => address_of(rustix::net::getsockname(&fd)?),
-            false => self.local,
-        };
-        let sized = self.sized;
-        Ok(Accepted {
-            fd,
-            address,
-            local,
-            sized,
-        })
-    }
-}
-
-/// Converts an address from the kernel's form. All sockets here are IP or Unix sockets.
-fn address_of(address: SocketAddrAny) -> Address {
-    match SocketAddr::try_from(address) {
-        Ok(address) => Address::Ip(address),
-        Err(_) => Address::Unix,
-    }
 }
 
 const IPPROTO_TCP: c_int = 6;
@@ -241,6 +73,8 @@ pub struct Socket {
     watch: Watch,
     /// Whether the last read did not fill its buffer: the next read then waits for the reactor first.
     drained: bool,
+    /// Whether input may be left although the reactor does not report the socket as readable: the next read tries without waiting.
+    unread: bool,
     /// Whether `fit_send_buffer` has been called, or the listener's options set the size of the send buffer.
     fitted: bool,
 }
@@ -251,11 +85,13 @@ const NEAR_RTT_US: u32 = 250;
 const NEAR_BUFFER: usize = 256 << 10;
 
 impl Socket {
-    /// Creates the socket of an accepted connection. If the listener's options set the size of the send buffer, the size stays.
+    /// Creates the socket of an accepted connection. If the listener's options set the size of the send buffer, `fit_send_buffer` does not
+    /// change it.
     pub fn new(accepted: Accepted) -> Socket {
         Socket {
-            watch: Watch::Bare(accepted.fd),
+            watch: Watch::Unregistered(accepted.fd),
             drained: false,
+            unread: false,
             fitted: accepted.sized,
         }
     }
@@ -264,7 +100,7 @@ impl Socket {
     /// the reactor without a system call.
     #[inline]
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        if let Watch::Bare(fd) = &self.watch
+        if let Watch::Unregistered(fd) = &self.watch
             && !self.drained
         {
             match recv(fd, buf) {
@@ -277,6 +113,16 @@ impl Socket {
             }
         }
         let watched = self.watch.watched()?;
+        if self.unread {
+            match recv(watched.get_ref(), buf) {
+                Err(Errno::AGAIN) => self.unread = false,
+                Ok(n) => {
+                    self.unread = n == buf.len();
+                    return Poll::Ready(Ok(n));
+                }
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
         loop {
             let mut guard = ready!(watched.poll_read_ready(cx))?;
             match recv(watched.get_ref(), buf) {
@@ -292,6 +138,21 @@ impl Socket {
                 }
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
+        }
+    }
+
+    /// Waits until the other end has closed its sending direction or reset the connection, even if unread bytes come before that.
+    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let watched = self.watch.watched()?;
+        loop {
+            let mut guard = ready!(watched.poll_read_ready(cx))?;
+            if guard.ready().is_read_closed() {
+                guard.retain_ready();
+                return Poll::Ready(Ok(()));
+            }
+            // Clearing the readiness makes the reactor wait for the next event. The unread bytes that it reported stay.
+            self.unread = true;
+            guard.clear_ready();
         }
     }
 
@@ -351,6 +212,15 @@ impl Socket {
         tcp_info(self.watch.fd().ok()?, BYTES_ACKED_AT).map(u64::from_ne_bytes)
     }
 
+    /// Acknowledges the bytes that have arrived at once. Otherwise the kernel waits 40 ms for bytes to send along with the acknowledgement,
+    /// and a client with Nagle's algorithm (RFC 9293 3.7.4) waits for it before it sends more.
+    pub fn acknowledge_now(&self) {
+        // An error means that the connection is closed already, or that the socket is no TCP socket.
+        if let Ok(fd) = self.watch.fd() {
+            let _ = sockopt::set_tcp_quickack(fd, true);
+        }
+    }
+
     /// Shuts down the sending direction.
     pub fn shutdown_write(&mut self) {
         // An error means that the connection is closed already.
@@ -395,7 +265,7 @@ fn poll_send(
         }
     };
     // A socket that is not registered is tried at once; for a registered one, the reactor knows whether it is writable.
-    if let Watch::Bare(fd) = watch {
+    if let Watch::Unregistered(fd) = watch {
         match send(fd) {
             Err(Errno::AGAIN) => {}
             result => return Poll::Ready(result.map_err(io::Error::from)),
@@ -441,34 +311,36 @@ fn send(fd: &OwnedFd, slices: &[IoSlice<'_>], more: bool) -> Result<usize, Errno
     }
 }
 
-/// Whether accepting failed because descriptors or memory ran out. The connection stays in the queue, so accepting again at once would fail
-/// in an endless loop.
-pub fn is_exhausted(error: &io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::listen_options::ListenOptions;
+    use crate::sys::listener::Listener;
     use std::future::poll_fn;
     use std::io::{Read, Write};
+    use std::net::SocketAddr;
 
     /// Options with which connections are accepted before their first byte arrives.
     const AT_ONCE: ListenOptions = ListenOptions {
         backlog: Some(16),
-        defer: false,
+        defer_accept: false,
         receive_buffer: None,
         send_buffer: None,
-        keepalive: None,
+        tcp_keepalive: None,
+        ipv6_only: true,
     };
 
     fn on_runtime<T>(test: impl Future<Output = T>) -> T {
         tokio::runtime::LocalRuntime::new()
             .expect("a runtime")
             .block_on(test)
+    }
+
+    /// Binds a free port on the loopback address.
+    fn bind() -> Listener {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0)).into();
+        let bound = Listener::bind(&address, &AT_ONCE, 1).expect("bind");
+        bound.sockets.into_iter().next().expect("one socket")
     }
 
     fn bound(listener: &Listener) -> SocketAddr {
@@ -493,8 +365,7 @@ mod tests {
     #[test]
     fn reads_and_writes_over_loopback_and_sees_the_end() {
         on_runtime(async {
-            let address = "127.0.0.1:0".parse().expect("an address");
-            let mut listener = Listener::bind(address, &AT_ONCE).expect("bind");
+            let mut listener = bind();
             let mut client = std::net::TcpStream::connect(bound(&listener)).expect("connect");
             let accepted = accept(&mut listener).await;
             assert_eq!(accepted.local, listener.local());
@@ -522,11 +393,42 @@ mod tests {
         });
     }
 
+    // Waiting for the end of the stream takes the readiness of unread bytes, which must still be read.
+    #[test]
+    fn a_close_is_seen_behind_unread_bytes_which_can_still_be_read() {
+        on_runtime(async {
+            let mut listener = bind();
+            let mut client = std::net::TcpStream::connect(bound(&listener)).expect("connect");
+            let mut socket = Socket::new(accept(&mut listener).await);
+            let mut buf = [0; 4];
+            let mut got = Vec::new();
+            client.write_all(b"unread bytes").expect("write");
+            while got.len() < 9 {
+                let read = poll_fn(|cx| {
+                    assert!(socket.poll_closed(cx).is_pending());
+                    socket.poll_read(cx, &mut buf)
+                });
+                let n = read.await.expect("read");
+                got.extend_from_slice(&buf[..n]);
+            }
+            drop(client);
+            let closed = poll_fn(|cx| socket.poll_closed(cx)).await;
+            closed.expect("the other end has closed");
+            loop {
+                let n = poll_fn(|cx| socket.poll_read(cx, &mut buf)).await;
+                match n.expect("read") {
+                    0 => break,
+                    n => got.extend_from_slice(&buf[..n]),
+                }
+            }
+            assert_eq!(got, b"unread bytes");
+        });
+    }
+
     #[test]
     fn acknowledged_bytes_are_known() {
         on_runtime(async {
-            let address = "127.0.0.1:0".parse().expect("an address");
-            let mut listener = Listener::bind(address, &AT_ONCE).expect("bind");
+            let mut listener = bind();
             let mut client = std::net::TcpStream::connect(bound(&listener)).expect("connect");
             let mut socket = Socket::new(accept(&mut listener).await);
             let before = socket.acknowledged().expect("the kernel tells");
@@ -545,8 +447,7 @@ mod tests {
     #[test]
     fn a_client_on_this_machine_gets_a_bounded_send_buffer() {
         on_runtime(async {
-            let address = "127.0.0.1:0".parse().expect("an address");
-            let mut listener = Listener::bind(address, &AT_ONCE).expect("bind");
+            let mut listener = bind();
             let _client = std::net::TcpStream::connect(bound(&listener)).expect("connect");
             let accepted = accept(&mut listener).await;
             let rtt_us = min_rtt_us(&accepted.fd).expect("the kernel tells");

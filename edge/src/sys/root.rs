@@ -1,12 +1,13 @@
 //! A folder from which files are served. No path leads out of the folder, and only regular files are read.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 
 /// The symbolic links below the folder that are followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,8 +79,8 @@ pub enum FindError {
     NotCached,
     /// File descriptors or memory have run out.
     Exhausted,
-    /// The file system failed.
-    Failed,
+    /// The file system failed, with this error.
+    Failed(io::Error),
 }
 
 /// Maximum number of attempts to resolve a path while a part of it is being renamed.
@@ -186,11 +187,20 @@ fn trouble(error: Errno) -> FindError {
         Errno::ACCESS | Errno::PERM => FindError::Denied,
         Errno::AGAIN => FindError::NotCached,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM => FindError::Exhausted,
-        _ => FindError::Failed,
+        error => FindError::Failed(error.into()),
     }
 }
 
 impl Stamp {
+    /// Returns the current stamp of the file at a path.
+    ///
+    /// # Errors
+    ///
+    /// The file system failed.
+    pub fn at(path: &Path) -> io::Result<Stamp> {
+        Ok(Stamp::of(&rustix::fs::stat(path)?))
+    }
+
     fn of(stat: &Stat) -> Stamp {
         let ns = |seconds: i64, ns: u64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
         Stamp {
@@ -237,29 +247,44 @@ pub fn read(
     into: &mut Vec<u8>,
 ) -> io::Result<Option<usize>> {
     let before = into.len();
-    into.resize(before + room, 0);
-    let buffer = &mut into[before..];
+    into.reserve(room);
+    // The memory is not zeroed before, which would take as long as half of the read.
+    let buffer = &mut into.spare_capacity_mut()[..room];
     let result = loop {
         let result = match how {
-            How::Wait => rustix::io::pread(file, &mut *buffer, at),
-            How::Cached => rustix::io::preadv2(
-                file,
-                &mut [io::IoSliceMut::new(buffer)],
-                at,
-                ReadWriteFlags::NOWAIT,
-            ),
+            How::Wait => rustix::io::pread(file, &mut *buffer, at).map(|(read, _)| read.len()),
+            How::Cached => read_cached(file, buffer, at),
         };
         if !matches!(result, Err(Errno::INTR)) {
             break result;
         }
     };
-    into.truncate(before + result.unwrap_or(0));
     match result {
-        Ok(n) => Ok(Some(n)),
+        Ok(n) => {
+            // SAFETY: the kernel has written the first `n` bytes after the earlier content, which are within the
+            // capacity.
+            unsafe { into.set_len(before + n) };
+            Ok(Some(n))
+        }
         // Some file systems can't tell which data is in memory. Their data is treated as not being in memory.
         Err(Errno::AGAIN | Errno::OPNOTSUPP) if how == How::Cached => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Reads from the page cache. Fails with `AGAIN` if the bytes are not in it.
+fn read_cached(file: &OwnedFd, into: &mut [MaybeUninit<u8>], at: u64) -> Result<usize, Errno> {
+    let vector = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    let at = libc::off_t::try_from(at).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the vector names memory that is valid for writes during the call.
+    let read = unsafe { libc::preadv2(file.as_raw_fd(), &vector, 1, at, libc::RWF_NOWAIT) };
+    usize::try_from(read).map_err(|_| {
+        let error = io::Error::last_os_error();
+        Errno::from_io_error(&error).unwrap_or(Errno::IO)
+    })
 }
 
 /// Number of the system call cachestat(2), the same on all architectures.

@@ -66,6 +66,16 @@ pub fn enter(allowed: &[Allowed], ports: &[u16]) -> io::Result<Enforcement> {
         .map_err(io::Error::other)
 }
 
+/// Whether the kernel supports Landlock.
+pub fn is_supported() -> bool {
+    let oldest = AccessFs::from_all(ABI::V1);
+    let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    rules
+        .handle_access(oldest)
+        .and_then(Ruleset::create)
+        .is_ok()
+}
+
 fn rules(allowed: &[Allowed], ports: &[u16]) -> Result<RulesetCreated, RulesetError> {
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)

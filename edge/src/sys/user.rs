@@ -50,6 +50,54 @@ impl ProcessUser {
         Ok(ProcessUser { uid, gid, groups })
     }
 
+    /// Runs a function with the rights of this user, on a thread of its own. The process keeps its
+    /// user.
+    ///
+    /// # Errors
+    ///
+    /// The process is not root and runs as another user or has other groups, or no thread can be
+    /// started.
+    pub fn run<T: Send>(&self, call: impl FnOnce() -> T + Send) -> io::Result<T> {
+        if self.is_current()? {
+            return Ok(call());
+        }
+        std::thread::scope(|scope| {
+            let as_user = || {
+                self.enter_thread()?;
+                Ok(call())
+            };
+            let thread = std::thread::Builder::new().spawn_scoped(scope, as_user)?;
+            let panicked = || io::Error::other("the function panicked");
+            thread.join().unwrap_or_else(|_| Err(panicked()))
+        })
+    }
+
+    /// Whether the process runs as this user, without groups of others.
+    fn is_current(&self) -> io::Result<bool> {
+        let is_its = |group: &Gid| *group == self.gid || self.groups.contains(group);
+        let within_its_groups = unistd::getgroups()?.iter().all(is_its);
+        Ok(self.is_it(unistd::getresuid()?, unistd::getresgid()?) && within_its_groups)
+    }
+
+    /// Whether these are the ids of this user.
+    fn is_it(&self, uids: ResUid, gids: ResGid) -> bool {
+        let uids = [uids.real, uids.effective, uids.saved];
+        let gids = [gids.real, gids.effective, gids.saved];
+        uids.iter().all(|uid| *uid == self.uid) && gids.iter().all(|gid| *gid == self.gid)
+    }
+
+    /// Switches only this thread to this user.
+    fn enter_thread(&self) -> io::Result<()> {
+        use rustix::process::{Gid, Uid};
+        let gid = |gid: &unistd::Gid| Gid::from_raw(gid.as_raw());
+        let groups: Vec<Gid> = self.groups.iter().map(gid).collect();
+        let (own, uid) = (gid(&self.gid), Uid::from_raw(self.uid.as_raw()));
+        // The user id is changed last, because only root can change groups.
+        rustix::thread::set_thread_groups(&groups)?;
+        rustix::thread::set_thread_res_gid(own, own, own)?;
+        Ok(rustix::thread::set_thread_res_uid(uid, uid, uid)?)
+    }
+
     /// Switches the process to this user: real, effective and saved ids, and all groups. The C library applies this to all threads, as
     /// POSIX demands.
     ///
@@ -57,21 +105,12 @@ impl ProcessUser {
     ///
     /// The process is not root and runs as another user or has other groups; or an id of the old user remained.
     pub fn enter(&self) -> io::Result<()> {
-        let (uids, gids) = (unistd::getresuid()?, unistd::getresgid()?);
-        let is_it = |uids: ResUid, gids: ResGid| {
-            let (uids, gids) = (
-                [uids.real, uids.effective, uids.saved],
-                [gids.real, gids.effective, gids.saved],
-            );
-            uids.iter().all(|uid| *uid == self.uid) && gids.iter().all(|gid| *gid == self.gid)
-        };
-        let is_its = |group: &Gid| *group == self.gid || self.groups.contains(group);
-        let within_its_groups = unistd::getgroups()?.iter().all(is_its);
-        if is_it(uids, gids) && within_its_groups {
+        if self.is_current()? {
             return Ok(());
         }
+        let (uids, gids) = (unistd::getresuid()?, unistd::getresgid()?);
         if !uids.effective.is_root() {
-            let said = match is_it(uids, gids) {
+            let said = match self.is_it(uids, gids) {
                 true => {
                     "the process has groups that are not this user's, and only root can drop groups"
                 }
@@ -83,7 +122,7 @@ impl ProcessUser {
         unistd::setgroups(&self.groups)?;
         unistd::setresgid(self.gid, self.gid, self.gid)?;
         unistd::setresuid(self.uid, self.uid, self.uid)?;
-        match is_it(unistd::getresuid()?, unistd::getresgid()?) {
+        match self.is_it(unistd::getresuid()?, unistd::getresgid()?) {
             true => Ok(()),
             false => Err(io::Error::other("an id of the old user remained")),
         }
@@ -136,6 +175,18 @@ mod tests {
         ] {
             assert_eq!(ProcessUser::find(user, group), Err(said.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_function_runs_as_another_user_and_the_process_keeps_its_own() -> io::Result<()> {
+        if !unistd::geteuid().is_root() {
+            return Ok(());
+        }
+        let user = ProcessUser::find("4123456", Some("77")).expect("a number needs no name");
+        let seen = user.run(|| rustix::process::geteuid().as_raw())?;
+        assert_eq!(seen, 4_123_456);
+        assert!(unistd::geteuid().is_root());
+        Ok(())
     }
 
     #[test]

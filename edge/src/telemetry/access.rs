@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use super::access_format::{Stamp, combined, json};
+use tokio::sync::Notify;
+
+use super::access_format::{Stamp, combined, combined_cache, json};
 use super::access_options::{AccessFormat, AccessOptions};
 use super::access_record::AccessRecord;
 use super::selection::Selection;
@@ -26,6 +28,8 @@ struct Worker {
     format: AccessFormat,
     buffer: usize,
     flush: Duration,
+    /// Notified when the first line is collected since lines were passed on.
+    collected: Rc<Notify>,
     writer: SyncSender<Chunk>,
     /// Number of lines that the writer could not write and that no worker has counted yet.
     lost: Arc<AtomicU64>,
@@ -68,6 +72,7 @@ impl AccessLog {
             format: options.format.clone(),
             buffer: options.buffer,
             flush: options.flush,
+            collected: Rc::default(),
             writer,
             lost,
             counters,
@@ -109,36 +114,49 @@ impl AccessLog {
         }
         match &worker.format {
             AccessFormat::Combined => combined(&mut chunk.text, record, stamp),
+            AccessFormat::CombinedCache => combined_cache(&mut chunk.text, record, stamp),
             AccessFormat::Json => json(&mut chunk.text, record, stamp),
             AccessFormat::Template(template) => template.write(&mut chunk.text, record, stamp),
         }
         chunk.lines += 1;
+        if chunk.lines == 1 {
+            worker.collected.notify_one();
+        }
         if chunk.text.len() >= worker.buffer {
             worker.pass_on(chunk);
         }
     }
 
-    /// Passes all collected lines to the writer.
-    pub fn flush(&self) {
-        if let Some(worker) = &self.worker {
-            worker.pass_on(&mut worker.lines.borrow_mut().chunk);
-            worker.count_lost();
-        }
+    /// Passes all collected lines to the writer. Returns whether there were any.
+    pub fn flush(&self) -> bool {
+        let Some(worker) = &self.worker else {
+            return false;
+        };
+        let had_lines = worker.pass_on(&mut worker.lines.borrow_mut().chunk);
+        worker.count_lost();
+        had_lines
     }
 
-    /// Passes collected lines to the writer every `flush`, as long as the log is in use. Runs as a
-    /// task of the worker.
+    /// Passes collected lines to the writer at most `flush` after they were collected, as long as
+    /// the log is in use. No timer runs while there are none. Runs as a task of the worker.
     pub async fn flush_regularly(log: Weak<AccessLog>) {
+        let worker = log.upgrade().and_then(|log| {
+            let worker = log.worker.as_ref()?;
+            Some((worker.flush, worker.collected.clone()))
+        });
+        let Some((flush, collected)) = worker else {
+            return;
+        };
         loop {
-            let Some(flush) = log
-                .upgrade()
-                .and_then(|log| Some(log.worker.as_ref()?.flush))
-            else {
-                return;
-            };
-            tokio::time::sleep(flush).await;
-            if let Some(log) = log.upgrade() {
-                log.flush();
+            collected.notified().await;
+            // After the last lines, another round counts those that the writer has lost.
+            loop {
+                tokio::time::sleep(flush).await;
+                match log.upgrade() {
+                    None => return,
+                    Some(log) if !log.flush() => break,
+                    Some(_) => {}
+                }
             }
         }
     }
@@ -152,14 +170,16 @@ impl Worker {
         }
     }
 
-    fn pass_on(&self, chunk: &mut Chunk) {
+    /// Passes lines to the writer. Returns whether there were any.
+    fn pass_on(&self, chunk: &mut Chunk) -> bool {
         if chunk.lines == 0 {
-            return;
+            return false;
         }
         let lines = chunk.lines;
         if self.writer.try_send(std::mem::take(chunk)).is_err() {
             self.counters.log_lines_dropped.add(lines);
         }
+        true
     }
 }
 

@@ -5,10 +5,11 @@
 //! and has no effect on a terminal.
 
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::access_record::{AccessRecord, AccessUpstream};
+use super::access_record::{AccessRecord, AccessTls, AccessUpstream};
+use crate::sys::Address;
 
 /// Most bytes that are logged of one value. A longer value is cut and ends in `...`.
 const FIELD_MAX: usize = 8 << 10;
@@ -87,6 +88,16 @@ fn month_number(name: &[u8]) -> &'static [u8] {
     }
 }
 
+/// Writes a line in the combined format, followed by the cache status or `-`.
+pub(super) fn combined_cache(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Stamp) {
+    combined(out, record, stamp);
+    // Replaces the end of the line.
+    out.pop();
+    out.push(b' ');
+    out.extend_from_slice(record.cache.unwrap_or("-").as_bytes());
+    out.push(b'\n');
+}
+
 /// Writes a line in nginx's combined format: `$remote_addr - $remote_user [$time_local] "$request"
 /// $status $body_bytes_sent "$http_referer" "$http_user_agent"`. Times are in UTC.
 pub(super) fn combined(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Stamp) {
@@ -95,7 +106,9 @@ pub(super) fn combined(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut
     out.extend_from_slice(b" - - [");
     out.extend_from_slice(&stamp.combined);
     out.extend_from_slice(b"] \"");
-    if record.method.is_empty() {
+    if !record.refused_line.is_empty() {
+        escape(out, record.refused_line, b'"', escape_hex);
+    } else if record.method.is_empty() {
         out.push(b'-');
     } else {
         escape(out, record.method.as_bytes(), b' ', escape_hex);
@@ -135,14 +148,21 @@ pub(super) fn json(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Sta
     out.extend_from_slice(b"\",\"client\":\"");
     address(out, record.client);
     out.push(b'"');
-    if !record.method.is_empty() {
-        string(out, "method", record.method.as_bytes());
-        string(out, "host", record.authority.as_bytes());
-        string(out, "target", record.target.as_bytes());
-        string(out, "version", record.version.as_bytes());
+    for (name, value) in [
+        ("method", record.method),
+        ("host", record.authority),
+        ("target", record.target),
+        ("version", record.version),
+    ] {
+        if !value.is_empty() {
+            string(out, name, value.as_bytes());
+        }
     }
     field(out, "status", u64::from(record.status));
     field(out, "bytes", record.body_bytes);
+    if let Some(tls) = &record.tls {
+        tls_fields(out, tls);
+    }
     let texts = [
         ("referer", record.referer),
         ("user_agent", record.user_agent),
@@ -166,6 +186,21 @@ pub(super) fn json(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Sta
         out.extend_from_slice(b",\"cut\":true");
     }
     out.extend_from_slice(b"}\n");
+}
+
+fn tls_fields(out: &mut Vec<u8>, tls: &AccessTls<'_>) {
+    string(out, "tls", tls.version.as_bytes());
+    string(out, "cipher", tls.cipher.as_bytes());
+    if let Some(group) = tls.group {
+        string(out, "group", group.as_bytes());
+    }
+    name(out, "resumed");
+    let resumed: &[u8] = if tls.resumed { b"true" } else { b"false" };
+    out.extend_from_slice(resumed);
+    if let Some((subject, fingerprint)) = tls.certificate {
+        string(out, "client_subject", subject.as_bytes());
+        string(out, "client_fingerprint", fingerprint.as_bytes());
+    }
 }
 
 fn upstream_fields(out: &mut Vec<u8>, upstream: &AccessUpstream) {
@@ -224,7 +259,12 @@ pub(super) fn address(out: &mut Vec<u8>, ip: IpAddr) {
     }
 }
 
-pub(super) fn server_address(out: &mut Vec<u8>, server: SocketAddr) {
+pub(super) fn server_address(out: &mut Vec<u8>, server: Address) {
+    let Address::Ip(server) = server else {
+        // Writing to a Vec can't fail.
+        _ = write!(out, "{server}");
+        return;
+    };
     match server.ip().to_canonical() {
         ip @ IpAddr::V4(_) => address(out, ip),
         ip @ IpAddr::V6(_) => {
@@ -301,10 +341,12 @@ mod tests {
             client: Ipv4Addr::new(127, 0, 0, 1).into(),
             peer: (Ipv4Addr::new(127, 0, 0, 1), 5000).into(),
             scheme: "http",
+            tls: None,
             method: "GET",
             authority: "cdn.example.com",
             target: "/apache_pb.gif?a=1",
             version: "HTTP/1.0",
+            refused_line: b"",
             status: 200,
             body_bytes: 2326,
             referer: Some(b"http://www.example.com/start.html"),
@@ -350,8 +392,15 @@ mod tests {
         record.range = Some(b"bytes=0-9");
         record.reason = Some(crate::reason::Reason::BodyCut);
         record.cut = true;
+        record.tls = Some(AccessTls {
+            version: "TLSv1.3",
+            cipher: "TLS_AES_128_GCM_SHA256",
+            group: Some("X25519"),
+            resumed: false,
+            certificate: Some(("CN=\"a\"", "0af1")),
+        });
         record.upstream = Some(AccessUpstream {
-            server: Some(SocketAddr::from((Ipv6Addr::LOCALHOST, 9000))),
+            server: Some((Ipv6Addr::LOCALHOST, 9000).into()),
             status: Some(206),
             connect_us: 5,
             header_us: Some(6),
@@ -362,6 +411,8 @@ mod tests {
             concat!(
                 r#"{"time":"2000-10-10T13:55:36.042Z","client":"127.0.0.1","method":"GET","host":"cdn.example.com","#,
                 r#""target":"/apache_pb.gif?a=1","version":"HTTP/1.0","status":200,"bytes":2326,"#,
+                r#""tls":"TLSv1.3","cipher":"TLS_AES_128_GCM_SHA256","group":"X25519","resumed":false,"#,
+                r#""client_subject":"CN=\"a\"","client_fingerprint":"0af1","#,
                 r#""referer":"http://www.example.com/start.html","user_agent":"Mozilla/4.08 [en] (Win98; I ;Nav)","#,
                 r#""range":"bytes=0-9","cache":"hit","reason":"body-cut","request_us":71,"upstream":"[::1]:9000","#,
                 r#""upstream_status":206,"connect_us":5,"header_us":6,"cut":true}"#,

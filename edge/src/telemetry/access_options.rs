@@ -44,6 +44,8 @@ pub enum AccessFormat {
     /// nginx's `combined` format.
     #[default]
     Combined,
+    /// `combined` with the cache status at the end of each line.
+    CombinedCache,
     /// One JSON object per line, with cache status, reason and timings.
     Json,
     /// Text with named fields in braces.

@@ -1,6 +1,6 @@
 //! The facts of a request that are logged.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use crate::reason::Reason;
 use crate::sys::Address;
@@ -15,14 +15,18 @@ pub struct AccessRecord<'a> {
     pub peer: Address,
     /// `http` or `https`.
     pub scheme: &'static str,
+    /// The TLS session, if the connection is encrypted.
+    pub tls: Option<AccessTls<'a>>,
     /// The method. Empty if no request line could be read.
     pub method: &'a str,
     /// Host and port of the request.
     pub authority: &'a str,
     /// The request target as received.
     pub target: &'a str,
-    /// The HTTP version, such as `HTTP/1.1`.
+    /// The HTTP version, such as `HTTP/1.1`. Empty if the request line has none that is supported.
     pub version: &'a str,
+    /// The request line of a refused request, as received. Empty if there is none.
+    pub refused_line: &'a [u8],
     /// The status sent. 0 if nothing could be sent.
     pub status: u16,
     /// Body bytes sent.
@@ -47,11 +51,26 @@ pub struct AccessRecord<'a> {
     pub cut: bool,
 }
 
+/// The TLS session of a connection.
+#[derive(Clone, Copy)]
+pub struct AccessTls<'a> {
+    /// Version, such as `TLSv1.3`.
+    pub version: &'static str,
+    /// Cipher suite, such as `TLS_AES_128_GCM_SHA256`.
+    pub cipher: &'static str,
+    /// Group of the key exchange, such as `X25519`. `None` if no keys were exchanged.
+    pub group: Option<&'static str>,
+    /// Whether the session was resumed.
+    pub resumed: bool,
+    /// Subject and fingerprint of the client's certificate, if the client has one.
+    pub certificate: Option<(&'a str, &'a str)>,
+}
+
 /// Data of the exchange with the origin. Times are in microseconds.
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "as named in handler::UpstreamTimings")]
 pub struct AccessUpstream {
-    pub server: Option<SocketAddr>,
+    pub server: Option<Address>,
     pub status: Option<u16>,
     pub connect_us: u64,
     pub header_us: Option<u64>,

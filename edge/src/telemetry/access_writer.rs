@@ -18,7 +18,7 @@ const QUEUE_BYTES: usize = 4 << 20;
 const QUEUE_CHUNKS: (usize, usize) = (4, 256);
 
 /// Opens the target. Called at the start and after each log rotation.
-type Open = Box<dyn FnMut() -> io::Result<Box<dyn Write + Send>> + Send>;
+type OpenTarget = Box<dyn FnMut() -> io::Result<Box<dyn Write + Send>> + Send>;
 
 /// Handle to the thread that writes the access log. Each worker gets its `AccessLog` from it.
 pub struct AccessWriter {
@@ -50,7 +50,7 @@ impl AccessWriter {
         )
     }
 
-    fn start_on(options: &AccessOptions, mut open: Open) -> io::Result<AccessWriter> {
+    fn start_on(options: &AccessOptions, mut open: OpenTarget) -> io::Result<AccessWriter> {
         let (least, most) = QUEUE_CHUNKS;
         let (queue, chunks) =
             sync_channel((QUEUE_BYTES / options.buffer.max(1)).clamp(least, most));
@@ -116,7 +116,7 @@ impl AccessWriter {
 
 struct AccessFile {
     to: Box<dyn Write + Send>,
-    open: Open,
+    open: OpenTarget,
     reopen: Arc<AtomicBool>,
     /// Number of lines that could not be written and that no worker has counted yet.
     lost: Arc<AtomicU64>,
@@ -175,7 +175,7 @@ impl AccessFile {
     fn note_success(&mut self) {
         let lost = std::mem::take(&mut self.failed);
         if lost > 0 {
-            tracing::info!("the access log is written again: {lost} lines were lost");
+            tracing::info!("the access log is written again; lines lost: {lost}");
         }
     }
 }
@@ -198,10 +198,12 @@ mod tests {
             client: Ipv4Addr::LOCALHOST.into(),
             peer: (Ipv4Addr::LOCALHOST, 1).into(),
             scheme: "http",
+            tls: None,
             method: "GET",
             authority: "a",
             target,
             version: "HTTP/1.1",
+            refused_line: b"",
             status: 200,
             body_bytes: 0,
             referer: None,
@@ -261,7 +263,7 @@ mod tests {
     /// A target that completes each write when the test allows it, with the result that the test
     /// sends.
     struct Gated {
-        gate: mpsc::Receiver<io::Result<()>>,
+        latch: mpsc::Receiver<io::Result<()>>,
         entered: mpsc::Sender<()>,
         text: Arc<Mutex<Vec<u8>>>,
     }
@@ -270,7 +272,7 @@ mod tests {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             // Once the test has dropped its ends, each write succeeds at once.
             let _ = self.entered.send(());
-            self.gate.recv().unwrap_or(Ok(()))?;
+            self.latch.recv().unwrap_or(Ok(()))?;
             self.text.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
@@ -286,11 +288,11 @@ mod tests {
             buffer: 4096,
             ..AccessOptions::default()
         };
-        let (gate, gate_end) = mpsc::channel();
+        let (latch, latch_end) = mpsc::channel();
         let (entered, entered_end) = mpsc::channel();
         let text = Arc::new(Mutex::new(Vec::new()));
         let mut gated = Some(Gated {
-            gate: gate_end,
+            latch: latch_end,
             entered,
             text: text.clone(),
         });
@@ -308,7 +310,7 @@ mod tests {
         entered_end
             .recv_timeout(LONG)
             .expect("the writer is in its first write");
-        drop(gate);
+        drop(latch);
         assert!(writer.finish(LONG));
         let written = text.lock().iter().filter(|&&b| b == b'\n').count() as u64;
         assert_eq!(written + counters.log_lines_dropped.get(), total);
@@ -317,11 +319,11 @@ mod tests {
 
     #[test]
     fn after_a_failed_write_the_next_chunk_begins_a_line() -> io::Result<()> {
-        let (gate, gate_end) = mpsc::channel();
+        let (latch, latch_end) = mpsc::channel();
         let (entered, _entered_end) = mpsc::channel();
         let text = Arc::new(Mutex::new(Vec::new()));
         let mut gated = Some(Gated {
-            gate: gate_end,
+            latch: latch_end,
             entered,
             text: text.clone(),
         });
@@ -338,9 +340,10 @@ mod tests {
         drop(log);
         assert!(!writer.is_in_use());
         let log = writer.worker(counters.clone());
-        gate.send(Err(io::Error::other("disk full")))
+        latch
+            .send(Err(io::Error::other("disk full")))
             .expect("the writer runs");
-        drop(gate);
+        drop(latch);
         while counters.log_lines_dropped.get() == 0 {
             log.flush();
             thread::yield_now();

@@ -6,19 +6,34 @@ use std::path::PathBuf;
 
 use super::metric::Scope;
 use super::{
-    CacheNumbers, CompressNumbers, FIELD_NAMES, FilesNumbers, Kind, Metric, Numbers,
+    CacheNumbers, CompressNumbers, Counters, FIELD_NAMES, FilesNumbers, Kind, Metric, Numbers,
     ProcessNumbers, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
 };
 
 const BEGINNING: &str = "\
 # Metrics
 
-This page lists every counter and gauge. It is written from the table in `edge/src/telemetry/table.rs`.
+This page lists every counter, gauge and histogram. It is written from the table in `edge/src/telemetry/table.rs`.
 
 `GET /status` at the admin address returns the numbers as JSON, `GET /metrics` in Prometheus' text format (version
 0.0.4); `sluice status` prints the most important ones. A counter only rises, and begins at 0 when the process starts,
 unless the table says otherwise. A gauge rises and falls. The labels name what a number belongs to. Their values come
 from the configuration, never from a client, so that the number of time series is bounded.
+
+`/status` also has `recent`: rates, hit ratios and request durations over the last ten seconds. `seconds` is the length
+of the period; `requests`, `client_bytes_out` and `upstream_bytes_in` are numbers per second; `hit_ratio` is the share
+of the requests to caches that were served from stored bytes (`cache_hits` and `cache_validated`, of these and
+`cache_misses`, `cache_collapsed` and `cache_passes`), and `byte_hit_ratio` the share of the body bytes
+(`cache_hit_bytes` of `cache_response_bytes`). A ratio is null without requests.
+
+`request_duration` in `/status` has the percentiles `p50_us`, `p90_us` and `p99_us` in microseconds since the start, and
+`recent.request_duration` those of the last ten seconds. They are estimates, which `sluice status` marks with `~`:
+Sluice counts durations in buckets whose bounds are at most 25% apart, and interpolates within a bucket, so an estimate
+differs by at most 25% from the counted durations. A duration above 50 s counts as 50 s. The histogram
+`sluice_request_duration_seconds` of `/metrics` has fewer buckets, with the bounds 10, 20 and 50 µs and so on up to
+50 s. Of the requests that are answered without waiting, one in 16 is measured, since reading the clock takes a
+noticeable part of the time of a hit from memory. The others count with the duration of the last measured one. Requests
+in the access log are all measured.
 
 `sluice_info` is a gauge with the value 1 and the label `version`.
 ";
@@ -36,13 +51,16 @@ fn sections() -> Vec<Section> {
     vec![
         section(
             "Process",
-            "In the status: `uptime_s` and `reload.generation`.",
+            "In the status: `uptime_s`, `reload.generation` and `tls_files_refused`.",
             vec![(ProcessNumbers::METRICS, false)],
         ),
         section(
             "Workers",
             "In the status: a list `workers`, and their sum in `counters`.",
-            vec![(WorkerNumbers::METRICS, true)],
+            vec![
+                (WorkerNumbers::METRICS, true),
+                (&[Counters::HISTOGRAM], false),
+            ],
         ),
         section(
             "Caches",

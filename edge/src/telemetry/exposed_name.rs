@@ -19,11 +19,12 @@ impl Metric {
         };
         let unit = match self.unit {
             Unit::Bytes if !name.contains("bytes") => "_bytes",
+            Unit::Seconds if !name.contains("seconds") => "_seconds",
             _ => "",
         };
         let total = match self.kind {
             Kind::Counter => "_total",
-            Kind::Gauge => "",
+            Kind::Gauge | Kind::Histogram => "",
         };
         format!("sluice_{}{name}{by}{unit}{total}", self.scope.prefix())
     }

@@ -258,7 +258,7 @@ impl Messages {
             .collect();
         let lost = self.0.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            let text = format!("{} messages were lost", thousands(lost));
+            let text = format!("messages lost: {}", thousands(lost));
             lines.push(self.plain(Level::WARN, &text));
         }
         lines

@@ -1,11 +1,11 @@
 //! The description of a metric: its name, kind, unit, scope and meaning.
 
-/// A counter or a gauge, as shown in the status, in Prometheus' format and in the documentation.
+/// A counter, a gauge or a histogram, as shown in the status, in Prometheus' format and in the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     /// Name in the status (JSON). Names of workers' gauges end in `_now`.
     pub name: &'static str,
-    /// Whether the metric is a counter or a gauge.
+    /// Whether the metric is a counter, a gauge or a histogram.
     pub kind: Kind,
     /// Unit of the value.
     pub unit: Unit,
@@ -18,13 +18,15 @@ pub struct Metric {
     pub summary: Option<(&'static str, &'static str)>,
 }
 
-/// Whether a metric is a counter or a gauge.
+/// Whether a metric is a counter, a gauge or a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A number that only rises, until the process ends.
     Counter,
     /// A number that rises and falls.
     Gauge,
+    /// Numbers of durations by their length, which only rise.
+    Histogram,
 }
 
 /// The unit of a metric.
@@ -89,6 +91,9 @@ pub trait Numbers: Copy + Default + 'static {
 
     /// Adds another member's values to these.
     fn add(&mut self, other: &Self);
+
+    /// Subtracts earlier values of the same member from these.
+    fn subtract(&mut self, earlier: &Self);
 }
 
 /// Returns the description of each metric with its value.
@@ -102,6 +107,7 @@ impl Kind {
         match self {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         }
     }
 }

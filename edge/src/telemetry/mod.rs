@@ -7,8 +7,10 @@ mod access_record;
 mod access_writer;
 mod counter;
 mod exposed_name;
+mod histogram;
 pub mod messages;
 mod metric;
+mod recent;
 mod registry;
 mod selection;
 mod table;
@@ -19,10 +21,12 @@ mod documentation;
 
 pub use access::AccessLog;
 pub use access_options::{AccessFormat, AccessOptions, AccessTarget};
-pub use access_record::{AccessRecord, AccessUpstream};
+pub use access_record::{AccessRecord, AccessTls, AccessUpstream};
 pub use access_writer::AccessWriter;
 pub use counter::Counter;
+pub use histogram::{Histogram, Percentiles};
 pub use metric::{Kind, Metric, Numbers, Unit, described};
+pub use recent::{Rates, Recent};
 pub use registry::Telemetry;
 pub use selection::{LogRule, Selection};
 pub use table::{

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::counter::Counter;
+use super::histogram::HistogramCounters;
 use super::metric::{Kind, Metric, Numbers, Scope, Unit};
 
 /// Defines a struct of numbers and the description of each: `name: kind unit`, and `=> "line"
@@ -42,6 +43,10 @@ macro_rules! numbers {
             fn add(&mut self, other: &$type) {
                 $(self.$name = self.$name.wrapping_add(other.$name);)*
             }
+
+            fn subtract(&mut self, earlier: &$type) {
+                $(self.$name = self.$name.wrapping_sub(earlier.$name);)*
+            }
         }
     };
     (@summary) => { None };
@@ -49,7 +54,7 @@ macro_rules! numbers {
 }
 
 /// Defines a struct like `numbers!` does, and a second struct with a `Counter` per number, in which
-/// one worker counts.
+/// one worker counts. `with` adds a histogram of durations to the second struct.
 macro_rules! counters {
     (
         $(#[doc = $about:literal])*
@@ -58,6 +63,9 @@ macro_rules! counters {
         $type:ident of $scope:ident {
             $($(#[doc = $doc:literal])* $name:ident: $kind:ident $unit:ident $(=> $line:literal $label:literal)?,)*
         }
+        $(with {
+            $(#[doc = $histogram_doc:literal])* $histogram:ident,
+        })?
     ) => {
         numbers! {
             $(#[doc = $sums])*
@@ -73,7 +81,20 @@ macro_rules! counters {
         #[repr(align(128))]
         pub struct $counters {
             $($(#[doc = $doc])* pub $name: Counter,)*
+            $($(#[doc = $histogram_doc])* pub $histogram: HistogramCounters,)?
         }
+
+        $(impl $counters {
+            /// Description of the histogram.
+            pub const HISTOGRAM: Metric = Metric {
+                name: stringify!($histogram),
+                kind: Kind::Histogram,
+                unit: Unit::Seconds,
+                scope: Scope::$scope,
+                help: concat!($($histogram_doc),*).trim_ascii(),
+                summary: None,
+            };
+        })?
 
         impl $counters {
             /// Returns the current values.
@@ -91,6 +112,8 @@ numbers! {
         uptime_seconds: Gauge Seconds,
         /// Number of configurations that came into use, the first one included.
         config_generation: Gauge Count,
+        /// Certificates, authorities and secrets of tickets whose changed files can't be used, so that the earlier ones stay in use.
+        tls_files_refused: Gauge Count,
     }
 }
 
@@ -104,7 +127,7 @@ counters! {
         /// Client connections that this worker served, including those handed over to it.
         connections_accepted: Counter Count => "connections" "accepted",
         /// Idle connections closed to make room because the limit of connections was reached.
-        connections_refused: Counter Count => "connections" "refused",
+        connections_refused: Counter Count => "connections" "idle ones closed to make room",
         /// Connections that this worker accepted and handed over to a worker with fewer
         /// connections.
         connections_handed_over: Counter Count,
@@ -115,14 +138,64 @@ counters! {
         connections_not_introduced: Counter Count,
         /// Connections closed unserved because file descriptors or memory had run out.
         connections_shed: Counter Count,
+        /// Full TLS handshakes that were completed.
+        tls_handshakes: Counter Count => "tls" "handshakes",
+        /// TLS handshakes that resumed an earlier session.
+        tls_resumed: Counter Count => "tls" "resumed",
+        /// TLS handshakes in progress.
+        tls_handshakes_now: Gauge Count,
+        /// TLS handshakes that failed, for any reason, after the client had sent a byte or until the handshake was cut. The
+        /// numbers of the single reasons follow.
+        tls_handshakes_failed: Counter Count => "tls" "failed",
+        /// TLS handshakes cut because they took longer than `handshake_timeout` (`tls-timeout`).
+        tls_handshakes_late: Counter Count,
+        /// Unfinished TLS handshakes cut because the worker had as many as `handshakes` allows (`tls-cut`).
+        tls_handshakes_cut: Counter Count,
+        /// TLS handshakes with clients that offered only older versions than `min_version` (`tls-version`).
+        tls_failed_version: Counter Count,
+        /// TLS handshakes without a common cipher suite, group or signature scheme (`tls-parameters`).
+        tls_failed_parameters: Counter Count,
+        /// TLS handshakes for an unknown host (`tls-unknown-name`).
+        tls_failed_unknown_name: Counter Count,
+        /// TLS handshakes with clients that offered only unknown protocols (`tls-protocol`).
+        tls_failed_protocol: Counter Count,
+        /// TLS handshakes with a missing or invalid client certificate (`tls-client-certificate`).
+        tls_failed_client_certificate: Counter Count,
+        /// TLS handshakes that the client ended with an alert, usually since it does not trust the certificate
+        /// (`tls-refused-by-client`).
+        tls_failed_refused_by_client: Counter Count,
+        /// Connections to a TLS listener on which the client sent a request in clear text (`not-tls`).
+        tls_failed_not_tls: Counter Count,
+        /// TLS handshakes in which the client broke the rules of TLS (`tls-malformed`).
+        tls_failed_malformed: Counter Count,
+        /// Unfinished TLS handshakes cut because the limit of connections was reached (`tls-evicted`).
+        tls_failed_evicted: Counter Count,
+        /// TLS handshakes during which the client closed the connection (`tls-closed`).
+        tls_failed_closed: Counter Count,
+        /// TLS handshakes in which Sluice failed (`tls-internal`).
+        tls_failed_internal: Counter Count,
+        /// Connections closed because their client had as many unfinished TLS handshakes as
+        /// `handshakes_per_ip` allows.
+        tls_handshakes_over_ip: Counter Count,
+        /// Memory held by TLS connections: an estimate for each one, and bytes that wait for the client, for the rest of
+        /// their record or message, or for being read.
+        tls_memory_now: Gauge Bytes,
         /// Requests whose head was complete and valid.
         requests: Counter Count => "requests" "in all",
         /// Requests in progress.
         requests_now: Gauge Count => "requests" "being answered",
+        /// Memory counted for requests that wait for their responses, and for their responses until
+        /// these end.
+        request_memory_now: Gauge Bytes,
+        /// Requests refused because waiting requests took as much memory as `request_memory` allows
+        /// (503).
+        requests_over_memory: Counter Count,
         /// Requests refused because of their head or body (400, 413, 414, 431, 501, 505).
         requests_refused: Counter Count => "requests" "refused",
         /// Requests refused because of their client's address (403).
         requests_denied: Counter Count,
+        /// Requests refused because their client has no TLS certificate (403).
+        requests_uncertified: Counter Count,
         /// Requests refused because of the signature of their URL (403, 410).
         requests_unsigned: Counter Count,
         /// Requests refused because their client's address exceeded a rate limit (429).
@@ -148,17 +221,21 @@ counters! {
         /// Responses with content that Sluice compressed.
         coded_served: Counter Count,
         /// Requests served from stored bytes.
-        cache_hits: Counter Count => "cache" "hits",
+        cache_hits: Counter Count => "cache" "hit",
         /// Cache hits served with a stale response.
         cache_stale: Counter Count,
         /// Requests served from stored bytes after the origin confirmed these (304).
         cache_validated: Counter Count,
         /// Requests served by a fetch that they caused.
-        cache_misses: Counter Count => "cache" "misses",
+        cache_misses: Counter Count => "cache" "missed",
         /// Requests served by a fetch that another request caused.
-        cache_collapsed: Counter Count => "cache" "rode another's fetch",
+        cache_collapsed: Counter Count => "cache" "collapsed",
         /// Requests forwarded to the origin without the cache.
-        cache_passes: Counter Count => "cache" "passed by",
+        cache_passes: Counter Count => "cache" "passed",
+        /// Body bytes of the responses of routes with a cache.
+        cache_response_bytes: Counter Bytes,
+        /// Body bytes of those responses that were served from stored bytes.
+        cache_hit_bytes: Counter Bytes,
         /// Fetches begun for the cache.
         flights: Counter Count,
         /// Fetches in progress.
@@ -189,6 +266,11 @@ counters! {
         upstream_bytes_in: Counter Bytes => "bytes" "from origins",
         /// Access log lines lost because the writer was too slow or could not write them.
         log_lines_dropped: Counter Count,
+    }
+    with {
+        /// Times from the complete head of a valid request until the last byte of the response was
+        /// passed to the connection, without upgraded connections.
+        request_duration,
     }
 }
 
@@ -274,7 +356,7 @@ numbers! {
         /// Reads.
         reads: Counter Count,
         /// Reads served from the page cache.
-        reads_at_hand: Counter Count,
+        reads_cached: Counter Count,
         /// Records not written because the queue was full.
         shed: Counter Count,
         /// Bytes not written because the queue was full.

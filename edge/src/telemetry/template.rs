@@ -88,6 +88,12 @@ fields! {
     "peer" => Peer,
     "port" => Port,
     "scheme" => Scheme,
+    "tls" => Tls,
+    "cipher" => Cipher,
+    "group" => Group,
+    "resumed" => Resumed,
+    "client_subject" => ClientSubject,
+    "client_fingerprint" => ClientFingerprint,
     "time_iso" => TimeIso,
     "time_common" => TimeCommon,
     "time_unix" => TimeUnix,
@@ -123,6 +129,7 @@ impl Field {
         matches!(
             self,
             Field::Method
+                | Field::ClientSubject
                 | Field::Host
                 | Field::Target
                 | Field::Path
@@ -284,6 +291,7 @@ fn foreign<'a>(field: Field, record: &AccessRecord<'a>) -> Option<&'a [u8]> {
     };
     match field {
         Field::Method => Some(record.method.as_bytes()),
+        Field::ClientSubject => certificate(record).map(|(subject, _)| subject.as_bytes()),
         Field::Host => Some(record.authority.as_bytes()),
         Field::Target => Some(record.target.as_bytes()),
         Field::Path => Some(split().0.as_bytes()),
@@ -296,6 +304,11 @@ fn foreign<'a>(field: Field, record: &AccessRecord<'a>) -> Option<&'a [u8]> {
     }
 }
 
+/// Returns subject and fingerprint of the client's certificate.
+fn certificate<'a>(record: &AccessRecord<'a>) -> Option<(&'a str, &'a str)> {
+    record.tls.and_then(|tls| tls.certificate)
+}
+
 /// Writes a field whose value no client can choose.
 fn own(out: &mut Vec<u8>, field: Field, record: &AccessRecord<'_>, stamp: &Stamp) {
     let upstream = record.upstream.as_ref();
@@ -304,6 +317,14 @@ fn own(out: &mut Vec<u8>, field: Field, record: &AccessRecord<'_>, stamp: &Stamp
         Field::Peer => address(out, record.peer.ip()),
         Field::Port => number(out, u64::from(record.peer.port())),
         Field::Scheme => text(out, Some(record.scheme)),
+        Field::Tls => text(out, record.tls.map(|tls| tls.version)),
+        Field::Cipher => text(out, record.tls.map(|tls| tls.cipher)),
+        Field::Group => text(out, record.tls.and_then(|tls| tls.group)),
+        Field::Resumed => text(
+            out,
+            record.tls.and_then(|tls| tls.resumed.then_some("resumed")),
+        ),
+        Field::ClientFingerprint => text(out, certificate(record).map(|(_, hash)| hash)),
         Field::TimeIso => stamp.write_iso(out, record.time_unix_ms),
         Field::TimeCommon => out.extend_from_slice(&stamp.combined),
         Field::TimeUnix => {

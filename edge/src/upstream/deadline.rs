@@ -19,7 +19,7 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
-    /// Creates an object without a deadline.
+    /// Creates a deadline that is not set, so that it never expires.
     pub(super) fn none() -> Deadline {
         Deadline {
             at: None,

@@ -6,10 +6,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::io::ReadBuf;
 
-use super::http1::Step;
+use super::inbound::Step;
 use super::lease::Lease;
 use super::worker::UpstreamWorker;
-use crate::handler::{Body, BodyStream, Fault, Frame, Piece, UpstreamTimings};
+use crate::handler::{Body, BodyStream, Fault, Frame, Head, Piece, UpstreamTimings};
+use crate::http::Scheme;
 
 /// The content still to be received, and the connection from which it is read. If this is dropped
 /// before the content's end, the connection is closed.
@@ -21,6 +22,8 @@ pub(super) struct Download {
     /// Bytes of content still to be received, if the response has Content-Length.
     pub(super) left: Option<u64>,
     pub(super) record: Rc<UpstreamTimings>,
+    /// Scheme and head of the request, for the error log.
+    pub(super) request: (Scheme, Head),
     /// Time at which the request was sent, in microseconds of the upstream's clock.
     pub(super) sent_us: u64,
 }
@@ -32,13 +35,13 @@ impl Download {
         let Some(lease) = &mut self.lease else {
             return Poll::Ready(None);
         };
-        match lease.step() {
+        match lease.stream.step() {
             Ok(Step::More) => Poll::Pending,
             Ok(Step::Frame(frame)) => {
                 if let Frame::Data(bytes) = &frame {
                     self.note_bytes(bytes.len() as u64);
                 }
-                if self.lease.as_ref().is_some_and(Lease::has_ended) {
+                if self.has_ended() {
                     self.finish();
                 }
                 Poll::Ready(Some(Ok(frame)))
@@ -72,9 +75,9 @@ impl Download {
             return Poll::Ready(None);
         };
         let ended = match read {
-            Poll::Ready(Ok(_)) => lease.end_of_connection(),
+            Poll::Ready(Ok(_)) => lease.stream.end_of_connection(),
             Poll::Ready(Err(fault)) => Err(fault),
-            Poll::Pending => match lease.watch_body(&self.upstream.limits) {
+            Poll::Pending => match lease.stream.watch_body(&self.upstream.limits) {
                 Some(late) => Err(late.into()),
                 None => return Poll::Pending,
             },
@@ -86,6 +89,12 @@ impl Download {
             }
             Err(fault) => Some(self.fail(fault)),
         })
+    }
+
+    /// Whether all content has been received and taken.
+    fn has_ended(&self) -> bool {
+        let lease = self.lease.as_ref();
+        lease.is_some_and(|lease| lease.stream.has_ended())
     }
 
     fn note_bytes(&mut self, n: u64) {
@@ -106,7 +115,9 @@ impl Download {
         if let Some(mut lease) = self.lease.take() {
             self.note_time();
             lease.note_failure(&fault);
-            self.upstream.count_failure(lease.server());
+            let (scheme, head) = &self.request;
+            self.upstream
+                .count_failure(lease.server(), fault.reason, *scheme, head);
         }
         fault
     }
@@ -132,7 +143,7 @@ impl BodyStream for Download {
             let Some(lease) = &mut self.lease else {
                 return Poll::Ready(None);
             };
-            match lease.poll_content(cx, None) {
+            match lease.stream.poll_content(cx, None) {
                 Poll::Ready(Ok(1..)) => {}
                 read => return self.poll_end(read).map(|ended| ended.map(Err)),
             }
@@ -146,12 +157,12 @@ impl BodyStream for Download {
     ) -> Poll<Option<Result<Piece, Fault>>> {
         if self.first.is_none()
             && let Some(lease) = &mut self.lease
-            && lease.may_fill(room)
+            && lease.stream.may_fill(room)
         {
-            let read = lease.poll_content(cx, Some(room));
+            let read = lease.stream.poll_content(cx, Some(room));
             if let Poll::Ready(Ok(n @ 1..)) = read {
                 self.note_bytes(n as u64);
-                if self.lease.as_ref().is_some_and(Lease::has_ended) {
+                if self.has_ended() {
                     self.finish();
                 }
                 return Poll::Ready(Some(Ok(Piece::Placed)));

@@ -4,21 +4,26 @@
 use std::rc::Rc;
 
 use super::download::Download;
-use super::http1::{self, Content, Failure, Message, Received, Source};
-use super::lease::{Grant, Lease, Opening};
+use super::inbound::{Content, Failure, Received};
+use super::lease::{Grant, Lease, Opened, Opening};
 use super::options::Limits;
+use super::outbound::{self, Outbound};
 use super::pool::Failed;
+use super::route_headers::RouteHeaders;
+use super::upgrade;
 use super::upload::Upload;
+use super::via;
 use super::worker::UpstreamWorker;
 use crate::balance::Outcome;
 use crate::handler::{Body, Fault, Head, Interim, Peer, Response, UpstreamTimings};
 use crate::http::key::KeyHash;
-use crate::http::{Status, Version};
+use crate::http::{ClientId, FieldBlock, Status};
 use crate::reason::Reason;
 
 /// A request to be forwarded.
 pub(super) struct Forward {
     pub(super) upstream: Rc<UpstreamWorker>,
+    pub(super) route: Rc<RouteHeaders>,
     pub(super) head: Head,
     pub(super) peer: Peer,
     pub(super) upload: Upload,
@@ -33,30 +38,26 @@ impl Forward {
     /// turns out to have closed the reused connection, the request is sent once more where that is
     /// safe (`may_repeat`): on a new connection, to the same server if it accepts one.
     pub(super) async fn run(self) -> Result<Response, Fault> {
-        // The head is built before a connection is requested, so that a request that cannot be sent
-        // takes no permit.
-        let mut message = self.message()?;
+        // A request that cannot be sent takes no permit.
+        outbound::check(&self.head)?;
         let mut lease = self.reach(None).await?;
         let mut may_retry = true;
         loop {
             let server = lease.server();
-            self.record.server.set(lease.peer());
+            self.record.server.set(lease.stream.peer());
             self.upstream.count_request(&lease);
             let sent_us = self.upstream.clock.monotonic_us();
-            let mut spare = Vec::new();
-            let sent = lease.send(message, self.limits(), &mut spare, |head| self.show(head));
-            let sent = sent.await;
-            self.upstream.keep_head(spare);
-            match sent {
+            let outbound = self.outbound();
+            let sent = lease.send(&outbound, self.limits(), |head| self.show(head));
+            match sent.await {
                 Ok(response) => return self.receive(lease, response, sent_us).await,
                 Err(failure) if may_retry && self.may_repeat(&failure) => {
                     may_retry = false;
                     self.upstream.counters.upstream_retries.add(1);
-                    message = self.message()?;
-                    lease = self.reach(Some(lease.reopen())).await?;
+                    lease = self.reach(Some(self.upstream.pool.reopen(lease))).await?;
                 }
                 Err(failure) => {
-                    self.upstream.count_failure(server);
+                    self.count_failure(server, &failure.fault);
                     return Err(failure.fault);
                 }
             }
@@ -67,45 +68,47 @@ impl Forward {
         &self.upstream.limits
     }
 
-    fn message(&self) -> Result<Message, Fault> {
-        let source = Source {
+    fn outbound(&self) -> Outbound<'_> {
+        Outbound {
             head: &self.head,
             peer: &self.peer,
-            host: self.upstream.host.as_deref(),
-            fallback_host: &self.upstream.fallback_host,
-            length: self.upload.length(),
-        };
-        let mut head = self.upstream.spare_head();
-        http1::build(&source, &mut head)?;
-        Ok(Message {
-            head,
-            upload: self.upload.clone(),
-            method: self.head.method.clone(),
-            upgrade: http1::protocols(&self.head).next().is_some(),
-        })
+            host: self.upstream.host(&self.head.authority),
+            route: &self.route,
+            via: self.upstream.options.via,
+            x_real_ip: self.upstream.options.x_real_ip,
+            upload: &self.upload,
+        }
     }
 
     /// Passes a 1xx head on to the client.
     fn show(&self, head: Received) {
         if let Some(interim) = &self.interim {
-            interim.push(head.status, head.fields);
+            interim.push(head.status, FieldBlock::from(&head.fields));
         }
     }
 
     /// Returns a lease on a connection to a server that accepts one. If `opening` is given, only a
     /// connection newly opened with it is used.
     async fn reach(&self, mut opening: Option<Opening>) -> Result<Lease, Fault> {
+        let client = ClientId::of(self.peer.client);
         let mut failed = Failed::new();
         let must_open = opening.is_some();
         loop {
             let opening = match opening.take() {
                 Some(opening) => opening,
-                None => match self.upstream.pool.acquire(&failed, &|| self.key()).await {
+                None => match self
+                    .upstream
+                    .pool
+                    .acquire(&failed, client, &|| self.key())
+                    .await
+                {
                     Ok(Grant::Opening(opening)) => opening,
                     // A connection with unread bytes is not used, since they would be taken for the
                     // response to this request.
-                    Ok(Grant::Lease(lease)) if !must_open && lease.is_quiet() => return Ok(lease),
-                    Ok(Grant::Lease(lease)) => lease.reopen(),
+                    Ok(Grant::Lease(lease)) if !must_open && lease.stream.is_quiet() => {
+                        return Ok(lease);
+                    }
+                    Ok(Grant::Lease(lease)) => self.upstream.pool.reopen(lease),
                     Err(fault) => return Err(self.unreached(fault)),
                 },
             };
@@ -115,7 +118,7 @@ impl Forward {
                 Err(fault) => {
                     failed.push(server);
                     let exhausted = failed.len() >= self.upstream.options.servers.len()
-                        || failed.len() > self.upstream.options.retries as usize;
+                        || failed.len() >= self.upstream.options.tries as usize;
                     if exhausted || !fault.retryable {
                         return Err(fault);
                     }
@@ -132,6 +135,12 @@ impl Forward {
         KeyHash::of(scheme, &head.authority, head.path(), head.query()).low()
     }
 
+    fn count_failure(&self, server: usize, fault: &Fault) {
+        let (scheme, head) = (self.peer.scheme, &self.head);
+        self.upstream
+            .count_failure(server, fault.reason, scheme, head);
+    }
+
     fn unreached(&self, fault: Fault) -> Fault {
         self.upstream.counters.upstream_failures.add(1);
         fault
@@ -146,12 +155,20 @@ impl Forward {
         let opened = opened.await;
         let took_us = self.upstream.clock.monotonic_us().saturating_sub(began_us);
         self.record.connect_us.set(took_us.max(1));
-        self.upstream.pool.note_connect(index, opened.is_ok());
+        let result = opened.as_ref().map(|_| ()).map_err(|fault| fault.reason);
+        self.upstream.pool.note_connect(index, result);
         match opened {
-            Ok(_) => self.upstream.count_connect(index),
-            Err(_) => self.upstream.count_failure(index),
+            Ok(Opened { lease, rest }) => {
+                self.upstream.count_connect(index);
+                self.upstream.pool.keep(rest);
+                Ok(lease)
+            }
+            Err(fault) => {
+                self.record.server.set(options.servers[index].literal());
+                self.count_failure(index, &fault);
+                Err(fault)
+            }
         }
-        opened
     }
 
     /// Whether the request may be sent again: nothing was written, or the method is idempotent and
@@ -163,7 +180,7 @@ impl Forward {
 
     /// Turns a received head into a response whose content is read from the same connection.
     async fn receive(
-        &self,
+        self,
         mut lease: Lease,
         received: Received,
         sent_us: u64,
@@ -175,22 +192,23 @@ impl Forward {
             Ok(response) => response,
             Err(fault) => {
                 lease.note_failure(&fault);
-                self.upstream.count_failure(server);
+                self.count_failure(server, &fault);
                 return Err(fault);
             }
         };
         if response.status == 101 {
             let tunnel = lease.into_tunnel(self.limits()).await;
-            let tunnel = tunnel.inspect_err(|_| self.upstream.count_failure(server))?;
-            response.upgrade = Some(Box::new(tunnel));
+            let tunnel = tunnel.inspect_err(|fault| self.count_failure(server, fault))?;
+            response.tunnel = Some(tunnel);
             return Ok(response);
         }
         let mut download = Download {
-            upstream: self.upstream.clone(),
+            upstream: self.upstream,
             lease: Some(lease),
             first: None,
             left: None,
-            record: self.record.clone(),
+            record: self.record,
+            request: (self.peer.scheme, self.head),
             sent_us,
         };
         match content {
@@ -202,7 +220,7 @@ impl Forward {
                 download.left = Some(length);
                 response.body = download.into_body()?;
             }
-            Content::Chunked => response.body = Body::stream(download),
+            Content::Delimited => response.body = Body::stream(download),
             Content::UntilClose => {
                 response.until_close = true;
                 response.body = Body::stream(download);
@@ -213,32 +231,17 @@ impl Forward {
 
     /// Returns the response without its content.
     fn head(&self, received: Received) -> Result<Response, Fault> {
-        if received.status == 101 && !self.may_switch(&received) {
+        if received.status == 101 && !upgrade::may_switch(&self.head, &received) {
             return Err(Reason::UnexpectedStatus.into());
         }
         let mut response = Response::new(received.status);
         response.upstream = Some(self.record.clone());
         response.fields = received.fields;
-        http1::add_via(&mut response.fields, received.version);
+        via::add(&mut response.fields, received.version);
         for protocol in received.protocols {
             response.fields.append("upgrade", protocol);
         }
         Ok(response)
-    }
-
-    /// Whether a 101 is a valid response to the request: the server speaks HTTP/1.1, and chose only
-    /// protocols that the request named (RFC 9110 7.8, 15.2.2).
-    fn may_switch(&self, received: &Received) -> bool {
-        let asked = |chosen: &[u8]| {
-            http1::protocols(&self.head).any(|name| name.eq_ignore_ascii_case(chosen))
-        };
-        let chosen = received.protocols.iter();
-        let mut chosen = chosen
-            .flat_map(|value| value.split(|&b| b == b','))
-            .map(<[u8]>::trim_ascii)
-            .filter(|name| !name.is_empty())
-            .peekable();
-        received.version == Version::Http11 && chosen.peek().is_some() && chosen.all(asked)
     }
 
     fn note_head(&self, lease: &mut Lease, status: Status, sent_us: u64) {
@@ -246,9 +249,6 @@ impl Forward {
         let head_us = now_us.saturating_sub(sent_us);
         self.record.status.set(Some(status));
         self.record.header_us.set(Some(head_us));
-        lease.note(Outcome::Answered {
-            class: (status / 100) as u8,
-            head_us,
-        });
+        lease.note(Outcome::Answered { status, head_us });
     }
 }

@@ -1,20 +1,16 @@
 //! Grants of the pool: an exchange gets either a lease, which is room on an open connection, or the
 //! right to open a connection.
 
-use std::net::SocketAddr;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-use super::http1::{Connection, Failure, Message, Received, Step};
+use super::connection::{Connection, Stream};
+use super::inbound::{Failure, Received};
 use super::options::{Limits, Server};
+use super::outbound::Outbound;
 use super::permit::{InProgress, Permit};
 use super::transport::Transport;
-use super::tunnel::Tunnel;
 use crate::balance::Outcome;
-use crate::handler::Fault;
-use crate::reason::Reason;
+use crate::handler::{Duplex, Fault};
 
 /// The permission of the pool for one exchange with a server.
 pub(super) enum Grant {
@@ -25,20 +21,24 @@ pub(super) enum Grant {
 }
 
 /// Room for one exchange on a connection. If the lease is dropped before the exchange is complete,
-/// the connection is closed, since HTTP/1.1 has no other way to abandon an exchange.
-///
-/// An HTTP/1.1 connection has room for one exchange, so the lease holds the whole connection. In a
-/// protocol that multiplexes, the lease would hold a stream, and the connection would stay in the
-/// pool while it has room.
+/// the exchange is abandoned.
 pub(super) struct Lease {
     exchange: InProgress,
-    connection: Box<Connection>,
+    pub(super) stream: Stream,
 }
 
 /// The right to open a connection for an exchange.
 pub(super) struct Opening {
     exchange: InProgress,
     permit: Permit,
+}
+
+/// A connection that was opened for an exchange.
+pub(super) struct Opened {
+    /// Room for the exchange.
+    pub(super) lease: Lease,
+    /// The connection, if it has room for further exchanges.
+    pub(super) rest: Option<Connection>,
 }
 
 impl Opening {
@@ -56,14 +56,15 @@ impl Opening {
         mut self,
         server: &Server,
         timeout: Duration,
-    ) -> Result<Lease, Fault> {
+    ) -> Result<Opened, Fault> {
         match Transport::connect(server, timeout).await {
-            Ok(transport) => Ok(Lease {
-                exchange: self.exchange,
-                connection: Connection::new(transport, self.permit),
-            }),
-            Err(cause) => {
-                let fault = Fault::from(cause);
+            Ok(transport) => {
+                let (stream, rest) = Connection::new(transport, self.permit).begin();
+                let lease = Lease::new(self.exchange, stream);
+                Ok(Opened { lease, rest })
+            }
+            Err(reason) => {
+                let fault = Fault::from(reason);
                 self.exchange.note_failure(&fault);
                 Err(fault)
             }
@@ -72,58 +73,25 @@ impl Opening {
 }
 
 impl Lease {
-    /// Creates the lease of `connection`, which has room, for this exchange.
-    pub(super) fn new(exchange: InProgress, connection: Box<Connection>) -> Lease {
-        Lease {
-            exchange,
-            connection,
-        }
+    /// Creates the lease of `stream` for this exchange.
+    pub(super) fn new(exchange: InProgress, stream: Stream) -> Lease {
+        Lease { exchange, stream }
     }
 
     /// Returns the index of the connection's server.
     pub(super) fn server(&self) -> usize {
-        self.connection.server()
-    }
-
-    /// The server's address.
-    pub(super) fn peer(&self) -> Option<SocketAddr> {
-        self.connection.peer()
-    }
-
-    /// Whether other exchanges went over this connection before.
-    pub(super) fn is_reused(&self) -> bool {
-        self.connection.uses() > 0
-    }
-
-    /// Whether the server has neither closed the connection nor sent anything as of now.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.connection.is_quiet()
-    }
-
-    /// Closes the connection and returns the right to open another one in its place, for the same
-    /// exchange.
-    pub(super) fn reopen(self) -> Opening {
-        Opening {
-            exchange: self.exchange,
-            permit: self.connection.close(),
-        }
-    }
-
-    /// Ends the exchange and returns the connection, so that the caller can put it into the pool.
-    pub(super) fn end(self) -> Box<Connection> {
-        self.connection
+        self.exchange.server
     }
 
     /// Sends a request and waits for the final head. Interim heads except 100 are passed to
-    /// `interim`. `spare` receives the buffer of an earlier head, for reuse.
+    /// `interim`.
     pub(super) async fn send(
         &mut self,
-        message: Message,
+        outbound: &Outbound<'_>,
         limits: &Limits,
-        spare: &mut Vec<u8>,
         interim: impl FnMut(Received),
     ) -> Result<Received, Failure> {
-        let sent = self.connection.send(message, limits, spare, interim).await;
+        let sent = self.stream.send(outbound, limits, interim).await;
         if let Err(failure) = &sent {
             self.exchange.note_failure(&failure.fault);
         }
@@ -140,58 +108,20 @@ impl Lease {
         self.exchange.note_failure(fault);
     }
 
-    /// Takes the next frame out of the received bytes of content.
-    pub(super) fn step(&mut self) -> Result<Step, Fault> {
-        self.connection.step()
+    /// Ends a complete exchange. Returns the connection if it is not in the pool and now has room
+    /// for an exchange.
+    pub(super) fn end(self) -> Option<Connection> {
+        self.stream.end()
     }
 
-    /// Whether all content has been taken.
-    pub(super) fn has_ended(&self) -> bool {
-        self.connection.has_ended()
+    /// Abandons the room but not the exchange, which continues on another connection. Returns the
+    /// permit of the connection unless the connection stays open.
+    pub(super) fn abandon(self) -> (InProgress, Option<Permit>) {
+        (self.exchange, self.stream.abandon())
     }
 
-    /// Whether `room` may be filled with content directly from the transport: no buffered bytes
-    /// come first, and at least as many bytes of content follow as fit.
-    pub(super) fn may_fill(&self, room: &ReadBuf<'_>) -> bool {
-        self.connection.may_fill(room)
-    }
-
-    /// Sends the unsent rest of the request and reads more content: into `room` if given, which
-    /// `may_fill` must have allowed. Returns the number of bytes, 0 when the server has closed the
-    /// connection. Fails if the connection broke or the request cannot be completed.
-    pub(super) fn poll_content(
-        &mut self,
-        cx: &mut Context<'_>,
-        room: Option<&mut ReadBuf<'_>>,
-    ) -> Poll<Result<usize, Fault>> {
-        self.connection.poll_content(cx, room)
-    }
-
-    /// Returns the timeout that the wait for more content has exceeded, if any. Must be called
-    /// whenever `poll_content` is pending.
-    pub(super) fn watch_body(&mut self, limits: &Limits) -> Option<Reason> {
-        self.connection.watch_body(limits)
-    }
-
-    /// Handles that the server has closed the connection: a fault unless the close is the content's
-    /// regular end.
-    pub(super) fn end_of_connection(&mut self) -> Result<(), Fault> {
-        self.connection.end()
-    }
-
-    /// After a 101: sends the unsent rest of the request and turns the connection into a tunnel.
-    pub(super) async fn into_tunnel(
-        self,
-        limits: &Limits,
-    ) -> Result<Tunnel<impl AsyncRead + AsyncWrite + Unpin + 'static>, Fault> {
-        let mut exchange = self.exchange;
-        let parts = self.connection.into_tunnel(limits).await;
-        let (transport, early, permit) = parts.inspect_err(|fault| exchange.note_failure(fault))?;
-        Ok(Tunnel {
-            stream: transport.into_stream(),
-            early,
-            _exchange: exchange,
-            _permit: permit,
-        })
+    /// After a 101: sends the unsent rest of the request and turns the exchange into a tunnel.
+    pub(super) async fn into_tunnel(self, limits: &Limits) -> Result<Box<dyn Duplex>, Fault> {
+        self.stream.into_tunnel(self.exchange, limits).await
     }
 }

@@ -1,24 +1,37 @@
 //! Upstreams: forwarding requests to origin servers.
 //!
 //! `forward` handles one request: `pool` gives it room on a connection (`lease`) or a `permit` to
-//! open one, `http1` sends the request and reads the response. `upload` holds the content of the
-//! request, `download` the content of the response. `transport` is the byte stream to a server,
-//! `waker` and `deadline` are its waker and timer. `state` is what all workers share about the
-//! servers, `worker` what belongs to one worker.
+//! open one. `outbound` is the request and `inbound` the response in the form that every protocol
+//! shares; `via`, `forwarded`, `hop`, `route_headers` and `upgrade` decide about their headers. `connection` selects
+//! the protocol of a connection, today always `http1`, which sends the request and reads the
+//! response. `upload` holds the content of the request, `download` the content of the response.
+//! `transport` is the byte stream to a server, `waker` and `deadline` are its waker and timer.
+//! `failure_log` reports failing servers in the error log.
+//! `state` is what all workers share about the servers, `worker` what belongs to one worker.
 
+mod connection;
 mod deadline;
 mod download;
+mod failure_log;
+mod fair_queue;
 mod forward;
+mod forwarded;
+mod header_lines;
 mod hop;
 mod http1;
+mod inbound;
 mod lease;
 mod options;
+mod outbound;
 mod permit;
 mod pool;
+mod route_headers;
 mod state;
 mod transport;
 mod tunnel;
+mod upgrade;
 mod upload;
+mod via;
 mod waker;
 mod worker;
 
@@ -29,13 +42,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub use self::options::{Options, Server};
+pub use self::route_headers::RouteHeaders;
 pub use self::state::UpstreamState;
 
 use self::forward::Forward;
 use self::upload::Upload;
 use self::worker::UpstreamWorker;
 use crate::handler::{Answer, Handler, Pending, Request, Response, UpstreamTimings};
-use crate::http::{Method, Version};
+use crate::http::Method;
 use crate::sys::Clock;
 use crate::telemetry::Counters;
 
@@ -45,7 +59,10 @@ use crate::telemetry::Counters;
 /// Must be used within a `LocalRuntime` or `LocalSet`, since it spawns a local task that closes
 /// idle connections.
 #[derive(Clone)]
-pub struct Upstream(Rc<UpstreamWorker>);
+pub struct Upstream {
+    worker: Rc<UpstreamWorker>,
+    route: Rc<RouteHeaders>,
+}
 
 impl Upstream {
     /// Creates an upstream for one worker, which owns `counters`. All workers pass the same
@@ -56,9 +73,24 @@ impl Upstream {
         counters: Arc<Counters>,
         state: &UpstreamState,
     ) -> Upstream {
-        Upstream(Rc::new(UpstreamWorker::new(
-            options, clock, counters, state,
-        )))
+        Upstream {
+            worker: Rc::new(UpstreamWorker::new(options, clock, counters, state)),
+            route: Rc::default(),
+        }
+    }
+
+    /// Returns the same upstream for the requests of a route whose configuration names these
+    /// headers.
+    pub fn with_route(&self, route: RouteHeaders) -> Upstream {
+        // All routes that name none share one value.
+        let route = match route.is_empty() {
+            true => self.route.clone(),
+            false => Rc::new(route),
+        };
+        Upstream {
+            worker: self.worker.clone(),
+            route,
+        }
     }
 }
 
@@ -69,19 +101,24 @@ impl Handler for Upstream {
             let refusal = Response::text(501, "CONNECT is not supported\n");
             return Answer::Ready(Ok(refusal));
         }
-        // 1xx responses must not be sent to HTTP/1.0 clients (RFC 9110 15.2).
-        let interim = (request.head.version >= Version::Http11).then(|| request.interim());
+        let interim = request.interim();
         let forward = Forward {
-            upstream: self.0.clone(),
+            upstream: self.worker.clone(),
+            route: self.route.clone(),
             head: request.head,
             peer: request.peer,
-            upload: Upload::new(request.body),
+            upload: Upload::new(request.body, &self.route),
             interim: interim.clone(),
-            record: Rc::<UpstreamTimings>::default(),
+            record: Rc::new(UpstreamTimings {
+                queue: Some(self.worker.pool.queue()),
+                ..UpstreamTimings::default()
+            }),
         };
+        let upstream = Some(forward.record.clone());
         Answer::Later(Pending {
             response: Box::pin(forward.run()),
             interim,
+            upstream,
         })
     }
 }

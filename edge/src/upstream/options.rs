@@ -1,9 +1,12 @@
 //! Options of an upstream and its servers (`[upstream.NAME]`).
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::balance;
 use crate::http::Scheme;
+use crate::http::key::without_default_port;
+use crate::sys::Address;
 
 /// Options of `[upstream.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,16 +29,20 @@ pub struct Options {
     /// Longest time between two writes of a request.
     pub send_timeout: Duration,
     /// Most connections per worker and server, busy ones included. 0: no limit.
-    pub connections: usize,
+    pub max_connections: usize,
     /// Most requests per worker that may wait for a connection when `max_connections` is reached.
     /// Further ones are refused (503).
     pub queue: usize,
-    /// Number of further servers tried when connecting fails.
-    pub retries: u32,
+    /// Number of servers tried until a connection to one can be opened, the first one included.
+    pub tries: u32,
     /// Largest response head in bytes; a larger one is refused (502).
     pub max_response_headers: usize,
     /// Host header sent to the servers. `None`: the client's.
     pub host: Option<String>,
+    /// Whether requests have Via (RFC 9110 7.6.3).
+    pub via: bool,
+    /// Whether requests have X-Real-IP with the client's address.
+    pub x_real_ip: bool,
 }
 
 /// One origin server.
@@ -66,16 +73,30 @@ impl Options {
             connect_timeout: Duration::from_secs(5),
             read_timeout: Duration::from_secs(60),
             send_timeout: Duration::from_secs(60),
-            connections: 0,
+            max_connections: 0,
             queue: 1024,
-            retries: 1,
+            tries: 2,
             max_response_headers: 64 << 10,
             host: None,
+            via: true,
+            x_real_ip: false,
         }
     }
 }
 
 impl Server {
+    /// Returns the authority: the address without the scheme's default port (RFC 9110 4.2.3).
+    pub(super) fn authority(&self) -> String {
+        without_default_port(self.scheme, &self.address()).to_owned()
+    }
+
+    /// Returns the server's address, if the configuration names it by its address.
+    pub(super) fn literal(&self) -> Option<Address> {
+        let ip = self.host.trim_start_matches('[').trim_end_matches(']');
+        let ip: IpAddr = ip.parse().ok()?;
+        Some((ip, self.port).into())
+    }
+
     /// Returns host and port, with brackets around an IPv6 address.
     pub(super) fn address(&self) -> String {
         match self.host.contains(':') && !self.host.starts_with('[') {
@@ -92,7 +113,7 @@ pub(super) struct Limits {
     pub(super) connect: Duration,
     pub(super) read: Duration,
     pub(super) send: Duration,
-    pub(super) connections: usize,
+    pub(super) max_connections: usize,
     pub(super) queue: usize,
     pub(super) keepalive: usize,
     pub(super) keepalive_requests: u64,
@@ -106,7 +127,7 @@ impl Limits {
             connect: options.connect_timeout,
             read: options.read_timeout,
             send: options.send_timeout,
-            connections: options.connections,
+            max_connections: options.max_connections,
             queue: options.queue,
             keepalive: options.keepalive,
             keepalive_requests: options.keepalive_requests,

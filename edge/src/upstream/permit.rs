@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::balance::{Balancer, Outcome};
 use crate::handler::Fault;
-use crate::reason::{Reason, Whose};
+use crate::reason::{Party, Reason};
 use crate::telemetry::{Counter, Counters, ServerCounters};
 
 /// Owner of permits: limits the connections to each server, and is notified when one is closed.
@@ -129,7 +129,7 @@ fn outcome_of(fault: &Fault) -> Outcome {
         Reason::ConnectTimeout | Reason::HeadTimeout | Reason::BodyTimeout => Outcome::TimedOut,
         // This does not count against the server, which may close an idle connection at any time.
         Reason::StaleConnection => Outcome::Cancelled,
-        _ if fault.reason.whose() == Some(Whose::Origin) => Outcome::Broken,
+        _ if fault.reason.whose() == Some(Party::Origin) => Outcome::Broken,
         _ => Outcome::Cancelled,
     }
 }

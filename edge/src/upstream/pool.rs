@@ -3,7 +3,6 @@
 //! reached.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::{Rc, Weak};
@@ -15,7 +14,8 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::http1::Connection;
+use super::connection::Connection;
+use super::fair_queue::FairQueue;
 use super::lease::{Grant, Lease, Opening};
 use super::options::{Limits, Options, Server};
 use super::permit::{Gauges, InProgress, Permit, PermitOwner, SharedBalancer};
@@ -23,7 +23,8 @@ use super::state::{ServerState, UpstreamState};
 #[cfg(test)]
 use crate::balance::Balancer;
 use crate::balance::{self, Ask};
-use crate::handler::Fault;
+use crate::handler::{ConnectionQueue, Fault};
+use crate::http::ClientId;
 use crate::reason::Reason;
 use crate::sys::Clock;
 use crate::telemetry::{Counters, ServerCounters};
@@ -40,7 +41,9 @@ pub(super) struct Pool {
     limits: Limits,
     clock: Clock,
     balancer: SharedBalancer,
-    waiting: RefCell<VecDeque<Rc<Waiter>>>,
+    waiting: RefCell<FairQueue<Rc<Waiter>>>,
+    /// The length of `waiting`, for fetches that can make room.
+    queue: Rc<ConnectionQueue>,
     /// Notified when the server of an idle connection closes it or sends something.
     idle_events: Arc<Notify>,
     idle_waker: Waker,
@@ -57,12 +60,8 @@ struct PooledServer {
     open: Cell<usize>,
     avoided_until_us: Cell<u64>,
     /// Connections with room for an exchange, the longest idle first. An HTTP/1.1 connection has
-    /// room for one exchange, so these are all idle.
-    #[expect(
-        clippy::vec_box,
-        reason = "a connection goes from pool to exchange and back as a pointer"
-    )]
-    available: RefCell<Vec<Box<Connection>>>,
+    /// room for one exchange, so it is here only while it is idle.
+    available: RefCell<Vec<Connection>>,
 }
 
 enum Choice {
@@ -98,14 +97,30 @@ impl Pool {
         let servers = options.servers.iter().zip(state.servers());
         Rc::new(Pool {
             servers: servers.map(pooled).collect(),
-            limits,
             clock,
             balancer: Rc::new(RefCell::new(balancer)),
-            waiting: RefCell::default(),
+            waiting: RefCell::new(FairQueue::new(limits.queue)),
+            limits,
+            queue: Rc::default(),
             idle_waker: Waker::from(Arc::new(IdleWaker(idle_events.clone()))),
             idle_events,
             idle_task: RefCell::default(),
         })
+    }
+
+    /// Returns the length of the queue of requests that wait for a connection.
+    pub(super) fn queue(&self) -> Rc<ConnectionQueue> {
+        self.queue.clone()
+    }
+
+    /// Changes the queue of waiting requests.
+    fn change_queue<T>(&self, change: impl FnOnce(&mut FairQueue<Rc<Waiter>>) -> T) -> T {
+        let mut waiting = self.waiting.borrow_mut();
+        let changed = change(&mut waiting);
+        let length = waiting.len();
+        drop(waiting);
+        self.queue.set_length(length);
+        changed
     }
 
     /// Returns this worker's counters of a server.
@@ -114,16 +129,17 @@ impl Pool {
     }
 
     /// Returns room for an exchange with a server that has not failed this request yet. If all
-    /// servers are full, waits in the queue, which is bounded. `key` computes the hash of the
-    /// requested URL.
+    /// servers are full, waits in the queue, which is bounded and serves clients in turn. `client`
+    /// is the client of the request; `key` computes the hash of the requested URL.
     pub(super) async fn acquire(
         self: &Rc<Pool>,
         failed: &Failed,
+        client: ClientId,
         key: &dyn Fn() -> u64,
     ) -> Result<Grant, Fault> {
         match self.choose(failed, key) {
             Choice::Server(server) => Ok(self.take(server)),
-            Choice::Full => self.wait(failed).await,
+            Choice::Full => self.wait(failed, client).await,
             Choice::None => Err(Reason::NoServer.into()),
         }
     }
@@ -158,25 +174,40 @@ impl Pool {
 
     fn is_full(&self, server: usize) -> bool {
         let server = &self.servers[server];
-        self.limits.connections > 0
-            && server.open.get() >= self.limits.connections
+        self.limits.max_connections > 0
+            && server.open.get() >= self.limits.max_connections
             && server.available.borrow().is_empty()
     }
 
-    /// Returns the connection that became idle last, if it is still usable, else the right to open
-    /// a connection. An unusable connection's permit is passed on directly: if it were released
-    /// first, a waiting request would get it.
+    /// Returns room on the connection that was used last, if it is still usable, else the right to
+    /// open a connection. An unusable connection's permit is passed on directly: if it were
+    /// released first, a waiting request would get it.
     pub(super) fn take(self: &Rc<Pool>, server: usize) -> Grant {
         let exchange = InProgress::begin(&self.balancer, server);
         let available = self.servers[server].available.borrow_mut().pop();
-        let Some(mut connection) = available else {
+        let Some(connection) = available else {
             return Grant::Opening(Opening::new(exchange, self.permit(server)));
         };
-        connection.set_busy();
-        match self.expires_in_us(&connection) > 0 && connection.has_room() {
-            true => Grant::Lease(Lease::new(exchange, connection)),
-            false => Grant::Opening(Opening::new(exchange, connection.close())),
+        if self.expires_in_us(&connection) == 0 || !connection.has_room() {
+            return Grant::Opening(self.opening(exchange, connection.close()));
         }
+        let (stream, rest) = connection.begin();
+        self.servers[server].available.borrow_mut().extend(rest);
+        Grant::Lease(Lease::new(exchange, stream))
+    }
+
+    /// Returns the right to open another connection for the exchange of `lease`, whose connection
+    /// is not usable.
+    pub(super) fn reopen(self: &Rc<Pool>, lease: Lease) -> Opening {
+        let (exchange, permit) = lease.abandon();
+        self.opening(exchange, permit)
+    }
+
+    /// Returns the right to open a connection, with the permit of a connection that was closed for
+    /// it, if there is one.
+    fn opening(self: &Rc<Pool>, exchange: InProgress, permit: Option<Permit>) -> Opening {
+        let permit = permit.unwrap_or_else(|| self.permit(exchange.server));
+        Opening::new(exchange, permit)
     }
 
     /// Creates a permit for one more connection to this server.
@@ -188,16 +219,16 @@ impl Pool {
     }
 
     /// Waits in the queue for room on a connection, or for the right to open one.
-    async fn wait(self: &Rc<Pool>, failed: &Failed) -> Result<Grant, Fault> {
-        if self.waiting.borrow().len() >= self.limits.queue {
-            return Err(Reason::ServersBusy.into());
-        }
+    async fn wait(self: &Rc<Pool>, failed: &Failed, client: ClientId) -> Result<Grant, Fault> {
         let waiter = Rc::new(Waiter {
+            client,
             failed: failed.clone(),
             grant: RefCell::default(),
             waker: RefCell::default(),
         });
-        self.waiting.borrow_mut().push_back(waiter.clone());
+        if !self.change_queue(|waiting| waiting.push(client, waiter.clone())) {
+            return Err(Reason::ServersBusy.into());
+        }
         let queued = Queued { pool: self, waiter };
         let mut timeout = pin!(tokio::time::sleep(self.limits.connect));
         poll_fn(|cx| {
@@ -213,30 +244,46 @@ impl Pool {
         .await
     }
 
-    /// Takes the request out of the queue that has waited longest and may use this server.
+    /// Takes the next request out of the queue that may use this server.
     fn next_waiter(&self, server: usize) -> Option<Rc<Waiter>> {
-        let mut waiting = self.waiting.borrow_mut();
-        let at = waiting.iter().position(|w| !w.failed.contains(&server))?;
-        waiting.remove(at)
+        if self.waiting.borrow().len() == 0 {
+            return None;
+        }
+        self.change_queue(|waiting| waiting.pop(|w| !w.failed.contains(&server)))
     }
 
-    /// Ends a complete exchange. Its connection is given to a waiting request or kept for a later
-    /// one; if it cannot be used again, it is closed.
+    /// Ends a complete exchange. The room that it had on its connection is given to a waiting
+    /// request or kept for a later one; a connection that cannot be used again is closed.
     pub(super) fn give_back(self: &Rc<Pool>, lease: Lease, now_us: u64) {
-        let mut connection = lease.end();
-        if !connection.has_room() {
-            return;
+        if let Some(connection) = lease.end() {
+            self.keep_from(connection, now_us);
         }
+    }
+
+    /// Keeps a connection that was just opened, if it has room for further exchanges.
+    pub(super) fn keep(self: &Rc<Pool>, connection: Option<Connection>) {
+        if let Some(connection) = connection {
+            self.keep_from(connection, self.clock.monotonic_us());
+        }
+    }
+
+    /// Gives the room on a connection to waiting requests, and keeps the connection from the time
+    /// `now_us` on if some room is left.
+    fn keep_from(self: &Rc<Pool>, mut connection: Connection, now_us: u64) {
         let server = connection.server();
-        if let Some(waiter) = self.next_waiter(server) {
+        while let Some(waiter) = self.next_waiter(server) {
             let exchange = InProgress::begin(&self.balancer, server);
-            return waiter.give(Grant::Lease(Lease::new(exchange, connection)));
+            let (stream, rest) = connection.begin();
+            waiter.give(Grant::Lease(Lease::new(exchange, stream)));
+            match rest {
+                Some(rest) => connection = rest,
+                None => return,
+            }
         }
-        connection.trim();
-        if !connection.stays_idle(&self.idle_waker) {
+        connection.rest(now_us);
+        if !connection.stays_usable(&self.idle_waker) {
             return;
         }
-        connection.set_idle(now_us);
         let mut available = self.servers[server].available.borrow_mut();
         let oldest = (available.len() >= self.limits.keepalive).then(|| available.remove(0));
         available.push(connection);
@@ -245,20 +292,28 @@ impl Pool {
         self.start_idle_task();
     }
 
-    /// Notes whether a server accepted the connection that was just opened.
-    pub(super) fn note_connect(&self, server: usize, accepted: bool) {
-        let until = match accepted {
-            true => 0,
-            false => self.clock.monotonic_us().saturating_add(AVOIDED_US),
+    /// Returns the state of a server that all workers share.
+    pub(super) fn state(&self, server: usize) -> &ServerState {
+        &self.servers[server].state
+    }
+
+    /// Notes whether a server accepted a connection, or the reason why it did not.
+    pub(super) fn note_connect(&self, server: usize, result: Result<(), Reason>) {
+        let until = match result {
+            Ok(()) => 0,
+            Err(_) => self.clock.monotonic_us().saturating_add(AVOIDED_US),
         };
         let server = &self.servers[server];
         server.avoided_until_us.set(until);
-        server.state.note_connect(accepted);
+        server.state.note_connect(result);
     }
 
+    /// Returns the time until an idle connection expires. One with exchanges in progress is not
+    /// idle.
     fn expires_in_us(&self, connection: &Connection) -> u64 {
         let now_us = self.clock.monotonic_us();
-        let idle_us = now_us.saturating_sub(connection.idle_since_us());
+        let since_us = connection.idle_since_us().unwrap_or(now_us);
+        let idle_us = now_us.saturating_sub(since_us);
         self.limits.keepalive_timeout_us.saturating_sub(idle_us)
     }
 
@@ -270,7 +325,7 @@ impl Pool {
             let all = std::mem::take(&mut *server.available.borrow_mut());
             for mut connection in all {
                 let left_us = self.expires_in_us(&connection);
-                if left_us > 0 && connection.stays_idle(&self.idle_waker) {
+                if left_us > 0 && connection.stays_usable(&self.idle_waker) {
                     next_us = next_us.min(left_us);
                     server.available.borrow_mut().push(connection);
                 }
@@ -340,6 +395,7 @@ impl Wake for IdleWaker {
 
 /// A request in the queue.
 struct Waiter {
+    client: ClientId,
     failed: Failed,
     grant: RefCell<Option<Grant>>,
     waker: RefCell<Option<Waker>>,
@@ -366,11 +422,9 @@ impl Drop for Queued<'_> {
         match self.waiter.grant.take() {
             Some(Grant::Lease(lease)) => self.pool.give_back(lease, self.pool.clock.monotonic_us()),
             Some(Grant::Opening(opening)) => drop(opening),
-            None => self
-                .pool
-                .waiting
-                .borrow_mut()
-                .retain(|w| !Rc::ptr_eq(w, &self.waiter)),
+            None => self.pool.change_queue(|waiting| {
+                waiting.remove(self.waiter.client, |w| Rc::ptr_eq(w, &self.waiter));
+            }),
         }
     }
 }

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
+use super::failure_log::FailureLog;
 use super::options::{Options, Server};
+use crate::reason::{Party, Reason};
 use crate::telemetry::{Numbers, ServerCounters, ServerNumbers};
 
 /// The servers of one upstream, with the state that all workers share.
@@ -21,6 +23,7 @@ pub struct ServerState {
     address: String,
     /// Whether the last attempt to connect to the server failed.
     is_down: AtomicBool,
+    failures: FailureLog,
     workers: Mutex<Vec<Arc<ServerCounters>>>,
 }
 
@@ -32,6 +35,7 @@ impl UpstreamState {
                 upstream: name.to_owned(),
                 address: server.address(),
                 is_down: AtomicBool::new(false),
+                failures: FailureLog::default(),
                 workers: Mutex::default(),
             })
         };
@@ -59,8 +63,10 @@ impl ServerState {
         counters
     }
 
-    /// Notes whether the server accepted a connection, and logs when that changes.
-    pub(super) fn note_connect(&self, accepted: bool) {
+    /// Notes whether the server accepted a connection (`Ok`), or the reason why it did not, and logs
+    /// when that changes.
+    pub(super) fn note_connect(&self, result: Result<(), Reason>) {
+        let accepted = result.is_ok();
         // Usually nothing changed: then the flag is only read, so that workers do not contend for
         // its cache line.
         if self.is_down.load(Ordering::Relaxed) != accepted {
@@ -71,10 +77,28 @@ impl ServerState {
             (true, true) => {
                 tracing::info!(%upstream, server = %address, "a server accepts connections again");
             }
+            (false, false) if result == Err(Reason::Unresolved) => {
+                tracing::warn!(%upstream, server = %address, "the name of a server does not resolve");
+            }
             (false, false) => {
                 tracing::warn!(%upstream, server = %address, "a server accepts no connections");
             }
             _ => {}
+        }
+    }
+
+    /// Logs that a request to the server failed, unless the client is at fault or the last message
+    /// about this cause is recent. `url` makes the text of the request's URL.
+    pub(super) fn report_failure(&self, cause: Reason, now_us: u64, url: impl FnOnce() -> String) {
+        if cause.whose() != Some(Party::Origin) {
+            return;
+        }
+        if let Some(failures) = self.failures.count(cause, now_us) {
+            let (upstream, address, url) = (&self.upstream, &self.address, url());
+            tracing::warn!(
+                %upstream, server = %address, %url, cause = cause.text(), failures,
+                "requests to a server fail"
+            );
         }
     }
 

@@ -1,11 +1,9 @@
-//! A byte stream to an origin server: the only place where it is opened, read and written.
-//!
-//! Only TCP is supported today. TLS and Unix sockets belong here: nothing else in this folder uses
-//! a socket.
+//! A byte stream to an origin server: the only place where it is opened, read and written. Nothing
+//! else in this folder uses a socket.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
-use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -19,13 +17,19 @@ use tokio::net::TcpStream;
 use super::options::Server;
 use crate::http::Scheme;
 use crate::reason::Reason;
+use crate::sys::Address;
 use crate::sys::connect::{ConnectError, connect};
+
+/// A socket of one of the supported kinds.
+enum Socket {
+    Tcp(TcpStream),
+}
 
 /// A byte stream to a server, with counts of the bytes sent and received.
 pub(super) struct Transport {
-    stream: TcpStream,
+    socket: Socket,
     /// The server's address.
-    peer: Option<SocketAddr>,
+    peer: Option<Address>,
     /// Bytes received.
     read: u64,
     /// Bytes that the kernel accepted for sending.
@@ -52,8 +56,8 @@ impl Transport {
                 ConnectError::Timeout => Reason::ConnectTimeout,
             })?;
         Ok(Transport {
-            peer: stream.peer_addr().ok(),
-            stream,
+            peer: stream.peer_addr().ok().map(Address::Ip),
+            socket: Socket::Tcp(stream),
             read: 0,
             written: 0,
             write_blocked: false,
@@ -62,7 +66,7 @@ impl Transport {
     }
 
     /// Returns the server's address.
-    pub(super) fn peer(&self) -> Option<SocketAddr> {
+    pub(super) fn peer(&self) -> Option<Address> {
         self.peer
     }
 
@@ -86,18 +90,18 @@ impl Transport {
         self.write_broken
     }
 
-    /// Whether the server has neither closed the connection nor sent anything. Asks the kernel,
+    /// Whether the server has neither closed the connection nor sent anything. Queries the kernel,
     /// since the runtime learns of an event only when it polls next.
     pub(super) fn is_quiet(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let seen = rustix::net::recv(&self.stream, &mut [0; 1], flags);
+        let seen = rustix::net::recv(&self.socket, &mut [0; 1], flags);
         seen.is_err_and(|e| e == Errno::AGAIN)
     }
 
     /// Ready when there may be bytes to read, or the end of the stream, as far as the runtime
     /// knows.
     pub(super) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.poll_read_ready(cx)
+        self.socket.poll_read_ready(cx)
     }
 
     /// Reads into the spare capacity of `buffer`. Returns 0 at the end of the stream.
@@ -106,7 +110,7 @@ impl Transport {
         cx: &mut Context<'_>,
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
-        let n = ready!(pin!(self.stream.read_buf(buffer)).poll(cx))?;
+        let n = ready!(pin!(self.socket.read_buf(buffer)).poll(cx))?;
         self.read += n as u64;
         Poll::Ready(Ok(n))
     }
@@ -118,7 +122,7 @@ impl Transport {
         room: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<usize>> {
         let before = room.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, room))?;
+        ready!(Pin::new(&mut self.socket).poll_read(cx, room))?;
         let n = room.filled().len() - before;
         self.read += n as u64;
         Poll::Ready(Ok(n))
@@ -136,8 +140,8 @@ impl Transport {
         // The send buffer nearly always has room, so the kernel is tried first; the runtime is
         // polled only when the buffer is full.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let polled = match rustix::net::send(&self.stream, bytes, flags) {
-            Err(Errno::AGAIN | Errno::INTR) => Pin::new(&mut self.stream).poll_write(cx, bytes),
+        let polled = match rustix::net::send(&self.socket, bytes, flags) {
+            Err(Errno::AGAIN | Errno::INTR) => Pin::new(&mut self.socket).poll_write(cx, bytes),
             sent => Poll::Ready(sent.map_err(io::Error::from)),
         };
         self.note_write(bytes.len(), polled)
@@ -153,7 +157,7 @@ impl Transport {
         if self.write_broken {
             return Poll::Ready(Ok(length));
         }
-        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        let polled = Pin::new(&mut self.socket).poll_write_vectored(cx, slices);
         self.note_write(length, polled)
     }
 
@@ -180,7 +184,77 @@ impl Transport {
 
     /// Returns the plain byte stream, for a tunnel.
     pub(super) fn into_stream(self) -> impl AsyncRead + AsyncWrite + Unpin + 'static {
-        self.stream
+        self.socket
+    }
+}
+
+impl Socket {
+    /// Ready when there may be bytes to read, or the end of the stream, as far as the runtime
+    /// knows.
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Socket::Tcp(stream) => stream.poll_read_ready(cx),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Socket::Tcp(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Socket::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
     }
 }
 

@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use super::hop;
+use super::route_headers::RouteHeaders;
 use crate::handler::{Body, Fault, Frame};
 
 /// A request's content, shared by the connection that sends it and by the request, which may have
@@ -13,15 +15,18 @@ pub(super) struct Upload(Option<Rc<State>>);
 
 struct State {
     body: RefCell<Body>,
+    route: Rc<RouteHeaders>,
     touched: Cell<bool>,
     fault: Cell<Option<Fault>>,
 }
 
 impl Upload {
-    pub(super) fn new(body: Body) -> Upload {
+    /// Creates the upload of a body. The headers that `route` removes are removed from trailers.
+    pub(super) fn new(body: Body, route: &Rc<RouteHeaders>) -> Upload {
         Upload((!body.is_empty()).then(|| {
             Rc::new(State {
                 body: RefCell::new(body),
+                route: route.clone(),
                 touched: Cell::default(),
                 fault: Cell::default(),
             })
@@ -57,7 +62,10 @@ impl Upload {
         }
         state.touched.set(true);
         let mut body = state.body.borrow_mut();
-        let frame = ready!(body.poll_frame(cx));
+        let mut frame = ready!(body.poll_frame(cx));
+        if let Some(Ok(Frame::Trailers(fields))) = &mut frame {
+            fields.retain(|name, _| hop::may_trail(name) && !state.route.removes(name));
+        }
         if let Some(Err(fault)) = &frame {
             state.fault.set(Some(*fault));
         }

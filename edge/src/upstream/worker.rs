@@ -1,21 +1,19 @@
-//! The part of an upstream that belongs to one worker: its pool, its counters and its spare
-//! buffers.
+//! The part of an upstream that belongs to one worker: its pool and its counters.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::http1::SPARE_HEAD_BYTES_MAX;
+use super::failure_log;
 use super::lease::Lease;
 use super::options::{Limits, Options, Server};
 use super::pool::Pool;
 use super::state::UpstreamState;
+use crate::handler::Head;
+use crate::http::Scheme;
 use crate::http::fields::is_field_value;
+use crate::reason::Reason;
 use crate::sys::Clock;
 use crate::telemetry::Counters;
-
-/// Most emptied head buffers kept for later requests.
-const SPARE_HEADS_MAX: usize = 16;
 
 /// The part of an upstream that belongs to one worker.
 pub(super) struct UpstreamWorker {
@@ -25,10 +23,9 @@ pub(super) struct UpstreamWorker {
     pub(super) counters: Arc<Counters>,
     pub(super) pool: Rc<Pool>,
     /// Value of Host sent in place of the client's.
-    pub(super) host: Option<String>,
+    host: Option<String>,
     /// Value of Host sent when neither client nor configuration name one (HTTP/1.0).
-    pub(super) fallback_host: String,
-    spare_heads: RefCell<Vec<Vec<u8>>>,
+    fallback_host: String,
 }
 
 impl UpstreamWorker {
@@ -41,11 +38,10 @@ impl UpstreamWorker {
         let limits = Limits::new(&options);
         let pool = Pool::new(&options, limits.clone(), clock.clone(), &counters, state);
         let value = |text: &String| is_field_value(text.as_bytes());
-        let first = options.servers.first().map(Server::address);
+        let first = options.servers.first().map(Server::authority);
         UpstreamWorker {
             host: options.host.clone().filter(value),
             fallback_host: first.filter(value).unwrap_or_default(),
-            spare_heads: RefCell::default(),
             options,
             limits,
             clock,
@@ -54,23 +50,19 @@ impl UpstreamWorker {
         }
     }
 
-    /// Returns an empty buffer, which reuses the memory of an earlier head if possible.
-    pub(super) fn spare_head(&self) -> Vec<u8> {
-        self.spare_heads.borrow_mut().pop().unwrap_or_default()
-    }
-
-    pub(super) fn keep_head(&self, mut head: Vec<u8>) {
-        let mut spare = self.spare_heads.borrow_mut();
-        if spare.len() < SPARE_HEADS_MAX && (1..=SPARE_HEAD_BYTES_MAX).contains(&head.capacity()) {
-            head.clear();
-            spare.push(head);
+    /// Returns the value of Host for a request with this authority.
+    pub(super) fn host<'a>(&'a self, authority: &'a str) -> &'a str {
+        match &self.host {
+            Some(configured) => configured,
+            None if !authority.is_empty() && is_field_value(authority.as_bytes()) => authority,
+            None => &self.fallback_host,
         }
     }
 
     pub(super) fn count_request(&self, lease: &Lease) {
         self.counters.upstream_requests.add(1);
         self.pool.counters(lease.server()).requests.add(1);
-        if lease.is_reused() {
+        if lease.stream.is_reused() {
             self.counters.upstream_reuses.add(1);
         }
     }
@@ -80,8 +72,12 @@ impl UpstreamWorker {
         self.pool.counters(server).connects.add(1);
     }
 
-    pub(super) fn count_failure(&self, server: usize) {
+    /// Counts a failed request to a server, and reports the failure in the error log.
+    pub(super) fn count_failure(&self, server: usize, cause: Reason, scheme: Scheme, head: &Head) {
         self.counters.upstream_failures.add(1);
         self.pool.counters(server).failures.add(1);
+        let now_us = self.clock.monotonic_us();
+        let url = || failure_log::url(scheme, head);
+        self.pool.state(server).report_failure(cause, now_us, url);
     }
 }

@@ -34,7 +34,7 @@ impl Piece {
 }
 
 /// The record, tombstone or caller to be notified when a write has completed.
-pub enum Told {
+pub enum Completion {
     /// A new record was in the write.
     Put {
         /// Number of the record in the order in which items were queued.
@@ -68,7 +68,7 @@ pub enum Told {
     #[cfg(test)]
     Flush(Sender<()>),
     /// The write concerns no record, tombstone or caller.
-    Nobody,
+    None,
 }
 
 /// One write to the device, and the notifications after it.
@@ -79,7 +79,7 @@ pub struct Batch {
     /// The parts to write, in order.
     pub pieces: Vec<Piece>,
     /// Records, tombstones and callers to be notified after the write.
-    pub told: Vec<Told>,
+    pub completions: Vec<Completion>,
     /// Whether the device is synced after the write.
     pub sync: bool,
 }

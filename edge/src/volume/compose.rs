@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::batch::{Batch, Packer, Told};
+use super::batch::{Batch, Completion, Packer};
 use super::device_io::pad;
 use super::format::record::{Header, Layout, Mark};
 use super::format::segment::{ENTRY, Entry, Footer, Opening, RECORDS, table_crc};
@@ -127,7 +127,7 @@ impl Open {
         batch.place = mounted.geometry.segment_place(self.position.segment) + begin_of_all;
         batch.pieces = pieces;
         self.tail = tail;
-        if batch.told.is_empty() && self.table.is_empty() {
+        if batch.completions.is_empty() && self.table.is_empty() {
             // The opening block was to be written with this empty batch, so the next batch must begin with it again.
             self.at = 0;
             self.tail.clear();
@@ -142,7 +142,7 @@ impl Open {
         mounted: &Mounted,
         packer: &mut Packer,
         record: Record,
-    ) -> Result<Told, Box<Record>> {
+    ) -> Result<Completion, Box<Record>> {
         let data: u64 = record.data.iter().map(|page| page.len() as u64).sum();
         let layout = Layout::of(self.at, record.meta.len() as u32, data as u32);
         let count = (self.table.len() / ENTRY) as u64 + 1;
@@ -163,7 +163,7 @@ impl Open {
             length: layout.length() as u32,
         };
         self.table.extend_from_slice(&entry.encode());
-        Ok(told(record, at))
+        Ok(completion(record, at))
     }
 
     fn write(&self, mounted: &Mounted, packer: &mut Packer, record: &Record, data: u32) {
@@ -242,22 +242,22 @@ pub fn in_pages(data: Pages) -> Pages {
         .collect()
 }
 
-fn told(record: Record, at: RecordLocation) -> Told {
+fn completion(record: Record, at: RecordLocation) -> Completion {
     let id = record.id;
     match record.origin {
         Origin::Put {
             ticket,
             weight,
             source,
-        } => Told::Put {
+        } => Completion::Put {
             ticket,
             weight,
             id,
             place: at,
             source,
         },
-        Origin::Tombstone(ticket) => Told::Tombstone { ticket, id },
-        Origin::Moved(from) => Told::Moved { id, from, to: at },
-        Origin::Own => Told::Nobody,
+        Origin::Tombstone(ticket) => Completion::Tombstone { ticket, id },
+        Origin::Moved(from) => Completion::Moved { id, from, to: at },
+        Origin::Own => Completion::None,
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::format::{BLOCK, up};
 use crate::sys::buffer::Buffer;
-use crate::sys::disk::device::{Device, How};
+use crate::sys::disk::device::{Device, ReadMode};
 
 /// Writes these bytes at an offset that is a multiple of a block, and pads the last block with zeros.
 pub fn write_aligned(device: &dyn Device, place: u64, bytes: &[u8]) -> io::Result<()> {
@@ -31,7 +31,11 @@ pub fn read_block(device: &dyn Device, place: u64) -> io::Result<Buffer> {
 /// Reads exactly `length` bytes. If offset and length are multiples of a block, the read bypasses the page cache.
 pub fn read_exactly(device: &dyn Device, place: u64, length: usize) -> io::Result<Buffer> {
     let mut buffer = Buffer::new(length);
-    let read = device.read(place, &mut [&mut buffer.spare()[..length]], How::Direct)?;
+    let read = device.read(
+        place,
+        &mut [&mut buffer.spare()[..length]],
+        ReadMode::Direct,
+    )?;
     if read != length {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }

@@ -47,6 +47,7 @@ use supervisor::{Inner, Opener, wait_for};
 pub use format::{
     SEGMENT_MAX, SEGMENTS_MAX, SEGMENTS_MIN, SIZE_MAX, SIZE_MIN, default_segment, room,
 };
+pub use mount::{UNUSED_CHECK_BYTES, other_content};
 pub use status::{State, Status};
 pub use types::{
     Content, Found, HeadRead, Id, Kind, LogError, Logged, Missing, Options, RecordSource, Refused,

@@ -13,25 +13,25 @@ use super::recover::find_position;
 use crate::sys::disk::device::{Device, OpenError, Opened};
 
 /// Number of bytes at the beginning of a device that must be zero for the device to count as unused.
-const LOOKED_AT: u64 = 1 << 20;
+pub const UNUSED_CHECK_BYTES: u64 = 1 << 20;
 
 /// Whether an existing volume on the device is continued or replaced.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
     /// Continue the existing volume with its records.
-    GoOn,
+    Continue,
     /// Create an empty volume, because the existing one may have missed purges. The new volume's lap (number of the pass over the segments)
     /// and sequence numbers must be greater than those given.
-    Anew {
+    Create {
         /// The last known lap (number of the pass over the segments) of the existing volume; 0: none.
         lap: u64,
-        /// The last known sequence number of the existing volume.
+        /// The first sequence number (of fetches and purges) of the last known run with the existing volume; 0: none.
         sequence: u64,
     },
 }
 
 /// The content of the device before it is mounted.
-enum Was {
+enum DeviceContent {
     Ours(Superblock),
     Unused,
     Other(NotOurs),
@@ -54,13 +54,15 @@ pub fn mount(
         OpenError::Failed(format!("{path} can't be read or written: {error}"))
     };
     let was = match opened.fresh {
-        true => Was::Unused,
+        true => DeviceContent::Unused,
         false => look(&*device).map_err(failed)?,
     };
     refuse_foreign(context, &was)?;
     let has_room = device.size() >= geometry.size();
     let parts = match (&was, mode) {
-        (Was::Ours(superblock), Mode::GoOn) if superblock.geometry == geometry && has_room => {
+        (DeviceContent::Ours(superblock), Mode::Continue)
+            if superblock.geometry == geometry && has_room =>
+        {
             fit(&*device, geometry, opened.is_block)?;
             go_on(&device, *superblock).map_err(failed)?
         }
@@ -69,9 +71,10 @@ pub fn mount(
     let parts = match parts {
         Some(parts) => parts,
         None => {
-            say_why(context, &was, geometry, mode);
             fit(&*device, geometry, opened.is_block)?;
-            make(context, device, geometry, &was, mode).map_err(failed)?
+            let parts = make(context, device, geometry, &was, mode).map_err(failed)?;
+            log_formatting(context, &was, geometry, mode);
+            parts
         }
     };
     for (space, number) in parts.purges.marks() {
@@ -98,33 +101,55 @@ fn fit(device: &dyn Device, geometry: Geometry, is_block: bool) -> Result<(), Op
     }
 }
 
-fn look(device: &dyn Device) -> io::Result<Was> {
-    let length = device.size().min(LOOKED_AT) / BLOCK * BLOCK;
+fn look(device: &dyn Device) -> io::Result<DeviceContent> {
+    let length = device.size().min(UNUSED_CHECK_BYTES) / BLOCK * BLOCK;
     if length < 2 * BLOCK {
-        return Ok(Was::Other(NotOurs::Foreign));
+        return Ok(DeviceContent::Other(NotOurs::Foreign));
     }
     let bytes = read_exactly(device, 0, length as usize)?;
-    let (a, rest) = bytes.filled().split_at(BLOCK as usize);
-    Ok(match Superblock::newest([a, &rest[..BLOCK as usize]]) {
-        Ok(superblock) => Was::Ours(superblock),
-        Err(NotOurs::Empty) if rest.iter().all(|byte| *byte == 0) => Was::Unused,
-        Err(NotOurs::Empty) => Was::Other(NotOurs::Foreign),
-        Err(not) => Was::Other(not),
-    })
+    Ok(classify(bytes.filled()))
 }
 
-fn refuse_foreign(context: &Context, was: &Was) -> Result<(), OpenError> {
-    let options = &context.options;
-    let what = match was {
-        Was::Other(NotOurs::Foreign) => "contains data that is not a volume".to_owned(),
-        Was::Other(NotOurs::Version(other)) => format!(
-            "is a volume of format version {other}, and this program supports version {VERSION}"
-        ),
-        _ => return Ok(()),
-    };
-    if options.overwrite {
-        return Ok(());
+/// Classifies a device by its first bytes, at least two blocks.
+fn classify(start: &[u8]) -> DeviceContent {
+    let (a, rest) = start.split_at(BLOCK as usize);
+    match Superblock::newest([a, &rest[..BLOCK as usize]]) {
+        Ok(superblock) => DeviceContent::Ours(superblock),
+        Err(NotOurs::Empty) if rest.iter().all(|byte| *byte == 0) => DeviceContent::Unused,
+        Err(NotOurs::Empty) => DeviceContent::Other(NotOurs::Foreign),
+        Err(not) => DeviceContent::Other(not),
     }
+}
+
+/// Describes the content of a device that only `overwrite` permits to overwrite, from the device's
+/// first `UNUSED_CHECK_BYTES` bytes. Returns `None` for other devices.
+pub fn other_content(start: &[u8]) -> Option<String> {
+    match start.len() {
+        0 => None,
+        length if (length as u64) < 2 * BLOCK => {
+            description(&DeviceContent::Other(NotOurs::Foreign))
+        }
+        _ => description(&classify(start)),
+    }
+}
+
+fn description(content: &DeviceContent) -> Option<String> {
+    match content {
+        DeviceContent::Other(NotOurs::Foreign) => {
+            Some("contains data that is not a volume".to_owned())
+        }
+        DeviceContent::Other(NotOurs::Version(other)) => Some(format!(
+            "is a volume of format version {other}, and this program supports version {VERSION}"
+        )),
+        _ => None,
+    }
+}
+
+fn refuse_foreign(context: &Context, was: &DeviceContent) -> Result<(), OpenError> {
+    let options = &context.options;
+    let Some(what) = description(was).filter(|_| !options.overwrite) else {
+        return Ok(());
+    };
     Err(OpenError::Refused(format!(
         "{} {what}: nothing of it was changed. Give the volume {} another `path`, or set `overwrite = true` \
          to lose what is there",
@@ -133,21 +158,22 @@ fn refuse_foreign(context: &Context, was: &Was) -> Result<(), OpenError> {
     )))
 }
 
-fn say_why(context: &Context, was: &Was, geometry: Geometry, mode: Mode) {
+/// Logs that a volume was formatted, and why.
+fn log_formatting(context: &Context, was: &DeviceContent, geometry: Geometry, mode: Mode) {
     let name = &context.options.name;
     let why = match (was, mode) {
-        (Was::Unused, _) => "the file or device was empty",
-        (Was::Other(NotOurs::Damaged), _) => "its superblocks were damaged",
-        (Was::Other(_), _) => {
+        (DeviceContent::Unused, _) => "the file or device was empty",
+        (DeviceContent::Other(NotOurs::Damaged), _) => "its superblocks were damaged",
+        (DeviceContent::Other(_), _) => {
             "`overwrite` is set, and the previous content was not a usable volume"
         }
-        (_, Mode::Anew { .. }) => "it may have missed purges",
-        (Was::Ours(superblock), _) if superblock.geometry != geometry => {
+        (_, Mode::Create { .. }) => "it may have missed purges",
+        (DeviceContent::Ours(superblock), _) if superblock.geometry != geometry => {
             "its `size` or `segment` was changed"
         }
         _ => "its purge log was damaged, or its file was truncated",
     };
-    tracing::info!(volume = %name, size = geometry.size(), "a volume is formatted and starts empty: {why}");
+    tracing::info!(volume = %name, size = geometry.size(), "a volume was formatted and starts empty: {why}");
 }
 
 /// Continues an existing volume; `None` if its purge log is damaged.
@@ -183,14 +209,14 @@ fn make(
     context: &Context,
     device: Arc<dyn Device>,
     geometry: Geometry,
-    was: &Was,
+    was: &DeviceContent,
     mode: Mode,
 ) -> io::Result<Parts> {
     let (mut generation, mut lap, mut sequence) = (0, 0, 0);
-    if let Was::Ours(superblock) = was {
+    if let DeviceContent::Ours(superblock) = was {
         (generation, lap, sequence) = (superblock.generation, superblock.lap, superblock.sequence);
     }
-    if let Mode::Anew {
+    if let Mode::Create {
         lap: known,
         sequence: counted,
     } = mode

@@ -63,7 +63,7 @@ impl Context {
     }
 
     /// Notifies the stores of the caches with records on this volume that the volume is out of service.
-    pub fn tell_out(&self) {
+    pub fn notify_out(&self) {
         let witnesses: Vec<_> = self.witnesses.read().values().cloned().collect();
         for witness in witnesses.iter().filter_map(Weak::upgrade) {
             witness.is_out();
@@ -168,7 +168,7 @@ pub struct Mounted {
     /// is complete.
     pub clean_run: Option<u64>,
     /// Locked while a segment is loaded or reclaimed, and while all segments are inspected.
-    pub gate: Mutex<()>,
+    pub reclaiming: Mutex<()>,
     superblock: Mutex<Superblock>,
     /// Lower bound for the first sequence number of the next run. Before a record with a greater number is written, the bound on the device
     /// is raised.
@@ -268,7 +268,7 @@ impl Mounted {
             sequence: superblock.sequence,
             ceiling: AtomicU64::new(superblock.sequence + SEQUENCE_STEP),
             clean_run: parts.clean_run,
-            gate: Mutex::new(()),
+            reclaiming: Mutex::new(()),
             superblock: Mutex::new(superblock),
             oldest: (0..segments).map(|_| AtomicU64::new(u64::MAX)).collect(),
             loaded: AtomicU32::new(if parts.is_empty { LOADED } else { 0 }),
@@ -405,9 +405,9 @@ impl Mounted {
 
     /// Returns the smallest `born_seq` of all records in segments.
     fn oldest(&self) -> u64 {
-        // The lock of `gate` keeps segments from being reclaimed during this scan: a record copied to a segment that was already scanned
+        // The lock of `reclaiming` keeps segments from being reclaimed during this scan: a record copied to a segment that was already scanned
         // would be missed.
-        let _gate = self.gate.lock();
+        let _reclaiming = self.reclaiming.lock();
         let all = self.oldest.iter().map(|born| born.load(Ordering::SeqCst));
         all.min().unwrap_or(u64::MAX)
     }
@@ -440,7 +440,7 @@ impl Mounted {
     }
 }
 
-/// Converts the time without a read after which a record is dropped to seconds, rounded up.
+/// Converts `inactive`, the time after which unread records are dropped, to seconds, rounded up.
 pub fn seconds(after: Duration) -> u32 {
     let whole = after.as_secs() + u64::from(after.subsec_nanos() > 0);
     u32::try_from(whole).unwrap_or(u32::MAX)

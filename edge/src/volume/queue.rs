@@ -17,7 +17,7 @@ const WEIGHT_MIN: u64 = 512;
 /// blocks of an object can't be found.
 const SMALL: u64 = 2048;
 /// Maximum size of the reserved part of the queue in bytes.
-const SPARED: u64 = 64 << 10;
+const RESERVED_MAX: u64 = 64 << 10;
 /// Number of bytes that a tombstone counts as when items are taken for a batch.
 const TOMBSTONE_WEIGHT: u64 = 128;
 /// Maximum number of queued tombstones. So many can wait only if the disk no longer works.
@@ -116,7 +116,7 @@ impl Queue {
     ) -> Result<(), Box<dyn RecordSource>> {
         let (id, weight) = (source.id(), source.bytes().max(WEIGHT_MIN));
         let most = match weight > SMALL {
-            true => most - SPARED.min(most / 16),
+            true => most - RESERVED_MAX.min(most / 16),
             false => most,
         };
         let mut state = self.state.lock();
@@ -145,11 +145,11 @@ impl Queue {
         let mut state = self.state.lock();
         let was_there = index.remove(id).is_some();
         let may_be_back = is_loading || (!was_there && index.is_lost(id));
-        let (on_its_way, told) = state.pending.get(id).map_or((false, false), |pending| {
+        let (on_its_way, deleted) = state.pending.get(id).map_or((false, false), |pending| {
             let later = pending.put > pending.forgotten;
             (pending.puts > 0 && later, pending.forgotten > 0 && !later)
         });
-        if state.is_ended || told || !(was_there || on_its_way || may_be_back) {
+        if state.is_ended || deleted || !(was_there || on_its_way || may_be_back) {
             return Ok(was_there);
         }
         state.push_tombstone(id)?;

@@ -7,9 +7,9 @@ use super::index::{RecordLocation, Use};
 use super::mounted::Mounted;
 
 /// Number of bytes that describe the recency of one record.
-const EACH: usize = 12;
+const ENTRY_BYTES: usize = 12;
 /// Maximum number of bytes in one recency record on the device.
-const PIECE: usize = EACH << 14;
+const RECORD_BYTES_MAX: usize = ENTRY_BYTES << 14;
 
 /// Returns the maximum number of bytes for recency on a volume of this size.
 fn most(size: u64) -> u64 {
@@ -22,7 +22,7 @@ pub fn of(mounted: &Mounted) -> Vec<Bytes> {
     let mut all = Vec::new();
     mounted.index.for_each(|_, place, usage| {
         if all.len() < most {
-            let mut bytes = [0; EACH];
+            let mut bytes = [0; ENTRY_BYTES];
             put(&mut bytes, 0, &number(place).to_le_bytes());
             let time = usage.atime << 1 | u32::from(usage.used);
             put(&mut bytes, 8, &time.to_le_bytes());
@@ -30,9 +30,9 @@ pub fn of(mounted: &Mounted) -> Vec<Bytes> {
         }
     });
     let all = Bytes::from(all);
-    let begins = (0..all.len()).step_by(PIECE);
+    let begins = (0..all.len()).step_by(RECORD_BYTES_MAX);
     begins
-        .map(|at| all.slice(at..all.len().min(at + PIECE)))
+        .map(|at| all.slice(at..all.len().min(at + RECORD_BYTES_MAX)))
         .collect()
 }
 
@@ -46,11 +46,11 @@ pub struct Recency {
 impl Recency {
     /// Creates an empty `Recency` for a volume of this size.
     pub fn new(size: u64) -> Recency {
-        let pieces = most(size).div_ceil(PIECE as u64);
+        let pieces = most(size).div_ceil(RECORD_BYTES_MAX as u64);
         Recency {
             uses: Vec::new(),
             // The header and the alignment of a recency record take at most two blocks.
-            room: pieces * (PIECE as u64 + 2 * BLOCK),
+            room: pieces * (RECORD_BYTES_MAX as u64 + 2 * BLOCK),
         }
     }
 
@@ -64,7 +64,7 @@ impl Recency {
 
     /// Adds the content of one recency record.
     pub fn add(&mut self, piece: &[u8]) {
-        let (each, _) = piece.as_chunks::<EACH>();
+        let (each, _) = piece.as_chunks::<ENTRY_BYTES>();
         let read = each
             .iter()
             .map(|bytes| (u64_at(bytes, 0), u32_at(bytes, 8)));
@@ -102,12 +102,12 @@ mod tests {
     #[test]
     fn at_most_the_written_recency_is_read() {
         let size = 1 << 30;
-        let pieces = most(size).div_ceil(PIECE as u64);
+        let pieces = most(size).div_ceil(RECORD_BYTES_MAX as u64);
         let mut recency = Recency::new(size);
         for _ in 0..pieces {
-            assert!(recency.takes(PIECE as u64 + 2 * BLOCK));
+            assert!(recency.takes(RECORD_BYTES_MAX as u64 + 2 * BLOCK));
         }
-        assert!(!recency.takes(PIECE as u64 + 2 * BLOCK));
+        assert!(!recency.takes(RECORD_BYTES_MAX as u64 + 2 * BLOCK));
         assert!(!recency.takes(1), "nothing behind it, either");
         assert!(!Recency::new(size).takes(u64::MAX));
     }

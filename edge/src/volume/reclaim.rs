@@ -185,7 +185,7 @@ impl Reclaim {
     /// Removes the segment's remaining records from the index, and waits until the reads in the segment have finished.
     pub fn finish(self, mounted: &Mounted) {
         let segment = self.next.segment;
-        let _gate = mounted.gate.lock();
+        let _reclaiming = mounted.reclaiming.lock();
         match self.entries {
             Some(entries) => mounted.index.drop_segment(entries.into_iter()),
             None => mounted.index.drop_all_of(segment as u16),

@@ -252,7 +252,7 @@ fn load_segment(mounted: &Mounted, position: Position, recency: &Recency) -> io:
         Some((_, entries)) => entries,
         None => scan(mounted, position)?.entries,
     };
-    let _gate = mounted.gate.lock();
+    let _reclaiming = mounted.reclaiming.lock();
     if is_there() {
         take_in(mounted, position.segment, &entries, recency);
     }

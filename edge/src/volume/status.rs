@@ -40,7 +40,7 @@ pub fn of(inner: &Inner) -> Status {
         write_ms: counters.write_us.get() / 1000,
         damaged: counters.damaged.get() + read(&tally.damaged),
         reads: read(&tally.reads),
-        reads_at_hand: read(&tally.reads_at_hand),
+        reads_cached: read(&tally.reads_cached),
         read_bytes: read(&tally.read_bytes),
         read_ms: read(&tally.read_us) / 1000,
         ..VolumeNumbers::default()

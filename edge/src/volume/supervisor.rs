@@ -33,7 +33,7 @@ const SWEEP_READS: usize = 64;
 pub type Opener = Box<dyn Fn() -> Result<Opened, OpenError> + Send + Sync>;
 
 /// Whether a volume is in service.
-pub enum Now {
+pub enum Service {
     /// In service.
     Up(Arc<Mounted>),
     /// Out of service for this reason.
@@ -44,7 +44,7 @@ pub enum Now {
 pub struct Inner {
     /// State that stays when the device is closed and opened again.
     pub context: Arc<Context>,
-    now: RwLock<Now>,
+    now: RwLock<Service>,
     open: Opener,
     /// Locked while the volume is opened, wiped or closed, so that only one of these happens at a time.
     changing: Mutex<Changing>,
@@ -59,7 +59,7 @@ struct Changing {
     retry_at: u64,
     /// Last known lap of the volume: number of the pass over all segments.
     lap: u64,
-    /// Last known sequence number of the volume.
+    /// First sequence number (of fetches and purges) of the last known run with this volume.
     sequence: u64,
 }
 
@@ -70,20 +70,20 @@ impl Inner {
     ///
     /// The device has content that must not be overwritten, or its sizes are not usable.
     pub fn open(context: Arc<Context>, open: Opener) -> Result<Arc<Inner>, String> {
-        let first = open().and_then(|opened| mount(&context, opened, Mode::GoOn));
+        let first = open().and_then(|opened| mount(&context, opened, Mode::Continue));
         let now = match first {
-            Ok(mounted) => Now::Up(mounted),
+            Ok(mounted) => Service::Up(mounted),
             Err(OpenError::Refused(why)) => return Err(why),
             Err(OpenError::Failed(why)) => {
                 context.counters.errors.add(1);
                 tracing::warn!(volume = %context.options.name, "a volume is out of use: {why}");
-                Now::Out(why)
+                Service::Out(why)
             }
         };
         let retry_at = context.clock.monotonic_us() + retry_us(&context);
         let sequence = match &now {
-            Now::Up(mounted) => mounted.sequence,
-            Now::Out(_) => 1,
+            Service::Up(mounted) => mounted.sequence,
+            Service::Out(_) => 1,
         };
         Ok(Arc::new(Inner {
             context,
@@ -108,7 +108,7 @@ impl Inner {
     /// Returns the mounted volume, if it is in service.
     pub fn mounted(&self) -> Option<Arc<Mounted>> {
         match &*self.now.read() {
-            Now::Up(mounted) if !mounted.is_ended() => Some(Arc::clone(mounted)),
+            Service::Up(mounted) if !mounted.is_ended() => Some(Arc::clone(mounted)),
             _ => None,
         }
     }
@@ -116,8 +116,8 @@ impl Inner {
     /// Returns the reason why the volume is out of service.
     pub fn why_out(&self) -> String {
         match &*self.now.read() {
-            Now::Up(mounted) => mounted.why(),
-            Now::Out(why) => why.clone(),
+            Service::Up(mounted) => mounted.why(),
+            Service::Out(why) => why.clone(),
         }
     }
 
@@ -145,9 +145,9 @@ impl Inner {
                     loaded = None;
                     // No lock is held here: notifying a store may drop its last reference, and with it the last reference to this volume.
                     if !std::mem::replace(&mut is_out, true) {
-                        self.context.tell_out();
+                        self.context.notify_out();
                     }
-                    self.bring_back();
+                    self.reopen();
                 }
             }
             if self.is_closed.load(Ordering::SeqCst) {
@@ -191,51 +191,51 @@ impl Inner {
     }
 
     /// Cleans up after a failed mounted volume, and opens the device again when it is time.
-    fn bring_back(&self) {
+    fn reopen(&self) {
         let mut changing = self.changing.lock();
         if self.mounted().is_some() || self.is_closed.load(Ordering::SeqCst) {
             return;
         }
         let ended = match &*self.now.read() {
-            Now::Up(ended) => Some(Arc::clone(ended)),
-            Now::Out(_) => None,
+            Service::Up(ended) => Some(Arc::clone(ended)),
+            Service::Out(_) => None,
         };
         if let Some(ended) = ended {
-            self.put_out(&mut changing, &ended);
+            self.take_out_of_service(&mut changing, &ended);
         }
         let now = self.context.clock.monotonic_us();
         if now < changing.retry_at {
             return;
         }
         changing.retry_at = now + retry_us(&self.context);
-        let mode = Mode::Anew {
+        let mode = Mode::Create {
             lap: changing.lap,
             sequence: changing.sequence,
         };
         match (self.open)().and_then(|opened| mount(&self.context, opened, mode)) {
             Ok(mounted) => {
                 tracing::info!(volume = %self.context.options.name, "a volume is in use again, and empty");
-                self.set_now(Now::Up(mounted));
+                self.set_now(Service::Up(mounted));
                 self.context.bell.ring();
             }
             Err(OpenError::Refused(why) | OpenError::Failed(why)) => {
                 self.context.counters.errors.add(1);
-                self.set_now(Now::Out(why));
+                self.set_now(Service::Out(why));
             }
         }
     }
 
     /// Sets the state; a closed volume stays out of service.
-    fn set_now(&self, now: Now) {
+    fn set_now(&self, now: Service) {
         let mut current = self.now.write();
         *current = match self.is_closed.load(Ordering::SeqCst) {
-            true => Now::Out(CLOSED.into()),
+            true => Service::Out(CLOSED.into()),
             false => now,
         };
     }
 
     /// Marks the volume as out of service, once the threads of the ended mounted volume have stopped.
-    fn put_out(&self, changing: &mut Changing, ended: &Mounted) {
+    fn take_out_of_service(&self, changing: &mut Changing, ended: &Mounted) {
         let why = ended.why();
         tracing::warn!(volume = %self.context.options.name, "a volume is out of use: {why}");
         for thread in changing.threads.drain(..) {
@@ -247,7 +247,7 @@ impl Inner {
         changing.lap = superblock.lap;
         changing.sequence = superblock.sequence;
         changing.retry_at = self.context.clock.monotonic_us() + retry_us(&self.context);
-        self.set_now(Now::Out(why));
+        self.set_now(Service::Out(why));
     }
 
     /// Deletes all records: creates an empty volume on the same device.
@@ -258,7 +258,7 @@ impl Inner {
         mounted.end(why);
         let mut changing = self.changing.lock();
         // The records must be deleted even if the volume is closed at the same time: an ended volume is wiped too.
-        if matches!(&*self.now.read(), Now::Up(now) if !Arc::ptr_eq(now, &mounted)) {
+        if matches!(&*self.now.read(), Service::Up(now) if !Arc::ptr_eq(now, &mounted)) {
             return;
         }
         let opened = Opened {
@@ -267,17 +267,17 @@ impl Inner {
             is_block: self.context.options.size == 0
                 || mounted.device.size() != mounted.geometry.size(),
         };
-        self.put_out(&mut changing, &mounted);
+        self.take_out_of_service(&mut changing, &mounted);
         drop(mounted);
-        let mode = Mode::Anew {
+        let mode = Mode::Create {
             lap: changing.lap,
             sequence: changing.sequence,
         };
         match mount(&self.context, opened, mode) {
-            Ok(mounted) => self.set_now(Now::Up(mounted)),
+            Ok(mounted) => self.set_now(Service::Up(mounted)),
             Err(OpenError::Refused(why) | OpenError::Failed(why)) => {
                 self.context.counters.errors.add(1);
-                self.set_now(Now::Out(why));
+                self.set_now(Service::Out(why));
             }
         }
         self.context.bell.ring();
@@ -290,13 +290,13 @@ impl Inner {
         }
         self.context.bell.ring();
         let last = match &*self.now.read() {
-            Now::Up(mounted) => Some(Arc::clone(mounted)),
-            Now::Out(_) => None,
+            Service::Up(mounted) => Some(Arc::clone(mounted)),
+            Service::Out(_) => None,
         };
         if let Some(mounted) = last {
             self.close_down(&mounted, drain);
         }
-        *self.now.write() = Now::Out(CLOSED.into());
+        *self.now.write() = Service::Out(CLOSED.into());
     }
 
     fn close_down(&self, mounted: &Mounted, drain: Option<Duration>) {

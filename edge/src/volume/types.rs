@@ -24,6 +24,8 @@ pub struct Options {
     pub segment: u64,
     /// Maximum number of bytes that may wait to be written.
     pub queue: u64,
+    /// Longest time that records and deletions wait for more to be written with them.
+    pub write_delay: Duration,
     /// Number of threads that read data that is not in the page cache.
     pub readers: usize,
     /// Longest time that a read may take.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::batch::{Batch, Packer, Told};
+use super::batch::{Batch, Completion, Packer};
 use super::compose::{Open, Origin, Pages, Record, fits, in_pages};
 use super::device_writer::{self, Done, Job};
 use super::format::record::Mark;
@@ -21,13 +21,11 @@ use super::types::{Id, Kind};
 /// Approximate maximum size of a write in bytes.
 const BATCH: u64 = 8 << 20;
 /// Number of queued bytes from which on a batch is written at once.
-const ENOUGH: u64 = 1 << 20;
-/// Time in microseconds for which fewer queued bytes wait for more.
-const LINGER_US: u64 = 50_000;
+const BATCH_BYTES_MIN: u64 = 1 << 20;
 /// Longest time to wait for an item while the queue is empty.
 const IDLE: Duration = Duration::from_secs(1);
 /// Maximum number of batches passed to the other thread: one that is being written, and one that waits.
-const AHEAD: usize = 2;
+const BATCHES_AHEAD: usize = 2;
 /// Fill level of the open segment, in thousandths, from which on the records of the next segment are read for copying.
 const RECLAIM_FROM: u64 = 500;
 
@@ -81,7 +79,7 @@ struct Writer<'a> {
     written: Receiver<Done>,
     /// Number of writes that the other thread has not finished yet.
     under_way: usize,
-    /// Time since which fewer than `ENOUGH` bytes are queued, in microseconds.
+    /// Time since which fewer than `BATCH_BYTES_MIN` bytes are queued, in microseconds.
     waits_since: Option<u64>,
     batch: Batch,
 }
@@ -89,9 +87,9 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn work(&mut self) {
         while !self.mounted.is_ended() {
-            self.hear_what_is_done();
-            while self.under_way >= AHEAD {
-                self.hear_one();
+            self.receive_completions();
+            while self.under_way >= BATCHES_AHEAD {
+                self.receive_completion();
             }
             if self.line.is_empty() && self.held.is_none() && !self.is_time() {
                 continue;
@@ -110,7 +108,7 @@ impl Writer<'_> {
     fn is_time(&mut self) -> bool {
         let queue = &self.mounted.queue;
         let (waiting, flush, is_closed) = queue.waiting();
-        if waiting >= ENOUGH || flush || is_closed {
+        if waiting >= BATCH_BYTES_MIN || flush || is_closed {
             self.waits_since = None;
             return true;
         }
@@ -119,13 +117,14 @@ impl Writer<'_> {
             queue.wait(1, IDLE);
             return false;
         }
+        let delay_us = self.mounted.context.options.write_delay.as_micros() as u64;
         let now = self.mounted.context.clock.monotonic_us();
         let waits = now.saturating_sub(*self.waits_since.get_or_insert(now));
-        if waits >= LINGER_US {
+        if waits >= delay_us {
             self.waits_since = None;
             return true;
         }
-        queue.wait(ENOUGH, Duration::from_micros(LINGER_US - waits));
+        queue.wait(BATCH_BYTES_MIN, Duration::from_micros(delay_us - waits));
         false
     }
 
@@ -135,7 +134,7 @@ impl Writer<'_> {
         let is_full = self.fill_batch();
         let mut batch = std::mem::take(&mut self.batch);
         self.open.end(self.mounted, &mut self.packer, &mut batch);
-        if !batch.told.is_empty() {
+        if !batch.completions.is_empty() {
             self.hand_over(Job::Batch(batch));
         }
         if is_full {
@@ -172,12 +171,12 @@ impl Writer<'_> {
             self.mounted.fail("the superblock can't be written", &error);
         }
         match self.open.append(self.mounted, &mut self.packer, record) {
-            Ok(told) => {
-                if let Told::Moved { to, .. } = &told {
+            Ok(completion) => {
+                if let Completion::Moved { to, .. } = &completion {
                     let counters = &self.mounted.context.counters;
                     counters.rewritten.add(u64::from(to.length()));
                 }
-                self.batch.told.push(told);
+                self.batch.completions.push(completion);
                 None
             }
             Err(record) => Some(*record).filter(|r| !matches!(r.origin, Origin::Moved(_))),
@@ -197,7 +196,7 @@ impl Writer<'_> {
                 #[cfg(test)]
                 Item::Flush(sender) => {
                     self.batch.sync = true;
-                    self.batch.told.push(Told::Flush(sender));
+                    self.batch.completions.push(Completion::Flush(sender));
                 }
                 Item::Tombstone { ticket, id } => return Some(tombstone(id, ticket)),
                 Item::Put {
@@ -270,7 +269,7 @@ impl Writer<'_> {
         // All writes must end first, for two reasons: the index must contain the new locations of copied records before the old ones are
         // removed, and after a power failure the log must not end in the segment that is overwritten.
         while self.under_way > 0 {
-            self.hear_one();
+            self.receive_completion();
         }
         let reclaim = match self.reclaim.take() {
             Some(reclaim) => Ok(reclaim),
@@ -297,13 +296,13 @@ impl Writer<'_> {
         }
     }
 
-    fn hear_what_is_done(&mut self) {
+    fn receive_completions(&mut self) {
         while let Ok(done) = self.written.try_recv() {
             self.conclude(done);
         }
     }
 
-    fn hear_one(&mut self) {
+    fn receive_completion(&mut self) {
         match self.written.recv() {
             Ok(done) => self.conclude(done),
             // The other thread ends before this one only by a panic.
@@ -319,8 +318,8 @@ impl Writer<'_> {
         self.under_way = self.under_way.saturating_sub(1);
         if let Job::Batch(batch) = done.job {
             let now = self.mounted.now();
-            for told in batch.told {
-                tell(self.mounted, told, done.written, now);
+            for completion in batch.completions {
+                notify(self.mounted, completion, done.written, now);
             }
             self.packer.recycle(batch.pieces);
         }
@@ -330,7 +329,7 @@ impl Writer<'_> {
     fn finish(&mut self) {
         // All writes must end first, since they change the locations whose recency is written.
         while self.under_way > 0 {
-            self.hear_one();
+            self.receive_completion();
         }
         if self.mounted.loaded() == LOADED {
             for data in recency::of(self.mounted) {
@@ -352,7 +351,7 @@ impl Writer<'_> {
             self.hand_over(Job::Clean);
         }
         while self.under_way > 0 {
-            self.hear_one();
+            self.receive_completion();
         }
     }
 
@@ -368,9 +367,9 @@ impl Writer<'_> {
         if let Some(Origin::Put { source, .. }) = held {
             source.done(false);
         }
-        let told = std::mem::take(&mut self.batch.told);
-        for told in told {
-            tell(self.mounted, told, false, 0);
+        let completions = std::mem::take(&mut self.batch.completions);
+        for completion in completions {
+            notify(self.mounted, completion, false, 0);
         }
         let waiting = self.mounted.queue.take(u64::MAX);
         for item in self.line.drain(..).chain(waiting) {
@@ -382,9 +381,9 @@ impl Writer<'_> {
 }
 
 /// Updates the index after a write, and notifies the caller that waits for it.
-fn tell(mounted: &Mounted, told: Told, written: bool, now: u32) {
-    match told {
-        Told::Put {
+fn notify(mounted: &Mounted, completion: Completion, written: bool, now: u32) {
+    match completion {
+        Completion::Put {
             ticket,
             weight,
             id,
@@ -395,21 +394,21 @@ fn tell(mounted: &Mounted, told: Told, written: bool, now: u32) {
             let stands = mounted.queue.settle(&id, ticket, weight, insert);
             source.done(stands);
         }
-        Told::Put {
+        Completion::Put {
             weight, id, source, ..
         } => {
             mounted.queue.give_up(&id, weight);
             source.done(false);
         }
-        Told::Moved { id, from, to } if written => {
+        Completion::Moved { id, from, to } if written => {
             mounted.index.move_if(mounted.index.key(&id), from, to);
         }
-        Told::Tombstone { ticket, id } => mounted.queue.settle_tombstone(&id, ticket),
+        Completion::Tombstone { ticket, id } => mounted.queue.settle_tombstone(&id, ticket),
         #[cfg(test)]
-        Told::Flush(sender) if written => drop(sender.send(())),
+        Completion::Flush(sender) if written => drop(sender.send(())),
         #[cfg(test)]
-        Told::Flush(_) => {}
-        Told::Moved { .. } | Told::Nobody => {}
+        Completion::Flush(_) => {}
+        Completion::Moved { .. } | Completion::None => {}
     }
 }
 

@@ -1,49 +1,83 @@
-//! The chain of handlers of each route, built once for each worker.
+//! The chain of handlers of each route, built for each worker when the route's first request
+//! arrives.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Edge;
+use super::edge::Edge;
 use super::logged::Logged;
 use super::snapshot::Snapshot;
-use crate::cache::Cache;
+use crate::cache::{self, Cache};
 use crate::compress;
-use crate::config::{LeadsTo, Proxied, RoutePlan};
-use crate::edit::{Edit, Redirect, Respond};
+use crate::config::{ListenerPlan, Plan, Proxied, RouteHandler, RoutePlan, SitePlan};
+use crate::edit::{Edit, Redirect, Respond, ToHttps};
 use crate::files::{self, Files};
-use crate::gate::{self, Gate};
-use crate::handler::{Encodings, Handler};
+use crate::gate::{self, Gate, TraceGate};
+use crate::handler::{Answer, Encodings, Handler, Request};
+use crate::reason::Reason;
 use crate::sys::Random;
 use crate::telemetry::{AccessLog, Counters, LogRule, Selection};
-use crate::upstream::{self, Upstream};
+use crate::tls::HttpsRedirect;
+use crate::upstream::{RouteHeaders, Upstream};
 
 /// A worker's upstreams, by name.
-pub(super) type Upstreams = BTreeMap<String, (upstream::Options, Upstream)>;
+pub(super) type Upstreams = BTreeMap<String, Upstream>;
 
 /// The parts from which handlers are built. The plan was checked, so all names in it exist.
-pub(super) struct Handlers<'a> {
-    pub(super) edge: &'a Edge,
-    pub(super) counters: &'a Arc<Counters>,
-    pub(super) snapshot: &'a Snapshot,
-    pub(super) upstreams: &'a Upstreams,
-    pub(super) log: Option<&'a Rc<AccessLog>>,
+pub(super) struct Handlers {
+    pub(super) edge: Arc<Edge>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) upstreams: Rc<Upstreams>,
+    pub(super) log: Option<Rc<AccessLog>>,
+    pub(super) caches: Rc<cache::Worker>,
 }
 
-impl Handlers<'_> {
+/// Answers the requests of a route whose handler can't be built, which a checked plan excludes.
+struct NoRoute;
+
+impl Handler for NoRoute {
+    fn handle(&self, _: Request) -> Answer {
+        Answer::Ready(Err(Reason::NoRoute.into()))
+    }
+}
+
+impl Handlers {
+    /// Builds the handlers of the route with this index, counted over all sites.
+    pub(super) fn build(&self, index: usize) -> Rc<dyn Handler> {
+        let sites = self.snapshot.plan.sites.iter();
+        let mut routes = sites.flat_map(|site| site.routes.iter().map(move |route| (site, route)));
+        let built = routes
+            .nth(index)
+            .and_then(|(site, route)| self.of(site, route));
+        built.unwrap_or_else(|| Rc::new(NoRoute))
+    }
+
     /// Builds the handlers of a route, from the innermost to the outermost.
-    pub(super) fn of(&self, route: &RoutePlan) -> Option<Rc<dyn Handler>> {
-        let answers = match &route.leads_to {
-            LeadsTo::Upstream(proxied) => self.proxied(proxied, self.encodings(route))?,
-            LeadsTo::Files(options) => self.files(options, self.encodings(route))?,
-            LeadsTo::Respond(options) => Rc::new(Respond::new(options)),
-            LeadsTo::Redirect(to) => Rc::new(Redirect::new((**to).clone())),
+    fn of(&self, site: &SitePlan, route: &RoutePlan) -> Option<Rc<dyn Handler>> {
+        let methods = route
+            .gate
+            .as_ref()
+            .and_then(|gate| gate.allow_methods.as_ref());
+        let traced = |is_proxy, inner| -> Rc<dyn Handler> {
+            Rc::new(TraceGate::new(methods, is_proxy, inner))
+        };
+        let answers = match &route.handler {
+            RouteHandler::Upstream(proxied) => traced(true, self.proxied(route, proxied)?),
+            RouteHandler::Files(options) => self.files(options, self.encodings(route))?,
+            RouteHandler::Respond(options) => traced(false, Rc::new(Respond::new(options))),
+            RouteHandler::Redirect(to) => traced(false, Rc::new(Redirect::new((**to).clone()))),
         };
         let gated = match &route.gate {
             Some(options) => self.gated(options, answers)?,
             None => answers,
         };
-        let edited = self.edited(route, gated);
+        let encrypted: Rc<dyn Handler> = match https_port(&self.snapshot.plan, site) {
+            Some(port) => Rc::new(ToHttps::new(port, gated)?),
+            None => gated,
+        };
+        let edited = self.edited(route, encrypted);
         Some(self.logged(route.log.as_ref(), edited))
     }
 
@@ -52,17 +86,13 @@ impl Handlers<'_> {
     fn edited(&self, route: &RoutePlan, answers: Rc<dyn Handler>) -> Rc<dyn Handler> {
         match &route.edit {
             None => answers,
-            Some(edit) => Rc::new(Edit::new(
-                answers,
-                (**edit).clone(),
-                self.edge.clock.clone(),
-            )),
+            Some(edit) => Rc::new(Edit::new(answers, edit.clone(), self.edge.clock.clone())),
         }
     }
 
     /// Wraps all other handlers of the route in `Logged`, if the route does not log all requests.
     fn logged(&self, rule: Option<&LogRule>, inner: Rc<dyn Handler>) -> Rc<dyn Handler> {
-        let Some((log, rule)) = self.log.zip(rule) else {
+        let Some((log, rule)) = self.log.as_ref().zip(rule) else {
             return inner;
         };
         let random = Random::seeded(self.edge.random.next_u64());
@@ -100,13 +130,10 @@ impl Handlers<'_> {
         Some(Rc::new(files))
     }
 
-    fn proxied(
-        &self,
-        proxied: &Proxied,
-        encodings: Option<Rc<dyn Encodings>>,
-    ) -> Option<Rc<dyn Handler>> {
-        let (_, upstream) = self.upstreams.get(&proxied.upstream)?;
-        let origin: Rc<dyn Handler> = Rc::new(upstream.clone());
+    fn proxied(&self, route: &RoutePlan, proxied: &Proxied) -> Option<Rc<dyn Handler>> {
+        let upstream = self.upstreams.get(&proxied.upstream)?;
+        let upstream = upstream.with_route(route_headers(route, proxied));
+        let origin: Rc<dyn Handler> = Rc::new(upstream);
         let Some(name) = &proxied.cache else {
             return Some(origin);
         };
@@ -116,11 +143,43 @@ impl Handlers<'_> {
             (options, proxied.rules.clone()),
             (stored.store.clone(), stored.stores.clone()),
             self.snapshot.accounts.get(name)?.clone(),
-            (origin, encodings),
-            self.edge.clock.clone(),
-            self.edge.random.clone(),
-            self.counters.clone(),
+            (origin, self.encodings(route)),
+            self.caches.clone(),
         );
         Some(Rc::new(cache))
+    }
+}
+
+/// Returns the port to which requests of a site in clear text are redirected. `None` if they are answered.
+fn https_port(plan: &Plan, site: &SitePlan) -> Option<u16> {
+    let has_tls = |listener: &&ListenerPlan| listener.tls.is_some();
+    let listeners = || plan.listeners.iter().filter(has_tls);
+    listeners().next()?;
+    match site.tls.as_ref()?.redirect {
+        HttpsRedirect::Off => None,
+        HttpsRedirect::To(port) => Some(port),
+        HttpsRedirect::On => {
+            let ports = || listeners().filter_map(|one| Some(one.address.ip()?.port()));
+            // A port that the kernel chooses is for tests, and nobody knows it beforehand.
+            let other = ports().find(|port| *port != 0);
+            match ports().any(|port| port == 443) {
+                true => Some(443),
+                false => Some(other.unwrap_or(443)),
+            }
+        }
+    }
+}
+
+/// Returns the request headers that a route's configuration names: those that it sets or removes,
+/// and those in its cache key.
+fn route_headers(route: &RoutePlan, proxied: &Proxied) -> RouteHeaders {
+    let edits = route.edit.as_ref().map(|edit| &edit.request);
+    let set = edits.into_iter().flat_map(|edits| &edits.put);
+    let set = set.map(|(name, _)| &**name);
+    let keyed = proxied.cache.iter();
+    let keyed = keyed.flat_map(|_| proxied.rules.key.headers());
+    RouteHeaders {
+        kept: set.chain(keyed).map(Into::into).collect(),
+        removed: edits.map_or_else(Vec::new, |edits| edits.remove.clone()),
     }
 }

@@ -4,35 +4,69 @@ mod volume;
 
 use std::sync::Arc;
 
-use super::{Edge, Snapshot};
+use super::edge::Edge;
+use super::snapshot::Snapshot;
 use crate::admin::{
     DecisionState, FilesState, FlightState, Inspect, ObjectPhase, ObjectState, OnVolume, Order,
-    Purging, Refusal, ReloadState, ServerState, Span, Status, UpstreamState, UrlState,
+    Purging, Refusal, ReloadState, ServerState, Span, Status, UpstreamState, UrlObjects, UrlState,
 };
+use crate::config::RoutePlan;
 use crate::files;
+use crate::http::Fields;
 use crate::http::date;
-use crate::http::key::KeyHash;
+use crate::http::fields::{is_field_value, is_token};
+use crate::http::key::{KeyHash, KeyRules};
 use crate::http::url::Url;
+use crate::http::vary::{self, Reductions};
 use crate::ranges::Ranges;
-use crate::store::{Claim, Decision, Head, Object, Phase, Store};
-use crate::telemetry::{Numbers, WorkerNumbers};
+use crate::store::{Claim, Decision, Head, Object, Phase};
+use crate::telemetry::{Histogram, Numbers, WorkerNumbers};
+use crate::tls;
 use crate::upstream;
 
 impl Inspect for Edge {
+    fn is_admin_host(&self, name: &str) -> bool {
+        let snapshot = self.snapshots.borrow().clone();
+        snapshot.plan.admin_hosts.iter().any(|host| host == name)
+    }
+
+    fn admin_tls(&self) -> Option<Arc<tls::Server>> {
+        self.snapshots.borrow().encryption.admin.clone()
+    }
+
+    fn note_counters(&self) {
+        let workers = self.telemetry.workers();
+        let (mut counters, mut durations) = (WorkerNumbers::default(), Histogram::default());
+        for worker in &workers {
+            counters.add(&worker.numbers());
+            durations.add(&worker.request_duration.values());
+        }
+        let now_us = self.clock.monotonic_us();
+        self.recent.note(now_us, counters, durations);
+    }
+
     fn status(&self) -> Status {
         let snapshot = self.snapshots.borrow().clone();
         let workers = self.telemetry.workers();
-        let workers: Vec<_> = workers.iter().map(|worker| worker.numbers()).collect();
-        let mut counters = WorkerNumbers::default();
-        for worker in &workers {
-            counters.add(worker);
-        }
+        let (mut counters, mut durations) = (WorkerNumbers::default(), Histogram::default());
+        let read = workers.iter().map(|worker| {
+            let read = (worker.numbers(), worker.request_duration.values());
+            counters.add(&read.0);
+            durations.add(&read.1);
+            read
+        });
+        let (workers, durations_by_worker) = read.unzip();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_s: (self.clock.monotonic_us() - self.began_us) / 1_000_000,
             workers,
             counters,
+            durations: durations_by_worker,
+            request_duration: durations.percentiles(),
+            recent: self
+                .recent
+                .rates(self.clock.monotonic_us(), &counters, &durations),
             caches: snapshot
                 .stores
                 .iter()
@@ -58,30 +92,34 @@ impl Inspect for Edge {
                 generation: snapshot.generation,
                 last_error: self.last_error.lock().clone(),
             },
+            tls_files_refused: snapshot.encryption.refused.len() as u64,
         }
     }
 
-    fn url(&self, url: &str) -> Result<Vec<UrlState>, String> {
-        let Url {
-            scheme,
-            authority,
-            path,
-            query,
-        } = Url::parse(url)?;
-        let key = KeyHash::of(scheme, &authority, &path, query.as_deref());
+    fn url(&self, url: &str, headers: &str) -> Result<UrlObjects, String> {
+        let url = Url::parse(url)?;
+        let fields = fields(headers)?;
         let snapshot = self.snapshots.borrow().clone();
         let (now_ms, now_us) = (self.clock.unix_ms(), self.clock.monotonic_us());
-        Ok(stores(&snapshot)
-            .map(|(name, store)| UrlState {
-                cache: name.clone(),
-                objects: store
-                    .enter(key.0, |locked| locked.all())
-                    .iter()
-                    .map(|(_, object)| object_state(object, now_ms, now_us))
-                    .collect(),
-            })
-            .filter(|state| !state.objects.is_empty())
-            .collect())
+        let states = snapshot.stores.iter().map(|(name, stored)| UrlState {
+            cache: name.clone(),
+            objects: keys(&snapshot, name, &url, &fields)
+                .iter()
+                .flat_map(|(key, rules)| {
+                    let objects = stored.store.enter(key.0, |locked| locked.all());
+                    let states = objects.into_iter().map(|(_, object)| ObjectState {
+                        selected: selects(*key, rules, &object, &fields),
+                        ..object_state(&object, now_ms, now_us)
+                    });
+                    states.collect::<Vec<_>>()
+                })
+                .collect(),
+        });
+        let caches: Vec<_> = states.filter(|state| !state.objects.is_empty()).collect();
+        Ok(UrlObjects {
+            note: caches.is_empty().then(|| note(&snapshot, &url)),
+            caches,
+        })
     }
 
     fn purge(&self, order: &Order) -> Result<Purging, Refusal> {
@@ -93,11 +131,85 @@ impl Inspect for Edge {
     }
 }
 
-fn stores(snapshot: &Snapshot) -> impl Iterator<Item = (&String, &Arc<Store>)> {
-    snapshot
+/// Parses lines of request headers.
+fn fields(lines: &str) -> Result<Fields, String> {
+    let mut fields = Fields::new();
+    for line in lines.lines() {
+        let (name, value) = line.split_once(':').unwrap_or_default();
+        let (name, value) = (name.trim(), value.trim());
+        if !is_token(name.as_bytes()) || !is_field_value(value.as_bytes()) {
+            return Err("a header is written as in Accept-Language: de".to_owned());
+        }
+        fields.append(name, value);
+    }
+    Ok(fields)
+}
+
+/// Explains why a URL has no objects, as far as its route shows.
+fn note(snapshot: &Snapshot, url: &Url) -> String {
+    let mut target = url.path.clone();
+    if let Some(query) = &url.query {
+        target = format!("{target}?{query}");
+    }
+    let host = url.authority.to_ascii_lowercase();
+    let index = snapshot.router.find(&host, &target).copied();
+    let mut routes = snapshot.plan.sites.iter().flat_map(|site| &site.routes);
+    let Some(route) = index.and_then(|index| routes.nth(index)) else {
+        return "no route matches this URL: requests for it get 404".to_owned();
+    };
+    let Some(proxied) = route.proxied() else {
+        return "the route of this URL has no cache: it serves files or an answer of its own"
+            .to_owned();
+    };
+    let key = &proxied.rules.key;
+    match proxied.cache.is_some() {
+        false => "the route of this URL has no cache: every request goes to the origin".to_owned(),
+        true if key.needs_fields() => {
+            "the key contains headers or cookies: give those of the client with -H \"NAME: VALUE\""
+                .to_owned()
+        }
+        true => "write scheme, host, port and query as clients send them; an object on a volume is found after its first \
+                 request since the last restart"
+            .to_owned(),
+    }
+}
+
+/// Returns whether a request with these headers selects the variant in an object (RFC 9111 4.1).
+/// Returns `None` without headers, and without Vary.
+fn selects(key: KeyHash, rules: &KeyRules, object: &Object, fields: &Fields) -> Option<bool> {
+    let Phase::Open(head) = object.phase() else {
+        return None;
+    };
+    let selected = head.vary.as_ref().filter(|_| !fields.is_empty())?;
+    let normal = Reductions {
+        codings: None,
+        languages: &rules.languages,
+    };
+    let mut text = Vec::new();
+    vary::select(&selected.names, fields, normal, &mut text);
+    Some(key.variant(&text).0 == selected.variant)
+}
+
+/// Returns the keys that the routes of a cache make of a URL and these request headers, now and before
+/// earlier reloads, each with its rules.
+fn keys(snapshot: &Snapshot, cache: &str, url: &Url, fields: &Fields) -> Vec<(KeyHash, KeyRules)> {
+    let routes = snapshot.plan.sites.iter().flat_map(|site| &site.routes);
+    let own = routes.filter_map(RoutePlan::proxied);
+    let own = own.filter(|proxied| proxied.cache.as_deref() == Some(cache));
+    let rules = own.map(|proxied| proxied.rules.key.clone());
+    let earlier = snapshot
         .stores
-        .iter()
-        .map(|(name, stored)| (name, &stored.store))
+        .get(cache)
+        .map(|stored| stored.key_rules.all());
+    let mut keys = Vec::new();
+    for rules in rules.chain(earlier.into_iter().flatten()) {
+        let (host, path, query) = (&url.authority, &url.path, url.query.as_deref());
+        let key = rules.hash(url.scheme, host, path, query, fields);
+        if keys.iter().all(|(known, _)| *known != key) {
+            keys.push((key, rules));
+        }
+    }
+    keys
 }
 
 fn files_state(files: &files::Shared) -> FilesState {
@@ -236,7 +348,9 @@ fn describe_phase(state: &mut ObjectState, phase: &Phase, now_ms: u64) {
     match phase {
         Phase::Awaiting | Phase::Retired | Phase::Revalidated { .. } => {}
         Phase::Open(head) => describe_head(state, head, now_ms),
-        Phase::Refused { reason, until_ms } => {
+        Phase::Refused {
+            reason, until_ms, ..
+        } => {
             state.why = Some(reason.to_string());
             state.refused_for_ms = Some(until_ms.saturating_sub(now_ms));
         }
@@ -332,6 +446,7 @@ mod tests {
             begun_us: 1_000_000,
             head_us: None,
             progress_us: 1_000_000,
+            is_ending: false,
         };
         let young = flight_state(&claim, None, 1_004_000);
         assert_eq!((young.last, young.rate, young.head), (None, None, false));
@@ -408,6 +523,7 @@ mod tests {
         let refused = Phase::Refused {
             reason: crate::reason::Reason::Private,
             until_ms: 5,
+            one_client: false,
         };
         let state = described(&refused, 3);
         assert_eq!((state.state, state.status), (ObjectPhase::Refused, 0));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-use crate::config::{self, Plan, Sandbox};
+use crate::config::{self, Plan, Report, Sandbox, Unusable};
 use crate::sys::disk;
 use crate::sys::sandbox::{self, Allowed, Enforcement, Reach};
 use crate::sys::user::{self, ProcessUser};
@@ -89,8 +89,13 @@ fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Permitt
     for volume in plan.volumes.values().filter(|volume| volume.size > 0) {
         // Landlock can only grant access to existing files, so the file is created. Volumes treat
         // an empty file like a missing one.
-        disk::make_if_missing(&volume.path)
-            .with_context(|| format!("can't create {}", volume.path.display()))?;
+        if let Err(error) = disk::make_if_missing(&volume.path) {
+            tracing::warn!(
+                "volume {}: {} can't be created ({error}), so the sandbox denies access to it until Sluice is restarted",
+                volume.name,
+                volume.path.display()
+            );
+        }
     }
     let ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
     let outcome = sandbox::enter(&allowed.allowed, &ports);
@@ -181,22 +186,38 @@ impl DroppedPrivileges {
         })
     }
 
-    /// Adds the user and the sandbox to an error of missing permission, which they may have caused.
-    pub(super) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
-        let text = format!("{error:#}");
-        if !text.contains("ermission denied") {
-            return error;
-        }
-        let confined = "the sandbox (`sandbox` in [server]) permits only the files that the configuration named at startup";
+    /// Returns the report of an error that concerns a part of the configuration, with the line of
+    /// that part and advice. `source` is the name and the text of the configuration file. To other
+    /// errors of missing permission, the user and the sandbox are added as advice.
+    pub(super) fn explain(
+        &self,
+        error: anyhow::Error,
+        source: Option<(String, &str)>,
+    ) -> anyhow::Error {
+        let privileges = self.restrictions();
+        let Some(unusable) = error.downcast_ref::<Unusable>() else {
+            let text = format!("{error:#}");
+            return match privileges {
+                Some(_) if text.contains("ermission denied") => {
+                    Report::without_file(text, privileges).into()
+                }
+                _ => error,
+            };
+        };
+        let (name, text) = source.unwrap_or_default();
+        unusable.report(&name, text, privileges).into()
+    }
+
+    /// Describes the user and the sandbox that may be the cause of missing permission.
+    fn restrictions(&self) -> Option<String> {
+        let confined = "the sandbox (`sandbox` in [server]) permits only the files and folders that the configuration named when Sluice started: restart Sluice to permit more";
+        let user =
+            |user: &String| format!("Sluice runs as {user}, which needs permission for this");
         match (&self.user, self.given.is_some()) {
-            (Some(user), false) => {
-                anyhow::anyhow!("{text}\nit runs as {user}, which needs permission for this")
-            }
-            (Some(user), true) => anyhow::anyhow!(
-                "{text}\nit runs as {user}, which needs permission for this, and {confined}"
-            ),
-            (None, true) => anyhow::anyhow!("{text}\n{confined}"),
-            (None, false) => error,
+            (Some(name), false) => Some(user(name)),
+            (Some(name), true) => Some(format!("{}; {confined}", user(name))),
+            (None, true) => Some(confined.to_owned()),
+            (None, false) => None,
         }
     }
 }

@@ -1,17 +1,15 @@
 //! Purges of all caches and their volumes, and the background thread that removes purged objects.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::Edge;
-use tokio::sync::oneshot;
-
+use super::edge::Edge;
+use super::purge_logs::ToLog;
 use super::snapshot::{Snapshot, Stored};
-use crate::admin::{Order, PurgeLogged, Purging, Refusal};
-use crate::cache::purge::{self, Enforced};
+use crate::admin::{Order, Purging, Refusal};
+use crate::cache::purge;
 use crate::http::key::KeyRules;
 use crate::http::purge::{Answer, Purged};
 use crate::store::Swept;
@@ -26,8 +24,9 @@ const WAIT: Duration = Duration::from_millis(100);
 /// Time between two checks whether volumes still contain data older than some purge.
 const LATER: Duration = Duration::from_secs(10);
 
-/// Most purges that may wait for volumes at the same time, each in its own thread.
-const LOGGING_MAX: usize = 16;
+/// Most ids of eviction policies that are examined to count what a purge matches, so that counting
+/// takes a few milliseconds at most.
+const EXAMINED_MAX: usize = 1 << 16;
 
 impl Edge {
     /// Purges one cache or all caches.
@@ -36,75 +35,6 @@ impl Edge {
         let (answer, to_log) = snapshot.purge(order, self.clock.unix_ms())?;
         let logged = (!to_log.is_empty()).then(|| self.loggers.log(to_log));
         Ok(Purging { answer, logged })
-    }
-}
-
-/// A durable purge that still has to be logged, with the name of its cache.
-type ToLog = (String, Enforced);
-
-/// Limits the threads in which purges are written to the logs of volumes, so that a slow volume
-/// delays nothing else.
-#[derive(Default)]
-pub(super) struct Loggers(Arc<AtomicUsize>);
-
-impl Loggers {
-    fn log(&self, rules: Vec<ToLog>) -> PurgeLogged {
-        self.run(move || {
-            let mut failed = Vec::new();
-            for (cache, enforced) in rules {
-                // A failure for one cache does not end the loop: the volumes of other caches may
-                // still be available.
-                if let Err(why) = enforced.log() {
-                    failed.push(format!("cache {cache}: {}", why.reason()));
-                }
-            }
-            failed.dedup();
-            match failed.is_empty() {
-                true => Ok(()),
-                false => Err(failed.join("; ")),
-            }
-        })
-    }
-
-    fn run(&self, work: impl FnOnce() -> Result<(), String> + Send + 'static) -> PurgeLogged {
-        let (tell, logged) = oneshot::channel();
-        let Some(place) = LoggingPermit::take(&self.0) else {
-            let why = "too many purges are already waiting for slow volumes";
-            let _ = tell.send(Err(why.to_owned()));
-            return logged;
-        };
-        let log = move || {
-            let done = work();
-            drop(place);
-            // Sending fails if the admin client has stopped waiting, which is no error.
-            let _ = tell.send(done);
-        };
-        let started = thread::Builder::new()
-            .name("purge-log".to_owned())
-            .spawn(log);
-        if let Err(error) = started {
-            // `tell` was dropped with the closure, so the receiver `logged` reports the failure to
-            // the client.
-            tracing::warn!(%error, "a purge can't be written to volumes");
-        }
-        logged
-    }
-}
-
-/// One of `LOGGING_MAX` permits. Dropping it releases the permit.
-struct LoggingPermit(Arc<AtomicUsize>);
-
-impl LoggingPermit {
-    fn take(taken: &Arc<AtomicUsize>) -> Option<LoggingPermit> {
-        let place = LoggingPermit(taken.clone());
-        let before = taken.fetch_add(1, Ordering::Relaxed);
-        (before < LOGGING_MAX).then_some(place)
-    }
-}
-
-impl Drop for LoggingPermit {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -123,8 +53,10 @@ impl Snapshot {
             purge::rules(what, &[KeyRules::default()]).map_err(refused)?;
         }
         let (mut purged, mut to_log) = (Vec::new(), Vec::new());
+        let examined = EXAMINED_MAX / (order.what.len() * stores().count()).max(1);
         for what in &order.what {
             for (name, stored) in stores() {
+                let matched = purge::matched(&stored.store, &stored.key_rules, what, examined);
                 let enforced = purge::purge(&stored.stores, what, order.soft, now_ms);
                 let enforced = enforced.map_err(refused)?;
                 purged.push(Purged {
@@ -132,6 +64,7 @@ impl Snapshot {
                     sequence: enforced.sequence,
                     rule: purge::canonical(what),
                     soft: order.soft,
+                    matched: matched.ok(),
                 });
                 if !enforced.durable.is_empty() {
                     to_log.push((name.clone(), enforced));
@@ -220,11 +153,14 @@ fn sweep(edge: &Edge) -> Swept {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::config;
     use crate::http::purge::Purge;
     use crate::store::{RULES_MAX, Rule};
     use crate::sys::Clock;
+    use crate::wiring::purge_logs::Loggers;
 
     /// Returns a snapshot whose cache has these settings, as if reloaded after `before`.
     fn snapshot(cache: &str, before: Option<&Snapshot>) -> Snapshot {
@@ -358,44 +294,16 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_purges_waiting_for_a_disk_is_bounded() {
-        let loggers = Loggers::default();
-        let (release, held) = std::sync::mpsc::channel::<()>();
-        let held = Arc::new(parking_lot::Mutex::new(held));
-        let wait = || {
-            let held = held.clone();
-            loggers.run(move || {
-                // Each thread waits for one message, or for the end of the test.
-                let _ = held.lock().recv();
-                Err("slow".to_owned())
-            })
-        };
-        let waiting: Vec<_> = (0..LOGGING_MAX).map(|_| wait()).collect();
-        let refused = wait().blocking_recv().expect("an answer");
-        assert!(refused.is_err_and(|why| why.contains("too many")));
-        for _ in 0..LOGGING_MAX {
-            release.send(()).expect("they wait");
-        }
-        for logged in waiting {
-            assert_eq!(logged.blocking_recv(), Ok(Err("slow".to_owned())));
-        }
-        // All permits have been released, including that of the refused purge.
-        assert_eq!(loggers.0.load(Ordering::Relaxed), 0);
-        assert_eq!(loggers.run(|| Ok(())).blocking_recv(), Ok(Ok(())));
-        assert!(loggers.run(|| panic!("a bug")).blocking_recv().is_err());
-    }
-
-    #[test]
     fn a_url_covers_all_keys_ever_made_of_it() {
         let first = snapshot("query_sort = true", None);
         let second = snapshot("key = \"{host}{path}{query}\"", Some(&first));
-        let ways = second.stores["main"].ways.all();
-        assert_eq!(ways.len(), 2);
-        assert!(ways[0].sort && !ways[1].is_plain());
+        let key_rules = second.stores["main"].key_rules.all();
+        assert_eq!(key_rules.len(), 2);
+        assert!(key_rules[0].sort && !key_rules[1].is_plain());
         // A changed `evict` creates a new store, to which nothing was ever stored under the earlier
         // key rules.
         let third = snapshot("evict = \"lru\"", Some(&second));
-        assert_eq!(third.stores["main"].ways.all(), [KeyRules::default()]);
+        assert_eq!(third.stores["main"].key_rules.all(), [KeyRules::default()]);
     }
 
     #[test]

@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Edge, Running, finish_messages};
+use super::certificates::{self, CertificateWatch, POLL_EVERY};
+use super::edge::Edge;
+use super::running::{Running, finish_messages};
 
 /// The handlers of SIGHUP and SIGUSR1. Once they are installed, these signals are queued and don't
 /// end the process.
@@ -18,9 +21,15 @@ pub struct Signals {
     reopen: Signal,
 }
 
+/// The handlers of all signals.
+pub struct AllSignals {
+    others: Signals,
+    end: EndSignals,
+}
+
 impl Signals {
     /// Installs the handlers. Signals that end the process keep their default effect until
-    /// `wait_for_signals` is called. No thread is started.
+    /// `catch_all` is called. No thread is started.
     ///
     /// # Errors
     ///
@@ -38,6 +47,19 @@ impl Signals {
         })
     }
 
+    /// Installs the handlers of the signals that end the process, too. This must happen before
+    /// the process says that it is ready: from then on, these signals let requests finish.
+    ///
+    /// # Errors
+    ///
+    /// The handlers can't be installed.
+    pub fn catch_all(self) -> std::io::Result<AllSignals> {
+        let within = self.runtime.enter();
+        let end = EndSignals::new()?;
+        drop(within);
+        Ok(AllSignals { others: self, end })
+    }
+
     /// Reloads at each SIGHUP and reopens the logs at each SIGUSR1, until the edge stops.
     async fn serve(
         hangup: &mut Signal,
@@ -45,6 +67,7 @@ impl Signals {
         edge: &Arc<Edge>,
         end: &mut EndSignals,
     ) {
+        let watch = Arc::new(Mutex::new(CertificateWatch::default()));
         loop {
             tokio::select! {
                 () = end.next() => return,
@@ -59,6 +82,14 @@ impl Signals {
                     }
                 }
                 _ = reopen.recv() => edge.reopen_logs(),
+                () = tokio::time::sleep(POLL_EVERY), if certificates::has_files(edge) => {
+                    let (edge, watch) = (edge.clone(), watch.clone());
+                    let poll = tokio::task::spawn_blocking(move || watch.lock().poll(&edge));
+                    tokio::select! {
+                        _ = poll => {}
+                        () = end.next() => return,
+                    }
+                }
             }
         }
     }
@@ -70,18 +101,18 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// The signal handlers can't be installed.
-    pub fn wait_for_signals(self, signals: Signals) -> anyhow::Result<()> {
+    /// The edge can't be stopped in order.
+    pub fn wait_for_signals(self, signals: AllSignals) -> anyhow::Result<()> {
         let edge = self.edge.clone();
+        let AllSignals { others, mut end } = signals;
         let Signals {
             runtime,
             mut hangup,
             mut reopen,
-        } = signals;
+        } = others;
         let ended = runtime.block_on(async {
-            // These handlers stay installed until the end, so that a second signal is never lost
+            // The handlers stay installed until the end, so that a second signal is never lost
             // between two steps.
-            let mut end = EndSignals::new()?;
             Signals::serve(&mut hangup, &mut reopen, &edge, &mut end).await;
             tracing::info!("stopping: requests in progress may finish");
             let stopped = tokio::task::spawn_blocking(move || self.stop());

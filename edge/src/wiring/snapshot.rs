@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use parking_lot::{Condvar, Mutex};
 
-use crate::cache::{self, Stores, purge::Keys, purge::Ways};
-use crate::config::{LeadsTo, Plan, RoutePlan};
+use crate::cache::{self, Stores, purge::KeyRuleHistory, purge::Keys};
+use crate::config::{Part, Plan, RouteHandler, RoutePlan, SitePlan, Unusable};
 use crate::files;
 use crate::gate;
+use crate::route::{Router, Site};
 use crate::store::{self, Store, disk_tier};
 use crate::sys::Clock;
 use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
 use crate::upstream;
 
 use super::compression::Compression;
+use super::encryption::Encryption;
 use super::volumes::{self, Open};
 
 /// A plan in use, with its state. A reload takes over the state of everything that the new plan
@@ -42,6 +43,9 @@ pub(super) struct Snapshot {
     /// The gates of the routes. Routes with the same options share one entry.
     pub(super) gates: Vec<Arc<gate::Shared>>,
     pub(super) log: Option<Arc<Log>>,
+    pub(super) encryption: Encryption,
+    /// Finds the index of a request's route, counted over all sites.
+    pub(super) router: Arc<Router<usize>>,
     pub(super) taken_up: Arc<WorkersInUse>,
 }
 
@@ -51,7 +55,7 @@ pub(super) struct Stored {
     pub(super) store: Arc<Store>,
     pub(super) volumes: Option<Arc<disk_tier::Volumes>>,
     /// The rules by which routes make this store's keys, now and before earlier reloads.
-    pub(super) ways: Arc<Ways>,
+    pub(super) key_rules: Arc<KeyRuleHistory>,
     /// The current store, and replaced ones that busy workers may still use.
     pub(super) stores: Arc<Stores>,
 }
@@ -74,11 +78,27 @@ impl Snapshot {
         before: Option<&Snapshot>,
         clock: &Clock,
     ) -> anyhow::Result<Snapshot> {
+        let encryption = Encryption::open(&plan, before.map(|before| &before.encryption), clock)?;
+        Snapshot::with_encryption(plan, workers, before, encryption, clock)
+    }
+
+    /// Builds a snapshot like `build`, with TLS that was opened before.
+    pub(super) fn with_encryption(
+        plan: Plan,
+        workers: usize,
+        before: Option<&Snapshot>,
+        encryption: Encryption,
+        clock: &Clock,
+    ) -> anyhow::Result<Snapshot> {
         let log = log(plan.log.access.as_ref(), before)?;
         let files = folders(&plan, before, clock)?;
         let compression = Compression::build(&plan, before.map(|before| &before.compression))?;
         let gates = gates(&plan, before)?;
-        let volumes = volumes::open(&plan, before, clock)?;
+        let volumes = volumes::open(
+            &plan,
+            before.map(|before| (&before.plan, &before.volumes)),
+            clock,
+        )?;
         let sequence = before.map_or_else(
             || Arc::new(AtomicU64::new(1)),
             |before| before.sequence.clone(),
@@ -96,7 +116,7 @@ impl Snapshot {
                 let stores = before.and_then(|before| before.stores_of(name));
                 let options = store_options(options, workers);
                 let stored = stored(options, kept, its, stores.unwrap_or_default(), &sequence);
-                record_key_rules(&plan, name, &stored.ways);
+                record_key_rules(&plan, name, &stored.key_rules);
                 (name.clone(), stored)
             })
             .collect();
@@ -123,8 +143,10 @@ impl Snapshot {
             compression,
             gates,
             log,
+            encryption,
             generation: before.map_or(1, |before| before.generation + 1),
             taken_up: Arc::default(),
+            router: Arc::new(router(&plan)),
             workers,
             plan,
         })
@@ -207,28 +229,32 @@ fn stored(
     let same = |is: &store::Options| {
         (is.evict, is.shards, is.block) == (options.evict, options.shards, options.block)
     };
-    let (store, volumes, ways) = match kept.filter(|(kept, _)| same(&kept.options)) {
-        Some((kept, true)) => (kept.store.clone(), kept.volumes.clone(), kept.ways.clone()),
-        Some((kept, false)) => (kept.store.clone(), volumes(), kept.ways.clone()),
+    let (store, volumes, key_rules) = match kept.filter(|(kept, _)| same(&kept.options)) {
+        Some((kept, true)) => (
+            kept.store.clone(),
+            kept.volumes.clone(),
+            kept.key_rules.clone(),
+        ),
+        Some((kept, false)) => (kept.store.clone(), volumes(), kept.key_rules.clone()),
         None => {
             let volumes = volumes();
             let store = Store::named(&options, &Keys, sequence.clone());
-            let ways = Arc::default();
+            let key_rules = Arc::default();
             // The store joins the list first, so that no purge can miss it: each purge is either
             // applied to the new store directly or taken over from the earlier stores.
-            stores.join(&store, &ways);
+            stores.join(&store, &key_rules);
             if let Some((old, _)) = kept {
                 store.succeed(&old.store);
             }
             volumes::give(&store, volumes.as_ref());
-            (store, volumes, ways)
+            (store, volumes, key_rules)
         }
     };
     Stored {
         options,
         store,
         volumes,
-        ways,
+        key_rules,
         stores,
     }
 }
@@ -241,7 +267,7 @@ fn folders(
 ) -> anyhow::Result<Vec<Arc<files::Shared>>> {
     let mut folders: Vec<Arc<files::Shared>> = Vec::new();
     for route in plan.sites.iter().flat_map(|site| &site.routes) {
-        let LeadsTo::Files(options) = &route.leads_to else {
+        let RouteHandler::Files(options) = &route.handler else {
             continue;
         };
         let is_it = |folder: &&Arc<files::Shared>| folder.options() == &**options;
@@ -251,12 +277,31 @@ fn folders(
         let kept = before.and_then(|before| before.files.iter().find(is_it));
         let folder = match kept {
             Some(kept) => kept.clone(),
-            None => files::Shared::open((**options).clone(), clock.clone())
-                .with_context(|| format!("can't serve {}", options.root.display()))?,
+            None => {
+                let opened = files::Shared::open((**options).clone(), clock.clone());
+                opened.map_err(|error| {
+                    let what = format!("can't serve {}", options.root.display());
+                    Unusable::new(Part::Folder(options.root.clone()), &what, &error)
+                })?
+            }
         };
         folders.push(folder);
     }
     Ok(folders)
+}
+
+/// Returns the router of a plan.
+fn router(plan: &Plan) -> Router<usize> {
+    let mut count = 0..;
+    let mut site = |site: &SitePlan| Site {
+        hosts: site.hosts.clone(),
+        routes: site
+            .routes
+            .iter()
+            .filter_map(|route| Some((route.matcher.clone(), count.next()?)))
+            .collect(),
+    };
+    Router::new(plan.sites.iter().map(&mut site))
 }
 
 /// Returns the gates of the routes. Key files are read again. The tables of clients are taken over,
@@ -276,11 +321,11 @@ fn gates(plan: &Plan, before: Option<&Snapshot>) -> anyhow::Result<Vec<Arc<gate:
 }
 
 /// Records by which rules the routes of a plan make the keys of a cache.
-fn record_key_rules(plan: &Plan, cache: &str, ways: &Ways) {
+fn record_key_rules(plan: &Plan, cache: &str, key_rules: &KeyRuleHistory) {
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
     let its = routes.filter_map(RoutePlan::proxied);
     let its = its.filter(|proxied| proxied.cache.as_deref() == Some(cache));
-    let forgotten = ways.take_up(its.map(|proxied| &proxied.rules.key));
+    let forgotten = key_rules.take_up(its.map(|proxied| &proxied.rules.key));
     if forgotten > 0 {
         tracing::warn!(
             "cache {cache}: its keys had so many forms that {forgotten} of them are \
@@ -292,10 +337,7 @@ fn record_key_rules(plan: &Plan, cache: &str, ways: &Ways) {
 fn store_options(options: &cache::Options, workers: usize) -> store::Options {
     store::Options {
         memory: options.memory,
-        object: match options.max_object_size {
-            0 => options.memory / 4,
-            bytes => bytes,
-        },
+        max_object_size: options.object_max(),
         evict: options.evict,
         block: options.fill.block,
         // There are enough shards that two workers seldom need the lock of the same one.
@@ -318,8 +360,10 @@ fn log(
     {
         return Ok(Some(log));
     }
-    let writer = AccessWriter::start(options)
-        .with_context(|| format!("can't write the access log to {}", options.target))?;
+    let writer = AccessWriter::start(options).map_err(|error| {
+        let what = format!("can't write the access log to {}", options.target);
+        Unusable::new(Part::AccessLog, &what, &error)
+    })?;
     Ok(Some(Arc::new(Log(Mutex::new(Some(writer))))))
 }
 

@@ -6,36 +6,39 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::snapshot::Snapshot;
-use crate::config::{self, Plan};
+use crate::config::{self, Plan, Unusable};
 use crate::store::{Store, disk_tier};
 use crate::sys::Clock;
-use crate::volume::{self, Volume};
+use crate::volume::{self, Refused, Volume};
 
 /// Open volumes by name.
 pub(super) type Open = BTreeMap<String, Arc<Volume>>;
 
 /// Time between two checks whether a removed volume is still being read.
-const LOOK: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Additional time for closing a volume at shutdown, in which the state for the next start is
 /// written.
 const SEAL_WAIT: Duration = Duration::from_secs(1);
 /// Number of consecutive checks without a read after which a removed volume counts as unused.
-const QUIET: u32 = 4;
+const QUIET_CHECKS: u32 = 4;
 
-/// Returns the volumes of a plan. Volumes that are already open are reused, the others are opened.
+/// Returns the volumes of a plan. Volumes that are already open (`before`, with their plan) are
+/// reused, the others are opened.
 ///
 /// # Errors
 ///
 /// A volume can't be used. Volumes that were opened by this call are closed again.
-pub(super) fn open(plan: &Plan, before: Option<&Snapshot>, clock: &Clock) -> anyhow::Result<Open> {
+pub(super) fn open(
+    plan: &Plan,
+    before: Option<(&Plan, &Open)>,
+    clock: &Clock,
+) -> anyhow::Result<Open> {
     let runs = |name: &str, options: &volume::Options| {
-        let before = before?;
-        let old = before.plan.volumes.get(name)?;
-        let volume = before.volumes.get(name)?;
+        let (plan, open) = before?;
+        let old = plan.volumes.get(name)?;
+        let volume = open.get(name)?;
         config::goes_on(old, options).then(|| volume.clone())
     };
     // Volumes are opened in parallel, so that a slow disk does not delay the others.
@@ -54,9 +57,9 @@ pub(super) fn open(plan: &Plan, before: Option<&Snapshot>, clock: &Clock) -> any
             })
             .collect();
         let opened = opening.into_iter().map(|(name, opening)| {
-            let opened = opening.join().map_err(|_| anyhow!("opening it panicked"));
-            let opened = opened.and_then(|opened| Ok(opened?));
-            let volume = opened.with_context(|| format!("volume {name}"))?;
+            let opened = opening.join();
+            let opened = opened.unwrap_or_else(|_| Err(Refused("opening it panicked".to_owned())));
+            let volume = opened.map_err(|refused| Unusable::volume(name, &refused.to_string()))?;
             Ok((name.clone(), volume))
         });
         opened.collect()
@@ -104,7 +107,7 @@ fn space(cache: &str) -> u64 {
 }
 
 /// All open volumes: those in use, and those that a reload removed but that are not closed yet.
-pub(super) struct Held {
+pub(super) struct OpenVolumes {
     state: Mutex<State>,
     changed: Condvar,
     look: Duration,
@@ -126,20 +129,20 @@ impl State {
     }
 }
 
-impl Default for Held {
-    fn default() -> Held {
-        Held {
+impl Default for OpenVolumes {
+    fn default() -> OpenVolumes {
+        OpenVolumes {
             state: Mutex::default(),
             changed: Condvar::new(),
-            look: LOOK,
+            look: CHECK_INTERVAL,
         }
     }
 }
 
-impl Held {
+impl OpenVolumes {
     /// Records the volumes that are now in use. Volumes no longer in use are closed when nothing
-    /// reads them, so that no response is cut, or after `patience`.
-    pub(super) fn take_up(self: &Arc<Self>, now: &Open, patience: Duration) {
+    /// reads them, so that no response is cut, or after `wait_max`.
+    pub(super) fn take_up(self: &Arc<Self>, now: &Open, wait_max: Duration) {
         let mut state = self.state.lock();
         let mut left_out = std::mem::replace(&mut state.used, now.clone());
         left_out.retain(|name, volume| !now.get(name).is_some_and(|new| Arc::ptr_eq(new, volume)));
@@ -148,7 +151,7 @@ impl Held {
             let held = self.clone();
             let started = thread::Builder::new()
                 .name("volume-closer".to_owned())
-                .spawn(move || held.close_when_quiet(&volume, patience));
+                .spawn(move || held.close_when_quiet(&volume, wait_max));
             if let Err(error) = started {
                 // Without a thread the volume stays open, and is closed at shutdown.
                 tracing::warn!(%error, "volume {name} stays open");
@@ -156,12 +159,12 @@ impl Held {
         }
     }
 
-    fn close_when_quiet(&self, volume: &Arc<Volume>, patience: Duration) {
+    fn close_when_quiet(&self, volume: &Arc<Volume>, wait_max: Duration) {
         let mut state = self.state.lock();
-        let looks = patience.as_nanos() / self.look.as_nanos().max(1);
+        let looks = wait_max.as_nanos() / self.look.as_nanos().max(1);
         let (mut reads, mut quiet) = (volume.status().numbers.reads, 0);
         for _ in 0..looks {
-            if quiet == QUIET || state.place_of(volume).is_none() {
+            if quiet == QUIET_CHECKS || state.place_of(volume).is_none() {
                 break;
             }
             self.changed.wait_for(&mut state, self.look);
@@ -175,7 +178,7 @@ impl Held {
         state.left_out.swap_remove(at);
         state.closing += 1;
         drop(state);
-        self.close(volume, patience);
+        self.close(volume, wait_max);
     }
 
     /// Closes a volume that `closing` already counts.
@@ -214,7 +217,7 @@ impl Held {
 }
 
 /// Guard that counts a volume as closed when dropped, also after a panic.
-struct Counted<'a>(&'a Held);
+struct Counted<'a>(&'a OpenVolumes);
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
@@ -226,6 +229,7 @@ impl Drop for Counted<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wiring::snapshot::Snapshot;
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -238,6 +242,7 @@ mod tests {
             segment: 0,
             queue: 1 << 20,
             readers: 1,
+            write_delay: Duration::from_millis(50),
             read_timeout: Duration::from_secs(1),
             retry: Duration::from_secs(10),
             overwrite: false,
@@ -255,21 +260,21 @@ mod tests {
 
     /// Waits until `left_out` volumes are removed and not closed, and none is being closed. Returns
     /// whether that happened.
-    fn settled(held: &Held, left_out: usize) -> bool {
+    fn settled(held: &OpenVolumes, left_out: usize) -> bool {
         let mut state = held.state.lock();
         let busy = |state: &mut State| state.closing > 0 || state.left_out.len() != left_out;
-        let patience = Duration::from_secs(15);
+        let wait_max = Duration::from_secs(15);
         !held
             .changed
-            .wait_while_for(&mut state, busy, patience)
+            .wait_while_for(&mut state, busy, wait_max)
             .timed_out()
     }
 
-    /// Creates a `Held` that checks volumes for reads at this interval.
-    fn held(look: Duration) -> Arc<Held> {
-        Arc::new(Held {
+    /// Creates a `OpenVolumes` that checks volumes for reads at this interval.
+    fn held(look: Duration) -> Arc<OpenVolumes> {
+        Arc::new(OpenVolumes {
             look,
-            ..Held::default()
+            ..OpenVolumes::default()
         })
     }
 
@@ -288,7 +293,7 @@ mod tests {
         // is still referenced.
         open_one(two);
         assert!(a.is_up() && !b.is_up());
-        // With no patience, a volume is closed although it may still be read.
+        // Without a wait, a volume is closed although it may still be read.
         held.take_up(&Open::new(), Duration::ZERO);
         assert!(settled(&held, 0));
         open_one(one);

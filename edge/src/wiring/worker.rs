@@ -4,17 +4,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions};
 
+use super::edge::Edge;
 use super::handlers::{Handlers, Upstreams};
+use super::listeners::WorkerListener;
 use super::snapshot::Snapshot;
-use super::{Door, Edge};
+use crate::cache;
 use crate::downstream::{Serving, Worker, WorkerContext};
-use crate::handler::Handler;
-use crate::route::{Router, Site};
-use crate::sys::memory;
+use crate::route::Routes;
+use crate::sys::{Clock, memory};
 use crate::telemetry::{AccessLog, Counters};
 use crate::upstream::{self, Upstream};
 
@@ -22,12 +22,13 @@ use crate::upstream::{self, Upstream};
 pub(super) fn start(
     index: usize,
     edge: Arc<Edge>,
-    listeners: Vec<Door>,
+    listeners: Vec<WorkerListener>,
     ready: mpsc::Sender<()>,
 ) -> std::io::Result<JoinHandle<()>> {
     let runtime = || {
         Builder::new_current_thread()
             .enable_all()
+            .on_thread_unpark(Clock::forget)
             .build_local(LocalOptions::default())
     };
     thread::Builder::new()
@@ -38,24 +39,29 @@ pub(super) fn start(
         })
 }
 
-async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Door>, ready: mpsc::Sender<()>) {
+async fn run(
+    index: usize,
+    edge: Arc<Edge>,
+    listeners: Vec<WorkerListener>,
+    ready: mpsc::Sender<()>,
+) {
     let counters = edge.telemetry.worker();
     let mut snapshots = edge.snapshots.subscribe();
     let mut stopping = edge.stopping.subscribe();
     let snapshot = snapshots.borrow_and_update().clone();
-    let mut scene = Scene::new(&edge, &counters, snapshot, None);
+    let mut scene = WorkerHandlers::new(&edge, &counters, snapshot, None);
     let context = WorkerContext {
         clock: edge.clock.clone(),
         counters: counters.clone(),
         balance: edge.balance.clone(),
         index,
+        give_memory_back: memory::give_back,
     };
     let worker = Worker::new(context, scene.serving());
     for (listener, setup) in listeners {
         let worker = worker.clone();
         tokio::task::spawn_local(async move { worker.listen(listener, setup).await });
     }
-    tokio::task::spawn_local(give_memory_back(counters.clone()));
     // Sending fails if the starting thread has given up waiting, which is no error.
     let _ = ready.send(());
     loop {
@@ -65,7 +71,7 @@ async fn run(index: usize, edge: Arc<Edge>, listeners: Vec<Door>, ready: mpsc::S
                     break;
                 }
                 let snapshot = snapshots.borrow_and_update().clone();
-                scene = Scene::new(&edge, &counters, snapshot, Some(&scene));
+                scene = WorkerHandlers::new(&edge, &counters, snapshot, Some(&scene));
                 worker.serve(scene.serving());
                 scene.snapshot.taken_up.note();
             }
@@ -94,83 +100,76 @@ impl Drop for Drained {
     }
 }
 
-/// Returns unused memory to the system after each second in which the worker had no request.
-async fn give_memory_back(counters: Arc<Counters>) {
-    let mut second = tokio::time::interval(Duration::from_secs(1));
-    let mut answered = 0;
-    loop {
-        second.tick().await;
-        let before = std::mem::replace(&mut answered, counters.requests.get());
-        if before == answered {
-            memory::give_back();
-        }
-    }
-}
-
 /// A worker's handlers, built from one snapshot.
-struct Scene {
+struct WorkerHandlers {
     snapshot: Arc<Snapshot>,
-    router: Rc<Router<Rc<dyn Handler>>>,
-    upstreams: Upstreams,
+    routes: Rc<Routes>,
+    upstreams: Rc<Upstreams>,
     log: Option<Rc<AccessLog>>,
+    caches: Rc<cache::Worker>,
 }
 
-impl Scene {
+impl WorkerHandlers {
     fn new(
-        edge: &Edge,
+        edge: &Arc<Edge>,
         counters: &Arc<Counters>,
         snapshot: Arc<Snapshot>,
-        before: Option<&Scene>,
-    ) -> Scene {
-        let upstreams = upstreams(edge, counters, &snapshot, before);
+        before: Option<&WorkerHandlers>,
+    ) -> WorkerHandlers {
+        let upstreams = Rc::new(upstreams(edge, counters, &snapshot, before));
         let log = log(counters, &snapshot, before);
+        let caches = match before {
+            Some(before) => before.caches.clone(),
+            None => cache::Worker::new(edge.clock.clone(), edge.random.clone(), counters.clone()),
+        };
         let handlers = Handlers {
-            log: log.as_ref(),
-            edge,
-            counters,
-            snapshot: &snapshot,
-            upstreams: &upstreams,
+            edge: edge.clone(),
+            counters: counters.clone(),
+            snapshot: snapshot.clone(),
+            upstreams: upstreams.clone(),
+            log: log.clone(),
+            caches: caches.clone(),
         };
-        let site = |site: &crate::config::SitePlan| Site {
-            hosts: site.hosts.clone(),
-            routes: site
-                .routes
-                .iter()
-                .filter_map(|route| Some((route.matcher.clone(), handlers.of(route)?)))
-                .collect(),
-        };
-        let router = Rc::new(Router::new(snapshot.plan.sites.iter().map(site)));
-        Scene {
+        let count = snapshot
+            .plan
+            .sites
+            .iter()
+            .map(|site| site.routes.len())
+            .sum();
+        let build = move |index| handlers.build(index);
+        let routes = Rc::new(Routes::new(snapshot.router.clone(), count, build));
+        WorkerHandlers {
             snapshot,
-            router,
+            routes,
             upstreams,
             log,
+            caches,
         }
     }
 
     fn serving(&self) -> Serving {
         Serving {
-            handler: self.router.clone(),
+            handler: self.routes.clone(),
             options: self.snapshot.plan.limits.clone(),
             log: self.log.clone(),
             trust: self.snapshot.plan.trust.clone(),
+            tls: self.snapshot.encryption.servers.clone(),
         }
     }
 }
 
-/// Returns the worker's upstreams. Upstreams with unchanged options keep their connections.
+/// Returns the worker's upstreams. Upstreams whose shared state is the same keep their connections.
 fn upstreams(
     edge: &Edge,
     counters: &Arc<Counters>,
     snapshot: &Snapshot,
-    before: Option<&Scene>,
+    before: Option<&WorkerHandlers>,
 ) -> Upstreams {
     let build = |(name, options): (&String, &upstream::Options)| {
-        let kept = before
-            .and_then(|before| before.upstreams.get(name))
-            .filter(|(kept, _)| kept == options);
+        let kept = before.filter(|before| keeps_upstream(&before.snapshot, snapshot, name));
+        let kept = kept.and_then(|before| before.upstreams.get(name));
         let upstream = match kept {
-            Some((_, upstream)) => upstream.clone(),
+            Some(upstream) => upstream.clone(),
             None => Upstream::new(
                 options.clone(),
                 edge.clock.clone(),
@@ -178,9 +177,19 @@ fn upstreams(
                 snapshot.upstreams.get(name)?,
             ),
         };
-        Some((name.clone(), (options.clone(), upstream)))
+        Some((name.clone(), upstream))
     };
     snapshot.plan.upstreams.iter().filter_map(build).collect()
+}
+
+/// Whether a worker that had the snapshot `before` keeps an upstream in `now`. Equal options are not
+/// enough: a busy worker skips snapshots, and the options may have been others in between. The
+/// snapshot then counts with a new state, which a kept upstream would not update.
+fn keeps_upstream(before: &Snapshot, now: &Snapshot, name: &str) -> bool {
+    match (before.upstreams.get(name), now.upstreams.get(name)) {
+        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+        _ => false,
+    }
 }
 
 /// Returns the worker's sender to the access log, and spawns a task that flushes the sender while
@@ -188,7 +197,7 @@ fn upstreams(
 fn log(
     counters: &Arc<Counters>,
     snapshot: &Snapshot,
-    before: Option<&Scene>,
+    before: Option<&WorkerHandlers>,
 ) -> Option<Rc<AccessLog>> {
     let log = snapshot.log.as_ref()?;
     if let Some(before) = before
@@ -201,4 +210,33 @@ fn log(
     let weak = Rc::downgrade(&end);
     tokio::task::spawn_local(AccessLog::flush_regularly(weak));
     Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use crate::sys::Clock;
+
+    /// Returns a snapshot with an upstream that has these settings, as if reloaded after `before`.
+    fn snapshot(settings: &str, before: Option<&Snapshot>) -> Snapshot {
+        let text = format!(
+            "[upstream.o]\nservers = \"http://127.0.0.1:9\"\n{settings}\n[[route]]\nproxy = \"o\"\n"
+        );
+        let plan = config::parse("test.toml", &text).expect("a plan").plan;
+        Snapshot::build(plan, 1, before, &Clock::manual(0)).expect("a snapshot")
+    }
+
+    #[test]
+    fn an_upstream_that_was_another_one_in_between_is_not_kept() {
+        let first = snapshot("", None);
+        let same = snapshot("", Some(&first));
+        assert!(keeps_upstream(&first, &same, "o"));
+        let other = snapshot("keepalive = 1", Some(&same));
+        assert!(!keeps_upstream(&same, &other, "o"));
+        // The worker was busy and skipped `other`.
+        let again = snapshot("", Some(&other));
+        assert!(!keeps_upstream(&same, &again, "o"));
+        assert!(!keeps_upstream(&same, &again, "none"));
+    }
 }

@@ -131,11 +131,31 @@ fn circles_inside_a_part_are_found() {
 
 #[test]
 fn names_of_http1_in_the_exchange_are_found() {
+    let found = |text: &str| rules::exchange(&[("a.rs".to_owned(), text.to_owned())]).len();
+    for text in [
+        "use crate::downstream::http1::Wire;",
+        "/// As HTTP/1.1 has it.",
+        "let mut out_box = 1; // The wire.",
+        "fn keep_alive() {}",
+        "//! Keep-Alive of a connection.",
+        "let length = content_length;",
+        "// Chunks.",
+        "/// The protocol's framing.",
+        "\"Transfer-Encoding\"",
+    ] {
+        assert_eq!(found(text), 1, "{text}");
+    }
+    assert_eq!(found("// A required length of content, in HTTP."), 0);
+}
+
+#[test]
+fn names_of_http1_in_shared_files_of_upstream_are_found() {
     let found = |inside: &str| {
-        let text = "use crate::downstream::http1::Wire;";
-        rules::exchange(&files(&[(inside, text)])).len()
+        let text = "use super::http1::Connection;";
+        rules::protocols(&files(&[(inside, text)])).len()
     };
-    assert_eq!(found("downstream/exchange/body.rs"), 1);
+    assert_eq!(found("upstream/pool.rs"), 1);
+    assert_eq!(found("upstream/connection.rs"), 0);
     assert_eq!(found("downstream/connection.rs"), 0);
 }
 

@@ -93,19 +93,59 @@ pub fn imports(sources: &[Source], table: &Table) -> Vec<String> {
     findings
 }
 
-/// Returns findings about names of `http1` in `downstream/exchange`, which serves all protocols.
-pub fn exchange(sources: &[Source]) -> Vec<String> {
-    let in_exchange = |source: &&Source| {
-        source
-            .module
-            .starts_with(&["downstream", "exchange"].map(str::to_owned))
+/// Names of HTTP/1 in the form that `squeezed` gives them.
+const OF_HTTP1: [&str; 7] = [
+    "http1",
+    "outbox",
+    "chunk",
+    "framing",
+    "keepalive",
+    "contentlength",
+    "transferencoding",
+];
+
+/// Returns findings about names of HTTP/1 in the files of `downstream/exchange`, which serves all
+/// protocols: in code, comments and texts. Each file is given by its name and text.
+pub fn exchange(files: &[(String, String)]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (file, text) in files {
+        for (number, line) in text.lines().enumerate() {
+            let squeezed = squeezed(line);
+            let mut words = line.split(|c: char| !c.is_ascii_alphabetic());
+            let name = OF_HTTP1.into_iter().find(|name| squeezed.contains(name));
+            let wire = words.find(|word| word.eq_ignore_ascii_case("wire"));
+            if let Some(name) = name.or(wire) {
+                findings.push(format!(
+                    "{file}:{}: the exchange serves every protocol, so it may not name `{name}` of HTTP/1",
+                    number + 1
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// Returns a line in lower case, without the characters that separate the parts of a name.
+fn squeezed(line: &str) -> String {
+    let kept = line.chars().filter(|c| !['-', '_', '/'].contains(c));
+    kept.map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// Returns findings about names of `http1` in the files of `upstream` that serve all protocols: all
+/// except `connection.rs`, which selects the protocol, and `http1` itself.
+pub fn protocols(sources: &[Source]) -> Vec<String> {
+    let serves_all = |source: &&Source| match source.module.as_slice() {
+        [upstream, file, ..] => {
+            upstream == "upstream" && !["connection", "http1"].contains(&file.as_str())
+        }
+        _ => false,
     };
     let mut findings = Vec::new();
-    for source in sources.iter().filter(in_exchange) {
+    for source in sources.iter().filter(serves_all) {
         for Named { line, path } in &source.facts.paths {
             if path.iter().any(|segment| segment == "http1") {
                 findings.push(format!(
-                    "{}:{line}: the exchange may not name `{}`: it serves every protocol",
+                    "{}:{line}: this file may not name `{}`: it serves every protocol",
                     source.file,
                     path.join("::"),
                 ));
@@ -123,7 +163,7 @@ struct Reserved {
     paths: &'static [&'static str],
     /// Prefixes of paths that every module may name, although an entry of `paths` covers them.
     but: &'static [&'static str],
-    /// Whether a module may name the paths.
+    /// Whether this module may name `paths`.
     allowed: fn(&[String]) -> bool,
     instead: &'static str,
 }
@@ -160,7 +200,7 @@ const RESERVED: &[Reserved] = &[
         instead: "pass the value in, and do the I/O in the part that calls",
     },
     Reserved {
-        what: "HTTP and TLS libraries are named only in downstream, upstream and admin",
+        what: "HTTP and TLS libraries are named only in downstream, upstream, admin and tls",
         paths: &[
             "hyper",
             "hyper_util",
@@ -175,9 +215,10 @@ const RESERVED: &[Reserved] = &[
             "rustls",
             "tokio_rustls",
             "aws_lc_rs",
+            "x509_parser",
         ],
         but: &[],
-        allowed: |module| in_parts(module, &["downstream", "upstream", "admin"]),
+        allowed: |module| in_parts(module, &["downstream", "upstream", "admin", "tls"]),
         instead: "use the types of `crate::http` and `crate::handler`",
     },
     Reserved {

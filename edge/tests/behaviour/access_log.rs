@@ -2,6 +2,7 @@
 //! protection against injection.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -34,6 +35,65 @@ fn the_combined_format_is_written() {
         "{}",
         lines[1]
     );
+}
+
+#[test]
+fn the_cache_status_is_at_the_end_of_combined_lines() {
+    let origin = serving("/x", fresh(10));
+    let setup = Setup::cached(&origin).workers(1);
+    let edge = setup.logged("combined_cache").start();
+    for target in ["/x", "/x", "/pass/x"] {
+        edge.get(target, &[]);
+    }
+    let lines = edge.log(3);
+    let ends = ["\"-\" \"-\" uri-miss", "\"-\" \"-\" hit", "\"-\" \"-\" -"];
+    for (line, end) in lines.iter().zip(ends) {
+        assert!(line.ends_with(end), "{line}");
+    }
+}
+
+// The combined format has the line of a refused request as it was received, as nginx does.
+#[test]
+fn the_line_of_a_refused_request_is_logged_as_received() {
+    let origin = serving("/x", fresh(10));
+    let cases = [
+        ("GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1"),
+        (
+            "\r\nGET /static/a HTTP/1.1\r\nbad\r\n\r\n",
+            "GET /static/a HTTP/1.1",
+        ),
+        ("GET /a HTTP/4.0\r\nHost: a\r\n\r\n", "GET /a HTTP/4.0"),
+        ("hello\r\n\r\n", "hello"),
+        ("\u{1}\"\r\n\r\n", "\\x01\\x22"),
+    ];
+    let edge = Setup::cached(&origin).workers(1).logged("combined").start();
+    for (request, _) in cases {
+        edge.send_raw(request.as_bytes());
+    }
+    for (line, (_, expected)) in edge.log(cases.len()).iter().zip(cases) {
+        assert!(line.contains(&format!("] \"{expected}\" ")), "{line}");
+    }
+    let edge = Setup::cached(&origin).workers(1).logged("json").start();
+    for (request, _) in cases {
+        edge.send_raw(request.as_bytes());
+    }
+    let lines = edge.json_log(cases.len());
+    assert_eq!(lines[0]["version"], "HTTP/1.1");
+    assert_eq!(lines[0]["target"], "/");
+    for (line, name) in [(0, "host"), (2, "version"), (3, "target"), (4, "method")] {
+        assert!(lines[line].get(name).is_none(), "{:?}", lines[line]);
+    }
+}
+
+// The log has addresses and URLs of clients, so other users of the machine must not read it.
+#[test]
+fn the_log_is_created_for_its_owner_and_group_only() {
+    let origin = serving("/x", fresh(10));
+    let edge = Setup::cached(&origin).logged("combined").start();
+    edge.get("/x", &[]);
+    edge.log(1);
+    let file = fs::metadata(edge.file("access.log")).expect("the log");
+    assert_eq!(file.permissions().mode() & 0o777 & !0o640, 0);
 }
 
 #[test]

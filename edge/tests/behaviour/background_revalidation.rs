@@ -2,10 +2,11 @@
 //! 3).
 
 use sluice_lab::client::Reply;
-use sluice_lab::origin::{Gate, Origin, Resource, Seen};
+use sluice_lab::origin::{Latch, Origin, Resource, Seen};
 
 use crate::caching_rules::{
-    LENGTH, assert_stale, bare, current, kill, last_sent, stale, tagged, times, until_fresh,
+    LENGTH, assert_stale, bare, current, kill, last_sent, stale, stale_on_arrival, tagged, times,
+    until_fresh,
 };
 use crate::harness::{
     Edge, SOON, Setup, assert_has_parameter, assert_hit, cache_status, eventually, serving, stored,
@@ -15,13 +16,13 @@ use crate::partial_objects::{BLOCK, FILE, MODES, check_range, filling, landed};
 
 pub const SWR: &str = ", stale-while-revalidate=600";
 
-/// Sends a request that receives a stale response and starts a background fetch. The returned gate
+/// Sends a request that receives a stale response and starts a background fetch. The returned latch
 /// holds the origin's response, which is version 1.
-pub fn revalidated_in_the_background(origin: &Origin, edge: &Edge) -> Gate {
+pub fn revalidated_in_the_background(origin: &Origin, edge: &Edge) -> Latch {
     edge.get("/x", &[]).verify_whole(LENGTH).expect("stored");
-    let gate = Gate::closed();
-    origin.serve("/x", current().version(1).gate_head(&gate));
-    gate
+    let latch = Latch::closed();
+    origin.serve("/x", current().version(1).hold_head(&latch));
+    latch
 }
 
 fn assert_swr(reply: &Reply) {
@@ -35,14 +36,14 @@ fn assert_swr(reply: &Reply) {
 fn a_stale_response_is_served_while_it_is_revalidated() {
     let origin = serving("/x", stale(SWR));
     let edge = Setup::cached(&origin).start();
-    let gate = revalidated_in_the_background(&origin, &edge);
+    let latch = revalidated_in_the_background(&origin, &edge);
     assert_swr(&edge.get("/x", &[]));
     wait_for_requests(&origin, "/x", 2);
     for _ in 0..10 {
         assert_swr(&edge.get("/x", &[]));
     }
     assert_eq!(times(&origin, "/x"), 2, "one fetch for all");
-    gate.release();
+    latch.release();
     let new = until_fresh(&edge, "/x");
     new.verify_version(1, 0).expect("the new one");
     assert_eq!(times(&origin, "/x"), 2);
@@ -56,9 +57,9 @@ fn the_configuration_may_allow_background_revalidation() {
     let edge = Setup::cached(&origin)
         .cache("stale_while_revalidate = \"10m\"")
         .start();
-    let gate = revalidated_in_the_background(&origin, &edge);
+    let latch = revalidated_in_the_background(&origin, &edge);
     assert_swr(&edge.get("/x", &[]));
-    gate.release();
+    latch.release();
     let new = until_fresh(&edge, "/x");
     new.verify_version(1, 0).expect("the new one");
 }
@@ -112,7 +113,7 @@ fn the_background_fetch_is_conditional_if_possible() {
 fn no_client_waits_for_the_background_fetch() {
     let origin = serving("/x", stale(SWR));
     let edge = Setup::cached(&origin).start();
-    let gate = revalidated_in_the_background(&origin, &edge);
+    let latch = revalidated_in_the_background(&origin, &edge);
     let mut clients: Vec<_> = (0..50).map(|_| edge.client()).collect();
     for client in &mut clients {
         client.send("GET", "/x", &[], b"").expect("sent");
@@ -120,16 +121,16 @@ fn no_client_waits_for_the_background_fetch() {
     for client in &mut clients {
         assert_swr(&client.read_response().expect("a reply"));
     }
-    assert!(gate.wait_held(1, SOON));
+    assert!(latch.wait_held(1, SOON));
     assert_eq!(times(&origin, "/x"), 2);
-    gate.release();
+    latch.release();
 }
 
 #[test]
 fn ranges_head_and_conditions_are_answered_from_a_stale_response() {
     let origin = serving("/x", stale(SWR));
     let edge = Setup::cached(&origin).start();
-    let gate = revalidated_in_the_background(&origin, &edge);
+    let latch = revalidated_in_the_background(&origin, &edge);
     let range = edge.get("/x", &[("Range", "bytes=5-9")]);
     range.verify_range(5, 9, LENGTH).expect("the range");
     assert_hit(&range);
@@ -138,7 +139,7 @@ fn ranges_head_and_conditions_are_answered_from_a_stale_response() {
     let tag = head.header("etag").expect("a tag").to_owned();
     let told = edge.get("/x", &[("If-None-Match", &tag)]);
     assert_eq!(told.status, 304);
-    gate.release();
+    latch.release();
 }
 
 #[test]
@@ -183,9 +184,7 @@ fn the_background_fetch_is_for_the_served_variant() {
         let body = Resource::bytes(format!("{language} {}", seen.id)).vary("Accept-Language");
         let body = body.tag(tagged(&format!("{language}{}", seen.id)));
         match seen.id {
-            0 | 1 => body
-                .cache_control("max-age=60, stale-while-revalidate=600")
-                .header("Age", "100"),
+            0 | 1 => stale_on_arrival(body, ", stale-while-revalidate=600"),
             _ => body.cache_control("max-age=3600"),
         }
     };
@@ -205,16 +204,20 @@ fn the_background_fetch_is_for_the_served_variant() {
 #[test]
 fn a_large_object_is_revalidated_in_the_background() {
     for mode in MODES {
-        let large = |control: &str| Resource::offset(FILE).cache_control(control);
-        let old = large("max-age=60, stale-while-revalidate=600");
-        let origin = serving("/x", old.header("Age", "100"));
+        let old = stale_on_arrival(Resource::offset(FILE), ", stale-while-revalidate=600");
+        let origin = serving("/x", old);
         let edge = filling(&origin, mode).start();
         check_range(&edge, 5, 14);
         landed(&edge);
-        let gate = Gate::closed();
-        origin.serve("/x", large("max-age=3600").gate_head(&gate));
+        let latch = Latch::closed();
+        origin.serve(
+            "/x",
+            Resource::offset(FILE)
+                .cache_control("max-age=3600")
+                .hold_head(&latch),
+        );
         assert_stale(&check_range(&edge, 5, 14), "stale-while-revalidate");
-        gate.release();
+        latch.release();
         eventually("it is fresh again", || {
             let reply = check_range(&edge, 5, 14);
             !cache_status(&reply).contains("stale")
@@ -233,7 +236,7 @@ fn with_short_lifetimes_only_the_first_client_waits() {
         .cache("valid = { 200 = \"1s\" }")
         .cache("stale_while_revalidate = \"1h\"")
         .start();
-    let gate = revalidated_in_the_background(&origin, &edge);
+    let latch = revalidated_in_the_background(&origin, &edge);
     eventually("it has become stale", || {
         let reply = edge.get("/x", &[]);
         reply.verify_whole(LENGTH).expect("the old one");
@@ -245,7 +248,7 @@ fn with_short_lifetimes_only_the_first_client_waits() {
         assert_swr(&edge.get("/x", &[]));
     }
     assert_eq!(times(&origin, "/x"), 2);
-    gate.release();
+    latch.release();
     // A client that arrives before the last bytes of the new version shares the background fetch,
     // so its response is not a hit. Therefore the test repeats the request.
     eventually("the new one", || {

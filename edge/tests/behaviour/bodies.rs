@@ -2,11 +2,14 @@
 //! Origins respond before or after they have read the body.
 
 use std::thread;
+use std::time::Instant;
 
 use sluice_lab::offset::offset_bytes;
-use sluice_lab::origin::{Framing, Gate, Resource};
+use sluice_lab::origin::{Framing, Latch, Resource};
 
-use crate::harness::{SOON, Setup, assert_has_parameter, fresh, serving, wait_for_requests};
+use crate::harness::{
+    SOON, Setup, assert_has_parameter, eventually, fresh, serving, wait_for_requests,
+};
 
 /// Encodes a body in chunks of `size` bytes, followed by these trailers.
 fn chunked(body: &[u8], size: usize, trailers: &str) -> Vec<u8> {
@@ -64,6 +67,75 @@ fn a_chunked_body_arrives_whole_with_its_trailers() {
     }
     let received = String::from_utf8_lossy(&origin.connections()[0].received).to_lowercase();
     assert!(received.contains("trailer: x-sum\r\n"), "announced");
+}
+
+// A client can't have the edge send the origin a segment for each byte.
+#[test]
+fn small_chunks_are_gathered_before_they_are_sent_to_the_origin() {
+    let origin = serving("/x", Resource::status(200));
+    let edge = Setup::uncached(&origin).start();
+    let body = offset_bytes(0, 30_000);
+    let head = "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut client = edge.client();
+    let request = [head.as_bytes(), &chunked(&body, 1, "")].concat();
+    client.send_raw(&request).expect("sent");
+    assert_eq!(client.read_response().expect("a reply").status, 200);
+    let seen = &origin.requests()[0];
+    assert!(seen.body_complete && seen.body_is_offset);
+    assert_eq!(seen.body_length, 30_000);
+    let received = origin.connections()[0].received.len();
+    let framing = received - seen.raw_head.len() - 30_000;
+    assert!(framing < 3000, "{framing} bytes of chunk framing");
+}
+
+// The client sends each byte in a segment of its own. After the first pieces, the edge sends a small
+// piece every 2 ms at most, and larger pieces at once.
+#[test]
+fn single_bytes_in_segments_of_their_own_are_gathered() {
+    const BYTES: usize = 100_000;
+    let origin = serving("/x", Resource::status(200));
+    let edge = Setup::uncached(&origin).start();
+    let body = offset_bytes(0, BYTES);
+    let mut client = edge.client();
+    client.stream().set_nodelay(true).expect("a TCP socket");
+    let head = "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    client.send_raw(head.as_bytes()).expect("sent");
+    let began = Instant::now();
+    for piece in chunked(&body, 1, "").chunks(6) {
+        client.send_raw(piece).expect("sent");
+    }
+    assert_eq!(client.read_response().expect("a reply").status, 200);
+    let took = began.elapsed();
+    let seen = &origin.requests()[0];
+    assert!(seen.body_complete && seen.body_is_offset);
+    let received = origin.connections()[0].received.len();
+    let framing = received - seen.raw_head.len() - BYTES;
+    let most = 32 + took.as_millis() as usize / 2 + BYTES / 1024 + 10;
+    // A chunk of one byte has five bytes of framing, and larger ones more.
+    assert!(
+        framing / 5 <= 2 * most,
+        "{framing} bytes of framing in {took:?}"
+    );
+}
+
+#[test]
+fn slow_single_bytes_reach_the_origin_one_by_one() {
+    let origin = serving("/x", Resource::status(200));
+    let edge = Setup::uncached(&origin).start();
+    let mut client = edge.client();
+    let head = "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    client.send_raw(head.as_bytes()).expect("sent");
+    for n in 1..=100 {
+        client.send_raw(b"1\r\nx\r\n").expect("sent");
+        eventually("the byte reaches the origin", || {
+            origin
+                .requests()
+                .first()
+                .is_some_and(|seen| seen.body_length == n)
+        });
+    }
+    client.send_raw(b"0\r\n\r\n").expect("sent");
+    assert_eq!(client.read_response().expect("a reply").status, 200);
 }
 
 #[test]
@@ -128,7 +200,10 @@ fn an_early_response_reaches_the_client() {
         "/x",
         Resource::bytes("no room").with_status(507).answer_early(),
     );
-    let edge = Setup::uncached(&origin).limits("body = 0").start();
+    let edge = Setup::uncached(&origin)
+        .in_clear_text()
+        .limits("body = 0")
+        .start();
     let mut client = edge.client();
     let head = "PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n";
     client.send_raw(head.as_bytes()).expect("sent");
@@ -206,12 +281,35 @@ fn trailers_of_a_response_are_forwarded() {
     assert!(reply.trailers.is_empty());
 }
 
+// Some clients merge trailers into the headers, so a route that removes or replaces a header removes
+// the trailer, too.
+#[test]
+fn trailers_of_a_response_obey_the_edits_of_its_headers() {
+    let resource = Resource::offset(100)
+        .framing(Framing::Chunked(30))
+        .trailer("X-Sum", "42")
+        .trailer("X-Secret", "1")
+        .trailer("X-Set", "theirs");
+    let origin = serving("/x", resource);
+    let setup = Setup::uncached(&origin);
+    let route = "[[site.route]]\n";
+    let edits = "response_headers = { remove = [\"X-Secret\"], set = { X-Set = \"ours\" } }\n";
+    let text = setup.text().replace(route, &format!("{route}{edits}"));
+    let edge = Setup::of_text(text).start();
+    let takes = [("TE", "trailers"), ("Connection", "TE")];
+    let mut client = edge.client();
+    let reply = client.get("/x", &takes).expect("a reply");
+    reply.verify_whole(100).expect("the body");
+    assert_eq!(reply.header("x-set"), Some("ours"));
+    assert_eq!(reply.trailers, [("x-sum".to_owned(), "42".to_owned())]);
+}
+
 // The client resets its connection while the origin prepares the response. The edge then closes its
 // connection to the origin.
 #[test]
 fn a_request_is_cancelled_when_its_client_disconnects() {
-    let gate = Gate::closed();
-    let origin = serving("/x", Resource::status(200).gate_head(&gate));
+    let latch = Latch::closed();
+    let origin = serving("/x", Resource::status(200).hold_head(&latch));
     let edge = Setup::uncached(&origin).start();
     let mut client = edge.client();
     client.send("POST", "/x", &[], b"hello").expect("sent");

@@ -1,6 +1,6 @@
 //! Tests of the cache: which responses are stored, and which requests are answered with them.
 
-use sluice_lab::origin::{Gate, Modified, Resource, Tag};
+use sluice_lab::origin::{Latch, Modified, Resource, Tag};
 
 use crate::harness::{
     Setup, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin, serving, ttl,
@@ -37,15 +37,15 @@ fn a_missed_response_is_stored_and_then_hit() {
 
 #[test]
 fn concurrent_requests_for_one_object_share_one_fetch() {
-    let gate = Gate::closed();
-    let origin = serving("/x", fresh(300_000).gate_head(&gate));
+    let latch = Latch::closed();
+    let origin = serving("/x", fresh(300_000).hold_head(&latch));
     let edge = Setup::cached(&origin).start();
     let mut clients: Vec<_> = (0..8).map(|_| edge.client()).collect();
     for client in &mut clients {
         client.send("GET", "/x", &[], b"").expect("sent");
     }
     eventually("all wait", || edge.counter("requests_now") == 8);
-    gate.release();
+    latch.release();
     let mut collapsed = 0;
     for client in &mut clients {
         let reply = client.read_response().expect("a reply");
@@ -172,19 +172,66 @@ fn variants_by_any_request_header_are_kept_apart() {
     assert_hit(&edge.get("/x", &[]));
 }
 
+// User-Agent is not a list, although it contains commas (RFC 9110 5.3). An origin may distinguish
+// values that would be equal as lists, so they are different variants (RFC 9111 4.1) and different
+// keys.
+#[test]
+fn values_that_the_origin_may_distinguish_do_not_share_a_response() {
+    const AGENT: &str = "Mozilla/5.0 (KHTML, like Gecko)";
+    let requests: [&[&str]; 5] = [
+        &["Mozilla/5.0 (KHTML", "like Gecko)"],
+        &["Mozilla/5.0 (KHTML,like Gecko)"],
+        &["Mozilla/5.0 (KHTML\t ,\t like Gecko)"],
+        &["like Gecko)", "Mozilla/5.0 (KHTML"],
+        &[AGENT],
+    ];
+    let by_vary = |seen: &sluice_lab::origin::Seen| {
+        Resource::bytes(seen.header_all("user-agent").join("|"))
+            .cache_control("max-age=60")
+            .vary("User-Agent")
+    };
+    let by_key = |seen: &sluice_lab::origin::Seen| {
+        Resource::bytes(seen.header_all("user-agent").join("|")).cache_control("max-age=60")
+    };
+    let key = "key = \"{scheme}{host}{path}{query}{header:User-Agent}\"";
+    for (resource, setting) in [
+        (Resource::dynamic(by_vary), ""),
+        (Resource::dynamic(by_key), key),
+    ] {
+        let origin = origin();
+        origin.serve("/x", resource);
+        let edge = Setup::cached(&origin).cache(setting).start();
+        // The first response shows that Vary names the header.
+        edge.get("/x", &[]);
+        for hit in [false, true] {
+            for lines in requests {
+                let fields: Vec<_> = lines.iter().map(|line| ("User-Agent", *line)).collect();
+                let reply = edge.get("/x", &fields);
+                assert_eq!(reply.text(), lines.join("|"));
+                let status = cache_status(&reply);
+                assert_eq!(
+                    status.starts_with("sluice; hit"),
+                    hit,
+                    "{lines:?}: {status}"
+                );
+            }
+        }
+    }
+}
+
 // Two clients wait for one flight, and the response's Vary shows that they need different variants.
 // Each client then receives its own response.
 #[test]
 fn riders_of_different_variants_are_separated() {
-    let gate = Gate::closed();
+    let latch = Latch::closed();
     let origin = origin();
-    let held = gate.clone();
+    let held = latch.clone();
     let flavoured = move |seen: &sluice_lab::origin::Seen| {
         let flavour = seen.header("x-flavour").unwrap_or("plain").to_owned();
         Resource::bytes(flavour)
             .cache_control("max-age=60")
             .vary("X-Flavour")
-            .gate_head(&held)
+            .hold_head(&held)
     };
     origin.serve("/x", Resource::dynamic(flavoured));
     let edge = Setup::cached(&origin).start();
@@ -196,7 +243,7 @@ fn riders_of_different_variants_are_separated() {
         client
     });
     eventually("all wait", || edge.counter("requests_now") == 4);
-    gate.release();
+    latch.release();
     for (client, flavour) in clients.iter_mut().zip(flavours) {
         assert_eq!(client.read_response().expect("a reply").text(), flavour);
     }
@@ -415,19 +462,19 @@ fn objects_above_the_limit_are_not_stored() {
 // response is stored.
 #[test]
 fn a_fill_continues_after_the_client_that_started_it_disconnects() {
-    let gate = Gate::at(100_000);
-    let origin = serving("/x", fresh(300_000).gate(&gate));
+    let latch = Latch::at(100_000);
+    let origin = serving("/x", fresh(300_000).hold_body(&latch));
     let edge = Setup::cached(&origin).start();
     let mut first = edge.client();
     first.send("GET", "/x", &[], b"").expect("sent");
     first.read_head().expect("a head");
-    assert!(gate.wait_held(1, crate::harness::SOON));
+    assert!(latch.wait_held(1, crate::harness::SOON));
     let mut second = edge.client();
     second.send("GET", "/x", &[], b"").expect("sent");
     second.read_head().expect("a head");
     drop(first);
     eventually("it has left", || edge.counter("requests_now") == 1);
-    gate.release();
+    latch.release();
     let rest = second.read_some(300_000).expect("the body");
     sluice_lab::offset::verify_offset(0, &rest).expect("the body");
     assert_eq!(rest.len(), 300_000);

@@ -21,10 +21,17 @@ pub fn aged(control: &str, age_s: u64) -> Resource {
     body.header("Age", &age_s.to_string())
 }
 
+/// Makes a resource stale for 40 seconds on arrival. `more` adds Cache-Control directives.
+pub fn stale_on_arrival(resource: Resource, more: &str) -> Resource {
+    resource
+        .cache_control(&format!("max-age=60{more}"))
+        .header("Age", "100")
+}
+
 /// Returns a resource that has been stale for 40 seconds on arrival. `more` adds Cache-Control
 /// directives.
 pub fn stale(more: &str) -> Resource {
-    aged(&format!("max-age=60{more}"), 100)
+    stale_on_arrival(Resource::offset(LENGTH), more)
 }
 
 /// Returns a resource that is fresh for an hour.

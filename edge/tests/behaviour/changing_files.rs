@@ -3,7 +3,7 @@
 //! receives a mixture.
 
 use sluice_lab::client::{Client, Reply};
-use sluice_lab::origin::{Gate, Origin, Seen};
+use sluice_lab::origin::{Latch, Origin, Seen};
 
 use crate::harness::{Edge, SOON, assert_hit, eventually, fresh, serving, wait_for_requests};
 use crate::partial_objects::{
@@ -30,11 +30,11 @@ fn assert_new(edge: &Edge) {
 }
 
 /// Starts a client that reads version 0 and waits in the middle of the block that begins at
-/// 262,144. `gate` holds the fetch of that block. The origin answers later requests with version 1.
-fn half_read(gate: &Gate) -> (Origin, Edge, Client) {
-    let held = gate.clone();
+/// 262,144. `latch` holds the fetch of that block. The origin answers later requests with version 1.
+fn half_read(latch: &Latch) -> (Origin, Edge, Client) {
+    let held = latch.clone();
     let second_is_held = move |seen: &Seen| match seen.header("range") {
-        Some(range) if range.starts_with("bytes=262144-") => good(seen).gate(&held),
+        Some(range) if range.starts_with("bytes=262144-") => good(seen).hold_body(&held),
         _ => good(seen),
     };
     let origin = serving("/x", by_range(second_is_held, good));
@@ -42,7 +42,7 @@ fn half_read(gate: &Gate) -> (Origin, Edge, Client) {
     check_range(&edge, 0, 9);
     assert_sent_once(&edge, &origin, BLOCK);
     let mut old = send_whole(&edge);
-    assert!(gate.wait_held(1, SOON));
+    assert!(latch.wait_held(1, SOON));
     assert_eq!(old.read_head().expect("a head").status, 200);
     origin.serve("/x", fresh(FILE).version(1));
     (origin, edge, old)
@@ -50,9 +50,9 @@ fn half_read(gate: &Gate) -> (Origin, Edge, Client) {
 
 #[test]
 fn a_reader_of_the_old_version_is_cut_off_where_its_stored_bytes_end() {
-    let gate = Gate::at(100_000);
-    let (_origin, edge, mut old) = half_read(&gate);
-    gate.release();
+    let latch = Latch::at(100_000);
+    let (_origin, edge, mut old) = half_read(&latch);
+    latch.release();
     // The fetch of the held block has begun with the old version, so the client receives the block.
     // The next block is fetched from the new version, where the client is cut off.
     let body = read_until_cut(&mut old);
@@ -65,8 +65,8 @@ fn a_reader_of_the_old_version_is_cut_off_where_its_stored_bytes_end() {
 // origin now has the new version.
 #[test]
 fn a_broken_fetch_is_not_resumed_from_another_version() {
-    let gate = Gate::at(100_000);
-    let (origin, edge, mut old) = half_read(&gate);
+    let latch = Latch::at(100_000);
+    let (origin, edge, mut old) = half_read(&latch);
     origin.drop_connections();
     let body = read_until_cut(&mut old);
     assert_eq!(version_of(0, &body), Some(0));
@@ -84,13 +84,13 @@ fn read_until_cut(client: &mut Client) -> Vec<u8> {
 
 #[test]
 fn old_and_new_readers_each_receive_their_own_version() {
-    let gate = Gate::at(100_000);
-    let (_origin, edge, mut old) = half_read(&gate);
+    let latch = Latch::at(100_000);
+    let (_origin, edge, mut old) = half_read(&latch);
     // The request for a range that is not stored receives the new version from the origin.
     let range = ask_range(&edge, 2_000_000, 2_000_009);
     assert_eq!(one_version(&range, 2_000_000, 2_000_009), 1);
     assert_new(&edge);
-    gate.release();
+    latch.release();
     let body = read_until_cut(&mut old);
     assert_eq!(version_of(0, &body), Some(0));
     assert!(body.len() as u64 >= BLOCK, "what is stored of it");
@@ -103,13 +103,13 @@ fn a_reader_whose_response_has_not_begun_receives_the_new_version() {
         let edge = filling(&origin, mode).start();
         check_range(&edge, 0, 9);
         assert_sent_once(&edge, &origin, BLOCK);
-        let gate = Gate::closed();
-        origin.serve("/x", fresh(FILE).version(1).gate_head(&gate));
+        let latch = Latch::closed();
+        origin.serve("/x", fresh(FILE).version(1).hold_head(&latch));
         let firsts = [600_000, 2_000_000, 1_200_000];
         let mut clients = Vec::from(firsts.map(|first| send_range(&edge, first, first + 9)));
         eventually("all wait", || edge.counter("requests_now") == 3);
         wait_for_requests(&origin, "/x", 2);
-        gate.release();
+        latch.release();
         for (client, first) in clients.iter_mut().zip(firsts) {
             let reply = client.read_response().expect("a reply");
             assert_eq!(one_version(&reply, first, first + 9), 1, "{mode}");

@@ -7,7 +7,7 @@ use sluice_lab::client::{Client, Reply};
 use sluice_lab::offset::verify_offset;
 use sluice_lab::origin::{Origin, Record};
 
-use crate::harness::{Edge, SOON, Setup, fresh, serving};
+use crate::harness::{Edge, SOON, Setup, eventually, fresh, serving};
 use crate::partial_objects::{asked, landed};
 
 /// Length of a file larger than any disk of the test machine. The origin generates the content on
@@ -234,4 +234,99 @@ fn too_many_readers_for_memory_cause_few_extra_fetches() {
         assert!(sent <= 2 * READERS * EACH, "{mode}: {sent}");
         assert_bounded(&edge);
     }
+}
+
+// The client requests a stored file of 8 MiB again and again, and resets each connection before it
+// has received more than the beginning. Only bytes that it received are credited to its budget.
+#[test]
+fn resetting_downloads_of_stored_bytes_buys_no_budget() {
+    let origin = serving("/x", fresh(HUGE));
+    origin.serve("/stored", fresh(8 * MIB));
+    let edge = edge(&origin, "slice", &["client_budget = \"4MiB\""]);
+    let from: IpAddr = "127.0.0.2".parse().expect("an address");
+    let mut other = Client::connect_from(from, edge.http).expect("connected");
+    let host = edge.http.to_string();
+    let whole = other.get("/stored", &[("Host", &host)]).expect("a reply");
+    whole.verify_whole(8 * MIB).expect("the file");
+    let mut client = edge.client();
+    for at in places(5, HUGE).take(20) {
+        one_byte(&mut client, at);
+    }
+    landed(&edge);
+    let before = sent(&origin);
+    for _ in 0..10 {
+        let mut reader = edge.slow_reader();
+        reader.send("GET", "/stored", &[], b"").expect("sent");
+        let head = reader.read_head().expect("a head");
+        assert!(
+            head.header("cache-status")
+                .is_some_and(|s| s.contains("hit"))
+        );
+        reader.reset().expect("a socket");
+    }
+    eventually("the readers are gone", || edge.counter("requests_now") == 0);
+    for at in places(6, HUGE).take(20) {
+        one_byte(&mut client, at);
+    }
+    landed(&edge);
+    let more = sent(&origin) - before;
+    assert!(more <= 3 * MIB, "{more} bytes for 20");
+}
+
+// A client that closes each connection after the response has received all of it.
+#[test]
+fn bytes_received_on_connections_that_close_are_credited() {
+    let origin = serving("/x", fresh(HUGE));
+    let edge = edge(&origin, "slice", &["client_budget = \"4MiB\""]);
+    for block in 0..12 {
+        let (first, last) = (block * MIB, (block + 1) * MIB - 1);
+        let range = format!("bytes={first}-{last}");
+        let fields = [("Range", &*range), ("Connection", "close")];
+        let reply = edge.get("/x", &fields);
+        reply.verify_range(first, last, HUGE).expect("the block");
+    }
+    // The budget permits a whole block for a single byte.
+    landed(&edge);
+    let before = sent(&origin);
+    one_byte(&mut edge.client(), 50 * MIB + 500_000);
+    let all = |record: &Record| record.sent_total >= before + MIB;
+    assert!(origin.wait_for(all, SOON), "{:?}", asked(&origin).last());
+}
+
+// The client sends all its requests at once and reads slowly, so that several responses are in the
+// edge's send buffer at a time. All of them are credited once the client has received them.
+#[test]
+fn bytes_of_pipelined_responses_are_credited() {
+    const BLOCKS: u64 = 12;
+    const PIECES: u64 = 16;
+    let origin = serving("/x", fresh(HUGE));
+    let edge = edge(&origin, "slice", &["client_budget = \"4MiB\""]);
+    let piece = MIB / PIECES;
+    let ranges: Vec<(u64, u64)> = (0..BLOCKS * PIECES)
+        .map(|n| (n * piece, (n + 1) * piece - 1))
+        .collect();
+    let request = |(first, last): &(u64, u64)| {
+        format!("GET /x HTTP/1.1\r\nHost: a\r\nRange: bytes={first}-{last}\r\n\r\n")
+    };
+    let requests: String = ranges.iter().map(request).collect();
+    let mut client = edge.slow_reader();
+    client.send_raw(requests.as_bytes()).expect("sent");
+    for (first, last) in ranges {
+        let reply = client.read_response().expect("a reply");
+        reply.verify_range(first, last, HUGE).expect("the piece");
+    }
+    drop(client);
+    eventually("the client is gone", || {
+        edge.counter("connections_now") == 0
+    });
+    // The budget permits a whole block for a single byte.
+    landed(&edge);
+    let before = sent(&origin);
+    let host = [("Host", "a"), ("Range", "bytes=52928800-52928800")];
+    let reply = edge.get("/x", &host);
+    reply
+        .verify_range(52_928_800, 52_928_800, HUGE)
+        .expect("the byte");
+    let all = |record: &Record| record.sent_total >= before + MIB;
+    assert!(origin.wait_for(all, SOON), "{:?}", asked(&origin).last());
 }

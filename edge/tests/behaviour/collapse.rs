@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use sluice_lab::origin::{Ending, Fault, Gate, Origin, Resource, Seen};
+use sluice_lab::origin::{Ending, Fault, Latch, Origin, Resource, Seen};
 
 use crate::caching_rules::{Crowd, LENGTH, assert_failed, current, times};
 use crate::harness::{
@@ -26,12 +26,12 @@ fn unshared() -> Resource {
 
 #[test]
 fn a_thousand_clients_on_a_miss_cause_one_fetch() {
-    let gate = Gate::closed();
-    let origin = serving("/x", current().gate_head(&gate));
+    let latch = Latch::closed();
+    let origin = serving("/x", current().hold_head(&latch));
     let edge = Setup::cached(&origin).start();
     let crowd = Crowd::of(&edge, 300, "/x", &[]);
-    assert!(gate.wait_held(1, SOON));
-    gate.release();
+    assert!(latch.wait_held(1, SOON));
+    latch.release();
     for reply in crowd.replies() {
         reply.verify_whole(LENGTH).expect("the body");
     }
@@ -39,11 +39,11 @@ fn a_thousand_clients_on_a_miss_cause_one_fetch() {
 }
 
 /// Asserts that all requests of this many clients are at the origin at the same time.
-fn assert_no_queue(edge: &Edge, gate: &Gate, count: usize) {
+fn assert_no_queue(edge: &Edge, latch: &Latch, count: usize) {
     let crowd = Crowd::of(edge, count, "/x", &[]);
-    let all = gate.wait_held(count, SOON);
-    assert!(all, "{} of {count} are at the origin", gate.held());
-    gate.release();
+    let all = latch.wait_held(count, SOON);
+    assert!(all, "{} of {count} are at the origin", latch.held());
+    latch.release();
     for reply in crowd.replies() {
         reply.verify_whole(LENGTH).expect("the body");
         assert_has_parameter(&reply, "detail=no-store");
@@ -54,11 +54,11 @@ fn assert_no_queue(edge: &Edge, gate: &Gate, count: usize) {
 // clients must reach the origin at the same time.
 #[test]
 fn requests_for_an_unshareable_response_do_not_queue() {
-    let gate = Gate::closed();
-    let origin = first_and_others(unshared(), unshared().gate_head(&gate));
+    let latch = Latch::closed();
+    let origin = first_and_others(unshared(), unshared().hold_head(&latch));
     let edge = Setup::cached(&origin).start();
     edge.get("/x", &[]).verify_whole(LENGTH).expect("the body");
-    assert_no_queue(&edge, &gate, 60);
+    assert_no_queue(&edge, &latch, 60);
     assert_eq!(times(&origin, "/x"), 61);
 }
 
@@ -66,8 +66,8 @@ fn requests_for_an_unshareable_response_do_not_queue() {
 // of all other clients must reach the origin at the same time.
 #[test]
 fn clients_that_waited_for_an_unshareable_response_do_not_queue() {
-    let (first, others) = (Gate::closed(), Gate::closed());
-    let origin = first_and_others(unshared().gate_head(&first), unshared().gate_head(&others));
+    let (first, others) = (Latch::closed(), Latch::closed());
+    let origin = first_and_others(unshared().hold_head(&first), unshared().hold_head(&others));
     let edge = Setup::cached(&origin).start();
     let crowd = Crowd::of(&edge, 60, "/x", &[]);
     assert!(first.wait_held(1, SOON));
@@ -86,13 +86,13 @@ fn clients_that_waited_for_an_unshareable_response_do_not_queue() {
 // Then the requests of all other clients must reach the origin at the same time.
 #[test]
 fn clients_that_waited_for_a_revalidation_do_not_queue() {
-    let (first, others) = (Gate::closed(), Gate::closed());
+    let (first, others) = (Latch::closed(), Latch::closed());
     let stale = crate::caching_rules::stale("");
     let (now, then) = (first.clone(), others.clone());
     let choose = move |seen: &Seen| match seen.id {
         0 => stale.clone(),
-        1 => unshared().version(1).gate_head(&now),
-        _ => unshared().version(1).gate_head(&then),
+        1 => unshared().version(1).hold_head(&now),
+        _ => unshared().version(1).hold_head(&then),
     };
     let (_origin, edge) = stored(Resource::dynamic(choose));
     let crowd = Crowd::of(&edge, 30, "/x", &[]);
@@ -135,12 +135,12 @@ fn a_passed_key_is_not_tried_within_hit_for_pass() {
 
 #[test]
 fn a_crowd_with_several_variants_causes_one_fetch_per_variant() {
-    let gate = Gate::closed();
-    let held = gate.clone();
+    let latch = Latch::closed();
+    let held = latch.clone();
     let speaking = move |seen: &Seen| {
         let language = seen.header("accept-language").unwrap_or("none").to_owned();
         let body = Resource::bytes(language).vary("Accept-Language");
-        body.cache_control("max-age=3600").gate_head(&held)
+        body.cache_control("max-age=3600").hold_head(&held)
     };
     let origin = serving("/x", Resource::dynamic(speaking));
     let edge = Setup::cached(&origin).start();
@@ -150,8 +150,8 @@ fn a_crowd_with_several_variants_causes_one_fetch_per_variant() {
         Crowd::beside(20 * n, &edge, 20, "/x", &language)
     };
     let crowds = [0, 1, 2, 3].map(crowd);
-    assert!(gate.wait_held(1, SOON));
-    gate.release();
+    assert!(latch.wait_held(1, SOON));
+    latch.release();
     for (crowd, language) in crowds.into_iter().zip(languages) {
         for reply in crowd.replies() {
             assert_eq!(reply.text(), language, "{}", cache_status(&reply));
@@ -170,17 +170,17 @@ fn a_crowd_with_several_variants_causes_one_fetch_per_variant() {
 // are clients, and another attempt later.
 #[test]
 fn a_crowd_at_a_failing_origin_receives_errors() {
-    let gate = Gate::closed();
-    // The gate holds the first response until all clients wait for it. The response then ends in
+    let latch = Latch::closed();
+    // The latch holds the first response until all clients wait for it. The response then ends in
     // the middle of its head.
     let cut = Fault::RawHead(b"HTTP/1.1 200 OK\r\nConte".to_vec());
-    let cut = Resource::bytes("").close().fault(cut).gate_head(&gate);
+    let cut = Resource::bytes("").close().fault(cut).hold_head(&latch);
     let end = current().fault(Fault::EndBeforeHead(Ending::Fin));
     let origin = first_and_others(cut, end);
     let edge = Setup::cached(&origin).start();
     let crowd = Crowd::of(&edge, 30, "/x", &[]);
-    assert!(gate.wait_held(1, SOON));
-    gate.release();
+    assert!(latch.wait_held(1, SOON));
+    latch.release();
     for reply in crowd.replies() {
         assert_failed(&reply);
     }
@@ -194,12 +194,12 @@ fn a_crowd_at_a_failing_origin_receives_errors() {
 // The origin's error response goes unchanged to all clients that waited for the fetch.
 #[test]
 fn a_crowd_receives_an_error_response_unchanged() {
-    let gate = Gate::closed();
-    let origin = serving("/x", Resource::status(503).gate_head(&gate));
+    let latch = Latch::closed();
+    let origin = serving("/x", Resource::status(503).hold_head(&latch));
     let edge = Setup::cached(&origin).start();
     let crowd = Crowd::of(&edge, 30, "/x", &[]);
-    assert!(gate.wait_held(1, SOON));
-    gate.release();
+    assert!(latch.wait_held(1, SOON));
+    latch.release();
     for reply in crowd.replies() {
         assert_eq!((reply.status, &*reply.text()), (503, "status 503\n"));
     }
@@ -209,8 +209,8 @@ fn a_crowd_receives_an_error_response_unchanged() {
 // receive the response.
 #[test]
 fn the_client_that_started_a_shared_fetch_may_disconnect() {
-    let gate = Gate::closed();
-    let origin = serving("/x", current().gate_head(&gate));
+    let latch = Latch::closed();
+    let origin = serving("/x", current().hold_head(&latch));
     let edge = Setup::cached(&origin).start();
     let mut leader = edge.client();
     leader.send("GET", "/x", &[], b"").expect("sent");
@@ -218,7 +218,7 @@ fn the_client_that_started_a_shared_fetch_may_disconnect() {
     let others = Crowd::beside(1, &edge, 10, "/x", &[]);
     leader.reset().expect("it is reset");
     eventually("it has left", || edge.counter("requests_now") == 10);
-    gate.release();
+    latch.release();
     for reply in others.replies() {
         reply.verify_whole(LENGTH).expect("the body");
     }
@@ -229,8 +229,8 @@ fn the_client_that_started_a_shared_fetch_may_disconnect() {
 // the other clients then sends a request of its own.
 #[test]
 fn the_client_that_started_an_unshared_fetch_may_disconnect() {
-    let gate = Gate::closed();
-    let origin = first_and_others(unshared().gate_head(&gate), unshared());
+    let latch = Latch::closed();
+    let origin = first_and_others(unshared().hold_head(&latch), unshared());
     let edge = Setup::cached(&origin).start();
     let mut leader = edge.client();
     leader.send("GET", "/x", &[], b"").expect("sent");
@@ -238,7 +238,7 @@ fn the_client_that_started_an_unshared_fetch_may_disconnect() {
     let others = Crowd::beside(1, &edge, 10, "/x", &[]);
     leader.reset().expect("it is reset");
     eventually("it has left", || edge.counter("requests_now") == 10);
-    gate.release();
+    latch.release();
     for reply in others.replies() {
         reply.verify_whole(LENGTH).expect("the body");
     }
@@ -246,18 +246,18 @@ fn the_client_that_started_an_unshared_fetch_may_disconnect() {
 
 #[test]
 fn a_response_with_a_cookie_is_not_shared_with_waiting_clients() {
-    let gate = Gate::closed();
+    let latch = Latch::closed();
     let origin = origin();
-    let held = gate.clone();
+    let held = latch.clone();
     let own = move |seen: &Seen| {
         let cookie = format!("id={}", seen.id);
-        current().header("Set-Cookie", &cookie).gate_head(&held)
+        current().header("Set-Cookie", &cookie).hold_head(&held)
     };
     origin.serve("/x", Resource::dynamic(own));
     let edge = Setup::cached(&origin).start();
     let crowd = Crowd::of(&edge, 20, "/x", &[]);
-    assert!(gate.wait_held(1, SOON));
-    gate.release();
+    assert!(latch.wait_held(1, SOON));
+    latch.release();
     let mut cookies: Vec<_> = crowd
         .replies()
         .iter()

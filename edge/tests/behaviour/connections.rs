@@ -248,6 +248,27 @@ fn responses_for_http_and_https_are_stored_separately() {
     assert_eq!(origin.requests().len(), 2);
 }
 
+// The scheme of a target in absolute form must be that of the request, which a trusted proxy reports.
+#[test]
+fn a_target_in_absolute_form_has_the_scheme_that_the_proxy_reports() {
+    let origin = origin();
+    origin.serve("/x", fresh(10));
+    let text = Setup::cached(&origin).in_clear_text().text();
+    let trusting = "[server]\ntrusted_proxies = [\"127.0.0.1\"]\n";
+    let edge = Setup::of_text(text.replace("[server]\n", trusting)).start();
+    let status = |scheme: &str, proto: &str| {
+        let request = format!(
+            "GET {scheme}://a.example/x HTTP/1.1\r\nHost: a.example\r\n{proto}Connection: close\r\n\r\n"
+        );
+        edge.send_raw(request.as_bytes())[9..12].to_owned()
+    };
+    let https = "X-Forwarded-Proto: https\r\n";
+    assert_eq!(status("https", https), "200");
+    assert_eq!(status("http", https), "400");
+    assert_eq!(status("http", ""), "200");
+    assert_eq!(status("https", ""), "400");
+}
+
 #[test]
 fn the_log_contains_the_client_address_from_the_proxy() {
     let origin = serving("/x", fresh(10));

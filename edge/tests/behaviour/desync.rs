@@ -2,14 +2,14 @@
 //! the response to another request.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
 use sluice_lab::client::Client;
 
-use crate::harness::{Edge, SOON, Setup, assert_has_parameter};
+use crate::harness::{Edge, SOON, Setup, assert_reason};
 
 /// An origin that answers each request, on any connection, with the next text of a list. After the
 /// end of the list, the last text is repeated.
@@ -44,7 +44,7 @@ impl Scripted {
     }
 }
 
-fn answer(mut stream: std::net::TcpStream, answers: &[&str], counted: &AtomicUsize) {
+fn answer(mut stream: TcpStream, answers: &[&str], counted: &AtomicUsize) {
     let mut head = Vec::new();
     let mut byte = [0];
     while stream.read_exact(&mut byte).is_ok() {
@@ -97,6 +97,137 @@ fn forbidden_bodies_are_not_taken_for_the_next_response() {
     }
 }
 
+/// Starts an origin that answers HEAD with a head alone. If another request follows on the same
+/// connection, the origin first sends the body that it owes to HEAD, which looks like a response.
+fn owing_a_body() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut owes = false;
+                while let Some(head) = read_head(&mut stream) {
+                    let right = match head.starts_with("HEAD") {
+                        true => {
+                            "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 70\r\n\r\n"
+                        }
+                        false => CACHEABLE,
+                    };
+                    let answer = if owes { FORGED } else { right };
+                    owes |= head.starts_with("HEAD");
+                    if stream.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+const CACHEABLE: &str =
+    "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nright";
+const FORGED: &str =
+    "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 6\r\n\r\nforged";
+
+/// Reads a request head; `None` at the end of the connection.
+fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    Some(String::from_utf8_lossy(&head).into_owned())
+}
+
+// The body after HEAD arrives late, when the edge would already have sent its next request on the
+// same connection. The edge uses another connection.
+#[test]
+fn a_late_body_after_head_is_not_taken_for_the_next_response() {
+    for target in ["/pass/x", "/x"] {
+        let edge = Setup::of_servers(vec![format!("http://{}", owing_a_body())])
+            .workers(1)
+            .start();
+        let mut client = edge.client();
+        let first = client.request("HEAD", target, &[], b"").expect("a reply");
+        assert_eq!((first.status, first.body.len()), (200, 0), "{target}");
+        assert_right(&mut client, &format!("{target}?other"));
+        assert_eq!(edge.counter("upstream_idle_now"), 1, "{target}");
+    }
+}
+
+/// A request that a client sends as the body of another request.
+const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// Starts an origin that reads no bodies, and so takes the bytes of a body for the next request. The
+/// response to `SMUGGLED` is sent only when another request follows on the same connection. If
+/// `early` is set, the response to a POST begins before its body is read, and ends after that.
+fn ignoring_bodies(early: bool) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let (mut owes, mut posted) = (false, false);
+                while let Some(head) = read_head(&mut stream) {
+                    let smuggled = head.starts_with("GET /smuggled");
+                    posted |= early && head.starts_with("POST");
+                    let answer = match (smuggled, owes) {
+                        (true, _) if posted => "ht",
+                        (true, _) => "",
+                        (false, true) => FORGED,
+                        (false, false) if posted => &CACHEABLE[..CACHEABLE.len() - 2],
+                        (false, false) => CACHEABLE,
+                    };
+                    owes |= smuggled;
+                    if stream.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+// The origin does not read content that has no meaning for the method (RFC 9110 9.3.1), and takes it
+// for another request. Its response must not be taken for the response to the next request.
+#[test]
+fn the_response_to_ignored_content_is_not_taken_for_the_next_response() {
+    for method in ["GET", "HEAD", "OPTIONS", "DELETE"] {
+        for target in ["/pass/x", "/x"] {
+            let edge = Setup::of_servers(vec![format!("http://{}", ignoring_bodies(false))])
+                .workers(1)
+                .start();
+            let mut client = edge.client();
+            let first = client
+                .request(method, target, &[], SMUGGLED)
+                .expect("a reply");
+            assert_eq!(first.status, 200, "{method} {target}");
+            assert_right(&mut client, &format!("{target}?other"));
+        }
+    }
+}
+
+// The origin responds before it has received the content, and then takes the content for another
+// request.
+#[test]
+fn a_connection_is_not_used_again_after_a_response_to_half_a_request() {
+    for target in ["/pass/x", "/x"] {
+        let edge = Setup::of_servers(vec![format!("http://{}", ignoring_bodies(true))])
+            .workers(1)
+            .start();
+        let mut client = edge.client();
+        let length = SMUGGLED.len();
+        let head = format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+        client.send_raw(head.as_bytes()).expect("sent");
+        assert_eq!(client.read_head().expect("a head").status, 200);
+        client.send_raw(SMUGGLED).expect("sent");
+        assert_eq!(client.read_some(5).expect("the body"), b"right");
+        assert_right(&mut edge.client(), &format!("{target}?other"));
+    }
+}
+
 // The origin sends a response before the edge has sent a request. The edge must not use it for its
 // next request.
 #[test]
@@ -133,7 +264,7 @@ fn endless_interim_responses_are_a_fault() {
     for target in ["/pass/x", "/x"] {
         let reply = edge.get(target, &[]);
         assert_eq!(reply.status, 504, "{target}");
-        assert_has_parameter(&reply, "detail=head-timeout");
+        assert_reason(&reply, "head-timeout");
         assert!(
             reply
                 .interim

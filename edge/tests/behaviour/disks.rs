@@ -13,6 +13,7 @@ use sluice_lab::noise;
 use sluice_lab::origin::{Origin, Resource, Seen};
 use tempfile::TempDir;
 
+use crate::harness::setup::scheme;
 use crate::harness::{Edge, Setup, assert_hit, cache_status, eventually, fresh, origin};
 
 /// The Host of all requests. The default Host would contain the edge's port, which differs after
@@ -201,8 +202,8 @@ impl<D> Restartable<D> {
 
     /// Ends the program in this way and starts it again.
     pub fn restart(&mut self, how: End) {
-        self.end(how);
-        self.start();
+        let edge = self.edge.take().expect("the program runs");
+        self.edge = Some(again(edge, how, &self.setup));
     }
 }
 
@@ -282,7 +283,7 @@ pub fn get(edge: &Edge, path: &str) -> Reply {
 
 /// Returns the URL of a path on the host `HOST`.
 pub fn url(path: &str) -> String {
-    format!("http://{HOST}{path}")
+    format!("{}://{HOST}{path}", scheme())
 }
 
 /// Sends a purge to the admin address, which must acknowledge it. Returns the content of the

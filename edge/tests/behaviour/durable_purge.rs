@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 
 use serde_json::{Value, json};
-use sluice_lab::origin::{Gate, Origin, Resource};
+use sluice_lab::origin::{Latch, Origin, Resource};
 
 use crate::disks::{
     Disks, ENDS, End, File, HOST, again, ask, end, fill, get, is_hit, loaded, number_of, purge,
@@ -209,14 +209,14 @@ fn a_fetch_that_began_before_a_purge_restores_nothing() {
             json!({"tag": "t"}),
             json!({"all": true}),
         ] {
-            let gate = Gate::at(1000);
-            let origin = serving("/x", tagged(length, "t").gate(&gate));
+            let latch = Latch::at(1000);
+            let origin = serving("/x", tagged(length, "t").hold_body(&latch));
             let mut edge = Disks::in_memory(1).start(&origin);
             thread::scope(|scope| {
                 let first = scope.spawn(|| get(&edge, "/x"));
-                assert!(gate.wait_passed(1000, SOON));
+                assert!(latch.wait_passed(1000, SOON));
                 purge(&edge, &order);
-                gate.release();
+                latch.release();
                 let reply = first.join().expect("no panic");
                 reply
                     .verify_whole(length)

@@ -4,7 +4,7 @@
 use std::fs;
 
 use sluice_lab::client::Reply;
-use sluice_lab::origin::{Gate, Origin, Resource, Seen};
+use sluice_lab::origin::{Latch, Origin, Resource, Seen};
 
 use crate::harness::{Setup, assert_has_parameter, assert_hit, fresh, origin, serving};
 
@@ -173,7 +173,7 @@ fn error_responses_get_edited_headers_and_keep_their_reasons() {
         let reply = edge.get("/x", &[]);
         let log = edge.json_log(1);
         assert_eq!(reply.header("cache-control"), Some("no-store"));
-        assert_has_parameter(&reply, "detail=connect-failed");
+        assert_eq!(reply.header("cache-status"), None);
         assert_eq!(log[0]["reason"], "connect-failed");
         assert!(log[0]["cache"].is_null(), "{}", log[0]);
         (
@@ -191,10 +191,10 @@ fn error_responses_get_edited_headers_and_keep_their_reasons() {
 // Interim responses (1xx) and 101 are passed through unchanged.
 #[test]
 fn interim_responses_are_not_edited() {
-    let gate = Gate::closed();
+    let latch = Latch::closed();
     let early = edited()
         .interim(103, &[("Link", "</a.css>"), ("Server", "origin")])
-        .gate_head(&gate);
+        .hold_head(&latch);
     let origin = serving("/x", early);
     origin.serve("/up", Resource::upgrade("echo"));
     let edge = Setup::uncached(&origin).tables(RESPONSE).start();
@@ -207,7 +207,7 @@ fn interim_responses_are_not_edited() {
         (interim.status, interim.header("server")),
         (103, Some("origin"))
     );
-    gate.release();
+    latch.release();
     check_edited(&client.read_response().expect("a reply"), 200);
     let mut client = edge.client();
     let headers = [
@@ -332,6 +332,16 @@ fn security_headers_of_the_origin_are_kept() {
         .start();
     let reply = edge.get("/y", &[]);
     assert_eq!(reply.header_all("x-frame-options"), ["DENY"]);
+}
+
+// A proxy before Sluice may have TLS.
+#[test]
+fn a_site_without_tls_sends_a_configured_strict_transport_security() {
+    let origin = serving("/x", fresh(10));
+    let header = "response_headers = { set = { Strict-Transport-Security = \"max-age=1\" } }\n";
+    let edge = Setup::cached(&origin).tables(header).start();
+    let reply = edge.get("/x", &[]);
+    assert_eq!(reply.header("strict-transport-security"), Some("max-age=1"));
 }
 
 #[test]

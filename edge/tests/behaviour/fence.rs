@@ -33,7 +33,7 @@ const WANTS: [(u64, u64); 7] = [
 /// Requests many ranges, then the whole file. Each response must be complete and of one version.
 ///
 /// If the origin refuses ranges, the response to a range may be the refusal.
-fn exercise(edge: &Edge, origin: &Origin, told: &str, refuses: bool) {
+fn exercise(edge: &Edge, origin: &Origin, case: &str, refuses: bool) {
     for (first, last) in WANTS {
         let reply = ask_range(edge, first, last);
         if refuses && reply.status == 416 {
@@ -42,10 +42,10 @@ fn exercise(edge: &Edge, origin: &Origin, told: &str, refuses: bool) {
         one_version(&reply, first, last);
     }
     let whole = edge.get("/x", &[]);
-    assert_eq!(whole.status, 200, "{told}: {}", cache_status(&whole));
+    assert_eq!(whole.status, 200, "{case}: {}", cache_status(&whole));
     one_version(&whole, 0, FILE - 1);
     let asked = asked(origin);
-    assert!(asked.len() <= REQUESTS_MAX, "{told}: {asked:?}");
+    assert!(asked.len() <= REQUESTS_MAX, "{case}: {asked:?}");
     let kept = edge.get("/x", &[]);
     one_version(&kept, 0, FILE - 1);
     assert_hit(&kept);
@@ -71,8 +71,8 @@ fn misbehaving(
     };
     let origin = serving("/x", by_range(ranged, good));
     let edge = filling(&origin, mode).start();
-    let told = format!("{mode}, {good_first} good");
-    exercise(&edge, &origin, &told, refuses);
+    let case = format!("{mode}, {good_first} good");
+    exercise(&edge, &origin, &case, refuses);
 }
 
 /// Runs `exercise` with all fill policies, in front of an origin that gives wrong responses from

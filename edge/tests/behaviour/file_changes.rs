@@ -68,6 +68,33 @@ fn changed_files_are_noticed() {
     }
 }
 
+// A client requests files before they exist, such as the next segment of a live video. Once they
+// exist, no client gets the 404 that was correct before.
+#[test]
+fn a_request_for_a_missing_file_does_not_hide_it_later() {
+    let keys =
+        "recheck = \"1h\"\ntry_files = [\"{path}.html\", \"/app\"]\nindex = [\"index.html\"]";
+    let shelf = Shelf::new(&[("app", b"app"), ("live/1.ts", b"1")], keys);
+    for (target, name) in [
+        ("/live/2.ts", "live/2.ts"),
+        ("/page", "page.html"),
+        ("/live/", "live/index.html"),
+        ("/new/folder/x", "new/folder/x"),
+    ] {
+        for _ in 0..2 {
+            assert_eq!(shelf.get(target).body, b"app", "{target}");
+        }
+        let path = shelf.path(name);
+        write(&path, b"new");
+        assert_eq!(shelf.get(target).body, b"new", "{target}");
+        assert_eq!(shelf.get(target).body, b"new", "{target}");
+    }
+    let strict = Shelf::new(&[("a", b"a")], "recheck = \"1h\"");
+    assert_eq!(strict.status("/b"), 404);
+    replace(&strict.path("b"), b"b");
+    assert_eq!(strict.get("/b").body, b"b");
+}
+
 // A file is replaced by another one while it is sent: the old file is sent completely. A file is
 // overwritten in place: the response is cut off.
 #[test]

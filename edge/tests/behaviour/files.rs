@@ -1,13 +1,15 @@
 //! Tests of static files: which paths are served and which are refused.
 
+use std::net::IpAddr;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use sluice_lab::client::Reply;
-use sluice_lab::disk::{Condition, Pace, SlowDisk};
+use sluice_lab::client::{Client, Reply};
+use sluice_lab::disk::{Condition, Pace};
 
 use crate::harness::{Edge, Setup, eventually};
+use crate::slow_disk;
 
 /// An edge that serves a folder `www` with files. Another file is outside the served folder.
 pub struct Shelf {
@@ -74,6 +76,26 @@ pub fn large(length: usize, seed: u8) -> Vec<u8> {
     (0..length)
         .map(|at| (at / 251) as u8 ^ (at % 251) as u8 ^ seed)
         .collect()
+}
+
+#[test]
+fn media_types_of_players_and_browsers_are_sent() {
+    let types = [
+        ("a.ts", "video/mp2t"),
+        ("a.m3u8", "application/vnd.apple.mpegurl"),
+        ("a.mpd", "application/dash+xml"),
+        ("a.m4s", "video/iso.segment"),
+        ("a.vtt", "text/vtt; charset=utf-8"),
+        ("a.webp", "image/webp"),
+        ("a.avif", "image/avif"),
+        ("a.wasm", "application/wasm"),
+        ("a.mjs", "text/javascript; charset=utf-8"),
+    ];
+    let shelf = Shelf::new(&types.map(|(name, _)| (name, &b"x"[..])), "");
+    for (name, expected) in types {
+        let reply = shelf.get(&format!("/{name}"));
+        assert_eq!(reply.header("content-type"), Some(expected), "{name}");
+    }
 }
 
 #[test]
@@ -236,6 +258,17 @@ fn a_file_has_one_path() {
         let status = if location == "/open/x" { 200 } else { 403 };
         assert_eq!(edge.get(location, &[]).status, status, "{location}");
     }
+    // Spellings that RFC 3986 6.2.2 makes equal are normalized before the route is chosen.
+    for (target, status) in [
+        ("/open/%78", 200),
+        ("/a/../open/x", 200),
+        ("/%70rivate/x", 403),
+        ("/open/../private/x", 403),
+        ("/open%2Fx", 404),
+        ("/open/%21", 301),
+    ] {
+        assert_eq!(edge.get(target, &[]).status, status, "{target}");
+    }
 }
 
 #[test]
@@ -330,13 +363,8 @@ fn precompressed_files_are_sent_to_clients_that_accept_them() {
 // The edge has one worker. While a read blocks on the disk, the worker must answer other requests.
 #[test]
 fn a_hanging_disk_does_not_block_other_requests() {
-    let disk = match SlowDisk::new(64 << 20, Pace::default()) {
-        Ok(disk) => disk,
-        Err(error) => {
-            assert!(std::env::var("CI").is_err(), "{error:#}");
-            eprintln!("SKIPPED: {error:#}");
-            return;
-        }
+    let Some(disk) = slow_disk::paced(64 << 20, Pace::default()) else {
+        return;
     };
     let content = large(8_000_000, 3);
     let folder = tempfile::tempdir_in(disk.path()).expect("a folder on the disk");
@@ -374,6 +402,38 @@ fn a_hanging_disk_does_not_block_other_requests() {
         assert_eq!(reply.status, 200);
         assert!(reply.body == expected);
     }
+}
+
+// One client requests many files of a disk that hangs. Another client still gets its file as soon as
+// the disk answers, and is not refused because all lookups are in use.
+#[test]
+fn one_client_leaves_lookups_for_others() {
+    let Some(disk) = slow_disk::paced(64 << 20, Pace::default()) else {
+        return;
+    };
+    let names: Vec<String> = (0..300).map(|n| format!("f{n}")).collect();
+    let files: Vec<(&str, &[u8])> = names.iter().map(|name| (&**name, &b"cold"[..])).collect();
+    let folder = tempfile::tempdir_in(disk.path()).expect("a folder on the disk");
+    let shelf = Shelf::within(folder, &files, "");
+    for name in &names {
+        forget_pages(&shelf.path(name));
+    }
+    disk.set_condition(Condition::Hang);
+    let greedy = |name: &String| {
+        let source = IpAddr::from([127, 0, 0, 7]);
+        let mut client = Client::connect_from(source, shelf.edge.http).expect("a connection");
+        let target = format!("/{name}");
+        client.send("GET", &target, &[], b"").expect("sent");
+        client
+    };
+    let _many: Vec<Client> = names[..280].iter().map(greedy).collect();
+    eventually("all are handled", || shelf.edge.counter("requests") == 280);
+    let mut other = shelf.edge.client();
+    other.send("GET", "/f299", &[], b"").expect("sent");
+    eventually("it is handled", || shelf.edge.counter("requests") == 281);
+    disk.set_condition(Condition::Fine);
+    let reply = other.read_response().expect("an answer");
+    assert_eq!((reply.status, reply.text().as_str()), (200, "cold"));
 }
 
 /// Removes the file's pages from the page cache, so that the next read goes to the disk.
@@ -444,6 +504,5 @@ fn open_files_are_limited_and_reported() {
     }
     let open = shelf.edge.status()["files"][0]["open"].as_u64();
     assert!((1..=32).contains(&open.expect("a number")), "{open:?}");
-    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", shelf.edge.process.pid()));
-    assert!(descriptors.expect("its descriptors").count() < 100);
+    assert!(shelf.edge.open_descriptors() < 100);
 }

@@ -53,8 +53,8 @@ fn malformed_requests_get_their_status_and_reach_no_origin() {
     assert!(table.len() >= 100);
     let origin = anything();
     for edge in [
-        Setup::cached(&origin).start(),
-        Setup::uncached(&origin).start(),
+        Setup::cached(&origin).in_clear_text().start(),
+        Setup::uncached(&origin).in_clear_text().start(),
     ] {
         for (name, request, status) in &table {
             refuse(&edge, name, request, *status);

@@ -3,7 +3,7 @@
 
 use sluice_lab::client::Client;
 use sluice_lab::offset::verify_offset;
-use sluice_lab::origin::{Gate, Origin, OriginOptions, Outcome, Record, Resource};
+use sluice_lab::origin::{Latch, Origin, OriginOptions, Outcome, Record, Resource};
 
 use crate::harness::{Edge, SOON, assert_hit, eventually, fresh};
 use crate::partial_objects::{asked, by_range, filling, sent_again, sent_pieces, settle};
@@ -11,31 +11,31 @@ use crate::partial_objects::{asked, by_range, filling, sent_again, sent_pieces, 
 /// Length of a file in bytes, which is large compared to socket buffers.
 const LARGE: u64 = 20_000_000;
 
-/// Offset at which the gate holds the first fetch.
+/// Offset at which the latch holds the first fetch.
 const HELD_AT: u64 = 300_000;
 
 /// Upper bound of the bytes that the sockets between origin and edge hold when a connection is
 /// closed.
 const ON_ITS_WAY: u64 = 4 << 20;
 
-/// Starts an edge and a client that requests a whole large file. The gate holds this fetch at
+/// Starts an edge and a client that requests a whole large file. The latch holds this fetch at
 /// `HELD_AT`, while the origin sends ranges of the file without delay.
-fn held_fill(gate: &Gate) -> (Origin, Edge, Client) {
+fn held_fill(latch: &Latch) -> (Origin, Edge, Client) {
     let options = OriginOptions {
         send_buffer: Some(64 << 10),
         ..OriginOptions::default()
     };
     let origin = Origin::start(options).expect("a free port on loopback");
-    let held = gate.clone();
+    let held = latch.clone();
     let ranged = |_: &_| fresh(LARGE);
-    let file: Resource = by_range(ranged, move |_| fresh(LARGE).gate(&held));
+    let file: Resource = by_range(ranged, move |_| fresh(LARGE).hold_body(&held));
     origin.serve("/x", file);
     let edge = filling(&origin, "auto").start();
     let mut first = edge.client();
     first.send("GET", "/x", &[], b"").expect("sent");
     let head = first.read_head().expect("a head");
     assert_eq!(head.status, 200);
-    assert!(gate.wait_passed(HELD_AT, SOON));
+    assert!(latch.wait_passed(HELD_AT, SOON));
     (origin, edge, first)
 }
 
@@ -57,13 +57,13 @@ fn check_all(client: &mut Client) {
 
 #[test]
 fn a_range_far_beyond_a_held_fill_is_served_at_once() {
-    let gate = Gate::at(HELD_AT);
-    let (origin, edge, mut first) = held_fill(&gate);
+    let latch = Latch::at(HELD_AT);
+    let (origin, edge, mut first) = held_fill(&latch);
     check_ten(&edge, 8_000_000);
     let sent = origin.read_record(|record| record.requests[0].sent);
     assert_eq!(sent, HELD_AT, "the first fetch has not moved");
     assert_eq!(asked(&origin)[0], "-");
-    gate.release();
+    latch.release();
     check_all(&mut first);
     settle(&edge, &origin, LARGE);
     let again = sent_again(&origin);
@@ -79,8 +79,8 @@ fn a_range_far_beyond_a_held_fill_is_served_at_once() {
 // over a part of the first one's claim.
 #[test]
 fn riders_of_the_first_fetch_continue_past_a_takeover() {
-    let gate = Gate::at(HELD_AT);
-    let (origin, edge, mut first) = held_fill(&gate);
+    let latch = Latch::at(HELD_AT);
+    let (origin, edge, mut first) = held_fill(&latch);
     let mut riders: Vec<(u64, Client)> = [0, 100_000, 250_000]
         .into_iter()
         .map(|from| {
@@ -96,7 +96,7 @@ fn riders_of_the_first_fetch_continue_past_a_takeover() {
     for far in [15_000_000, 8_000_000, 11_000_000] {
         check_ten(&edge, far);
     }
-    gate.release();
+    latch.release();
     check_all(&mut first);
     for (from, rider) in &mut riders {
         let body = rider.read_some((LARGE - *from) as usize).expect("a body");
@@ -112,8 +112,8 @@ fn riders_of_the_first_fetch_continue_past_a_takeover() {
 // the origin.
 #[test]
 fn received_bytes_are_served_without_a_request() {
-    let gate = Gate::at(HELD_AT);
-    let (origin, edge, mut first) = held_fill(&gate);
+    let latch = Latch::at(HELD_AT);
+    let (origin, edge, mut first) = held_fill(&latch);
     let before = origin.read_record(|record| record.sent_for("/x"));
     check_ten(&edge, 0);
     check_ten(&edge, 200_000);
@@ -121,7 +121,7 @@ fn received_bytes_are_served_without_a_request() {
     let pieces = origin.read_record(sent_pieces);
     let again = pieces[1..].iter().filter(|piece| piece.start < before);
     assert_eq!(again.count(), 0, "{pieces:?}");
-    gate.release();
+    latch.release();
     check_all(&mut first);
 }
 
@@ -129,10 +129,10 @@ fn received_bytes_are_served_without_a_request() {
 // no byte is transferred twice.
 #[test]
 fn a_fetch_ends_where_another_fetch_took_over() {
-    let gate = Gate::at(HELD_AT);
-    let (origin, edge, mut first) = held_fill(&gate);
+    let latch = Latch::at(HELD_AT);
+    let (origin, edge, mut first) = held_fill(&latch);
     check_ten(&edge, 8_000_000);
-    gate.release();
+    latch.release();
     check_all(&mut first);
     let ended = |record: &Record| record.requests[0].outcome != Outcome::Pending;
     assert!(origin.wait_for(ended, SOON));
@@ -144,15 +144,15 @@ fn a_fetch_ends_where_another_fetch_took_over() {
 // receive them.
 #[test]
 fn a_gap_fetch_continues_after_its_client_disconnects() {
-    let gate = Gate::at(HELD_AT);
-    let (origin, edge, mut first) = held_fill(&gate);
+    let latch = Latch::at(HELD_AT);
+    let (origin, edge, mut first) = held_fill(&latch);
     check_ten(&edge, 8_000_000);
     let mut leaving = edge.client();
     let range = [("Range", "bytes=12000000-")];
     leaving.send("GET", "/x", &range, b"").expect("sent");
     leaving.read_head().expect("a head");
     drop(leaving);
-    gate.release();
+    latch.release();
     check_all(&mut first);
     eventually("all have left", || edge.counter("requests_now") == 0);
     settle(&edge, &origin, 0);

@@ -1,11 +1,12 @@
 //! Tests of stale responses: served while they are revalidated in the background, and while the
 //! origin fails (RFC 5861, RFC 9111 4.2.4).
 
-use sluice_lab::origin::{BrokenHead, Ending, Fault, Gate, Resource};
+use sluice_lab::origin::{BrokenHead, Ending, Fault, Latch, Resource};
 
 use crate::background_revalidation::{SWR, revalidated_in_the_background};
 use crate::caching_rules::{
-    Crowd, LENGTH, aged, assert_failed, assert_stale, current, kill, stale, times, until_fresh,
+    Crowd, LENGTH, aged, assert_failed, assert_stale, current, kill, stale, stale_on_arrival,
+    times, until_fresh,
 };
 use crate::harness::{
     SOON, Setup, assert_has_parameter, assert_hit, cache_status, eventually, origin, serving,
@@ -166,14 +167,14 @@ fn requests_after_a_failure_do_not_wait_for_the_next_attempt() {
     let (origin, edge) = stored(stale(SIE));
     origin.serve("/x", Resource::status(503));
     assert_stale(&edge.get("/x", &[]), "stale-if-error");
-    let gate = Gate::closed();
-    origin.serve("/x", current().version(1).gate_head(&gate));
+    let latch = Latch::closed();
+    origin.serve("/x", current().version(1).hold_head(&latch));
     for _ in 0..10 {
         let reply = edge.get("/x", &[]);
         reply.verify_whole(LENGTH).expect("the old one");
         assert_hit(&reply);
     }
-    gate.release();
+    latch.release();
     let new = until_fresh(&edge, "/x");
     new.verify_version(1, 0).expect("the new one");
 }
@@ -196,11 +197,11 @@ fn a_failing_origin_receives_fewer_and_fewer_requests() {
 #[test]
 fn a_crowd_receives_the_stale_response_if_revalidation_fails() {
     let (origin, edge) = stored(stale(SIE));
-    let gate = Gate::closed();
-    origin.serve("/x", Resource::status(503).gate_head(&gate));
+    let latch = Latch::closed();
+    origin.serve("/x", Resource::status(503).hold_head(&latch));
     let crowd = Crowd::of(&edge, 20, "/x", &[]);
-    assert!(gate.wait_held(1, SOON));
-    gate.release();
+    assert!(latch.wait_held(1, SOON));
+    latch.release();
     for reply in crowd.replies() {
         reply.verify_whole(LENGTH).expect("the old one");
         assert_stale(&reply, "stale-if-error");
@@ -242,15 +243,15 @@ fn while_one_request_waits_others_receive_the_stale_response() {
     let edge = Setup::cached(&origin)
         .cache("stale_while_updating = \"10m\"")
         .start();
-    let gate = revalidated_in_the_background(&origin, &edge);
+    let latch = revalidated_in_the_background(&origin, &edge);
     let first = Crowd::of(&edge, 1, "/x", &[]);
-    assert!(gate.wait_held(1, SOON));
+    assert!(latch.wait_held(1, SOON));
     for _ in 0..5 {
         let reply = edge.get("/x", &[]);
         reply.verify_whole(LENGTH).expect("the old one");
         assert_stale(&reply, "stale-while-updating");
     }
-    gate.release();
+    latch.release();
     for reply in first.replies() {
         reply.verify_version(1, 0).expect("the new one");
         assert_has_parameter(&reply, "fwd=stale");
@@ -265,10 +266,10 @@ fn all_requests_wait_if_the_response_is_too_stale() {
     let edge = Setup::cached(&origin)
         .cache("stale_while_updating = \"30s\"")
         .start();
-    let gate = revalidated_in_the_background(&origin, &edge);
+    let latch = revalidated_in_the_background(&origin, &edge);
     let crowd = Crowd::of(&edge, 5, "/x", &[]);
-    assert!(gate.wait_held(1, SOON));
-    gate.release();
+    assert!(latch.wait_held(1, SOON));
+    latch.release();
     for reply in crowd.replies() {
         reply.verify_version(1, 0).expect("the new one");
     }
@@ -314,8 +315,8 @@ fn a_truncated_new_version_is_not_completed_with_the_old_one() {
 #[test]
 fn stored_parts_of_a_large_object_are_served_while_the_origin_is_down() {
     for mode in MODES {
-        let large = Resource::offset(FILE).cache_control("max-age=60, stale-if-error=600");
-        let origin = serving("/x", large.header("Age", "100"));
+        let large = stale_on_arrival(Resource::offset(FILE), ", stale-if-error=600");
+        let origin = serving("/x", large);
         let edge = filling(&origin, mode).start();
         check_range(&edge, 5, 14);
         landed(&edge);

@@ -1,7 +1,7 @@
 //! Tests of invalidation by unsafe methods (RFC 9111 4.4).
 
 use sluice_lab::client::Reply;
-use sluice_lab::origin::{Gate, Origin, Resource};
+use sluice_lab::origin::{Latch, Origin, Resource};
 
 use crate::caching_rules::{LENGTH, assert_failed, bare, current, kill, stale, times};
 use crate::harness::{Edge, SOON, Setup, assert_hit, cache_status, fresh, origin, serving};
@@ -83,8 +83,12 @@ fn survives(edge: &Edge, origin: &Origin, path: &str, field: &str, url: &str) ->
 fn named_locations_of_the_same_host_are_invalidated() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
-    let absolute = format!("http://{}/dir/x?a=b", edge.http);
-    let capitals = format!("HTTP://{}/dir/./x?a=b", edge.http);
+    let absolute = edge.url("/dir/x?a=b");
+    let capitals = format!(
+        "{}://{}/dir/./x?a=b",
+        edge.scheme().to_uppercase(),
+        edge.http
+    );
     let no_scheme = format!("//{}/dir/x?a=b", edge.http);
     let urls = [
         &*absolute,
@@ -109,7 +113,7 @@ fn named_locations_of_the_same_host_are_invalidated() {
 fn named_locations_of_other_hosts_are_not_invalidated() {
     let origin = origin();
     let edge = Setup::cached(&origin).start();
-    let other_port = format!("http://{}:1/x", edge.http.ip());
+    let other_port = format!("{}://{}:1/x", edge.scheme(), edge.http.ip());
     let urls = [
         "http://other.example/x",
         "//other.example/x",
@@ -235,18 +239,18 @@ fn all_keys_of_a_url_are_invalidated() {
 // requests.
 #[test]
 fn a_running_fetch_is_not_stored_after_an_invalidation() {
-    let gate = Gate::at(100);
-    let origin = serving("/x", current().gate(&gate));
+    let latch = Latch::at(100);
+    let origin = serving("/x", current().hold_body(&latch));
     let edge = Setup::cached(&origin).start();
     let mut before = edge.client();
     before.send("GET", "/x", &[], b"").expect("sent");
-    assert!(gate.wait_held(1, SOON));
+    assert!(latch.wait_held(1, SOON));
     origin.serve("/x", current().version(1));
     assert_eq!(edge.ask("POST", "/x", &[], b"x").status, 200);
     // A request that arrives after the invalidation does not join the fetch that began before.
     let now = edge.get("/x", &[]);
     now.verify_version(1, 0).expect("the new one");
-    gate.release();
+    latch.release();
     let reply = before.read_response().expect("a reply");
     reply
         .verify_whole(LENGTH)
@@ -259,15 +263,15 @@ fn a_running_fetch_is_not_stored_after_an_invalidation() {
 // stored.
 #[test]
 fn a_fetch_without_a_head_is_not_stored_after_an_invalidation() {
-    let gate = Gate::closed();
-    let origin = serving("/x", current().gate_head(&gate));
+    let latch = Latch::closed();
+    let origin = serving("/x", current().hold_head(&latch));
     let edge = Setup::cached(&origin).start();
     let mut before = edge.client();
     before.send("GET", "/x", &[], b"").expect("sent");
-    assert!(gate.wait_held(1, SOON));
+    assert!(latch.wait_held(1, SOON));
     origin.serve("/x", current().version(1));
     assert_eq!(edge.ask("POST", "/x", &[], b"x").status, 200);
-    gate.release();
+    latch.release();
     let reply = before.read_response().expect("a reply");
     assert_eq!((reply.status, reply.body.len() as u64), (200, LENGTH));
     let now = edge.get("/x", &[]);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use sluice_lab::client::Closing;
-use sluice_lab::origin::{Gate, Resource};
+use sluice_lab::origin::{Latch, Resource};
 
 use crate::harness::{
     SOON, Setup, assert_hit, eventually, fresh, origin, serving, wait_for_requests,
@@ -81,7 +81,7 @@ fn pipelined_requests_after_bodies_are_found() {
 #[test]
 fn a_pipelining_client_does_not_starve_others() {
     let origin = serving("/x", fresh(10));
-    let edge = Setup::cached(&origin).workers(1).start();
+    let edge = Setup::cached(&origin).in_clear_text().workers(1).start();
     edge.get("/x", &[]);
     let stop = AtomicBool::new(false);
     let many = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
@@ -235,14 +235,16 @@ fn requests_may_arrive_in_pieces() {
     assert_eq!(edge.counter("connections_accepted"), 1);
 }
 
-// The client closes its sending side after the request. It still receives the response, from the
-// cache or from the origin.
+// The client closes its sending side after the request. With `half_close`, it still receives the
+// response, from the cache or from the origin.
 #[test]
-fn half_closed_clients_are_answered() {
-    let gate = Gate::closed();
-    let origin = serving("/x", fresh(1000).gate_head(&gate));
-    origin.serve("/pass/x", fresh(1000).gate_head(&gate));
-    let edge = Setup::cached(&origin).start();
+fn half_closed_clients_are_answered_if_the_listener_permits_it() {
+    let latch = Latch::closed();
+    let origin = serving("/x", fresh(1000).hold_head(&latch));
+    origin.serve("/pass/x", fresh(1000).hold_head(&latch));
+    let text = Setup::cached(&origin).text();
+    let listener = "[[listener]]\nhalf_close = true\n";
+    let edge = Setup::of_text(text.replace("[[listener]]\n", listener)).start();
     let mut waiting = ["/x", "/pass/x"].map(|target| {
         let mut client = edge.client();
         client.send("GET", target, &[], b"").expect("sent");
@@ -250,7 +252,7 @@ fn half_closed_clients_are_answered() {
         wait_for_requests(&origin, target, 1);
         client
     });
-    gate.release();
+    latch.release();
     for client in &mut waiting {
         let reply = client.read_response().expect("a reply");
         reply.verify_whole(1000).expect("the body");

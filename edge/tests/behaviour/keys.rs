@@ -430,3 +430,47 @@ fn rules_of_a_route_take_precedence() {
     let reply = edge.get("/x?ref=1&utm_a=2&a=3", &[]);
     assert_eq!(reply.text(), "/x?a=3&utm_a=2");
 }
+
+// The admin API makes keys of a URL as the routes do, so that it finds the objects of routes with
+// `key` and `query_sort`.
+#[test]
+fn the_objects_of_a_url_are_found_with_the_keys_of_its_routes() {
+    for rules in [
+        "query_sort = true",
+        "query_ignore = \"utm_*\"",
+        "key = \"{scheme}{host}{path}\"",
+        "key = \"{path}{query}-v2\"",
+        "key = \"{scheme}{host}{path}{query}{header:X-Tenant}\"",
+    ] {
+        let origin = echoing(&[]);
+        let edge = Setup::cached(&origin).cache(rules).start();
+        let host = edge.http.to_string();
+        edge.get("/x?b=1&a=2&utm_source=c", &[("host", &host)]);
+        let url = edge.url("/x?b=1%26a=2%26utm_source=c");
+        let found = edge.get_admin(&format!("/status?url={url}")).text();
+        assert!(found.contains("\"cache\":"), "{rules}: {found}");
+    }
+}
+
+#[test]
+fn the_objects_of_a_url_are_found_with_the_headers_in_their_key() {
+    let origin = echoing(&[]);
+    let edge = Setup::cached(&origin)
+        .cache("key = \"{scheme}{host}{path}{header:X-Tenant}{cookie:lang}\"")
+        .start();
+    let host = edge.http.to_string();
+    let client = [
+        ("host", &*host),
+        ("x-tenant", "a"),
+        ("cookie", "id=1; lang=de"),
+    ];
+    edge.get("/x", &client);
+    let found = |headers: &str| {
+        let target = format!("/status?url={}&headers={headers}", edge.url("/x"));
+        edge.get_admin(&target).text() != "[]"
+    };
+    assert!(found("X-Tenant:%20a%0ACookie:%20id=2;%20lang=de"));
+    assert!(!found("X-Tenant:%20a"));
+    assert!(!found("X-Tenant:%20b%0ACookie:%20lang=de"));
+    assert!(!found(""));
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sluice_lab::origin::{Gate, Origin, Resource, Seen};
+use sluice_lab::origin::{Latch, Origin, Resource, Seen};
 
 use crate::caching_rules::{Crowd, current, last_sent, times};
 use crate::harness::{SOON, Setup, assert_hit, cache_status, serving};
@@ -32,13 +32,13 @@ const SPELLINGS: [(Option<&str>, &[&str]); 4] = [
 ];
 
 /// Starts an origin whose responses have `Vary: Accept-Language` and contain the received value.
-fn speaking(gate: Option<&Gate>) -> Origin {
-    let gate = gate.cloned();
+fn speaking(latch: Option<&Latch>) -> Origin {
+    let latch = latch.cloned();
     let speak = move |seen: &Seen| {
         let body = Resource::bytes(seen.header("accept-language").unwrap_or("none").to_owned());
         let body = body.vary("Accept-Language").cache_control("max-age=3600");
-        match &gate {
-            Some(gate) => body.gate_head(gate),
+        match &latch {
+            Some(latch) => body.hold_head(latch),
             None => body,
         }
     };
@@ -95,8 +95,8 @@ fn each_language_is_fetched_once() {
 // The origin receives one request per language.
 #[test]
 fn a_crowd_causes_one_fetch_per_language() {
-    let gate = Gate::closed();
-    let origin = speaking(Some(&gate));
+    let latch = Latch::closed();
+    let origin = speaking(Some(&latch));
     let edge = Setup::cached(&origin).cache(LANGUAGES).start();
     let spellings = SPELLINGS.iter().flat_map(|(language, spellings)| {
         let named = spellings.iter().filter(|spelling| !spelling.is_empty());
@@ -109,8 +109,8 @@ fn a_crowd_causes_one_fetch_per_language() {
             (language, Crowd::beside(4 * n, &edge, 4, "/x", &field))
         })
         .collect();
-    assert!(gate.wait_held(1, SOON));
-    gate.release();
+    assert!(latch.wait_held(1, SOON));
+    latch.release();
     for (language, crowd) in crowds {
         for reply in crowd.replies() {
             assert_eq!(reply.text(), language, "{}", cache_status(&reply));
@@ -160,21 +160,48 @@ fn a_head_affects_the_variant_of_its_language() {
     reply.verify_version(1, 0).expect("the new one");
 }
 
-// The setting `languages` of a route replaces that of its cache, and `[]` disables the reduction.
+// The setting `languages` of a route replaces that of its cache, and `false` disables the reduction:
+// the client's value is sent in its normal form.
 #[test]
-fn without_languages_the_client_s_value_is_sent() {
+fn without_languages_the_normal_form_is_sent() {
     let origin = speaking(None);
     let text = Setup::cached(&origin).cache(LANGUAGES).text() + "languages = false\n";
     let edge = Setup::of_text(text).start();
     let own = "DE-ch , en;q=0.50";
-    assert_eq!(edge.get("/x", &[("Accept-Language", own)]).text(), own);
+    let normal = "de-ch,en;q=0.5";
+    assert_eq!(edge.get("/x", &[("Accept-Language", own)]).text(), normal);
     assert_eq!(
         last_sent(&origin, "/x", "accept-language").as_deref(),
-        Some(own)
+        Some(normal)
     );
     // Without reduction, a stored variant serves requests whose Accept-Language has the same
     // meaning, and no others.
     assert_hit(&edge.get("/x", &[("Accept-Language", "en;q=0.5,de-CH")]));
     assert_eq!(edge.get("/x", &[("Accept-Language", "de")]).text(), "de");
     assert_eq!(times(&origin, "/x"), 2);
+}
+
+// Without `languages`, too, the values of the headers that Vary names select the variant.
+#[test]
+fn inspect_marks_the_variant_that_the_given_headers_select() {
+    for rules in ["", LANGUAGES] {
+        let origin = speaking(None);
+        let edge = Setup::cached(&origin).cache(rules).start();
+        for language in ["de", "en"] {
+            edge.get("/x", &[("Accept-Language", language)]);
+        }
+        let url = edge.url("/x");
+        let shown = |header: &str| {
+            let output = edge.command(&["inspect", &url, "-H", header]);
+            String::from_utf8(output.stdout).expect("text")
+        };
+        let marked = |shown: &str| shown.matches("selected by the given headers").count();
+        let german = shown("Accept-Language: de");
+        assert_eq!(marked(&german), 1, "{german}");
+        let english = shown("Accept-Language: en");
+        assert!(marked(&english) == 1 && english != german, "{english}");
+        let none = shown("Accept-Language: tlh");
+        assert_eq!(marked(&none), 0, "{none}");
+        assert!(none.contains("select none of these variants"), "{none}");
+    }
 }

@@ -1,6 +1,6 @@
 //! Tests of the freshness lifetime and age of a response (RFC 9111 4.2; RFC 9213).
 
-use sluice_lab::origin::{Modified, Resource};
+use sluice_lab::origin::{Modified, Resource, Tag};
 
 use crate::caching_rules::{Case, LENGTH, bare, check_fresh_for, current, date_in, times};
 use crate::harness::{Setup, assert_hit, origin, serving};
@@ -261,21 +261,33 @@ fn vary_can_be_ignored() {
     assert_eq!(times(&origin, "/x"), 1);
 }
 
-// RFC 9111 5.1: Age is one decimal number. Any other value makes the response stale.
+// RFC 9111 5.1: Age is one decimal number, and an Age that is none is ignored. Of several lines the
+// first valid one counts, and of a list the first member.
 #[test]
-fn an_unreadable_age_makes_a_response_stale() {
+fn an_invalid_age_is_ignored() {
     let origin = origin();
     let age = |value: &str| with("Age", value).cache_control("max-age=3600");
+    let aged = || Some(2980..=3000);
     let cases: Vec<Case<'_>> = vec![
-        ("good", age("600"), Some(2980..=3000)),
+        ("good", age("600"), aged()),
         ("too old", age("3601"), None),
-        ("no number", age("abc"), None),
-        ("negative", age("-1"), None),
-        ("a fraction", age("1.5"), None),
-        ("a parameter", age("600;x=y"), None),
+        ("no number", age("abc"), Some(HOUR)),
+        ("negative", age("-7200"), Some(HOUR)),
+        ("a fraction", age("7200.0"), Some(HOUR)),
+        ("a parameter", age("7200;x=y"), Some(HOUR)),
         ("beyond all bounds", age("99999999999999999999"), None),
-        ("the first of a list", age("600, 5"), Some(2980..=3000)),
-        ("two lines", age("600").header("Age", "5"), None),
+        ("the first of a list", age("600, 7200"), aged()),
+        ("an old first of a list", age("7200, 0"), None),
+        ("one number twice", age("600, 600"), aged()),
+        ("two lines", age("600").header("Age", "7200"), aged()),
+        ("an old first line", age("7200").header("Age", "0"), None),
+        ("one line twice", age("600").header("Age", "600"), aged()),
+        (
+            "an invalid line, then a valid one",
+            age("abc").header("Age", "600"),
+            aged(),
+        ),
+        ("an invalid line", age("600").header("Age", "abc"), aged()),
     ];
     check_fresh_for(&Setup::cached(&origin), &origin, cases);
 }
@@ -341,6 +353,83 @@ fn dates_have_three_forms() {
     ];
     let setup = Setup::cached(&origin).cache("lifetime_max = \"3650d\"");
     check_fresh_for(&setup, &origin, cases);
+}
+
+// The names in a date of Expires may have any letter case, and the weekday may be a wrong one. Every
+// other deviation from the three forms makes the response stale (RFC 9111 5.3).
+#[test]
+fn only_names_may_deviate_in_expires() {
+    let origin = origin();
+    let year = || Some(YEAR - 60..=YEAR);
+    let cases: Vec<Case<'_>> = [
+        ("THU, 18 Aug 2050 02:01:18 GMT", year()),
+        ("Thu, 18 AUG 2050 02:01:18 GMT", year()),
+        ("Thu, 18 Aug 2050 02:01:18 gMT", year()),
+        ("Mon, 18 Aug 2050 02:01:18 GMT", year()),
+        ("Monday, 18-Aug-50 02:01:18 GMT", year()),
+        ("Thu Aug  8 02:01:18 2050", year()),
+        ("Thu, 18 Aug 2050 02:01:18 UTC", None),
+        ("Thu, 18 Aug 2050 02:01:18 +0000", None),
+        ("Thu, 18 Aug 2050 02:01:18 AEST", None),
+        ("Thu, 8 Aug 2050 02:01:18 GMT", None),
+        ("Thu, 18 Aug 50 02:01:18 GMT", None),
+        ("Thu 18 Aug 2050 02:01:18 GMT", None),
+        ("Thu, 18  Aug  2050 02:01:18 GMT", None),
+        ("Thu, 18-Aug-2050 02:01:18 GMT", None),
+        ("Thu, 18 Aug 2050 02.01.18 GMT", None),
+        ("Thu, 18 Aug 2050 2:01:18 GMT", None),
+    ]
+    .map(|(expires, lifetime)| (expires, with("Expires", expires), lifetime))
+    .into();
+    check_fresh_for(&Setup::cached(&origin), &origin, cases);
+}
+
+// Dates other than Expires are also understood with one digit for the day and with other names of
+// the time zone (RFC 9110 5.6.7).
+#[test]
+fn other_dates_may_deviate_further() {
+    let origin = origin();
+    for (name, date) in [
+        ("a wrong weekday", "Mon, 01 Jan 2026 00:00:00 GMT"),
+        ("one digit", "Thu, 1 Jan 2026 00:00:00 GMT"),
+        ("UTC", "Thu, 01 Jan 2026 00:00:00 UTC"),
+        ("+0000", "Thu, 01 Jan 2026 00:00:00 +0000"),
+    ] {
+        // A Date in the past makes the response old.
+        let lived = with("Date", date).cache_control("max-age=60");
+        check_fresh_for(&Setup::cached(&origin), &origin, vec![(name, lived, None)]);
+
+        let edge = Setup::cached(&origin).start();
+        let modified = |value: &str| current().modified(Modified::Fixed(value.to_owned()));
+        origin.serve("/theirs", modified(date));
+        origin.serve("/ours", modified("Thu, 01 Jan 2026 00:00:00 GMT"));
+        let since = ("If-Modified-Since", "Thu, 01 Jan 2026 00:00:00 GMT");
+        let earlier = ("If-Modified-Since", "Wed, 31 Dec 2025 23:59:59 GMT");
+        assert_eq!(edge.get("/theirs", &[since]).status, 304, "{name}");
+        assert_eq!(edge.get("/theirs", &[earlier]).status, 200, "{name}");
+        let since = ("If-Modified-Since", date);
+        assert_eq!(edge.get("/ours", &[since]).status, 304, "{name}");
+    }
+}
+
+// A Last-Modified that is no date matches only an If-Modified-Since with the same bytes.
+#[test]
+fn a_last_modified_that_is_no_date_matches_exactly() {
+    let origin = serving(
+        "/x",
+        current()
+            .tag(Tag::None)
+            .modified(Modified::Fixed("version 7".to_owned())),
+    );
+    let edge = Setup::cached(&origin).start();
+    for round in ["cold", "stored"] {
+        for (value, status) in [("version 7", 304), ("version 8", 200)] {
+            let reply = edge.get("/x", &[("If-Modified-Since", value)]);
+            assert_eq!(reply.status, status, "{round}: {value}");
+            assert_eq!(reply.header("last-modified"), Some("version 7"));
+        }
+    }
+    assert_eq!(times(&origin, "/x"), 1);
 }
 
 // RFC 9111 1.2.2: a number that is too large counts as the maximum, which is also the longest

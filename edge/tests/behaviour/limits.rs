@@ -2,7 +2,7 @@
 //! that exceed a limit.
 
 use sluice_lab::client::{BodyEnd, Closing};
-use sluice_lab::origin::{Gate, Resource};
+use sluice_lab::origin::{Latch, Resource};
 
 use crate::harness::{SOON, Setup, eventually, fresh, origin, serving, wait_for_requests};
 
@@ -66,6 +66,8 @@ fn a_stalled_reader_is_cut_off() {
     let origin = serving("/x", Resource::offset(100 << 20));
     let edge = Setup::uncached(&origin)
         .limits("send_timeout = \"200ms\"")
+        // The client's receive buffer is smaller than the first TLS record.
+        .in_clear_text()
         .start();
     let mut client = edge.slow_reader();
     client.send("GET", "/x", &[], b"").expect("sent");
@@ -83,13 +85,13 @@ fn a_stalled_reader_is_cut_off() {
 fn a_slow_and_steady_reader_is_not_cut_off() {
     let origin = serving("/x", Resource::offset(20 << 20));
     let edge = Setup::uncached(&origin)
-        .limits("send_timeout = \"1s\"")
+        .limits("send_timeout = \"3s\"")
         .start();
     let mut client = edge.slow_reader();
     client.send("GET", "/x", &[], b"").expect("sent");
     let mut few = [0; 1000];
     for _ in 0..100 {
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(std::time::Duration::from_millis(150));
         let read = std::io::Read::read(&mut client.stream(), &mut few);
         assert!(matches!(read, Ok(1..)), "{read:?}");
     }
@@ -116,9 +118,10 @@ fn a_reader_below_the_minimum_rate_is_cut_off() {
 // Connections above the limit wait until another connection is closed.
 #[test]
 fn connections_are_limited() {
-    let gate = Gate::closed();
-    let origin = serving("/held", Resource::offset(5).gate_head(&gate));
+    let latch = Latch::closed();
+    let origin = serving("/held", Resource::offset(5).hold_head(&latch));
     let edge = Setup::uncached(&origin)
+        .in_clear_text()
         .workers(1)
         .limits("connections = 3")
         .start();
@@ -132,7 +135,7 @@ fn connections_are_limited() {
     assert_eq!(fourth.wait_closed(soon).expect("a socket"), Closing::Open);
     assert_eq!(edge.counter("connections_now"), 3);
     assert_eq!(origin.requests().len(), 3);
-    gate.release();
+    latch.release();
     for client in &mut clients {
         client.read_response().expect("a reply");
     }

@@ -1,15 +1,17 @@
 //! Tests of the real program on real sockets, between the lab's client and the lab's origin.
 //!
 //! Each test has its own origin and edge, on ports that the kernel chooses. The name of a test
-//! states the behaviour that it proves. Tests don't sleep: gates of the origin hold responses back,
+//! states the behaviour that it proves. Tests don't sleep: latches of the origin hold responses back,
 //! and tests poll for other states until a deadline.
 
 mod access;
 mod access_log;
 mod admin;
+mod admin_tls;
 mod admission;
 mod background_revalidation;
 mod bodies;
+mod broken_updates;
 mod cache;
 mod cache_status;
 mod caching_rules;
@@ -37,21 +39,32 @@ mod freshness;
 mod gap_fetches;
 mod grace;
 mod harness;
+mod hosts;
 #[cfg(feature = "lab")]
+mod idle_workers;
 mod index_loading;
+mod interim;
 mod invalidation;
 mod isolation;
 mod keepalive;
 mod keys;
 mod languages;
+mod leaving_clients;
 mod lifetimes;
 mod limits;
+mod listeners;
 mod log_formats;
 mod malformed;
+mod many_routes;
+mod methods;
+mod neutral_fetches;
 mod not_modified;
+mod one_clients_harm;
 mod one_cold_object;
 mod origin_cost;
+mod origin_failures;
 mod origins;
+mod overriding_headers;
 mod partial;
 mod partial_objects;
 mod placement;
@@ -65,13 +78,16 @@ mod random_ranges;
 mod range_sharing;
 mod ranges;
 mod ranges_of_errors;
+mod refused_fetches;
 mod reload;
+mod request_loops;
 mod resource_limits;
 mod restart;
 mod resume;
 mod retries;
 mod rule_precedence;
 mod sharing;
+mod short_bodies;
 mod shutdown;
 mod sites;
 mod slices;
@@ -82,13 +98,23 @@ mod slow_disk;
 mod slow_disks;
 mod storing;
 mod streaming;
+mod tls;
+mod tls_clients;
+mod tls_early_data;
+mod tls_hostile;
+mod tls_policies;
+mod tls_shutdown;
+mod tls_sites;
+mod tls_tickets;
 mod transfer_timeouts;
 mod uncacheable;
+mod unix_sockets;
 mod unusable_volumes;
 mod unusual_requests;
 mod upgrade;
 mod upstream;
 mod validation;
+mod validation_of_ranges;
 mod versions;
 mod viewers;
 mod volume_passes;

@@ -7,7 +7,7 @@ use std::thread;
 
 use sluice_lab::client::Client;
 use sluice_lab::offset::offset_bytes;
-use sluice_lab::origin::Gate;
+use sluice_lab::origin::Latch;
 
 use crate::harness::{SOON, Setup, eventually, fresh, serving};
 
@@ -18,9 +18,13 @@ const OBJECT: u64 = 10_000_000;
 // and every body is right.
 #[test]
 fn a_thousand_clients_cause_one_fetch() {
-    let gate = Gate::closed();
-    let origin = serving("/x", fresh(OBJECT).gate_head(&gate));
-    let edge = Setup::cached(&origin).cache("fill = \"whole\"").start();
+    let latch = Latch::closed();
+    let origin = serving("/x", fresh(OBJECT).hold_head(&latch));
+    // A thread for each client reads from its socket.
+    let edge = Setup::cached(&origin)
+        .cache("fill = \"whole\"")
+        .in_clear_text()
+        .start();
     let expected: Arc<[u8]> = offset_bytes(0, OBJECT as usize).into();
     let crowd: Vec<_> = (0..CROWD)
         .map(|_| {
@@ -35,7 +39,7 @@ fn a_thousand_clients_cause_one_fetch() {
     eventually("all of them wait", || {
         edge.counter("requests_now") == CROWD as u64
     });
-    gate.release();
+    latch.release();
     for client in crowd {
         client.join().expect("a right body");
     }
@@ -77,8 +81,11 @@ fn read_whole(stream: &mut impl Read, expected: &[u8]) {
 // all of them.
 #[test]
 fn a_crowd_requesting_ranges_causes_one_fetch() {
-    let gate = Gate::at(1);
-    let origin = serving("/x", fresh(OBJECT).vary("Accept-Encoding").gate(&gate));
+    let latch = Latch::at(1);
+    let origin = serving(
+        "/x",
+        fresh(OBJECT).vary("Accept-Encoding").hold_body(&latch),
+    );
     let edge = Setup::cached(&origin).cache("fill = \"whole\"").start();
     thread::scope(|scope| {
         let clients: Vec<_> = (0..100u64)
@@ -89,7 +96,7 @@ fn a_crowd_requesting_ranges_causes_one_fetch() {
             .collect();
         eventually("all of them wait", || edge.counter("requests_now") == 100);
         for step in 1..=20 {
-            gate.advance_to(step * OBJECT / 20);
+            latch.advance_to(step * OBJECT / 20);
         }
         for client in clients {
             client.join().expect("a client");

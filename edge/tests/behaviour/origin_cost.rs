@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use sluice_lab::client::Client;
-use sluice_lab::origin::{Gate, Origin, OriginOptions, Record, Resource, Seen};
+use sluice_lab::origin::{Latch, Origin, OriginOptions, Record, Resource, Seen};
 
 use crate::harness::{
     Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, serving, wait_for_requests,
@@ -48,9 +48,9 @@ fn sent(origin: &Origin) -> u64 {
 fn a_client_that_requests_many_files_and_disconnects_costs_little() {
     const MANY: u64 = 30;
     for mode in ["auto", "whole", "slice"] {
-        let gate = Gate::closed();
+        let latch = Latch::closed();
         let origin = wary();
-        origin.serve_rest(fresh(LARGE).gate_head(&gate));
+        origin.serve_rest(fresh(LARGE).hold_head(&latch));
         let edge = thrifty(&origin, mode).start();
         let clients: Vec<Client> = (0..MANY)
             .map(|n| {
@@ -64,7 +64,7 @@ fn a_client_that_requests_many_files_and_disconnects_costs_little() {
             edge.counter("flights_now") == MANY
         });
         drop(clients);
-        gate.release();
+        latch.release();
         landed(&edge);
         let sent = sent(&origin);
         assert!(sent <= 2 * MIB + MANY * ON_ITS_WAY, "{mode}: {sent}");
@@ -141,12 +141,12 @@ fn bytes_before_a_distant_range_are_not_fetched_without_a_client() {
 fn bytes_before_a_nearby_range_are_fetched_only_while_a_client_waits() {
     const LONG: u64 = 60_000_000;
     for mode in MODES {
-        let gate = Gate::at(2 * MIB);
-        let held = gate.clone();
+        let latch = Latch::at(2 * MIB);
+        let held = latch.clone();
         let origin = wary();
         let choose = move |seen: &Seen| match seen.id {
             0 => fresh(LONG),
-            _ => fresh(LONG).ranges(false).gate(&held),
+            _ => fresh(LONG).ranges(false).hold_body(&held),
         };
         origin.serve("/x", Resource::dynamic(choose));
         let edge = thrifty(&origin, mode).start();
@@ -156,10 +156,10 @@ fn bytes_before_a_nearby_range_are_fetched_only_while_a_client_waits() {
         let mut client = edge.client();
         let far = [("Range", "bytes=50000000-50000000")];
         client.send("GET", "/x", &far, b"").expect("sent");
-        assert!(gate.wait_held(1, SOON));
+        assert!(latch.wait_held(1, SOON));
         drop(client);
         eventually("it is gone", || edge.counter("requests_now") == 0);
-        gate.release();
+        latch.release();
         landed(&edge);
         let sent = sent(&origin);
         assert!(sent <= 8 * MIB, "{mode}: {sent}");
@@ -196,8 +196,8 @@ fn small_ranges_in_order_cause_one_request_per_block() {
 #[test]
 fn a_download_larger_than_the_budget_does_not_prevent_other_storing() {
     for mode in ["whole", "lock", "slice", "auto"] {
-        let gate = Gate::at(100_000);
-        let origin = serving("/x", fresh(LARGE).gate(&gate));
+        let latch = Latch::at(100_000);
+        let origin = serving("/x", fresh(LARGE).hold_body(&latch));
         origin.serve("/small", fresh(100));
         origin.serve("/middling", fresh(FILE));
         let edge = thrifty(&origin, mode).start();
@@ -213,7 +213,7 @@ fn a_download_larger_than_the_budget_does_not_prevent_other_storing() {
             assert!(status.starts_with("sluice; hit"), "{mode} {path}: {status}");
             assert_eq!(origin.read_record(|record| record.sent_for(path)), length);
         }
-        gate.release();
+        latch.release();
         let body = client.read_some(LARGE as usize).expect("all of it");
         sluice_lab::offset::verify_offset(0, &body).expect("the right bytes");
     }

@@ -5,11 +5,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use sluice_lab::client::Reply;
-use sluice_lab::origin::{Accept, BadChunk, BrokenHead, Ending, Fault, Framing, Origin, Resource};
+use sluice_lab::origin::{
+    Accept, BadChunk, BrokenHead, Ending, Fault, Framing, Origin, Outcome, Record, Resource,
+};
 use socket2::{Domain, Socket, Type};
 
 use crate::harness::{
-    Edge, Setup, assert_has_parameter, assert_hit, eventually, fresh, origin, serving,
+    Edge, SOON, Setup, assert_has_parameter, assert_hit, assert_reason, eventually, fresh, origin,
+    serving,
 };
 
 /// Response heads that the edge refuses.
@@ -67,7 +70,7 @@ fn assert_fails(edge: &Edge, status: u16, reason: &str) {
         let reply = edge.get(target, &[]);
         assert_eq!(reply.status, status, "{target}");
         assert!(!reply.truncated(), "{target}");
-        assert_has_parameter(&reply, &format!("detail={reason}"));
+        assert_reason(&reply, reason);
     }
     assert!(edge.objects("/x").is_empty());
 }
@@ -154,7 +157,7 @@ fn malformed_response_heads_are_refused() {
         for target in ["/pass/x", "/x"] {
             let reply = edge.get(target, &[]);
             assert_eq!(reply.status, 502, "{broken:?} {target}");
-            assert_has_parameter(&reply, "detail=bad-head");
+            assert_reason(&reply, "bad-head");
         }
         assert!(edge.objects("/x").is_empty(), "{broken:?}");
     }
@@ -270,6 +273,12 @@ fn bytes_beyond_the_declared_length_are_dropped() {
         for (target, length) in [("/x", 1000), ("/y", 50)] {
             let reply = client.get(target, &[]).expect("a reply");
             reply.verify_whole(length).expect(target);
+            // Bytes that arrive after the next request was sent would be its response.
+            let all = |record: &Record| {
+                let mut requests = record.requests.iter();
+                requests.all(|seen| seen.outcome != Outcome::Pending)
+            };
+            assert!(origin.wait_for(all, SOON), "all of it was sent");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! and 3.4).
 
 use sluice_lab::offset::verify_offset;
-use sluice_lab::origin::{Fault, Gate, Origin, Resource, Seen};
+use sluice_lab::origin::{Fault, Latch, Origin, Resource, Seen};
 
 use crate::harness::{SOON, Setup, assert_hit, cache_status, fresh, serving, wait_for_requests};
 use crate::partial_objects::{
@@ -155,12 +155,12 @@ fn parts_of_one_byte_each_do_not_cause_endless_requests() {
     }
 }
 
-/// Starts an origin whose first response may be stored. The gate holds this response. Later
+/// Starts an origin whose first response may be stored. The latch holds this response. Later
 /// responses are of the same version, and have the headers `later`.
-fn later_says(later: &'static str, gate: &Gate) -> Origin {
-    let held = gate.clone();
+fn later_says(later: &'static str, latch: &Latch) -> Origin {
+    let held = latch.clone();
     let choose = move |seen: &Seen| match seen.id {
-        0 => good(seen).gate(&held),
+        0 => good(seen).hold_body(&held),
         _ => Resource::offset(FILE).cache_control(later),
     };
     serving("/x", Resource::dynamic(choose))
@@ -176,15 +176,15 @@ fn one_by_one(origin: &Origin) -> Setup {
 #[test]
 fn a_reader_receives_later_parts_that_may_not_be_stored() {
     for later in ["max-age=0", "max-age=60, no-cache"] {
-        let gate = Gate::at(100_000);
-        let origin = later_says(later, &gate);
+        let latch = Latch::at(100_000);
+        let origin = later_says(later, &latch);
         let edge = one_by_one(&origin).start();
         let mut clients: Vec<_> = (0..3).map(|_| send_whole(&edge)).collect();
         for client in &mut clients {
             assert_eq!(client.read_head().expect("a head").status, 200);
         }
-        assert!(gate.wait_held(1, SOON));
-        gate.release();
+        assert!(latch.wait_held(1, SOON));
+        latch.release();
         for client in &mut clients {
             let body = client.read_some(FILE as usize).expect("a body");
             assert_eq!(body.len() as u64, FILE, "{later}: all of it");
@@ -205,8 +205,8 @@ fn a_reader_receives_later_parts_that_may_not_be_stored() {
 #[test]
 fn a_later_part_that_may_not_be_stored_is_not_shared() {
     for mode in MODES {
-        let gate = Gate::closed();
-        let held = gate.clone();
+        let latch = Latch::closed();
+        let held = latch.clone();
         // The origin sends other bytes to each request, with the same strong entity tag. No client
         // may receive the bytes of another client's response.
         let choose = move |seen: &Seen| match seen.id {
@@ -217,7 +217,7 @@ fn a_later_part_that_may_not_be_stored_is_not_shared() {
                     .map_or(0, |cookie| cookie.len() as u32);
                 let tag = sluice_lab::origin::Tag::Fixed(format!("\"v0-{FILE}\""));
                 let file = Resource::offset(FILE).version(own).tag(tag);
-                file.cache_control("no-store").gate_head(&held)
+                file.cache_control("no-store").hold_head(&held)
             }
         };
         let origin = serving("/x", Resource::dynamic(choose));
@@ -234,7 +234,7 @@ fn a_later_part_that_may_not_be_stored_is_not_shared() {
             })
             .collect();
         wait_for_requests(&origin, "/x", 2);
-        gate.release();
+        latch.release();
         for (own, client) in &mut clients {
             let reply = client.read_response().expect("a reply");
             let got = one_version(&reply, 2_000_000, 2_000_009);

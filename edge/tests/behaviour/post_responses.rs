@@ -2,7 +2,7 @@
 //! `methods`, and a response that would be the same for any client's POST.
 
 use sluice_lab::client::Reply;
-use sluice_lab::origin::{Ending, Fault, Framing, Gate, Origin, Resource, Seen};
+use sluice_lab::origin::{Ending, Fault, Framing, Latch, Origin, Resource, Seen};
 
 use crate::caching_rules::{LENGTH, bare, current, last_sent, times};
 use crate::harness::{
@@ -165,6 +165,75 @@ fn a_post_with_parameters_outside_the_key_answers_no_other_client() {
     assert_eq!(edge.get("/x", &[]).text(), "/x");
 }
 
+// The Accept of a POST chooses its response, and the response has no Vary. As with GET, such a
+// response is stored only if none is stored yet.
+#[test]
+fn a_post_response_chosen_by_its_client_replaces_nothing() {
+    for setting in ["", "invalidate_on = false"] {
+        let origin = serving("/x", shows(|seen| seen.header("accept")));
+        let edge = posting(&origin).cache(setting).start();
+        for name in ["Accept", "Accept-Language"] {
+            assert_eq!(edge.get("/x", &[]).text(), "nothing");
+            let reply = post(&edge, &[(name, "x-evil")]);
+            assert_eq!(cache_status(&reply), "sluice; fwd=method; fwd-status=200");
+            let reply = edge.get("/x", &[]);
+            assert_eq!(reply.text(), "nothing");
+            assert!(is_adopted(&edge, "/x"));
+            assert_eq!(cache_status(&reply).contains("hit"), !setting.is_empty());
+        }
+        let reply = post(&edge, &[("Accept", "*/*")]);
+        assert_has_parameter(&reply, "stored");
+        assert_eq!(edge.get("/x", &[]).text(), "*/*");
+    }
+}
+
+// A response whose Vary names the Accept of the POST is for this variant alone. The origin receives
+// Accept in the form in which variants are compared.
+#[test]
+fn a_post_response_that_varies_by_accept_is_stored_for_its_variant() {
+    let lines = |seen: &Seen| {
+        Resource::bytes(seen.header_all("accept").join("|"))
+            .cache_control("max-age=3600")
+            .vary("Accept")
+            .header("Content-Location", "/x")
+    };
+    let origin = serving("/x", Resource::dynamic(lines));
+    let edge = posting(&origin).start();
+    assert_eq!(edge.get("/x", &[]).text(), "");
+    let reply = post(&edge, &[("Accept", "a/b"), ("Accept", "c/d , e/f")]);
+    assert_eq!(reply.text(), "a/b,c/d,e/f");
+    assert_has_parameter(&reply, "stored");
+    assert_hit(&edge.get("/x", &[("Accept", "a/b, c/d, e/f")]));
+    assert_eq!(edge.get("/x", &[]).text(), "");
+}
+
+// RFC 9111 4.1: if Vary names a header that describes the content of the POST, the response answers
+// only requests with the same header.
+#[test]
+fn a_post_response_that_varies_by_the_content_answers_no_request_without_content() {
+    for name in ["Content-Type", "Origin"] {
+        let shown: fn(&Seen) -> Option<&str> = match name {
+            "Origin" => |seen| seen.header("origin"),
+            _ => |seen| seen.header("content-type"),
+        };
+        let varying = move |seen: &Seen| {
+            Resource::bytes(shown(seen).unwrap_or("nothing").to_owned())
+                .cache_control("max-age=3600")
+                .vary(name)
+                .header("Content-Location", "/x")
+        };
+        let origin = serving("/x", Resource::dynamic(varying));
+        let edge = posting(&origin).start();
+        let site = format!("http://{}", edge.http);
+        assert_eq!(post(&edge, &[(name, &site)]).text(), site);
+        assert_eq!(edge.get("/x", &[]).text(), "nothing");
+        assert_eq!(post(&edge, &[]).text(), "nothing");
+        let asked = times(&origin, "/x");
+        assert!(is_adopted(&edge, "/x"));
+        assert_eq!(times(&origin, "/x"), asked);
+    }
+}
+
 // A stored variant answers all clients that select it. Therefore the POST carries Accept-Encoding
 // and Accept-Language in the form of a shared fetch.
 #[test]
@@ -244,19 +313,19 @@ fn the_client_of_a_post_receives_its_cookie() {
 // bytes.
 #[test]
 fn other_clients_share_a_post_response_in_flight() {
-    let gate = Gate::at(100);
-    let origin = serving("/x", own().gate(&gate));
+    let latch = Latch::at(100);
+    let origin = serving("/x", own().hold_body(&latch));
     let edge = posting(&origin).start();
     let mut poster = edge.client();
     poster.send("POST", "/x", &[], b"x").expect("sent");
-    assert!(gate.wait_held(1, SOON));
+    assert!(latch.wait_held(1, SOON));
     let head = poster.read_head().expect("a head");
     assert_eq!(head.status, 200);
     assert_eq!(poster.read_some(100).expect("the beginning").len(), 100);
     let mut rider = edge.client();
     rider.send("GET", "/x", &[], b"").expect("sent");
     rider.read_head().expect("a head");
-    gate.release();
+    latch.release();
     let rest = poster.read_some(LENGTH as usize - 100).expect("the rest");
     assert_eq!(rest.len() as u64, LENGTH - 100);
     let body = rider.read_some(LENGTH as usize).expect("the body");
@@ -287,18 +356,18 @@ fn a_truncated_post_response_does_not_answer_get() {
 // The client of the POST disconnects during the response. The fetch must end as well.
 #[test]
 fn the_fetch_of_a_post_ends_with_its_client() {
-    let gate = Gate::at(100);
-    let origin = serving("/x", own().gate(&gate));
+    let latch = Latch::at(100);
+    let origin = serving("/x", own().hold_body(&latch));
     let edge = posting(&origin).start();
     let mut client = edge.client();
     client.send("POST", "/x", &[], b"x").expect("sent");
     client.read_head().expect("a head");
     client.reset().expect("a reset");
-    gate.advance_to(500);
+    latch.advance_to(500);
     eventually("it is noticed", || edge.counter("requests_now") == 0);
-    gate.advance_to(600);
+    latch.advance_to(600);
     eventually("it ends", || edge.counter("flights_failed") == 1);
-    gate.release();
+    latch.release();
     let reply = edge.get("/x", &[]);
     reply.verify_whole(LENGTH).expect("the body");
 }

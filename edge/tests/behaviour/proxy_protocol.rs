@@ -12,7 +12,11 @@ const LINE: &str = "PROXY TCP4 192.0.2.1 198.51.100.2 40000 443\r\n";
 /// Starts an edge that accepts these versions of the PROXY protocol from 127.0.0.1.
 fn introduced(versions: &str, limits: &str) -> (Origin, Edge) {
     let origin = serving("/x", Resource::status(200));
-    let setup = Setup::uncached(&origin).limits(limits).logged("json");
+    // The preamble comes before the TLS handshake: see `tls`.
+    let setup = Setup::uncached(&origin)
+        .limits(limits)
+        .logged("json")
+        .in_clear_text();
     let listener =
         format!("[[listener]]\nproxy_protocol = \"{versions}\"\ntrusted = [\"127.0.0.1\"]\n");
     let text = setup.text().replace("[[listener]]\n", &listener);

@@ -5,7 +5,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 use sluice_lab::client::{self, Reply};
-use sluice_lab::origin::{Gate, Origin, Resource};
+use sluice_lab::origin::{Latch, Origin, Resource};
 
 use crate::harness::{
     Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, origin, serving,
@@ -45,7 +45,7 @@ fn purge(edge: &Edge, order: &Value) -> u64 {
 }
 
 fn url(edge: &Edge, path: &str) -> String {
-    format!("http://{}{path}", edge.http)
+    edge.url(path)
 }
 
 #[test]
@@ -60,13 +60,10 @@ fn a_purge_removes_exactly_what_it_names() {
     let host = edge.http;
     let mut before = 0;
     for (order, gone) in [
-        (json!({"url": format!("http://{host}/a/x")}), vec!["/a/x"]),
-        (json!({"url": format!("http://{host}/a/y")}), vec![]),
+        (json!({"url": edge.url("/a/x")}), vec!["/a/x"]),
+        (json!({"url": edge.url("/a/y")}), vec![]),
         (json!({"url": "http://other/a/x"}), vec![]),
-        (
-            json!({"prefix": format!("http://{host}/a/")}),
-            vec!["/a/x", "/a/y?q"],
-        ),
+        (json!({"prefix": edge.url("/a/")}), vec!["/a/x", "/a/y?q"]),
         (
             json!({"prefix": format!("//{host}/a")}),
             vec!["/a/x", "/a/y?q", "/ab"],
@@ -144,18 +141,18 @@ fn a_soft_purge_makes_responses_stale() {
 
 /// Holds the origin's response to one request, purges, and sends another request. The second
 /// request must receive another response.
-fn purged_during_a_flight(order: impl Fn(&Edge) -> Value, held: impl Fn(&Gate) -> Resource) {
-    let gate = Gate::closed();
-    let origin = serving("/x", held(&gate));
+fn purged_during_a_flight(order: impl Fn(&Edge) -> Value, held: impl Fn(&Latch) -> Resource) {
+    let latch = Latch::closed();
+    let origin = serving("/x", held(&latch));
     let edge = Setup::cached(&origin).start();
     thread::scope(|scope| {
         let first = scope.spawn(|| edge.get("/x", &[]));
-        assert!(gate.wait_held(1, SOON));
+        assert!(latch.wait_held(1, SOON));
         purge(&edge, &order(&edge));
         origin.serve("/x", tagged("t").version(2));
         let second = edge.get("/x", &[]);
         assert_eq!(second.header("etag"), edge.get("/x", &[]).header("etag"));
-        gate.release();
+        latch.release();
         let first = first.join().expect("no panic");
         // Clients that joined the fetch before the purge receive its response. Requests after the
         // purge receive a new one.
@@ -168,16 +165,16 @@ fn purged_during_a_flight(order: impl Fn(&Edge) -> Value, held: impl Fn(&Gate) -
 
 #[test]
 fn a_response_requested_before_a_purge_is_not_served_after_it() {
-    let head = |gate: &Gate| tagged("t").gate_head(gate);
+    let head = |latch: &Latch| tagged("t").hold_head(latch);
     for soft in [false, true] {
         purged_during_a_flight(|edge| json!({"url": url(edge, "/x"), "soft": soft}), head);
         purged_during_a_flight(|_| json!({"prefix": "/", "soft": soft}), head);
         purged_during_a_flight(|_| json!({"all": true, "soft": soft}), head);
     }
     // When the purge arrives, the head of the response has arrived, and its body has not.
-    let body = |gate: &Gate| {
-        gate.advance_to(1);
-        tagged("t").gate(gate)
+    let body = |latch: &Latch| {
+        latch.advance_to(1);
+        tagged("t").hold_body(latch)
     };
     purged_during_a_flight(|_| json!({"tag": "t"}), body);
     purged_during_a_flight(|edge| json!({"url": url(edge, "/x")}), body);
@@ -187,12 +184,12 @@ fn a_response_requested_before_a_purge_is_not_served_after_it() {
 // the purge.
 #[test]
 fn a_tag_that_arrives_after_its_purge_is_covered() {
-    let gate = Gate::closed();
-    let origin = serving("/x", tagged("t").gate_head(&gate));
+    let latch = Latch::closed();
+    let origin = serving("/x", tagged("t").hold_head(&latch));
     let edge = Setup::cached(&origin).start();
     thread::scope(|scope| {
         let first = scope.spawn(|| edge.get("/x", &[]));
-        assert!(gate.wait_held(1, SOON));
+        assert!(latch.wait_held(1, SOON));
         purge(&edge, &json!({"tag": "t"}));
         origin.serve("/x", tagged("t").version(2));
         // The request waits for the running fetch. The tags in the response then show that the
@@ -200,7 +197,7 @@ fn a_tag_that_arrives_after_its_purge_is_covered() {
         let mut second = edge.client();
         second.send("GET", "/x", &[], b"").expect("sent");
         eventually("it was looked up", || edge.counter("requests_now") == 2);
-        gate.release();
+        latch.release();
         let first = first.join().expect("no panic");
         let second = second.read_response().expect("an answer");
         assert_eq!((first.status, second.status), (200, 200));
@@ -369,12 +366,13 @@ fn the_purge_command_reports_what_it_purged() {
     };
     store(&edge, "/x");
     let (done, said) = out(&["--tag", "t", "u"]);
-    assert!(done && said.lines().count() == 2, "{said}");
-    assert!(said.starts_with("cache main: purged, sequence ") && said.contains(": tag t\n"));
+    let rules = said.lines().filter(|line| line.starts_with("cache main: "));
+    assert!(done && rules.count() == 2, "{said}");
+    assert!(said.starts_with("cache main: purged: tag t\n"));
     assert!(!is_hit(&edge.get("/x", &[])));
     let (done, said) = out(&[&url(&edge, "/x"), "--soft", "--cache", "main"]);
     assert!(
-        done && said.starts_with("cache main: stale, sequence "),
+        done && said.starts_with("cache main: stale: URL "),
         "{said}"
     );
     assert!(cache_status(&edge.get("/x", &[])).contains("fwd=stale"));
@@ -382,7 +380,7 @@ fn the_purge_command_reports_what_it_purged() {
     assert!(done && said.contains("\"all\": true"), "{said}");
     let (done, said) = out(&["--prefix", "x"]);
     assert!(
-        !done && said.starts_with("error: a prefix begins with"),
+        !done && said.starts_with("error: --prefix x: a prefix begins with"),
         "{said}"
     );
     let (done, said) = out(&["http://A:80/img/*"]);
@@ -402,4 +400,66 @@ fn the_purge_command_reports_what_it_purged() {
         "{said}"
     );
     assert!(!out(&[]).0 && !out(&["--all", "--tag", "x"]).0);
+}
+
+#[test]
+fn a_purge_reports_how_many_responses_it_matches() {
+    let origin = origin();
+    for path in ["/a/x", "/a/y", "/b"] {
+        origin.serve(path, tagged("t"));
+    }
+    let edge = Setup::cached(&origin).cache("query_sort = true").start();
+    let matched = |order: Value| {
+        let answer: Value = serde_json::from_slice(&ask(&edge, &order).body).expect("JSON");
+        let matched = &answer["purged"][0]["matched"];
+        assert_eq!(matched["or_more"], false, "{answer}");
+        (matched["responses"].clone(), matched["examples"].clone())
+    };
+    let fill = || ["/a/x", "/a/y", "/b"].map(|path| store(&edge, path));
+    fill();
+    let x = url(&edge, "/a/x");
+    assert_eq!(matched(json!({ "url": x })), (json!(1), json!([x])));
+    // A response that a purge covers is not counted again.
+    assert_eq!(matched(json!({ "url": x })), (json!(0), json!([])));
+    assert_eq!(matched(json!({ "prefix": "/a/" })).0, 1);
+    fill();
+    let (count, examples) = matched(json!({ "prefix": "/a/" }));
+    assert_eq!(count, 2);
+    assert_eq!(examples.as_array().map(Vec::len), Some(2));
+    assert_eq!(matched(json!({ "tag": "t" })).0, 1);
+    assert_eq!(matched(json!({ "tag": "other" })).0, 0);
+    fill();
+    let output = edge.command(&["purge", "--all"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        said.contains(&format!(
+            "\n  3 responses in memory\n    {}://",
+            edge.scheme()
+        )),
+        "{said}"
+    );
+    let output = edge.command(&["purge", "--all"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("\n  no response in memory\n"), "{said}");
+}
+
+#[test]
+fn a_purge_reports_that_responses_on_volumes_are_not_counted() {
+    let origin = origin();
+    let setup = Setup::cached(&origin);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("vol");
+    let volume = format!("[volume.disk]\npath = {path:?}\nsize = \"16MiB\"\n");
+    let edge = setup.cache("volumes = [\"disk\"]").tables(&volume).start();
+    let answer: Value =
+        serde_json::from_slice(&ask(&edge, &json!({ "all": true })).body).expect("JSON");
+    assert_eq!(answer["purged"][0]["matched"]["has_volumes"], true);
+    let output = edge.command(&["purge", "http://a.example/none"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        said.contains(
+            "\n  no response in memory; responses on volumes are covered too, and not counted\n"
+        ),
+        "{said}"
+    );
 }

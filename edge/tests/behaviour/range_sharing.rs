@@ -2,7 +2,7 @@
 //! client, no client receives another client's response, and each variant is stored separately.
 
 use sluice_lab::client::Client;
-use sluice_lab::origin::{Gate, Modified, Resource, Seen, Tag};
+use sluice_lab::origin::{Latch, Modified, Resource, Seen, Tag};
 
 use crate::harness::{
     Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, serving, wait_for_requests,
@@ -103,14 +103,14 @@ fn by_cookie(seen: &Seen) -> u32 {
 /// client must receive its own response.
 fn parted(fields: &'static [(&'static str, &'static str)]) {
     for mode in MODES {
-        let gate = Gate::closed();
-        let held = gate.clone();
+        let latch = Latch::closed();
+        let held = latch.clone();
         let own = move |seen: &Seen| {
             // The resource has no Last-Modified, so that no heuristic lifetime makes it storable.
             let own = Resource::offset(FILE)
                 .version(by_cookie(seen))
                 .modified(Modified::None)
-                .gate_head(&held);
+                .hold_head(&held);
             fields
                 .iter()
                 .fold(own, |own, (name, value)| own.header(name, value))
@@ -126,7 +126,7 @@ fn parted(fields: &'static [(&'static str, &'static str)]) {
             .collect();
         eventually("all wait", || edge.counter("requests_now") == 3);
         wait_for_requests(&origin, "/x", 1);
-        gate.release();
+        latch.release();
         for (version, first, client) in &mut clients {
             let reply = client.read_response().expect("a reply");
             let got = one_version(&reply, *first, *first + 9);
@@ -171,17 +171,17 @@ fn riders_of_a_range_with_vary_any_are_separated() {
 #[test]
 fn each_client_receives_its_own_cookie() {
     for mode in MODES {
-        let gate = Gate::closed();
-        let held = gate.clone();
+        let latch = Latch::closed();
+        let held = latch.clone();
         let numbered = move |seen: &Seen| {
             let cookie = format!("id={}", seen.id);
-            good(seen).header("Set-Cookie", &cookie).gate_head(&held)
+            good(seen).header("Set-Cookie", &cookie).hold_head(&held)
         };
         let origin = serving("/x", Resource::dynamic(numbered));
         let edge = filling(&origin, mode).start();
         let mut clients: Vec<_> = (0..4).map(|_| send(&edge, 1_200_000, &[])).collect();
         eventually("all wait", || edge.counter("requests_now") == 4);
-        gate.release();
+        latch.release();
         let mut cookies = Vec::new();
         for client in &mut clients {
             let reply = client.read_response().expect("a reply");
@@ -235,17 +235,17 @@ fn riders_of_different_variants_receive_their_own_ranges() {
     // A shared fetch carries Accept-Language of the client by default, and not X-Flavour.
     for name in ["Accept-Language", "X-Flavour"] {
         for mode in MODES {
-            let gate = Gate::closed();
-            let held = gate.clone();
+            let latch = Latch::closed();
+            let held = latch.clone();
             let flavoured = by_field(name);
-            let choose = move |seen: &Seen| flavoured(seen).gate_head(&held);
+            let choose = move |seen: &Seen| flavoured(seen).hold_head(&held);
             let origin = serving("/x", Resource::dynamic(choose));
             let edge = filling(&origin, mode).start();
             let kinds = ["one", "two", "one", "two", "none"];
             let mut clients = Vec::from(kinds.map(|kind| send(&edge, 1_200_000, &[(name, kind)])));
             eventually("all wait", || edge.counter("requests_now") == 5);
             wait_for_requests(&origin, "/x", 1);
-            gate.release();
+            latch.release();
             for (client, kind) in clients.iter_mut().zip(kinds) {
                 let reply = client.read_response().expect("a reply");
                 let version = one_version(&reply, 1_200_000, 1_200_009);
@@ -378,16 +378,16 @@ fn one_set_of_slices_serves_clients_with_and_without_gzip() {
 #[test]
 fn riders_continue_when_the_first_client_disconnects() {
     for mode in MODES {
-        let gate = Gate::closed();
-        let origin = serving("/x", fresh(FILE).gate_head(&gate));
+        let latch = Latch::closed();
+        let origin = serving("/x", fresh(FILE).hold_head(&latch));
         let edge: Edge = Setup::start(&filling(&origin, mode));
         let leader = send(&edge, 1_200_000, &[]);
         wait_for_requests(&origin, "/x", 1);
         let mut riders: Vec<_> = (0..3).map(|_| send(&edge, 1_200_000, &[])).collect();
         eventually("all wait", || edge.counter("requests_now") == 4);
         drop(leader);
-        assert!(gate.wait_held(1, SOON));
-        gate.release();
+        assert!(latch.wait_held(1, SOON));
+        latch.release();
         for rider in &mut riders {
             let reply = rider.read_response().expect("a reply");
             let right = reply.verify_range(1_200_000, 1_200_009, FILE);

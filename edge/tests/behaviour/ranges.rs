@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluice_lab::client::{Client, Closing};
 use sluice_lab::offset::verify_offset;
-use sluice_lab::origin::{Framing, Gate, Origin, Resource};
+use sluice_lab::origin::{Framing, Latch, Origin, Resource};
 
 use crate::harness::{
     Edge, SOON, Setup, assert_has_parameter, assert_hit, eventually, fresh, serving,
@@ -22,15 +22,15 @@ fn stored() -> (Origin, Edge) {
     (origin, edge)
 }
 
-/// Starts an edge and a client whose request causes a fetch of the whole file. The gate limits the
+/// Starts an edge and a client whose request causes a fetch of the whole file. The latch limits the
 /// bytes that the origin sends.
-fn filling(gate: &Gate, limit: u64) -> (Origin, Edge, Client) {
-    let origin = serving("/x", fresh(FILE).gate(gate));
+fn filling(latch: &Latch, limit: u64) -> (Origin, Edge, Client) {
+    let origin = serving("/x", fresh(FILE).hold_body(latch));
     let edge = Setup::cached(&origin).cache("fill = \"whole\"").start();
     let mut client = edge.client();
     client.send("GET", "/x", &[], b"").expect("sent");
     client.read_head().expect("a head");
-    assert!(gate.wait_passed(limit, SOON));
+    assert!(latch.wait_passed(limit, SOON));
     (origin, edge, client)
 }
 
@@ -150,22 +150,22 @@ fn if_range_requires_the_same_version() {
 
 #[test]
 fn a_received_range_is_served_while_the_fill_runs() {
-    let gate = Gate::at(1_000_000);
-    let (origin, edge, _filling) = filling(&gate, 1_000_000);
+    let latch = Latch::at(1_000_000);
+    let (origin, edge, _filling) = filling(&latch, 1_000_000);
     for first in [0, 500_000, 900_000] {
         let range = format!("bytes={first}-{}", first + 9999);
         let reply = edge.get("/x", &[("Range", &range)]);
         reply.verify_range(first, first + 9999, FILE).expect(&range);
     }
-    assert!(gate.wait_held(1, SOON), "the fill has not moved meanwhile");
+    assert!(latch.wait_held(1, SOON), "the fill has not moved meanwhile");
     assert_eq!(origin.requests().len(), 1);
 }
 
 // The range is served when the running fetch reaches its bytes, before the fetch ends.
 #[test]
 fn a_range_further_on_is_served_when_the_fill_reaches_it() {
-    let gate = Gate::at(1_000_000);
-    let (origin, edge, _filling) = filling(&gate, 1_000_000);
+    let latch = Latch::at(1_000_000);
+    let (origin, edge, _filling) = filling(&latch, 1_000_000);
     let mut waiting = edge.client();
     let range = [("Range", "bytes=5000000-5000009")];
     waiting.send("GET", "/x", &range, b"").expect("sent");
@@ -177,9 +177,9 @@ fn a_range_further_on_is_served_when_the_fill_reaches_it() {
     );
     let soon = Duration::from_millis(50);
     assert_eq!(waiting.wait_closed(soon).expect("a socket"), Closing::Open);
-    gate.advance_to(5_000_010);
+    latch.advance_to(5_000_010);
     assert_eq!(waiting.read_some(10).expect("the range"), b"005000000\n");
-    assert!(gate.wait_held(1, SOON), "the fill is not at its end");
+    assert!(latch.wait_held(1, SOON), "the fill is not at its end");
     assert_eq!(origin.requests().len(), 1);
 }
 
@@ -187,8 +187,8 @@ fn a_range_further_on_is_served_when_the_fill_reaches_it() {
 // middle, one near the end.
 #[test]
 fn three_ranges_of_a_cold_file_cost_one_fetch() {
-    let gate = Gate::closed();
-    let origin = serving("/x", fresh(FILE).vary("Accept-Encoding").gate_head(&gate));
+    let latch = Latch::closed();
+    let origin = serving("/x", fresh(FILE).vary("Accept-Encoding").hold_head(&latch));
     let edge = Setup::cached(&origin).cache("fill = \"whole\"").start();
     let firsts = [5_000_000, 5_000_100, 10_485_000];
     let mut clients = firsts.map(|first| {
@@ -200,7 +200,7 @@ fn three_ranges_of_a_cold_file_cost_one_fetch() {
         client
     });
     wait_for_requests(&origin, "/x", 1);
-    gate.release();
+    latch.release();
     for (client, first) in clients.iter_mut().zip(firsts) {
         let reply = client.read_response().expect("a reply");
         reply
@@ -210,14 +210,15 @@ fn three_ranges_of_a_cold_file_cost_one_fetch() {
     let all = |record: &sluice_lab::origin::Record| record.sent_total == FILE;
     assert!(origin.wait_for(all, SOON));
     assert_eq!(origin.requests().len(), 1);
+    eventually("all has arrived", || edge.counter("flights_now") == 0);
     assert_hit(&edge.get("/x", &[("Range", "bytes=-10")]));
     assert_eq!(origin.read_record(|record| record.sent_total), FILE);
 }
 
 #[test]
 fn riders_join_at_any_offset() {
-    let gate = Gate::at(300_000);
-    let (origin, edge, _filling) = filling(&gate, 300_000);
+    let latch = Latch::at(300_000);
+    let (origin, edge, _filling) = filling(&latch, 300_000);
     thread::scope(|scope| {
         let riders: Vec<_> = (0..20u64)
             .map(|n| {
@@ -234,9 +235,9 @@ fn riders_join_at_any_offset() {
             .collect();
         crate::harness::eventually("all share the fetch", || edge.counter("requests_now") == 21);
         for step in 1..=10 {
-            gate.advance_to(step * FILE / 10);
+            latch.advance_to(step * FILE / 10);
         }
-        gate.release();
+        latch.release();
         for rider in riders {
             rider.join().expect("a rider");
         }
@@ -248,12 +249,12 @@ fn riders_join_at_any_offset() {
 // Each part of the multipart response is sent as soon as its bytes arrive.
 #[test]
 fn several_ranges_of_a_running_fill_are_served() {
-    let gate = Gate::at(1_000_000);
-    let (origin, edge, _filling) = filling(&gate, 1_000_000);
+    let latch = Latch::at(1_000_000);
+    let (origin, edge, _filling) = filling(&latch, 1_000_000);
     let mut client = edge.client();
     let range = [("Range", "bytes=0-9,4000000-4000009,2000000-2000009")];
     client.send("GET", "/x", &range, b"").expect("sent");
-    gate.advance_to(4_500_000);
+    latch.advance_to(4_500_000);
     let reply = client.read_response().expect("a reply");
     let ranges = [(0, 9), (4_000_000, 4_000_009), (2_000_000, 2_000_009)];
     reply.verify_parts(&ranges, FILE).expect("three parts");
@@ -264,8 +265,10 @@ fn several_ranges_of_a_running_fill_are_served() {
 // complete, it can.
 #[test]
 fn ranges_of_an_object_of_unknown_length_are_served_once_complete() {
-    let gate = Gate::at(30_000);
-    let chunked = fresh(100_000).framing(Framing::Chunked(10_000)).gate(&gate);
+    let latch = Latch::at(30_000);
+    let chunked = fresh(100_000)
+        .framing(Framing::Chunked(10_000))
+        .hold_body(&latch);
     let origin = serving("/x", chunked);
     let edge = Setup::cached(&origin).cache("fill = \"whole\"").start();
     let mut client = edge.client();
@@ -273,7 +276,7 @@ fn ranges_of_an_object_of_unknown_length_are_served_once_complete() {
     client.send("GET", "/x", &range, b"").expect("sent");
     let head = client.read_head().expect("a head");
     assert_eq!((head.status, head.header("content-range")), (200, None));
-    gate.release();
+    latch.release();
     drop(client);
     edge.get("/x", &[])
         .verify_whole(100_000)

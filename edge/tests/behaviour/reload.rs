@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
-use sluice_lab::origin::{Gate, Resource};
+use sluice_lab::origin::{Latch, Resource};
 
 use crate::harness::{
     Edge, SOON, Setup, assert_has_parameter, assert_hit, eventually, fresh, origin, serving,
@@ -54,6 +54,15 @@ fn sighup_reloads_the_configuration() {
     assert_eq!(generation(&edge), 2);
 }
 
+/// Guard that ends the clients of a test.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 // Twenty reloads during load change every setting that a reload can change.
 #[test]
 fn reloads_drop_no_request() {
@@ -63,6 +72,8 @@ fn reloads_drop_no_request() {
     let edge = setup.start();
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
+        // If an assertion fails, the clients have to stop, too.
+        let _stop = StopOnDrop(&stop);
         for n in 0..4 {
             let (edge, stop, done) = (&edge, &stop, &done);
             scope.spawn(move || {
@@ -94,7 +105,6 @@ fn reloads_drop_no_request() {
                 done.load(Ordering::Relaxed) > before + 4
             });
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(generation(&edge), 21);
     assert_eq!(edge.counter("responses_cut"), 0);
@@ -105,17 +115,17 @@ fn reloads_drop_no_request() {
 // configuration meanwhile.
 #[test]
 fn a_running_request_keeps_its_configuration() {
-    let gate = Gate::at(100_000);
-    let origin = serving("/x", fresh(300_000).gate(&gate));
+    let latch = Latch::at(100_000);
+    let origin = serving("/x", fresh(300_000).hold_body(&latch));
     let other = origin_elsewhere();
     let edge = Setup::cached(&origin).start();
     let mut client = edge.client();
     client.send("GET", "/x", &[], b"").expect("sent");
-    assert!(gate.wait_held(1, SOON));
+    assert!(latch.wait_held(1, SOON));
     edge.rewrite(&Setup::uncached(&other).text());
     assert!(edge.command(&["reload"]).status.success());
     assert_eq!(edge.get("/x", &[]).text(), "elsewhere");
-    gate.release();
+    latch.release();
     let reply = client.read_response().expect("a reply");
     reply.verify_whole(300_000).expect("the old one, whole");
     let next = client.get("/x", &[]).expect("a reply");

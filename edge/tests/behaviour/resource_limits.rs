@@ -2,12 +2,15 @@
 //! delay other clients.
 
 use std::io::Write;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use sluice_lab::client::Client;
-use sluice_lab::origin::{Framing, Gate};
+use sluice_lab::origin::{Framing, Latch};
 
-use crate::harness::{Edge, Setup, assert_hit, cache_status, eventually, fresh, origin, serving};
+use crate::harness::{
+    Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, origin, serving,
+};
 
 const MEMORY_MAX: u64 = 64 << 20;
 
@@ -110,14 +113,14 @@ fn a_pipelining_client_that_does_not_read_is_stopped() {
 // fetch.
 #[test]
 fn a_stalled_rider_does_not_stop_a_fill() {
-    let gate = Gate::closed();
-    let origin = serving("/x", fresh(20_000_000).gate_head(&gate));
+    let latch = Latch::closed();
+    let origin = serving("/x", fresh(20_000_000).hold_head(&latch));
     let edge = Setup::cached(&origin).start();
     let _stalled = [stalled(&edge, "/x"), stalled(&edge, "/x")];
     let mut reader = edge.client();
     reader.send("GET", "/x", &[], b"").expect("sent");
     eventually("all share the fetch", || edge.counter("requests_now") == 3);
-    gate.release();
+    latch.release();
     let reply = reader.read_response().expect("a reply");
     reply.verify_whole(20_000_000).expect("all of it");
 }
@@ -126,10 +129,10 @@ fn a_stalled_rider_does_not_stop_a_fill() {
 // stalled reader is cut off when the bytes that it needs are gone.
 #[test]
 fn a_stalled_rider_of_an_object_too_large_to_store_is_cut_off() {
-    let gate = Gate::closed();
+    let latch = Latch::closed();
     let endless = fresh(40_000_000)
         .framing(Framing::Chunked(50_000))
-        .gate_head(&gate);
+        .hold_head(&latch);
     let origin = serving("/x", endless);
     let edge = Setup::cached(&origin)
         .cache("memory = \"8MiB\"")
@@ -139,7 +142,7 @@ fn a_stalled_rider_of_an_object_too_large_to_store_is_cut_off() {
     let mut reader = edge.client();
     reader.send("GET", "/x", &[], b"").expect("sent");
     eventually("both share the fetch", || edge.counter("requests_now") == 2);
-    gate.release();
+    latch.release();
     let reply = reader.read_response().expect("a reply");
     reply.verify_whole(40_000_000).expect("all of it");
     let late = stalled.read_response().expect("a head");
@@ -152,10 +155,12 @@ fn a_stalled_rider_of_an_object_too_large_to_store_is_cut_off() {
 // again.
 #[test]
 fn the_program_survives_running_out_of_descriptors() {
-    let gate = Gate::closed();
+    let latch = Latch::closed();
     let origin = serving("/x", fresh(100));
-    origin.serve("/held", fresh(10).gate_head(&gate));
+    origin.serve("/held", fresh(10).hold_head(&latch));
     let edge = Setup::cached(&origin)
+        // Requests over TLS could not be sent before the connection is accepted.
+        .in_clear_text()
         .descriptors(80)
         .limits("connections = 1000")
         .start();
@@ -164,9 +169,10 @@ fn the_program_survives_running_out_of_descriptors() {
     for client in &mut clients {
         client.send("GET", "/pass/held", &[], b"").expect("sent");
     }
-    eventually("it is full", || edge.counter("connections_now") > 15);
+    // The admin address may not answer meanwhile.
+    eventually("it is full", || edge.open_descriptors() > 70);
     drop(clients);
-    gate.release();
+    latch.release();
     eventually("all have left", || edge.counter("connections_now") <= 1);
     edge.get("/x", &[]).verify_whole(100).expect("it goes on");
 }
@@ -176,7 +182,7 @@ fn the_program_survives_running_out_of_descriptors() {
 fn idle_connections_use_little_memory() {
     const IDLE: u64 = 1000;
     let origin = serving("/x", fresh(5000));
-    let edge = Setup::cached(&origin).start();
+    let edge = Setup::cached(&origin).in_clear_text().start();
     edge.get("/x", &[]).verify_whole(5000).expect("the body");
     let before = edge.process.memory().expect("its memory").rss;
     let mut clients: Vec<Client> = (0..IDLE).map(|_| edge.client()).collect();
@@ -189,4 +195,73 @@ fn idle_connections_use_little_memory() {
     // The limit is far below the size of any read buffer, although a test build uses more memory
     // than a release build.
     assert!(each < 4 << 10, "{each} bytes for each idle connection");
+}
+
+/// Connects from this address and sends a request with a head of 30 KB.
+fn ask_with_long_head(edge: &Edge, from: &str, target: &str) -> Client {
+    let from: IpAddr = from.parse().expect("an address");
+    let mut client = Client::connect_from(from, edge.http).expect("connected");
+    let long = "y".repeat(30_000);
+    let headers = [("Host", "a"), ("X-Long", &*long)];
+    client.send("GET", target, &headers, b"").expect("sent");
+    client
+}
+
+fn assert_over_memory(mut client: Client) {
+    let refused = client.read_response().expect("a reply");
+    assert_eq!(
+        (refused.status, refused.text().as_str()),
+        (503, "503 request-memory\n")
+    );
+}
+
+// Each waiting request has a head of 30 KB, so six of them take the permitted memory, and three of
+// them the half of it, which is all that one client gets.
+#[test]
+fn requests_that_wait_take_no_more_than_the_permitted_memory() {
+    let latch = Latch::closed();
+    let origin = serving("/x", fresh(1000));
+    origin.serve("/pass/held", fresh(10).hold_head(&latch));
+    let edge = Setup::cached(&origin)
+        .limits("request_memory = \"512KiB\"")
+        .start();
+    let ask = |from, target| ask_with_long_head(&edge, from, target);
+    assert_eq!(
+        ask("127.0.0.1", "/x")
+            .read_response()
+            .expect("a reply")
+            .status,
+        200
+    );
+    let mut waiting: Vec<Client> = (0..3).map(|_| ask("127.0.0.1", "/pass/held")).collect();
+    assert!(latch.wait_held(3, SOON), "the origin has three requests");
+    assert_over_memory(ask("127.0.0.1", "/pass/held"));
+    assert_eq!(edge.counter("requests_over_memory"), 1);
+    waiting.extend((0..3).map(|_| ask("127.0.0.2", "/pass/held")));
+    assert!(latch.wait_held(6, SOON), "the origin has six requests");
+    assert_over_memory(ask("127.0.0.3", "/pass/held"));
+    assert_eq!(edge.counter("requests_over_memory"), 2);
+    assert_hit(&ask("127.0.0.1", "/x").read_response().expect("a reply"));
+    latch.release();
+    for client in &mut waiting {
+        assert_eq!(client.read_response().expect("a reply").status, 200);
+    }
+    eventually("no memory is counted", || {
+        edge.counter("request_memory_now") == 0
+    });
+    assert_eq!(origin.requests().len(), 7, "the refused ones were not sent");
+    // The memory of the requests that have ended is free again.
+    let again = ask("127.0.0.1", "/pass/held").read_response();
+    assert_eq!(again.expect("a reply").status, 200);
+}
+
+// One request of a client may take more than its half.
+#[test]
+fn a_single_request_may_take_all_of_the_permitted_memory() {
+    let origin = serving("/pass/x", fresh(10));
+    let edge = Setup::cached(&origin)
+        .limits("request_memory = \"96KiB\"")
+        .start();
+    let reply = ask_with_long_head(&edge, "127.0.0.1", "/pass/x").read_response();
+    assert_eq!(reply.expect("a reply").status, 200);
 }

@@ -5,7 +5,7 @@ use sluice_lab::client::Reply;
 use sluice_lab::origin::{Origin, Resource};
 
 use crate::caching_rules::{
-    LENGTH, aged, assert_failed, assert_stale, assert_validated, kill, stale,
+    LENGTH, aged, assert_failed, assert_stale, assert_validated, kill, stale, stale_on_arrival,
 };
 use crate::disks::{
     Disks, ENDS, End, File, MIB, again, ask, end, fill, get, is_hit, loaded, number_of, records,
@@ -27,15 +27,6 @@ fn each(mut check: impl FnMut(End, u64)) {
             check(how, length);
         }
     }
-}
-
-/// Returns a resource that is stale on arrival and has to be revalidated. `more` adds Cache-Control
-/// directives.
-fn old(length: u64, more: &str) -> Resource {
-    let control = format!("max-age=60{more}");
-    Resource::offset(length)
-        .cache_control(&control)
-        .header("Age", "100")
 }
 
 // Each run of the program stores further objects. After each restart all objects are served.
@@ -70,7 +61,7 @@ fn stored_responses_are_served_after_every_restart() {
 #[test]
 fn stale_responses_are_revalidated_after_a_restart() {
     each(|how, length| {
-        let origin = serving("/x", old(length, ""));
+        let origin = serving("/x", stale_on_arrival(Resource::offset(length), ""));
         let disks = Disks::new(1);
         let setup = disks.setup(&origin);
         let edge = start(&setup);
@@ -92,14 +83,14 @@ fn stale_responses_are_revalidated_after_a_restart() {
 #[test]
 fn the_result_of_a_validation_survives_a_restart() {
     each(|how, length| {
-        let origin = serving("/x", old(length, ""));
+        let origin = serving("/x", stale_on_arrival(Resource::offset(length), ""));
         let disks = Disks::new(1);
         let setup = disks.setup(&origin);
         let mut edge = start(&setup);
         get(&edge, "/x").verify_whole(length).expect("the body");
         written(&edge, records(length));
         for restarted in [false, true] {
-            origin.serve("/x", old(length, ""));
+            origin.serve("/x", stale_on_arrival(Resource::offset(length), ""));
             if restarted {
                 edge = again(edge, how, &setup);
             }
@@ -221,7 +212,10 @@ fn versions_of_different_sizes_replace_one_another() {
         let origin = origin();
         let mut edge = Disks::new(1).start(&origin);
         for (version, length) in [(0, 700_000), (1, 900), (2, 700_000), (3, 300_000), (4, 0)] {
-            origin.serve("/x", old(length, "").version(version));
+            origin.serve(
+                "/x",
+                stale_on_arrival(Resource::offset(length), "").version(version),
+            );
             let before = number_of(&edge, 1, "written_bytes");
             let reply = get(&edge, "/x");
             assert_eq!((reply.status, reply.body.len() as u64), (200, length));
@@ -244,7 +238,10 @@ fn versions_of_different_sizes_replace_one_another() {
 #[test]
 fn a_response_that_may_no_longer_be_stored_does_not_reappear() {
     each(|how, length| {
-        let origin = serving("/x", old(length, ", stale-if-error=600"));
+        let origin = serving(
+            "/x",
+            stale_on_arrival(Resource::offset(length), ", stale-if-error=600"),
+        );
         let mut edge = Disks::new(1).start(&origin);
         get(&edge, "/x").verify_whole(length).expect("the body");
         written(&edge, records(length));
@@ -267,7 +264,10 @@ fn a_response_that_may_no_longer_be_stored_does_not_reappear() {
 #[test]
 fn grace_survives_a_restart() {
     each(|how, length| {
-        let origin = serving("/x", old(length, ", stale-if-error=600"));
+        let origin = serving(
+            "/x",
+            stale_on_arrival(Resource::offset(length), ", stale-if-error=600"),
+        );
         let disks = Disks::new(1);
         let setup = disks.setup(&origin);
         let edge = start(&setup);
@@ -307,7 +307,11 @@ fn a_stale_response_is_served_while_it_is_revalidated_after_a_restart() {
 #[test]
 fn a_stale_response_without_a_validator_is_fetched_again() {
     each(|how, length| {
-        let bare = |version| crate::caching_rules::bare(old(length, "").version(version));
+        let bare = |version| {
+            crate::caching_rules::bare(
+                stale_on_arrival(Resource::offset(length), "").version(version),
+            )
+        };
         let origin = serving("/x", bare(0));
         let mut edge = Disks::new(1).start_with(&origin, "stale_if_error = \"1h\"");
         get(&edge, "/x").verify_version(0, 0).expect("the first");
@@ -325,15 +329,15 @@ fn a_stale_response_without_a_validator_is_fetched_again() {
 #[test]
 fn an_interrupted_fetch_is_repeated_after_a_restart() {
     for length in [60_000, 2_000_000] {
-        let gate = sluice_lab::origin::Gate::at(length - 10);
-        let origin = serving("/x", fresh(length).gate(&gate));
+        let latch = sluice_lab::origin::Latch::at(length - 10);
+        let origin = serving("/x", fresh(length).hold_body(&latch));
         let disks = Disks::new(1);
         let setup = disks.setup(&origin);
         let edge = start(&setup);
         let mut client = edge.client();
         let fields = [("Host", crate::disks::HOST)];
         client.send("GET", "/x", &fields, b"").expect("sent");
-        assert!(gate.wait_passed(length - 10, crate::harness::SOON));
+        assert!(latch.wait_passed(length - 10, crate::harness::SOON));
         end(edge, End::Killed);
         origin.serve("/x", fresh(length).version(1));
         let edge = start(&setup);

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sluice_lab::offset::verify_offset;
-use sluice_lab::origin::{Ending, Fault, Gate, Modified, Origin, Resource, Seen, Tag};
+use sluice_lab::origin::{Ending, Fault, Latch, Modified, Origin, Resource, Seen, Tag};
 
 use crate::harness::{SOON, assert_hit, eventually, fresh, serving};
 use crate::partial_objects::{
@@ -84,18 +84,18 @@ fn a_reset_fetch_resumes() {
 #[test]
 fn riders_do_not_notice_a_resumed_fetch() {
     for mode in MODES {
-        let gate = Gate::at(50_000);
-        let held = gate.clone();
+        let latch = Latch::at(50_000);
+        let held = latch.clone();
         let choose = move |seen: &Seen| match seen.id {
-            0 => good(seen).gate(&held).fault(cut(100_000)),
+            0 => good(seen).hold_body(&held).fault(cut(100_000)),
             _ => good(seen),
         };
         let origin = serving("/x", Resource::dynamic(choose));
         let edge = filling(&origin, mode).start();
         let mut riders: Vec<_> = (0..5).map(|_| send_whole(&edge)).collect();
-        assert!(gate.wait_held(1, SOON));
+        assert!(latch.wait_held(1, SOON));
         eventually("all share the fetch", || edge.counter("requests_now") == 5);
-        gate.release();
+        latch.release();
         for rider in &mut riders {
             let reply = rider.read_response().expect("a reply");
             reply.verify_whole(FILE).expect("all of it");
@@ -260,15 +260,15 @@ fn without_a_strong_validator_nothing_is_joined_after_a_break() {
 #[test]
 fn another_server_continues_a_broken_fetch() {
     for mode in MODES {
-        let gate = Gate::at(100_000);
-        let one = serving("/x", fresh(FILE).gate(&gate));
-        let other = serving("/x", fresh(FILE).gate(&gate));
+        let latch = Latch::at(100_000);
+        let one = serving("/x", fresh(FILE).hold_body(&latch));
+        let other = serving("/x", fresh(FILE).hold_body(&latch));
         let edge = filling(&one, mode)
             .cache("parallel = 1")
             .also(&other)
             .start();
         let mut client = send_whole(&edge);
-        assert!(gate.wait_held(1, SOON));
+        assert!(latch.wait_held(1, SOON));
         let (dying, living) = match one.requests().is_empty() {
             true => (&other, &one),
             false => (&one, &other),
@@ -278,7 +278,7 @@ fn another_server_continues_a_broken_fetch() {
         verify_offset(0, &first).expect("the right bytes");
         dying.refuse().expect("it stops listening");
         dying.drop_connections();
-        gate.release();
+        latch.release();
         let rest = client.read_some(FILE as usize - 100_000).expect("the rest");
         assert_eq!(rest.len() as u64, FILE - 100_000, "{mode}");
         verify_offset(100_000, &rest).expect("the right bytes");

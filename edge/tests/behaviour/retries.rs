@@ -2,7 +2,7 @@
 //! one request per client.
 
 use sluice_lab::client::{Client, Reply};
-use sluice_lab::origin::{Gate, Origin, Resource, Seen};
+use sluice_lab::origin::{Latch, Origin, Resource, Seen};
 
 use crate::harness::{Edge, SOON, Setup, cache_status, eventually, serving};
 use crate::partial_objects::{
@@ -16,12 +16,12 @@ const ATTEMPTS_MAX: u64 = 10;
 const REFUSALS: [u16; 2] = [503, 429];
 
 /// Starts an origin that answers the first request correctly. All later requests receive this
-/// status once the gate is open.
-fn failing(status: u16, gate: &Gate) -> Origin {
-    let held = gate.clone();
+/// status once the latch is open.
+fn failing(status: u16, latch: &Latch) -> Origin {
+    let held = latch.clone();
     let choose = move |seen: &Seen| match seen.id {
         0 => good(seen),
-        _ => Resource::status(status).gate_head(&held),
+        _ => Resource::status(status).hold_head(&held),
     };
     serving("/x", Resource::dynamic(choose))
 }
@@ -53,13 +53,13 @@ fn assert_failed(reply: &Reply) {
 fn a_failing_fetch_costs_the_same_for_one_and_for_many_waiting_clients() {
     for status in REFUSALS {
         for crowd in [1, 20] {
-            let gate = Gate::closed();
-            let origin = failing(status, &gate);
+            let latch = Latch::closed();
+            let origin = failing(status, &latch);
             let edge = filling(&origin, "slice").start();
             check_range(&edge, 0, 9);
             landed(&edge);
             let mut clients = waiting(&edge, crowd);
-            gate.release();
+            latch.release();
             for client in &mut clients {
                 assert_failed(&client.read_response().expect("a reply"));
             }
@@ -86,8 +86,8 @@ fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, run: impl Fn(T) + Sync) 
 #[test]
 fn a_failing_fetch_costs_the_same_for_one_and_for_many_begun_responses() {
     at_once([(503, 1), (503, 20), (429, 20)], |(status, crowd)| {
-        let gate = Gate::closed();
-        let origin = failing(status, &gate);
+        let latch = Latch::closed();
+        let origin = failing(status, &latch);
         let edge = one_by_one(&origin).start();
         check_range(&edge, 0, 9);
         landed(&edge);
@@ -96,7 +96,7 @@ fn a_failing_fetch_costs_the_same_for_one_and_for_many_begun_responses() {
             let head = client.read_head().expect("a head, since its byte is there");
             assert_eq!(head.status, 200);
         }
-        gate.release();
+        latch.release();
         for client in &mut clients {
             let body = client.read_to_end().expect("an end");
             assert_eq!(body.len() as u64, BLOCK, "what there was");
@@ -113,13 +113,13 @@ fn a_failing_fetch_costs_the_same_for_one_and_for_many_begun_responses() {
 fn a_refusing_origin_does_not_receive_a_connection_per_client() {
     let cases = [(1, false), (20, false), (20, true)];
     at_once(cases, |(crowd, begun)| {
-        // The gate holds the response that all clients wait for. The origin stops accepting
+        // The latch holds the response that all clients wait for. The origin stops accepting
         // connections before the response arrives.
-        let gate = Gate::closed();
-        let held = gate.clone();
+        let latch = Latch::closed();
+        let held = latch.clone();
         let choose = move |seen: &Seen| match seen.id {
             0 => good(seen),
-            _ => good(seen).gate_head(&held),
+            _ => good(seen).hold_head(&held),
         };
         let origin = serving("/x", Resource::dynamic(choose));
         let edge = one_by_one(&origin).start();
@@ -135,7 +135,7 @@ fn a_refusing_origin_does_not_receive_a_connection_per_client() {
                 assert_eq!(client.read_head().expect("its byte is there").status, 200);
             }
         }
-        assert!(gate.wait_held(1, SOON), "a fetch is under way");
+        assert!(latch.wait_held(1, SOON), "a fetch is under way");
         origin.refuse().expect("the port can be closed");
         origin.drop_connections();
         for client in &mut clients {
@@ -153,10 +153,10 @@ fn a_refusing_origin_does_not_receive_a_connection_per_client() {
 // After a failure the origin works again. One further fetch serves all waiting clients.
 #[test]
 fn a_failed_fetch_is_retried_once_for_all_clients() {
-    let gate = Gate::closed();
-    let held = gate.clone();
+    let latch = Latch::closed();
+    let held = latch.clone();
     let choose = move |seen: &Seen| match seen.id {
-        1 => Resource::status(503).gate_head(&held),
+        1 => Resource::status(503).hold_head(&held),
         _ => good(seen),
     };
     let origin = serving("/x", Resource::dynamic(choose));
@@ -167,8 +167,8 @@ fn a_failed_fetch_is_retried_once_for_all_clients() {
     for client in &mut clients {
         client.read_head().expect("a head");
     }
-    assert!(gate.wait_held(1, SOON));
-    gate.release();
+    assert!(latch.wait_held(1, SOON));
+    latch.release();
     for client in &mut clients {
         let body = client.read_some(FILE as usize).expect("all of it");
         sluice_lab::offset::verify_offset(0, &body).expect("the right bytes");

@@ -4,18 +4,29 @@ use std::net::TcpStream;
 
 use rustix::process::Signal;
 use sluice_lab::client::Closing;
-use sluice_lab::origin::{Gate, Resource};
+use sluice_lab::origin::{Latch, Resource};
 
 use crate::harness::{SOON, Setup, eventually, fresh, origin, wait_for_requests};
+
+// The handlers are installed before the program says where it listens.
+#[test]
+fn a_signal_right_after_the_start_ends_the_program_in_order() {
+    let origin = origin();
+    for _ in 0..10 {
+        let mut edge = Setup::cached(&origin).start();
+        edge.signal(Signal::TERM);
+        assert!(edge.wait_exit().success());
+    }
+}
 
 /// Sends the signal while one client receives a body, one client waits for a head, and one
 /// connection is idle. Checks that the running requests are answered and the program then ends.
 fn drain_by(signal: Signal) {
-    let (body, head) = (Gate::at(100_000), Gate::closed());
+    let (body, head) = (Latch::at(100_000), Latch::closed());
     let origin = origin();
-    origin.serve("/pass/body", Resource::offset(500_000).gate(&body));
-    origin.serve("/pass/head", Resource::offset(10).gate_head(&head));
-    origin.serve("/fill", fresh(300_000).gate(&body));
+    origin.serve("/pass/body", Resource::offset(500_000).hold_body(&body));
+    origin.serve("/pass/head", Resource::offset(10).hold_head(&head));
+    origin.serve("/fill", fresh(300_000).hold_body(&body));
     let mut edge = Setup::cached(&origin).start();
     let [mut reading, mut waiting, mut filling, mut idle] = [0; 4].map(|_| edge.client());
     idle.get("/offset/1", &[]).expect("a reply");
@@ -59,16 +70,16 @@ fn sigquit_lets_requests_finish() {
 
 #[test]
 fn the_deadline_cuts_off_remaining_requests() {
-    let gate = Gate::at(1000);
+    let latch = Latch::at(1000);
     let origin = origin();
-    origin.serve("/body", Resource::offset(5000).gate(&gate));
+    origin.serve("/body", Resource::offset(5000).hold_body(&latch));
     let mut edge = Setup::uncached(&origin)
         .limits("shutdown_timeout = \"200ms\"")
         .logged("json")
         .start();
     let mut client = edge.client();
     client.send("GET", "/body", &[], b"").expect("sent");
-    assert!(gate.wait_held(1, SOON));
+    assert!(latch.wait_held(1, SOON));
     edge.signal(Signal::TERM);
     assert!(edge.wait_exit().success());
     let reply = client.read_response().expect("a reply");
@@ -79,9 +90,9 @@ fn the_deadline_cuts_off_remaining_requests() {
 // A second signal ends the program at once, before the deadline of the shutdown.
 #[test]
 fn a_second_signal_cuts_off_remaining_requests_at_once() {
-    let gate = Gate::closed();
+    let latch = Latch::closed();
     let origin = origin();
-    origin.serve("/head", Resource::offset(5000).gate_head(&gate));
+    origin.serve("/head", Resource::offset(5000).hold_head(&latch));
     let mut edge = Setup::uncached(&origin)
         .limits("shutdown_timeout = \"1h\"")
         .start();

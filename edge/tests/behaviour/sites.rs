@@ -2,7 +2,7 @@
 
 use sluice_lab::origin::{Origin, Resource};
 
-use crate::harness::{Edge, Setup, assert_has_parameter, origin, serving};
+use crate::harness::{Edge, Setup, assert_reason, origin, serving};
 
 /// Starts three origins that respond with their names, and an edge with sites and routes that lead
 /// to them.
@@ -74,7 +74,7 @@ fn an_unconfigured_host_or_path_is_404() {
     ] {
         let reply = edge.get(target, &[("Host", host)]);
         assert_eq!(reply.status, 404, "{host}{target}");
-        assert_has_parameter(&reply, "detail=no-route");
+        assert_reason(&reply, "no-route");
     }
     assert!(origins.iter().all(|origin| origin.requests().is_empty()));
 }
@@ -122,7 +122,8 @@ fn command_line_options_are_enough() {
 fn the_program_listens_at_several_addresses() {
     let origin = serving("/x", Resource::offset(10).cache_control("max-age=60"));
     let second = "[[listener]]\naddress = \"127.0.0.2:0\"\n[admin]";
-    let text = Setup::cached(&origin).text().replace("[admin]", second);
+    let text = Setup::cached(&origin).in_clear_text().text();
+    let text = text.replace("[admin]", second);
     let edge = Setup::of_text(text).start();
     let said = edge.process.stdout();
     let addresses: Vec<std::net::SocketAddr> = said

@@ -1,6 +1,6 @@
 //! Tests of the requests to the origin if only the blocks that contain requested bytes are fetched.
 
-use sluice_lab::origin::{Gate, Record};
+use sluice_lab::origin::{Latch, Record};
 
 use crate::harness::{SOON, assert_hit, eventually, fresh, serving, wait_for_requests};
 use crate::partial_objects::{
@@ -15,15 +15,15 @@ const DEEP: u64 = 1_200_000;
 #[test]
 fn a_range_deep_in_a_block_is_fetched_before_the_rest_of_the_block() {
     for mode in MODES {
-        let gate = Gate::at(10);
-        let origin = serving("/x", fresh(FILE).gate(&gate));
+        let latch = Latch::at(10);
+        let origin = serving("/x", fresh(FILE).hold_body(&latch));
         let edge = filling(&origin, mode).start();
         let mut client = send_range(&edge, DEEP, DEEP + 9);
-        // The gate lets only these ten bytes pass.
+        // The latch lets only these ten bytes pass.
         let reply = client.read_response().expect("a reply");
         let right = reply.verify_range(DEEP, DEEP + 9, FILE);
         right.expect("the range, with the rest of the block held back");
-        gate.release();
+        latch.release();
         assert_sent_once(&edge, &origin, BLOCK);
         let begin = block_end(DEEP) - BLOCK;
         let expected = [bytes(DEEP, block_end(DEEP) - 1), bytes(begin, DEEP - 1)];
@@ -53,14 +53,14 @@ fn a_range_near_the_start_of_a_block_is_one_fetch() {
 #[test]
 fn concurrent_clients_on_one_cold_block_fetch_it_once() {
     for mode in MODES {
-        let gate = Gate::closed();
-        let origin = serving("/x", fresh(FILE).gate_head(&gate));
+        let latch = Latch::closed();
+        let origin = serving("/x", fresh(FILE).hold_head(&latch));
         let edge = filling(&origin, mode).start();
         let firsts = [DEEP, DEEP, DEEP + 50_000, 1_130_000, 1_048_576];
         let mut clients = Vec::from(firsts.map(|first| send_range(&edge, first, first + 9)));
         eventually("all wait", || edge.counter("requests_now") == 5);
         wait_for_requests(&origin, "/x", 1);
-        gate.release();
+        latch.release();
         for (client, first) in clients.iter_mut().zip(firsts) {
             let reply = client.read_response().expect("a reply");
             let right = reply.verify_range(first, first + 9, FILE);
@@ -73,11 +73,11 @@ fn concurrent_clients_on_one_cold_block_fetch_it_once() {
 #[test]
 fn another_block_does_not_wait_for_the_first() {
     for mode in MODES {
-        let gate = Gate::at(10);
-        let held = gate.clone();
+        let latch = Latch::at(10);
+        let held = latch.clone();
         let first_is_held = by_range(
             move |seen| match seen.header("range") {
-                Some(range) if range.starts_with("bytes=1200000-") => good(seen).gate(&held),
+                Some(range) if range.starts_with("bytes=1200000-") => good(seen).hold_body(&held),
                 _ => good(seen),
             },
             good,
@@ -86,8 +86,8 @@ fn another_block_does_not_wait_for_the_first() {
         let edge = filling(&origin, mode).start();
         check_range(&edge, DEEP, DEEP + 9);
         check_range(&edge, 2_000_000, 2_000_009);
-        assert!(gate.wait_held(1, SOON), "{mode}: the first is held still");
-        gate.release();
+        assert!(latch.wait_held(1, SOON), "{mode}: the first is held still");
+        latch.release();
         assert_sent_once(&edge, &origin, 2 * BLOCK);
     }
 }
@@ -175,17 +175,17 @@ fn a_cold_object_is_fetched_once() {
 // One client that requests a large range causes four concurrent flights.
 #[test]
 fn a_large_request_keeps_several_flights_ahead() {
-    let gate = Gate::closed();
-    let held = gate.clone();
+    let latch = Latch::closed();
+    let held = latch.clone();
     let first_is_free = move |seen: &sluice_lab::origin::Seen| match seen.header("range") {
-        Some(range) if !range.starts_with("bytes=0-") => good(seen).gate_head(&held),
+        Some(range) if !range.starts_with("bytes=0-") => good(seen).hold_head(&held),
         _ => good(seen),
     };
     let origin = serving("/x", by_range(first_is_free, good));
     let edge = filling(&origin, "slice").start();
     let mut client = send_whole(&edge);
-    assert!(gate.wait_held(4, SOON), "four at once");
-    gate.release();
+    assert!(latch.wait_held(4, SOON), "four at once");
+    latch.release();
     let reply = client.read_response().expect("a reply");
     reply.verify_whole(FILE).expect("all of it");
     assert_sent_once(&edge, &origin, FILE);
@@ -194,19 +194,19 @@ fn a_large_request_keeps_several_flights_ahead() {
 // The setting `parallel` limits the number of concurrent flights for one client.
 #[test]
 fn flights_ahead_are_limited() {
-    let gate = Gate::closed();
-    let held = gate.clone();
+    let latch = Latch::closed();
+    let held = latch.clone();
     let first_is_free = move |seen: &sluice_lab::origin::Seen| match seen.header("range") {
-        Some(range) if !range.starts_with("bytes=0-") => good(seen).gate_head(&held),
+        Some(range) if !range.starts_with("bytes=0-") => good(seen).hold_head(&held),
         _ => good(seen),
     };
     let origin = serving("/x", by_range(first_is_free, good));
     let edge = filling(&origin, "slice").cache("parallel = 2").start();
     let mut client = send_whole(&edge);
-    assert!(gate.wait_held(2, SOON), "two at once");
+    assert!(latch.wait_held(2, SOON), "two at once");
     let now = edge.counter("flights_now");
     assert!(now <= 3, "{now} at once");
-    gate.release();
+    latch.release();
     let reply = client.read_response().expect("a reply");
     reply.verify_whole(FILE).expect("all of it");
     assert_sent_once(&edge, &origin, FILE);

@@ -1,6 +1,6 @@
 //! Tests of the decision to store a response, and of its lifetime (RFC 9111 3, 4.2; RFC 9213).
 
-use sluice_lab::origin::{Gate, Modified, Resource, Seen, Tag};
+use sluice_lab::origin::{Latch, Modified, Resource, Seen, Tag};
 
 use crate::caching_rules::{
     Case, Crowd, LENGTH, aged, bare, check_fresh_for, current, fresh_for, stale, times,
@@ -115,13 +115,13 @@ pub fn fresh_with(control: &str) -> Resource {
 // Clients that waited for the fetch don't receive the headers that `private` or `no-cache` names.
 #[test]
 fn named_headers_are_not_sent_to_waiting_clients() {
-    let gate = Gate::closed();
+    let latch = Latch::closed();
     let control = "max-age=3600, private=\"X-Own\"";
     let resource = fresh_with(control).header("X-Own", "mine");
-    let origin = serving("/x", resource.gate_head(&gate));
+    let origin = serving("/x", resource.hold_head(&latch));
     let edge = Setup::cached(&origin).start();
     let crowd = Crowd::of(&edge, 8, "/x", &[]);
-    gate.release();
+    latch.release();
     let own = |reply: &sluice_lab::client::Reply| reply.header("x-own").is_some();
     assert!(crowd.replies().iter().filter(|reply| own(reply)).count() <= 1);
     assert_eq!(times(&origin, "/x"), 1);
@@ -138,6 +138,33 @@ fn private_and_no_store_are_not_stored() {
         "public, private, max-age=3600",
     ]
     .map(|control| (control, fresh_with(control), None))
+    .into();
+    check_fresh_for(&Setup::cached(&origin), &origin, cases);
+}
+
+// RFC 9111 4.2.1: a malformed directive is interpreted in the way that caches less. The responses
+// would otherwise have a heuristic lifetime, or that of Expires.
+#[test]
+fn malformed_restrictions_are_honoured() {
+    let origin = origin();
+    let cases: Vec<Case<'_>> = [
+        "private; max-age=600",
+        "no-store; no-cache",
+        "private no-store",
+        "\"private\"",
+        "no-cache; no-store; must-revalidate",
+        "max-age=600; private",
+        "max-age=600, private;x=1",
+        "max-age=600, no-store;",
+        "max-age=600, \"no-store\"",
+        "public; private, max-age=600",
+        "no-cache; a",
+        "public; max-age=600",
+    ]
+    .map(|control| {
+        let resource = fresh_with(control).header("Expires", "Fri, 01 Jan 2038 00:00:00 GMT");
+        (control, resource, None)
+    })
     .into();
     check_fresh_for(&Setup::cached(&origin), &origin, cases);
 }
@@ -247,21 +274,21 @@ fn errors_to_the_authorized_are_not_shared() {
 // known. Each client receives the response to its own request.
 #[test]
 fn concurrent_authorized_requests_receive_their_own_responses() {
-    let gate = Gate::closed();
-    let held = gate.clone();
+    let latch = Latch::closed();
+    let held = latch.clone();
     let own = move |seen: &Seen| {
         let who = seen.header("authorization").unwrap_or("nobody").to_owned();
         Resource::bytes(who)
             .cache_control("max-age=3600")
-            .gate_head(&held)
+            .hold_head(&held)
     };
     let origin = serving("/x", Resource::dynamic(own));
     let edge = Setup::cached(&origin).start();
     let others = Crowd::of(&edge, 3, "/x", &[]);
     let anns = Crowd::beside(3, &edge, 3, "/x", &[ANN]);
     let bens = Crowd::beside(6, &edge, 3, "/x", &[BEN]);
-    assert!(gate.wait_held(1, SOON));
-    gate.release();
+    assert!(latch.wait_held(1, SOON));
+    latch.release();
     for (crowd, text) in [(others, "nobody"), (anns, ANN.1), (bens, BEN.1)] {
         for reply in crowd.replies() {
             assert_eq!(reply.text(), text, "{}", cache_status(&reply));

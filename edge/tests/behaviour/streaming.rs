@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluice_lab::client::Client;
 use sluice_lab::offset::{offset_bytes, verify_offset};
-use sluice_lab::origin::{Framing, Gate, Origin, OriginOptions, Resource};
+use sluice_lab::origin::{Framing, Latch, Origin, OriginOptions, Resource};
 
 use crate::harness::{Edge, SOON, Setup, eventually, origin, wait_for_requests};
 
@@ -122,9 +122,12 @@ fn a_stalled_reader_of_an_endless_body_stops_the_origin() {
 
 #[test]
 fn a_stalled_origin_stops_the_uploader() {
-    let gate = Gate::closed();
-    let origin = small_origin("/x", Resource::status(200).gate_upload(&gate));
-    let edge = Setup::uncached(&origin).limits("body = 0").start();
+    let latch = Latch::closed();
+    let origin = small_origin("/x", Resource::status(200).hold_upload(&latch));
+    let edge = Setup::uncached(&origin)
+        .in_clear_text()
+        .limits("body = 0")
+        .start();
     let mut client = edge.client();
     let total = 30_000_000;
     let head = format!("PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: {total}\r\n\r\n");
@@ -133,7 +136,7 @@ fn a_stalled_origin_stops_the_uploader() {
     let sent = send_until_stalled(&mut client, &body);
     assert!((sent as u64) < STALLED_MAX, "{sent} bytes were taken");
     assert!(edge.peak_memory() < MEMORY_MAX);
-    gate.release();
+    latch.release();
     client.send_raw(&body[sent..]).expect("sent");
     assert_eq!(client.read_response().expect("a reply").status, 200);
     let seen = &origin.requests()[0];

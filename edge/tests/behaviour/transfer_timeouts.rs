@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use sluice_lab::client::Closing;
 use sluice_lab::offset::offset_bytes;
-use sluice_lab::origin::{Gate, Resource};
+use sluice_lab::origin::{Latch, Resource};
 
-use crate::harness::{SOON, Setup, fresh, serving, wait_for_requests};
+use crate::harness::{SOON, Setup, fresh, serving, slow, wait_for_requests};
 
 /// Configuration lines with limits that only a fast client satisfies.
 const STRICT: &str =
@@ -18,12 +18,7 @@ keepalive_timeout = \"100ms\"\nmin_rate = \"1GB\"\nmin_rate_grace = \"1s\"";
 // nothing to send.
 #[test]
 fn a_slow_origin_does_not_count_against_the_reader() {
-    let head = Duration::from_millis(700);
-    let body = Duration::from_millis(700);
-    let slow = fresh(200_000)
-        .delay_head(head)
-        .delay_body(body)
-        .rate(400_000);
+    let slow = slow(fresh(200_000), Duration::from_millis(700));
     let origin = serving("/x", slow.clone());
     origin.serve("/pass/x", slow);
     let edge = Setup::cached(&origin).limits(STRICT).start();
@@ -43,9 +38,10 @@ fn a_slow_origin_does_not_count_against_the_reader() {
 // time.
 #[test]
 fn a_slow_origin_does_not_count_against_the_uploader() {
-    let gate = Gate::closed();
-    let origin = serving("/x", Resource::status(200).gate_upload(&gate));
+    let latch = Latch::closed();
+    let origin = serving("/x", Resource::status(200).hold_upload(&latch));
     let edge = Setup::uncached(&origin)
+        .in_clear_text()
         .limits(STRICT)
         .limits("body = 0")
         .start();
@@ -55,13 +51,14 @@ fn a_slow_origin_does_not_count_against_the_uploader() {
         "PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    client.send_raw(head.as_bytes()).expect("sent");
+    // One write, since a pause between head and body would count against the client.
+    let request = [head.as_bytes(), &body].concat();
     let mut sender = client.stream().try_clone().expect("another handle");
-    let sending = std::thread::spawn(move || std::io::Write::write_all(&mut sender, &body));
+    let sending = std::thread::spawn(move || std::io::Write::write_all(&mut sender, &request));
     wait_for_requests(&origin, "/x", 1);
     let long = Duration::from_millis(1500);
     assert_eq!(client.wait_closed(long).expect("a socket"), Closing::Open);
-    gate.release();
+    latch.release();
     assert_eq!(client.read_response().expect("a reply").status, 200);
     sending.join().expect("a thread").expect("all was sent");
     assert!(origin.requests()[0].body_is_offset);
@@ -69,8 +66,8 @@ fn a_slow_origin_does_not_count_against_the_uploader() {
 
 #[test]
 fn waiting_for_a_fill_does_not_time_out() {
-    let gate = Gate::at(10_000);
-    let origin = serving("/x", fresh(100_000).gate(&gate));
+    let latch = Latch::at(10_000);
+    let origin = serving("/x", fresh(100_000).hold_body(&latch));
     let edge = Setup::cached(&origin)
         .limits(STRICT)
         .cache("fill = \"whole\"")
@@ -81,7 +78,7 @@ fn waiting_for_a_fill_does_not_time_out() {
     assert_eq!(client.read_head().expect("a head").status, 206);
     let long = Duration::from_millis(1500);
     assert_eq!(client.wait_closed(long).expect("a socket"), Closing::Open);
-    gate.release();
+    latch.release();
     assert_eq!(client.read_some(10).expect("the range"), b"000090000\n");
     assert_eq!(client.wait_closed(SOON).expect("a socket"), Closing::Fin);
 }

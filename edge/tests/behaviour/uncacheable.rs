@@ -1,6 +1,6 @@
 //! Tests of responses that may not be shared. Clients receive them as if there were no cache.
 
-use sluice_lab::origin::{Gate, Resource};
+use sluice_lab::origin::{Latch, Resource};
 
 use crate::harness::{
     Setup, assert_has_parameter, cache_status, eventually, fresh, origin, serving,
@@ -49,15 +49,15 @@ fn head_of_an_unstored_response_keeps_the_connection_in_sync() {
 // to the origin at once, separately.
 #[test]
 fn requests_that_waited_are_forwarded_on_their_own() {
-    let gate = Gate::closed();
-    let origin = serving("/x", unshared(1000).gate_head(&gate));
+    let latch = Latch::closed();
+    let origin = serving("/x", unshared(1000).hold_head(&latch));
     let edge = Setup::cached(&origin).start();
     let mut clients: Vec<_> = (0..4).map(|_| edge.client()).collect();
     for client in &mut clients {
         client.send("GET", "/x", &[], b"").expect("sent");
     }
     eventually("all wait", || edge.counter("requests_now") == 4);
-    gate.release();
+    latch.release();
     for client in &mut clients {
         let reply = client.read_response().expect("a reply");
         reply.verify_whole(1000).expect("the body");
@@ -139,7 +139,10 @@ fn no_content_has_no_length() {
 #[test]
 fn edges_can_be_chained() {
     let origin = serving("/x", fresh(3_000_000));
-    let inner = Setup::cached(&origin).cache("fill = \"whole\"").start();
+    let inner = Setup::cached(&origin)
+        .in_clear_text()
+        .cache("fill = \"whole\"")
+        .start();
     let outer = Setup::of_servers(vec![format!("http://{}", inner.http)])
         .cache("fill = \"whole\"")
         .start();

@@ -60,7 +60,7 @@ const ODD: &[Odd] = &[
         "an IPv6 Host",
         "GET /x HTTP/1.1\r\nHost: [::1]:80\r\n\r\n",
         "GET /x HTTP/1.1",
-        "[::1]:80",
+        "[::1]",
         "",
     ),
     (
@@ -174,7 +174,8 @@ const ODD: &[Odd] = &[
 fn unusual_requests_reach_the_origin_in_canonical_form() {
     let origin = origin();
     origin.serve_rest(Resource::status(200));
-    let edge = Setup::uncached(&origin).start();
+    // Scheme and default port of the requests are those of clear text.
+    let edge = Setup::uncached(&origin).in_clear_text().start();
     for (name, request, line, host, body) in ODD {
         origin.reset_record();
         let mut client = edge.client();
@@ -216,7 +217,7 @@ fn two_spellings_of_one_url_are_stored_once() {
     for target in ["/a/b", "/a/./b", "/a/c/../b", "/a/%2e/b"] {
         edge.get(target, &[]).verify_whole(100).expect(target);
     }
-    let absolute = format!("http://{}/a/b", edge.http);
+    let absolute = edge.url("/a/b");
     edge.get(&absolute, &[])
         .verify_whole(100)
         .expect("absolute-form");

@@ -1,12 +1,13 @@
 //! Tests of Upgrade: bytes are tunnelled in both directions (RFC 9110 7.8).
 
 use std::thread;
+use std::time::{Duration, Instant};
 
 use sluice_lab::client::{Client, Closing};
 use sluice_lab::offset::{offset_bytes, verify_offset};
-use sluice_lab::origin::{Origin, Resource};
+use sluice_lab::origin::{Origin, Record, Resource};
 
-use crate::harness::{Edge, SOON, Setup, serving};
+use crate::harness::{Edge, SOON, Setup, origin, serving};
 
 const ASK: [(&str, &str); 2] = [("Connection", "keep-alive, Upgrade"), ("Upgrade", "echo")];
 
@@ -54,7 +55,7 @@ fn a_tunnel_carries_bytes_both_ways() {
 #[test]
 fn a_tunnel_carries_large_amounts_of_data() {
     let origin = echoing();
-    let edge = Setup::uncached(&origin).start();
+    let edge = Setup::uncached(&origin).in_clear_text().start();
     let mut client = tunnel(&edge);
     let mut sender = client.stream().try_clone().expect("another handle");
     let sending = thread::spawn(move || {
@@ -67,6 +68,87 @@ fn a_tunnel_carries_large_amounts_of_data() {
     assert_eq!(back.len(), 20_000_000);
     verify_offset(0, &back).expect("the same bytes");
     sending.join().expect("all was sent");
+}
+
+// The same over TLS, where both directions share the state of the session.
+#[test]
+fn a_tunnel_carries_large_amounts_of_data_over_tls() {
+    use std::io::{Read, Write};
+    use std::sync::{Arc, Mutex};
+    const LENGTH: usize = 20_000_000;
+    let origin = echoing();
+    let edge = Setup::uncached(&origin).encrypted().start();
+    let tls = crate::harness::setup::tls();
+    let name = rustls::pki_types::ServerName::try_from(tls.name.clone()).expect("a name");
+    let session = rustls::ClientConnection::new(tls.config, name).expect("a session");
+    let socket = std::net::TcpStream::connect(edge.http).expect("accepted");
+    let mut stream = rustls::StreamOwned::new(session, socket);
+    let request =
+        b"GET /tunnel HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+    stream.write_all(request).expect("sent");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a head");
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101"));
+    let (session, mut incoming) = stream.into_parts();
+    let session = Arc::new(Mutex::new(session));
+    let mut outgoing = incoming.try_clone().expect("another handle");
+    let sending = thread::spawn({
+        let session = session.clone();
+        move || {
+            for part in offset_bytes(0, LENGTH).chunks(16 << 10) {
+                let mut bytes = Vec::new();
+                let mut session = session.lock().expect("no panic");
+                session.writer().write_all(part).expect("encrypted");
+                while session.wants_write() {
+                    session.write_tls(&mut bytes).expect("a buffer");
+                }
+                drop(session);
+                outgoing.write_all(&bytes).expect("sent");
+            }
+        }
+    });
+    let (mut back, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+    incoming.set_read_timeout(Some(SOON)).expect("set");
+    while back.len() < LENGTH {
+        let n = incoming.read(&mut buffer).expect("an echo");
+        assert!(n > 0, "the end after {} bytes", back.len());
+        let (mut rest, mut session) = (&buffer[..n], session.lock().expect("no panic"));
+        while !rest.is_empty() {
+            session.read_tls(&mut rest).expect("room");
+            session.process_new_packets().expect("valid records");
+            let mut part = [0; 16 << 10];
+            while let Ok(n @ 1..) = session.reader().read(&mut part) {
+                back.extend_from_slice(&part[..n]);
+            }
+        }
+    }
+    verify_offset(0, &back).expect("the same bytes");
+    sending.join().expect("all was sent");
+}
+
+// Bytes in either direction keep a tunnel open. Without any, both of its connections are closed.
+#[test]
+fn an_idle_tunnel_ends_after_the_tunnel_timeout() {
+    let origin = echoing();
+    let edge = Setup::uncached(&origin)
+        .limits("tunnel_timeout = \"300ms\"")
+        .logged("json")
+        .start();
+    let mut client = tunnel(&edge);
+    let begun = Instant::now();
+    while begun.elapsed() < 4 * Duration::from_millis(300) {
+        client.send_raw(b"ping").expect("sent");
+        assert_eq!(client.read_some(4).expect("an echo"), b"ping");
+    }
+    assert_eq!(client.wait_closed(SOON).expect("a socket"), Closing::Fin);
+    let over = |record: &Record| record.open_connections() == 0;
+    assert!(origin.wait_for(over, SOON), "the origin's connection ends");
+    let line = &edge.json_log(1)[0];
+    assert_eq!(line["reason"], "tunnel-timeout", "{line}");
 }
 
 // The client sends bytes right after its request, before the 101. They must reach the origin
@@ -93,6 +175,33 @@ fn a_refused_upgrade_is_a_normal_response() {
     for _ in 0..2 {
         let reply = client.get("/tunnel", &ASK).expect("a reply");
         assert_eq!((reply.status, reply.text().as_str()), (426, "status 426\n"));
+    }
+}
+
+// RFC 9110 15.5.22: a 426 names the required protocols in Upgrade, which Connection has to name
+// (7.8). Other responses lose their Upgrade.
+#[test]
+fn a_426_keeps_its_upgrade() {
+    let origin = origin();
+    let requiring = |status| {
+        Resource::status(status)
+            .header("Upgrade", "HTTP/3.0, echo")
+            .header("Connection", "Upgrade")
+    };
+    origin.serve("/x", requiring(426));
+    origin.serve("/y", requiring(200));
+    for edge in [
+        Setup::uncached(&origin).start(),
+        Setup::cached(&origin).start(),
+    ] {
+        let reply = edge.get("/x", &[]);
+        assert_eq!(reply.status, 426);
+        assert_eq!(reply.header_all("upgrade"), ["HTTP/3.0, echo"]);
+        let options = reply.header_all("connection").join(",").to_lowercase();
+        let options: Vec<_> = options.split(',').map(str::trim).collect();
+        assert!(options.contains(&"upgrade"), "{options:?}");
+        let other = edge.get("/y", &[]);
+        assert_eq!((other.status, other.header("upgrade")), (200, None));
     }
 }
 

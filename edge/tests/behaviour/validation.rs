@@ -1,18 +1,15 @@
 //! Tests of validation: the conditional requests that the origin receives, and the effect of its
 //! responses on the waiting clients.
 
-use sluice_lab::origin::{Gate, Modified, Resource, Seen, Tag};
+use sluice_lab::origin::{Latch, Modified, Resource, Seen, Tag};
 
 use crate::caching_rules::{
-    Crowd, LENGTH, assert_failed, assert_validated, bare, current, kill, last_sent, stale, tagged,
-    times,
+    Crowd, LENGTH, assert_failed, assert_validated, bare, current, kill, last_sent, stale,
+    stale_on_arrival, tagged, times,
 };
 use crate::harness::{
     SOON, Setup, assert_has_parameter, assert_hit, cache_status, origin, serving, stored,
     wait_for_requests,
-};
-use crate::partial_objects::{
-    BLOCK, FILE, MODES, ask_range, assert_sent_once, check_range, filling, landed, one_version,
 };
 
 const LONG_AGO: &str = "Thu, 01 Jan 2015 00:00:00 GMT";
@@ -48,7 +45,6 @@ fn validators_are_sent_as_they_are_stored() {
         assert_eq!(date.as_deref(), has_date.then_some(LONG_AGO), "{n}");
     }
 }
-
 // RFC 9111 4.2.3: after a successful validation the age of the stored response counts from the time
 // of the 304.
 #[test]
@@ -69,7 +65,6 @@ fn age_restarts_with_a_validation() {
     }
     assert_eq!(times(&origin, "/x"), 2);
 }
-
 // RFC 9111 4.3.3: the origin answers the conditional request with a 200, which replaces the stored
 // response.
 #[test]
@@ -85,7 +80,6 @@ fn a_new_version_replaces_the_stale_one() {
     hit.verify_version(1, 0).expect("the new one");
     assert_hit(&hit);
 }
-
 // RFC 9110 13.1.2: If-None-Match compares weakly, so a stored weak entity tag can be used in it.
 #[test]
 fn a_weak_entity_tag_is_used_for_validation() {
@@ -96,40 +90,37 @@ fn a_weak_entity_tag_is_used_for_validation() {
     hit.verify_whole(LENGTH).expect("the body");
     assert_hit(&hit);
 }
-
 // Many clients request a stale response at the same time. One conditional request revalidates it
 // for all of them.
 #[test]
 fn a_crowd_waits_for_one_validation() {
     let (origin, edge) = stored(stale(""));
-    let gate = Gate::closed();
-    origin.serve("/x", current().gate_head(&gate));
+    let latch = Latch::closed();
+    origin.serve("/x", current().hold_head(&latch));
     let crowd = Crowd::of(&edge, 50, "/x", &[]);
-    assert!(gate.wait_held(1, SOON));
-    gate.release();
+    assert!(latch.wait_held(1, SOON));
+    latch.release();
     for reply in crowd.replies() {
         reply.verify_whole(LENGTH).expect("the body");
         assert_validated(&reply);
     }
     assert_eq!(times(&origin, "/x"), 2);
 }
-
 // Many clients request a stale response at the same time. One conditional request receives the new
 // version for all of them.
 #[test]
 fn a_crowd_waits_for_one_replacement() {
     let (origin, edge) = stored(stale(""));
-    let gate = Gate::closed();
-    origin.serve("/x", current().version(1).gate_head(&gate));
+    let latch = Latch::closed();
+    origin.serve("/x", current().version(1).hold_head(&latch));
     let crowd = Crowd::of(&edge, 50, "/x", &[]);
-    assert!(gate.wait_held(1, SOON));
-    gate.release();
+    assert!(latch.wait_held(1, SOON));
+    latch.release();
     for reply in crowd.replies() {
         reply.verify_version(1, 0).expect("the new one");
     }
     assert_eq!(times(&origin, "/x"), 2);
 }
-
 // RFC 9111 5.2.2.4: a response with `no-cache` is stored and validated on each use, whatever its
 // lifetime is.
 #[test]
@@ -148,7 +139,6 @@ fn no_cache_is_validated_each_time() {
         assert_eq!(origin.read_record(|record| record.sent_for(path)), LENGTH);
     }
 }
-
 // RFC 9111 4.2.1: a response with a lifetime of 0 is useful because of its validator, so it is
 // stored.
 #[test]
@@ -159,7 +149,6 @@ fn max_age_0_is_stored_and_validated() {
     assert_has_parameter(&edge.get("/x", &[]), "stored");
     assert_validated(&edge.get("/x", &[]));
 }
-
 // RFC 9111 4.3.2: the client's request has a condition. The edge first validates the stored
 // response, and then evaluates the condition with it.
 #[test]
@@ -176,7 +165,6 @@ fn a_client_s_condition_is_evaluated_after_the_validation() {
     let other = edge.get("/x", &[("If-None-Match", "\"other\"")]);
     other.verify_whole(LENGTH).expect("it has another version");
 }
-
 // The client's If-None-Match has the entity tag of the origin's new version, while an older version
 // is stored.
 #[test]
@@ -189,7 +177,6 @@ fn a_client_with_the_new_version_receives_304() {
     hit.verify_version(1, 0).expect("and it is stored");
     assert_eq!(times(&origin, "/x"), 2);
 }
-
 // RFC 9110 13.1.1: the edge evaluates If-Match after the validation. The origin does not receive
 // If-Match.
 #[test]
@@ -202,81 +189,6 @@ fn a_failed_precondition_is_answered_after_the_validation() {
         assert!(last_sent(&origin, "/x", "if-none-match").is_some());
     }
 }
-
-// The client requests a range of a stale response. After a 304 from the origin, the range is served
-// from the stored bytes.
-#[test]
-fn a_range_of_a_stale_response_is_served_after_validation() {
-    let (origin, edge) = stored(stale(""));
-    origin.serve("/x", current());
-    let range = edge.get("/x", &[("Range", "bytes=5-9")]);
-    range.verify_range(5, 9, LENGTH).expect("the range");
-    assert_has_parameter(&range, "fwd-status=304");
-    edge.get("/x", &[]).verify_whole(LENGTH).expect("the body");
-    assert_eq!(origin.read_record(|record| record.sent_total), LENGTH);
-}
-
-// Some blocks of a large object are stored and stale. After the validation they are used, and no
-// byte is fetched twice.
-#[test]
-fn validation_keeps_the_stored_blocks() {
-    let large = |control| Resource::offset(FILE).cache_control(control);
-    for mode in MODES {
-        let origin = serving("/x", large("max-age=60").header("Age", "100"));
-        let edge = filling(&origin, mode).start();
-        check_range(&edge, 5, 14);
-        assert_sent_once(&edge, &origin, BLOCK);
-        origin.serve("/x", large("max-age=3600"));
-        let validated = check_range(&edge, 5, 14);
-        assert_has_parameter(&validated, "fwd-status=304");
-        assert_sent_once(&edge, &origin, BLOCK);
-        assert_hit(&check_range(&edge, 100, BLOCK - 1));
-        // Blocks that are not stored are fetched and added to the stored ones.
-        check_range(&edge, 2 * BLOCK, 2 * BLOCK + 9);
-        assert_sent_once(&edge, &origin, 2 * BLOCK);
-    }
-}
-
-// Some blocks of a large object are stored and stale. A request for a missing range validates them
-// with its fetch, and they stay in use.
-#[test]
-fn validation_by_a_missing_range_keeps_the_stored_blocks() {
-    let large = |control| Resource::offset(FILE).cache_control(control);
-    for mode in MODES {
-        let origin = serving("/x", large("max-age=60").header("Age", "100"));
-        let edge = filling(&origin, mode).start();
-        check_range(&edge, 5, 14);
-        assert_sent_once(&edge, &origin, BLOCK);
-        origin.serve("/x", large("max-age=3600"));
-        check_range(&edge, 4 * BLOCK, 4 * BLOCK + 9);
-        assert_sent_once(&edge, &origin, 2 * BLOCK);
-        assert_hit(&check_range(&edge, 5, 14));
-    }
-}
-
-// Blocks of an old version are stored, and the origin has a new version. It responds with a part or
-// with the whole file. No response may have bytes of both versions.
-#[test]
-fn another_version_of_a_large_object_replaces_all_of_it() {
-    for (mode, ranges) in [("slice", true), ("slice", false), ("auto", true)] {
-        let old = Resource::offset(FILE).cache_control("max-age=60");
-        let origin = serving("/x", old.header("Age", "100"));
-        let edge = filling(&origin, mode).start();
-        check_range(&edge, 5, 14);
-        landed(&edge);
-        let new = Resource::offset(FILE).cache_control("max-age=3600");
-        origin.serve("/x", new.version(1).ranges(ranges));
-        for first in [5, 3 * BLOCK, 100] {
-            let reply = ask_range(&edge, first, first + 9);
-            let version = one_version(&reply, first, first + 9);
-            assert_eq!(version, 1, "{mode} {ranges}: {}", cache_status(&reply));
-        }
-        let whole = edge.get("/x", &[]);
-        whole.verify_version(1, 0).expect("one version");
-        assert_eq!(whole.body.len() as u64, FILE);
-    }
-}
-
 #[test]
 fn head_validates_a_stale_response() {
     let (origin, edge) = stored(stale(""));
@@ -290,7 +202,6 @@ fn head_validates_a_stale_response() {
     assert_hit(&hit);
     assert_eq!(times(&origin, "/x"), 2);
 }
-
 // RFC 9111 4.3.1: the conditional request has the headers that select the stored variant.
 #[test]
 fn the_validation_of_a_variant_selects_it() {
@@ -298,7 +209,7 @@ fn the_validation_of_a_variant_selects_it() {
         let flavour = seen.header("x-flavour").unwrap_or("plain").to_owned();
         let tag = tagged(&flavour);
         let body = Resource::bytes(flavour).tag(tag).vary("X-Flavour");
-        body.cache_control("max-age=60").header("Age", "100")
+        stale_on_arrival(body, "")
     };
     let origin = serving("/x", Resource::dynamic(flavoured));
     let edge = Setup::cached(&origin).start();
@@ -317,28 +228,26 @@ fn the_validation_of_a_variant_selects_it() {
         assert!(asked("if-none-match").contains(&tag));
     }
 }
-
-/// Returns a resource whose gate holds the 304 to conditional requests. Requests without conditions
+/// Returns a resource whose latch holds the 304 to conditional requests. Requests without conditions
 /// receive a new version.
-fn held_not_modified(gate: &Gate) -> Resource {
-    let gate = gate.clone();
+fn held_not_modified(latch: &Latch) -> Resource {
+    let latch = latch.clone();
     Resource::dynamic(move |seen| match seen.header("if-none-match") {
-        Some(_) => stale("").gate_head(&gate),
+        Some(_) => stale("").hold_head(&latch),
         None => current().version(1),
     })
 }
-
 // RFC 9111 4.4: a POST invalidates the stored response while its validation is running. The 304
 // that arrives afterwards must not make the response valid again.
 #[test]
 fn a_response_invalidated_during_its_validation_stays_invalidated() {
-    let gate = Gate::closed();
+    let latch = Latch::closed();
     let (origin, edge) = stored(stale(""));
-    origin.serve("/x", held_not_modified(&gate));
+    origin.serve("/x", held_not_modified(&latch));
     let waiting = Crowd::of(&edge, 3, "/x", &[]);
-    assert!(gate.wait_held(1, SOON));
+    assert!(latch.wait_held(1, SOON));
     assert_eq!(edge.ask("POST", "/x", &[], b"x").status, 200);
-    gate.release();
+    latch.release();
     for reply in waiting.replies() {
         assert_eq!(reply.status, 200);
         let either = [0, 1].map(|version| reply.verify_version(version, 0).is_ok());
@@ -348,33 +257,31 @@ fn a_response_invalidated_during_its_validation_stays_invalidated() {
     let next = edge.get("/x", &[]);
     next.verify_version(1, 0).expect("the new one");
 }
-
 // The stored response is evicted while its validation is running. The clients receive it, or a
 // newly fetched one.
 #[test]
 fn a_response_evicted_during_its_validation_is_served() {
-    let gate = Gate::closed();
+    let latch = Latch::closed();
     let origin = serving("/x", stale(""));
     let edge = Setup::cached(&origin)
         .cache("memory = \"8MiB\"")
         .cache("evict = \"lru\"")
         .start();
     edge.get("/x", &[]);
-    origin.serve("/x", current().gate_head(&gate));
+    origin.serve("/x", current().hold_head(&latch));
     let waiting = Crowd::of(&edge, 3, "/x", &[]);
-    assert!(gate.wait_held(1, SOON));
+    assert!(latch.wait_held(1, SOON));
     for n in 0..20 {
         let length = 1_000_000 + n;
         let other = edge.get(&format!("/offset/{length}"), &[]);
         other.verify_whole(length).expect("the body");
     }
     assert!(edge.cache_state("evicted") > 5);
-    gate.release();
+    latch.release();
     for reply in waiting.replies() {
         reply.verify_whole(LENGTH).expect("the body");
     }
 }
-
 // RFC 9111 4.3.1: a stored response without a validator can't be used in a conditional request.
 #[test]
 fn a_stale_response_without_validators_is_fetched_again() {
@@ -392,7 +299,6 @@ fn a_stale_response_without_validators_is_fetched_again() {
         assert_eq!(last_sent(&origin, "/x", field), None);
     }
 }
-
 // An entity tag without quotes is malformed (RFC 9110 8.8.3), and not used in If-None-Match.
 #[test]
 fn a_tag_without_quotes_validates_nothing() {
@@ -404,7 +310,6 @@ fn a_tag_without_quotes_validates_nothing() {
         assert_eq!(last_sent(&origin, "/x", "if-none-match"), None);
     }
 }
-
 // RFC 9111 4.3.3: the origin responds with an error to the validation. The client receives the
 // error. The stored response is kept, and validated by a later request.
 #[test]
@@ -421,7 +326,6 @@ fn a_failed_validation_keeps_the_stored_response() {
         .verify_whole(LENGTH)
         .expect("the body");
 }
-
 // The origin responds with 404 or 410 to the validation. From then on the client receives this
 // status.
 #[test]
@@ -436,35 +340,33 @@ fn a_deleted_resource_is_no_longer_served() {
         assert_hit(&stored);
     }
 }
-
 // The client whose request started the validation disconnects. The other waiting clients receive
 // the response.
 #[test]
 fn a_validation_continues_after_the_client_that_started_it_disconnects() {
-    let gate = Gate::closed();
+    let latch = Latch::closed();
     let (origin, edge) = stored(stale(""));
-    origin.serve("/x", current().gate_head(&gate));
+    origin.serve("/x", current().hold_head(&latch));
     let mut leader = edge.client();
     leader.send("GET", "/x", &[], b"").expect("sent");
     wait_for_requests(&origin, "/x", 2);
     let others = Crowd::beside(1, &edge, 5, "/x", &[]);
     leader.reset().expect("it is reset");
     crate::harness::eventually("it has left", || edge.counter("requests_now") == 5);
-    gate.release();
+    latch.release();
     for reply in others.replies() {
         reply.verify_whole(LENGTH).expect("the body");
     }
     assert_eq!(times(&origin, "/x"), 2);
     assert_hit(&edge.get("/x", &[]));
 }
-
 // A response is stale on arrival, and its body is still arriving when another request comes. The
 // edge validates the response, and both clients receive the bytes of the one body.
 #[test]
 fn a_body_in_flight_is_validated_and_shared() {
-    let gate = Gate::at(100);
+    let latch = Latch::at(100);
     let stale = Resource::offset(LENGTH).cache_control("max-age=0");
-    let origin = serving("/x", stale.gate(&gate));
+    let origin = serving("/x", stale.hold_body(&latch));
     let edge = Setup::cached(&origin).start();
     let mut first = edge.client();
     first.send("GET", "/x", &[], b"").expect("sent");
@@ -472,7 +374,7 @@ fn a_body_in_flight_is_validated_and_shared() {
     let mut second = edge.client();
     second.send("GET", "/x", &[], b"").expect("sent");
     wait_for_requests(&origin, "/x", 2);
-    gate.release();
+    latch.release();
     let body = first.read_some(LENGTH as usize).expect("the body");
     sluice_lab::offset::verify_offset(0, &body).expect("the body");
     let reply = second.read_response().expect("a reply");
@@ -481,7 +383,6 @@ fn a_body_in_flight_is_validated_and_shared() {
         origin.read_record(|record| record.sent_total) == LENGTH
     });
 }
-
 // RFC 9111 3.5: the validation carries the credentials of one client. Its result serves other
 // clients only if the response permits sharing.
 #[test]

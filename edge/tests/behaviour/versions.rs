@@ -1,19 +1,19 @@
 //! Tests that bytes of two versions are never combined in one response.
 
-use sluice_lab::origin::{Ending, Fault, Gate, Origin, Resource};
+use sluice_lab::origin::{Ending, Fault, Latch, Origin, Resource};
 
 use crate::harness::{
     Edge, SOON, Setup, assert_hit, cache_status, eventually, fresh, serving, wait_for_requests,
 };
 
-/// Starts an edge and a client that reads version 0, whose fetch the gate holds in the middle of
+/// Starts an edge and a client that reads version 0, whose fetch the latch holds in the middle of
 /// the body.
-fn half_filled(resource: Resource, gate: &Gate) -> (Origin, Edge, sluice_lab::client::Client) {
-    let origin = serving("/x", resource.gate(gate));
+fn half_filled(resource: Resource, latch: &Latch) -> (Origin, Edge, sluice_lab::client::Client) {
+    let origin = serving("/x", resource.hold_body(latch));
     let edge = Setup::cached(&origin).start();
     let mut client = edge.client();
     client.send("GET", "/x", &[], b"").expect("sent");
-    assert!(gate.wait_held(1, SOON));
+    assert!(latch.wait_held(1, SOON));
     (origin, edge, client)
 }
 
@@ -21,9 +21,9 @@ fn half_filled(resource: Resource, gate: &Gate) -> (Origin, Edge, sluice_lab::cl
 // old version, and later clients receive the new version.
 #[test]
 fn a_fill_that_becomes_stale_ends_for_its_readers() {
-    let gate = Gate::at(150_000);
+    let latch = Latch::at(150_000);
     let brief = Resource::offset(300_000).cache_control("max-age=1");
-    let (origin, edge, mut old) = half_filled(brief, &gate);
+    let (origin, edge, mut old) = half_filled(brief, &latch);
     origin.serve("/x", fresh(200_000).version(1));
     eventually("the new version", || {
         let mut client = edge.client();
@@ -39,7 +39,7 @@ fn a_fill_that_becomes_stale_ends_for_its_readers() {
         }
         origin.requests().len() == 2
     });
-    gate.release();
+    latch.release();
     let reply = old.read_response().expect("a reply");
     reply.verify_whole(300_000).expect("the old one");
     let new = edge.get("/x", &[]);
@@ -52,11 +52,11 @@ fn a_fill_that_becomes_stale_ends_for_its_readers() {
 // requests.
 #[test]
 fn a_fill_that_was_invalidated_is_not_stored() {
-    let gate = Gate::at(150_000);
-    let (origin, edge, mut old) = half_filled(fresh(300_000), &gate);
+    let latch = Latch::at(150_000);
+    let (origin, edge, mut old) = half_filled(fresh(300_000), &latch);
     origin.serve("/x", fresh(200_000).version(1));
     assert_eq!(edge.ask("POST", "/x", &[], b"").status, 200);
-    gate.release();
+    latch.release();
     let reply = old.read_response().expect("a reply");
     reply.verify_whole(300_000).expect("the old one");
     for round in 0..2 {
@@ -75,12 +75,12 @@ fn a_fill_that_was_invalidated_is_not_stored() {
 // of the next response.
 #[test]
 fn riders_of_a_fill_that_breaks_off_are_cut_off() {
-    let gate = Gate::at(150_000);
+    let latch = Latch::at(150_000);
     let cut = Fault::CutBody {
         after: 200_000,
         ending: Ending::Reset,
     };
-    let (origin, edge, first) = half_filled(fresh(300_000).fault(cut), &gate);
+    let (origin, edge, first) = half_filled(fresh(300_000).fault(cut), &latch);
     let mut riders = vec![first];
     for _ in 0..5 {
         let mut rider = edge.client();
@@ -89,7 +89,7 @@ fn riders_of_a_fill_that_breaks_off_are_cut_off() {
     }
     eventually("all share the fetch", || edge.counter("requests_now") == 6);
     origin.serve("/x", fresh(300_000).version(1));
-    gate.release();
+    latch.release();
     for rider in &mut riders {
         let reply = rider.read_response().expect("a head");
         assert!(reply.truncated(), "{:?}", reply.end);
@@ -105,8 +105,8 @@ fn riders_of_a_fill_that_breaks_off_are_cut_off() {
 // request causes a new flight.
 #[test]
 fn a_flight_without_a_head_fails_for_all_waiting_clients() {
-    let gate = Gate::closed();
-    let origin = serving("/x", fresh(10).gate_head(&gate));
+    let latch = Latch::closed();
+    let origin = serving("/x", fresh(10).hold_head(&latch));
     let edge = Setup::cached(&origin).start();
     let mut clients: Vec<_> = (0..5).map(|_| edge.client()).collect();
     for client in &mut clients {
@@ -120,7 +120,7 @@ fn a_flight_without_a_head_fails_for_all_waiting_clients() {
         assert_eq!(reply.status, 502);
         assert!(cache_status(&reply).contains("detail=closed-before-head"));
     }
-    gate.release();
+    latch.release();
     edge.get("/x", &[])
         .verify_whole(10)
         .expect("as if nothing had been");

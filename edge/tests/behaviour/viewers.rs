@@ -1,10 +1,12 @@
 //! Tests of many clients that read one file at different offsets. Each client receives its bytes,
 //! however slow the origin is, and although one object has a limited number of concurrent fetches.
 
-use sluice_lab::client::Client;
-use sluice_lab::origin::{Gate, Origin, Resource, Seen};
+use std::time::Duration;
 
-use crate::harness::{Edge, Setup, cache_status, eventually, fresh, serving};
+use sluice_lab::client::Client;
+use sluice_lab::origin::{Latch, Origin, Resource, Seen};
+
+use crate::harness::{Edge, Setup, cache_status, eventually, fresh, serving, slow};
 use crate::partial_objects::{BLOCK, MODES, asked, bytes, filling, landed};
 
 /// Size in bytes of the smallest permitted block.
@@ -81,7 +83,7 @@ fn check_all(viewers: &mut [Viewer], length: u64) {
 fn viewers_of_a_slow_file_are_not_cut_off() {
     const LENGTH: u64 = 60_000_000;
     for mode in MODES {
-        let origin = slow_behind_the_first(LENGTH, |file| file.rate(400_000));
+        let origin = slow_behind_the_first(LENGTH, |file| slow(file, Duration::ZERO));
         let edge = in_small_blocks(&origin, mode);
         check_first(&edge, LENGTH);
         let mut viewers = viewers(&edge, 30, 20 * SMALL + 5000, 10 * SMALL);
@@ -95,35 +97,35 @@ fn viewers_of_a_slow_file_are_not_cut_off() {
 fn viewers_of_a_stalled_file_are_not_cut_off() {
     const LENGTH: u64 = 60_000_000;
     for mode in MODES {
-        let gate = Gate::at(50_000);
-        let held = gate.clone();
-        let origin = slow_behind_the_first(LENGTH, move |file| file.gate(&held));
+        let latch = Latch::at(50_000);
+        let held = latch.clone();
+        let origin = slow_behind_the_first(LENGTH, move |file| file.hold_body(&held));
         let edge = filling(&origin, mode).start();
         check_first(&edge, LENGTH);
         let mut viewers = viewers(&edge, 24, 9 * BLOCK + 5000, 2 * BLOCK);
         eventually("all read", || edge.counter("requests_now") == 24);
-        gate.release();
+        latch.release();
         check_all(&mut viewers, LENGTH);
     }
 }
 
-/// Starts more clients than one object may have concurrent fetches. The gate holds all responses of
+/// Starts more clients than one object may have concurrent fetches. The latch holds all responses of
 /// the origin until all clients wait. Each client must then receive its bytes.
 fn more_than_there_are_fetches(
     count: u64,
-    hold: impl Fn(Resource, &Gate) -> Resource + Copy + Send + Sync + 'static,
+    hold: impl Fn(Resource, &Latch) -> Resource + Copy + Send + Sync + 'static,
 ) {
     const LENGTH: u64 = 100_000_000;
     const MANY: u64 = 300;
     for mode in MODES {
-        let gate = Gate::closed();
-        let held = gate.clone();
+        let latch = Latch::closed();
+        let held = latch.clone();
         let origin = slow_behind_the_first(LENGTH, move |file| hold(file, &held));
         let edge = in_small_blocks(&origin, mode);
         check_first(&edge, LENGTH);
         let mut viewers = viewers(&edge, MANY, 3 * SMALL, count);
         eventually("all wait", || edge.counter("requests_now") == MANY);
-        gate.release();
+        latch.release();
         check_all(&mut viewers, LENGTH);
         // After all fetches have ended, another client can use the object as before.
         landed(&edge);
@@ -138,12 +140,12 @@ fn more_than_there_are_fetches(
 // has not begun, and the client must be served.
 #[test]
 fn viewers_beyond_the_fetch_limit_are_served_before_their_responses_begin() {
-    more_than_there_are_fetches(10, |file, gate| file.gate_head(gate));
+    more_than_there_are_fetches(10, |file, latch| file.hold_head(latch));
 }
 
 // All permitted fetches of the object are in use when a client whose response has begun needs
 // another fetch. This client must be served, too.
 #[test]
 fn viewers_beyond_the_fetch_limit_are_served_after_their_responses_begin() {
-    more_than_there_are_fetches(SMALL + 10, |file, gate| file.gate(gate));
+    more_than_there_are_fetches(SMALL + 10, |file, latch| file.hold_body(latch));
 }

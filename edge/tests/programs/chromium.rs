@@ -1,9 +1,13 @@
-//! Tests with Chromium, which plays a video and seeks in it.
+//! Tests with Chromium, which plays a video and seeks in it, and loads a page over TLS.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use base64::Engine as _;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use sha2::{Digest, Sha256};
 use sluice_lab::origin::{Origin, Resource};
 use sluice_lab::process::{Launch, Process};
 
@@ -58,7 +62,21 @@ fn make_video(folder: &Path) -> Vec<u8> {
     fs::read(folder.join("video.webm")).expect("a video")
 }
 
-fn browse(folder: &Path, url: &str) -> Process {
+/// A web page that fetches data three times, and reports the lengths and the protocol.
+const FETCHING: &str = r#"<!doctype html><title>data</title>
+<script>
+  (async () => {
+    const told = [];
+    for (let i = 0; i < 3; i++) {
+      const reply = await fetch("/data?" + i);
+      told.push((await reply.arrayBuffer()).byteLength);
+    }
+    told.push(performance.getEntriesByType("resource").at(-1).nextHopProtocol, isSecureContext);
+    fetch("/told?" + told.join("_"));
+  })();
+</script>"#;
+
+fn browse(folder: &Path, url: &str, options: &[String]) -> Process {
     let mut launch = Launch::new("chromium", "chromium", folder)
         .args([
             "--headless",
@@ -78,6 +96,7 @@ fn browse(folder: &Path, url: &str) -> Process {
             "--user-data-dir={}",
             folder.join("profile").display()
         )])
+        .args(options)
         // With remote debugging on, the page stays open until the test ends the browser.
         .args(["--remote-debugging-port=0", url]);
     launch.env = vec![("HOME".to_owned(), folder.display().to_string())];
@@ -108,7 +127,7 @@ fn chromium_plays_a_video_and_seeks() {
     );
     origin.serve("/told", Resource::status(200));
     let edge = Setup::cached(&origin).logged("json").start();
-    let browser = browse(folder.path(), &format!("http://{}/page", edge.http));
+    let browser = browse(folder.path(), &format!("http://{}/page", edge.http), &[]);
     let heard = origin.wait_for(|record| record.count("/told") > 0, PATIENCE);
     assert!(heard, "nothing was told: {}", browser.stderr());
     let told = told(&origin).expect("a word");
@@ -119,4 +138,42 @@ fn chromium_plays_a_video_and_seeks() {
         .iter()
         .any(|line| line["target"] == "/video.webm" && line["status"] == 206);
     assert!(asked_for_ranges);
+}
+
+/// Returns the option that makes Chromium trust the certificate in this file: the hash of its public key.
+fn trusting(file: &Path) -> String {
+    let chain = CertificateDer::from_pem_file(file).expect("a certificate");
+    let (_, certificate) = x509_parser::parse_x509_certificate(&chain).expect("a certificate");
+    let hash = Sha256::digest(certificate.tbs_certificate.subject_pki.raw);
+    let hash = base64::engine::general_purpose::STANDARD.encode(hash);
+    format!("--ignore-certificate-errors-spki-list={hash}")
+}
+
+#[test]
+fn chromium_loads_a_page_over_tls() {
+    const LENGTH: usize = 1_000_000;
+    if !installed(&["chromium"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let origin = origin();
+    let page = Resource::bytes(FETCHING).header("Content-Type", "text/html");
+    origin.serve("/page", page);
+    origin.serve("/data", Resource::offset(LENGTH as u64));
+    origin.serve_rest(Resource::status(200));
+    let edge = Setup::cached(&origin).encrypted().logged("json").start();
+    let options = [trusting(&edge.file("tls.pem"))];
+    let browser = browse(folder.path(), &edge.url("/page"), &options);
+    let heard = origin.wait_for(|record| record.count("/told") > 0, PATIENCE);
+    assert!(heard, "nothing was told: {}", browser.stderr());
+    let told = told(&origin).expect("a report");
+    assert_eq!(
+        told,
+        format!("/told?{LENGTH}_{LENGTH}_{LENGTH}_http/1.1_true")
+    );
+    for line in edge.json_log(5) {
+        assert_eq!(line["tls"], "TLSv1.3");
+        assert_eq!(line["group"], "X25519MLKEM768");
+        assert_eq!(line["cipher"], "TLS_AES_128_GCM_SHA256");
+    }
 }

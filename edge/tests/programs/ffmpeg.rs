@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use sluice_lab::origin::{Gate, Resource};
+use sluice_lab::origin::{Latch, Resource};
 
 use crate::harness::{Setup, serving};
 use crate::tools::{installed, run, text};
@@ -82,10 +82,10 @@ fn ffmpeg_seeks_while_the_video_is_being_fetched() {
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let video = make_video(folder.path());
-    let gate = Gate::at(video.len() as u64 / 2);
+    let latch = Latch::at(video.len() as u64 / 2);
     let resource = Resource::bytes(video)
         .cache_control("max-age=3600")
-        .gate(&gate);
+        .hold_body(&latch);
     let origin = serving("/video.mp4", resource);
     let edge = Setup::cached(&origin).start();
     let expected = frame(folder.path(), "video.mp4");
@@ -93,7 +93,7 @@ fn ffmpeg_seeks_while_the_video_is_being_fetched() {
     std::thread::scope(|scope| {
         let seeking = scope.spawn(|| frame(folder.path(), &url));
         crate::harness::eventually("it waits for the index", || edge.counter("requests") >= 2);
-        gate.release();
+        latch.release();
         assert_eq!(seeking.join().expect("ffmpeg"), expected);
     });
     assert_eq!(origin.requests().len(), 1);

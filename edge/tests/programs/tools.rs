@@ -16,7 +16,8 @@ pub fn installed(programs: &[&str]) -> bool {
     }
     let must = std::env::var("CI").is_ok_and(|ci| ci == "true");
     assert!(!must, "not installed: {missing:?}");
-    // Written directly to standard error, because the output of a passing test is captured.
+    // The message goes directly to standard error, because the output of a passing test is
+    // captured.
     let _ = writeln!(std::io::stderr(), "SKIPPED, not installed: {missing:?}");
     false
 }

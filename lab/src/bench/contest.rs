@@ -10,7 +10,7 @@ use super::sluice::{Sluice, SluiceOptions};
 use super::table::{Row, Unit};
 use super::{Bench, median};
 use crate::client::{self, Reply};
-use crate::load::{LoadPlan, LoadResult};
+use crate::load::{LoadPlan, LoadResult, LoadTls};
 use crate::process::Process;
 use crate::rivals::{FloorOptions, Nginx, NginxOptions};
 use crate::roles::{self, RoleServer};
@@ -34,6 +34,8 @@ pub(super) struct Contest {
     pub(super) answer: Answer,
     /// Unit per which CPU time is reported, such as a request.
     pub(super) per: Per,
+    /// TLS of the load's connections; `None`: clear text.
+    pub(super) tls: Option<LoadTls>,
 }
 
 /// The content that all responses of a contest must have.
@@ -62,6 +64,16 @@ pub(super) enum Column {
     NginxBeside,
     /// Sluice, with a pre-compressed file next to the requested file.
     SluiceBeside,
+}
+
+impl Column {
+    /// Whether the servers in this column are Sluice.
+    pub(super) fn is_sluice(self) -> bool {
+        matches!(
+            self,
+            Column::Sluice | Column::Earlier | Column::SluiceBeside
+        )
+    }
 }
 
 pub(super) struct Contender {
@@ -123,6 +135,7 @@ impl Contest {
             keepalive: true,
             answer: Answer::Offset(body),
             per: Per::Request,
+            tls: None,
         }
     }
 
@@ -143,6 +156,16 @@ impl Contest {
         &self,
         bench: &Bench<'_>,
         contenders: &[Contender],
+    ) -> anyhow::Result<Vec<Measured>> {
+        let all: Vec<&Contender> = contenders.iter().collect();
+        self.measure_each(bench, &all)
+    }
+
+    /// Measures some of the servers.
+    pub(super) fn measure_each(
+        &self,
+        bench: &Bench<'_>,
+        contenders: &[&Contender],
     ) -> anyhow::Result<Vec<Measured>> {
         let mut lengths = Vec::new();
         for one in contenders {
@@ -240,6 +263,7 @@ impl Contest {
             keepalive: self.keepalive,
             sources: if self.keepalive { 0 } else { SOURCES },
             core: Some(bench.options.load_core),
+            tls: self.tls.clone(),
             ..LoadPlan::new(one.server.address(), &self.path)
         }
     }

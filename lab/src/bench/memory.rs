@@ -54,7 +54,7 @@ fn start(bench: &Bench<'_>, origin: SocketAddr, memory: &str) -> anyhow::Result<
 }
 
 /// Opens idle connections and returns the growth of the server's resident memory per connection, in bytes.
-fn idle_bytes(address: SocketAddr, process: &Process) -> anyhow::Result<f64> {
+pub(super) fn idle_bytes(address: SocketAddr, process: &Process) -> anyhow::Result<f64> {
     const PATH: &str = "/offset/5120";
     for _ in 0..100 {
         client::get(address, PATH, &[])?;

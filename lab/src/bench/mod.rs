@@ -6,6 +6,8 @@
 mod behaviour;
 pub(crate) mod contest;
 mod cpu;
+mod encrypted;
+mod handshake_attack;
 mod memory;
 pub(crate) mod pages;
 #[cfg(feature = "lab")]
@@ -14,6 +16,7 @@ mod sluice;
 mod start;
 pub(crate) mod statics;
 mod table;
+mod uploads;
 
 use std::path::PathBuf;
 
@@ -74,6 +77,13 @@ const ROWS: &[(&str, Measure)] = &[
     ("proxy-5k", cpu::proxy_5k),
     ("proxy-1m", cpu::proxy_1m),
     ("short-5k", cpu::short_5k),
+    ("hit-5k-tls", encrypted::hit_5k),
+    ("hit-1m-tls", encrypted::hit_1m),
+    ("static-100m-tls", encrypted::static_100m),
+    ("handshakes-tls", encrypted::handshakes),
+    ("idle-tls", encrypted::idle),
+    ("upload-tls", uploads::upload_1g),
+    ("attack-tls", handshake_attack::attack),
     ("idle", memory::idle),
     ("churn", memory::churn),
     ("ranges", behaviour::ranges),

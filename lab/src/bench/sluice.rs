@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::certificates::PairFiles;
 use crate::client;
 use crate::process::{Launch, Process, free_port};
 
@@ -41,6 +42,8 @@ pub struct SluiceOptions {
     pub workers: usize,
     /// CPU core to which the Sluice process is pinned.
     pub core: Option<usize>,
+    /// Certificate of the listener; `None`: clear text.
+    pub tls: Option<PairFiles>,
 }
 
 /// A volume: a file or block device in which a cache stores objects.
@@ -115,6 +118,7 @@ impl SluiceOptions {
             files: None,
             workers: 1,
             core: None,
+            tls: None,
         }
     }
 }
@@ -204,8 +208,10 @@ fn launch(binary: &Path, file: &Path, folder: &Path) -> Launch {
 }
 
 fn configuration(options: &SluiceOptions, address: SocketAddr, admin: SocketAddr) -> String {
+    let tls = options.tls.as_ref();
+    let tls = tls.map_or_else(String::new, |pair| format!("tls = {{ {} }}\n", pair.keys()));
     let mut text = format!(
-        "[server]\nworkers = {}\n\n[[listener]]\naddress = \"{address}\"\n\n\
+        "[server]\nworkers = {}\n\n[[listener]]\naddress = \"{address}\"\n{tls}\n\
          [admin]\naddress = \"{admin}\"\n\n[limits]\n",
         options.workers
     );

@@ -7,6 +7,8 @@ use serde::Serialize;
 pub enum Unit {
     /// Microseconds of CPU time per request.
     CpuPerRequest,
+    /// Duration in microseconds.
+    Microseconds,
     /// Microseconds of CPU time per MiB of content.
     CpuPerMebibyte,
     /// Requests per second.
@@ -27,6 +29,7 @@ impl Unit {
     pub(super) fn show(self, value: f64) -> String {
         match self {
             Unit::CpuPerRequest => format!("{value:.2} µs"),
+            Unit::Microseconds => format!("{value:.0} µs"),
             Unit::CpuPerMebibyte => format!("{value:.1} µs/MiB"),
             Unit::RequestsPerSecond => format!("{value:.0} /s"),
             Unit::Bytes => format!("{value:.0} B"),

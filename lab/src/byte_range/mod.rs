@@ -1,4 +1,4 @@
-//! The byte-range experiment: the time for ten bytes in the middle of an uncached file behind a slow origin, for each
+//! The byte-range experiment: the time for ten bytes in the middle of an uncached file of a slow origin, for each
 //! fill mode and rival, and the cost for the origin.
 //!
 //! The file has 10 MiB and holds its own offset every ten bytes. The origin sends 1 MiB/s on each connection, with a
@@ -7,6 +7,7 @@
 
 mod origin_cost;
 mod report;
+mod round;
 mod test_bed;
 
 use std::path::PathBuf;
@@ -15,9 +16,11 @@ use crate::caches::{self, Cache, Capacity, Rival, SluiceCache};
 use crate::rivals::NginxMode;
 
 pub use origin_cost::OriginCost;
-pub use report::{Report, Row, Times};
+pub use report::{Report, Row};
+pub use round::Times;
 
-use test_bed::{Round, TestBed};
+use round::Round;
+use test_bed::TestBed;
 
 /// Length in bytes of the file.
 pub const LENGTH: u64 = 10 << 20;

@@ -5,49 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::origin_cost::OriginCost;
-use super::test_bed::{Round, Timing};
+use super::round::{Round, Times, Timing};
 use crate::bench::{median, plain};
-
-/// One value for each kind of request of a round.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Times<T> {
-    /// Request for ten bytes in the middle of an uncached file.
-    pub cold: T,
-    /// Request for the range of `cold`, sent while the request `cold` is in progress.
-    pub same: T,
-    /// Request for the range of `cold`, sent as soon as the response to `cold` is complete.
-    pub again: T,
-    /// Request for a later range of the same file, sent at the same moment as `again`.
-    #[serde(rename = "far")]
-    pub further: T,
-    /// Request for the middle of another uncached file, whose block is being fetched from the block's beginning.
-    #[serde(rename = "in")]
-    pub inside: T,
-    /// Request for a range that the cache has received already, while it fetches the whole file.
-    pub landed: T,
-    /// Request for a range that the cache has not received yet, sent at the same moment as `landed`.
-    pub gap: T,
-    /// Request for the whole of an uncached file.
-    pub whole: T,
-    /// Request for the middle of a cached file, when the origin is idle.
-    pub warm: T,
-}
-
-impl<T> Times<T> {
-    fn map<U>(&self, change: impl Fn(fn(&Times<T>) -> &T) -> U) -> Times<U> {
-        Times {
-            cold: change(|all| &all.cold),
-            same: change(|all| &all.same),
-            again: change(|all| &all.again),
-            further: change(|all| &all.further),
-            inside: change(|all| &all.inside),
-            landed: change(|all| &all.landed),
-            gap: change(|all| &all.gap),
-            whole: change(|all| &all.whole),
-            warm: change(|all| &all.warm),
-        }
-    }
-}
 
 /// Median times of one kind of request, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 
 use super::origin_cost::OriginCost;
-use super::report::Times;
+use super::round::{Round, Times, Timing};
 use super::{LENGTH, Options};
 use crate::client::{Client, ClientOptions, ContentRange, Head};
 use crate::offset;
@@ -30,23 +30,6 @@ const WARM: usize = 5;
 
 /// Time for a cache to finish storing after the origin has sent its last byte.
 const SETTLE: Duration = Duration::from_millis(250);
-
-/// Timing of one request.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Timing {
-    /// Time from sending the request to the first byte of the body, or to the head if there is no body.
-    pub(super) first: Duration,
-    /// Time from sending the request to the last byte of the body.
-    pub(super) total: Duration,
-}
-
-/// Results of one round.
-#[derive(Debug)]
-pub(super) struct Round {
-    pub(super) times: Times<Timing>,
-    pub(super) seek: OriginCost,
-    pub(super) fill: OriginCost,
-}
 
 /// The origin and the limits for requests.
 pub(super) struct TestBed {

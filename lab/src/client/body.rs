@@ -1,22 +1,7 @@
 //! Strict decoding of a response body according to its framing (RFC 9112 sections 6 and 7).
 
 use super::ReadError;
-use super::reply::Head;
-
-/// The way in which a response body ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BodyEnd {
-    /// The body ended where its framing says.
-    Complete,
-    /// The connection was closed, which is the end of a body without length or chunks.
-    AtClose,
-    /// The connection was closed before the end that the framing gives.
-    Closed,
-    /// The connection was reset before the end of the body.
-    Reset,
-    /// No more bytes of the body arrived within the timeout.
-    Stalled,
-}
+use super::reply::{BodyEnd, Head};
 
 /// Longest line of chunk framing or trailers, in bytes.
 const LINE_MAX: usize = 64 << 10;

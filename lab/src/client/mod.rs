@@ -12,6 +12,7 @@
 
 mod body;
 mod reply;
+mod stream;
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -20,10 +21,15 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-pub use body::BodyEnd;
-pub use reply::{ContentRange, Head, Part, Reply};
+pub use reply::{BodyEnd, ContentRange, Head, Part, Reply};
+
+pub use stream::{
+    ClientTls, config as tls_config, config_with as tls_config_with, encrypt_all_to,
+    encrypt_none_to, encrypts_to, undo_encrypt_all_to,
+};
 
 use body::Decoder;
+use stream::Stream;
 
 /// Default timeout of each connect, write and read.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
@@ -95,6 +101,10 @@ pub struct ClientOptions {
     /// Size in bytes of the receive buffer in the kernel. With a small buffer, the server soon has to wait for the
     /// client.
     pub receive_buffer: Option<usize>,
+    /// TLS of the connection. `None`: as `encrypt_all_to` says, which is usually none.
+    pub tls: Option<ClientTls>,
+    /// Whether the connection has no TLS, whatever `encrypt_all_to` says.
+    pub in_clear_text: bool,
 }
 
 impl Default for ClientOptions {
@@ -103,6 +113,8 @@ impl Default for ClientOptions {
             source: None,
             timeout: TIMEOUT,
             receive_buffer: None,
+            tls: None,
+            in_clear_text: false,
         }
     }
 }
@@ -110,7 +122,7 @@ impl Default for ClientOptions {
 /// A client's connection to a server.
 #[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
+    stream: Stream,
     address: SocketAddr,
     unread: Vec<u8>,
     began: Instant,
@@ -152,8 +164,10 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(options.timeout))?;
         stream.set_write_timeout(Some(options.timeout))?;
+        let by_default = || stream::default_for(address).filter(|_| !options.in_clear_text);
+        let tls = options.tls.clone().or_else(by_default);
         Ok(Client {
-            stream,
+            stream: Stream::new(stream, tls.as_ref())?,
             address,
             unread: Vec::new(),
             began: Instant::now(),
@@ -162,24 +176,36 @@ impl Client {
 
     /// Sets the timeout of each read and write.
     pub fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        self.stream.set_read_timeout(Some(timeout))?;
-        self.stream.set_write_timeout(Some(timeout))
+        let socket = self.stream.socket();
+        socket.set_read_timeout(Some(timeout))?;
+        socket.set_write_timeout(Some(timeout))
     }
 
     /// Returns the client's own address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.stream.local_addr()
+        self.stream.socket().local_addr()
     }
 
     /// Returns the connection's socket.
     pub fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.stream.socket()
+    }
+
+    /// Completes the TLS handshake, which otherwise happens with the first read or write.
+    pub fn handshake(&mut self) -> io::Result<()> {
+        self.stream.handshake()
+    }
+
+    /// Returns the TLS session, if the connection has TLS.
+    pub fn session(&self) -> Option<&rustls::ClientConnection> {
+        self.stream.session()
     }
 
     /// Sends these bytes unchanged. The times in the next reply count from now.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.began = Instant::now();
-        self.stream.write_all(bytes)
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
     }
 
     /// Sends a request. Host is added unless `headers` contains it. A body gets a Content-Length unless `headers`
@@ -301,31 +327,37 @@ impl Client {
         if !self.unread.is_empty() {
             return Ok(Closing::Data);
         }
-        let before = self.stream.read_timeout()?;
+        let before = self.stream.socket().read_timeout()?;
         self.stream
+            .socket()
             .set_read_timeout(Some(within.max(Duration::from_millis(1))))?;
-        let closing = match self.stream.peek(&mut [0]) {
+        let read = match &self.stream {
+            Stream::Plain(socket) => peek(socket).map_err(ReadError::from),
+            Stream::Tls(_) => self.fill(),
+        };
+        let closing = match read {
             Ok(0) => Ok(Closing::Fin),
             Ok(_) => Ok(Closing::Data),
-            Err(error) => match ReadError::from(error) {
+            Err(error) => match error {
                 ReadError::Timeout => Ok(Closing::Open),
                 ReadError::Reset => Ok(Closing::Reset),
                 ReadError::Io(error) => Err(error),
                 other => Err(io::Error::other(other)),
             },
         };
-        self.stream.set_read_timeout(before)?;
+        self.stream.socket().set_read_timeout(before)?;
         closing
     }
 
     /// Closes the sending direction of the connection.
-    pub fn finish_sending(&self) -> io::Result<()> {
-        self.stream.shutdown(Shutdown::Write)
+    pub fn finish_sending(&mut self) -> io::Result<()> {
+        self.stream.notify_close()?;
+        self.stream.socket().shutdown(Shutdown::Write)
     }
 
     /// Closes the connection with a reset.
     pub fn reset(self) -> io::Result<()> {
-        socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))
+        socket2::SockRef::from(self.stream.socket()).set_linger(Some(Duration::ZERO))
     }
 
     /// Reads and decodes a body up to its end. Returns the way in which the body ended.
@@ -382,4 +414,14 @@ pub fn once(
 ) -> Result<Reply, ReadError> {
     let headers = [headers, &[("Connection", "close")]].concat();
     Client::connect(address)?.request(method, target, &headers, body)
+}
+
+/// Returns 1 if bytes have arrived, and 0 at the end of the stream. A process that is stopped and continued waits on.
+fn peek(socket: &TcpStream) -> io::Result<usize> {
+    loop {
+        match socket.peek(&mut [0]) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            seen => return seen,
+        }
+    }
 }

@@ -3,8 +3,22 @@
 use std::time::Duration;
 
 use super::ReadError;
-use super::body::BodyEnd;
 use crate::offset;
+
+/// The way in which a response body ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyEnd {
+    /// The body ended where its framing says.
+    Complete,
+    /// The connection was closed, which is the end of a body without length or chunks.
+    AtClose,
+    /// The connection was closed before the end that the framing gives.
+    Closed,
+    /// The connection was reset before the end of the body.
+    Reset,
+    /// No more bytes of the body arrived within the timeout.
+    Stalled,
+}
 
 /// The status line and the headers of a response.
 #[derive(Debug, Clone)]

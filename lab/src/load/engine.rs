@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::schedule::Schedule;
 use super::slot::{Expected, Failure, Progress, Slot, State};
+use super::tls::Secrets;
 use super::windows::{Windows, thread_cpu};
 use super::{Errors, Latency, LoadPlan, LoadResult};
 use crate::process::pin_to_core;
@@ -73,6 +74,7 @@ struct Engine {
     /// Time since the start at which the server was found to be saturated. No requests begin after that time.
     saturated: Option<Duration>,
     cpu_before: Duration,
+    secrets: Option<Secrets>,
     plan: LoadPlan,
 }
 
@@ -118,6 +120,7 @@ impl Engine {
             windows,
             saturated: None,
             cpu_before: thread_cpu(),
+            secrets: plan.tls.as_ref().map(Secrets::of).transpose()?,
             plan,
         })
     }
@@ -235,7 +238,7 @@ impl Engine {
     fn connect(&mut self, slot: usize) -> Result<(), Failure> {
         let source = self.source();
         self.connects += 1;
-        self.slots[slot].connect(&self.plan.target, source)?;
+        self.slots[slot].connect(&self.plan.target, source, self.secrets.as_ref())?;
         // On loopback a connect completes at once. Sending immediately saves waiting for an event and two system calls.
         self.send(slot)?;
         let interest = match self.slots[slot].state {
@@ -256,7 +259,7 @@ impl Engine {
                 self.slots[slot].send(&[before, number.as_bytes(), after].concat())
             }
             (Request::Fixed(request), _) => self.slots[slot].send(request),
-            // This can't happen: a plan without numbers has no `Request::Numbered`.
+            // Unreachable: a plan without numbers has no `Request::Numbered`.
             (Request::Numbered(..), None) => Err(Failure::Malformed),
         }
     }

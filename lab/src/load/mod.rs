@@ -9,6 +9,7 @@ mod engine;
 mod head;
 mod schedule;
 mod slot;
+mod tls;
 mod windows;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 pub use engine::run;
+pub use tls::LoadTls;
 pub use windows::Window;
 
 /// Definition of a load: the requests to send, their rate, and the expected responses.
@@ -66,6 +68,8 @@ pub struct LoadPlan {
     pub slow_us: Option<u64>,
     /// CPU core to which the load generator's thread is pinned.
     pub core: Option<usize>,
+    /// TLS of the connections; `None`: clear text.
+    pub tls: Option<LoadTls>,
 }
 
 impl LoadPlan {
@@ -93,6 +97,7 @@ impl LoadPlan {
             timeout_seconds: 10.0,
             slow_us: None,
             core: None,
+            tls: None,
         }
     }
 }

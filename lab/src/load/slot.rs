@@ -11,6 +11,7 @@ use rustix::net::{
 
 use super::chunks::Chunks;
 use super::head::{Parsed, parse};
+use super::tls::{Secrets, Session};
 use crate::offset;
 
 /// Maximum number of bytes per read while a response head is expected.
@@ -70,6 +71,10 @@ pub(super) struct Expected {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) socket: Option<OwnedFd>,
+    /// The connection's TLS, if the load has any.
+    session: Option<Session>,
+    /// Whether the last read found no bytes.
+    found_nothing: bool,
     pub(super) state: State,
     /// Time from which latency counts: when the request was sent, or in an open loop its scheduled time.
     pub(super) began: Instant,
@@ -87,6 +92,8 @@ impl Slot {
     pub(super) fn new(now: Instant) -> Slot {
         Slot {
             socket: None,
+            session: None,
+            found_nothing: false,
             state: State::Absent,
             began: now,
             number: 0,
@@ -101,6 +108,7 @@ impl Slot {
         &mut self,
         target: &SocketAddr,
         source: Option<SocketAddr>,
+        secrets: Option<&Secrets>,
     ) -> Result<(), Failure> {
         let family = match target {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -120,6 +128,10 @@ impl Slot {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(_) => return Err(Failure::Connect),
         }
+        self.session = match secrets {
+            Some(secrets) => Some(secrets.session().ok_or(Failure::Connect)?),
+            None => None,
+        };
         self.socket = Some(socket);
         self.state = State::Connecting;
         self.answered = 0;
@@ -131,6 +143,18 @@ impl Slot {
     pub(super) fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
         let socket = self.socket.as_ref().ok_or(Failure::Connect)?;
         self.partial.clear();
+        if let Some(session) = &mut self.session {
+            return match session.send(socket, request) {
+                Ok(true) => {
+                    session.sent();
+                    self.state = State::Head;
+                    Ok(())
+                }
+                Ok(false) if self.state == State::Connecting => Ok(()),
+                _ if self.state == State::Connecting => Err(Failure::Connect),
+                _ => Err(self.cut()),
+            };
+        }
         match net::send(socket, request, SendFlags::NOSIGNAL) {
             Ok(sent) if sent == request.len() => {
                 self.state = State::Head;
@@ -142,8 +166,22 @@ impl Slot {
         }
     }
 
-    /// Reads received bytes, up to a maximum, and processes them as the state of the slot requires.
+    /// Reads received bytes, up to a maximum, and processes them as the state of the slot requires. With TLS, reads
+    /// until no bytes are available, because the socket says nothing about decrypted bytes that have not been read.
     pub(super) fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        expected: &Expected,
+    ) -> Result<Progress, Failure> {
+        loop {
+            let progress = self.receive_some(buffer, expected)?;
+            if self.session.is_none() || self.found_nothing || progress != Progress::Waiting {
+                return Ok(progress);
+            }
+        }
+    }
+
+    fn receive_some(
         &mut self,
         buffer: &mut [u8],
         expected: &Expected,
@@ -295,8 +333,16 @@ impl Slot {
     }
 
     /// Reads from the socket. Returns `None` if no bytes are available.
-    fn read(&self, buffer: &mut [u8], flags: RecvFlags) -> Result<Option<usize>, Failure> {
+    fn read(&mut self, buffer: &mut [u8], flags: RecvFlags) -> Result<Option<usize>, Failure> {
         let socket = self.socket.as_ref().ok_or(Failure::Closed)?;
+        if let Some(session) = &mut self.session {
+            let read = session.read(socket, buffer);
+            self.found_nothing = matches!(read, Ok(None));
+            return match read {
+                Ok(Some(0)) | Err(_) => Err(self.cut()),
+                Ok(read) => Ok(read),
+            };
+        }
         match net::recv(socket.as_fd(), buffer, flags) {
             Ok((_, 0)) => Err(self.cut()),
             Ok((_, count)) => Ok(Some(count)),
@@ -315,6 +361,7 @@ impl Slot {
 
     /// Closes the socket.
     pub(super) fn close(&mut self) {
+        self.session = None;
         self.socket = None;
         self.state = State::Absent;
         self.partial.clear();

@@ -6,6 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::schedule::Schedule;
+use crate::process::stolen;
 
 /// Maximum number of windows of a load. Requests due after the last one are not recorded.
 const MOST: usize = 20_000;
@@ -28,6 +29,28 @@ pub struct Window {
     /// Share of the window in which the load generator used its CPU core. Near 1, the load generator and not the server
     /// limits the rate.
     pub busy: f64,
+    /// CPU time that the hypervisor gave to other machines while a core of this machine was to run, as a share of the
+    /// window. The value is summed over all cores.
+    #[serde(default)]
+    pub stolen: f64,
+}
+
+/// State at the beginning of a window.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    /// CPU time that this thread had used.
+    cpu: Duration,
+    /// CPU time that the hypervisor had taken away.
+    stolen: Duration,
+}
+
+impl Mark {
+    fn now() -> Mark {
+        Mark {
+            cpu: thread_cpu(),
+            stolen: stolen().unwrap_or_default(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -39,8 +62,8 @@ pub(super) struct Windows {
     end: f64,
     /// Latencies in tenths of microseconds, by window.
     took: Vec<Vec<u32>>,
-    /// CPU time that this thread had used at the beginning of each window.
-    marks: Vec<Duration>,
+    /// State at the beginning of each window.
+    marks: Vec<Mark>,
 }
 
 impl Windows {
@@ -50,7 +73,7 @@ impl Windows {
             schedule,
             end: seconds.unwrap_or(f64::MAX),
             took: Vec::new(),
-            marks: vec![thread_cpu()],
+            marks: vec![Mark::now()],
         }
     }
 
@@ -76,7 +99,7 @@ impl Windows {
         let place = self.place(after).min(MOST);
         let new = place >= self.marks.len();
         if new {
-            self.marks.resize(place + 1, thread_cpu());
+            self.marks.resize(place + 1, Mark::now());
         }
         new
     }
@@ -87,13 +110,14 @@ impl Windows {
         let Some(place) = self.marks.len().checked_sub(3) else {
             return false;
         };
-        let median = self.window(place).p50_us;
-        median.is_none_or(|median| median > most_us)
+        let window = self.window(place);
+        // Nothing is due in a window after the planned end, which begins if responses are late.
+        window.offered > 0 && window.p50_us.is_none_or(|median| median > most_us)
     }
 
     fn window(&self, place: usize) -> Window {
         let begin = place as f64 * self.length;
-        let end = (begin + self.length).min(self.end);
+        let end = (begin + self.length).min(self.end).max(begin);
         let offered = self.schedule.before(end) - self.schedule.before(begin);
         let mut took = self.took.get(place).cloned().unwrap_or_default();
         took.sort_unstable();
@@ -102,8 +126,10 @@ impl Windows {
             let rank = ((offered as f64 * share).ceil() as usize).max(1) - 1;
             took.get(rank).map(|tenths| f64::from(*tenths) / 10.0)
         };
-        let busy = match (self.marks.get(place), self.marks.get(place + 1)) {
-            (Some(before), Some(after)) => (*after - *before).as_secs_f64() / self.length,
+        let share = |of: fn(&Mark) -> Duration| match &self.marks.get(place..place + 2) {
+            Some([before, after]) => {
+                of(after).saturating_sub(of(before)).as_secs_f64() / self.length
+            }
             _ => 0.0,
         };
         Window {
@@ -112,7 +138,8 @@ impl Windows {
             answered: took.len() as u64,
             p50_us: at(0.5),
             p99_us: at(0.99),
-            busy,
+            busy: share(|mark| mark.cpu),
+            stolen: share(|mark| mark.stolen),
         }
     }
 
@@ -147,6 +174,15 @@ mod tests {
     }
 
     const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn windows_after_the_planned_end_do_not_count_as_slow() {
+        let mut windows = windows();
+        windows.pass(Duration::from_secs(60));
+        assert!(!windows.saturated(1.0));
+        assert_eq!(windows.window(57).offered, 0);
+        assert_eq!(windows.result(Duration::from_secs(60)).len(), 5);
+    }
 
     #[test]
     fn responses_count_in_the_window_in_which_they_were_due() {

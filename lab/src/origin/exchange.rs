@@ -155,7 +155,7 @@ impl Exchange<'_> {
             Upload::Done => return Ok(None),
             Upload::Length(left) | Upload::Chunked { left } => left,
         };
-        let room = self.bytes_allowed_by_gate(*left).await?;
+        let room = self.bytes_allowed_by_latch(*left).await?;
         let piece = self.wire.read_some(room).await?;
         if piece.is_empty() {
             return Err(Stop::Aborted);
@@ -169,17 +169,17 @@ impl Exchange<'_> {
         Ok(Some(piece))
     }
 
-    async fn bytes_allowed_by_gate(&mut self, wanted: u64) -> Result<u64, Stop> {
-        let Some(gate) = &self.resource.gate_upload else {
+    async fn bytes_allowed_by_latch(&mut self, wanted: u64) -> Result<u64, Stop> {
+        let Some(latch) = &self.resource.upload_latch else {
             return Ok(wanted);
         };
         let got = self.recorder.read(|record| {
             let own = record.requests.iter().find(|seen| seen.id == self.seen.id);
             own.map_or(0, |seen| seen.body_length)
         });
-        // While the gate holds the request body, its bytes stay unread in the socket, and a close by the client can't
+        // While the latch holds the request body, its bytes stay unread in the socket, and a close by the client can't
         // be detected.
-        Ok(gate.pass(got).await.min(wanted))
+        Ok(latch.pass(got).await.min(wanted))
     }
 
     async fn read_chunk_size(&mut self) -> Result<u64, Stop> {
@@ -253,8 +253,8 @@ impl Exchange<'_> {
         for (status, headers) in &self.resource.interim {
             self.wire.write(&render_head(*status, headers)).await?;
         }
-        if let Some(gate) = &self.resource.gate_head {
-            self.wire.hold(gate.pass(0)).await?;
+        if let Some(latch) = &self.resource.head_latch {
+            self.wire.hold(latch.pass(0)).await?;
         }
         let answer = answer(&self.resource, self.seen, &self.faults, self.close);
         self.recorder.request(self.seen.id, |seen| {
@@ -317,16 +317,16 @@ impl Exchange<'_> {
                 }
                 room = room.min(after - sent);
             }
-            if let Some(gate) = &self.resource.gate_body {
-                room = room.min(self.wire.hold(gate.pass(sent)).await?);
+            if let Some(latch) = &self.resource.body_latch {
+                room = room.min(self.wire.hold(latch.pass(sent)).await?);
             }
             room = pace.grant(self.wire, room).await?;
             let piece = &mut buffer[..room as usize];
             answer.read(sent, piece);
             self.send_piece(answer.framing, piece).await?;
             sent += room;
-            if let Some(gate) = &self.resource.gate_body {
-                gate.passed(sent);
+            if let Some(latch) = &self.resource.body_latch {
+                latch.passed(sent);
             }
         }
         match halt {

@@ -16,7 +16,7 @@ mod broken;
 mod date;
 mod exchange;
 mod fault;
-mod gate;
+mod latch;
 mod listen;
 mod range;
 mod record;
@@ -37,7 +37,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 pub use fault::{BadChunk, BrokenHead, Ending, Fault};
-pub use gate::Gate;
+pub use latch::Latch;
 pub use record::{BODY_KEPT, Connection, Outcome, RECEIVED_KEPT, Record, Seen};
 pub use resource::{Framing, Modified, Resource, Tag};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::fault::{Armed, Fault};
-use super::gate::Gate;
+use super::latch::Latch;
 use super::record::Seen;
 use crate::{noise, offset};
 
@@ -99,9 +99,9 @@ pub struct Resource {
     pub(super) rate: Option<u64>,
     pub(super) delay_head: Duration,
     pub(super) delay_body: Duration,
-    pub(super) gate_head: Option<Gate>,
-    pub(super) gate_body: Option<Gate>,
-    pub(super) gate_upload: Option<Gate>,
+    pub(super) head_latch: Option<Latch>,
+    pub(super) body_latch: Option<Latch>,
+    pub(super) upload_latch: Option<Latch>,
     pub(super) close: bool,
     pub(super) echo: bool,
     pub(super) early: bool,
@@ -187,9 +187,9 @@ impl Resource {
             rate: None,
             delay_head: Duration::ZERO,
             delay_body: Duration::ZERO,
-            gate_head: None,
-            gate_body: None,
-            gate_upload: None,
+            head_latch: None,
+            body_latch: None,
+            upload_latch: None,
             close: false,
             echo: false,
             early: false,
@@ -305,21 +305,21 @@ impl Resource {
         self
     }
 
-    /// Holds the final response head until the gate's limit is above 0.
-    pub fn gate_head(mut self, gate: &Gate) -> Resource {
-        self.gate_head = Some(gate.clone());
+    /// Holds the final response head until the latch's limit is above 0.
+    pub fn hold_head(mut self, latch: &Latch) -> Resource {
+        self.head_latch = Some(latch.clone());
         self
     }
 
-    /// Holds each body at the gate's limit, counted in bytes of the response body.
-    pub fn gate(mut self, gate: &Gate) -> Resource {
-        self.gate_body = Some(gate.clone());
+    /// Holds each body at the latch's limit, counted in bytes of the response body.
+    pub fn hold_body(mut self, latch: &Latch) -> Resource {
+        self.body_latch = Some(latch.clone());
         self
     }
 
-    /// Stops reading the request body at the gate's limit.
-    pub fn gate_upload(mut self, gate: &Gate) -> Resource {
-        self.gate_upload = Some(gate.clone());
+    /// Stops reading the request body at the latch's limit.
+    pub fn hold_upload(mut self, latch: &Latch) -> Resource {
+        self.upload_latch = Some(latch.clone());
         self
     }
 

@@ -204,28 +204,28 @@ fn the_rate_applies_per_connection() {
 }
 
 #[test]
-fn gates_hold_and_release_bodies() {
-    let gate = Gate::at(1000);
-    let origin = serving(Resource::offset(5000).gate(&gate));
+fn latches_hold_and_release_bodies() {
+    let latch = Latch::at(1000);
+    let origin = serving(Resource::offset(5000).hold_body(&latch));
     let mut client = Client::connect(origin.addr()).expect("connect");
     client.send("GET", "/x", &[], b"").expect("sent");
-    assert!(gate.wait_held(1, SOON));
+    assert!(latch.wait_held(1, SOON));
     assert_eq!(origin.read_record(|record| record.sent_for("/x")), 1000);
-    gate.advance_to(2000);
-    assert!(gate.wait_passed(2000, SOON));
-    gate.release();
+    latch.advance_to(2000);
+    assert!(latch.wait_passed(2000, SOON));
+    latch.release();
     let reply = client.read_response().expect("a reply");
     reply.verify_whole(5000).expect("whole");
-    assert_eq!(gate.held(), 0);
+    assert_eq!(latch.held(), 0);
 }
 
 #[test]
-fn a_closed_client_is_detected_while_a_gate_holds() {
-    let gate = Gate::closed();
-    let origin = serving(Resource::offset(5000).gate_head(&gate));
+fn a_closed_client_is_detected_while_a_latch_holds() {
+    let latch = Latch::closed();
+    let origin = serving(Resource::offset(5000).hold_head(&latch));
     let mut client = Client::connect(origin.addr()).expect("connect");
     client.send("GET", "/x", &[], b"").expect("sent");
-    assert!(gate.wait_held(1, SOON));
+    assert!(latch.wait_held(1, SOON));
     drop(client);
     let aborted = |record: &Record| record.requests[0].outcome == Outcome::Aborted;
     assert!(origin.wait_for(aborted, SOON));

@@ -19,7 +19,7 @@ use crate::figures::{self, Figure, Measured, Spec};
 use slow::Subject;
 use test_bed::TestBed;
 
-/// How objects are distributed over volumes.
+/// Distribution of objects over volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
@@ -100,7 +100,7 @@ pub struct Options {
     pub real_size: u64,
     /// Size in bytes of Sluice's cache in memory.
     pub memory: u64,
-    /// Number of runs without and with the cache, whose medians count.
+    /// Number of runs of each kind (without and with the cache). The medians are the result.
     pub rounds: usize,
     /// Duration in seconds of each run on slow disks and tmpfs.
     pub seconds: f64,

@@ -67,7 +67,7 @@ pub(super) fn measure(
     progress: &dyn Fn(&str),
 ) -> anyhow::Result<LayoutRow> {
     let mut places = subject.places(options)?;
-    // This folder must exist for as long as the storage places, which are in it.
+    // The storage places are in this folder, so it must exist for as long as they do.
     let shm = match places.is_empty() {
         true => Some(
             tempfile::Builder::new()

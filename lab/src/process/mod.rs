@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+pub(crate) use proc::stolen;
 use proc::{PARENT, cpu_of, field, memory_of, stat_fields};
 
 /// Longest wait for the end of a child after SIGTERM.
@@ -313,6 +314,12 @@ mod tests {
     }
 
     const SOON: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn the_time_that_the_hypervisor_took_only_grows() {
+        let before = stolen().expect("/proc/stat has the column");
+        assert!(stolen().expect("/proc/stat has the column") >= before);
+    }
 
     #[test]
     fn output_is_captured_and_the_end_is_detected() {

@@ -13,6 +13,9 @@ const SYSTEM_TIME: usize = 12;
 const CHILDREN_USER_TIME: usize = 13;
 const CHILDREN_SYSTEM_TIME: usize = 14;
 
+/// Field number in the line `cpu` of /proc/stat.
+const STOLEN_TIME: usize = 7;
+
 pub(super) fn stat_fields(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may contain spaces and parentheses; the last parenthesis ends it.
@@ -28,12 +31,25 @@ pub(super) fn field(stat: &str, place: usize) -> Option<u64> {
 /// process in ticks, including ended threads. The larger value is the more complete one.
 pub(super) fn cpu_of(pid: u32) -> Option<Duration> {
     let stat = stat_fields(pid)?;
-    let tick =
-        Duration::from_secs(1) / u32::try_from(rustix::param::clock_ticks_per_second()).ok()?;
+    let tick = tick()?;
     let ticks = |place| field(&stat, place).and_then(|ticks| u32::try_from(ticks).ok());
     let own = tick * (ticks(USER_TIME)? + ticks(SYSTEM_TIME)?);
     let children = tick * (ticks(CHILDREN_USER_TIME)? + ticks(CHILDREN_SYSTEM_TIME)?);
     Some(threads_cpu(pid).unwrap_or_default().max(own) + children)
+}
+
+/// Returns the unit in which the kernel counts CPU time.
+fn tick() -> Option<Duration> {
+    let per_second = u32::try_from(rustix::param::clock_ticks_per_second()).ok()?;
+    Duration::from_secs(1).checked_div(per_second)
+}
+
+/// Returns the CPU time that the hypervisor has taken from this machine's cores since the start (see
+/// proc_stat(5)).
+pub(crate) fn stolen() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let total = text.lines().next()?.strip_prefix("cpu ")?;
+    tick()?.checked_mul(u32::try_from(field(total, STOLEN_TIME)?).ok()?)
 }
 
 fn threads_cpu(pid: u32) -> Option<Duration> {

@@ -278,6 +278,7 @@ mod tests {
             p50_us: (*median > 0.0).then_some(*median),
             p99_us: None,
             busy: 0.1,
+            stolen: 0.0,
         };
         medians.iter().enumerate().map(window).collect()
     }

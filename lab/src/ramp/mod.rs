@@ -25,7 +25,7 @@ pub struct Options {
     pub program: PathBuf,
     /// Whether nginx, which must be installed then, is measured as well.
     pub nginx: bool,
-    /// Number of ramps of each server, and of runs at half of the held rate. Medians count.
+    /// Number of ramps of each server, and of runs at half of the rate that the server held. The medians are the result.
     pub rounds: usize,
     /// Duration of a ramp in seconds.
     pub seconds: f64,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tempfile::TempDir;
 
+use crate::certificates::PairFiles;
 use crate::process::{Launch, Process, free_port};
 
 /// Folders other than PATH in which nginx may be installed.
@@ -66,6 +67,8 @@ pub struct NginxOptions {
     pub threads: bool,
     /// Path prefix that is proxied without the cache.
     pub plain: Option<String>,
+    /// Certificate of the server; `None`: clear text.
+    pub tls: Option<PairFiles>,
     /// Additional directives of the server block (name, value). They take precedence over the defaults.
     pub directives: Vec<(String, String)>,
 }
@@ -84,6 +87,7 @@ impl NginxOptions {
             max_size: 8 << 30,
             threads: false,
             plain: None,
+            tls: None,
             directives: Vec::new(),
         }
     }
@@ -219,9 +223,21 @@ http {{
     }
     if let Some(origin) = options.origin {
         text.push_str(&format!(
-            "  upstream origin {{ server {origin}; keepalive 256; keepalive_requests 1000000000; keepalive_timeout 3600s; }}\n"
+            "  upstream origin {{
+    server {origin};
+    keepalive 256;
+    keepalive_requests 1000000000;
+    keepalive_timeout 3600s;
+  }}\n"
         ));
     }
+    text.push_str(&server(options, address)?);
+    text.push_str("}\n");
+    Ok(text)
+}
+
+/// Returns the block of the server.
+fn server(options: &NginxOptions, address: SocketAddr) -> anyhow::Result<String> {
     let location = match options.stores.len() > 1 {
         true => location(options)?,
         false => location(options)?.replace("$lab", "lab0"),
@@ -229,15 +245,28 @@ http {{
     let plain = options.plain.as_ref().map_or(String::new(), |plain| {
         format!("    location {plain} {{\n{PROXY}{UNBUFFERED}    }}\n")
     });
+    let (ssl, certificate) = match &options.tls {
+        None => ("", String::new()),
+        Some(pair) => (" ssl", certificate(pair)),
+    };
     let directives: String = options
         .directives
         .iter()
         .map(|(name, value)| format!("    {name} {value};\n"))
         .collect();
-    text.push_str(&format!(
-        "  server {{\n    listen {address} backlog=4096;\n{directives}{plain}    location / {{\n{location}    }}\n  }}\n}}\n"
-    ));
-    Ok(text)
+    Ok(format!(
+        "  server {{\n    listen {address}{ssl} backlog=4096;\n{certificate}{directives}{plain}    location / {{
+{location}    }}\n  }}\n"
+    ))
+}
+
+/// Returns the directives of TLS.
+fn certificate(pair: &PairFiles) -> String {
+    format!(
+        "    ssl_certificate {};\n    ssl_certificate_key {};\n    ssl_session_cache shared:lab:10m;\n",
+        pair.certificate.display(),
+        pair.key.display()
+    )
 }
 
 /// Returns the directives of the caches, and of the distribution of URLs among several caches.

@@ -4,23 +4,10 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use super::mix::{Form, StormRequest};
-use super::tally::Tally;
+use super::tally::{Tally, Verdict};
 use super::{Shared, path};
 use crate::client::{Client, ContentRange, ReadError, Reply};
 use crate::noise;
-
-/// The judgement of one response.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// All bytes arrived and are right.
-    Right,
-    /// A byte differs from the version that the response's ETag names. The text describes the byte.
-    Wrong(String),
-    /// No response, or a response that does not fit the request. The text says why.
-    Failed(String),
-    /// The body ended before its announced length; the bytes that arrived are right.
-    Cut,
-}
 
 pub(super) struct StormClient<'a> {
     shared: &'a Shared<'a>,

@@ -1,12 +1,23 @@
-//! Counters of the storm's clients. No I/O.
+//! The judgements of the storm's clients, and their counters. No I/O.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::client::Verdict;
-
 /// Number of wrong and failed responses that are described.
 const SAMPLES: usize = 5;
+
+/// The judgement of one response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// All bytes arrived and are right.
+    Right,
+    /// A byte differs from the version that the response's ETag names. The text describes the byte.
+    Wrong(String),
+    /// No response, or a response that does not fit the request. The text says why.
+    Failed(String),
+    /// The body ended before its announced length; the bytes that arrived are right.
+    Cut,
+}
 
 /// Counts of one client, or of all clients.
 #[derive(Debug, Default)]

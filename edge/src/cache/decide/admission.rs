@@ -37,7 +37,7 @@ pub(in crate::cache) fn admit(
     if !admitted {
         return Err(CacheStatus::fwd(Fwd::Method));
     }
-    if head.upgrade {
+    if head.wants_tunnel {
         return because(Reason::Upgrade);
     }
     if !no_body {

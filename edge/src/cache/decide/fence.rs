@@ -6,12 +6,11 @@
 
 use std::ops::Range;
 
+use super::shared_request::Carries;
+use super::storing::Content;
 use crate::fill::OPEN;
-use crate::handler::Response;
-use crate::http::conditional::{EntityTag, Validators};
-use crate::http::key::KeyHash;
-use crate::http::range::ContentRange;
-use crate::http::{Fields, Status};
+use crate::http::Status;
+use crate::http::conditional::EntityTag;
 use crate::reason::Reason;
 use crate::store::Head;
 
@@ -38,42 +37,19 @@ pub(in crate::cache) enum Meaning {
     Fail(Reason),
 }
 
-/// The content of a response, as its status and framing describe it.
-#[derive(Debug, PartialEq)]
-pub(in crate::cache) enum Content {
-    /// A whole representation, with its length if the response declares it.
-    Whole(Option<u64>),
-    /// One range of a representation of known length (206).
-    Part(Range<u64>, u64),
-    /// A 416, with the complete length if the origin states it.
-    NotSatisfiable(Option<u64>),
-    /// A 206 that can't be used: Content-Range is missing or wrong, there are several parts, the
-    /// complete length is unknown, or the number of bytes differs from that of the range.
-    Unusable,
-}
-
-/// Describes the content of a response by its status and framing.
-pub(in crate::cache) fn content_of(response: &Response) -> Content {
-    let range = single(&response.fields, "content-range").and_then(ContentRange::parse);
-    let declared = response.content_length();
-    match (response.status, range) {
-        (206, Some(ContentRange::Part { range, length })) => match length {
-            Some(length) if declared.is_none_or(|bytes| bytes == range.end - range.start) => {
-                Content::Part(range, length)
+impl Meaning {
+    /// The reason why the response may not be stored, or not be used for the object.
+    pub(in crate::cache) fn reason(&self) -> Option<Reason> {
+        match self {
+            Meaning::Refuse(reason)
+            | Meaning::Retire(reason)
+            | Meaning::Plain(reason)
+            | Meaning::Fail(reason) => Some(*reason),
+            Meaning::Open(..) | Meaning::Join(..) | Meaning::Finish(_) | Meaning::Supersede(..) => {
+                None
             }
-            _ => Content::Unusable,
-        },
-        (206, _) => Content::Unusable,
-        (416, Some(ContentRange::Unsatisfied { length })) => Content::NotSatisfiable(Some(length)),
-        (416, _) => Content::NotSatisfiable(None),
-        _ => Content::Whole(declared),
+        }
     }
-}
-
-fn single<'a>(fields: &'a Fields, name: &'static str) -> Option<&'a [u8]> {
-    let mut values = fields.get_all(name);
-    let value = values.next()?;
-    values.next().is_none().then_some(value)
 }
 
 /// Judges the response to an object's first fetch. `asked` is the requested range, `None` for a
@@ -137,16 +113,18 @@ pub(in crate::cache) fn further(
         generation,
     } = further;
     // A fetch without Range that failed is not repeated, since no simpler request exists.
-    let plainly = |reason| match ranged {
+    let without_range = |reason| match ranged {
         true => Meaning::Plain(reason),
         false => Meaning::Retire(reason),
     };
     match (content, stored) {
-        (Content::Whole(_), _) if ranged && refuses_ranges(status) => plainly(Reason::NoRanges),
+        (Content::Whole(_), _) if ranged && refuses_ranges(status) => {
+            without_range(Reason::NoRanges)
+        }
         (Content::Whole(_), _) if status >= 500 || matches!(status, 408 | 429) => {
             Meaning::Fail(Reason::UnexpectedStatus)
         }
-        (Content::Unusable, _) => plainly(Reason::UnusablePart),
+        (Content::Unusable, _) => without_range(Reason::UnusablePart),
         (Content::NotSatisfiable(_), _) => Meaning::Retire(Reason::NotSatisfiable),
         // The response may not be stored, but it is of the same version and not private.
         (Content::Part(range, _), Err(reason))
@@ -162,9 +140,9 @@ pub(in crate::cache) fn further(
             let here = range.contains(&wanted);
             match same_version(is, &head) {
                 true if here => Meaning::Join(head, range),
-                true => plainly(Reason::AnotherRange),
+                true => without_range(Reason::AnotherRange),
                 // One of the two declared lengths is wrong. A fetch without Range shows which.
-                false if same_tag(is, &head) => plainly(Reason::AnotherLength),
+                false if same_tag(is, &head) => without_range(Reason::AnotherLength),
                 false if here => Meaning::Supersede(head, range),
                 false => Meaning::Retire(Reason::Changed),
             }
@@ -194,25 +172,59 @@ fn same_tag(a: &Head, b: &Head) -> bool {
     }
 }
 
-/// Returns the id of a version: a hash of key, strong validator and complete length. The id is 0
-/// without a strong validator or a length.
-pub(in crate::cache) fn generation(primary: KeyHash, fields: &Fields, length: Option<u64>) -> u64 {
-    let validators = Validators::of(fields);
-    let (Some(length), true) = (length, validators.is_strong()) else {
-        return 0;
-    };
-    let mut text = Vec::with_capacity(64);
-    text.extend_from_slice(&length.to_le_bytes());
-    // Some origins compress content without changing its entity tag.
-    text.extend_from_slice(fields.get("content-encoding").unwrap_or_default());
-    match (validators.etag, validators.strong_date_s()) {
-        (Some(EntityTag { opaque, .. }), _) => {
-            text.push(b'"');
-            text.extend_from_slice(opaque);
+/// The circumstances under which a response was fetched, as far as they say whom it is about.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cache) struct Source {
+    pub(in crate::cache) carries: Carries,
+    /// Whether a response is stored that other clients can use or are receiving.
+    pub(in crate::cache) stored: bool,
+}
+
+/// Whether a response may be about the client of the fetch, and not about the resource. Then it
+/// must change nothing for other clients: neither what is stored, nor what is known of the resource.
+///
+/// A fetch that carried something of a client changes nothing that is stored, except that it adds
+/// bytes of the same version. Nothing but content is learned from such a fetch: an origin or a
+/// firewall refuses a request for its credentials, its forwarded headers, or a value of Accept (400,
+/// 403, 404, 406, 431, 501, …), or answers it with a page of its own (200 with `no-store`).
+pub(in crate::cache) fn is_about_client(source: Source, status: Status, meaning: &Meaning) -> bool {
+    let Source { carries, stored } = source;
+    // A response without content never replaces stored content for others.
+    let has_content =
+        |head: &Head| head.status < 400 && !(stored && matches!(head.status, 204 | 205));
+    let (is_stored, is_content) = match meaning {
+        // The validator shows that the bytes are of the stored version.
+        Meaning::Join(..) | Meaning::Finish(_) => return false,
+        // A validation carries nothing of a client but credentials, and then the response permits
+        // sharing (RFC 9111 3.5), or headers that the origin needs.
+        Meaning::Open(head, _) => (true, has_content(head)),
+        Meaning::Supersede(head, _) => (true, has_content(head) && carries != Carries::Client),
+        Meaning::Refuse(_) | Meaning::Retire(_) | Meaning::Plain(_) | Meaning::Fail(_) => {
+            (false, false)
         }
-        (None, modified_s) => text.extend_from_slice(&modified_s.unwrap_or(0).to_le_bytes()),
+    };
+    let missing = matches!(status, 404 | 410);
+    match carries {
+        _ if is_content => false,
+        // The loop is in the way of this request (RFC 8586), and may be made up by its client.
+        _ if status == 508 => true,
+        // Requests with credentials may still get what is stored (RFC 9110 15.5.2).
+        Carries::Nothing => stored && status == 401,
+        // The origin may need the header that was left out. A fetch without Range comes first.
+        Carries::Incomplete if !stored && matches!(meaning, Meaning::Plain(_)) => false,
+        Carries::Incomplete => is_refusal(status) || (is_stored && !missing),
+        // A full store, or a range beyond the end, says nothing to remember.
+        Carries::Choices => {
+            stored || !matches!(meaning, Meaning::Refuse(reason) if !reason.remembered())
+        }
+        Carries::Client => true,
     }
-    primary.variant(&text).low().max(1)
+}
+
+/// Whether a response with this status may refuse a request for its client or its headers. Other
+/// statuses describe the resource or the origin.
+pub(in crate::cache) fn is_refusal(status: Status) -> bool {
+    matches!(status, 400..=403 | 405..=409 | 411..=415 | 417..=499 | 501)
 }
 
 #[cfg(test)]
@@ -220,8 +232,11 @@ mod tests {
     use bytes::Bytes;
     use proptest::prelude::*;
 
+    use super::super::storing::{content_of, version};
     use super::*;
-    use crate::handler::Body;
+    use crate::handler::{Body, Response};
+    use crate::http::Fields;
+    use crate::http::key::KeyHash;
 
     fn fields(lines: &[(&str, &str)]) -> Fields {
         lines.iter().copied().collect()
@@ -242,6 +257,67 @@ mod tests {
             joinable: true,
             ..Head::default()
         }
+    }
+
+    #[test]
+    fn a_refusal_is_about_the_resource_only_if_nothing_of_a_client_was_sent() {
+        let about = |carries, stored, status, meaning: &Meaning| {
+            let source = Source { carries, stored };
+            is_about_client(source, status, meaning)
+        };
+        let refuse = Meaning::Refuse(Reason::NoStore);
+        let beyond = Meaning::Refuse(Reason::NotSatisfiable);
+        let newer = Meaning::Supersede(head(1, 10), 0..10);
+        let error = Meaning::Open(
+            Head {
+                status: 403,
+                ..Head::default()
+            },
+            0..1,
+        );
+        let missing = Meaning::Open(
+            Head {
+                status: 404,
+                ..Head::default()
+            },
+            0..1,
+        );
+        let other = Meaning::Open(head(1, 10), 0..10);
+        for (carries, stored, status, meaning, expected) in [
+            (Carries::Nothing, true, 403, &refuse, false),
+            (Carries::Nothing, true, 401, &refuse, true),
+            (Carries::Nothing, false, 401, &refuse, false),
+            (Carries::Nothing, false, 403, &error, false),
+            (Carries::Choices, false, 403, &refuse, true),
+            (Carries::Choices, false, 403, &error, true),
+            (Carries::Choices, false, 200, &refuse, true),
+            (Carries::Choices, true, 200, &refuse, true),
+            (Carries::Choices, false, 404, &refuse, true),
+            (Carries::Choices, true, 404, &refuse, true),
+            (Carries::Incomplete, true, 404, &refuse, false),
+            (Carries::Incomplete, false, 404, &missing, false),
+            (Carries::Incomplete, false, 403, &refuse, true),
+            (Carries::Incomplete, false, 403, &error, true),
+            (Carries::Incomplete, true, 403, &refuse, true),
+            (Carries::Incomplete, true, 200, &refuse, false),
+            (Carries::Choices, false, 416, &beyond, false),
+            (Carries::Choices, true, 416, &beyond, true),
+            (Carries::Incomplete, true, 416, &refuse, false),
+            (Carries::Client, false, 200, &refuse, true),
+            (Carries::Client, false, 404, &error, true),
+            (Carries::Client, true, 404, &error, true),
+            (Carries::Client, false, 200, &other, false),
+            (Carries::Client, true, 200, &other, false),
+            (Carries::Nothing, true, 508, &refuse, true),
+            (Carries::Nothing, true, 200, &newer, false),
+            (Carries::Incomplete, true, 200, &newer, false),
+            (Carries::Client, true, 200, &newer, true),
+        ] {
+            let is = about(carries, stored, status, meaning);
+            assert_eq!(is, expected, "{carries:?} {stored} {status}");
+        }
+        let content = Meaning::Join(head(1, 10), 0..10);
+        assert!(!about(Carries::Client, true, 206, &content));
     }
 
     #[test]
@@ -408,7 +484,7 @@ mod tests {
     fn weak_validators_have_no_generation() {
         const EARLY: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
         const LATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
-        let of = |lines: &[(&str, &str)], length| generation(KeyHash(1), &fields(lines), length);
+        let of = |lines: &[(&str, &str)], length| version(KeyHash(1), &fields(lines), length);
         let strong = of(&[("etag", "\"a\"")], Some(5));
         assert_ne!(strong, 0);
         assert_eq!(strong, of(&[("etag", "\"a\"")], Some(5)));
@@ -416,7 +492,7 @@ mod tests {
             of(&[("etag", "\"b\"")], Some(5)),
             of(&[("etag", "\"a\"")], Some(6)),
             of(&[("etag", "\"a\""), ("content-encoding", "gzip")], Some(5)),
-            generation(KeyHash(2), &fields(&[("etag", "\"a\"")]), Some(5)),
+            version(KeyHash(2), &fields(&[("etag", "\"a\"")]), Some(5)),
         ] {
             assert!(other != 0 && other != strong);
         }

@@ -75,22 +75,22 @@ fn satisfies(head: &Head, admitted: &Admitted, now_ms: u64) -> bool {
 fn stale(head: &Head, admitted: &Admitted, past_ms: u64, about: &Circumstances) -> Reuse {
     let revalidate = !about.updating && !about.resting;
     let max_stale = admitted.directives.and_then(|asked| asked.max_stale);
-    let given = |reason, revalidate| Reuse::Stale { reason, revalidate };
+    let serve_stale = |reason, revalidate| Reuse::Stale { reason, revalidate };
     match () {
         () if past_ms < head.stale_while_revalidate_ms => {
-            given(Reason::StaleWhileRevalidate, revalidate)
+            serve_stale(Reason::StaleWhileRevalidate, revalidate)
         }
         // While fetches fail, the stale response is served at once instead of after one more failed
         // fetch.
         () if about.failing && past_ms < head.stale_if_error_ms => {
-            given(Reason::StaleIfError, revalidate)
+            serve_stale(Reason::StaleIfError, revalidate)
         }
         () if head.strict => Reuse::Validate(Fwd::Stale),
         () if about.updating && past_ms < about.updating_ms => {
-            given(Reason::StaleWhileUpdating, false)
+            serve_stale(Reason::StaleWhileUpdating, false)
         }
         () if max_stale.is_some_and(|s| past_ms <= u64::from(s) * 1000) => {
-            given(Reason::MaxStale, false)
+            serve_stale(Reason::MaxStale, false)
         }
         () => Reuse::Validate(Fwd::Stale),
     }
@@ -185,25 +185,25 @@ mod tests {
             updating_ms: 30_000,
             ..quiet
         };
-        let given = |reason, revalidate| Reuse::Stale { reason, revalidate };
+        let stale = |reason, revalidate| Reuse::Stale { reason, revalidate };
         let validate = Reuse::Validate(Fwd::Stale);
         for (value, at_s, about, expected) in [
-            ("", 100, quiet, given(Reason::StaleWhileRevalidate, true)),
+            ("", 100, quiet, stale(Reason::StaleWhileRevalidate, true)),
             (
                 "",
                 109,
                 updating,
-                given(Reason::StaleWhileRevalidate, false),
+                stale(Reason::StaleWhileRevalidate, false),
             ),
             ("", 110, quiet, validate),
-            ("", 129, updating, given(Reason::StaleWhileUpdating, false)),
+            ("", 129, updating, stale(Reason::StaleWhileUpdating, false)),
             ("", 130, updating, validate),
-            ("", 149, failing, given(Reason::StaleIfError, true)),
-            ("", 149, resting, given(Reason::StaleIfError, false)),
+            ("", 149, failing, stale(Reason::StaleIfError, true)),
+            ("", 149, resting, stale(Reason::StaleIfError, false)),
             ("", 150, failing, validate),
-            ("max-stale=20", 120, quiet, given(Reason::MaxStale, false)),
+            ("max-stale=20", 120, quiet, stale(Reason::MaxStale, false)),
             ("max-stale=20", 121, quiet, validate),
-            ("max-stale", 100_000, quiet, given(Reason::MaxStale, false)),
+            ("max-stale", 100_000, quiet, stale(Reason::MaxStale, false)),
             ("no-cache", 105, quiet, Reuse::Validate(Fwd::Request)),
         ] {
             assert_eq!(

@@ -1,22 +1,62 @@
-//! Storing: the head that a response is stored with, and its update by a later response.
+//! Storing: the content and the version of a response, the head that it is stored with, and its
+//! update by a later response.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::fence::{self, Content};
 use super::variant;
 use crate::cache::rules::Rules;
 use crate::handler::Response;
+use crate::http::conditional::{EntityTag, Validators};
 use crate::http::freshen::freshen;
-use crate::http::freshness::{self, Exchanged, SetCookie, Verdict};
+use crate::http::freshness::{self, ExchangeTimes, SetCookie, Verdict};
 use crate::http::key::KeyHash;
+use crate::http::range::ContentRange;
 use crate::http::tags::tags;
 use crate::http::vary::Vary;
 use crate::http::{FieldBlock, Fields, Status, date};
 use crate::reason::Reason;
 use crate::store::{Head, Selected, VaryNames};
+
+/// The content of a response, as its status and framing describe it.
+#[derive(Debug, PartialEq)]
+pub(in crate::cache) enum Content {
+    /// A whole representation, with its length if the response declares it.
+    Whole(Option<u64>),
+    /// One range of a representation of known length (206).
+    Part(Range<u64>, u64),
+    /// A 416, with the complete length if the origin states it.
+    NotSatisfiable(Option<u64>),
+    /// A 206 that can't be used: Content-Range is missing or wrong, there are several parts, the
+    /// complete length is unknown, or the number of bytes differs from that of the range.
+    Unusable,
+}
+
+/// Describes the content of a response by its status and framing.
+pub(in crate::cache) fn content_of(response: &Response) -> Content {
+    let range = single(&response.fields, "content-range").and_then(ContentRange::parse);
+    let declared = response.declared_length();
+    match (response.status, range) {
+        (206, Some(ContentRange::Part { range, length })) => match length {
+            Some(length) if declared.is_none_or(|bytes| bytes == range.end - range.start) => {
+                Content::Part(range, length)
+            }
+            _ => Content::Unusable,
+        },
+        (206, _) => Content::Unusable,
+        (416, Some(ContentRange::Unsatisfied { length })) => Content::NotSatisfiable(Some(length)),
+        (416, _) => Content::NotSatisfiable(None),
+        _ => Content::Whole(declared),
+    }
+}
+
+fn single<'a>(fields: &'a Fields, name: &'static str) -> Option<&'a [u8]> {
+    let mut values = fields.get_all(name);
+    let value = values.next()?;
+    values.next().is_none().then_some(value)
+}
 
 /// A response that may be stored.
 pub(in crate::cache) struct Storable {
@@ -35,7 +75,7 @@ pub(in crate::cache) fn store_as(
     sent: &Fields,
     response: &Response,
     (asked, content): (Option<&Range<u64>>, &Content),
-    exchanged: Exchanged,
+    exchanged: ExchangeTimes,
     rules: &Rules,
 ) -> Result<Storable, Reason> {
     if response.until_close {
@@ -45,7 +85,7 @@ pub(in crate::cache) fn store_as(
     let (status, fields, length) = represented(response, content);
     let fields = &*fields;
     let verdict = freshness::judge(sent, status, fields, &rules.terms(status), exchanged)?;
-    let generation = fence::generation(primary, fields, length);
+    let generation = version(primary, fields, length);
     let withheld = lines_in(fields, &verdict.stripped);
     let explicit = verdict.source.is_explicit();
     let base = Head {
@@ -64,6 +104,26 @@ pub(in crate::cache) fn store_as(
     })
 }
 
+/// Limits an error to the variant that it was fetched for: many origins send errors without the Vary
+/// of their other responses. `names` are the names in the Vary of the resource.
+pub(in crate::cache) fn limit_to_variant(
+    head: &mut Head,
+    names: &VaryNames,
+    primary: KeyHash,
+    sent: &Fields,
+    rules: &Rules,
+) {
+    let own = head.vary.iter().flat_map(|vary| vary.names.iter());
+    let mut all: Vec<_> = names.iter().chain(own).cloned().collect();
+    all.sort_unstable();
+    all.dedup();
+    let names = VaryNames::from(all);
+    head.vary = Some(Selected {
+        variant: variant(primary, &names, sent, rules.normal(None)),
+        names,
+    });
+}
+
 /// Updates a stored head by the 304 that confirms it (RFC 9111 3.2, 4.3.4). An error is the reason
 /// why the response may not be stored any more.
 pub(in crate::cache) fn freshened(
@@ -71,7 +131,7 @@ pub(in crate::cache) fn freshened(
     sent: &Fields,
     old: &Head,
     response: &Response,
-    exchanged: Exchanged,
+    exchanged: ExchangeTimes,
     rules: &Rules,
 ) -> Result<Storable, Reason> {
     let mut update = Cow::Borrowed(&response.fields);
@@ -91,7 +151,10 @@ pub(in crate::cache) fn freshened(
     let explicit = verdict.source.is_explicit();
     // The validators and the length stay those of the stored version, whatever the new Date is.
     let base = old.clone();
-    let head = head(base, primary, sent, &fields, verdict, exchanged, rules);
+    let mut head = head(base, primary, sent, &fields, verdict, exchanged, rules);
+    if let (400.., Some(vary)) = (old.status, &old.vary) {
+        limit_to_variant(&mut head, &vary.names, primary, sent, rules);
+    }
     Ok(Storable {
         head,
         withheld,
@@ -120,7 +183,7 @@ fn head(
     sent: &Fields,
     fields: &Fields,
     verdict: Verdict,
-    exchanged: Exchanged,
+    exchanged: ExchangeTimes,
     rules: &Rules,
 ) -> Head {
     let date_s = freshness::date_of(fields).unwrap_or(exchanged.response_ms / 1000);
@@ -158,7 +221,28 @@ pub(in crate::cache) fn generation(
     content: &Content,
 ) -> u64 {
     let (_, fields, length) = represented(response, content);
-    fence::generation(primary, &fields, length)
+    version(primary, &fields, length)
+}
+
+/// Returns the id of a version: a hash of key, strong validator and complete length. The id is 0
+/// without a strong validator or a length.
+pub(super) fn version(primary: KeyHash, fields: &Fields, length: Option<u64>) -> u64 {
+    let validators = Validators::of(fields);
+    let (Some(length), true) = (length, validators.is_strong()) else {
+        return 0;
+    };
+    let mut text = Vec::with_capacity(64);
+    text.extend_from_slice(&length.to_le_bytes());
+    // Some origins compress content without changing its entity tag.
+    text.extend_from_slice(fields.get("content-encoding").unwrap_or_default());
+    match (validators.etag, validators.strong_date_s()) {
+        (Some(EntityTag { opaque, .. }), _) => {
+            text.push(b'"');
+            text.extend_from_slice(opaque);
+        }
+        (None, modified_s) => text.extend_from_slice(&modified_s.unwrap_or(0).to_le_bytes()),
+    }
+    primary.variant(&text).low().max(1)
 }
 
 /// The Vary names that distinguish variants. The cache itself answers ranges and conditions, so
@@ -188,7 +272,7 @@ fn represented<'a>(
         _ => (
             response.status,
             Cow::Borrowed(&response.fields),
-            response.content_length(),
+            response.declared_length(),
         ),
     }
 }

@@ -6,44 +6,51 @@ use crate::fill::OPEN;
 use crate::handler::Head as RequestHead;
 use crate::http::Method;
 use crate::http::conditional::{EntityTag, Validators};
-use crate::http::range::{self, Spec};
+use crate::http::range::{self, Resolved, Spec};
 use crate::http::wanted::{self, Wanted, only_range};
 use crate::store::{Head, Object};
 
 /// Checks whether an object has the bytes that a request wants.
-pub(in crate::cache) trait OfObject {
+pub(in crate::cache) trait WantedOf {
     /// Whether all wanted bytes are stored, in memory or on a volume.
-    fn is_there(&self, object: &Object) -> bool;
+    fn is_stored_in(&self, object: &Object) -> bool;
     /// Whether all wanted bytes are in memory.
-    fn is_at_hand(&self, object: &Object) -> bool;
+    fn is_in_memory(&self, object: &Object) -> bool;
     /// Whether all wanted bytes are stored or being fetched.
-    fn is_coming(&self, object: &Object) -> bool;
+    fn is_arriving(&self, object: &Object) -> bool;
+    /// Whether the first wanted byte is in memory.
+    fn begins_in_memory(&self, object: &Object) -> bool;
     /// The first range to be sent, `None` if the response has no content.
     fn first(&self) -> Option<Range<u64>>;
 }
 
-impl OfObject for Wanted {
-    fn is_there(&self, object: &Object) -> bool {
+impl WantedOf for Wanted {
+    fn is_stored_in(&self, object: &Object) -> bool {
         match self {
             Wanted::Parts(parts, _) => parts.iter().cloned().all(|part| object.has(part)),
             _ => object.has(0..OPEN),
         }
     }
 
-    fn is_at_hand(&self, object: &Object) -> bool {
+    fn is_in_memory(&self, object: &Object) -> bool {
         match self {
             Wanted::Parts(parts, _) => parts.iter().cloned().all(|part| object.covers(part)),
             _ => object.covers(0..OPEN),
         }
     }
 
-    fn is_coming(&self, object: &Object) -> bool {
+    fn is_arriving(&self, object: &Object) -> bool {
         let missing = object.missing();
         match self {
             Wanted::Parts(parts, _) => !parts.iter().any(|part| missing.intersects(part)),
             Wanted::All => missing.is_empty(),
             _ => true,
         }
+    }
+
+    fn begins_in_memory(&self, object: &Object) -> bool {
+        let first = self.first();
+        first.is_some_and(|first| object.covers(first.start..first.start.saturating_add(1)))
     }
 
     fn first(&self) -> Option<Range<u64>> {
@@ -74,6 +81,22 @@ pub(in crate::cache) fn guess(request: &RequestHead) -> Range<u64> {
     if wanted.is_empty() { all } else { wanted }
 }
 
+/// Whether the 416 for the first range of a request is also the response to the request, which has no
+/// conditions. `length` is the length of the content, if the 416 states it.
+pub(in crate::cache) fn is_beyond_end(request: &RequestHead, length: Option<u64>) -> bool {
+    let conditional = |name: &[u8]| name.len() > 3 && name[..3].eq_ignore_ascii_case(b"if-");
+    let beyond = only_range(&request.fields).and_then(range::parse);
+    let beyond = beyond.is_some_and(|specs| match (specs.iter().len(), specs.iter().next()) {
+        // The fetch began at the first byte of this range, or before it. If no content follows there,
+        // the range can't be satisfied either (RFC 9110 14.1.2).
+        (1, Some(Spec::Closed { .. } | Spec::From(_))) => true,
+        _ => length.is_some_and(|length| specs.resolve(length, 0) == Resolved::NotSatisfiable),
+    });
+    beyond
+        && request.method == Method::Get
+        && !request.fields.iter().any(|(name, _)| conditional(name))
+}
+
 /// Applies a request's conditions and ranges to a stored response.
 pub(in crate::cache) fn judge(request: &RequestHead, head: &Head, length: Option<u64>) -> Wanted {
     judge_as(request, head, head.etag.as_deref(), length)
@@ -90,6 +113,10 @@ pub(in crate::cache) fn judge_as(
     let validators = || Validators {
         etag: etag.and_then(EntityTag::parse),
         last_modified_s: head.last_modified_s,
+        undated: match head.last_modified_s {
+            None => head.fields.get("last-modified"),
+            Some(_) => None,
+        },
         date_s: Some(head.date_s),
     };
     wanted::judge(

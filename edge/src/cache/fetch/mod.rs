@@ -4,4 +4,6 @@ pub(in crate::cache) mod flight;
 pub(in crate::cache) mod launch;
 pub(in crate::cache) mod leader_result;
 mod outcome;
+mod receive;
 mod revalidation;
+mod unwanted;

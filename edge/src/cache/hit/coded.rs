@@ -10,7 +10,7 @@ use crate::cache::decide::admission::Admitted;
 use crate::fill::OPEN;
 use crate::handler::{Choice, Get, Head as RequestHead, Identity};
 use crate::http::coding::Accepted;
-use crate::store::{Head, Next, Object, TableKey};
+use crate::store::{Head, Next, Object, Phase, TableKey};
 
 /// Chooses the form in which an object's content is served: unencoded, or in a coding that was made
 /// from it.
@@ -42,6 +42,23 @@ pub(in crate::cache) fn choose(
         get: &|| getting(object),
     };
     encodings.choose(&accepted, &request.fields, &content)
+}
+
+/// Has the encodings made that clients wanted while the object was incomplete. Called after a flight
+/// has added its last byte to the object. Does nothing if other bytes are missing.
+pub(in crate::cache) fn complete(context: &Context, object: &Arc<Object>, table_key: TableKey) {
+    let encodings = context.origin.encodings.as_deref();
+    let (Some(encodings), Phase::Open(head)) = (encodings, object.phase()) else {
+        return;
+    };
+    if head.status == 200 && object.covers(0..OPEN) {
+        encodings.complete(&Identity {
+            id: content_id(object, &head, table_key),
+            length: object.content_length(&head),
+            fields: &head.fields,
+            get: &|| getting(object),
+        });
+    }
 }
 
 /// The id of an object's content. Two fetches never have the same `born_seq`, so content of another

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use crate::cache::context::Context;
 use crate::cache::decide::admission::Admitted;
-use crate::cache::decide::want::{self, OfObject};
+use crate::cache::decide::want::{self, WantedOf};
 use crate::cache::lookup::Found;
 use crate::cache::miss::demand::Demand;
 use crate::cache::miss::ride::Ride;
 use crate::fill::{self, ReadAhead};
-use crate::handler::{Body, Choice, Request, Response};
+use crate::handler::{Body, Choice, Receipt, Request, Response};
 use crate::http::Method;
 use crate::http::wanted::Wanted;
 use crate::store::{Object, TableKey};
@@ -31,11 +31,11 @@ pub(in crate::cache) fn hit(
     let Found {
         object,
         head,
-        place,
-        how,
+        table_key,
+        freshness,
     } = found;
-    let mut answering = respond::answering(context, head, how.status(head, now_ms), now_ms);
-    match coded::choose(context, &request.head, admitted, (object, head), *place) {
+    let mut answering = respond::answering(context, head, freshness.status(head, now_ms), now_ms);
+    match coded::choose(context, &request.head, admitted, (object, head), *table_key) {
         Choice::Identity => {}
         Choice::Varying(fields) => answering.varying = Some(fields),
         Choice::Coded(encoded) => {
@@ -53,18 +53,19 @@ pub(in crate::cache) fn hit(
     if let Some(response) = respond::bare(&answering, object, &wanted) {
         return Some(response);
     }
-    if let Some(response) = respond::piece(&answering, object, &wanted) {
-        note_piece(context, request, object, *place, &wanted);
+    if let Some(mut response) = respond::piece(&answering, object, &wanted) {
+        response.receipt = receipt(context, request);
+        touch_piece(context, object, *table_key, &wanted);
         return Some(response);
     }
-    if !wanted.is_at_hand(object) {
+    if !wanted.is_in_memory(object) {
         return None;
     }
     let ride = match object.is_sparse() {
         false => {
-            let length = object.content_length(head);
-            settle(context, request, wanted.bytes(length));
-            Ride::complete(object)
+            let mut response = respond::content(&answering, Ride::complete(object), wanted);
+            response.receipt = receipt(context, request);
+            return Some(response);
         }
         true => {
             // Blocks of this object may be evicted one by one, also while they are read.
@@ -75,7 +76,7 @@ pub(in crate::cache) fn hit(
                 peer: request.peer,
                 interim: None,
             };
-            let demand = Demand::new(context, request, first.clone(), *place, None);
+            let demand = Demand::new(context, request, first.clone(), *table_key, None);
             let mut ride = Ride::filling(object, first, demand);
             ride.begin();
             if context.options.fill.read_ahead != ReadAhead::None {
@@ -87,26 +88,17 @@ pub(in crate::cache) fn hit(
     Some(respond::content(&answering, ride, wanted))
 }
 
-/// Credits the client's budget with a part of a block, which may have been fetched for this client,
-/// and marks the block as used.
-fn note_piece(
-    context: &Context,
-    request: &Request,
-    object: &Arc<Object>,
-    place: TableKey,
-    wanted: &Wanted,
-) {
-    let Some(range) = wanted.first() else {
-        return;
-    };
-    settle(context, request, range.end - range.start);
-    if object.is_sparse() {
-        context.store.touch_block(place, object, range.start);
+/// Marks the block of a range within one page as used.
+fn touch_piece(context: &Context, object: &Arc<Object>, table_key: TableKey, wanted: &Wanted) {
+    if let Some(range) = wanted.first()
+        && object.is_sparse()
+    {
+        context.store.touch_block(table_key, object, range.start);
     }
 }
 
-/// Credits the client's budget with stored bytes that are sent to it.
-fn settle(context: &Context, request: &Request, bytes: u64) {
-    let client = request.peer.client;
-    context.clients.budgets.settle(client, bytes);
+/// Returns the receipt that credits the client's budget with the stored bytes that it receives, since
+/// they may have been fetched for this client.
+fn receipt(context: &Context, request: &Request) -> Option<Arc<dyn Receipt>> {
+    context.clients.budgets.receipt(request.peer.client)
 }

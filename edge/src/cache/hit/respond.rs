@@ -17,7 +17,7 @@ use crate::store::{Head, Object};
 use crate::sys::Random;
 
 /// The data from which a response is made.
-pub(in crate::cache) struct Answering<'a> {
+pub(in crate::cache) struct ResponseInput<'a> {
     pub(in crate::cache) head: &'a Head,
     /// Header fields that replace the head's if the content is served in several codings.
     pub(in crate::cache) varying: Option<FieldBlock>,
@@ -26,7 +26,7 @@ pub(in crate::cache) struct Answering<'a> {
     pub(in crate::cache) random: &'a Random,
 }
 
-impl Answering<'_> {
+impl ResponseInput<'_> {
     /// The representation with all of the object's content.
     #[inline]
     fn representation(&self, length: Option<u64>) -> Representation<'_> {
@@ -76,8 +76,8 @@ pub(in crate::cache) fn answering<'a>(
     head: &'a Head,
     status: CacheStatus,
     now_ms: u64,
-) -> Answering<'a> {
-    Answering {
+) -> ResponseInput<'a> {
+    ResponseInput {
         head,
         varying: None,
         status,
@@ -88,7 +88,7 @@ pub(in crate::cache) fn answering<'a>(
 
 /// Makes the response for the most common hit: a small object, without conditions and ranges.
 #[inline]
-pub(in crate::cache) fn small(answering: &Answering<'_>, object: &Object) -> Option<Response> {
+pub(in crate::cache) fn small(answering: &ResponseInput<'_>, object: &Object) -> Option<Response> {
     let bytes = object.whole()?;
     let mut response = answering.representation(None).begin(answering.head.status);
     response.body = Body::Bytes(bytes);
@@ -99,7 +99,7 @@ pub(in crate::cache) fn small(answering: &Answering<'_>, object: &Object) -> Opt
 /// a range.
 #[inline]
 pub(in crate::cache) fn piece(
-    answering: &Answering<'_>,
+    answering: &ResponseInput<'_>,
     object: &Object,
     wanted: &Wanted,
 ) -> Option<Response> {
@@ -117,7 +117,7 @@ pub(in crate::cache) fn piece(
 
 /// Makes the response if it has no content. `None` if it has some.
 pub(in crate::cache) fn bare(
-    answering: &Answering<'_>,
+    answering: &ResponseInput<'_>,
     object: &Object,
     wanted: &Wanted,
 ) -> Option<Response> {
@@ -125,15 +125,22 @@ pub(in crate::cache) fn bare(
 }
 
 /// Makes the response with content, which `ride` reads.
-pub(in crate::cache) fn content(answering: &Answering<'_>, ride: Ride, wanted: Wanted) -> Response {
+pub(in crate::cache) fn content(
+    answering: &ResponseInput<'_>,
+    ride: Ride,
+    wanted: Wanted,
+) -> Response {
     let object = ride.object().clone();
+    let receipt = ride.receipt();
     let representation = answering.of(&object);
-    representation.respond(wanted, Stored { ride }, || answering.boundary())
+    let mut response = representation.respond(wanted, StoredBody { ride }, || answering.boundary());
+    response.receipt = receipt;
+    response
 }
 
 /// Makes the response from encoded content.
 pub(in crate::cache) fn coded(
-    answering: &Answering<'_>,
+    answering: &ResponseInput<'_>,
     request: &RequestHead,
     encoded: &Encoded,
 ) -> Response {
@@ -151,11 +158,11 @@ pub(in crate::cache) fn coded(
 }
 
 /// A range of an object as a response body.
-struct Stored {
+struct StoredBody {
     ride: Ride,
 }
 
-impl BodyStream for Stored {
+impl BodyStream for StoredBody {
     fn poll_frame(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
         self.ride
             .poll_next(cx)
@@ -167,7 +174,7 @@ impl BodyStream for Stored {
     }
 }
 
-impl Ranged for Stored {
+impl Ranged for StoredBody {
     fn limit(&mut self, range: Range<u64>) {
         self.ride.limit(range);
     }

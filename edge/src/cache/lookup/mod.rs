@@ -2,13 +2,13 @@
 //! it may be served. If a fetch is needed, an object for it is registered.
 
 pub(in crate::cache) mod keys;
-pub(in crate::cache) mod memo;
 
 use std::sync::Arc;
 
 use crate::cache::context::Context;
 use crate::cache::decide::admission::Admitted;
 use crate::cache::decide::reuse::{self, Circumstances, Reuse};
+use crate::cache::decide::shared_request;
 use crate::cache::{decide, resource_history};
 use crate::handler::Request;
 use crate::http::key::KeyHash;
@@ -23,18 +23,21 @@ pub(in crate::cache) enum Lookup {
     /// A response that may be served. Its bytes may be stored, being fetched, or missing.
     Stored(Found),
     /// An object without a head, which another request's flight is fetching.
-    Flying(Joined),
+    InFlight(Joined),
     /// A placeholder for an object whose head is being read from a volume. After the read, the
     /// request is looked up again.
     Recalled(Arc<Object>),
     /// An object that was registered in the table so that this request fetches it.
     New(Joined),
     /// Nothing usable is in the table, and the caller passed no spare object to register.
-    Missing,
+    Missing {
+        /// Whether a volume has a head for the key.
+        on_disk: bool,
+    },
     /// The stored response must be validated first, and the caller passed no spare object to
     /// register for that.
     Stale,
-    /// The request is forwarded to the origin by itself, with this Cache-Status.
+    /// The request is forwarded to the origin separately, with this Cache-Status.
     Pass(CacheStatus),
 }
 
@@ -44,7 +47,7 @@ pub(in crate::cache) type Target = (Arc<Object>, TableKey, Option<Box<Known>>);
 /// An object without a head, and what the table knew of its resource under the same lock.
 pub(in crate::cache) struct Joined {
     pub(in crate::cache) object: Arc<Object>,
-    pub(in crate::cache) place: TableKey,
+    pub(in crate::cache) table_key: TableKey,
     /// The reason for the fetch, as Cache-Status reports it.
     pub(in crate::cache) fwd: Fwd,
     pub(in crate::cache) known: Box<Known>,
@@ -53,7 +56,7 @@ pub(in crate::cache) struct Joined {
 impl Joined {
     /// Splits into the object to ride, with its key and history, and the reason made by `why`.
     pub(in crate::cache) fn into_parts<W>(self, why: impl FnOnce(Fwd) -> W) -> (Target, W) {
-        let target = (self.object, self.place, Some(self.known));
+        let target = (self.object, self.table_key, Some(self.known));
         (target, why(self.fwd))
     }
 }
@@ -75,10 +78,10 @@ impl Known {
     }
 
     /// Reads the history and the Vary names from the table.
-    pub(in crate::cache) fn now(context: &Context, place: TableKey) -> Known {
+    pub(in crate::cache) fn now(context: &Context, table_key: TableKey) -> Known {
         context
             .store
-            .enter(place.primary, |locked| Known::of(locked))
+            .enter(table_key.primary, |locked| Known::of(locked))
     }
 }
 
@@ -86,13 +89,13 @@ impl Known {
 pub(in crate::cache) struct Found {
     pub(in crate::cache) object: Arc<Object>,
     pub(in crate::cache) head: Arc<Head>,
-    pub(in crate::cache) place: TableKey,
-    pub(in crate::cache) how: How,
+    pub(in crate::cache) table_key: TableKey,
+    pub(in crate::cache) freshness: Freshness,
 }
 
 /// The reason why a stored response may be served.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::cache) enum How {
+pub(in crate::cache) enum Freshness {
     Fresh,
     /// The response is stale, and is served for this reason.
     Stale {
@@ -112,21 +115,21 @@ pub(in crate::cache) enum How {
     },
 }
 
-impl How {
+impl Freshness {
     /// Makes the Cache-Status of a response that is served for this reason.
     #[inline]
     pub(in crate::cache) fn status(self, head: &Head, now_ms: u64) -> CacheStatus {
         let left_s = (head.fresh_until_ms as i64 - now_ms as i64).div_euclid(1000);
         match self {
-            How::Fresh => CacheStatus::hit(left_s),
-            How::Stale { reason, .. } => CacheStatus::hit(left_s).because(reason),
-            How::Confirmed { fwd, collapsed } => {
+            Freshness::Fresh => CacheStatus::hit(left_s),
+            Freshness::Stale { reason, .. } => CacheStatus::hit(left_s).because(reason),
+            Freshness::Confirmed { fwd, collapsed } => {
                 let mut status = CacheStatus::fwd(fwd);
                 status.fwd_status = Some(304);
                 status.collapsed = collapsed;
                 status
             }
-            How::OnError { fwd, collapsed } => {
+            Freshness::OnError { fwd, collapsed } => {
                 let mut status = CacheStatus::fwd(fwd).because(Reason::StaleIfError);
                 status.collapsed = collapsed;
                 status
@@ -138,11 +141,11 @@ impl How {
 /// The state of a request's object in the table.
 enum InTable {
     /// The result of the lookup is known.
-    Met(Lookup),
+    Result(Lookup),
     /// A response is stored and must be validated before it is served.
     Stale(Arc<Object>, Arc<Head>, Fwd),
     /// Nothing usable is stored.
-    Gone(Fwd),
+    Nothing(Fwd),
 }
 
 /// Looks a request up. If there is nothing usable, a `spare` object is registered for a flight in
@@ -156,7 +159,7 @@ pub(in crate::cache) fn look_up(
     spare: Option<Arc<Object>>,
 ) -> Lookup {
     let store = &context.store;
-    store.enter(key.0, |locked| {
+    let mut looked = store.enter(key.0, |locked| {
         let variant = match locked.vary() {
             None => 0,
             Some(names) => {
@@ -165,25 +168,67 @@ pub(in crate::cache) fn look_up(
                 decide::variant(key, names, &request.head.fields, normal)
             }
         };
-        let place = TableKey {
+        let table_key = TableKey {
             primary: key.0,
             variant,
         };
         let found = match locked.find(variant) {
-            None if locked.variants() == 0 => InTable::Gone(Fwd::UriMiss),
-            None => InTable::Gone(Fwd::VaryMiss),
-            Some(object) => found(context, locked, object, admitted, place, now_ms),
+            None if locked.vary().is_none() || locked.variants() == 0 => {
+                InTable::Nothing(Fwd::UriMiss)
+            }
+            None => InTable::Nothing(Fwd::VaryMiss),
+            Some(object) => found(context, locked, object, admitted, table_key, now_ms),
         };
+        let fwd = match &found {
+            InTable::Stale(object, _, fwd) if object.revalidation().is_none() => Some(*fwd),
+            InTable::Nothing(fwd) => Some(*fwd),
+            InTable::Stale(..) | InTable::Result(_) => None,
+        };
+        if let Some(fwd) = fwd {
+            let names = locked.vary().map_or(&[][..], |names| names);
+            let history = locked.history();
+            let reason = match shared_request::leaves_out_vary(&request.head, names, &context.rules)
+            {
+                true => Some(Reason::LongHeader),
+                false => refusal(context, request, names, &history, variant, now_ms),
+            };
+            if let Some(reason) = reason {
+                return Lookup::Pass(CacheStatus::fwd(fwd).because(reason));
+            }
+        }
         match (found, spare) {
-            (InTable::Met(looked), _) => looked,
+            (InTable::Result(looked), _) => looked,
             (InTable::Stale(object, head, fwd), spare) => {
                 let spare = spare.filter(|spare| !spare.is_recall());
-                revalidation(locked, &object, head, place, fwd, spare)
+                revalidation(locked, &object, head, table_key, fwd, spare)
             }
-            (InTable::Gone(_), None) => Lookup::Missing,
-            (InTable::Gone(fwd), Some(spare)) => register(context, locked, spare, place, fwd),
+            (InTable::Nothing(_), None) => Lookup::Missing { on_disk: false },
+            (InTable::Nothing(fwd), Some(spare)) => {
+                register(context, locked, spare, table_key, fwd)
+            }
         }
-    })
+    });
+    if let Lookup::Missing { on_disk } = &mut looked {
+        *on_disk = store.is_on_disk(key.0);
+    }
+    looked
+}
+
+/// Returns the reason for which the origin has just refused a neutral fetch, if it would refuse one
+/// for this request too. Then the request is forwarded. `names` are the names in the resource's Vary.
+pub(in crate::cache) fn refusal(
+    context: &Context,
+    request: &Request,
+    names: &[Box<str>],
+    history: &ResourceHistory,
+    variant: u128,
+    now_ms: u64,
+) -> Option<Reason> {
+    let refusal = resource_history::refusal(history, variant, now_ms)?;
+    let rules = &context.rules;
+    let applies =
+        !refusal.incomplete || shared_request::has_forwarded_headers(&request.head, names, rules);
+    applies.then_some(refusal.reason)
 }
 
 /// Decides whether an object in the table may be used for a request.
@@ -193,43 +238,47 @@ fn found(
     locked: &Locked<'_>,
     object: Arc<Object>,
     admitted: &Admitted,
-    place: TableKey,
+    table_key: TableKey,
     now_ms: u64,
 ) -> InTable {
-    let pass = |fwd, reason| InTable::Met(Lookup::Pass(CacheStatus::fwd(fwd).because(reason)));
+    let pass = |fwd, reason| InTable::Result(Lookup::Pass(CacheStatus::fwd(fwd).because(reason)));
     match object.phase() {
         Phase::Open(head) if admitted.authorized && !head.authorized => {
             pass(Fwd::Bypass, Reason::Authorization)
         }
         Phase::Open(head) => {
-            let about = || circumstances(context, &locked.history(), &object, now_ms);
-            let how = match reuse::judge(&head, admitted, now_ms, about) {
-                Reuse::Fresh => How::Fresh,
-                Reuse::Stale { reason, revalidate } => How::Stale { reason, revalidate },
+            let about = || circumstances(context, &locked.history(), &object, table_key, now_ms);
+            let freshness = match reuse::judge(&head, admitted, now_ms, about) {
+                Reuse::Fresh => Freshness::Fresh,
+                Reuse::Stale { reason, revalidate } => Freshness::Stale { reason, revalidate },
                 Reuse::Validate(fwd) => return InTable::Stale(object, head, fwd),
             };
-            InTable::Met(Lookup::Stored(Found {
+            InTable::Result(Lookup::Stored(Found {
                 object,
                 head,
-                place,
-                how,
+                table_key,
+                freshness,
             }))
         }
-        Phase::Awaiting if object.is_recall() => InTable::Met(Lookup::Recalled(object)),
+        Phase::Awaiting if object.is_recall() => InTable::Result(Lookup::Recalled(object)),
         // The response that is being fetched may not be for requests with credentials.
         Phase::Awaiting if admitted.authorized => pass(Fwd::Bypass, Reason::Authorization),
-        Phase::Awaiting => {
-            InTable::Met(Lookup::Flying(joined(locked, object, place, Fwd::UriMiss)))
-        }
-        Phase::Refused { reason, until_ms } if is_refused(context, until_ms, now_ms) => {
-            pass(Fwd::Miss, reason)
-        }
-        _ => InTable::Gone(Fwd::Miss),
+        Phase::Awaiting => InTable::Result(Lookup::InFlight(joined(
+            locked,
+            object,
+            table_key,
+            Fwd::UriMiss,
+        ))),
+        Phase::Refused {
+            reason, until_ms, ..
+        } if is_refused(context, until_ms, now_ms) => pass(Fwd::Miss, reason),
+        _ => InTable::Nothing(Fwd::Miss),
     }
 }
 
-/// Whether a refusal is still in force. A refusal that would last longer than any configured time
-/// is not, since then the clock was set back.
+/// Whether requests for this key are still forwarded separately, because the last response may not
+/// be shared (hit-for-pass). If the time left is longer than any such time can be, the clock was
+/// set back, and the time counts as over.
 fn is_refused(context: &Context, until_ms: u64, now_ms: u64) -> bool {
     let longest_ms = context.rules.hit_for_pass.as_millis() as u64 + resource_history::RETRY_MAX_MS;
     (1..=longest_ms).contains(&until_ms.saturating_sub(now_ms))
@@ -239,11 +288,12 @@ fn circumstances(
     context: &Context,
     history: &ResourceHistory,
     object: &Object,
+    table_key: TableKey,
     now_ms: u64,
 ) -> Circumstances {
     Circumstances {
         failing: history.failures > 0,
-        resting: resource_history::is_resting(history, now_ms),
+        resting: resource_history::is_resting(history, table_key.variant, now_ms),
         updating: object.revalidation().is_some(),
         updating_ms: context.rules.stale.while_updating.as_millis() as u64,
     }
@@ -253,15 +303,15 @@ fn register(
     context: &Context,
     locked: &mut Locked<'_>,
     spare: Arc<Object>,
-    place: TableKey,
+    table_key: TableKey,
     fwd: Fwd,
 ) -> Lookup {
     if fwd == Fwd::VaryMiss && locked.variants() >= VARIANTS_MAX && !locked.drop_oldest() {
         return Lookup::Pass(CacheStatus::fwd(fwd).because(Reason::Variants));
     }
     let weight = context.store.weight(&spare.key);
-    locked.insert(place.variant, spare.clone(), weight);
-    Lookup::New(joined(locked, spare, place, fwd))
+    locked.insert(table_key.variant, spare.clone(), weight);
+    Lookup::New(joined(locked, spare, table_key, fwd))
 }
 
 /// Registers a new object for a flight, unless another request has just done so.
@@ -271,7 +321,7 @@ pub(in crate::cache) fn look_up_to_fetch(
     admitted: &Admitted,
     key: KeyHash,
 ) -> Lookup {
-    if admitted.authorized && !decide::may_take(&request.head.fields, &context.rules) {
+    if admitted.authorized && !shared_request::may_take(&request.head.fields, &context.rules) {
         // The response to a request with credentials can hardly be shared, and this client could
         // not have it either.
         return Lookup::Pass(CacheStatus::fwd(Fwd::Bypass).because(Reason::Authorization));
@@ -280,7 +330,7 @@ pub(in crate::cache) fn look_up_to_fetch(
     // lookup locks its shard.
     match context
         .store
-        .create(keys::key_text(context, request).text())
+        .create(keys::key_text(&context.rules.key, request).text())
     {
         Some(spare) => look_up(
             context,
@@ -290,7 +340,7 @@ pub(in crate::cache) fn look_up_to_fetch(
             context.worker.clock.unix_ms(),
             Some(spare),
         ),
-        None => Lookup::Missing,
+        None => Lookup::Missing { on_disk: false },
     }
 }
 
@@ -299,24 +349,24 @@ fn revalidation(
     locked: &Locked<'_>,
     object: &Arc<Object>,
     head: Arc<Head>,
-    place: TableKey,
+    table_key: TableKey,
     fwd: Fwd,
     spare: Option<Arc<Object>>,
 ) -> Lookup {
     if let Some(running) = object.revalidation() {
-        return Lookup::Flying(joined(locked, running, place, fwd));
+        return Lookup::InFlight(joined(locked, running, table_key, fwd));
     }
     let Some(spare) = spare else {
         return Lookup::Stale;
     };
     object.revalidate_with(head, &spare);
-    Lookup::New(joined(locked, spare, place, fwd))
+    Lookup::New(joined(locked, spare, table_key, fwd))
 }
 
-fn joined(locked: &Locked<'_>, object: Arc<Object>, place: TableKey, fwd: Fwd) -> Joined {
+fn joined(locked: &Locked<'_>, object: Arc<Object>, table_key: TableKey, fwd: Fwd) -> Joined {
     Joined {
         object,
-        place,
+        table_key,
         fwd,
         known: Box::new(Known::of(locked)),
     }

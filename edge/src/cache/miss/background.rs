@@ -24,9 +24,10 @@ pub(in crate::cache) fn revalidate_in_background(
     let Some(spare) = store.create(&found.object.key) else {
         return;
     };
-    let begun = store.enter(found.place.primary, |locked| {
+    let begun = store.enter(found.table_key.primary, |locked| {
         let object = &found.object;
-        let first = locked.holds(found.place.variant, object) && object.revalidation().is_none();
+        let first =
+            locked.holds(found.table_key.variant, object) && object.revalidation().is_none();
         if first {
             object.revalidate_with(found.head.clone(), &spare);
         }
@@ -35,9 +36,9 @@ pub(in crate::cache) fn revalidate_in_background(
     if !begun {
         return;
     }
-    // The request may have had a range, and the codings of the whole may differ from those of
-    // ranges.
-    let history = store.enter(found.place.primary, |locked| locked.history());
+    // The content codings to request follow from the client's request with its Range: a response
+    // that is fetched in parts has no content coding, so its revalidation must request none.
+    let history = store.enter(found.table_key.primary, |locked| locked.history());
     let codings = context.codings(request, &history, context.worker.clock.unix_ms());
     let mut head = request.head.clone();
     head.method = Method::Get;
@@ -50,10 +51,9 @@ pub(in crate::cache) fn revalidate_in_background(
         peer: request.peer,
         interim: None,
     };
-    let mut demand = Demand::new(context, request, 0..OPEN, found.place, None);
+    let mut demand = Demand::new(context, request, 0..OPEN, found.table_key, None);
     demand.leader.codings = codings;
-    let mut ride = Ride::filling(&spare, 0..OPEN, demand);
     tokio::task::spawn_local(async move {
-        ride.head().await;
+        Ride::to_head(&spare, 0..OPEN, demand).await;
     });
 }

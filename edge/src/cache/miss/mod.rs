@@ -6,24 +6,24 @@ mod read_ahead;
 mod recall;
 mod retry;
 pub(in crate::cache) mod ride;
-mod unmet;
+mod ride_result;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use self::demand::Demand;
-use self::ride::{Met, Ride};
-use self::unmet::{Rode, Why};
+use self::ride::{HeadResult, Ride};
+use self::ride_result::{RideReason, RideResult, is_stored_in};
 
 use crate::cache::context::Context;
 use crate::cache::decide::admission::Admitted;
-use crate::cache::decide::want::{self, OfObject};
+use crate::cache::decide::want::{self, WantedOf};
 use crate::cache::fetch::leader_result::LeaderResult;
 use crate::cache::hit::{coded, respond};
-use crate::cache::lookup::{self, How, Known, Lookup};
+use crate::cache::lookup::{self, Freshness, Known, Lookup};
 use crate::cache::{decide, pass};
 use crate::fill::ReadAhead;
-use crate::handler::{Answer, Choice, Fault, Pending, Request, Response};
+use crate::handler::{Answer, Choice, Fault, Pending, Request, Response, UpstreamTimings};
 use crate::http::key::KeyHash;
 use crate::http::wanted::{Wanted, for_several_codings};
 use crate::http::{CacheStatus, Fwd};
@@ -32,7 +32,7 @@ use crate::store::{Head, Object, Phase, TableKey};
 
 /// Number of times that a request may be looked up again because its object could not be used for
 /// it.
-const LOOKS_MAX: usize = 6;
+const LOOKUPS_MAX: usize = 6;
 
 /// Answers a request that is not a hit. Unless the request is forwarded at once, the answer follows
 /// later.
@@ -48,9 +48,20 @@ pub(in crate::cache) fn fetch(
     }
     let mut request = request;
     let interim = request.interim();
+    // Only a request that fails fills this in: responses have the data of their own exchange.
+    let failed = Rc::<UpstreamTimings>::default();
+    let upstream = Some(failed.clone());
     Answer::Later(Pending {
-        response: Box::pin(miss(context.clone(), request, admitted, key, looked)),
-        interim: Some(interim),
+        response: Box::pin(miss(
+            context.clone(),
+            request,
+            admitted,
+            key,
+            looked,
+            failed,
+        )),
+        interim,
+        upstream,
     })
 }
 
@@ -60,67 +71,113 @@ async fn miss(
     admitted: Admitted,
     key: KeyHash,
     first: Lookup,
+    failed: Rc<UpstreamTimings>,
 ) -> Result<Response, Fault> {
-    let context = &context;
+    let (context, failed) = (&context, &*failed);
     let (mut request, mut looked) = (request, first);
-    let mut left: Option<LeaderResult> = None;
-    let mut recalls = true;
-    for _ in 0..LOOKS_MAX {
-        if recalls {
+    let (mut left, mut recalls): (Option<LeaderResult>, _) = (None, true);
+    let (mut fwd, mut broken) = (Fwd::Miss, false);
+    for _ in 0..LOOKUPS_MAX {
+        if recalls && let Lookup::Recalled(_) | Lookup::Missing { on_disk: true } = looked {
             looked = recall::recalled(context, &request, &admitted, key, looked).await;
         }
         if admitted.only_if_cached && !is_stored(&request, &looked) {
             return Ok(respond::not_cached());
         }
-        if let Lookup::Missing | Lookup::Stale = looked {
+        if let Lookup::Missing { .. } | Lookup::Stale = looked {
             looked = lookup::look_up_to_fetch(context, &request, &admitted, key);
         }
         let (target, why) = match looked {
-            Lookup::Pass(status) => return pass::pass(context, request, status).wait().await,
-            Lookup::Missing | Lookup::Stale => {
-                return pass::pass(context, request, no_room()).wait().await;
+            Lookup::Pass(status) => return passed(context, request, status, failed).await,
+            Lookup::Missing { .. } | Lookup::Stale => {
+                return passed(context, request, no_room(), failed).await;
             }
             Lookup::Recalled(object) => {
                 looked = recall::look_up_again(context, &request, &admitted, key, &object).await;
                 continue;
             }
-            Lookup::Stored(found) => ((found.object, found.place, None), Why::Stored(found.how)),
-            Lookup::Flying(joined) => joined.into_parts(Why::Flying),
-            Lookup::New(joined) => joined.into_parts(Why::New),
+            Lookup::Stored(found) => (
+                (found.object, found.table_key, None),
+                RideReason::Stored(found.freshness),
+            ),
+            Lookup::InFlight(joined) => joined.into_parts(RideReason::InFlight),
+            Lookup::New(joined) => joined.into_parts(RideReason::New),
         };
         // If stored bytes of an object can't be read, volumes are not searched for the object
         // again.
-        recalls &= !matches!(why, Why::Stored(_));
+        recalls &= !matches!(why, RideReason::Stored(_));
         request = match ride(context, request, &admitted, key, target, why).await {
-            Rode::Answered(result) => {
-                return match left {
-                    Some(left) => result.map(|response| left.complete(response)),
-                    None => result,
-                };
+            RideResult::Answered(result) => return completed(result, left, why.fwd()),
+            RideResult::Failed(fault, by) => {
+                by.write_failed(failed);
+                return Err(fault.after(why.fwd()));
             }
-            Rode::Alone(request, status) => {
-                return pass::pass(context, request, status).wait().await;
+            RideResult::Forward(request, status) => {
+                return passed(context, request, status, failed).await;
             }
-            Rode::Stored(request, found, by) => {
+            RideResult::Stored(request, found, by) => {
                 left = Some(by);
                 looked = Lookup::Stored(found);
                 request
             }
-            Rode::Parted(request) => {
-                looked = lookup::look_up(
-                    context,
-                    &request,
-                    &admitted,
-                    key,
-                    context.worker.clock.unix_ms(),
-                    None,
-                );
+            RideResult::LookUpAgain(request, again, fault) => {
+                looked = look_up_again(context, &request, &admitted, key);
+                if let Some(fault) = fault
+                    && std::mem::replace(&mut broken, true)
+                    && !is_served_stale(&looked)
+                {
+                    return Err(fault.after(again));
+                }
+                fwd = again;
                 request
             }
         };
     }
-    let parted = CacheStatus::fwd(Fwd::VaryMiss).because(Reason::Parted);
-    pass::pass(context, request, parted).wait().await
+    passed(context, request, parted(fwd), failed).await
+}
+
+/// Completes the result of a ride with the data of this request's earlier fetch, if there was one.
+fn completed(
+    result: Result<Response, Fault>,
+    by: Option<LeaderResult>,
+    fwd: Fwd,
+) -> Result<Response, Fault> {
+    let result = result.map_err(|fault| fault.after(fwd));
+    match by {
+        Some(by) => result.map(|response| by.complete(response)),
+        None => result,
+    }
+}
+
+/// Passes a request to the origin. If that fails, the data of the exchange is written to `failed`.
+async fn passed(
+    context: &Rc<Context>,
+    request: Request,
+    status: CacheStatus,
+    failed: &UpstreamTimings,
+) -> Result<Response, Fault> {
+    let answer = pass::pass(context, request, status);
+    let upstream = answer.upstream();
+    let result = answer.wait().await;
+    if let (Err(_), Some(upstream)) = (&result, upstream) {
+        failed.take_over(&upstream);
+    }
+    result
+}
+
+/// Whether the table has a stale response that may be served.
+fn is_served_stale(looked: &Lookup) -> bool {
+    matches!(looked, Lookup::Stored(found) if matches!(found.freshness, Freshness::Stale { .. }))
+}
+
+fn look_up_again(
+    context: &Rc<Context>,
+    request: &Request,
+    admitted: &Admitted,
+    key: KeyHash,
+) -> Lookup {
+    let now_ms = context.worker.clock.unix_ms();
+    lookup::look_up(context, request, admitted, key, now_ms, None)
 }
 
 /// Rides an object up to the response: waits for the head, then until the first wanted byte is
@@ -130,85 +187,88 @@ pub(in crate::cache) async fn ride(
     request: Request,
     admitted: &Admitted,
     key: KeyHash,
-    (object, place, known): (Arc<Object>, TableKey, Option<Box<Known>>),
-    why: Why,
-) -> Rode {
+    (object, table_key, known): (Arc<Object>, TableKey, Option<Box<Known>>),
+    why: RideReason,
+) -> RideResult {
     let object = &object;
     let guess = want::guess(&request.head);
-    let hit = matches!(why, Why::Stored(_)) && is_there(&request, object);
-    let purged_upto = context.store.purged_upto();
-    let demand = Demand::new(context, request, guess.clone(), place, known);
-    let mut ride = Ride::filling(object, guess, demand);
-    let head = match ride.head().await {
-        Met::Head(head) => head,
-        met => return unmet::unmet(context, ride, met, admitted, place, why),
+    let hit = matches!(why, RideReason::Stored(_)) && is_stored_in(&request, object);
+    let purged_upto = match why {
+        RideReason::InFlight(_) => context.store.purged_upto(),
+        RideReason::Stored(_) | RideReason::New(_) => 0,
+    };
+    let demand = Demand::new(context, request, guess.clone(), table_key, known);
+    let (mut ride, met) = Ride::to_head(object, guess, demand).await;
+    let without_response = |ride, met, table_key| {
+        ride_result::without_response(context, ride, met, admitted, table_key, why)
+    };
+    let head = match met {
+        HeadResult::Head(head) => head,
+        met => return without_response(ride, met, table_key),
     };
     let Some(demand) = ride.demand() else {
-        return Rode::Answered(Err(Reason::FetchAbandoned.into()));
+        return RideResult::Answered(Err(Reason::FetchAbandoned.into()));
     };
     let request = &demand.leader.request.head;
-    let purged =
-        matches!(why, Why::Flying(_)) && context.store.is_purged(key.0, object, &head, purged_upto);
+    let purged = purged_upto > 0 && context.store.is_purged(key.0, object, &head, purged_upto);
     if admitted.authorized && !head.authorized {
         // The object was fetched without credentials, so it says nothing about requests that have
         // some.
-        return unmet::alone(ride, Fwd::Bypass, Reason::Authorization);
+        return ride_result::forward_separately(ride, Fwd::Bypass, Reason::Authorization);
     }
     let (codings, rules) = (demand.leader.codings, &context.rules);
-    if purged || !decide::selects(key, &head, &request.fields, codings, rules) {
-        return unmet::unmet(
-            context,
-            ride,
-            Met::Gone(Phase::Retired),
-            admitted,
-            place,
-            why,
-        );
+    if purged {
+        return without_response(ride, HeadResult::Ended(Phase::Retired), table_key);
+    }
+    if !decide::selects(key, &head, &request.fields, codings, rules) {
+        return without_response(ride, HeadResult::OtherVariant, table_key);
     }
     // The object has moved to the variant that the Vary of its response selects.
-    demand.leader.place.variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
-    let place = demand.leader.place;
-    let choice = coded::choose(context, request, admitted, (object, &head), place);
+    demand.leader.table_key.variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
+    let table_key = demand.leader.table_key;
+    let choice = coded::choose(context, request, admitted, (object, &head), table_key);
     let mut wanted = want::judge(request, &head, object.content_length(&head));
     match choice {
         Choice::Identity => {}
         Choice::Varying(_) => wanted = for_several_codings(wanted, &request.fields),
         // The encoded content is in memory even if the object's own bytes are not.
         Choice::Coded(_) => {
-            return Rode::Answered(Ok(answer(context, ride, &head, wanted, true, why, choice)));
+            return RideResult::Answered(Ok(answer(
+                context, ride, &head, wanted, true, why, choice,
+            )));
         }
     }
-    if !head.joinable && !wanted.is_coming(object) {
+    if !head.joinable && !wanted.is_arriving(object) && !is_cut(&ride, &wanted) {
         // Bytes of other responses can't be added to the object, and its only flight does not fetch
         // all bytes that this request wants.
-        return unmet::unmet(context, ride, Met::Replace, admitted, place, why);
+        return without_response(ride, HeadResult::Replace, table_key);
     }
     if let Some(first) = wanted.first() {
-        ride.limit(first);
-        match ride.first_byte().await {
-            Met::Head(_) => {}
-            met => return unmet::unmet(context, ride, met, admitted, place, why),
+        match ride.start(first).await {
+            HeadResult::Head(_) => read_ahead(context, &mut ride, &head),
+            met => return without_response(ride, met, table_key),
         }
     }
-    Rode::Answered(Ok(answer(context, ride, &head, wanted, hit, why, choice)))
+    RideResult::Answered(Ok(answer(context, ride, &head, wanted, hit, why, choice)))
+}
+
+/// Whether the body of this request's own fetch broke off after its first wanted bytes. The client
+/// gets these bytes and then a cut body, as it would if it had begun to read before the end: whether
+/// it had is a race.
+fn is_cut(ride: &Ride, wanted: &Wanted) -> bool {
+    let object = ride.object();
+    ride.launched()
+        && !object.in_flight()
+        && object.failure().is_some()
+        && wanted.begins_in_memory(object)
 }
 
 /// Whether the lookup found all bytes that a request wants.
 fn is_stored(request: &Request, looked: &Lookup) -> bool {
     match looked {
-        Lookup::Stored(found) => is_there(request, &found.object),
+        Lookup::Stored(found) => is_stored_in(request, &found.object),
         _ => false,
     }
-}
-
-/// Whether all wanted bytes of an object with a head are stored.
-fn is_there(request: &Request, object: &Arc<Object>) -> bool {
-    let Phase::Open(head) = object.phase() else {
-        return false;
-    };
-    let length = object.content_length(&head);
-    let wanted = want::judge(&request.head, &head, length);
-    wanted.first().is_none() || wanted.is_there(object)
 }
 
 /// Makes the response of a ride whose first byte is stored or being fetched.
@@ -218,21 +278,16 @@ fn answer(
     head: &Head,
     wanted: Wanted,
     hit: bool,
-    why: Why,
+    why: RideReason,
     choice: Choice,
 ) -> Response {
     let now_ms = context.worker.clock.unix_ms();
-    if wanted.first().is_some() && !matches!(choice, Choice::Coded(_)) {
-        ride.begin();
-        ride.fetch_ahead();
-        read_ahead(context, &mut ride, head);
-    }
     let leader_result = ride.demand().map(|demand| demand.leader.result.clone());
     let status = match why {
-        Why::Stored(how @ (How::Confirmed { .. } | How::OnError { .. })) => {
-            how.status(head, now_ms)
-        }
-        Why::Stored(how) if hit => how.status(head, now_ms),
+        RideReason::Stored(
+            freshness @ (Freshness::Confirmed { .. } | Freshness::OnError { .. }),
+        ) => freshness.status(head, now_ms),
+        RideReason::Stored(freshness) if hit => freshness.status(head, now_ms),
         _ => {
             let mut status = CacheStatus::fwd(why.fwd());
             status.collapsed = !ride.launched();
@@ -268,10 +323,14 @@ fn read_ahead(context: &Rc<Context>, ride: &mut Ride, head: &Head) {
     let whole = context.options.fill.read_ahead == ReadAhead::Whole;
     let fits = head
         .length
-        .is_some_and(|length| length <= context.store.object_max());
+        .is_some_and(|length| length <= context.object_max);
     if whole && head.joinable && fits {
         read_ahead::read(context, ride);
     }
+}
+
+fn parted(fwd: Fwd) -> CacheStatus {
+    CacheStatus::fwd(fwd).because(Reason::Parted)
 }
 
 fn no_room() -> CacheStatus {

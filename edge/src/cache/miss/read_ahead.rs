@@ -15,7 +15,7 @@ use crate::handler::{Body, Request};
 /// Number of objects that one worker and cache reads ahead at the same time.
 const READERS_MAX: usize = 64;
 /// Number of reads before other tasks of the worker get their turn.
-const TURN_PIECES: usize = 64;
+const TURN_READS: usize = 64;
 
 /// Fetches all of the object that `ride` reads in the background, unless that is in progress.
 pub(in crate::cache) fn read(context: &Rc<Context>, ride: &mut Ride) {
@@ -31,20 +31,17 @@ pub(in crate::cache) fn read(context: &Rc<Context>, ride: &mut Ride) {
         peer: demand.leader.request.peer,
         interim: None,
     };
-    let place = demand.leader.place;
+    let table_key = demand.leader.table_key;
     let mut taken = readers.0.borrow_mut();
     if object.has(0..crate::fill::OPEN) || taken.len() >= READERS_MAX || !taken.insert(id) {
         return;
     }
     drop(taken);
     let reading = Reading { readers, id };
-    let demand = Demand::new(context, request, 0..OPEN, place, None);
+    let demand = Demand::new(context, request, 0..OPEN, table_key, None);
     let mut ride = Ride::filling(&object, 0..OPEN, demand);
-    if let Some(demand) = ride.demand() {
-        demand.settles = false;
-        if !demand.has_budget() {
-            return;
-        }
+    if ride.demand().is_some_and(|demand| !demand.has_budget()) {
+        return;
     }
     tokio::task::spawn_local(async move {
         let _reading = reading;
@@ -56,7 +53,7 @@ pub(in crate::cache) fn read(context: &Rc<Context>, ride: &mut Ride) {
             if ride.demand().is_some_and(|demand| !demand.has_budget()) {
                 break;
             }
-            if pieces % TURN_PIECES == 0 {
+            if pieces % TURN_READS == 0 {
                 tokio::task::yield_now().await;
             }
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::background;
 use crate::cache::context::Context;
 use crate::cache::decide::admission::Admitted;
-use crate::cache::lookup::{self, How, Lookup, keys};
+use crate::cache::lookup::{self, Freshness, Lookup, keys};
 use crate::handler::Request;
 use crate::http::key::KeyHash;
 use crate::store::{Object, Phase};
@@ -29,7 +29,7 @@ pub(in crate::cache) async fn recalled(
     for _ in 0..RECALLS_MAX {
         let object = match looked {
             Lookup::Recalled(object) => object,
-            Lookup::Missing => match recall(context, request, admitted, key) {
+            Lookup::Missing { on_disk: true } => match recall(context, request, admitted, key) {
                 Lookup::Recalled(object) => object,
                 other => return other,
             },
@@ -62,9 +62,9 @@ pub(in crate::cache) async fn look_up_again(
         None,
     );
     if let Lookup::Stored(found) = &looked
-        && let How::Stale {
+        && let Freshness::Stale {
             revalidate: true, ..
-        } = found.how
+        } = found.freshness
     {
         background::revalidate_in_background(context, request, found);
     }
@@ -72,30 +72,28 @@ pub(in crate::cache) async fn look_up_again(
 }
 
 /// Begins to read the head that a volume has for this request, unless another request does that
-/// already. Returns `Missing` if no volume has one.
+/// already. Returns `Missing` if the read can't begin.
 fn recall(context: &Rc<Context>, request: &Request, admitted: &Admitted, key: KeyHash) -> Lookup {
     let store = &context.store;
-    if !store.is_on_disk(key.0) {
-        return Lookup::Missing;
-    }
-    let Some(spare) = store.create(keys::key_text(context, request).text()) else {
-        return Lookup::Missing;
+    let missing = Lookup::Missing { on_disk: false };
+    let Some(spare) = store.create(keys::key_text(&context.rules.key, request).text()) else {
+        return missing;
     };
     spare.mark_recall();
     let now_ms = context.worker.clock.unix_ms();
-    let (object, place) =
+    let (object, table_key) =
         match lookup::look_up(context, request, admitted, key, now_ms, Some(spare)) {
-            Lookup::New(joined) => (joined.object, joined.place),
+            Lookup::New(joined) => (joined.object, joined.table_key),
             other => return other,
         };
-    match store.recall(&object, place, context.worker.clock.monotonic_us()) {
+    match store.recall(&object, table_key, context.worker.clock.monotonic_us()) {
         Some(recall) => {
             tokio::task::spawn_local(recall.run());
             Lookup::Recalled(object)
         }
         None => {
-            store.give_up_recall(place, &object);
-            Lookup::Missing
+            store.give_up_recall(table_key, &object);
+            missing
         }
     }
 }

@@ -8,9 +8,10 @@ use std::task::{self, Poll, ready};
 
 use bytes::Bytes;
 
-use super::demand::{Asked, Demand};
+use super::demand::{Decided, Demand};
+use super::retry::{fault_of, is_replaced};
 use crate::cache::fetch::leader_result::LeaderResult;
-use crate::handler::{Fault, Request};
+use crate::handler::{Fault, Receipt, Request};
 use crate::reason::Reason;
 use crate::store::{Failure, Head, Next, Object, Opening, Phase, Reader};
 
@@ -22,12 +23,14 @@ pub(in crate::cache) struct Ride {
 }
 
 /// Result of waiting for an object's head or for the first wanted byte.
-pub(in crate::cache) enum Met {
+pub(in crate::cache) enum HeadResult {
     /// The object has this head, and the first wanted byte is stored or being fetched.
     Head(Arc<Head>),
     /// The object has ended in this phase, without a head that can be used.
-    Gone(Phase),
-    /// The request must be forwarded to the origin by itself, for this reason.
+    Ended(Phase),
+    /// The object's response is for another variant.
+    OtherVariant,
+    /// The request must be forwarded to the origin separately, for this reason.
     Forward(Reason),
     /// The object must be replaced by another one, which is fetched whole.
     Replace,
@@ -64,11 +67,13 @@ impl Ride {
 
     /// Sets the range that is read from now on.
     pub(in crate::cache) fn limit(&mut self, range: Range<u64>) {
-        if self.reader.wanted() != range {
-            self.reader.limit(range.start, range.end);
+        // `start` has consulted the policy about this range already.
+        if self.reader.wanted() == range {
+            return;
         }
+        self.reader.limit(range.start, range.end);
         if let Some(demand) = &mut self.demand {
-            demand.want(range);
+            demand.want(&range);
         }
     }
 
@@ -79,6 +84,13 @@ impl Ride {
 
     pub(in crate::cache) fn demand(&mut self) -> Option<&mut Demand> {
         self.demand.as_deref_mut()
+    }
+
+    /// Returns the receipt that credits the client's budget with the bytes that it receives. `None`
+    /// if the ride never has bytes fetched.
+    pub(in crate::cache) fn receipt(&self) -> Option<Arc<dyn Receipt>> {
+        let demand = self.demand.as_ref()?;
+        Some(demand.leader.budget.receipt())
     }
 
     /// Whether this request launched a flight.
@@ -99,25 +111,34 @@ impl Ride {
         if let Some(demand) = &mut self.demand
             && !self.reader.wanted().is_empty()
         {
-            // A plan without a fetch matters only when the reader gets to the missing byte.
+            // Decisions other than to fetch take effect only when the reader gets to the missing
+            // byte.
             let _ = demand.ask(&mut self.reader);
         }
     }
 
-    /// Waits until the object has a head, or ends without one.
-    pub(in crate::cache) async fn head(&mut self) -> Met {
-        poll_fn(|cx| self.poll_head(cx)).await
+    /// Creates a ride as `filling` does, and waits until the object has a head, or ends without
+    /// one.
+    pub(in crate::cache) async fn to_head(
+        object: &Arc<Object>,
+        want: Range<u64>,
+        demand: Demand,
+    ) -> (Ride, HeadResult) {
+        let mut ride = Ride::filling(object, want, demand);
+        let met = poll_fn(|cx| ride.poll_head(cx)).await;
+        (ride, met)
     }
 
-    fn poll_head(&mut self, cx: &mut task::Context<'_>) -> Poll<Met> {
+    fn poll_head(&mut self, cx: &mut task::Context<'_>) -> Poll<HeadResult> {
+        self.forward_interim();
         loop {
             match self.object().phase() {
                 Phase::Awaiting => {}
-                Phase::Open(head) => return Poll::Ready(Met::Head(head)),
-                other => return Poll::Ready(Met::Gone(other)),
+                Phase::Open(head) => return Poll::Ready(HeadResult::Head(head)),
+                other => return Poll::Ready(HeadResult::Ended(other)),
             }
             let Some(demand) = &mut self.demand else {
-                return Poll::Ready(Met::Failed(self.fault()));
+                return Poll::Ready(HeadResult::Failed(self.fault()));
             };
             // The policy is consulted before the first wait, since it may want this request
             // forwarded instead.
@@ -134,20 +155,52 @@ impl Ride {
         }
     }
 
-    /// Waits until the first byte is stored, or is being fetched by a flight whose head was
-    /// accepted.
-    pub(in crate::cache) async fn first_byte(&mut self) -> Met {
-        poll_fn(|cx| self.poll_first_byte(cx)).await
+    /// Passes 1xx heads that a flight has received on to the client.
+    fn forward_interim(&mut self) {
+        let request = self.demand.as_ref().map(|demand| &demand.leader.request);
+        let Some(queue) = request.and_then(|request| request.interim.as_ref()) else {
+            return;
+        };
+        let mut heads = self.reader.take_interim();
+        while let Some((status, fields)) = heads.as_mut().and_then(|heads| heads.pop()) {
+            queue.push(status, fields);
+        }
     }
 
-    fn poll_first_byte(&mut self, cx: &mut task::Context<'_>) -> Poll<Met> {
+    /// Waits until the first byte of this range is stored, or is being fetched by a flight whose
+    /// head was accepted. Then the response begins, and the policy is consulted about the bytes
+    /// ahead.
+    pub(in crate::cache) async fn start(&mut self, range: Range<u64>) -> HeadResult {
+        if let Some(demand) = &mut self.demand
+            && demand.want(&range)
+        {
+            self.reader.limit(range.start, range.end);
+        }
+        poll_fn(|cx| self.poll_start(cx)).await
+    }
+
+    fn poll_start(&mut self, cx: &mut task::Context<'_>) -> Poll<HeadResult> {
+        self.forward_interim();
         loop {
             let Some(demand) = &mut self.demand else {
-                return Poll::Ready(Met::Failed(self.fault()));
+                return Poll::Ready(HeadResult::Failed(self.fault()));
             };
             let asked = match self.reader.poll_opening(!demand.may_begin(), cx) {
-                Poll::Ready(Opening::Here(head)) => return Poll::Ready(Met::Head(head)),
-                Poll::Ready(Opening::Other(phase)) => return Poll::Ready(Met::Gone(phase)),
+                Poll::Ready(Opening::Ready(_)) if demand.asks_before_beginning() => {
+                    demand.ask(&mut self.reader)
+                }
+                Poll::Ready(Opening::Ready(head)) => {
+                    demand.begun = true;
+                    // A plan without a fetch matters only when the reader gets to the missing byte.
+                    let _ = demand.ask(&mut self.reader);
+                    return Poll::Ready(HeadResult::Head(head));
+                }
+                Poll::Ready(Opening::Other(phase)) => return Poll::Ready(HeadResult::Ended(phase)),
+                Poll::Ready(Opening::Missing)
+                    if is_replaced(&demand.leader, self.reader.object()) =>
+                {
+                    return Poll::Ready(HeadResult::Ended(Phase::Retired));
+                }
                 Poll::Ready(Opening::Missing) => {
                     ready!(demand.poll_missing(&mut self.reader, cx))
                 }
@@ -166,12 +219,12 @@ impl Ride {
 
     /// Translates the policy's decision for a request whose response has not begun. `None` if the
     /// request has to wait.
-    fn met(&self, asked: Asked) -> Option<Met> {
+    fn met(&self, asked: Decided) -> Option<HeadResult> {
         Some(match asked {
-            Asked::Coming => return None,
-            Asked::Forward(reason) => Met::Forward(reason),
-            Asked::Replace => Met::Replace,
-            Asked::Cut => Met::Failed(self.fault()),
+            Decided::Wait => return None,
+            Decided::Forward(reason) => HeadResult::Forward(reason),
+            Decided::Replace => HeadResult::Replace,
+            Decided::Cut => HeadResult::Failed(self.fault()),
         })
     }
 
@@ -185,47 +238,39 @@ impl Ride {
             let asked = match (self.reader.poll_next(cx), &mut self.demand) {
                 (Poll::Ready(Next::Bytes(bytes)), demand) => {
                     if let Some(demand) = demand {
-                        demand.delivered(&mut self.reader, bytes.len() as u64);
+                        demand.delivered(&mut self.reader);
                     }
                     return Poll::Ready(Some(Ok(bytes)));
                 }
                 (Poll::Ready(Next::End), _) => return Poll::Ready(None),
-                (Poll::Ready(Next::Missing), None) => Asked::Cut,
+                (Poll::Ready(Next::Missing), None) => Decided::Cut,
                 (Poll::Ready(Next::Missing), Some(demand)) => {
                     ready!(demand.poll_missing(&mut self.reader, cx))
                 }
                 (Poll::Pending, None) => return Poll::Pending,
                 (Poll::Pending, Some(demand)) => {
                     ready!(demand.poll_again(cx));
-                    // The byte is being fetched already, so the decision concerns bytes further
-                    // ahead.
+                    // The next byte is being fetched already, so a decision other than to fetch
+                    // does not affect this request yet.
                     let _ = demand.ask(&mut self.reader);
-                    Asked::Coming
+                    Decided::Wait
                 }
             };
-            if !matches!(asked, Asked::Coming) {
+            if !matches!(asked, Decided::Wait) {
                 return Poll::Ready(Some(Err(self.fault())));
             }
         }
     }
 
-    /// The reason why the next byte can't be had.
+    /// The reason why the next byte can't be read or fetched.
     fn fault(&self) -> Fault {
         let failure: Option<Failure> = self.object().failure();
         failure.map_or(Reason::FetchAbandoned.into(), |failure| fault_of(&failure))
     }
 
-    /// Returns the request, to be forwarded by itself or looked up again.
+    /// Returns the request, to be forwarded separately or looked up again.
     pub(in crate::cache) fn into_request(self) -> Option<(Request, LeaderResult)> {
         self.demand
             .map(|demand| (demand.leader.request, demand.leader.result))
     }
-}
-
-/// Converts a failure of the store back into the fault that the flight reported.
-pub(in crate::cache) fn fault_of(failure: &Failure) -> Fault {
-    failure
-        .downcast_ref::<Fault>()
-        .copied()
-        .unwrap_or_else(|| Reason::FetchAbandoned.into())
 }

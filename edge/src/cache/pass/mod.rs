@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use self::forwarded::forwarded;
 
-use self::post_response::Posted;
+use self::post_response::PostRequest;
 use crate::cache::context::Context;
-use crate::cache::decide::{self, storing};
+use crate::cache::decide::{self, shared_request, storing};
 use crate::cache::lookup::keys;
 use crate::handler::{Answer, Body, Request, Response};
-use crate::http::freshness::Exchanged;
+use crate::http::freshness::ExchangeTimes;
 use crate::http::{CacheStatus, Fwd, Method, Outcome, hop};
 use crate::store::{Phase, RULES_MAX, Rule, Store, TableKey};
 
@@ -23,7 +23,7 @@ enum Effect {
     Nothing,
     /// The request is unsafe: stored responses for its target may be outdated (RFC 9111 4.4). Its
     /// own response may also answer GET.
-    Unsafe(Request, Option<Posted>),
+    Unsafe(Request, Option<PostRequest>),
     /// The response to HEAD, sent at this time (Unix ms), updates the stored response to GET (RFC
     /// 9111 4.3.5).
     Head(Request, u64),
@@ -39,12 +39,16 @@ pub(in crate::cache) fn pass(
         // An origin may act on such headers although they are not in the key, so a stored response
         // could be poisoned by them. They are removed even if the response is not shared.
         let fields = &mut request.head.fields;
-        fields.retain(|name, _| !hop::is_unkeyed(name) || shared_form::is_keyed(context, name));
+        fields.retain(|name, _| !hop::is_unkeyed(name) || shared_form::is_named(context, name));
     }
     let effect = effect(context, &mut request, status);
     let answer = context.origin.handler.handle(request);
     let context = context.clone();
-    answer.map(move |result| result.map(|response| apply(&context, effect, response, status)))
+    answer.map(move |result| match (result, status.outcome) {
+        (Ok(response), _) => Ok(apply(&context, effect, response, status)),
+        (Err(fault), Outcome::Fwd(fwd)) => Err(fault.after(fwd)),
+        (Err(fault), _) => Err(fault),
+    })
 }
 
 fn effect(context: &Rc<Context>, request: &mut Request, status: CacheStatus) -> Effect {
@@ -77,7 +81,9 @@ fn apply(
     match effect {
         Effect::Nothing => {}
         Effect::Unsafe(request, posted) => {
-            invalidate(context, &request, &response);
+            if context.rules.requests.invalidates(&request.head.method) {
+                invalidate(context, &request, &response);
+            }
             if let Some(posted) = posted {
                 return post_response::store_post_response(
                     context, &request, &posted, response, status,
@@ -116,7 +122,10 @@ fn invalidate(context: &Rc<Context>, request: &Request, response: &Response) {
 }
 
 fn clear(context: &Rc<Context>, request: &Request) {
-    let (key, keys) = (keys::key(context, request), &context.rules.key);
+    let (key, keys) = (
+        context.keys.key(&context.rules.key, request),
+        &context.rules.key,
+    );
     let (scheme, head) = (request.peer.scheme, &request.head);
     let resource = keys.resource(scheme, &head.authority, head.path(), head.query());
     let (rule, now_ms) = (Rule::Resource(resource.0), context.worker.clock.unix_ms());
@@ -141,9 +150,17 @@ fn compare(context: &Rc<Context>, request: &Request, response: &Response, asked_
     if response.status != 200 {
         return;
     }
-    let (key, now_ms) = (keys::key(context, request), context.worker.clock.unix_ms());
+    let (key, now_ms) = (
+        context.keys.key(&context.rules.key, request),
+        context.worker.clock.unix_ms(),
+    );
     let store = &context.store;
     let found = store.enter(key.0, |locked| {
+        let names = locked.vary().map_or(&[][..], |names| names);
+        if shared_request::has_parts_of_a_client(&request.head, names, &context.rules) {
+            // The response may be about the client.
+            return None;
+        }
         let variant = match locked.vary() {
             None => 0,
             Some(names) => {
@@ -161,7 +178,7 @@ fn compare(context: &Rc<Context>, request: &Request, response: &Response, asked_
     let Phase::Open(head) = object.phase() else {
         return;
     };
-    let exchanged = Exchanged {
+    let exchanged = ExchangeTimes {
         request_ms: asked_ms,
         response_ms: now_ms,
     };

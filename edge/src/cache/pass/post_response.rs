@@ -14,22 +14,23 @@ use super::forwarded::forwarded;
 use super::shared_form;
 use crate::cache::client_budget::{BudgetCharge, ClientBudget};
 use crate::cache::context::Context;
-use crate::cache::decide::{fence, storing};
+use crate::cache::decide::shared_request::LeaderShare;
+use crate::cache::decide::{shared_request, storing};
 use crate::cache::fetch::flight::Flight;
 use crate::cache::fetch::leader_result::LeaderResult;
 use crate::cache::hit::respond;
-use crate::cache::lookup::keys;
+use crate::cache::lookup::{Known, keys};
 use crate::cache::miss::ride::Ride;
 use crate::fill::OPEN;
 use crate::handler::{Head, Request, Response};
-use crate::http::freshness::Exchanged;
+use crate::http::freshness::ExchangeTimes;
 use crate::http::key::{Key, KeyHash};
 use crate::http::wanted::Wanted;
 use crate::http::{CacheStatus, Fields, Method, hop};
-use crate::store::{Landing, ResourceHistory, TableKey};
+use crate::store::{Landing, TableKey};
 
 /// Header fields of a POST that describe its content, and which a GET does not have.
-const OF_CONTENT: [&str; 5] = [
+const CONTENT_HEADERS: [&str; 5] = [
     "content-encoding",
     "content-length",
     "content-type",
@@ -38,20 +39,26 @@ const OF_CONTENT: [&str; 5] = [
 ];
 
 /// The properties of a POST that are needed when its response arrives.
-pub(in crate::cache) struct Posted {
+pub(in crate::cache) struct PostRequest {
     key: Key,
     hash: KeyHash,
-    /// The header fields that were sent, without those that describe the POST's content.
+    /// The header fields that were sent, also those that describe the POST's content: if Vary names
+    /// them, they select the variant (RFC 9111 4.1).
     sent: Fields,
+    /// Whether a response for the key was stored, or being fetched, when the request was sent.
+    stored: bool,
     asked_ms: u64,
     /// The purge sequence number when the request was sent.
     asked_seq: u64,
 }
 
 /// Prepares for storing the response to a POST. `None` if the POST differs from a shared fetch in
-/// more than its content. Accept-Encoding and Accept-Language of the POST are set to the values of
-/// a shared fetch.
-pub(in crate::cache) fn posted(context: &Rc<Context>, request: &mut Request) -> Option<Posted> {
+/// more than its content. User-Agent and the headers of content negotiation of the POST are set to
+/// the values of a shared fetch.
+pub(in crate::cache) fn posted(
+    context: &Rc<Context>,
+    request: &mut Request,
+) -> Option<PostRequest> {
     let rules = &context.rules;
     // If keys contain header fields, a POST invalidates by a purge rule, which would also cover its
     // own response.
@@ -64,11 +71,15 @@ pub(in crate::cache) fn posted(context: &Rc<Context>, request: &mut Request) -> 
         return None;
     }
     shared_form::level(context, &mut request.head.fields);
-    shared_form::level(context, &mut fields);
-    Some(Posted {
-        key: keys::key_text(context, request),
-        hash: keys::key(context, request),
-        sent: fields,
+    let (store, hash) = (
+        &context.store,
+        context.keys.key(&context.rules.key, request),
+    );
+    Some(PostRequest {
+        key: keys::key_text(&context.rules.key, request),
+        hash,
+        sent: request.head.fields.clone(),
+        stored: store.enter(hash.0, |locked| locked.variants() > 0) || store.is_on_disk(hash.0),
         asked_ms: context.worker.clock.unix_ms(),
         asked_seq: context.store.moment(),
     })
@@ -78,7 +89,7 @@ pub(in crate::cache) fn posted(context: &Rc<Context>, request: &mut Request) -> 
 pub(in crate::cache) fn store_post_response(
     context: &Rc<Context>,
     request: &Request,
-    posted: &Posted,
+    posted: &PostRequest,
     mut response: Response,
     status: CacheStatus,
 ) -> Response {
@@ -93,13 +104,15 @@ pub(in crate::cache) fn store_post_response(
 fn stored_post_response(
     context: &Rc<Context>,
     request: &Request,
-    posted: &Posted,
+    posted: &PostRequest,
     response: &mut Response,
     mut status: CacheStatus,
 ) -> Option<Response> {
     let storing::Storable { head, withheld, .. } =
         storable_post_response(context, request, posted, response)?;
-    let landing = landing_for(context, posted)?;
+    let names = head.vary.as_ref().map_or(&[][..], |vary| &vary.names);
+    let chosen = shared_request::has_parts_of_a_client(&request.head, names, &context.rules);
+    let landing = landing_for(context, posted, chosen)?;
     let (length, object) = (head.length?, landing.object().clone());
     let head = crate::store::Head {
         born_seq: landing.born_seq(),
@@ -135,24 +148,24 @@ fn stored_post_response(
 fn storable_post_response(
     context: &Rc<Context>,
     request: &Request,
-    posted: &Posted,
+    posted: &PostRequest,
     response: &Response,
 ) -> Option<storing::Storable> {
     let mut locations = response.fields.get_all("content-location");
     let own = keys::target_of(request, locations.next()?);
-    let fits = |length| length <= context.store.object_max();
+    let fits = |length| length <= context.object_max;
     if response.status != 200
         || own.as_deref() != Some(&*request.head.target)
         || locations.next().is_some()
-        || !response.content_length().is_some_and(fits)
+        || !response.declared_length().is_some_and(fits)
     {
         return None;
     }
-    let exchanged = Exchanged {
+    let exchanged = ExchangeTimes {
         request_ms: posted.asked_ms,
         response_ms: context.worker.clock.unix_ms(),
     };
-    let content = fence::content_of(response);
+    let content = storing::content_of(response);
     let (sent, rules) = (&posted.sent, &context.rules);
     let asked = (None, &content);
     storing::store_as(posted.hash, sent, response, asked, exchanged, rules)
@@ -161,17 +174,28 @@ fn storable_post_response(
 }
 
 /// Creates an object for the response to a POST. `None` without room, or if anything was purged
-/// since the POST was sent.
-fn landing_for(context: &Rc<Context>, posted: &Posted) -> Option<Landing> {
+/// since the POST was sent. If the response was chosen by headers of the client that its Vary does
+/// not name, such as Accept, it must not replace a stored response: then the result is `None` too.
+fn landing_for(context: &Rc<Context>, posted: &PostRequest, chosen: bool) -> Option<Landing> {
+    if chosen && posted.stored {
+        return None;
+    }
     let store = &context.store;
     let object = store.create_since(posted.key.text(), posted.asked_seq)?;
     let table_key = TableKey {
         primary: posted.hash.0,
         variant: 0,
     };
-    store.enter(table_key.primary, |locked| {
-        locked.insert(table_key.variant, object.clone(), store.weight(&object.key));
+    let inserted = store.enter(table_key.primary, |locked| {
+        let may_insert = !chosen || locked.variants() == 0;
+        if may_insert {
+            locked.insert(table_key.variant, object.clone(), store.weight(&object.key));
+        }
+        may_insert
     });
+    if !inserted {
+        return None;
+    }
     let now_us = context.worker.clock.monotonic_us();
     let whole = || (smallvec![0..OPEN], ());
     let ((), mut landings) = store.arrange(&object, table_key, now_us, |_| whole());
@@ -181,7 +205,7 @@ fn landing_for(context: &Rc<Context>, posted: &Posted) -> Option<Landing> {
 /// Makes a flight for a POST that was sent already. A flight without readers goes on only while its
 /// client budget lasts. The budget of this flight is used up from the start, so the flight ends when its last reader
 /// leaves.
-fn flight_for(context: &Rc<Context>, posted: &Posted, landing: Landing) -> Flight {
+fn flight_for(context: &Rc<Context>, posted: &PostRequest, landing: Landing) -> Flight {
     let exhausted = Arc::<ClientBudget>::default();
     exhausted.fetch(u64::MAX);
     Flight {
@@ -191,20 +215,21 @@ fn flight_for(context: &Rc<Context>, posted: &Posted, landing: Landing) -> Fligh
         asked: None,
         sent: posted.sent.clone(),
         validates: false,
-        leader_result: LeaderResult::default(),
+        leader_share: LeaderShare::default(),
+        leader_result: LeaderResult::new(None),
         skips: 0,
-        brought: 0,
-        known: ResourceHistory::default(),
+        known: Known::default(),
+        changes: None,
     }
 }
 
-/// Whether a field of a POST would not change the response to a GET: it describes the content, or
-/// is the Origin of the target itself, which browsers send with every POST.
+/// Whether a header of a POST makes no difference to a GET of the same URL: a header that describes the POST's content,
+/// or an Origin equal to the URL's origin, which browsers send with every POST.
 fn is_for_post(name: &[u8], value: &[u8], head: &Head) -> bool {
     let own_origin = || {
         let host = value.splitn(2, |&b| b == b'/').nth(1);
         let host = host.and_then(|rest| rest.strip_prefix(b"/"));
         host.is_some_and(|host| host.eq_ignore_ascii_case(head.authority.as_bytes()))
     };
-    hop::is_in(&OF_CONTENT, name) || (name.eq_ignore_ascii_case(b"origin") && own_origin())
+    hop::is_in(&CONTENT_HEADERS, name) || (name.eq_ignore_ascii_case(b"origin") && own_origin())
 }

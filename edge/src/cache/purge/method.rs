@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Enforced, Ways, purge_by, resources};
+use super::{Enforced, KeyRuleHistory, purge_by, resources};
 use crate::cache::context::Context;
 use crate::handler::{Answer, Fault, Head, Request, Response};
 use crate::http::key;
@@ -12,7 +12,7 @@ use crate::reason::Reason;
 
 /// Header of a PURGE request. With the value `soft`, responses become stale instead of being
 /// removed.
-const SOFTLY: &str = "sluice-purge";
+const MODE_HEADER: &str = "sluice-purge";
 /// Longest time that a PURGE waits for the disks.
 const LOG_WAIT: Duration = Duration::from_secs(10);
 const NOT_LOGGED: &str =
@@ -50,13 +50,14 @@ fn refused(reason: Reason) -> Response {
 
 fn purge_own(context: &Context, head: &Head, scheme: Scheme) -> (Response, Enforced) {
     let nothing = |status, text: String| (Response::text(status, text), Enforced::default());
-    let soft = match head.fields.get(SOFTLY) {
+    let soft = match head.fields.get(MODE_HEADER) {
         None => false,
         Some(value) if value.eq_ignore_ascii_case(b"soft") => true,
         Some(_) => return nothing(400, "Sluice-Purge is soft, or left out\n".to_owned()),
     };
     let (host, path, query) = (&head.authority, head.path(), head.query());
-    let rules = |ways: &Ways| Ok(resources(scheme, host, path, query, &ways.all()));
+    let rules =
+        |key_rules: &KeyRuleHistory| Ok(resources(scheme, host, path, query, &key_rules.all()));
     match purge_by(&context.stores, soft, context.worker.clock.unix_ms(), rules) {
         Ok(enforced) => {
             let url = key::Key::new(scheme, host, path, query).to_string();
@@ -65,6 +66,7 @@ fn purge_own(context: &Context, head: &Head, scheme: Scheme) -> (Response, Enfor
                 sequence: enforced.sequence,
                 rule: Purge::Url(url),
                 soft,
+                matched: None,
             };
             let answer = purge::Answer {
                 purged: vec![purged],

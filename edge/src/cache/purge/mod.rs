@@ -1,21 +1,21 @@
 //! Purging: translates purges of operators into rules of the store.
 
+pub mod key_rules;
 pub mod method;
 mod queue;
 pub mod stores;
-pub mod ways;
 
 use crate::http::fields::is_field_value;
 use crate::http::key::{self, KeyHash, KeyRules, Parts};
-use crate::http::purge::Purge;
+use crate::http::purge::{Matched, Purge};
 use crate::http::tags;
 use crate::http::url::{Start, Url};
 use crate::http::{Fields, Scheme, Status};
 use crate::store::disk_tier::{DurablePurge, NotDurable};
 use crate::store::{self, Full, Rule, Store};
 
+pub use key_rules::KeyRuleHistory;
 pub use stores::Stores;
-pub use ways::Ways;
 
 /// Tells the store how to read the keys of caches.
 pub struct Keys;
@@ -191,18 +191,22 @@ pub struct Enforced {
 /// The purge is malformed, or one of the stores has too many rules. In the latter case the purge is
 /// in force in the other stores.
 pub fn purge(stores: &Stores, what: &Purge, soft: bool, now_ms: u64) -> Result<Enforced, Refusal> {
-    purge_by(stores, soft, now_ms, |ways| rules(what, &ways.all()))
+    purge_by(stores, soft, now_ms, |key_rules| {
+        rules(what, &key_rules.all())
+    })
 }
 
-/// Purges from each store by the rules that `rules` makes for the store's ways of making keys.
+/// Applies to each store the purge rules that `rules` returns for the store's key rules, present
+/// and earlier.
 fn purge_by(
     stores: &Stores,
     soft: bool,
     now_ms: u64,
-    rules: impl Fn(&Ways) -> Result<Vec<Rule>, Refusal>,
+    rules: impl Fn(&KeyRuleHistory) -> Result<Vec<Rule>, Refusal>,
 ) -> Result<Enforced, Refusal> {
-    let all = stores
-        .each(|(store, ways)| enforce(store, &rules(ways)?, soft, now_ms).map_err(Refusal::Full));
+    let all = stores.each(|(store, key_rules)| {
+        enforce(store, &rules(key_rules)?, soft, now_ms).map_err(Refusal::Full)
+    });
     let all: Vec<Enforced> = all.into_iter().collect::<Result<_, _>>()?;
     Ok(first_to_log(all))
 }
@@ -215,6 +219,30 @@ fn first_to_log(all: Vec<Enforced>) -> Enforced {
         sequence,
         durable: durable.find(|rules| !rules.is_empty()).unwrap_or_default(),
     }
+}
+
+/// Most examples of matched responses.
+const EXAMPLES_MAX: usize = 3;
+
+/// Counts the responses in the memory of a store that a purge covers. Examines at most `most` ids of
+/// the eviction policy.
+///
+/// # Errors
+/// The purge is malformed.
+pub fn matched(
+    store: &Store,
+    key_rules: &KeyRuleHistory,
+    what: &Purge,
+    most: usize,
+) -> Result<Matched, Refusal> {
+    let matches = store.matches(&rules(what, &key_rules.all())?, most, EXAMPLES_MAX);
+    let url = |key: &Vec<u8>| Some(key::Key::of(key)?.to_string());
+    Ok(Matched {
+        responses: matches.objects,
+        or_more: !matches.is_complete,
+        examples: matches.examples.iter().filter_map(url).collect(),
+        has_volumes: store.volumes().is_some(),
+    })
 }
 
 fn enforce(store: &Store, rules: &[Rule], soft: bool, now_ms: u64) -> Result<Enforced, Full> {
@@ -240,7 +268,7 @@ impl Enforced {
 
 #[cfg(test)]
 mod tests {
-    use super::ways::WAYS_MAX;
+    use super::key_rules::REMEMBERED_RULES_MAX;
     use super::*;
     use crate::http::pattern::Pattern;
     use crate::store::Names;
@@ -331,41 +359,46 @@ mod tests {
 
     #[test]
     fn ways_no_longer_in_use_are_remembered() {
-        let ways = Ways::default();
-        assert_eq!(ways.all(), [KeyRules::default()]);
+        let key_rules = KeyRuleHistory::default();
+        assert_eq!(key_rules.all(), [KeyRules::default()]);
         let (a, b) = (ignoring("a"), ignoring("b"));
-        ways.take_up([&a, &a].into_iter());
-        ways.take_up([&b].into_iter());
-        ways.take_up([].into_iter());
-        assert_eq!(ways.all(), [a.clone(), b.clone()]);
+        key_rules.take_up([&a, &a].into_iter());
+        key_rules.take_up([&b].into_iter());
+        key_rules.take_up([].into_iter());
+        assert_eq!(key_rules.all(), [a.clone(), b.clone()]);
         // Header fields in a key make no difference between ways.
         let template = "{scheme}{host}{path}{query}{header:X-A}";
         let mut more = KeyRules::parse(template).expect("a template");
         more.ignore.clone_from(&a.ignore);
-        ways.take_up([&more].into_iter());
-        assert_eq!(ways.all(), [b, a]);
+        key_rules.take_up([&more].into_iter());
+        assert_eq!(key_rules.all(), [b, a]);
         let url = Purge::Url("http://h/?a&b".to_owned());
-        assert_eq!(rules(&url, &ways.all()).expect("a URL").len(), 2);
+        assert_eq!(rules(&url, &key_rules.all()).expect("a URL").len(), 2);
         let same = Purge::Url("http://h/?c".to_owned());
-        assert_eq!(rules(&same, &ways.all()).expect("a URL").len(), 1);
+        assert_eq!(rules(&same, &key_rules.all()).expect("a URL").len(), 1);
     }
 
     #[test]
     fn the_number_of_ways_is_bounded_and_ways_in_use_stay() {
-        let ways = Ways::default();
-        let many: Vec<_> = (0..WAYS_MAX + 2)
+        let key_rules = KeyRuleHistory::default();
+        let many: Vec<_> = (0..REMEMBERED_RULES_MAX + 2)
             .map(|n| ignoring(&n.to_string()))
             .collect();
-        for rules in &many[..WAYS_MAX] {
-            assert_eq!(ways.take_up([rules].into_iter()), 0);
+        for rules in &many[..REMEMBERED_RULES_MAX] {
+            assert_eq!(key_rules.take_up([rules].into_iter()), 0);
         }
         // The oldest way is in use again, so the next oldest is forgotten.
-        assert_eq!(ways.take_up([&many[0], &many[WAYS_MAX]].into_iter()), 1);
-        let all = ways.all();
-        assert!(all.len() == WAYS_MAX && all.contains(&many[0]) && !all.contains(&many[1]));
-        assert_eq!(ways.take_up(many.iter()), 0);
-        assert_eq!(ways.all(), many);
-        assert_eq!(ways.take_up([&many[5]].into_iter()), 2);
-        assert_eq!(ways.all().len(), WAYS_MAX);
+        assert_eq!(
+            key_rules.take_up([&many[0], &many[REMEMBERED_RULES_MAX]].into_iter()),
+            1
+        );
+        let all = key_rules.all();
+        assert!(
+            all.len() == REMEMBERED_RULES_MAX && all.contains(&many[0]) && !all.contains(&many[1])
+        );
+        assert_eq!(key_rules.take_up(many.iter()), 0);
+        assert_eq!(key_rules.all(), many);
+        assert_eq!(key_rules.take_up([&many[5]].into_iter()), 2);
+        assert_eq!(key_rules.all().len(), REMEMBERED_RULES_MAX);
     }
 }

@@ -78,7 +78,7 @@ mod tests {
     fn the_queue_is_bounded_and_holds_each_rule_once() {
         let store = Store::new(&store::Options {
             memory: 1 << 20,
-            object: 1 << 20,
+            max_object_size: 1 << 20,
             evict: evict::Kind::default(),
             shards: 1,
             block: 1 << 20,

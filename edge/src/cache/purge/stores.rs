@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use super::key_rules::KeyRuleHistory;
 use super::queue::PurgeQueue;
-use super::ways::Ways;
 use crate::store::Store;
 use crate::store::disk_tier::DurablePurge;
 
@@ -13,21 +13,21 @@ use crate::store::disk_tier::DurablePurge;
 /// add a new store on the same volumes. Each purge applies to all of them.
 #[derive(Default)]
 pub struct Stores {
-    all: Mutex<Vec<(Weak<Store>, Arc<Ways>)>>,
+    all: Mutex<Vec<(Weak<Store>, Arc<KeyRuleHistory>)>>,
     purge_queue: Arc<PurgeQueue>,
 }
 
 impl Stores {
     /// Adds a new store. From now on each purge applies to it, too. The caller then gives it the
     /// earlier purges.
-    pub fn join(&self, store: &Arc<Store>, ways: &Arc<Ways>) {
+    pub fn join(&self, store: &Arc<Store>, key_rules: &Arc<KeyRuleHistory>) {
         let mut all = self.all.lock();
         all.retain(|(store, _)| store.strong_count() > 0);
-        all.insert(0, (Arc::downgrade(store), ways.clone()));
+        all.insert(0, (Arc::downgrade(store), key_rules.clone()));
     }
 
     /// The stores that are still used, the newest first.
-    pub fn all(&self) -> Vec<(Arc<Store>, Arc<Ways>)> {
+    pub fn all(&self) -> Vec<(Arc<Store>, Arc<KeyRuleHistory>)> {
         used(&self.all.lock())
     }
 
@@ -39,7 +39,7 @@ impl Stores {
     /// Calls `work` for each store, the newest first. No store is added meanwhile.
     pub(in crate::cache) fn each<T>(
         &self,
-        work: impl FnMut(&(Arc<Store>, Arc<Ways>)) -> T,
+        work: impl FnMut(&(Arc<Store>, Arc<KeyRuleHistory>)) -> T,
     ) -> Vec<T> {
         let all = self.all.lock();
         let stores = used(&all);
@@ -52,8 +52,8 @@ impl Stores {
     }
 }
 
-fn used(all: &[(Weak<Store>, Arc<Ways>)]) -> Vec<(Arc<Store>, Arc<Ways>)> {
+fn used(all: &[(Weak<Store>, Arc<KeyRuleHistory>)]) -> Vec<(Arc<Store>, Arc<KeyRuleHistory>)> {
     let used = all.iter();
-    used.filter_map(|(store, ways)| Some((store.upgrade()?, ways.clone())))
+    used.filter_map(|(store, key_rules)| Some((store.upgrade()?, key_rules.clone())))
         .collect()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::bar::{self, Cell};
 use super::layout::{Page, Style, glued};
 use crate::admin::{DecisionState, FlightState, ObjectPhase, ObjectState, Span, UrlState};
-use crate::config::{show_size, show_time};
+use crate::config::{show_count, show_size, show_time};
 use crate::reason::Reason;
 
 /// Most ranges that are listed. Further ones are counted.
@@ -37,9 +37,19 @@ pub fn show(url: &str, caches: &[UrlState], style: &Style) -> String {
                 1 => name,
                 all => format!("{name}, variant {} of {all}", index + 1),
             };
+            let place = match object.selected {
+                Some(true) => format!("{place}, selected by the given headers"),
+                _ => place,
+            };
             page.entry("cache", &place);
             describe(&mut page, object);
         }
+    }
+    let objects = caches.iter().flat_map(|cache| &cache.objects);
+    let selected: Vec<bool> = objects.filter_map(|object| object.selected).collect();
+    if !selected.is_empty() && !selected.contains(&true) {
+        page.line("");
+        page.line("the given headers select none of these variants");
     }
     page.out
 }
@@ -223,7 +233,10 @@ fn on_volumes(page: &mut Page<'_>, object: &ObjectState, more: bool) {
     }
     if object.volumes.len() > VOLUMES_SHOWN {
         let more = object.volumes.len() - VOLUMES_SHOWN;
-        page.entry(" ", &format!("and {more} volumes more"));
+        page.entry(
+            " ",
+            &format!("and on {} more", show_count(more as u64, "volume")),
+        );
     }
 }
 

@@ -83,7 +83,7 @@ fn row(volume: &Value) -> [String; 14] {
         share(numbers.rewritten_bytes, numbers.written_bytes),
         rate,
         show_size(numbers.read_bytes),
-        share(numbers.reads_at_hand, numbers.reads),
+        share(numbers.reads_cached, numbers.reads),
         wait,
         numbers.shed.to_string(),
         numbers.damaged.to_string(),
@@ -123,7 +123,7 @@ mod tests {
             {
                 "name": "disk1", "state": "up", "loaded": 1.0, "size": 5_u64 << 30, "laps": 2, "records": 41_234,
                 "queue_bytes": 3_u64 << 20, "written_bytes": 12_u64 << 30, "rewritten_bytes": 1_u64 << 30,
-                "write_ms": 300_000, "read_bytes": 700_u64 << 20, "reads": 1000, "reads_at_hand": 930,
+                "write_ms": 300_000, "read_bytes": 700_u64 << 20, "reads": 1000, "reads_cached": 930,
                 "read_ms": 840, "shed": 17, "damaged": 1, "errors": 0
             },
             { "name": "ssd", "state": "loading", "loaded": 0.43, "size": 64_u64 << 20 },
@@ -139,7 +139,7 @@ mod tests {
         let most = u64::MAX;
         let volumes = json!([{
             "name": 5, "state": ["x"], "loaded": "y", "written_bytes": most, "rewritten_bytes": most, "write_ms": 1,
-            "reads": 1, "read_ms": most, "reads_at_hand": most
+            "reads": 1, "read_ms": most, "reads_cached": most
         }]);
         assert!(show(&volumes).contains("100%"));
     }

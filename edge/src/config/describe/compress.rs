@@ -6,7 +6,7 @@ use crate::http::coding::Coding;
 
 /// Returns one line about compression.
 pub fn describe(options: &Options) -> String {
-    let codings = options.codings.iter().map(|coding| {
+    let codings = options.encodings.iter().map(|coding| {
         let level = match coding {
             Coding::Zstd => options.levels.zstd,
             Coding::Brotli => options.levels.brotli,
@@ -25,7 +25,7 @@ pub fn describe(options: &Options) -> String {
         let types: Vec<String> = options.types.patterns().collect();
         text += &format!(", only {}", types.join(", "));
     }
-    if options.ask_plain {
+    if options.request_identity {
         text += "; origins are asked for uncompressed content";
     }
     text

@@ -1,8 +1,8 @@
 //! Describes access rules, rate limits and signed URLs.
 
 use super::list::networks;
-use crate::config::planner::AT_ONCE;
-use crate::config::value::show_size;
+use crate::config::planner::BURST_DIVISOR;
+use crate::config::value::{show_count, show_size};
 use crate::gate::{Limit, Options, SECOND, memory, signed};
 
 /// Returns a line for each check that a request must pass.
@@ -16,8 +16,13 @@ pub fn describe(options: &Options) -> Vec<String> {
     if !options.deny.is_empty() {
         lines.push(format!("not for {}", networks(&options.deny)));
     }
+    if options.client_certificate {
+        lines.push("only for clients with a certificate".to_owned());
+    }
     lines.extend(options.limit.iter().map(limit_line));
-    lines.extend(options.signed.iter().map(signed_line));
+    let methods = options.allow_methods.iter();
+    lines.extend(methods.map(|methods| format!("only for the methods {methods}")));
+    lines.extend(options.signed_urls.iter().map(signed_line));
     lines
 }
 
@@ -29,15 +34,13 @@ fn limit_line(limit: &Limit) -> String {
             60 => "a minute",
             _ => "an hour",
         };
-        text += &format!(
-            " {} requests {per}, {} at once",
-            requests.tokens, requests.size
-        );
+        let rate = show_count(requests.tokens, "request");
+        text += &format!(" {rate} {per}, {} at once", requests.size);
     }
     if let Some(bytes) = &limit.bytes {
         let and = if limit.requests.is_some() { "," } else { "" };
         text += &format!("{and} {} a second", show_size(bytes.tokens));
-        if bytes.size > bytes.tokens / AT_ONCE {
+        if bytes.size > bytes.tokens / BURST_DIVISOR {
             text += &format!(" after {}", show_size(bytes.size));
         }
     }

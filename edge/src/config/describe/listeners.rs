@@ -1,18 +1,28 @@
 //! Describes listeners and trusted proxies.
 
 use super::list::networks;
+use super::tls;
 use crate::config::plan::ListenerPlan;
 use crate::config::value::{show_size, show_time};
 use crate::downstream::{ClientIpHeader, Trust, Versions};
+use crate::sys::ListenAddress;
 
 /// Returns one line about a listener.
 pub fn describe(plan: &ListenerPlan) -> String {
     let listening = &plan.listening;
-    let mut text = format!("listening on http://{}", plan.address);
+    let mut text = match &plan.address {
+        ListenAddress::Ip(address) => {
+            format!("listening on {}://{address}", plan.setup.scheme.as_str())
+        }
+        path @ ListenAddress::Unix(_) => format!("listening on {path}"),
+    };
+    if let Some(tls) = &plan.tls {
+        text += &tls::listener(tls);
+    }
     if let Some(backlog) = listening.backlog {
         text += &format!(", backlog {backlog}");
     }
-    if !listening.defer {
+    if !listening.defer_accept && plan.address.ip().is_some() {
         text += ", accepted before their first bytes";
     }
     for (name, bytes) in [
@@ -23,8 +33,14 @@ pub fn describe(plan: &ListenerPlan) -> String {
             text += &format!(", {name} buffers of {}", show_size(u64::from(bytes)));
         }
     }
-    if let Some(time) = listening.keepalive {
+    if let Some(time) = listening.tcp_keepalive {
         text += &format!(", probed after {} without a packet", show_time(time));
+    }
+    if !listening.ipv6_only {
+        text += ", IPv4 clients, too";
+    }
+    if plan.setup.half_close {
+        text += ", half-closed connections served";
     }
     if let Some(proxy) = &plan.setup.proxy {
         let versions = match proxy.versions {

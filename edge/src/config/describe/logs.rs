@@ -19,6 +19,7 @@ pub fn describe(log: &LogOptions) -> String {
     };
     let format = match &access.format {
         AccessFormat::Combined => "in combined format".to_owned(),
+        AccessFormat::CombinedCache => "in combined format with cache status".to_owned(),
         AccessFormat::Json => "in JSON".to_owned(),
         AccessFormat::Template(template) => format!("as `{}`", template.text()),
     };

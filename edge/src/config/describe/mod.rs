@@ -4,17 +4,19 @@ mod compress;
 mod edit;
 mod files;
 mod gate;
+mod limits;
 mod list;
 mod listeners;
 mod logs;
 mod privileges;
 mod respond;
 mod rules;
+mod tls;
 
 use std::fmt::{Debug, Write};
 
-use super::plan::{LeadsTo, Plan, RoutePlan, SitePlan, segment_of};
-use super::value::{show_size, show_time};
+use super::plan::{Plan, RouteHandler, RoutePlan, SitePlan, segment_of};
+use super::value::{show_count, show_size, show_time};
 use crate::fill::ReadAhead;
 use crate::store::disk_tier::{self, Admit, PlacementKind};
 use crate::{cache, fill, upstream, volume};
@@ -26,8 +28,7 @@ pub fn describe(plan: &Plan) -> String {
     let mut line = |text: String| _ = writeln!(out, "{text}");
     line(match plan.workers {
         0 => "one worker per core".to_owned(),
-        1 => "1 worker".to_owned(),
-        n => format!("{n} workers"),
+        n => show_count(n as u64, "worker"),
     });
     for listener in &plan.listeners {
         line(listeners::describe(listener));
@@ -35,14 +36,11 @@ pub fn describe(plan: &Plan) -> String {
     if let Some(text) = listeners::describe_trust(&plan.trust) {
         line(text);
     }
-    if plan.limits.connections_per_ip > 0 {
-        let most = plan.limits.connections_per_ip;
-        line(format!("up to {most} connections per IP"));
+    if let Some(text) = tls::describe(plan) {
+        line(text);
     }
-    line(match plan.admin {
-        Some(address) => format!("admin on http://{address}"),
-        None => "no admin address".to_owned(),
-    });
+    limits::describe(&plan.limits).for_each(&mut line);
+    line(admin(plan));
     if !plan.purge.is_empty() {
         line(format!("PURGE from {}", list::networks(&plan.purge)));
     }
@@ -51,7 +49,11 @@ pub fn describe(plan: &Plan) -> String {
         line(text);
     }
     for site in &plan.sites {
-        line(format!("site {}", hosts(site)));
+        line(format!(
+            "site {}{}",
+            hosts(site),
+            site.tls.as_ref().map_or(String::new(), tls::site)
+        ));
         for typed in &site.routes {
             line(format!("  {}", route(typed)));
             details(typed).for_each(|text| line(format!("    {text}")));
@@ -70,6 +72,20 @@ pub fn describe(plan: &Plan) -> String {
         line(format!("upstream {name}: {}", upstream(options)));
     }
     out
+}
+
+fn admin(plan: &Plan) -> String {
+    let Some(address) = plan.admin else {
+        return "no admin address".to_owned();
+    };
+    let mut text = match &plan.admin_tls {
+        None => format!("admin on http://{address}"),
+        Some(tls) => format!("admin on https://{address}{}", tls::listener(tls)),
+    };
+    if !plan.admin_hosts.is_empty() {
+        text += &format!(", also as {}", plan.admin_hosts.join(", "));
+    }
+    text
 }
 
 /// Returns lines about a route, in the order in which its handlers process a request.
@@ -95,11 +111,11 @@ fn hosts(site: &SitePlan) -> String {
 }
 
 fn route(route: &RoutePlan) -> String {
-    let to = match &route.leads_to {
-        LeadsTo::Files(options) => files::describe(options),
-        LeadsTo::Redirect(options) => format!("{}, at {}", options.status, options.to),
-        LeadsTo::Respond(options) => respond::describe(options),
-        LeadsTo::Upstream(proxied) => match &proxied.cache {
+    let to = match &route.handler {
+        RouteHandler::Files(options) => files::describe(options),
+        RouteHandler::Redirect(options) => format!("{}, at {}", options.status, options.to),
+        RouteHandler::Respond(options) => respond::describe(options),
+        RouteHandler::Upstream(proxied) => match &proxied.cache {
             Some(cache) => format!("upstream {}, cached in {cache}", proxied.upstream),
             None => format!("upstream {}, not cached", proxied.upstream),
         },
@@ -134,9 +150,10 @@ fn volume(options: &volume::Options) -> String {
         ),
     };
     let mut text = format!(
-        "{}, {size}, write queue of {}, {} readers, read timeout {}, reopened every {} after a failure",
+        "{}, {size}, write queue of {}, written after {}, {} readers, read timeout {}, reopened every {} after a failure",
         options.path.display(),
         show_size(options.queue),
+        show_time(options.write_delay),
         options.readers,
         show_time(options.read_timeout),
         show_time(options.retry)
@@ -215,6 +232,12 @@ fn upstream(options: &upstream::Options) -> String {
     };
     if let Some(host) = &options.host {
         text += &format!(", with Host {host}");
+    }
+    if !options.via {
+        text += ", without Via";
+    }
+    if options.x_real_ip {
+        text += ", with X-Real-IP";
     }
     text
 }

@@ -46,8 +46,20 @@ pub fn rules(rules: &Rules) -> Vec<String> {
             requests.post,
             "responses to POST with their own URL in Content-Location answer GET",
         ),
+        requests.invalidate_on.as_ref().map(|methods| {
+            if methods.is_empty() {
+                return "no request invalidates stored responses".to_owned();
+            }
+            format!("only {methods} invalidate stored responses")
+        }),
         changed(&rules.forward_headers, &d.forward_headers, |names| {
             format!("shared fetches also contain {}", list(names))
+        }),
+        changed(&rules.trusted_headers, &d.trusted_headers, |names| {
+            format!(
+                "shared fetches contain {}, whose values are trusted",
+                list(names)
+            )
         }),
         changed(rules.hit_for_pass, d.hit_for_pass, |time| {
             format!("hit-for-pass for {}", show_time(time))

@@ -7,6 +7,7 @@
 mod compress;
 mod server;
 mod tables;
+mod tls;
 mod words;
 
 use std::ops::Range;
@@ -24,6 +25,7 @@ use crate::{balance, evict, fill};
 pub use compress::{CompressFile, CompressForm};
 pub use server::ServerFile;
 pub use tables::*;
+pub use tls::*;
 pub use words::*;
 
 /// Passes the keys of the caching rules, which `[cache.NAME]` and `[[site.route]]` share, to the
@@ -51,7 +53,9 @@ macro_rules! rule_keys {
             languages: Option<Names>,
             bypass: Key<OrFalse<Table<BypassFile>>>,
             methods: Option<Words<Usable>>,
+            invalidate_on: Option<Names>,
             forward_headers: Option<Names>,
+            trusted_headers: Option<Names>,
             hit_for_pass: Key<Time>,
         } }
     };
@@ -114,6 +118,7 @@ pub struct File {
     pub limits: LimitsFile,
     pub listen: Option<Names>,
     pub listener: Vec<Spanned<ListenerFile>>,
+    pub tls: TlsFile,
     pub admin: AdminFile,
     pub log: LogFile,
     pub volume: Named<VolumeFile>,
@@ -151,8 +156,13 @@ pub struct LimitsFile {
     pub keepalive_requests: Key<u64>,
     pub connections: Key<u64>,
     pub connections_per_ip: Key<u64>,
+    pub handshake_timeout: Key<Time>,
+    pub handshakes: Key<u64>,
+    pub handshakes_per_ip: Key<u64>,
+    pub request_memory: Key<Size>,
     pub min_rate: Key<Size>,
     pub min_rate_grace: Key<Time>,
+    pub tunnel_timeout: Key<Time>,
     pub shutdown_timeout: Key<Time>,
 }
 
@@ -167,8 +177,11 @@ pub struct ListenerFile {
     pub receive_buffer: Key<Size>,
     pub send_buffer: Key<Size>,
     pub tcp_keepalive: Key<Time>,
+    pub ipv6_only: Key<bool>,
     pub proxy_protocol: Key<OrFalse<Word<ProxyVersion>>>,
     pub trusted: Option<Names>,
+    pub half_close: Option<bool>,
+    pub tls: Key<Switch<ListenerTlsFile>>,
 }
 
 /// The section `[admin]`.
@@ -177,7 +190,9 @@ pub struct ListenerFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct AdminFile {
     pub address: Key<OrFalse<String>>,
+    pub hosts: Option<Names>,
     pub purge_from: Option<Names>,
+    pub tls: Key<OrFalse<Table<AdminTlsFile>>>,
 }
 
 /// The section `[log]`.
@@ -202,6 +217,7 @@ pub struct VolumeFile {
     pub size: Key<Size>,
     pub segment: Key<Size>,
     pub queue: Key<Size>,
+    pub write_delay: Key<Time>,
     pub readers: Key<u64>,
     pub read_timeout: Key<Time>,
     pub retry: Key<Time>,
@@ -238,7 +254,7 @@ rule_keys!(section(
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct UpstreamFile {
-    pub servers: Option<List<ServerFile>>,
+    pub servers: Option<List<ServerFile, true>>,
     #[serde(deserialize_with = "word")]
     pub balance: Option<balance::Kind>,
     pub keepalive: Key<u64>,
@@ -252,6 +268,8 @@ pub struct UpstreamFile {
     pub retry: Key<OrFalse<Table<RetryFile>>>,
     pub max_response_headers: Key<Size>,
     pub host: Key<String>,
+    pub via: Option<bool>,
+    pub x_real_ip: Option<bool>,
 }
 
 /// The section `[[site]]`.
@@ -260,10 +278,13 @@ pub struct UpstreamFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct SiteFile {
     pub hosts: Option<Names>,
+    pub tls: Key<Table<SiteTlsFile>>,
     pub compress: Key<CompressForm>,
     pub allow: Option<AllowList>,
     pub deny: Option<Names>,
     pub limit: Key<OrFalse<Table<LimitFile>>>,
+    pub allow_methods: Option<Names>,
+    pub client_certificate: Key<bool>,
     pub signed_urls: Key<OrFalse<Table<SignedFile>>>,
     pub cache_control: Key<OrFalse<String>>,
     pub error_pages: Key<OrFalse<Table<PagesFile>>>,
@@ -289,6 +310,8 @@ rule_keys!(section(
         allow: Option<AllowList>,
         deny: Option<Names>,
         limit: Key<OrFalse<Table<LimitFile>>>,
+        allow_methods: Option<Names>,
+        client_certificate: Key<bool>,
         signed_urls: Key<OrFalse<Table<SignedFile>>>,
         respond: Key<OrTable<RespondFile>>,
         redirect: Key<OrTable<RedirectFile>>,

@@ -1,5 +1,7 @@
 //! Warnings about the plan as a whole.
 
+use std::net::Ipv4Addr;
+
 use crate::config::checks::Checks;
 use crate::config::file::{File, ServerSection};
 use crate::config::plan::Plan;
@@ -30,8 +32,8 @@ fn purged_nowhere(file: &File, plan: &Plan, checks: &mut Checks) {
     }
 }
 
-/// Warns about a loopback address in `purge_from` if all requests come from a proxy on this
-/// machine.
+/// Warns about a loopback address in `purge_from` if a proxy on this machine may forward all requests,
+/// unless the address that the proxy reports counts.
 fn purged_by_all(file: &File, plan: &Plan, checks: &mut Checks) {
     let own = |network: &Network| network.address.is_loopback();
     let Some(typed) = file
@@ -42,12 +44,22 @@ fn purged_by_all(file: &File, plan: &Plan, checks: &mut Checks) {
     else {
         return;
     };
-    if plan.listeners.iter().all(|l| l.address.ip().is_loopback()) {
+    let reported = |address| {
+        plan.trust
+            .proxies
+            .iter()
+            .any(|proxy| proxy.contains(address))
+    };
+    let is_trusted = reported(Ipv4Addr::LOCALHOST.into());
+    if plan.listeners.iter().all(|l| l.address.is_local()) && !is_trusted {
         checks.push(
-            Problem::warning("every client of the proxy in front may purge")
+            Problem::warning("if a proxy on this machine forwards requests, each of its clients may purge")
                 .at(typed.span())
-                .label("requests from the proxy on this machine all have this address")
-                .help("let that proxy refuse PURGE, or leave this out and purge over the admin address"),
+                .label("all requests that such a proxy forwards have this address")
+                .help(
+                    "write `trusted_proxies = \"127.0.0.1\"` in [server], so that the address counts that the proxy reports, \
+                     or leave this out and purge over the admin address",
+                ),
         );
     }
 }
@@ -59,7 +71,7 @@ fn links_out(plan: &Plan, file: &ServerSection, checks: &mut Checks) {
     let Some(at) = typed.or(file.user.as_ref().map(toml::Spanned::span)) else {
         return;
     };
-    let any = folders(plan).any(|options| options.links == Links::Any);
+    let any = folders(plan).any(|options| options.symlinks == Links::Any);
     if plan.privileges.sandbox != Sandbox::No && any {
         checks.push(
             Problem::warning("`symlinks = \"any\"` is limited by `sandbox`")

@@ -62,9 +62,9 @@ fn out_of_reach(rules: &Rules, file: &RulesFile, checks: &mut Checks) {
             _ => return,
         };
         checks.push(
-            Problem::warning(format!("`{name}` has no effect"))
+            Problem::warning(format!("`{name}` is limited by `{key}`"))
                 .at(at)
-                .label(format!("`{key}` changes this to {}", show_time(bound)))
+                .label(format!("this becomes {}", show_time(bound)))
                 .help(format!("change `{key}`, or this")),
         );
     };
@@ -307,10 +307,8 @@ fn bypass(file: &RulesFile, checks: &mut Checks) {
 }
 
 fn cookie_forwarded(file: &RulesFile, checks: &mut Checks) {
-    let typed = file
-        .forward_headers
-        .iter()
-        .flat_map(|typed| typed.get_ref());
+    let keys = [&file.forward_headers, &file.trusted_headers];
+    let typed = keys.into_iter().flatten().flat_map(|typed| typed.get_ref());
     for entry in typed.filter(|name| name.get_ref().eq_ignore_ascii_case("cookie")) {
         checks.push(
             Problem::warning("a response to one client's cookies may be sent to others")

@@ -1,33 +1,38 @@
 //! A listener of a plan.
 
-use std::net::SocketAddr;
-
 use crate::downstream::{ConnectionSetup, Protocol};
 use crate::http::Scheme;
+use crate::sys::ListenAddress;
 use crate::sys::listen_options::ListenOptions;
+use crate::tls::ListenerTls;
 
 /// A listener (`[[listener]]`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListenerPlan {
-    /// Address and port to listen on. Port 0 takes a free one.
-    pub address: SocketAddr,
+    /// Address to listen on.
+    pub address: ListenAddress,
     /// Options of the listening socket.
     pub listening: ListenOptions,
     /// Setup of the listener's connections.
     pub setup: ConnectionSetup,
+    /// TLS of the listener, if it has any.
+    pub tls: Option<ListenerTls>,
 }
 
 impl ListenerPlan {
     /// Returns a listener at `address` with default options.
-    pub fn at(address: SocketAddr) -> ListenerPlan {
+    pub fn at(address: ListenAddress) -> ListenerPlan {
         ListenerPlan {
             address,
             listening: ListenOptions::default(),
             setup: ConnectionSetup {
                 scheme: Scheme::Http,
                 proxy: None,
+                tls: None,
                 protocol: Protocol::default(),
+                half_close: false,
             },
+            tls: None,
         }
     }
 }

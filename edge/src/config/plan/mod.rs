@@ -7,17 +7,18 @@ mod volume;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::config::value::Level;
 use crate::downstream::Trust;
 use crate::http::Network;
 use crate::telemetry::AccessOptions;
 use crate::telemetry::messages::MessageTarget;
-use crate::{cache, downstream, upstream};
+use crate::{cache, downstream, tls, upstream};
 
 pub use listener::ListenerPlan;
 pub use privileges::{Privileges, User};
-pub use site::{LeadsTo, Proxied, RoutePlan, SitePlan};
+pub use site::{Proxied, RouteHandler, RoutePlan, SitePlan};
 pub use volume::{goes_on, segment_of};
 
 /// Default address of the listener.
@@ -37,8 +38,14 @@ pub struct Plan {
     pub limits: downstream::Options,
     /// Proxies trusted to report the client's address.
     pub trust: Trust,
+    /// Options of TLS (`[tls]`).
+    pub tls: tls::Options,
     /// Address of the admin API, unless it is turned off.
     pub admin: Option<SocketAddr>,
+    /// Host names, in lower case, by which the admin API may be addressed.
+    pub admin_hosts: Vec<String>,
+    /// TLS of the admin API, if it has any.
+    pub admin_tls: Option<tls::ListenerTls>,
     /// Addresses that may send PURGE to a cached route.
     pub purge: Vec<Network>,
     /// Options of logs (`[log]`).
@@ -48,7 +55,7 @@ pub struct Plan {
     /// Volumes by name (`[volume.NAME]`).
     pub volumes: BTreeMap<String, crate::volume::Options>,
     /// Caches by name (`[cache.NAME]`).
-    pub caches: BTreeMap<String, cache::Options>,
+    pub caches: BTreeMap<String, Arc<cache::Options>>,
     /// Upstreams by name (`[upstream.NAME]`).
     pub upstreams: BTreeMap<String, upstream::Options>,
     /// Sites in the order of the file, at least one.

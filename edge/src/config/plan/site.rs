@@ -1,8 +1,11 @@
 //! Sites and routes of a plan.
 
+use std::sync::Arc;
+
 use crate::cache::Rules;
 use crate::route::Matcher;
 use crate::telemetry::LogRule;
+use crate::tls::SiteTls;
 use crate::{compress, edit, files, gate};
 
 /// One site: its hosts and routes.
@@ -10,6 +13,8 @@ use crate::{compress, edit, files, gate};
 pub struct SitePlan {
     /// Host names in lower case, or `*.name`. If empty, any host.
     pub hosts: Vec<String>,
+    /// TLS of the site, if it has its own.
+    pub tls: Option<SiteTls>,
     /// Routes, at least one. The first one that matches a request is used.
     pub routes: Vec<RoutePlan>,
 }
@@ -22,18 +27,18 @@ pub struct RoutePlan {
     /// Compression of files and cached responses.
     pub compress: Option<compress::Options>,
     /// Edits of headers, and error pages.
-    pub edit: Option<Box<edit::Options>>,
+    pub edit: Option<Arc<edit::Options>>,
     /// Access rules, rate limits and signed URLs.
     pub gate: Option<Box<gate::Options>>,
     /// Rule that selects the requests that are logged. `None`: all.
     pub log: Option<LogRule>,
     /// Handler of the route.
-    pub leads_to: LeadsTo,
+    pub handler: RouteHandler,
 }
 
 /// The handler of a route.
 #[derive(Clone, Debug, PartialEq)]
-pub enum LeadsTo {
+pub enum RouteHandler {
     /// Forwards requests to an upstream, with or without a cache.
     Upstream(Box<Proxied>),
     /// Serves a folder of files.
@@ -52,15 +57,15 @@ pub struct Proxied {
     /// Name of the cache, if responses are cached.
     pub cache: Option<String>,
     /// Caching rules. Each rule is the route's, else its cache's, else the default.
-    pub rules: Rules,
+    pub rules: Arc<Rules>,
 }
 
 impl RoutePlan {
     /// Returns the upstream, if the route has one.
     pub fn proxied(&self) -> Option<&Proxied> {
-        match &self.leads_to {
-            LeadsTo::Upstream(proxied) => Some(proxied),
-            LeadsTo::Files(_) | LeadsTo::Redirect(_) | LeadsTo::Respond(_) => None,
+        match &self.handler {
+            RouteHandler::Upstream(proxied) => Some(proxied),
+            RouteHandler::Files(_) | RouteHandler::Redirect(_) | RouteHandler::Respond(_) => None,
         }
     }
 

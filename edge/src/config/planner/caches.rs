@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use toml::Spanned;
@@ -31,10 +32,13 @@ pub fn plan(
     files: &Named<CacheFile>,
     volumes: &Volumes,
     checks: &mut Checks,
-) -> BTreeMap<String, cache::Options> {
+) -> BTreeMap<String, Arc<cache::Options>> {
     files
         .iter()
-        .map(|(name, file)| (name.get_ref().clone(), options(file, volumes, checks)))
+        .map(|(name, file)| {
+            let options = options(file, volumes, checks);
+            (name.get_ref().clone(), Arc::new(options))
+        })
         .collect()
 }
 
@@ -122,11 +126,11 @@ fn slice(key: &Key<Size>, default: u64, checks: &mut Checks) -> u64 {
     size
 }
 
-/// Returns the advice for sizes such as `1m` or `1MB`, which are probably meant as `1MiB`.
+/// Returns the advice for sizes such as `1MB`, which are probably meant as `1MiB`.
 fn meant(size: u64) -> Option<String> {
     let units = [
-        (1_000_000, MIB, "m and MB are", "MiB"),
-        (1000, KIB, "k and kB are", "KiB"),
+        (1_000_000, MIB, "MB is", "MiB"),
+        (1000, KIB, "kB is", "KiB"),
     ];
     units.into_iter().find_map(|(decimal, binary, what, unit)| {
         let (count, rest) = (size / decimal, size % decimal);
@@ -166,7 +170,7 @@ fn read_ahead(key: &Key<Ahead>, checks: &mut Checks) -> fill::ReadAhead {
         Ahead::None => fill::ReadAhead::None,
         Ahead::Whole => fill::ReadAhead::Whole,
         Ahead::Window(size) => {
-            let size = Some(Spanned::new(typed.span(), Size(*size)));
+            let size = Some(Spanned::new(typed.span(), *size));
             match checks.within("read_ahead", &size, 0, 0..=TIB) {
                 0 => fill::ReadAhead::None,
                 size => fill::ReadAhead::Window(size),
@@ -176,9 +180,9 @@ fn read_ahead(key: &Key<Ahead>, checks: &mut Checks) -> fill::ReadAhead {
 }
 
 /// Name of a key and its position in the file, if the key was written.
-type At = Option<(&'static str, Range<usize>)>;
+type KeyPosition = Option<(&'static str, Range<usize>)>;
 
-fn at<T>(name: &'static str, key: &Key<T>) -> At {
+fn at<T>(name: &'static str, key: &Key<T>) -> KeyPosition {
     key.as_ref().map(|typed| (name, typed.span()))
 }
 

@@ -13,12 +13,12 @@ use crate::config::value::{Key, Names, show_size};
 use crate::http::coding::Coding;
 
 /// The key `compress`, as it was written.
-pub type Typed = Key<CompressForm>;
+pub type CompressKey = Key<CompressForm>;
 
 /// Returns the compression of a route, if any. A route's key replaces its site's key as a whole.
 /// Only files and cached responses are compressed: other routes ignore the site's key, and get a
 /// warning for their own key.
-pub fn plan(route: &RouteFile, of_site: &Typed, checks: &mut Checks) -> Option<Options> {
+pub fn plan(route: &RouteFile, of_site: &CompressKey, checks: &mut Checks) -> Option<Options> {
     let own = &route.compress;
     let is_stored = route.cache.is_some() || route.files.is_some();
     let plan = match (own, is_stored) {
@@ -38,7 +38,7 @@ pub fn plan(route: &RouteFile, of_site: &Typed, checks: &mut Checks) -> Option<O
 }
 
 /// Returns the options in one key, or `None` if the key is missing or turns compression off.
-pub fn one(key: &Typed, checks: &mut Checks) -> Option<Options> {
+pub fn one(key: &CompressKey, checks: &mut Checks) -> Option<Options> {
     let at = key.as_ref()?.span();
     let CompressForm::On(typed) = key.as_ref()?.get_ref() else {
         return None;
@@ -46,16 +46,16 @@ pub fn one(key: &Typed, checks: &mut Checks) -> Option<Options> {
     let d = Options::default();
     let memory = checks.within("memory", &typed.memory, d.memory, 1 << 20..=1 << 50);
     let options = Options {
-        codings: codings(typed.encodings.as_ref(), at, checks).unwrap_or(d.codings),
+        encodings: codings(typed.encodings.as_ref(), at, checks).unwrap_or(d.encodings),
         types: types(typed.types.as_ref(), checks).unwrap_or(d.types),
         min: checks.within("min", &typed.min, d.min, 1..=1 << 30),
         max: checks.within("max", &typed.max, d.max.min(memory / 4), 1..=1 << 30),
         levels: levels(typed, checks),
         memory,
-        ask_plain: typed.request_identity.unwrap_or(d.ask_plain),
+        request_identity: typed.request_identity.unwrap_or(d.request_identity),
     };
     sizes(typed, &options, checks);
-    (!options.codings.is_empty()).then_some(options)
+    (!options.encodings.is_empty()).then_some(options)
 }
 
 /// Parses `encodings`. `at` is the position of the whole value in the file, for a name that has no

@@ -12,7 +12,7 @@ use crate::config::file::{CacheFile, VolumeFile};
 use crate::config::plan::segment_of;
 use crate::config::report::Problem;
 use crate::config::suggestions::did_you_mean;
-use crate::config::value::{Named, Names, YEAR, show_size};
+use crate::config::value::{Named, Names, YEAR, show_count, show_size};
 use crate::store::disk_tier::{Admit, Options, Placement, PlacementKind};
 use crate::sys::disk::path_info::Kind;
 
@@ -158,7 +158,11 @@ fn weighed(file: &CacheFile, options: &Options, checks: &mut Checks) {
     let problem = match options.placement.kind {
         PlacementKind::Hash if weights == volumes => return,
         PlacementKind::Hash => Problem::error("`weights` and `volumes` do not match")
-            .label(format!("{weights} weights for {volumes} volumes"))
+            .label(format!(
+                "{} for {}",
+                show_count(weights as u64, "weight"),
+                show_count(volumes as u64, "volume")
+            ))
             .help("give each volume one weight, in the same order"),
         PlacementKind::Single | PlacementKind::Stripe | PlacementKind::Mirror => {
             Problem::error("`weights` are for `placement = \"hash\"`")

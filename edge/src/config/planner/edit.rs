@@ -4,15 +4,17 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use toml::Spanned;
 
 use super::names::few;
-use crate::config::checks::Checks;
+use crate::config::checks::{Checks, MONTH};
 use crate::config::file::{ExpiresFile, HeadersFile, PageFile, PagesFile, RouteFile, SiteFile};
+use crate::config::lints::variables;
 use crate::config::report::Problem;
-use crate::config::value::{Key, OrFalse, OrTable, Table, YEAR, show_size, show_time};
+use crate::config::value::{Key, OrFalse, OrTable, Table, YEAR, has_months, show_size, show_time};
 use crate::edit::{
     ErrorPage, ErrorPages, Expires, FieldEdits, Lifetime, Options, PageFor, Template, Variable,
 };
@@ -20,7 +22,7 @@ use crate::http::fields::{is_field_value, is_token};
 use crate::http::hop::{self, HOP_BY_HOP, is_in};
 
 /// Reads the file of an error page. Returns `None` if files must not be read.
-pub type Read<'a> = &'a dyn Fn(&Path) -> Option<io::Result<String>>;
+pub type ReadPage<'a> = &'a dyn Fn(&Path) -> Option<io::Result<String>>;
 
 /// Longest error page, in bytes.
 pub const PAGE_BYTES_MAX: u64 = 256 << 10;
@@ -38,6 +40,8 @@ pub struct Level {
     security: Option<bool>,
     pages: Option<Vec<ErrorPage>>,
     intercept: Key<bool>,
+    /// Whether this is a site with TLS.
+    tls: bool,
 }
 
 /// Parses these keys of a section, which may be a site or a route.
@@ -52,23 +56,27 @@ macro_rules! level_of {
             security: typed.security_headers,
             pages: pages(&typed.error_pages, read, checks),
             intercept: typed.intercept_errors.clone(),
+            tls: false,
         }
     }};
 }
 
 impl Level {
     /// Parses the keys of a site.
-    pub fn of_site(typed: &SiteFile, read: Read<'_>, checks: &mut Checks) -> Level {
-        level_of!(typed, read, checks)
+    pub fn of_site(typed: &SiteFile, read: ReadPage<'_>, checks: &mut Checks) -> Level {
+        Level {
+            tls: typed.tls.is_some(),
+            ..level_of!(typed, read, checks)
+        }
     }
 
     /// Parses the keys of a route.
-    pub fn of_route(typed: &RouteFile, read: Read<'_>, checks: &mut Checks) -> Level {
+    pub fn of_route(typed: &RouteFile, read: ReadPage<'_>, checks: &mut Checks) -> Level {
         level_of!(typed, read, checks)
     }
 
     /// Returns the edits of a route of this site. `keep_own`: see `ErrorPages`.
-    pub fn within(self, site: &Level, keep_own: bool, checks: &mut Checks) -> Option<Box<Options>> {
+    pub fn within(self, site: &Level, keep_own: bool, checks: &mut Checks) -> Option<Arc<Options>> {
         let site = site.clone();
         let pages = self.pages.or(site.pages).unwrap_or_default();
         if let Some(typed) = self.intercept.as_ref().filter(|typed| *typed.get_ref())
@@ -96,8 +104,9 @@ impl Level {
                 keep_own: !pages.is_empty() && keep_own,
                 pages,
             },
+            tls: site.tls,
         };
-        (!options.is_empty()).then(|| Box::new(options))
+        (!options.is_empty()).then(|| Arc::new(options))
     }
 }
 
@@ -197,10 +206,6 @@ fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static s
     if is_in(HOP_BY_HOP, name) {
         return Some(("it is a hop-by-hop header (RFC 9110 7.6.1)", out));
     }
-    let is_forwarding = || {
-        let is = |field: &[u8]| hop::reads_as(name, field);
-        hop::reads_as_prefix(name, b"x-forwarded-") || is(b"forwarded") || is(b"x-real-ip")
-    };
     match side {
         Side::Request if is_in(&["host"], name) => Some((
             "it selects the site and is part of cache keys",
@@ -209,8 +214,18 @@ fn not_ours_to_edit(name: &[u8], side: Side) -> Option<(&'static str, &'static s
         Side::Request if is_in(&["expect"], name) => {
             Some(("Sluice answers it before edits apply", out))
         }
-        Side::Request if is_in(&["via"], name) => Some(("it detects request loops", out)),
-        Side::Request if is_forwarding() => Some((
+        Side::Request if is_in(&["via"], name) => Some((
+            "Sluice adds its own entry to it (RFC 9110 7.6.3)",
+            "to send requests without it, set `via = false` in the [upstream.NAME]",
+        )),
+        Side::Request if hop::reads_as(name, b"cdn-loop") => {
+            Some(("it detects request loops (RFC 8586)", out))
+        }
+        Side::Request if hop::reads_as(name, b"x-real-ip") => Some((
+            "Sluice replaces or removes it in requests to the origin",
+            "to send the client's address in it, set `x_real_ip = true` in the [upstream.NAME]",
+        )),
+        Side::Request if hop::is_reported(name) => Some((
             "Sluice replaces or removes it in requests to the origin",
             "choose another name, as in X-Client = \"{client}\"",
         )),
@@ -240,7 +255,10 @@ fn field_value(value: &Spanned<String>, side: Side, checks: &mut Checks) -> Opti
 /// Parses text with variables.
 pub fn template(value: &Spanned<String>, checks: &mut Checks) -> Option<Template> {
     match Template::parse(value.get_ref()) {
-        Ok(template) => Some(template),
+        Ok(template) => {
+            variables::check(value, &Variable::names(), checks);
+            Some(template)
+        }
         Err(error) => {
             checks.push(
                 Problem::error(format!("this can't be sent: {error}"))
@@ -326,7 +344,17 @@ fn lifetime(typed: &OrFalse<String>, at: std::ops::Range<usize>, checks: &mut Ch
         _ => false,
     };
     let problem = match parsed {
-        Some(lifetime) if !long => return lifetime,
+        Some(lifetime) if !long => {
+            if let (Lifetime::For(time) | Lifetime::Past(time), true) = (lifetime, has_months(text)) {
+                checks.push(
+                    Problem::warning("the unit of `expires` may be misread")
+                        .at(at)
+                        .label(format!("this is {}", show_time(time)))
+                        .help(MONTH),
+                );
+            }
+            return lifetime;
+        }
         Some(_) => Problem::error("this is too long")
             .help(format!("keep to {}, or write \"max\"", show_time(LIFETIME_MAX))),
         None => Problem::error(format!("{text:?} is not a lifetime"))
@@ -338,7 +366,7 @@ fn lifetime(typed: &OrFalse<String>, at: std::ops::Range<usize>, checks: &mut Ch
 
 fn pages(
     key: &Key<OrFalse<Table<PagesFile>>>,
-    read: Read<'_>,
+    read: ReadPage<'_>,
     checks: &mut Checks,
 ) -> Option<Vec<ErrorPage>> {
     let typed = key.as_ref()?;
@@ -376,7 +404,7 @@ fn pages(
 fn one_page(
     which: PageFor,
     typed: &Spanned<OrTable<PageFile>>,
-    read: Read<'_>,
+    read: ReadPage<'_>,
     checks: &mut Checks,
 ) -> Option<ErrorPage> {
     let OrTable(page) = typed.get_ref();
@@ -419,7 +447,7 @@ fn one_page(
 fn page_file(
     path: &str,
     at: std::ops::Range<usize>,
-    read: Read<'_>,
+    read: ReadPage<'_>,
     checks: &mut Checks,
 ) -> Option<String> {
     match read(Path::new(path)) {

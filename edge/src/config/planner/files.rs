@@ -8,6 +8,7 @@ use toml::Spanned;
 
 use crate::config::checks::Checks;
 use crate::config::file::{FilesFile, Symlinks};
+use crate::config::lints::variables;
 use crate::config::report::Problem;
 use crate::config::value::{Key, Names, OrFalse, OrTable, Word};
 use crate::files::Options;
@@ -28,10 +29,10 @@ pub fn plan(files: &Spanned<OrTable<FilesFile>>, checks: &mut Checks) -> Options
     let links = typed.symlinks.as_ref().map(|typed| *typed.get_ref());
     Options {
         root: root(files, checks),
-        strip: strip(&typed.strip_prefix, checks),
+        strip_prefix: strip(&typed.strip_prefix, checks),
         index: names(typed.index.as_ref(), checks).unwrap_or(d.index),
-        fallback: names(typed.try_files.as_ref(), checks).unwrap_or(d.fallback),
-        links: match links {
+        try_files: try_files(typed.try_files.as_ref(), checks).unwrap_or(d.try_files),
+        symlinks: match links {
             Some(OrFalse::False) => Links::None,
             None | Some(OrFalse::On(Word(Symlinks::Within))) => Links::Within,
             Some(OrFalse::On(Word(Symlinks::Any))) => Links::Any,
@@ -39,15 +40,15 @@ pub fn plan(files: &Spanned<OrTable<FilesFile>>, checks: &mut Checks) -> Options
         hidden: typed.hidden.unwrap_or(d.hidden),
         types: types(typed, checks),
         charset: charset(&typed.charset, d.charset, checks),
-        valid: checks.within("recheck", &typed.recheck, d.valid, MS..=DAY),
+        recheck: checks.within("recheck", &typed.recheck, d.recheck, MS..=DAY),
         memory,
-        small: checks.within(
+        max_memory_file: checks.within(
             "max_memory_file",
             &typed.max_memory_file,
-            d.small.min(small_max),
+            d.max_memory_file.min(small_max),
             0..=small_max,
         ),
-        open: checks.within("open_files", &typed.open_files, d.open, 1..=1_000_000),
+        open_files: checks.within("open_files", &typed.open_files, d.open_files, 1..=1_000_000),
         precompressed: typed.precompressed.unwrap_or(d.precompressed),
     }
 }
@@ -93,6 +94,23 @@ fn strip(key: &Key<String>, checks: &mut Checks) -> String {
         );
     }
     strip.to_owned()
+}
+
+/// Returns the paths of `try_files`.
+fn try_files(key: Option<&Names>, checks: &mut Checks) -> Option<Vec<String>> {
+    for name in key.iter().flat_map(|typed| typed.get_ref()) {
+        variables::check(name, &["path"], checks);
+        let status = name.get_ref().strip_prefix('=');
+        if status.is_some_and(|status| status.parse::<u16>().is_ok()) {
+            checks.push(
+                Problem::warning(format!("`{}` is the name of a file here", name.get_ref()))
+                    .at(name.span())
+                    .label("a path that names nothing gets 404 anyway")
+                    .help("leave it out; `error_pages` sets the page"),
+            );
+        }
+    }
+    names(key, checks)
 }
 
 /// Returns a list of names relative to the root, such as index files.

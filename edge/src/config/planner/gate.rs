@@ -1,19 +1,20 @@
-//! Plans `allow`, `deny`, `limit` and `signed_urls` of sites and routes.
+//! Plans `allow`, `deny`, `client_certificate`, `limit`, `allow_methods` and `signed_urls` of sites and routes.
 
 use std::ops::Range;
 use std::path::PathBuf;
 
 use toml::Spanned;
 
-use super::names;
+use super::edit::ReadPage;
+use super::{methods, names};
 use crate::config::checks::Checks;
-use crate::config::file::{LimitFile, RouteFile, SignedFile, SiteFile};
-use crate::config::report::Problem;
+use crate::config::file::{ClientCertificateFile, LimitFile, RouteFile, SignedFile, SiteFile};
+use crate::config::report::{Problem, without_error_numbers};
 use crate::config::value::{AllowList, Key, Names, OrFalse, Table};
 use crate::edit;
 use crate::gate::signed::{self, KEY_BYTES_MAX, KEY_BYTES_MIN, Secret};
-use crate::gate::{Filling, Limit, Options, SECOND};
-use crate::http::Network;
+use crate::gate::{BucketRate, Limit, Options, SECOND};
+use crate::http::{Methods, Network};
 
 /// Most networks in one list.
 const NETWORKS_MAX: usize = 4096;
@@ -25,36 +26,52 @@ const NAME_BYTES_MAX: usize = 64;
 const CLIENTS: usize = 65_536;
 /// A burst of bandwidth is at least what the rate allows in one eighth of a second, the precision
 /// of timers.
-pub const AT_ONCE: u64 = 8;
+pub const BURST_DIVISOR: u64 = 8;
 
 /// The values of these keys in a site or route. `None`: the key is missing. `Some(None)`: the key
 /// is `false`.
 #[derive(Clone, Default)]
-pub struct Said {
+pub struct GateKeys {
     allow: Option<Option<Vec<Network>>>,
     deny: Option<Vec<Network>>,
+    client_certificate: Option<bool>,
     limit: Option<Option<Limit>>,
+    allow_methods: Option<Option<Methods>>,
     signed: Option<Option<signed::Options>>,
 }
 
-impl Said {
+impl GateKeys {
     /// Parses the keys of a site. `scope` is the site's name in messages.
-    pub fn by_site(site: &SiteFile, scope: &str, checks: &mut Checks) -> Said {
-        Said {
+    pub fn by_site(
+        site: &SiteFile,
+        scope: &str,
+        read: ReadPage<'_>,
+        checks: &mut Checks,
+    ) -> GateKeys {
+        GateKeys {
             allow: allowed(site.allow.as_ref(), checks),
             deny: denied(site.deny.as_ref(), checks),
+            client_certificate: flag(&site.client_certificate).or(required(site)),
             limit: limit(&site.limit, scope, checks),
-            signed: signed(&site.signed_urls, checks),
+            allow_methods: methods::allowed(site.allow_methods.as_ref(), checks),
+            signed: signed(&site.signed_urls, read, checks),
         }
     }
 
     /// Parses the keys of a route. `scope` is the route's name in messages.
-    fn by_route(route: &RouteFile, scope: &str, checks: &mut Checks) -> Said {
-        Said {
+    fn by_route(
+        route: &RouteFile,
+        scope: &str,
+        read: ReadPage<'_>,
+        checks: &mut Checks,
+    ) -> GateKeys {
+        GateKeys {
             allow: allowed(route.allow.as_ref(), checks),
             deny: denied(route.deny.as_ref(), checks),
+            client_certificate: flag(&route.client_certificate),
             limit: limit(&route.limit, scope, checks),
-            signed: signed(&route.signed_urls, checks),
+            allow_methods: methods::allowed(route.allow_methods.as_ref(), checks),
+            signed: signed(&route.signed_urls, read, checks),
         }
     }
 
@@ -64,18 +81,40 @@ impl Said {
         route: &RouteFile,
         scope: &str,
         purge: &[Network],
+        read: ReadPage<'_>,
         checks: &mut Checks,
     ) -> Option<Box<Options>> {
-        let (site, route) = (self.clone(), Said::by_route(route, scope, checks));
+        let (site, route) = (self.clone(), GateKeys::by_route(route, scope, read, checks));
         let options = Options {
             allow: route.allow.or(site.allow).flatten(),
             deny: route.deny.or(site.deny).unwrap_or_default(),
-            purge: purge.to_vec(),
+            purge_from: purge.to_vec(),
+            client_certificate: route
+                .client_certificate
+                .or(site.client_certificate)
+                .unwrap_or_default(),
             limit: route.limit.or(site.limit).flatten(),
-            signed: route.signed.or(site.signed).flatten(),
+            allow_methods: route.allow_methods.or(site.allow_methods).flatten(),
+            signed_urls: route.signed.or(site.signed).flatten(),
         };
         (!options.is_open()).then(|| Box::new(options))
     }
+}
+
+fn flag(key: &Key<bool>) -> Option<bool> {
+    key.as_ref().map(|typed| *typed.get_ref())
+}
+
+/// Returns `Some(true)` if the TLS handshakes of a site demand a client certificate. Then its requests in clear text
+/// and over a listener with other demands need one, too.
+fn required(site: &SiteFile) -> Option<bool> {
+    let Table(tls) = site.tls.as_ref()?.get_ref();
+    let word = tls
+        .client_certificate
+        .as_ref()
+        .map(|typed| typed.get_ref().0);
+    let is_required = word.unwrap_or_default() == ClientCertificateFile::Require;
+    (tls.client_ca.is_some() && is_required).then_some(true)
 }
 
 /// Warns if edits of requests use the query of signed URLs. Edits run before the gate removes the
@@ -86,7 +125,7 @@ pub fn seen_signatures(
     at: &Range<usize>,
     checks: &mut Checks,
 ) {
-    let is_signed = gate.is_some_and(|gate| gate.signed.is_some());
+    let is_signed = gate.is_some_and(|gate| gate.signed_urls.is_some());
     let is_query = |variable: &edit::Variable| *variable == edit::Variable::Query;
     if is_signed && edit.is_some_and(|edit| edit.request.variables().any(is_query)) {
         checks.push(
@@ -166,7 +205,7 @@ fn without<A, B>(name: &str, key: &Key<A>, other: &str, there: &Key<B>, checks: 
     }
 }
 
-fn requests(typed: &LimitFile, checks: &mut Checks) -> Option<Filling> {
+fn requests(typed: &LimitFile, checks: &mut Checks) -> Option<BucketRate> {
     let rate = typed.requests.as_ref()?;
     let Some((tokens, per_ns)) = rate_of(rate.get_ref()) else {
         checks.push(
@@ -178,7 +217,7 @@ fn requests(typed: &LimitFile, checks: &mut Checks) -> Option<Filling> {
     };
     let a_second = tokens * SECOND / per_ns;
     let burst = checks.within("burst", &typed.burst, a_second.max(1), 1..=1_000_000);
-    Some(Filling {
+    Some(BucketRate {
         tokens,
         per_ns,
         size: burst,
@@ -204,19 +243,20 @@ fn rate_of(text: &str) -> Option<(u64, u64)> {
         .then_some((count, per_s * SECOND))
 }
 
-fn bytes(typed: &LimitFile, checks: &mut Checks) -> Option<Filling> {
+fn bytes(typed: &LimitFile, checks: &mut Checks) -> Option<BucketRate> {
     let after = checks.within("bandwidth_after", &typed.bandwidth_after, 0, 0..=1 << 50);
     typed.bandwidth.as_ref()?;
     let a_second = checks.within("bandwidth", &typed.bandwidth, 1 << 10, 1 << 10..=1 << 40);
-    Some(Filling {
+    Some(BucketRate {
         tokens: a_second,
         per_ns: SECOND,
-        size: after.max(a_second / AT_ONCE),
+        size: after.max(a_second / BURST_DIVISOR),
     })
 }
 
 fn signed(
     key: &Key<OrFalse<Table<SignedFile>>>,
+    read: ReadPage<'_>,
     checks: &mut Checks,
 ) -> Option<Option<signed::Options>> {
     let OrFalse::On(Table(typed)) = key.as_ref()?.get_ref() else {
@@ -238,14 +278,36 @@ fn signed(
         };
         checks.push(Problem::error(what).at(at.clone()).help(help));
     }
-    let paths = typed.key_files.iter().flat_map(|list| list.get_ref());
     Some(Some(signed::Options {
         keys: secrets(typed.keys.as_ref(), checks),
-        key_files: paths.map(|path| PathBuf::from(path.get_ref())).collect(),
+        key_files: key_files(typed.key_files.as_ref(), read, checks),
         client: typed.client.unwrap_or(false),
         prefix: typed.prefix.unwrap_or(false),
         names: parameters(typed, checks),
     }))
+}
+
+/// Returns the paths of key files, and reports those that contain no key.
+fn key_files(key: Option<&Names>, read: ReadPage<'_>, checks: &mut Checks) -> Vec<PathBuf> {
+    let typed = key.into_iter().flat_map(|list| list.get_ref());
+    let paths = typed.map(|typed| {
+        let path = PathBuf::from(typed.get_ref());
+        let why = match read(&path) {
+            Some(Ok(text)) => Secret::from_file(text.as_bytes()).err().map(str::to_owned),
+            Some(Err(error)) => Some(without_error_numbers(&error.to_string())),
+            None => None,
+        };
+        if let Some(why) = why {
+            checks.push(
+                Problem::error("can't read a key from this file")
+                    .at(typed.span())
+                    .label(format!("{}: {why}", path.display()))
+                    .help("name a file that contains only the key, as `openssl rand -hex 32` writes it"),
+            );
+        }
+        path
+    });
+    paths.collect()
 }
 
 fn secrets(key: Option<&Names>, checks: &mut Checks) -> Vec<Secret> {

@@ -9,76 +9,120 @@ use crate::downstream::Options;
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
+/// Bounds of the limits of unfinished TLS handshakes.
+const HANDSHAKES: std::ops::RangeInclusive<usize> = 0..=1_000_000;
 
 /// Returns the limits, checked against their bounds and with defaults.
 pub fn plan(file: &LimitsFile, checks: &mut Checks) -> Options {
-    let d = Options::default();
-    Options {
-        request_line: checks.count(
-            "request_line",
-            &file.request_line,
-            d.request_line,
-            256..=MIB,
-        ),
-        headers: checks.count("headers", &file.headers, d.headers, KIB..=MIB),
-        body: checks.within("body", &file.body, d.body, 0..=1 << 50),
-        header_timeout: checks.within(
-            "header_timeout",
-            &file.header_timeout,
-            d.header_timeout,
-            MS..=HOUR,
-        ),
-        body_timeout: checks.within(
-            "body_timeout",
-            &file.body_timeout,
-            d.body_timeout,
-            MS..=HOUR,
-        ),
-        send_timeout: checks.within(
-            "send_timeout",
-            &file.send_timeout,
-            d.send_timeout,
-            MS..=HOUR,
-        ),
-        keepalive_timeout: checks.within(
-            "keepalive_timeout",
-            &file.keepalive_timeout,
-            d.keepalive_timeout,
-            Duration::ZERO..=24 * HOUR,
-        ),
-        keepalive_header: file.keepalive_header.unwrap_or(d.keepalive_header),
-        keepalive_requests: checks.within(
-            "keepalive_requests",
-            &file.keepalive_requests,
-            d.keepalive_requests,
-            0..=u64::MAX,
-        ),
-        connections: checks.count(
-            "connections",
-            &file.connections,
-            d.connections,
-            0..=10_000_000,
-        ),
-        connections_per_ip: checks.count(
-            "connections_per_ip",
-            &file.connections_per_ip,
-            d.connections_per_ip,
-            0..=10_000_000,
-        ),
-        min_rate: checks.within("min_rate", &file.min_rate, d.min_rate, 0..=1 << 30),
-        min_rate_grace: checks.within(
-            "min_rate_grace",
-            &file.min_rate_grace,
-            d.min_rate_grace,
-            SECOND..=HOUR,
-        ),
-        shutdown_timeout: checks.within(
-            "shutdown_timeout",
-            &file.shutdown_timeout,
-            d.shutdown_timeout,
-            Duration::ZERO..=24 * HOUR,
-        ),
-    }
+    let mut options = Options::default();
+    sizes(file, &mut options, checks);
+    timeouts(file, &mut options, checks);
+    options
+}
+
+/// Sets the limits of sizes, numbers and rates. `plan` holds the defaults.
+fn sizes(file: &LimitsFile, plan: &mut Options, checks: &mut Checks) {
+    let most = 0..=10_000_000;
+    let request_line = &file.request_line;
+    plan.request_line = checks.count("request_line", request_line, plan.request_line, 256..=MIB);
+    plan.headers = checks.count("headers", &file.headers, plan.headers, KIB..=MIB);
+    plan.body = checks.within("body", &file.body, plan.body, 0..=1 << 50);
+    plan.keepalive_header = file.keepalive_header.unwrap_or(plan.keepalive_header);
+    plan.keepalive_requests = checks.within(
+        "keepalive_requests",
+        &file.keepalive_requests,
+        plan.keepalive_requests,
+        0..=u64::MAX,
+    );
+    let connections = &file.connections;
+    plan.connections = checks.count("connections", connections, plan.connections, most.clone());
+    plan.connections_per_ip = checks.count(
+        "connections_per_ip",
+        &file.connections_per_ip,
+        plan.connections_per_ip,
+        most,
+    );
+    plan.handshakes = checks.count("handshakes", &file.handshakes, plan.handshakes, HANDSHAKES);
+    plan.handshakes_per_ip = checks.count(
+        "handshakes_per_ip",
+        &file.handshakes_per_ip,
+        plan.handshakes_per_ip,
+        HANDSHAKES,
+    );
+    plan.request_memory = checks.within(
+        "request_memory",
+        &file.request_memory,
+        plan.request_memory,
+        0..=1 << 50,
+    );
+    plan.min_rate = checks.within("min_rate", &file.min_rate, plan.min_rate, 0..=1 << 30);
+}
+
+/// Sets the limits of times. `plan` holds the defaults.
+fn timeouts(file: &LimitsFile, plan: &mut Options, checks: &mut Checks) {
+    let mut set = |name, key, value: &mut Duration, least, most| {
+        *value = checks.within(name, key, *value, least..=most);
+    };
+    let none = Duration::ZERO;
+    set(
+        "header_timeout",
+        &file.header_timeout,
+        &mut plan.header_timeout,
+        MS,
+        HOUR,
+    );
+    set(
+        "body_timeout",
+        &file.body_timeout,
+        &mut plan.body_timeout,
+        MS,
+        HOUR,
+    );
+    set(
+        "send_timeout",
+        &file.send_timeout,
+        &mut plan.send_timeout,
+        MS,
+        HOUR,
+    );
+    let handshake_timeout = &mut plan.handshake_timeout;
+    set(
+        "handshake_timeout",
+        &file.handshake_timeout,
+        handshake_timeout,
+        MS,
+        HOUR,
+    );
+    let keepalive_timeout = &mut plan.keepalive_timeout;
+    set(
+        "keepalive_timeout",
+        &file.keepalive_timeout,
+        keepalive_timeout,
+        none,
+        DAY,
+    );
+    set(
+        "min_rate_grace",
+        &file.min_rate_grace,
+        &mut plan.min_rate_grace,
+        SECOND,
+        HOUR,
+    );
+    set(
+        "tunnel_timeout",
+        &file.tunnel_timeout,
+        &mut plan.tunnel_timeout,
+        MS,
+        DAY,
+    );
+    set(
+        "shutdown_timeout",
+        &file.shutdown_timeout,
+        &mut plan.shutdown_timeout,
+        none,
+        DAY,
+    );
 }

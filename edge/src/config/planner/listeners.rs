@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::address::address;
-use super::names;
+use super::address::listen_address;
+use super::{names, tls};
 use crate::config::checks::Checks;
 use crate::config::file::{ClientHeader, ListenerFile, ProxyVersion, ServerSection};
 use crate::config::plan::{LISTEN, ListenerPlan};
@@ -16,6 +16,7 @@ use crate::downstream::{
     ClientIpHeader, ConnectionSetup, Protocol, ProxyProtocol, Trust, Versions,
 };
 use crate::http::Scheme;
+use crate::sys::ListenAddress;
 use crate::sys::listen_options::ListenOptions;
 
 /// Bounds of the size of a socket's buffers, in bytes.
@@ -35,8 +36,9 @@ pub fn listeners(
             address: Some(address.clone()),
             ..ListenerFile::default()
         };
-        Spanned::new(address.span(), file)
+        ("listen", Spanned::new(address.span(), file))
     });
+    let long = files.iter().cloned().map(|file| ("address", file));
     if let Some(off) = listen.filter(|typed| typed.is_false()) {
         checks.push(
             Problem::error("`listen` without an address")
@@ -46,7 +48,7 @@ pub fn listeners(
                 )),
         );
     }
-    for file in short.chain(files.iter().cloned()) {
+    for (name, file) in short.chain(long) {
         let Some(text) = &file.get_ref().address else {
             checks.push(
                 Problem::error("a listener without an address")
@@ -55,40 +57,120 @@ pub fn listeners(
             );
             continue;
         };
-        let Some(address) = address("address", text, checks) else {
+        let Some(address) = listen_address(name, text, checks) else {
             continue;
         };
-        let taken = address.port() != 0 && plans.iter().any(|p| p.address == address);
-        if taken || (address.port() != 0 && admin == Some(address)) {
-            let owner = if taken {
-                "another listener"
-            } else {
-                "the admin address"
-            };
-            checks.push(
-                Problem::error(format!("`{address}` is used twice"))
-                    .at(text.span())
-                    .label(format!("{owner} uses it already"))
-                    .help("give each one its own port"),
-            );
-        }
+        let tls = tls::listener(file.get_ref(), checks);
+        let listening = listening(file.get_ref(), &address, checks);
+        check_unique((&address, listening.ipv6_only), text, &plans, admin, checks);
         plans.push(ListenerPlan {
+            listening,
             address,
-            listening: listening(file.get_ref(), checks),
             setup: ConnectionSetup {
-                scheme: Scheme::Http,
+                scheme: match tls {
+                    Some(_) => Scheme::Https,
+                    None => Scheme::Http,
+                },
                 proxy: proxy(file.get_ref(), checks),
+                tls: tls
+                    .as_ref()
+                    .map(|_| u16::try_from(plans.len()).unwrap_or(u16::MAX)),
                 protocol: Protocol::default(),
+                half_close: file.get_ref().half_close.unwrap_or(false),
             },
+            tls,
         });
     }
     if files.is_empty() && listen.is_none() {
-        plans.extend(LISTEN.parse().ok().map(ListenerPlan::at));
+        let address = LISTEN.parse::<SocketAddr>().ok().map(ListenAddress::from);
+        plans.extend(address.map(ListenerPlan::at));
     }
     plans
 }
 
-fn listening(file: &ListenerFile, checks: &mut Checks) -> ListenOptions {
+/// Reports an address that another listener or the admin API has, alone or among all addresses of the
+/// machine. Several may have port 0, which is a free port. `listener` is the address and its
+/// `ipv6_only`.
+fn check_unique(
+    listener: (&ListenAddress, bool),
+    text: &Spanned<String>,
+    plans: &[ListenerPlan],
+    admin: Option<SocketAddr>,
+    checks: &mut Checks,
+) {
+    let address = listener.0;
+    let mut others = plans.iter();
+    let other = others.find(|plan| overlap(listener, (&plan.address, plan.listening.ipv6_only)));
+    let (other, owner) = match (other, admin.map(ListenAddress::from)) {
+        (Some(other), _) => (other.address.clone(), "another listener"),
+        (None, Some(admin)) if overlap(listener, (&admin, true)) => (admin, "the admin address"),
+        _ => return,
+    };
+    let (title, help) = match address.ip() {
+        Some(_) if *address == other => (
+            format!("`{address}` is used twice"),
+            "give each one its own port",
+        ),
+        Some(_) => (
+            format!("`{address}` and `{other}` overlap"),
+            "give each one its own port, or keep only the one for all addresses",
+        ),
+        None => (
+            format!("`{address}` is used twice"),
+            "give each one its own path",
+        ),
+    };
+    checks.push(
+        Problem::error(title)
+            .at(text.span())
+            .label(format!("{owner} uses it already"))
+            .help(help),
+    );
+}
+
+/// Reports an admin address that the default listener has. `text` is the admin address as written.
+pub fn check_default(text: &Spanned<String>, admin: SocketAddr, checks: &mut Checks) {
+    if let Some(default) = LISTEN.parse::<SocketAddr>().ok().map(ListenAddress::from) {
+        check_unique(
+            (&admin.into(), true),
+            text,
+            &[ListenerPlan::at(default)],
+            None,
+            checks,
+        );
+    }
+}
+
+/// Whether a connection could be for either of two addresses, each with its `ipv6_only`.
+fn overlap(one: (&ListenAddress, bool), other: (&ListenAddress, bool)) -> bool {
+    let (Some(a), Some(b)) = (one.0.ip(), other.0.ip()) else {
+        return one.0 == other.0;
+    };
+    // Without `ipv6_only`, `[::]` also means all IPv4 addresses.
+    let is_both = |ip: SocketAddr, only: bool| ip.is_ipv6() && ip.ip().is_unspecified() && !only;
+    let families = a.is_ipv4() == b.is_ipv4() || is_both(a, one.1) || is_both(b, other.1);
+    let all = a.ip().is_unspecified() || b.ip().is_unspecified();
+    let same = a.ip() == b.ip() || (all && families);
+    same && a.port() == b.port() && a.port() != 0
+}
+
+fn listening(file: &ListenerFile, address: &ListenAddress, checks: &mut Checks) -> ListenOptions {
+    if let (None, Some(typed)) = (address.ip(), &file.tcp_keepalive) {
+        checks.push(
+            Problem::warning("`tcp_keepalive` does nothing here")
+                .at(typed.span())
+                .label("a Unix socket has no TCP connections")
+                .help("leave it out"),
+        );
+    }
+    if let (false, Some(typed)) = (address.ip().is_some_and(|ip| ip.is_ipv6()), &file.ipv6_only) {
+        checks.push(
+            Problem::warning("`ipv6_only` does nothing here")
+                .at(typed.span())
+                .label("the address is not an IPv6 address")
+                .help("leave it out"),
+        );
+    }
     let d = ListenOptions::default();
     let backlog = checks.within("backlog", &file.backlog, 0, 0..=1 << 30);
     let keepalive = checks.within(
@@ -103,10 +185,11 @@ fn listening(file: &ListenerFile, checks: &mut Checks) -> ListenOptions {
     };
     ListenOptions {
         backlog: u32::try_from(backlog).ok().filter(|&n| n > 0),
-        defer: file.defer_accept.unwrap_or(d.defer),
+        defer_accept: file.defer_accept.unwrap_or(d.defer_accept),
         receive_buffer: buffer("receive_buffer", &file.receive_buffer),
         send_buffer: buffer("send_buffer", &file.send_buffer),
-        keepalive: Some(keepalive).filter(|time| !time.is_zero()),
+        tcp_keepalive: Some(keepalive).filter(|time| !time.is_zero()),
+        ipv6_only: file.ipv6_only.as_ref().is_none_or(|typed| *typed.get_ref()),
     }
 }
 

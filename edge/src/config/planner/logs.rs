@@ -8,6 +8,7 @@ use toml::Spanned;
 
 use crate::config::checks::Checks;
 use crate::config::file::{LogFile, RouteFile, RouteLogFile, SiteFile};
+use crate::config::lints::variables;
 use crate::config::plan::LogOptions;
 use crate::config::report::Problem;
 use crate::config::suggestions::did_you_mean;
@@ -86,12 +87,19 @@ fn format(key: &Key<String>, checks: &mut Checks) -> AccessFormat {
     let text = typed.get_ref();
     match text.as_str() {
         "combined" => return AccessFormat::Combined,
+        "combined_cache" => return AccessFormat::CombinedCache,
         "json" => return AccessFormat::Json,
         _ => {}
     }
     match Template::parse(text) {
         Ok(template) => {
             secrets(&template, typed, checks);
+            let known: Vec<&str> = FIELD_NAMES
+                .iter()
+                .copied()
+                .chain(["request.NAME"])
+                .collect();
+            variables::check(typed, &known, checks);
             AccessFormat::Template(Arc::new(template))
         }
         Err(error) => {
@@ -110,18 +118,20 @@ fn wrong(typed: &Spanned<String>, error: &TemplateError) -> Problem {
         false => span,
     };
     let (title, help) = match &error.fault {
-        TemplateFault::NoField => match did_you_mean(text, ["combined", "json"]) {
-            Some(nearest) => (
-                format!("unknown format `{text}`"),
-                format!("did you mean `{nearest}`?"),
-            ),
-            None => (
-                "a format without a variable".to_owned(),
-                "write \"combined\", \"json\", or text with variables, as in \
+        TemplateFault::NoField => {
+            match did_you_mean(text, ["combined", "combined_cache", "json"]) {
+                Some(nearest) => (
+                    format!("unknown format `{text}`"),
+                    format!("did you mean `{nearest}`?"),
+                ),
+                None => (
+                    "a format without a variable".to_owned(),
+                    "write \"combined\", \"json\", or text with variables, as in \
                  '{client} {time_iso} \"{method} {target}\" {status}'"
-                    .to_owned(),
-            ),
-        },
+                        .to_owned(),
+                ),
+            }
+        }
         TemplateFault::Unknown(name) => (
             format!("unknown variable `{name}`"),
             match did_you_mean(name, FIELD_NAMES.iter().copied()) {

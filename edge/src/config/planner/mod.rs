@@ -10,12 +10,14 @@ mod gate;
 mod limits;
 mod listeners;
 mod logs;
+mod methods;
 mod names;
 mod privileges;
 mod respond;
 mod routes;
 mod rules;
 mod sites;
+mod tls;
 mod upstreams;
 mod volumes;
 
@@ -24,20 +26,21 @@ use std::net::SocketAddr;
 use toml::Spanned;
 
 use super::checks::Checks;
-use super::file::{AdminFile, File};
+use super::file::File;
 use super::lints;
 use super::plan::{ADMIN, Plan};
 use super::report::Problem;
 
-pub use edit::{PAGE_BYTES_MAX, Read};
-pub use gate::AT_ONCE;
-pub use volumes::Look;
+pub use address::parse as parse_address;
+pub use edit::{PAGE_BYTES_MAX, ReadPage};
+pub use gate::BURST_DIVISOR;
+pub use volumes::Examine;
 
-/// Makes the plan, which is usable only if no problem is fatal. `look` returns what exists at the
+/// Makes the plan, which is usable only if no problem is fatal. `examine_path` returns what exists at the
 /// path of a volume, `read` returns the content of an error page.
-pub fn plan(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>) {
+pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan, Vec<Problem>) {
     let mut checks = Checks::default();
-    let admin = admin(&file.admin, &mut checks);
+    let admin = admin(file, &mut checks);
     let listeners = listeners::listeners(&file.listener, file.listen.as_ref(), admin, &mut checks);
     let mut upstreams = upstreams::plan(&file.upstream, &listeners, &mut checks);
     let sites = file.site.iter().flat_map(|site| &site.get_ref().route);
@@ -49,12 +52,15 @@ pub fn plan(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>)
         "every address may purge",
         &mut checks,
     );
-    let volumes = volumes::plan(&file.volume, look, &mut checks);
+    let volumes = volumes::plan(&file.volume, examine_path, &mut checks);
     let plan = Plan {
         workers: checks.count("workers", &file.server.workers, 0, 0..=1024),
         limits: limits::plan(&file.limits, &mut checks),
         trust: listeners::trust(&file.server, &mut checks),
+        tls: tls::options(&file.tls, &mut checks),
         admin,
+        admin_hosts: admin_hosts(file, &mut checks),
+        admin_tls: tls::admin(&file.admin, &mut checks),
         log: logs::plan(&file.log, &mut checks),
         privileges: privileges::plan(&file.server, &mut checks),
         caches: caches::plan(&file.cache, &volumes, &mut checks),
@@ -64,6 +70,7 @@ pub fn plan(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>)
         upstreams,
         listeners,
     };
+    tls::check(file, &plan, &mut checks);
     let uses = |name: &str| {
         plan.caches
             .values()
@@ -81,19 +88,43 @@ pub fn plan(file: &File, look: Look<'_>, read: Read<'_>) -> (Plan, Vec<Problem>)
     (plan, problems)
 }
 
-fn admin(file: &AdminFile, checks: &mut Checks) -> Option<SocketAddr> {
-    let Some(typed) = &file.address else {
+/// Returns the host names of the admin API, without ports and final dots.
+fn admin_hosts(file: &File, checks: &mut Checks) -> Vec<String> {
+    let Some(typed) = file.admin.hosts.as_ref() else {
+        return Vec::new();
+    };
+    names::few("hosts", typed.get_ref().len(), typed.span(), checks);
+    let mut hosts = Vec::new();
+    for host in typed.get_ref() {
+        let name = host.get_ref().trim_end_matches('.').to_ascii_lowercase();
+        match upstreams::is_host(&name) {
+            true => hosts.push(name),
+            false => checks.push(
+                Problem::error(format!("`{}` is not a host name", host.get_ref()))
+                    .at(host.span())
+                    .help("write a name without a port, as in \"edge.example.com\""),
+            ),
+        }
+    }
+    hosts
+}
+
+fn admin(file: &File, checks: &mut Checks) -> Option<SocketAddr> {
+    let Some(typed) = &file.admin.address else {
         return ADMIN.parse().ok();
     };
     let text = Spanned::new(typed.span(), typed.get_ref().on()?.clone());
     let address = address::address("address", &text, checks)?;
-    if !address.ip().is_loopback() {
+    if !address.ip().is_loopback() && !tls::is_closed(&file.admin) {
         checks.push(
             Problem::warning("the admin address can be reached from other machines")
                 .at(text.span())
                 .label("everyone who can connect can read the status, reload the configuration and purge")
-                .help("keep it on 127.0.0.1, or let a firewall guard it"),
+                .help("keep it on 127.0.0.1, let a firewall guard it, or demand client certificates with `client_ca` in `tls`"),
         );
+    }
+    if file.listen.is_none() && file.listener.is_empty() {
+        listeners::check_default(&text, address, checks);
     }
     Some(address)
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use toml::Spanned;
 
+use crate::cache::rules::FORWARD_ADDRESS;
 use crate::config::checks::Checks;
 use crate::config::report::Problem;
 use crate::config::value::Names;
@@ -17,7 +18,7 @@ use crate::http::vary::is_language_tag;
 /// Most entries in one list of names.
 pub const ENTRIES_MAX: usize = 64;
 /// Longest name, in bytes.
-const NAME_BYTES_MAX: usize = 128;
+pub const NAME_BYTES_MAX: usize = 128;
 
 /// The kind of thing that a list names.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -162,9 +163,14 @@ fn good(stem: &str, text: &str, entry: &Spanned<String>, kind: Kind, checks: &mu
     checks.push(problem.at(entry.span()));
 }
 
-/// Returns the client headers that shared fetches contain (`forward_headers`).
-pub fn forwarded(key: Option<&Names>, base: &[Pattern], checks: &mut Checks) -> Vec<Pattern> {
-    let patterns = patterns("forward_headers", key, Kind::Field, base, checks);
+/// Returns the client headers that shared fetches contain (`forward_headers` or `trusted_headers`).
+pub fn forwarded(
+    name: &'static str,
+    key: Option<&Names>,
+    base: &[Pattern],
+    checks: &mut Checks,
+) -> Vec<Pattern> {
+    let patterns = patterns(name, key, Kind::Field, base, checks);
     for entry in key.iter().flat_map(|typed| typed.get_ref()) {
         let name = entry.get_ref().as_bytes();
         let Some((label, help)) = unfit(name) else {
@@ -188,6 +194,9 @@ fn unfit(name: &[u8]) -> Option<(&'static str, &'static str)> {
             label,
             "leave it out: RFC 9111 3.5 governs responses to requests with credentials",
         ));
+    }
+    if name.eq_ignore_ascii_case(FORWARD_ADDRESS.as_bytes()) {
+        return None;
     }
     if name.eq_ignore_ascii_case(b"host") || hop::is_in(hop::SHARED, name) {
         return Some(("shared fetches always contain it", "leave it out"));
@@ -235,7 +244,11 @@ fn network(entry: &Spanned<String>, every: Option<&str>, checks: &mut Checks) ->
         checks.push(
             Problem::error(format!("`{}` is not an address", entry.get_ref()))
                 .at(entry.span())
-                .help("write an IP address or a network, as in \"127.0.0.1\", \"10.0.0.0/8\" or \"fd00::/8\""),
+                .help(match entry.get_ref().as_str() {
+                    "all" | "any" | "*" => "write \"0.0.0.0/0\" and \"::/0\" for all addresses; without `allow`, all are allowed",
+                    "localhost" => "write \"127.0.0.1\" and \"::1\"",
+                    _ => "write an IP address or a network, as in \"127.0.0.1\", \"10.0.0.0/8\" or \"fd00::/8\"",
+                }),
         );
         return None;
     };

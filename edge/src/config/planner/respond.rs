@@ -72,7 +72,7 @@ pub fn redirect(
         );
         return None;
     }
-    if IN_CIRCLES.contains(&to.get_ref().as_str()) {
+    if SELF_REDIRECTS.contains(&to.get_ref().as_str()) {
         checks.push(
             Problem::warning("this redirects to the same URL")
                 .at(at)
@@ -87,7 +87,7 @@ pub fn redirect(
 }
 
 /// Targets that redirect to the requested URL itself.
-const IN_CIRCLES: [&str; 4] = [
+const SELF_REDIRECTS: [&str; 4] = [
     "{path}",
     "{path}{query}",
     "{scheme}://{host}{path}",

@@ -2,26 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use toml::Spanned;
 
-use super::edit::{Level, Read};
-use super::{compress, files, gate, logs, respond, rules, upstreams};
+use super::edit::{Level, ReadPage};
+use super::{compress, files, gate, logs, methods, respond, rules, upstreams};
 use crate::cache::Rules;
 use crate::config::checks::Checks;
 use crate::config::file::{CacheFile, RouteFile, SiteFile, UpstreamFile};
-use crate::config::plan::{LeadsTo, Proxied, RoutePlan};
+use crate::config::plan::{Proxied, RouteHandler, RoutePlan};
 use crate::config::report::Problem;
 use crate::config::suggestions::did_you_mean;
 use crate::config::value::{Key, Named};
 use crate::edit;
 use crate::http::hop;
-use crate::http::pattern::Pattern;
 use crate::route::{Matcher, PatternError};
-use gate::Said;
+use gate::GateKeys;
 
 /// The sections to which routes refer by name.
-pub struct Known<'a> {
+pub struct Sections<'a> {
     /// Sections `[upstream.NAME]`.
     pub upstreams: &'a Named<UpstreamFile>,
     /// Sections `[cache.NAME]`.
@@ -31,19 +31,19 @@ pub struct Known<'a> {
     /// Caching rules of routes without a cache.
     pub plain: Rules,
     /// Reads the files of error pages.
-    pub read: Read<'a>,
+    pub read: ReadPage<'a>,
 }
 
 /// The keys of a site that apply to all of its routes.
-pub struct Above<'a> {
+pub struct SiteKeys<'a> {
     /// Name of the site in messages.
     pub name: String,
     /// Section of the site.
     pub typed: &'a SiteFile,
     /// The site's `compress`.
-    pub compress: compress::Typed,
+    pub compress: compress::CompressKey,
     /// The site's `allow`, `deny`, `limit` and `signed_urls`.
-    pub gate: Said,
+    pub gate: GateKeys,
     /// The site's edits of headers.
     pub edit: Level,
 }
@@ -51,27 +51,32 @@ pub struct Above<'a> {
 /// Returns the plan of one route.
 pub fn route(
     route: &Spanned<RouteFile>,
-    above: &Above<'_>,
-    known: &Known,
+    above: &SiteKeys<'_>,
+    known: &Sections,
     checks: &mut Checks,
 ) -> RoutePlan {
     let typed = route.get_ref();
     let matcher = matcher(typed, checks);
-    let mut leads_to = leads_to(route, known, checks);
-    let own_words = matches!(&leads_to, LeadsTo::Respond(options) if options.content.is_some());
+    let mut handler = handler(route, known, checks);
+    let own_words = matches!(&handler, RouteHandler::Respond(options) if options.content.is_some());
     let level = Level::of_route(typed, known.read, checks);
     let edit = level.within(&above.edit, own_words, checks);
-    if let (LeadsTo::Upstream(proxied), Some(edit)) = (&mut leads_to, &edit)
+    if let (RouteHandler::Upstream(proxied), Some(edit)) = (&mut handler, &edit)
         && proxied.cache.is_some()
     {
-        carry_constants(&mut proxied.rules, edit);
+        carry_constants(Arc::make_mut(&mut proxied.rules), edit);
     }
     // Only routes with a cache treat PURGE specially, so only these need the addresses that may
     // purge.
     let purge = typed.cache.as_ref().and(typed.proxy.as_ref());
     let purge = purge.map_or(&[][..], |_| &known.plain.purge_from);
     let name = format!("{}: {matcher}", above.name);
-    let gate = above.gate.plan(typed, &name, purge, checks);
+    let gate = above.gate.plan(typed, &name, purge, known.read, checks);
+    if let (Some(gate), Some(listed)) = (&gate, &typed.invalidate_on)
+        && let Some(allowed) = &gate.allow_methods
+    {
+        methods::refused(listed, allowed, checks);
+    }
     gate::seen_signatures(
         gate.as_deref(),
         edit.as_deref(),
@@ -84,46 +89,52 @@ pub fn route(
         gate,
         log: logs::of_route(above.typed, typed, checks),
         matcher,
-        leads_to,
+        handler,
     }
 }
 
 /// Adds headers that edits set to a constant to those that shared fetches contain, since their
 /// values do not depend on the client.
 fn carry_constants(rules: &mut Rules, edit: &edit::Options) {
-    let shared = |name: &str| name == "authorization" || hop::is_in(hop::SHARED, name.as_bytes());
     let names = edit.request.constant();
-    for name in names.filter(|name| !shared(name) && hop::may_be_carried(name.as_bytes())) {
-        let pattern = Pattern::new(name);
-        if !rules.forward_headers.contains(&pattern) {
-            rules.forward_headers.push(pattern);
-        }
+    for name in
+        names.filter(|&name| name != "authorization" && hop::may_be_constant(name.as_bytes()))
+    {
+        rules
+            .constant_headers
+            .push(name.to_ascii_lowercase().into());
     }
 }
 
-fn leads_to(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> LeadsTo {
+fn handler(route: &Spanned<RouteFile>, known: &Sections, checks: &mut Checks) -> RouteHandler {
     let typed = route.get_ref();
     one_target(route, checks);
     let proxied = Proxied {
         upstream: upstream(&typed.proxy, known, checks).unwrap_or_default(),
         cache: named("cache", &typed.cache, known.caches, checks),
-        rules: rules_of(typed, known, checks),
+        rules: Arc::new(rules_of(typed, known, checks)),
     };
-    let (why, leads_to) = if let Some(files) = &typed.files {
+    let (why, handler) = if let Some(files) = &typed.files {
         let options = files::plan(files, checks);
         let why = "`files` has its own memory";
-        (why, LeadsTo::Files(Box::new(options)))
+        (why, RouteHandler::Files(Box::new(options)))
     } else if let Some(fixed) = &typed.respond {
         let options = respond::respond(fixed, checks);
-        ("nothing is fetched", LeadsTo::Respond(Box::new(options)))
+        (
+            "nothing is fetched",
+            RouteHandler::Respond(Box::new(options)),
+        )
     } else if let Some(options) = typed
         .redirect
         .as_ref()
         .and_then(|redirect| respond::redirect(redirect, checks))
     {
-        ("nothing is fetched", LeadsTo::Redirect(Box::new(options)))
+        (
+            "nothing is fetched",
+            RouteHandler::Redirect(Box::new(options)),
+        )
     } else {
-        return LeadsTo::Upstream(Box::new(proxied));
+        return RouteHandler::Upstream(Box::new(proxied));
     };
     if let Some(cache) = &typed.cache {
         checks.push(
@@ -136,7 +147,7 @@ fn leads_to(route: &Spanned<RouteFile>, known: &Known, checks: &mut Checks) -> L
                 }),
         );
     }
-    leads_to
+    handler
 }
 
 /// Reports routes that have no handler or several.
@@ -167,7 +178,7 @@ fn one_target(route: &Spanned<RouteFile>, checks: &mut Checks) {
 }
 
 /// Returns the caching rules. Each rule is the route's, else its cache's.
-fn rules_of(typed: &RouteFile, known: &Known, checks: &mut Checks) -> Rules {
+fn rules_of(typed: &RouteFile, known: &Sections, checks: &mut Checks) -> Rules {
     let own = typed.rules();
     if let Some(cache) = &typed.cache {
         let base = known.rules.get(cache.get_ref().as_str());
@@ -190,7 +201,7 @@ fn rules_of(typed: &RouteFile, known: &Known, checks: &mut Checks) -> Rules {
 }
 
 /// Returns the name of the upstream to which a route refers by name or by URL.
-fn upstream(key: &Key<String>, known: &Known, checks: &mut Checks) -> Option<String> {
+fn upstream(key: &Key<String>, known: &Sections, checks: &mut Checks) -> Option<String> {
     let text = key.as_ref()?.get_ref();
     let is_section = known.upstreams.keys().any(|name| name.get_ref() == text);
     match upstreams::is_url(text) && !is_section {

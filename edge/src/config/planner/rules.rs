@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use toml::Spanned;
 
+use super::methods;
 use super::names::{self, Kind};
 use crate::cache::Rules;
 use crate::cache::rules::{Bypass, Lifetimes, Requests, ResponseHeaders, Stale};
 use crate::config::checks::Checks;
 use crate::config::file::{BypassFile, Cookies, Ignorable, RulesFile, Usable};
 use crate::config::lints;
+use crate::config::lints::variables;
 use crate::config::report::Problem;
 use crate::config::value::{Key, OrFalse, Statuses, Table, Time, Word, Words, YEAR};
 use crate::http::Status;
@@ -20,6 +22,15 @@ use crate::http::pattern::Pattern;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const TIME_MAX: Duration = Duration::from_secs(10 * YEAR.as_secs());
+/// Names of the variables of `key`. `NAME` means any name.
+const KEY_VARIABLES: [&str; 6] = [
+    "scheme",
+    "host",
+    "path",
+    "query",
+    "header:NAME",
+    "cookie:NAME",
+];
 /// Longest `key`, in bytes.
 const KEY_BYTES_MAX: usize = 1024;
 
@@ -30,10 +41,18 @@ pub fn plan(base: &Rules, file: &RulesFile, checks: &mut Checks) -> Rules {
         requests: requests(&base.requests, file, checks),
         headers: headers(&base.headers, file, checks),
         forward_headers: names::forwarded(
+            "forward_headers",
             file.forward_headers.as_ref(),
             &base.forward_headers,
             checks,
         ),
+        trusted_headers: names::forwarded(
+            "trusted_headers",
+            file.trusted_headers.as_ref(),
+            &base.trusted_headers,
+            checks,
+        ),
+        constant_headers: base.constant_headers.clone(),
         key: key(base, file, checks),
         purge_from: base.purge_from.clone(),
         lifetimes: lifetimes(&base.lifetimes, file, checks),
@@ -55,6 +74,11 @@ fn requests(base: &Requests, file: &RulesFile, checks: &mut Checks) -> Requests 
         get: uses(Usable::Get, base.get),
         head: uses(Usable::Head, base.head),
         post: uses(Usable::Post, base.post),
+        invalidate_on: methods::invalidating(
+            file.invalidate_on.as_ref(),
+            base.invalidate_on.as_ref(),
+            checks,
+        ),
         bypass: bypass(&file.bypass, &base.bypass, checks),
         client_cache_control: value(&file.client_cache_control, base.client_cache_control),
     }
@@ -149,8 +173,8 @@ fn valid(
     (valid, any)
 }
 
-/// Whether responses of this status are ever stored under it. 206 and 304 are stored as part of a
-/// 200 response, 1xx are interim, and the others in the list concern a single request.
+/// Whether a stored response can have this status. A 206 or 304 becomes part of a stored 200, a 1xx
+/// is interim, and the other statuses in the list concern a single request.
 fn may_be_stored(status: Status) -> bool {
     const NEVER: [Status; 16] = [
         206, 304, 401, 407, 408, 412, 413, 416, 417, 421, 425, 426, 428, 429, 431, 511,
@@ -247,7 +271,10 @@ fn template(typed: &Spanned<String>, checks: &mut Checks) -> Option<KeyRules> {
         return None;
     }
     let error = match KeyRules::parse(text) {
-        Ok(rules) => return Some(rules),
+        Ok(rules) => {
+            variables::check(typed, &KEY_VARIABLES, checks);
+            return Some(rules);
+        }
         Err(error) => error,
     };
     // If the string has no escapes, a position in the template is also a position in the file.

@@ -1,26 +1,34 @@
 //! Plans `[[site]]`: hosts, and the routes of each site.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 
 use toml::Spanned;
 
-use super::edit::{Level, Read};
-use super::gate::Said;
-use super::routes::{Above, Known, route, route_place};
+use super::edit::{Level, ReadPage};
+use super::gate::GateKeys;
+use super::routes::{Sections, SiteKeys, route, route_place};
 use super::upstreams::is_host;
-use super::{compress, logs, rules};
+use super::{compress, logs, rules, tls, upstreams};
 use crate::cache::Rules;
 use crate::config::checks::Checks;
-use crate::config::file::{File, SiteFile};
-use crate::config::plan::{RoutePlan, SitePlan};
+use crate::config::file::{File, RouteFile, SiteFile};
+use crate::config::lints;
+use crate::config::plan::{RouteHandler, RoutePlan, SitePlan};
 use crate::config::report::Problem;
 use crate::config::value::Named;
 use crate::http::Network;
+use crate::route::Covering;
 
 /// Returns all sites. Also warns about unused upstreams and caches.
-pub fn plan(file: &File, purge: &[Network], read: Read<'_>, checks: &mut Checks) -> Vec<SitePlan> {
+pub fn plan(
+    file: &File,
+    purge: &[Network],
+    read: ReadPage<'_>,
+    checks: &mut Checks,
+) -> Vec<SitePlan> {
     let plain = Rules {
         purge_from: purge.to_vec(),
         ..Rules::default()
@@ -29,7 +37,7 @@ pub fn plan(file: &File, purge: &[Network], read: Read<'_>, checks: &mut Checks)
         let rules = rules::plan(&plain, &cache.rules(), checks);
         (name.get_ref().as_str(), rules)
     });
-    let known = Known {
+    let known = Sections {
         upstreams: &file.upstream,
         caches: &file.cache,
         rules: of_caches.collect(),
@@ -38,24 +46,75 @@ pub fn plan(file: &File, purge: &[Network], read: Read<'_>, checks: &mut Checks)
     };
     let sites = sites(file, checks);
     let mut taken = HashSet::new();
-    let plans: Vec<SitePlan> = sites
+    let mut plans: Vec<SitePlan> = sites
         .iter()
         .map(|site| one(site, &known, &mut taken, checks))
         .collect();
+    share_equal_options(&mut plans);
     let routes = || plans.iter().flat_map(|s| &s.routes);
     unused(
         "upstream",
         &file.upstream,
         |name| routes().any(|r| r.proxied().is_some_and(|p| p.upstream == name)),
+        |name| {
+            let routes = sites.iter().flat_map(|site| &site.get_ref().route);
+            let mut urls = routes.filter_map(|route| route.get_ref().proxy.as_ref());
+            let url = urls.find(|url| {
+                let own = upstreams::name_of(url.get_ref());
+                own.is_some() && own == upstreams::name_of(&format!("http://{name}"))
+            })?;
+            Some(url.get_ref().clone())
+        },
         checks,
     );
     unused(
         "cache",
         &file.cache,
         |name| routes().any(|r| r.cache() == Some(name)),
+        |_| None,
         checks,
     );
     plans
+}
+
+/// Lets a route share its caching rules and its edits with an earlier route that has equal ones, so
+/// that many routes take little memory. Compares only with the latest different ones, since the
+/// time must not grow with the square of the number of routes.
+fn share_equal_options(sites: &mut [SitePlan]) {
+    let (mut rules, mut edits) = (Latest::default(), Latest::default());
+    for route in sites.iter_mut().flat_map(|site| &mut site.routes) {
+        if let RouteHandler::Upstream(proxied) = &mut route.handler {
+            rules.share(&mut proxied.rules);
+        }
+        if let Some(edit) = &mut route.edit {
+            edits.share(edit);
+        }
+    }
+}
+
+/// The latest values that differ from one another.
+struct Latest<T>(VecDeque<Arc<T>>);
+
+impl<T> Default for Latest<T> {
+    fn default() -> Latest<T> {
+        Latest(VecDeque::new())
+    }
+}
+
+impl<T: PartialEq> Latest<T> {
+    /// Number of values to compare with.
+    const COUNT: usize = 8;
+
+    /// Replaces a value by an equal one of the latest values, if there is one.
+    fn share(&mut self, value: &mut Arc<T>) {
+        match self.0.iter().find(|known| **known == *value) {
+            Some(known) => *value = known.clone(),
+            None => {
+                self.0.truncate(Self::COUNT - 1);
+                self.0.push_front(value.clone());
+            }
+        }
+    }
 }
 
 /// Returns the sites of the file. Routes outside of any site become a site for any host.
@@ -83,21 +142,41 @@ fn sites<'a>(file: &'a File, checks: &mut Checks) -> Cow<'a, [Spanned<SiteFile>]
     Cow::Borrowed(&file.site)
 }
 
-fn unused<T>(kind: &str, sections: &Named<T>, used: impl Fn(&str) -> bool, checks: &mut Checks) {
+/// Warns about sections that no route uses. `written` returns a URL that a route has in place of a
+/// section's name.
+fn unused<T>(
+    kind: &str,
+    sections: &Named<T>,
+    used: impl Fn(&str) -> bool,
+    written: impl Fn(&str) -> Option<String>,
+    checks: &mut Checks,
+) {
+    let key = match kind {
+        "upstream" => "proxy",
+        other => other,
+    };
     for name in sections.keys().filter(|name| !used(name.get_ref())) {
+        let reference = format!("{key} = \"{}\"", name.get_ref());
+        let help = match written(name.get_ref()) {
+            Some(url) => {
+                format!("write `{reference}`: \"{url}\" is a server with this host name")
+            }
+            None => format!("write `{reference}` in a route, or leave this section out"),
+        };
         checks.push(
             Problem::warning(format!(
                 "{kind} `{}` is not used by any route",
                 name.get_ref()
             ))
-            .at(name.span()),
+            .at(name.span())
+            .help(help),
         );
     }
 }
 
 fn one(
     site: &Spanned<SiteFile>,
-    known: &Known,
+    known: &Sections,
     taken: &mut HashSet<String>,
     checks: &mut Checks,
 ) -> SitePlan {
@@ -117,20 +196,31 @@ fn one(
         false => hosts.join(", "),
     };
     logs::of_site(typed, checks);
-    let above = Above {
+    let above = SiteKeys {
         compress: typed.compress.clone(),
-        gate: Said::by_site(typed, &name, checks),
+        gate: GateKeys::by_site(typed, &name, known.read, checks),
         edit: Level::of_site(typed, known.read, checks),
         name,
         typed,
     };
-    let mut routes: Vec<RoutePlan> = Vec::new();
-    for of_route in &typed.route {
-        let route = route(of_route, &above, known, checks);
-        if let Some(before) = routes
-            .iter()
-            .position(|earlier| earlier.matcher.covers(&route.matcher))
-        {
+    lints::paths::check(&typed.route, checks);
+    let routes = typed.route.iter();
+    let routes: Vec<RoutePlan> = routes
+        .map(|of_route| route(of_route, &above, known, checks))
+        .collect();
+    covered(&typed.route, &routes, checks);
+    SitePlan {
+        hosts,
+        tls: tls::site(typed, checks),
+        routes,
+    }
+}
+
+/// Warns about routes that can never match, because an earlier one handles all of their requests.
+fn covered(written: &[Spanned<RouteFile>], routes: &[RoutePlan], checks: &mut Checks) {
+    let mut covering = Covering::default();
+    for (of_route, route) in written.iter().zip(routes) {
+        if let Some(before) = covering.add(&route.matcher) {
             checks.push(
                 Problem::warning("this route can never match")
                     .at(route_place(of_route))
@@ -141,9 +231,7 @@ fn one(
                     .help("routes are tried in order: put the more specific one first"),
             );
         }
-        routes.push(route);
     }
-    SitePlan { hosts, routes }
 }
 
 /// Returns the site's host names. Each name may belong to one site only.

@@ -122,14 +122,14 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
             d.send_timeout,
             MS..=read_max,
         ),
-        connections: checks.count(
+        max_connections: checks.count(
             "max_connections",
             &file.max_connections,
-            d.connections,
+            d.max_connections,
             0..=65_536,
         ),
         queue: checks.count("queue", &file.queue, d.queue, 0..=1_000_000),
-        retries: retries(&file.retry, d.retries, checks),
+        tries: tries(&file.retry, d.tries, checks),
         max_response_headers: checks.count(
             "max_response_headers",
             &file.max_response_headers,
@@ -137,31 +137,30 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
             8 << 10..=1 << 20,
         ),
         host: file.host.as_ref().and_then(|text| host_sent(text, checks)),
+        via: file.via.unwrap_or(d.via),
+        x_real_ip: file.x_real_ip.unwrap_or(d.x_real_ip),
         servers: d.servers,
     };
     if let Some(typed) = &file.keepalive
-        && options.connections != 0
-        && options.keepalive > options.connections
+        && options.max_connections != 0
+        && options.keepalive > options.max_connections
     {
         checks.push(
             Problem::warning("`keepalive` keeps more connections than `max_connections` allows")
                 .at(typed.span())
-                .label(format!("only {} may be open", options.connections)),
+                .label(format!("only {} may be open", options.max_connections)),
         );
     }
     options
 }
 
-/// Returns the number of servers that are tried after the first one. `tries` counts the first one,
-/// too.
-fn retries(key: &Key<OrFalse<Table<RetryFile>>>, default: u32, checks: &mut Checks) -> u32 {
+/// Returns the number of servers that are tried, the first one included.
+fn tries(key: &Key<OrFalse<Table<RetryFile>>>, default: u32, checks: &mut Checks) -> u32 {
     let Some(typed) = key else { return default };
     match typed.get_ref() {
-        OrFalse::False => 0,
+        OrFalse::False => 1,
         OrFalse::On(Table(retry)) => {
-            let default = u64::from(default) + 1;
-            let tries = checks.within("tries", &retry.tries, default, 1..=17);
-            tries.saturating_sub(1) as u32
+            checks.within("tries", &retry.tries, u64::from(default), 1..=17) as u32
         }
     }
 }
@@ -172,18 +171,16 @@ fn servers(
     listeners: &[ListenerPlan],
     checks: &mut Checks,
 ) -> Vec<Server> {
-    let Some(list) = file
-        .servers
-        .as_ref()
-        .filter(|list| !list.get_ref().is_empty())
-    else {
-        checks.push(
-            Problem::error(format!("upstream `{}` has no servers", name.get_ref()))
-                .at(name.span())
-                .help("add `servers = [\"http://127.0.0.1:9000\"]`"),
-        );
+    let no_servers = || Problem::error(format!("upstream `{}` has no servers", name.get_ref()));
+    let Some(list) = &file.servers else {
+        let help = "add `servers = [\"http://127.0.0.1:9000\"]`";
+        checks.push(no_servers().at(name.span()).help(help));
         return Vec::new();
     };
+    if list.get_ref().is_empty() {
+        let help = "put at least one URL into the list, as in [\"http://127.0.0.1:9000\"]";
+        checks.push(no_servers().at(list.span()).help(help));
+    }
     if list.get_ref().len() > SERVERS_MAX {
         checks.push(Problem::error(format!("more than {SERVERS_MAX} servers")).at(list.span()));
     }
@@ -371,10 +368,9 @@ fn asks_itself(server: &Server, listeners: &[ListenerPlan]) -> bool {
         return false;
     };
     let here = SocketAddr::new(ip, server.port);
-    listeners.iter().any(|l| {
-        let everywhere =
-            l.address.ip().is_unspecified() && (ip.is_loopback() || ip.is_unspecified());
-        l.address == here || (everywhere && l.address.port() == server.port)
+    listeners.iter().filter_map(|l| l.address.ip()).any(|own| {
+        let everywhere = own.ip().is_unspecified() && (ip.is_loopback() || ip.is_unspecified());
+        own == here || (everywhere && own.port() == server.port)
     })
 }
 
@@ -422,7 +418,10 @@ mod tests {
             weight: 1,
             backup: false,
         };
-        let listen = |a: &str| [ListenerPlan::at(a.parse().expect("an address"))];
+        let listen = |a: &str| {
+            let address: SocketAddr = a.parse().expect("an address");
+            [ListenerPlan::at(address.into())]
+        };
         assert!(asks_itself(&at("localhost", 80), &listen("0.0.0.0:80")));
         assert!(asks_itself(&at("10.0.0.1", 80), &listen("10.0.0.1:80")));
         assert!(!asks_itself(&at("10.0.0.1", 80), &listen("0.0.0.0:80")));

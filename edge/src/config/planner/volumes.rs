@@ -20,24 +20,25 @@ const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Returns what exists at a path, or `None` if paths must not be examined.
-pub type Look<'a> = &'a dyn Fn(&Path) -> Option<PathInfo>;
+pub type Examine<'a> = &'a dyn Fn(&Path) -> Option<PathInfo>;
 
 /// The options of all volumes, and what exists at their paths.
 #[derive(Debug, Default)]
 pub struct Volumes {
     /// Options of each volume, by its name.
     pub options: BTreeMap<String, Options>,
-    /// File or device at the path of each volume, by its name, if known.
+    /// File or device at the path of each volume, by the volume's name. Empty if paths were not
+    /// examined.
     pub places: BTreeMap<String, PathInfo>,
 }
 
 /// Returns the options of all volumes.
-pub fn plan(files: &Named<VolumeFile>, look: Look<'_>, checks: &mut Checks) -> Volumes {
+pub fn plan(files: &Named<VolumeFile>, examine_path: Examine<'_>, checks: &mut Checks) -> Volumes {
     let mut volumes = Volumes::default();
     let mut paths = Paths::default();
     for (name, file) in files {
         let path = path(name, file, checks);
-        let place = path.as_ref().and_then(|(path, _)| look(path));
+        let place = path.as_ref().and_then(|(path, _)| examine_path(path));
         let options = options(name, file, &path, place.as_ref(), checks);
         if let Some((path, at)) = path {
             paths.add(name.get_ref(), &path, place.as_ref(), at.clone(), checks);
@@ -69,6 +70,12 @@ fn options(
         size,
         segment: checks.within("segment", &file.segment, 0, 0..=SEGMENT_MAX),
         queue: checks.within("queue", &file.queue, 32 * MIB, MIB..=4 * GIB),
+        write_delay: checks.within(
+            "write_delay",
+            &file.write_delay,
+            50 * MS,
+            Duration::ZERO..=10_000 * MS,
+        ),
         readers: checks.count("readers", &file.readers, 4, 1..=256),
         read_timeout: checks.within("read_timeout", &file.read_timeout, 1000 * MS, MS..=HOUR),
         retry: checks.within("retry", &file.retry, 10_000 * MS, 100 * MS..=24 * HOUR),
@@ -197,7 +204,7 @@ fn reachable(path: &Path, place: &PathInfo, at: Range<usize>, checks: &mut Check
                     Some(folder) => format!("{} is not there", folder.display()),
                     None => "it is not there".to_owned(),
                 })
-                .help("create the folder, or mount the disk; until then the volume is out of use; Sluice opens it every `retry`"),
+                .help("create the folder, or mount the disk; until then the volume is out of use, and Sluice tries to open it again at the interval `retry`"),
         ),
         Kind::Nothing | Kind::File(_) | Kind::Block(_) => {}
     }
@@ -267,7 +274,7 @@ impl Paths {
                         show_size(*wanted),
                         show_size(place.free)
                     ))
-                    .help("make `size` smaller, or free space; until then the volume is out of use; Sluice opens it every `retry`"),
+                    .help("make `size` smaller, or free space; until then the volume is out of use, and Sluice tries to open it again at the interval `retry`"),
             );
         }
     }

@@ -24,7 +24,7 @@ fn compress(site: &str, route: &str) -> Option<Options> {
 fn a_list_is_short_for_a_table_and_the_route_wins() {
     let list = "compress = [\"br\", \"GZIP\"]";
     let expected = Options {
-        codings: [Coding::Brotli, Coding::Gzip].into_iter().collect(),
+        encodings: [Coding::Brotli, Coding::Gzip].into_iter().collect(),
         ..Options::default()
     };
     assert_eq!(compress("", ""), None);
@@ -45,7 +45,7 @@ fn a_list_is_short_for_a_table_and_the_route_wins() {
         (full.levels.gzip, full.levels.brotli, full.levels.zstd),
         (9, 11, 19)
     );
-    assert!(full.ask_plain && full.types.matches(b"a/b+json"));
+    assert!(full.request_identity && full.types.matches(b"a/b+json"));
 }
 
 #[test]

@@ -13,6 +13,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("## `[server]`", "[server]"),
     ("## `[limits]`", "[limits]"),
     ("## `[[listener]]`", "[[listener]]"),
+    ("## `[tls]`", "[tls]"),
     ("## `[admin]`", "[admin]"),
     ("## `[log]`", "[log]"),
     ("## `[volume.NAME]`", "[volume.a]"),
@@ -113,6 +114,15 @@ fn every_key_is_documented_in_its_section() {
         known.retain(|key| *section != "[[site]]" || key != "route");
         assert!(!known.is_empty(), "{section}");
         assert_eq!(documented, known, "{section}");
+    }
+}
+
+#[test]
+fn headers_that_reach_no_origin_are_documented() {
+    let security = include_str!("../../../../docs/security.md").to_lowercase();
+    let words: Vec<&str> = security.split([' ', ',']).collect();
+    for name in crate::http::hop::UNKEYED {
+        assert!(words.contains(name), "{name}");
     }
 }
 

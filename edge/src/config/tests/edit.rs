@@ -1,10 +1,11 @@
 //! Tests of header edits and error pages: the keys of sites and routes, which of them takes
 //! precedence, and the errors in them.
 
+use crate::config::Purpose;
 use std::path::Path;
 
 use super::{LEAST, plan, said};
-use crate::config::{LeadsTo, Report, describe, load};
+use crate::config::{Report, RouteHandler, describe, load};
 use crate::edit::{Lifetime, Options, PageFor};
 
 /// Returns a configuration whose site has the keys `site` and whose route has the keys `route`.
@@ -91,11 +92,8 @@ fn fields_that_are_the_same_in_every_request_are_forwarded() {
     ]
     .iter()
     .map(|name| {
-        proxied
-            .rules
-            .forward_headers
-            .iter()
-            .any(|pattern| pattern.matches_field(name))
+        let mut constant = proxied.rules.constant_headers.iter();
+        constant.any(|constant| constant.as_bytes() == *name)
     })
     .collect();
     assert_eq!(forwarded, [true, false, false, false, false]);
@@ -123,7 +121,7 @@ fn errors_in_edits_show_the_place_and_the_fix() {
             "request's own",
             route(
                 "",
-                "[site.route.request_headers.set]\nHost = \"a\"\nX_Forwarded_For = \"1\"\nVia = \"x\"\nExpect = \"x\"\n",
+                "[site.route.request_headers.set]\nHost = \"a\"\nX_Forwarded_For = \"1\"\nVia = \"x\"\nExpect = \"x\"\nX-Real-IP = \"x\"\nCDN-Loop = \"x\"\n",
             ),
         ),
         (
@@ -216,7 +214,7 @@ fn loaded(folder: &Path, page: &str) -> Result<Options, Report> {
     let config = folder.join("sluice.toml");
     let text = route("", &format!("error_pages = {{ 404 = {page:?} }}\n"));
     std::fs::write(&config, text).expect("it can be written");
-    let plan = load(&config)?.plan;
+    let plan = load(&config, Purpose::Reload)?.plan;
     Ok(plan.sites[0].routes[0]
         .edit
         .as_deref()
@@ -270,8 +268,8 @@ fn a_route_may_lead_to_a_fixed_response_or_elsewhere() {
         panic!("two routes");
     };
     assert!(
-        matches!(&fixed.leads_to, LeadsTo::Respond(r) if r.status == 200 && r.content.is_some())
+        matches!(&fixed.handler, RouteHandler::Respond(r) if r.status == 200 && r.content.is_some())
     );
-    assert!(matches!(&elsewhere.leads_to, LeadsTo::Redirect(r) if r.status == 308));
+    assert!(matches!(&elsewhere.handler, RouteHandler::Redirect(r) if r.status == 308));
     insta::assert_snapshot!("leads", describe(&plan));
 }

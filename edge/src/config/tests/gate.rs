@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::documentation::examples;
 use super::{plan, said};
 use crate::config::{describe, parse};
-use crate::gate::{Filling, Options, SECOND};
+use crate::gate::{BucketRate, Options, SECOND};
 
 /// Returns a configuration whose site has the lines `site` and whose route has the lines `route`.
 fn text(site: &str, route: &str) -> String {
@@ -49,22 +49,22 @@ fn a_route_wins_key_by_key_and_those_without_a_word_share_the_sites() {
     assert_eq!(a, b);
     let limit = a.limit.as_ref().expect("a limit");
     assert_eq!((limit.scope.as_str(), limit.clients), ("a.example", 65_536));
-    let requests = Filling {
+    let requests = BucketRate {
         tokens: 90,
         per_ns: 60 * SECOND,
         size: 1,
     };
     assert_eq!((limit.requests, limit.bytes), (Some(requests), None));
-    assert_eq!((a.deny.len(), a.signed.is_some()), (1, true));
+    assert_eq!((a.deny.len(), a.signed_urls.is_some()), (1, true));
     let own = c.limit.as_ref().expect("a limit");
     assert_eq!((own.scope.as_str(), own.clients), ("a.example: /c", 5_000));
-    let bytes = Filling {
+    let bytes = BucketRate {
         tokens: 1 << 20,
         per_ns: SECOND,
         size: 1 << 17,
     };
     assert_eq!((own.requests, own.bytes), (None, Some(bytes)));
-    assert_eq!((c.deny.len(), c.signed.is_some()), (0, false));
+    assert_eq!((c.deny.len(), c.signed_urls.is_some()), (0, false));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn only_cached_routes_know_what_purging_is() {
     let more = "[cache.main]\n[admin]\npurge_from = [\"127.0.0.1\"]\n";
     let purge = |route: &str| {
         let text = format!("{more}{}", text("deny = [\"::/0\"]", route));
-        let purge = gates(&text)[0].as_ref().expect("a gate").purge.clone();
+        let purge = gates(&text)[0].as_ref().expect("a gate").purge_from.clone();
         purge
             .iter()
             .any(|n| n.contains(IpAddr::from([127, 0, 0, 1])))
@@ -85,7 +85,7 @@ fn only_cached_routes_know_what_purging_is() {
 
 #[test]
 fn gates_are_described() {
-    let site = "allow = [\"10.0.0.0/8\", \"::1\"]\ndeny = [\"10.1.0.0/16\"]";
+    let site = "allow = [\"10.0.0.0/8\", \"::1\"]\ndeny = [\"10.1.0.0/16\"]\nallow_methods = [\"GET\", \"POST\"]";
     let route = format!(
         "limit = {{ requests = \"10/s\", burst = 20, bandwidth = \"2MiB\", bandwidth_after = \"10MiB\" }}\n\
          [site.route.signed_urls]\n{KEY}\nkey_files = [\"/etc/sluice/url.key\"]\nprefix = true\nclient = true\n\

@@ -21,7 +21,7 @@ fn said(listener: &str, server: &str) -> String {
 }
 
 const ALL: &str = "backlog = 9\ndefer_accept = false\nreceive_buffer = \"64KiB\"\n\
-    send_buffer = \"1MiB\"\ntcp_keepalive = \"1m\"\nproxy_protocol = \"v2\"\ntrusted = [\"10.0.0.0/8\"]";
+    send_buffer = \"1MiB\"\ntcp_keepalive = \"1m\"\nhalf_close = true\nproxy_protocol = \"v2\"\ntrusted = [\"10.0.0.0/8\"]";
 
 #[test]
 fn every_key_is_planned_and_described() {
@@ -30,23 +30,96 @@ fn every_key_is_planned_and_described() {
     let listener = &loaded.plan.listeners[0];
     let expected = ListenOptions {
         backlog: Some(9),
-        defer: false,
+        defer_accept: false,
         receive_buffer: Some(64 << 10),
         send_buffer: Some(1 << 20),
-        keepalive: Some(Duration::from_secs(60)),
+        tcp_keepalive: Some(Duration::from_secs(60)),
+        ipv6_only: true,
     };
     assert_eq!(listener.listening, expected);
     let described = describe(&loaded.plan);
     for line in [
         "listening on http://127.0.0.1:0, backlog 9, accepted before their \
          first bytes, receive buffers of 64 KiB, send buffers of 1 MiB, probed after 1m without a \
-         packet, PROXY protocol v2 from 10.0.0.0/8\n",
+         packet, half-closed connections served, PROXY protocol v2 from 10.0.0.0/8\n",
         "client addresses from Forwarded of 127.0.0.1\n",
     ] {
         assert!(described.contains(line), "{described}");
     }
     let trust = &loaded.plan.trust;
     assert_eq!(trust.field, ClientIpHeader::Forwarded);
+}
+
+#[test]
+fn limits_that_differ_from_the_defaults_are_described() {
+    let described = |limits: &str| {
+        let text = with("", &format!("[limits]\n{limits}"));
+        describe(&parse("sluice.toml", &text).expect("a good file").plan)
+    };
+    let limits = "connections_per_ip = 9\nrequest_memory = \"64MiB\"\ntunnel_timeout = \"1h\"";
+    let text = described(limits);
+    for line in [
+        "up to 9 connections per IP\n",
+        "waiting requests take up to 64 MiB of memory\n",
+        "idle tunnels are closed after 1h\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    assert!(described("request_memory = 0").contains("any amount of memory\n"));
+    assert!(!described("tunnel_timeout = \"10m\"").contains("tunnel"));
+}
+
+#[test]
+fn ipv6_only_concerns_ipv6_addresses() {
+    let text = said("ipv6_only = false", "");
+    assert!(text.contains("`ipv6_only` does nothing here"), "{text}");
+    let both = with("ipv6_only = false", "").replace("127.0.0.1:0", "[::]:0");
+    let loaded = parse("sluice.toml", &both).expect("a good file");
+    assert!(!loaded.plan.listeners[0].listening.ipv6_only);
+    let described = describe(&loaded.plan);
+    assert!(
+        described.contains("http://[::]:0, IPv4 clients, too\n"),
+        "{described}"
+    );
+}
+
+#[test]
+fn a_unix_socket_needs_a_full_path_of_its_own() {
+    let at = |address: &str| {
+        let address = format!("address = \"{address}\"");
+        with("", "").replace("address = \"127.0.0.1:0\"", &address)
+    };
+    let loaded = parse("sluice.toml", &at("unix:/run/s.sock")).expect("a good file");
+    assert_eq!(
+        loaded.plan.listeners[0].address.to_string(),
+        "unix:/run/s.sock"
+    );
+    assert!(describe(&loaded.plan).contains("listening on unix:/run/s.sock\n"));
+    let long = format!("unix:/{}", "x".repeat(107));
+    for (bad, why) in [
+        ("unix:", "not the full path of a file"),
+        ("unix:run/s.sock", "not the full path of a file"),
+        ("unix:/run/..", "not the full path of a file"),
+        (&long, "longer than 107 bytes"),
+    ] {
+        let text = match parse("sluice.toml", &at(bad)) {
+            Ok(_) => panic!("{bad} is refused"),
+            Err(report) => report.render(false),
+        };
+        assert!(
+            text.contains(why) && text.contains("unix:/run/sluice.sock"),
+            "{text}"
+        );
+    }
+    let twice = format!("listen = \"unix:/run/s.sock\"\n{}", at("unix:/run/s.sock"));
+    let text = match parse("sluice.toml", &twice) {
+        Ok(_) => panic!("two listeners have one path"),
+        Err(report) => report.render(false),
+    };
+    assert!(
+        text.contains("used twice") && text.contains("its own path"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Tests of caching rules: the keys of caches and routes, which of them takes precedence, and the
 //! errors and warnings about them.
 
+use std::sync::Arc;
+
 use super::{LEAST, plan, said, with};
 use crate::cache::Rules;
 use crate::config::{Plan, changes, describe};
-use crate::http::Network;
 use crate::http::freshness::{Ignored, SetCookie};
+use crate::http::{Method, Network};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -15,7 +17,7 @@ fn cached(cache: &str, route: &str) -> String {
     format!("[cache.a]\n{cache}\n{LEAST}cache = \"a\"\n{route}\n")
 }
 
-fn rules_of(cache: &str, route: &str) -> Rules {
+fn rules_of(cache: &str, route: &str) -> Arc<Rules> {
     let plan = plan(&cached(cache, route));
     plan.sites[0].routes[0]
         .proxied()
@@ -45,6 +47,7 @@ query_only = ["id", "utm_id"]
 languages = ["de", "pt-BR"]
 bypass = { cookies = ["session*"], headers = ["X-Debug"], query = ["nocache", "a[b]"] }
 methods = ["GET"]
+invalidate_on = ["POST", "PURGE-ALL"]
 forward_headers = ["X-Tenant", "X-Feature-*"]
 hit_for_pass = "500ms"
 "#;
@@ -54,7 +57,7 @@ fn every_rule_may_stand_in_a_cache_and_in_a_route() {
     let (of_cache, of_route) = (rules_of(ALL, ""), rules_of("", ALL));
     assert_eq!(of_cache, of_route);
     let d = Rules::default();
-    assert_eq!(rules_of("", ""), d);
+    assert_eq!(*rules_of("", ""), d);
     assert_eq!(
         of_cache.lifetimes.valid,
         [(200, 3600 * SECOND), (404, Duration::ZERO)]
@@ -84,6 +87,12 @@ fn every_rule_may_stand_in_a_cache_and_in_a_route() {
     assert!(of_cache.requests.bypass.headers[0].matches_field(b"x-debug"));
     assert!(of_cache.requests.bypass.query[1].matches(b"a[b]"));
     assert!(of_cache.requests.get && !of_cache.requests.head);
+    let invalidates = |method| {
+        let method = Method::from_token(method);
+        of_cache.requests.invalidates(&method)
+    };
+    assert!(invalidates("POST") && invalidates("PURGE-ALL"));
+    assert!(!invalidates("PUT") && !invalidates("GET"));
     assert!(!of_cache.requests.post && rules_of("methods = [\"POST\"]", "").requests.post);
     let key = "{scheme}{host}{path}{query}{header:x-tenant}{cookie:lang}v2";
     assert_eq!(of_cache.key.to_string(), key);
@@ -107,14 +116,19 @@ fn a_routes_rules_win_key_by_key() {
     let kept = (rules.stale.if_error, rules.headers.set_cookie);
     assert_eq!(kept, (60 * SECOND, SetCookie::Remove));
     let cache = "key = \"{host}{path}{query}\"\nquery_ignore = [\"a\"]\nquery_sort = true";
-    let keys = |route: &str| rules_of(cache, route).key;
+    let keys = |route: &str| rules_of(cache, route).key.clone();
     let (all, none) = (keys(""), keys("query_sort = false\nquery_ignore = false"));
     assert_eq!(all.to_string(), none.to_string());
     assert_eq!(all.query(Some("b&a&B")).as_deref(), Some("B&b"));
     assert_eq!(none.query(Some("b&a&B")).as_deref(), Some("b&a&B"));
     let other = keys("key = \"{scheme}{host}{path}{query}\"");
     assert_eq!(other.query(Some("b&a&B")).as_deref(), Some("B&b"));
-    let languages = |route: &str| rules_of("languages = [\"de\"]", route).key.languages;
+    let languages = |route: &str| {
+        rules_of("languages = [\"de\"]", route)
+            .key
+            .languages
+            .clone()
+    };
     assert_eq!(languages("key = \"{host}{path}\""), ["de".into()]);
     assert_eq!(languages("languages = [\"en\"]"), ["en".into()]);
     assert!(languages("languages = false").is_empty());
@@ -177,15 +191,15 @@ fn rules_that_differ_are_described() {
 
 #[test]
 fn a_reload_names_what_changed() {
-    let told = |old: &Plan, new: &str| changes(old, &plan(new)).to_string();
+    let changed = |old: &Plan, new: &str| changes(old, &plan(new)).to_string();
     let old = plan(&cached("", ""));
     let rules = "caching rules changed\n";
-    assert_eq!(told(&old, &cached("tag_headers = false", "")), rules);
-    assert_eq!(told(&old, &cached("", "tag_headers = false")), rules);
+    assert_eq!(changed(&old, &cached("tag_headers = false", "")), rules);
+    assert_eq!(changed(&old, &cached("", "tag_headers = false")), rules);
     let purge = format!("[admin]\npurge_from = [\"::1\"]\n{}", cached("", ""));
-    assert_eq!(told(&old, &purge), "addresses that may purge changed\n");
+    assert_eq!(changed(&old, &purge), "addresses that may purge changed\n");
     let elsewhere = cached("", "path = \"/a\"");
-    assert_eq!(told(&old, &elsewhere), "sites changed\n");
+    assert_eq!(changed(&old, &elsewhere), "sites changed\n");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Tests of short forms of values and sections, of `false`, and of renamed keys.
 
 use super::{LEAST, plan, said, with};
-use crate::config::{LeadsTo, describe};
+use crate::config::{RouteHandler, describe};
 
 #[test]
 fn a_single_string_is_a_list_of_one() {
@@ -134,15 +134,15 @@ log = false
     assert_eq!((plan.admin, plan.log.access.as_ref()), (None, None));
     assert_eq!(plan.log.level, crate::config::Level::Off);
     assert_eq!(plan.listeners[0].setup.proxy, None);
-    assert_eq!(plan.upstreams["origin"].retries, 0);
+    assert_eq!(plan.upstreams["origin"].tries, 1);
     let [folder, proxied] = &plan.sites[0].routes[..] else {
         panic!("two routes");
     };
-    let LeadsTo::Files(files) = &folder.leads_to else {
+    let RouteHandler::Files(files) = &folder.handler else {
         panic!("a folder");
     };
     assert_eq!((&files.charset, files.index.len()), (&None, 0));
-    assert_eq!(files.links, crate::sys::root::Links::None);
+    assert_eq!(files.symlinks, crate::sys::root::Links::None);
     assert!(folder.gate.is_some() && proxied.gate.is_none());
     assert!(folder.edit.is_some() && proxied.edit.is_none());
     let rules = &proxied.proxied().expect("an upstream").rules;
@@ -160,13 +160,13 @@ fn an_empty_allow_list_allows_no_client() {
 
 #[test]
 fn tries_and_uses_count_the_first_one() {
-    let retries = |line: &str| {
+    let tries = |line: &str| {
         let text = LEAST.replace("[[site]]", &format!("{line}\n[[site]]"));
-        plan(&text).upstreams["origin"].retries
+        plan(&text).upstreams["origin"].tries
     };
-    assert_eq!(retries(""), 1);
-    assert_eq!(retries("retry = { tries = 1 }"), 0);
-    assert_eq!(retries("retry = { tries = 4 }"), 3);
+    assert_eq!(tries(""), 2);
+    assert_eq!(tries("retry = { tries = 1 }"), 1);
+    assert_eq!(tries("retry = { tries = 4 }"), 4);
 }
 
 #[test]
@@ -240,6 +240,7 @@ fn errors_in_short_forms_are_explained() {
         ("none", with("[cache.a]\nread_ahead = \"none\"\n")),
         ("on", format!("{LEAST}log = \"on\"\n")),
         ("an empty list", format!("{LEAST}deny = []\n")),
+        ("no servers", "[upstream.a]\nservers = []\n".to_owned()),
         ("an empty table", format!("{LEAST}request_headers = {{}}\n")),
         ("no list", with("[cache.a]\nquery_ignore = 1\n")),
         ("true is no list", with("[cache.a]\nquery_ignore = true\n")),
@@ -284,4 +285,20 @@ fn a_url_can_not_name_an_upstream() {
 fn the_log_of_messages_is_switched_off_by_its_level() {
     let report = said(&format!("{LEAST}\n[log]\nerror = \"off\"\n"));
     assert!(report.contains("write `level = false`"), "{report}");
+}
+
+#[test]
+fn the_description_of_files_has_the_settings_that_change_which_files_are_served() {
+    let text = "[[route]]\nfiles = { root = \"/srv\", strip_prefix = \"/a/\", try_files = [\"{path}.html\", \"/app.html\"], precompressed = true }\n";
+    let expected = "everything -> files in /srv, 64 MiB of memory, without the prefix /a, else {path}.html, /app.html, precompressed if there is such a file\n";
+    let described = describe(&plan(text));
+    assert!(described.contains(expected), "{described}");
+}
+
+#[test]
+fn a_loopback_address_that_may_purge_is_no_problem_if_the_reported_address_counts() {
+    let text = "listen = \"127.0.0.1:8080\"\n[admin]\npurge_from = \"127.0.0.1\"\n[cache.main]\n[[route]]\nproxy = \"http://127.0.0.1:9\"\ncache = \"main\"\n";
+    assert!(said(text).contains("each of its clients may purge"));
+    let trusted = format!("{text}[server]\ntrusted_proxies = \"127.0.0.1\"\n");
+    assert_eq!(said(&trusted).trim(), "");
 }

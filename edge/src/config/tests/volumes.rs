@@ -1,6 +1,7 @@
 //! Tests of volumes and of the volume keys of caches: the plan, and the errors and warnings about
 //! them.
 
+use crate::config::Purpose;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ fn name(path: &str) -> Identity {
 
 /// Returns the rendered errors of a text on this machine, or its warnings if it has no errors.
 fn said(text: &str) -> String {
-    match examine("sluice.toml", text, &machine, &|_| None) {
+    match examine("sluice.toml", text, &machine, &|_| None, Purpose::Reload) {
         Ok(loaded) => loaded.warnings.render(false),
         Err(report) => report.render(false),
     }
@@ -69,6 +70,7 @@ fn defaults_are_the_documented_ones() {
         segment: 0,
         queue: 32 * MIB,
         readers: 4,
+        write_delay: Duration::from_millis(50),
         read_timeout: Duration::from_secs(1),
         retry: Duration::from_secs(10),
         overwrite: false,
@@ -119,8 +121,8 @@ fn everything_typed_is_in_the_plan_and_described() {
     };
     assert_eq!(all.caches["a"].disk_tier, expected);
     let described = |text: &str| {
-        let loaded =
-            examine("sluice.toml", text, &machine, &|_| None).unwrap_or_else(|e| panic!("{e}"));
+        let loaded = examine("sluice.toml", text, &machine, &|_| None, Purpose::Reload)
+            .unwrap_or_else(|e| panic!("{e}"));
         let all = describe(&loaded.plan);
         let of_volumes = all
             .lines()
@@ -222,6 +224,7 @@ fn a_device_needs_no_size() {
         &volume("path = \"/dev/sdb\""),
         &machine,
         &|_| None,
+        Purpose::Reload,
     );
     let loaded = loaded.unwrap_or_else(|report| panic!("{report}"));
     assert_eq!(loaded.plan.volumes["disk1"].size, 0);
@@ -237,10 +240,10 @@ fn a_file_is_read_with_a_look_at_its_volumes() -> std::io::Result<()> {
     ));
     let text = text.replace("\"disk1\"]", "\"disk1\"]\nslice = \"64KiB\"");
     std::fs::write(&file, &text)?;
-    let loaded = load(&file).unwrap_or_else(|report| panic!("{report}"));
+    let loaded = load(&file, Purpose::Reload).unwrap_or_else(|report| panic!("{report}"));
     assert!(loaded.warnings.problems.is_empty(), "{}", loaded.warnings);
     std::fs::write(&file, text.replace("vol\"", "no/vol\""))?;
-    let loaded = load(&file).unwrap_or_else(|report| panic!("{report}"));
+    let loaded = load(&file, Purpose::Reload).unwrap_or_else(|report| panic!("{report}"));
     assert!(loaded.warnings.to_string().contains("there is no folder"));
     Ok(())
 }

@@ -14,11 +14,51 @@ use super::shape::{
 
 /// A size in bytes: `"64KiB"`, `"1GB"`, or a plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size(pub u64);
+pub struct Size(pub u64, pub Spelling);
 
 /// A time: `"10s"`, `"1m30s"`, `"500ms"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Time(pub Duration);
+pub struct Time(pub Duration, pub Spelling);
+
+/// Whether the unit of an amount may have been meant in another sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spelling {
+    /// The unit has one meaning.
+    Clear,
+    /// The unit of a size is one letter, such as `M`, or that of a time is `M`, which is a month.
+    Ambiguous,
+}
+
+/// Parses a size. A unit of one letter is a power of 1024, as in nginx.
+fn size(text: &str) -> Option<Size> {
+    let letter = text
+        .trim_end()
+        .strip_suffix(['k', 'K', 'm', 'M', 'g', 'G', 't', 'T']);
+    let is_letter =
+        letter.is_some_and(|rest| rest.ends_with(|c: char| c.is_ascii_digit() || c == ' '));
+    let (text, spelling) = match is_letter {
+        true => (format!("{}iB", text.trim_end()), Spelling::Ambiguous),
+        false => (text.to_owned(), Spelling::Clear),
+    };
+    let bytes = text.parse::<ByteSize>().ok()?;
+    Some(Size(bytes.0, spelling))
+}
+
+/// Parses a time, in which `M` is a month and `m` a minute.
+fn time(text: &str) -> Option<Time> {
+    let time = humantime::parse_duration(text).ok()?;
+    let spelling = match has_months(text) {
+        true => Spelling::Ambiguous,
+        false => Spelling::Clear,
+    };
+    Some(Time(time, spelling))
+}
+
+/// Whether a time has the unit `M`, which is a month and may have been meant as minutes.
+pub fn has_months(text: &str) -> bool {
+    let mut units = text.split(|c: char| !c.is_ascii_alphabetic());
+    units.any(|unit| unit == "M")
+}
 
 /// Most fetches at the same time: `"auto"`, or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +77,7 @@ pub enum Ahead {
     /// The whole object is read ahead.
     Whole,
     /// At most this many bytes are read ahead.
-    Window(u64),
+    Window(Size),
 }
 
 impl<'de> Deserialize<'de> for Size {
@@ -52,18 +92,17 @@ impl<'de> Deserialize<'de> for Size {
 
             fn visit_i64<E: Error>(self, n: i64) -> Result<Size, E> {
                 u64::try_from(n)
-                    .map(Size)
+                    .map(|bytes| Size(bytes, Spelling::Clear))
                     .map_err(|_| E::custom(format!("a size can't be negative\n{SIZE_ADVICE}")))
             }
 
             fn visit_u64<E: Error>(self, n: u64) -> Result<Size, E> {
-                Ok(Size(n))
+                Ok(Size(n, Spelling::Clear))
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
-                text.parse::<ByteSize>()
-                    .map(|size| Size(size.0))
-                    .map_err(|_| E::custom(format!("{text:?} is not a size\n{SIZE_ADVICE}")))
+                size(text)
+                    .ok_or_else(|| E::custom(format!("{text:?} is not a size\n{SIZE_ADVICE}")))
             }
         }
         deserializer.deserialize_any(SizeVisitor)
@@ -87,9 +126,8 @@ impl<'de> Deserialize<'de> for Time {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Time, E> {
-                humantime::parse_duration(text)
-                    .map(Time)
-                    .map_err(|_| E::custom(format!("{text:?} is not a time\n{TIME_ADVICE}")))
+                time(text)
+                    .ok_or_else(|| E::custom(format!("{text:?} is not a time\n{TIME_ADVICE}")))
             }
         }
         deserializer.deserialize_any(TimeVisitor)
@@ -144,7 +182,7 @@ impl<'de> Deserialize<'de> for Ahead {
 
             fn visit_i64<E: Error>(self, n: i64) -> Result<Ahead, E> {
                 u64::try_from(n)
-                    .map(Ahead::Window)
+                    .map(|bytes| Ahead::Window(Size(bytes, Spelling::Clear)))
                     .map_err(|_| E::custom(format!("a size can't be negative\n{AHEAD_ADVICE}")))
             }
 
@@ -152,9 +190,9 @@ impl<'de> Deserialize<'de> for Ahead {
                 match text {
                     word if is_old_off(word) => Err(written_false(word)),
                     "whole" => Ok(Ahead::Whole),
-                    size => match size.parse::<ByteSize>() {
-                        Ok(size) => Ok(Ahead::Window(size.0)),
-                        Err(_) => Err(E::custom(format!(
+                    text => match size(text) {
+                        Some(size) => Ok(Ahead::Window(size)),
+                        None => Err(E::custom(format!(
                             "{text:?} is not a size to read ahead\n{AHEAD_ADVICE}"
                         ))),
                     },

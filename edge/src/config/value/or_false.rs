@@ -115,7 +115,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Switch<T> {
             fn visit_str<E: Error>(self, text: &str) -> Result<Switch<T>, E> {
                 match text {
                     "on" => Err(E::custom(
-                        "\"on\" is written `true` now\nwrite true, without quotes",
+                        "\"on\" is written `true`\nwrite true, without quotes",
                     )),
                     word if is_old_off(word) => Err(written_false(word)),
                     _ => Err(E::invalid_type(

@@ -3,11 +3,12 @@
 
 /// The name of each type, as it occurs in serde's messages, and the advice on how to write a value
 /// of the type.
-const SHAPES: [(&str, &str); 19] = [
+const SHAPES: [(&str, &str); 21] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),
     (PARALLEL, PARALLEL_ADVICE),
     (AHEAD, AHEAD_ADVICE),
+    (PORT, PORT_ADVICE),
     (STATUSES, "write { 200 = \"1h\", 404 = \"1m\" }"),
     (
         TABLE,
@@ -20,6 +21,10 @@ const SHAPES: [(&str, &str); 19] = [
     (PAGES, "write { 404 = \"/srv/404.html\" }"),
     (RETRY, "write { tries = 2 }"),
     (
+        TLS,
+        "write { certificate = \"chain.pem\", key = \"key.pem\" }",
+    ),
+    (
         TABLE_OR_FALSE,
         "write a table, as in { NAME = … }, or false",
     ),
@@ -28,7 +33,10 @@ const SHAPES: [(&str, &str); 19] = [
         "write true or false without quotes, or a table",
     ),
     ("a map", "write { NAME = \"value\" }, with braces"),
-    (OR_TABLE, "write \"…\", or a table with that and more"),
+    (
+        OR_TABLE,
+        "write text in quotes, or one table: { NAME = … }, or a section with one bracket",
+    ),
     (
         COMPRESS,
         "write true, false, a list as in [\"br\", \"gzip\"], or a table",
@@ -53,10 +61,13 @@ pub const PARALLEL: &str = "\"auto\" or a number";
 pub const PARALLEL_ADVICE: &str = "write \"auto\", or a whole number without quotes, as in 8";
 pub const AHEAD: &str = "false, \"whole\" or a size";
 pub const AHEAD_ADVICE: &str = "write false, \"whole\", or a size, as in \"8MiB\"";
+pub const PORT: &str = "true, false or a port";
+pub const PORT_ADVICE: &str = "write true, false, or a port from 1 to 65535, without quotes";
 pub const STATUSES: &str = "times by status";
 pub const TABLE: &str = "a table of lists";
 pub const EDITS: &str = "a table of edits";
 pub const PAGES: &str = "pages by status";
+pub const TLS: &str = "a table with a certificate";
 pub const RETRY: &str = "a table of retries";
 pub const TABLE_OR_FALSE: &str = "a table or false";
 pub const BOOL_OR_TABLE: &str = "true, false or a table";
@@ -81,6 +92,10 @@ pub fn advice(title: &str) -> (String, Option<String>) {
     let Some((before, expected)) = title.split_once(", expected ") else {
         return (title, None);
     };
+    if expected.starts_with("struct ") {
+        let title = format!("{before}, expected a table");
+        return (title, Some("write a table, as in { NAME = … }".to_owned()));
+    }
     if let Some(words) = expected.strip_prefix(WORD) {
         let title = format!("{before}, expected a name in quotes");
         return (title, Some(format!("write {words}")));

@@ -4,6 +4,14 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
+/// Formats a number with its noun in the singular or plural, such as `2 workers`.
+pub fn show_count(n: u64, thing: &str) -> String {
+    match n {
+        1 => format!("1 {thing}"),
+        n => format!("{n} {thing}s"),
+    }
+}
+
 /// Formats a size, such as `64 KiB`.
 pub fn show_size(bytes: u64) -> String {
     ByteSize(bytes)

@@ -31,7 +31,7 @@ impl Extent {
         if head || is_without_content(response.status) {
             return Extent::None;
         }
-        match response.content_length() {
+        match response.declared_length() {
             Some(length) => Extent::Exactly(length),
             None => Extent::Unknown,
         }

@@ -2,7 +2,8 @@
 //! it, with limits and back-pressure.
 //!
 //! The protocol fills a small queue, and the handler empties it, possibly in another task of the
-//! same worker. Each of the two wakes the other.
+//! same worker. Each of the two wakes the other. Bytes that wait in the queue are gathered in large
+//! frames, so that a client that sends single bytes does not cause a frame for each.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,9 +17,10 @@ use crate::handler::{BodyStream, Fault, Frame};
 use crate::http::Fields;
 use crate::reason::Reason;
 
-/// Most bytes, and most frames, that may wait in the queue.
+/// Number of waiting bytes from which on the queue takes no more.
 const QUEUED_BYTES_MAX: usize = 64 << 10;
-const QUEUED_FRAMES_MAX: usize = 64;
+/// Largest frame that is gathered of smaller pieces, in bytes.
+const GATHERED_BYTES_MAX: usize = 16 << 10;
 
 /// Refuses a body whose declared length is over `limit` (0: no limit).
 ///
@@ -50,6 +52,9 @@ struct IntakeBody {
 #[derive(Default)]
 struct Queue {
     frames: VecDeque<Frame>,
+    /// The bytes after `frames`.
+    gathered: Vec<u8>,
+    /// Number of waiting bytes.
     bytes: usize,
     /// Bytes still to arrive, if the length is declared.
     left: Option<u64>,
@@ -89,11 +94,7 @@ impl Intake {
     pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut queue = self.queue.borrow_mut();
         let stopped = queue.ended || queue.fault.is_some() || queue.abandoned;
-        if !stopped
-            && queue.wanted
-            && queue.bytes < QUEUED_BYTES_MAX
-            && queue.frames.len() < QUEUED_FRAMES_MAX
-        {
+        if !stopped && queue.wanted && queue.bytes < QUEUED_BYTES_MAX {
             return Poll::Ready(());
         }
         queue.connection = Some(cx.waker().clone());
@@ -124,14 +125,17 @@ impl Intake {
         queue.left = queue
             .left
             .map(|left| left.saturating_sub(data.len() as u64));
-        let data = Bytes::copy_from_slice(data);
-        queue.frames.push_back(Frame::Data(data));
+        if queue.gathered.len() + data.len() > GATHERED_BYTES_MAX {
+            queue.end_frame();
+        }
+        queue.gathered.extend_from_slice(data);
         queue.wake_reader();
     }
 
     /// Ends the body, with its trailers if there are some.
     pub fn end(&mut self, trailers: Option<Fields>) {
         let mut queue = self.queue.borrow_mut();
+        queue.end_frame();
         queue.frames.extend(trailers.map(Frame::Trailers));
         queue.ended = true;
         queue.wake_reader();
@@ -154,6 +158,14 @@ impl Drop for Intake {
 }
 
 impl Queue {
+    /// Makes a frame of the gathered bytes, if there are some.
+    fn end_frame(&mut self) {
+        if !self.gathered.is_empty() {
+            let bytes = Bytes::from(std::mem::take(&mut self.gathered));
+            self.frames.push_back(Frame::Data(bytes));
+        }
+    }
+
     fn wake_reader(&mut self) {
         if let Some(reader) = self.reader.take() {
             reader.wake();
@@ -168,6 +180,9 @@ impl BodyStream for IntakeBody {
             connection.wake();
         }
         queue.wanted = true;
+        if queue.frames.is_empty() {
+            queue.end_frame();
+        }
         if let Some(frame) = queue.frames.pop_front() {
             if let Frame::Data(bytes) = &frame {
                 queue.bytes -= bytes.len();
@@ -195,6 +210,7 @@ impl Drop for IntakeBody {
         let mut queue = self.queue.borrow_mut();
         queue.abandoned = true;
         queue.frames.clear();
+        queue.gathered = Vec::new();
         if let Some(connection) = queue.connection.take() {
             connection.wake();
         }
@@ -220,6 +236,32 @@ mod tests {
         assert!(
             matches!(body.poll_frame(&mut cx), Poll::Ready(Some(Ok(Frame::Data(b)))) if b == "abcde")
         );
+        assert!(matches!(body.poll_frame(&mut cx), Poll::Ready(None)));
+    }
+
+    #[test]
+    fn small_pieces_are_gathered_in_large_frames() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let (mut intake, stream) = Intake::new(None, 0);
+        let mut body = Body::stream(stream);
+        assert!(body.poll_frame(&mut cx).is_pending());
+        let mut pushed = 0;
+        while intake.poll_room(&mut cx).is_ready() {
+            intake.push(b"x");
+            pushed += 1;
+        }
+        assert_eq!(pushed, QUEUED_BYTES_MAX);
+        let mut trailers = Fields::new();
+        trailers.append("x-sum", "1");
+        intake.end(Some(trailers));
+        for _ in 0..QUEUED_BYTES_MAX / GATHERED_BYTES_MAX {
+            let Poll::Ready(Some(Ok(Frame::Data(bytes)))) = body.poll_frame(&mut cx) else {
+                panic!("all bytes have arrived");
+            };
+            assert_eq!(bytes.len(), GATHERED_BYTES_MAX);
+        }
+        let last = body.poll_frame(&mut cx);
+        assert!(matches!(last, Poll::Ready(Some(Ok(Frame::Trailers(_))))));
         assert!(matches!(body.poll_frame(&mut cx), Poll::Ready(None)));
     }
 

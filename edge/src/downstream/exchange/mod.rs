@@ -3,7 +3,7 @@
 //!
 //! An exchange is a state machine without a socket. A protocol starts it with a request, feeds it
 //! the request's body, takes response heads and content from it, and sends these in the protocol's
-//! own framing. A connection may run many exchanges: each reports its own deadline, and the
+//! own form. A connection may run many exchanges: each reports its own deadline, and the
 //! connection waits for the soonest.
 
 mod content;
@@ -12,13 +12,16 @@ mod guard;
 mod intake;
 mod pace;
 mod record;
+mod request_memory;
 mod transfer_timeouts;
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use crate::handler::{Answer, Body, Fault, Head, Peer, Pending, Request, Response};
-use crate::http::{Fields, Method, Status};
+use crate::handler::{
+    Answer, Body, Fault, Head, Interim, Peer, Pending, Request, Response, UpstreamTimings,
+};
+use crate::http::{FieldBlock, Method, Status};
 use crate::reason::Reason;
 
 use super::Refusal;
@@ -28,6 +31,7 @@ pub use content::{Content, Extent, Part};
 pub use guard::guarded;
 pub use intake::{Intake, check_declared};
 pub use record::{Record, RefusedRequest};
+use request_memory::RequestMemory;
 pub use transfer_timeouts::{Expired, TransferTimeouts};
 
 /// A request from its head to the end of its response.
@@ -40,11 +44,15 @@ pub struct Exchange {
     pub timeouts: TransferTimeouts,
     /// The future of a response that the handler has not returned yet.
     pending: Option<Pending>,
+    /// The memory that the request has taken since it had to wait.
+    memory: Option<RequestMemory>,
     content: Content,
     /// Whether the request's method is HEAD.
     head: bool,
-    /// Whether the request asks for an upgrade to another protocol.
-    upgrade: bool,
+    /// Whether the client asks for a tunnel.
+    wants_tunnel: bool,
+    /// Whether the client knows 1xx responses.
+    knows_interim: bool,
     /// Whether the transport sends parts of files without reading them into memory.
     sends_files: bool,
 }
@@ -52,7 +60,7 @@ pub struct Exchange {
 /// The next head to send.
 pub enum ResponseHead {
     /// A 1xx head. Another head follows.
-    Interim(Status, Fields),
+    Interim(Status, FieldBlock),
     /// The final response: its head, and the content that follows.
     Final(Response),
 }
@@ -70,7 +78,8 @@ impl Exchange {
         let record = Record::new(worker, serving, peer, head);
         let mut exchange = Exchange::of(record, sends_files);
         exchange.head = head.method == Method::Head;
-        exchange.upgrade = head.upgrade;
+        exchange.wants_tunnel = head.wants_tunnel;
+        exchange.knows_interim = head.version.has_interim();
         exchange
     }
 
@@ -95,9 +104,11 @@ impl Exchange {
             intake: None,
             timeouts: TransferTimeouts::default(),
             pending: None,
+            memory: None,
             content: Content::none(),
             head: false,
-            upgrade: false,
+            wants_tunnel: false,
+            knows_interim: false,
             sends_files,
         }
     }
@@ -107,6 +118,7 @@ impl Exchange {
     #[inline]
     pub fn start(&mut self, head: Head, body: Body, peer: Peer) -> Option<Response> {
         self.record.count_request();
+        let memory = request_memory::needed(&head);
         let request = Request {
             head,
             body,
@@ -129,26 +141,37 @@ impl Exchange {
         if let Err(fault) = called.flatten() {
             response = Some(fault.response());
         }
+        if self.pending.is_some() {
+            self.record.begin_waiting();
+            let limit = self.record.serving.options.request_memory;
+            self.memory = RequestMemory::charge(self.record.worker(), peer.client, memory, limit);
+            if self.memory.is_none() {
+                // The future has not been polled, so the request has not been sent anywhere.
+                self.pending = None;
+                response = Some(Fault::from(Reason::RequestMemory).response());
+            }
+        }
         if let Some(response) = &mut response {
             self.make_final(response);
         }
         response
     }
 
-    /// Waits for the next head. If `interim` is false, 1xx heads stay queued. A fault of the
-    /// request body ends the wait.
+    /// Waits for the next head. If `has_room` is false, 1xx heads stay queued until the final head
+    /// follows. A fault of the request body ends the wait.
     #[inline]
-    pub fn poll_response(&mut self, cx: &mut Context<'_>, interim: bool) -> Poll<ResponseHead> {
+    pub fn poll_response(&mut self, cx: &mut Context<'_>, has_room: bool) -> Poll<ResponseHead> {
         let Some(pending) = &mut self.pending else {
             return Poll::Pending;
         };
+        let queue = pending.interim.as_ref().filter(|_| self.knows_interim);
         // The closure moves the large response into this variable, so that the result of `guarded`, which is copied,
         // contains at most a fault.
         let mut response = None;
         let polled = match self.intake.as_ref().and_then(Intake::fault) {
             Some(fault) => Err(fault),
             None => {
-                if let (Some(queue), true) = (&pending.interim, interim)
+                if let (Some(queue), true) = (queue, has_room)
                     && let Poll::Ready((status, fields)) = queue.poll_next(cx)
                 {
                     return Poll::Ready(ResponseHead::Interim(status, fields));
@@ -163,11 +186,17 @@ impl Exchange {
             }
         };
         if let Err(fault) = polled {
-            response = Some(fault.response());
+            let mut failed = fault.response();
+            failed.upstream = reached(pending.upstream.take());
+            response = Some(failed);
         }
         let Some(mut response) = response else {
             return Poll::Pending;
         };
+        if let Some((status, fields)) = queue.and_then(Interim::pop) {
+            pending.response = Box::pin(std::future::ready(Ok(response)));
+            return Poll::Ready(ResponseHead::Interim(status, fields));
+        }
         self.pending = None;
         self.make_final(&mut response);
         Poll::Ready(ResponseHead::Final(response))
@@ -181,14 +210,11 @@ impl Exchange {
         }
     }
 
-    /// Whether this is a final response. A 1xx is none, except for a 101 that the client requested
-    /// and that has a tunnel.
+    /// Whether this is a final response. A response below 200 is final only if it has the tunnel
+    /// that the client asked for. The protocol checks the status of a response with a tunnel.
     #[inline]
     fn is_final(&self, response: &Response) -> bool {
-        match response.status {
-            101 => self.upgrade && response.upgrade.is_some(),
-            status => (200..=999).contains(&status),
-        }
+        (200..=999).contains(&response.status) || (self.wants_tunnel && response.tunnel.is_some())
     }
 
     /// Returns the length of a response's content, which the protocol declares to the client.
@@ -202,6 +228,9 @@ impl Exchange {
     #[inline]
     pub fn respond(&mut self, response: &mut Response, extent: Extent) {
         self.record.responded(response);
+        if response.tunnel.is_some() {
+            self.memory = None;
+        }
         self.content = Content::new(std::mem::take(&mut response.body), extent, self.sends_files);
     }
 
@@ -218,8 +247,8 @@ impl Exchange {
         self.content.take_back(bytes)
     }
 
-    /// Whether all bytes of a declared length have been taken. A fault after that does not show in
-    /// the number of bytes.
+    /// Whether all bytes of a declared length have been taken. If a fault follows, the number of bytes sent does not
+    /// reveal it.
     pub fn is_all_given(&self) -> bool {
         self.content.is_all_given()
     }
@@ -236,4 +265,9 @@ impl Exchange {
         self.record.complete = true;
         self.record.close();
     }
+}
+
+/// Returns the data of an exchange with an origin server, if the request got as far as a server.
+fn reached(upstream: Option<Rc<UpstreamTimings>>) -> Option<Rc<UpstreamTimings>> {
+    upstream.filter(|upstream| upstream.server.get().is_some())
 }

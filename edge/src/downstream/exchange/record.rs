@@ -6,10 +6,10 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use crate::downstream::worker::{Serving, Worker};
-use crate::handler::{Head, Peer, Response, UpstreamTimings};
+use crate::handler::{ClientCertificate, Head, Peer, Response, UpstreamTimings};
 use crate::http::{CacheStatus, Fwd, Outcome, Status};
 use crate::reason::Reason;
-use crate::telemetry::{AccessLog, AccessRecord, AccessUpstream, Counters, Selection};
+use crate::telemetry::{AccessLog, AccessRecord, AccessTls, AccessUpstream, Counters, Selection};
 
 /// The record of one request. Closing or dropping the record counts and logs the request once.
 pub struct Record {
@@ -24,36 +24,52 @@ pub struct Record {
     pub reason: Option<Reason>,
     status: Status,
     cache: Option<CacheStatus>,
+    /// Reason for which a cache forwarded a request that then failed.
+    failed_fwd: Option<Fwd>,
     upstream: Option<Rc<UpstreamTimings>>,
     line: Option<Box<LogLine>>,
+    /// Time at which the head was complete, in microseconds of the monotonic clock. If the request
+    /// is answered without waiting, this may be the time of an earlier such request.
+    began_us: u64,
+    /// Whether the request is valid and passed to a handler.
+    counted: bool,
     closed: bool,
 }
 
-/// Method and target of a request that a protocol refused, as far as they could be read.
+/// The beginning of a request that a protocol refused, as far as it could be read.
 #[derive(Clone, Copy, Default)]
 pub struct RefusedRequest<'a> {
     /// The method, empty if it could not be read.
     pub method: &'a str,
     /// The target as received, empty if it could not be read.
     pub target: &'a str,
+    /// The HTTP version, empty if it could not be read or is not supported.
+    pub version: &'static str,
+    /// The request line as received, perhaps cut.
+    pub line: &'a [u8],
 }
 
 /// The parts of the request that the log needs. Only created if there is an access log.
 struct LogLine {
     peer: Peer,
+    certificate: Option<Rc<ClientCertificate>>,
     time_unix_ms: u64,
-    began_us: u64,
     version: &'static str,
     text: Vec<u8>,
     method: Range<usize>,
     authority: Range<usize>,
     target: Range<usize>,
+    /// The request line of a refused request.
+    refused_line: Range<usize>,
     headers: [Option<Range<usize>>; 3],
     /// Values of further headers that the log's configuration names, as ranges of the copied text.
     more: SmallVec<[Option<Range<usize>>; 4]>,
     /// Selects which requests of the route are logged. `None`: all.
     selection: Option<Rc<Selection>>,
 }
+
+/// The status that is logged for a client that left before its response began. No response has it.
+const CLIENT_GONE: Status = 499;
 
 /// Headers that are logged in every format.
 const LOGGED: [&str; 3] = ["referer", "user-agent", "range"];
@@ -80,6 +96,8 @@ impl Record {
             let mut line = LogLine::new(worker, peer);
             line.method = line.add(request.method.as_bytes());
             line.target = line.add(request.target.as_bytes());
+            line.version = request.version;
+            line.refused_line = line.add(request.line);
             line
         });
         Record::open(worker, serving, line)
@@ -88,6 +106,10 @@ impl Record {
     #[inline]
     fn open(worker: &Rc<Worker>, serving: Rc<Serving>, line: Option<Box<LogLine>>) -> Record {
         worker.counters.requests_now.add(1);
+        let began_us = match line {
+            Some(_) => worker.clock.read_us(),
+            None => worker.clock.recent_us(),
+        };
         Record {
             worker: worker.clone(),
             serving,
@@ -96,10 +118,19 @@ impl Record {
             reason: None,
             status: 0,
             cache: None,
+            failed_fwd: None,
             upstream: None,
             line,
+            began_us,
+            counted: false,
             closed: false,
         }
+    }
+
+    /// Returns the request's worker.
+    #[inline]
+    pub fn worker(&self) -> &Rc<Worker> {
+        &self.worker
     }
 
     /// Returns the counters of the request's worker.
@@ -110,8 +141,16 @@ impl Record {
 
     /// Counts a request that is passed to a handler.
     #[inline]
-    pub fn count_request(&self) {
+    pub fn count_request(&mut self) {
+        self.counted = true;
         self.worker.counters.requests.add(1);
+    }
+
+    /// Notes that the response has to be waited for, and sets the beginning of the request to now.
+    pub fn begin_waiting(&mut self) {
+        if self.line.is_none() {
+            self.began_us = self.worker.clock.read_us();
+        }
     }
 
     /// Records and counts the final response.
@@ -121,6 +160,7 @@ impl Record {
         self.cache = response.cache;
         self.upstream = response.upstream.take();
         self.reason = response.fault.or(self.reason);
+        self.failed_fwd = response.failed_fwd;
         let counters = &self.worker.counters;
         match response.status {
             200..=299 => counters.responses_2xx.add(1),
@@ -137,12 +177,7 @@ impl Record {
                     counters.cache_stale.add(1);
                 }
             }
-            Some(cache)
-                if cache.fwd_status == Some(304)
-                    && matches!(cache.outcome, Outcome::Fwd(Fwd::Stale | Fwd::Request)) =>
-            {
-                counters.cache_validated.add(1);
-            }
+            Some(cache) if is_validated(&cache) => counters.cache_validated.add(1),
             Some(cache) if cache.collapsed => counters.cache_collapsed.add(1),
             Some(cache) => match cache.outcome {
                 Outcome::Fwd(Fwd::Bypass | Fwd::Method) => counters.cache_passes.add(1),
@@ -167,20 +202,52 @@ impl Record {
         }
         let counters = &self.worker.counters;
         counters.requests_now.sub(1);
+        if let Some(cache) = self.cache {
+            counters.cache_response_bytes.add(self.body_bytes);
+            if cache.outcome == Outcome::Hit || is_validated(&cache) {
+                counters.cache_hit_bytes.add(self.body_bytes);
+            }
+        }
         if !self.complete {
             counters.responses_cut.add(1);
         }
+        let request_us = self.request_us();
+        // A tunnel's end says nothing about how fast the request was processed.
+        if self.counted && self.status != 101 {
+            counters.request_duration.record(request_us);
+        }
         if let Some(line) = self.line.take() {
-            self.log(&line);
+            self.log(&line, request_us);
         }
     }
 
-    fn log(&self, line: &LogLine) {
+    /// Returns the microseconds since the beginning of the request. If the request was answered
+    /// without waiting, and is not logged, this is an estimate.
+    #[inline]
+    fn request_us(&self) -> u64 {
+        let Worker {
+            clock,
+            quick_durations,
+            ..
+        } = &*self.worker;
+        match self.line.is_none() && clock.is_recent(self.began_us) {
+            true => quick_durations.of(clock, self.began_us),
+            false => clock.read_us().saturating_sub(self.began_us),
+        }
+    }
+
+    /// Returns the status to log.
+    fn logged_status(&self) -> Status {
+        match (self.status, self.reason) {
+            (0, Some(Reason::ClientGone)) => CLIENT_GONE,
+            (status, _) => status,
+        }
+    }
+
+    fn log(&self, line: &LogLine, request_us: u64) {
         let Some(log) = &self.serving.log else { return };
-        let now_us = self.worker.clock.monotonic_us();
-        let request_us = now_us.saturating_sub(line.began_us);
         if let Some(selection) = &line.selection
-            && !selection.takes(self.status, request_us)
+            && !selection.takes(self.logged_status(), request_us)
         {
             return;
         }
@@ -194,17 +261,28 @@ impl Record {
             client: line.peer.client,
             peer: line.peer.address,
             scheme: line.peer.scheme.as_str(),
+            tls: line.peer.tls.map(|session| AccessTls {
+                version: session.version(),
+                cipher: session.cipher(),
+                group: session.group(),
+                resumed: session.resumed(),
+                certificate: line
+                    .certificate
+                    .as_ref()
+                    .map(|its| (&*its.subject, &*its.fingerprint)),
+            }),
             method: text(&line.method),
             authority: text(&line.authority),
             target: text(&line.target),
             version: line.version,
-            status: self.status,
+            refused_line: &line.text[line.refused_line.clone()],
+            status: self.logged_status(),
             body_bytes: self.body_bytes,
             referer: header(0),
             user_agent: header(1),
             range: header(2),
             request_headers: &more,
-            cache: self.cache.map(|cache| cache.word()),
+            cache: (self.cache.map(|cache| cache.word())).or(self.failed_fwd.map(Fwd::as_str)),
             reason: self.reason.or(self.cache.and_then(|cache| cache.detail)),
             request_us,
             upstream: self.upstream.as_ref().map(|upstream| AccessUpstream {
@@ -219,6 +297,12 @@ impl Record {
     }
 }
 
+/// Whether the response was served from stored bytes after the origin confirmed these.
+fn is_validated(cache: &CacheStatus) -> bool {
+    cache.fwd_status == Some(304)
+        && matches!(cache.outcome, Outcome::Fwd(Fwd::Stale | Fwd::Request))
+}
+
 impl Drop for Record {
     fn drop(&mut self) {
         self.close();
@@ -228,6 +312,7 @@ impl Drop for Record {
 impl LogLine {
     fn of(worker: &Worker, log: &AccessLog, peer: Peer, head: &Head) -> Box<LogLine> {
         let mut line = LogLine::new(worker, peer);
+        line.certificate = head.certificate.clone();
         line.version = head.version.as_str();
         line.method = line.add(head.method.as_str().as_bytes());
         line.authority = line.add(head.authority.as_bytes());
@@ -245,13 +330,14 @@ impl LogLine {
     fn new(worker: &Worker, peer: Peer) -> Box<LogLine> {
         Box::new(LogLine {
             peer,
+            certificate: None,
             time_unix_ms: worker.clock.unix_ms(),
-            began_us: worker.clock.monotonic_us(),
             version: "",
             text: Vec::with_capacity(256),
             method: 0..0,
             authority: 0..0,
             target: 0..0,
+            refused_line: 0..0,
             headers: [const { None }; 3],
             more: SmallVec::new(),
             selection: None,

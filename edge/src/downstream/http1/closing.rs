@@ -2,17 +2,13 @@
 //! the response.
 
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use crate::downstream::connection::Connection;
 use crate::downstream::deadlines::ticks;
+use crate::downstream::lingering::{self, DISCARD_BYTES_MAX, LINGER};
 use crate::downstream::turn::Turn;
 
-use super::cycle::{Cycle, DISCARD_BYTES_MAX, Next, Progress, Stage};
-
-/// Longest time that a client may go on sending after the server has closed its direction of the
-/// connection.
-const LINGER: Duration = Duration::from_secs(2);
+use super::cycle::{Cycle, Next, Progress, Stage};
 
 impl Cycle {
     pub(super) fn after_response(&mut self, connection: &mut Connection) -> Progress {
@@ -23,14 +19,21 @@ impl Cycle {
             }
             return Progress::Then(Next::Request);
         }
+        // The last acknowledgements arrive after the last write.
+        connection.report_received();
+        self.lingers |= connection.awaits_acknowledgements();
         if self.lingers || !connection.input().is_empty() {
             return self.begin_lingering(connection);
         }
-        Progress::Then(Next::Close)
+        match connection.transport.ends_at_once() {
+            true => Progress::Then(Next::Close),
+            false => self.begin_lingering(connection),
+        }
     }
 
-    fn begin_lingering(&mut self, connection: &mut Connection) -> Progress {
+    pub(super) fn begin_lingering(&mut self, connection: &mut Connection) -> Progress {
         connection.transport.shutdown_write();
+        connection.transport.discard_input();
         let now = connection.worker.deadlines.now();
         self.stage = Stage::Lingering {
             left: DISCARD_BYTES_MAX,
@@ -75,24 +78,14 @@ impl Cycle {
         }
     }
 
-    /// Reads and discards input after the last byte was written. Closing earlier would reset the
-    /// connection, which may destroy the response before the client has read it (RFC 9112 9.6).
+    /// Reads and discards input after the last byte was written.
     pub(super) fn linger(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Progress {
         let Stage::Lingering { left, .. } = &mut self.stage else {
             return Progress::Wait;
         };
-        loop {
-            let n = connection.input().len();
-            connection.consume(n);
-            *left = left.saturating_sub(n as u64);
-            if *left == 0 {
-                return Progress::Then(Next::Close);
-            }
-            match connection.poll_fill(cx) {
-                Poll::Ready(Ok(n)) if n > 0 => {}
-                Poll::Ready(_) => return Progress::Then(Next::Close),
-                Poll::Pending => return Progress::Wait,
-            }
+        match lingering::poll_discard(connection, left, cx) {
+            Poll::Ready(()) => Progress::Then(Next::Close),
+            Poll::Pending => Progress::Wait,
         }
     }
 }

@@ -5,17 +5,23 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use crate::downstream::Refusal;
 use crate::downstream::connection::Connection;
+use crate::downstream::deadlines::ticks;
 use crate::downstream::exchange::Exchange;
 use crate::downstream::turn::{Turn, yield_turn};
 use crate::downstream::worker::Serving;
 use crate::reason::Reason;
+use crate::sys::Clock;
 
 use super::cycle::{Cycle, CycleOptions, Next};
 use super::head::{self, Limits, Parsed};
 use super::outbox::Outbox;
+
+/// Longest time from a TLS handshake to the client's first request while the worker drains.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// A client's HTTP/1 connection, from its first request to its close.
 pub struct Http1 {
@@ -23,10 +29,10 @@ pub struct Http1 {
     /// The current request and response. `None` between requests, and while a request is served
     /// without waiting.
     cycle: Option<Box<Cycle>>,
-    answered: u64,
+    answered: u32,
     waits_for: WaitsFor,
     /// Bytes of the input that were searched for a complete head, without finding one.
-    searched: usize,
+    searched: u32,
 }
 
 /// The event for which the connection waits between two requests, until its deadline.
@@ -36,6 +42,8 @@ enum WaitsFor {
     Nothing,
     /// The first byte of a request.
     Request,
+    /// The first byte of the connection's first request, while the worker drains.
+    FirstRequest,
     /// The rest of a head.
     Head,
 }
@@ -63,13 +71,17 @@ impl Http1 {
     /// Serves requests until one has to wait or the turn is over.
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let worker = &self.connection.worker;
-        worker.deadlines.watch(self.connection.slot, cx);
+        worker.watch(self.connection.slot, cx);
         if worker.is_cut() {
             if let Some(cycle) = &mut self.cycle {
                 cycle.cut_off();
             }
             self.connection.transport.reset_on_drop();
             return Poll::Ready(());
+        }
+        if self.cycle.is_some() {
+            // Sending content may take long, so the next request has to read the clock.
+            Clock::forget();
         }
         let mut turn = Turn::new();
         loop {
@@ -115,7 +127,7 @@ impl Http1 {
     /// for each byte.
     fn head(&mut self, serving: &Serving) -> Result<Option<Parsed>, Refusal> {
         let input = self.connection.input();
-        let fresh = input.get(self.searched..).unwrap_or_default();
+        let fresh = input.get(self.searched as usize..).unwrap_or_default();
         let limits = Limits {
             request_line: serving.options.request_line,
             headers: serving.options.headers,
@@ -125,7 +137,7 @@ impl Http1 {
         let may_be_complete =
             self.searched == 0 || input.len() > most || memchr::memchr(b'\n', fresh).is_some();
         let parsed = match may_be_complete {
-            true => head::parse(input, &limits, self.connection.peer.scheme)?,
+            true => head::parse(input, &limits)?,
             false
                 if input.len() > limits.request_line + 3
                     && memchr::memchr(b'\n', input).is_none() =>
@@ -137,7 +149,8 @@ impl Http1 {
         match &parsed {
             Some(_) => self.searched = 0,
             None => {
-                self.searched = input.len();
+                // An input is at most a few MiB long.
+                self.searched = input.len() as u32;
                 if self.connection.is_full() {
                     self.connection.grow_buffer(most + 1);
                 }
@@ -158,7 +171,7 @@ impl Http1 {
             // so input is read once more.
             return match self.connection.fill_now() {
                 true => self.next_request(cx, turn),
-                false => Poll::Ready(Next::Close),
+                false => self.wait_for_first_request(),
             };
         }
         if self.waits_for != waits_for {
@@ -185,19 +198,58 @@ impl Http1 {
         }
     }
 
+    /// Waits for the first request of a client whose TLS handshake has just ended, while the worker drains. In clear text,
+    /// a client usually sends its first request with the connection; with TLS, it sends it after the handshake.
+    fn wait_for_first_request(&mut self) -> Poll<Next> {
+        let (worker, slot) = (&self.connection.worker, self.connection.slot);
+        if self.answered > 0 || self.connection.transport.handshake().is_none() {
+            return Poll::Ready(Next::Close);
+        }
+        let deadlines = &worker.deadlines;
+        if self.waits_for != WaitsFor::FirstRequest {
+            let since = match self.waits_for {
+                WaitsFor::Request => deadlines.since(slot),
+                _ => deadlines.now(),
+            };
+            self.waits_for = WaitsFor::FirstRequest;
+            let most = FIRST_REQUEST.min(worker.serving().options.header_timeout);
+            deadlines.set(slot, since.saturating_add(ticks(most)), true);
+        }
+        match deadlines.expired(slot) {
+            true => Poll::Ready(Next::Close),
+            false => Poll::Pending,
+        }
+    }
+
     /// Passes a request to its handler, and responds as far as that is possible without waiting.
     fn begin(
         &mut self,
         cx: &mut Context<'_>,
         serving: Rc<Serving>,
-        parsed: Parsed,
+        mut parsed: Parsed,
         turn: &mut Turn,
     ) -> Poll<Next> {
+        if let Some((terms, certificate)) = self.connection.transport.handshake() {
+            if !serving.permits(terms, &parsed.head.authority) {
+                return self.refuse(cx, serving, Refusal::of(Reason::Misdirected), turn);
+            }
+            parsed.head.certificate = certificate.cloned();
+        }
         let connection = &mut self.connection;
         let peer = serving.trust.peer(connection.peer, &parsed.head.fields);
+        // The scheme of the target is compared once it is known whether a trusted proxy reports TLS.
+        if parsed
+            .target_scheme
+            .is_some_and(|scheme| scheme != peer.scheme)
+        {
+            let refusal = Refusal::of(Reason::TargetOfAnotherScheme);
+            return self.refuse(cx, serving, refusal, turn);
+        }
+        parsed.head.normalize_authority(peer.scheme);
         let options = &serving.options;
         let last = options.keepalive_timeout.is_zero()
-            || (options.keepalive_requests > 0 && self.answered + 1 >= options.keepalive_requests);
+            || (options.keepalive_requests > 0
+                && u64::from(self.answered) + 1 >= options.keepalive_requests);
         let cycle_options = CycleOptions {
             version: parsed.head.version,
             keep_alive: parsed.keep_alive && !last,
@@ -207,7 +259,8 @@ impl Http1 {
             takes_trailers: parsed.takes_trailers,
         };
         self.waits_for = WaitsFor::Nothing;
-        self.answered += 1;
+        self.answered = self.answered.saturating_add(1);
+        connection.report_received();
         turn.request();
         let sends_files = connection.transport.sends_files();
         let out = Outbox::pooled();
@@ -224,7 +277,10 @@ impl Http1 {
         let polled = cycle.poll(cx, connection, turn);
         match polled {
             Poll::Ready(_) => cycle.finish(),
-            Poll::Pending => self.cycle = Some(Box::new(cycle)),
+            Poll::Pending => {
+                Clock::forget();
+                self.cycle = Some(Box::new(cycle));
+            }
         }
         polled
     }

@@ -3,16 +3,18 @@
 //!
 //! A cycle is on the stack until it has to wait, and is boxed then. The cycle of a refused request is always boxed.
 
+use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use crate::downstream::Refusal;
 use crate::downstream::connection::Connection;
 use crate::downstream::deadlines::NEVER;
 use crate::downstream::exchange::{Exchange, Expired, RefusedRequest, ResponseHead};
+use crate::downstream::lingering::DISCARD_BYTES_MAX;
 use crate::downstream::turn::{Turn, yield_turn};
 use crate::downstream::worker::Serving;
-use crate::handler::{Head, Peer, Response};
+use crate::handler::{Fault, Head, Peer, Response};
 use crate::http::Version;
 use crate::reason::Reason;
 
@@ -22,9 +24,6 @@ use super::outbox::Outbox;
 use super::render::{self, Delivery, Persistence};
 use super::request_body::{self, RequestBody};
 use super::tunnel::Tunnel;
-
-/// Most unread bytes of a request that are discarded to reuse or close a connection cleanly.
-pub(super) const DISCARD_BYTES_MAX: u64 = 256 << 10;
 
 /// The parts of a request head that affect the framing of its response and the persistence of its
 /// connection.
@@ -49,9 +48,11 @@ pub struct Cycle {
     takes_trailers: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     owes_continue: bool,
-    /// Whether the client has closed its sending direction.
-    input_ended: bool,
+    /// Whether the client has closed its sending direction, as `half_close` permits.
+    pub(super) input_ended: bool,
     pub(super) stage: Stage,
+    /// Whether the handler wants to know how much of the content the client has received.
+    has_receipt: bool,
     out: Outbox,
 }
 
@@ -107,6 +108,7 @@ impl Cycle {
             owes_continue: false,
             input_ended: false,
             stage: Stage::Awaiting,
+            has_receipt: false,
             out,
         }
     }
@@ -126,6 +128,7 @@ impl Cycle {
         self.owes_continue = expects_continue && self.exchange.intake.is_some();
         if let Some(response) = &mut self.exchange.start(head, body, peer) {
             self.send(response, connection);
+            self.begin_receipt(response, connection);
         }
     }
 
@@ -264,75 +267,64 @@ impl Cycle {
         connection: &mut Connection,
         turn: &mut Turn,
     ) -> Progress {
-        let interim = self.out.is_empty() && self.version == Version::Http11;
+        let has_room = match self.flush(cx, connection, turn) {
+            Poll::Ready(Ok(())) => true,
+            Poll::Ready(Err(_)) => return self.client_gone(),
+            Poll::Pending => false,
+        };
         loop {
-            match &mut self.exchange.poll_response(cx, interim) {
+            match &mut self.exchange.poll_response(cx, has_room) {
                 Poll::Ready(ResponseHead::Interim(status, fields)) => {
                     self.out
                         .text(|t| render::interim(t, *status, fields.text()));
                 }
                 Poll::Ready(ResponseHead::Final(response)) => {
                     self.send(response, connection);
+                    self.begin_receipt(response, connection);
                     return Progress::Again;
                 }
                 Poll::Pending => break,
             }
         }
+        match (self.out.is_empty(), has_room) {
+            (true, _) => self.watch_client(cx, connection),
+            // The heads that were just queued are sent. After that there is room for further ones.
+            (false, true) => Progress::Again,
+            (false, false) => {
+                self.exchange.timeouts.awaits_client_reads = true;
+                Progress::Wait
+            }
+        }
+    }
+
+    /// Writes everything that is queued.
+    #[inline]
+    fn flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut Connection,
+        turn: &mut Turn,
+    ) -> Poll<io::Result<()>> {
         while !self.out.is_empty() {
-            match self.out.poll_flush(cx, connection, turn) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return self.client_gone(),
-                Poll::Pending => {
-                    self.exchange.timeouts.awaits_client_reads = true;
-                    return Progress::Wait;
-                }
-            }
+            ready!(self.out.poll_flush(cx, connection, turn))?;
         }
-        self.read_ahead(cx, connection)
-    }
-
-    /// While there is nothing to send, reads requests that the client has sent in advance, up to
-    /// one buffer, and detects a reset.
-    ///
-    /// The end of the client's stream does not end the exchange: a client may close its sending
-    /// direction after its last request and still read (RFC 9112 9.6). A client that has closed
-    /// both directions cannot be distinguished from that until something is sent to it. In that
-    /// case the response is made in vain, which is better than losing a response that a client
-    /// waits for.
-    fn read_ahead(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Progress {
-        if self.input_ended || !self.body.is_complete() {
-            return Progress::Wait;
-        }
-        while !connection.is_full() {
-            match connection.poll_fill(cx) {
-                Poll::Ready(Ok(0)) => {
-                    self.input_ended = true;
-                    self.keep_alive &= !connection.input().is_empty();
-                    break;
-                }
-                Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(_)) => return self.client_gone(),
-                Poll::Pending => break,
-            }
-        }
-        Progress::Wait
-    }
-
-    fn client_gone(&mut self) -> Progress {
-        self.exchange.record.reason = Some(Reason::ClientGone);
-        Progress::Then(Next::Close)
+        Poll::Ready(Ok(()))
     }
 
     /// Puts the head of a final response into the outbox. The content follows in `send_content`.
     fn send(&mut self, response: &mut Response, connection: &Connection) {
+        // In HTTP/1.1 only a 101 begins a tunnel (RFC 9110 15.2.2).
+        if response.tunnel.is_some() && response.status != 101 {
+            *response = Fault::from(Reason::UnexpectedStatus).response();
+        }
         self.decide_persistence(connection);
         let extent = self.exchange.extent(response);
         let delivery = Delivery::of(extent, self.version, self.takes_trailers);
         if delivery == Delivery::UntilClose {
             self.keep_alive = false;
         }
-        let persistence = match (response.status, self.keep_alive) {
-            (101, _) => Persistence::Upgrade,
+        let persistence = match (response.tunnel.is_some(), self.keep_alive) {
+            (true, _) => Persistence::Upgrade,
             (_, false) => Persistence::Close,
             (_, true) => {
                 let options = &self.exchange.record.serving.options;
@@ -348,12 +340,19 @@ impl Cycle {
                 .text(|t| render::head(t, response, delivery, persistence, version, date));
         });
         self.exchange.respond(response, extent);
-        self.stage = match response.upgrade.take() {
-            Some(duplex) if response.status == 101 => {
-                Stage::Tunnelling(Box::new(Tunnel::new(duplex)))
-            }
-            _ => Stage::Sending(BodyWriter::new(delivery)),
+        self.stage = match response.tunnel.take() {
+            Some(duplex) => Stage::Tunnelling(Box::new(Tunnel::new(duplex))),
+            None => Stage::Sending(BodyWriter::new(delivery)),
         };
+    }
+
+    /// Begins to report how much of the content the client receives, if the handler wants to know.
+    #[inline]
+    fn begin_receipt(&mut self, response: &mut Response, connection: &mut Connection) {
+        if let Some(receipt) = response.receipt.take() {
+            connection.begin_receipt(receipt, self.out.len() as u64);
+            self.has_receipt = true;
+        }
     }
 
     /// Ends persistence if the worker drains or if the beginning of the next request cannot be
@@ -388,13 +387,16 @@ impl Cycle {
         // Unsent output includes framing, so the recorded number of sent content bytes may be too
         // low, never too high.
         self.exchange.record_sent(self.out.len() as u64);
+        if self.has_receipt {
+            connection.wrote_content(self.exchange.record.body_bytes);
+        }
         match step {
             Step::Yield => Progress::Yield,
             Step::Blocked => {
                 self.exchange.timeouts.awaits_client_reads = true;
                 Progress::Wait
             }
-            Step::Starved => self.read_ahead(cx, connection),
+            Step::Starved => self.watch_client(cx, connection),
             Step::Gone => self.client_gone(),
             Step::Cut(fault) => {
                 self.exchange.record.reason = Some(fault.reason);
@@ -431,11 +433,16 @@ impl Cycle {
         let (next_check, expired) = timeouts.check(options, now, || transport.acknowledged());
         let whole = match &mut self.stage {
             Stage::Lingering { until, .. } => *until,
-            Stage::Tunnelling(tunnel) => tunnel.deadline(now),
+            Stage::Tunnelling(tunnel) => tunnel.deadline(now, options.tunnel_timeout),
             _ => NEVER,
         };
         deadlines.set(connection.slot, next_check.min(whole), false);
         if whole <= now {
+            if let Stage::Tunnelling(tunnel) = &self.stage {
+                self.exchange.record.body_bytes = tunnel.bytes_to_client();
+                self.exchange.record.reason = Some(Reason::TunnelTimeout);
+                tunnel.cut(connection);
+            }
             return Poll::Ready(Next::Close);
         }
         match expired {

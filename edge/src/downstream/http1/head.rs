@@ -46,12 +46,14 @@ pub struct Parsed {
     pub expects_continue: bool,
     /// Whether the request has `TE: trailers` (RFC 9110 10.1.4).
     pub takes_trailers: bool,
+    /// The scheme of a target in absolute form, which must be that of the request.
+    pub target_scheme: Option<Scheme>,
 }
 
 type Lines<'b> = [MaybeUninit<Header<'b>>; LINES_MAX];
 
 /// Parses a head at the start of `input`. Returns `None` if it is not complete yet.
-pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Parsed>, Refusal> {
+pub fn parse(input: &[u8], limits: &Limits) -> Result<Option<Parsed>, Refusal> {
     // One empty line before a request line is skipped (RFC 9112 2.2).
     let skipped = match input {
         [b'\r', b'\n', ..] => 2,
@@ -81,7 +83,7 @@ pub fn parse(input: &[u8], limits: &Limits, scheme: Scheme) -> Result<Option<Par
         + 1;
     check_sizes(line, length, limits)?;
     check_separators(&text[..length], &request)?;
-    let mut parsed = interpret(&request, limits, scheme)?;
+    let mut parsed = interpret(&request, limits)?;
     parsed.length = skipped + length;
     Ok(Some(parsed))
 }
@@ -186,11 +188,7 @@ fn skip_whitespace(text: &[u8]) -> &[u8] {
 }
 
 /// Interprets the request line and the headers.
-fn interpret(
-    request: &httparse::Request<'_, '_>,
-    limits: &Limits,
-    scheme: Scheme,
-) -> Result<Parsed, Refusal> {
+fn interpret(request: &httparse::Request<'_, '_>, limits: &Limits) -> Result<Parsed, Refusal> {
     let mut pooled = Head::new();
     let head: &mut HeadParts = &mut pooled;
     let mut framing_headers = FramingHeaders::default();
@@ -213,13 +211,8 @@ fn interpret(
     }
     let expects_continue =
         framing_headers.expects_continue(head.version)? && framing != Framing::None;
-    locate(
-        head,
-        request.path.unwrap_or_default(),
-        &framing_headers,
-        scheme,
-    )?;
-    head.upgrade = head.version == Version::Http11
+    let target_scheme = locate(head, request.path.unwrap_or_default(), &framing_headers)?;
+    head.wants_tunnel = head.version == Version::Http11
         && framing_headers.upgrade
         && framing_headers.connection_upgrade
         && framing == Framing::None;
@@ -230,6 +223,7 @@ fn interpret(
             && (head.version == Version::Http11 || framing_headers.keep_alive),
         expects_continue,
         takes_trailers: framing_headers.takes_trailers,
+        target_scheme,
         head: pooled,
     })
 }
@@ -261,58 +255,55 @@ fn check_host(host: &[u8], out: &mut String) -> Result<(), Refusal> {
     })
 }
 
-/// Sets target and authority in their canonical form (RFC 9112 3.2, 3.3).
+/// Sets target and authority in their canonical form (RFC 9112 3.2, 3.3). Returns the scheme of a target
+/// in absolute form.
 fn locate(
     head: &mut HeadParts,
     path: &str,
     framing_headers: &FramingHeaders<'_>,
-    scheme: Scheme,
-) -> Result<(), Refusal> {
-    match (framing_headers.hosts, framing_headers.host) {
-        (0, _) if head.version == Version::Http10 => {}
-        (1, Some(host)) if !host.is_empty() || head.version == Version::Http10 => {
-            check_host(host, &mut head.authority)?;
-        }
-        (0, _) => return Err(Refusal::of(Reason::NoHost)),
-        (1, _) => return Err(Refusal::of(Reason::EmptyHost)),
-        _ => return Err(Refusal::of(Reason::RepeatedHost)),
+) -> Result<Option<Scheme>, Refusal> {
+    let (lines, host) = (framing_headers.hosts, framing_headers.host);
+    let host = target::only_host(lines, host, head.version).map_err(Refusal::of)?;
+    if let Some(host) = host {
+        check_host(host, &mut head.authority)?;
     }
     let form = target::canonical(&head.method, path.as_bytes(), &mut head.target)
         .map_err(|e| Refusal::of(e.reason()))?;
     if head.target != path {
         head.received_target = Some(path.into());
     }
-    let target::Form::Absolute {
-        scheme: named,
-        authority,
-    } = form
-    else {
-        return Ok(());
+    let target::Form::Absolute { scheme, authority } = form else {
+        return Ok(None);
     };
-    if named != scheme {
-        return Err(Refusal::of(Reason::TargetOfAnotherScheme));
-    }
     let mut host = String::new();
     target::host(authority, &mut host).map_err(|e| Refusal::of(e.reason()))?;
-    if framing_headers.hosts == 1 && host != head.authority {
-        return Err(Refusal::of(Reason::TargetAndHostDiffer));
+    if host != head.authority {
+        // The host of a URI replaces Host (RFC 9112 3.2.2), also for rules that read headers.
+        head.fields.set("host", &host);
+        head.authority = host;
     }
-    head.authority = host;
-    Ok(())
+    Ok(Some(scheme))
 }
 
-/// Returns method and target of a head that was refused, for the log. Both are empty if the first
-/// line has none in visible ASCII.
+/// Returns the request line of a head that was refused, for the log, and its parts. These are empty
+/// if the line contains anything but visible ASCII and spaces.
 pub fn refused_request(input: &[u8]) -> RefusedRequest<'_> {
     const SHOWN_MAX: usize = 1024;
+    let input = input.strip_prefix(b"\r\n").unwrap_or(input);
     let end = memchr::memchr2(b'\r', b'\n', input).unwrap_or(input.len());
     let line = &input[..end.min(SHOWN_MAX)];
     let visible = line.iter().all(|b| matches!(b, b' '..=b'~'));
-    let line = std::str::from_utf8(line).unwrap_or_default();
-    let mut words = line.split(' ').filter(|_| visible);
+    let text = std::str::from_utf8(line).unwrap_or_default();
+    let mut words = text.split(' ').filter(|_| visible);
     RefusedRequest {
         method: words.next().unwrap_or_default(),
         target: words.next().unwrap_or_default(),
+        version: match words.next() {
+            Some("HTTP/1.1") => Version::Http11.as_str(),
+            Some("HTTP/1.0") => Version::Http10.as_str(),
+            _ => "",
+        },
+        line,
     }
 }
 
@@ -363,7 +354,7 @@ pub fn exercise(input: &[u8]) {
         headers: 32 << 10,
         body: 0,
     };
-    let Ok(Some(parsed)) = parse(input, &limits, Scheme::Http) else {
+    let Ok(Some(parsed)) = parse(input, &limits) else {
         return;
     };
     let head = &input[..parsed.length];
@@ -383,10 +374,10 @@ pub fn exercise(input: &[u8]) {
         .map(|name| parsed.head.fields.get_all(name).count());
     assert!(framed[0] + framed[1] <= 1, "framed twice");
     // The result must not depend on whether bytes follow the head.
-    let alone = parse(head, &limits, Scheme::Http);
+    let alone = parse(head, &limits);
     assert!(matches!(alone, Ok(Some(again)) if again.length == parsed.length));
     for cut in [parsed.length / 2, parsed.length - 1] {
-        let partial = parse(&input[..cut], &limits, Scheme::Http);
+        let partial = parse(&input[..cut], &limits);
         assert!(matches!(partial, Ok(None)), "complete before its end");
     }
 }
@@ -407,10 +398,10 @@ mod tests {
     fn a_refused_host_is_not_remembered() {
         for refused in ["evil.example:99999", "evil.example:1:2", "evil.example@"] {
             let head = format!("GET / HTTP/1.1\r\nHost: {refused}\r\n\r\n");
-            let parsed = parse(head.as_bytes(), &LIMITS, Scheme::Http);
+            let parsed = parse(head.as_bytes(), &LIMITS);
             assert!(matches!(parsed, Err(refusal) if refusal.status == 400));
             let empty = b"GET / HTTP/1.0\r\nHost:\r\n\r\n";
-            let parsed = parse(empty, &LIMITS, Scheme::Http);
+            let parsed = parse(empty, &LIMITS);
             assert!(matches!(parsed, Ok(Some(parsed)) if parsed.head.authority.is_empty()));
         }
     }
@@ -424,7 +415,7 @@ mod tests {
             "TRANSFER_ENCODING",
         ] {
             let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{name}: 3\r\n\r\n");
-            let parsed = parse(head.as_bytes(), &LIMITS, Scheme::Http);
+            let parsed = parse(head.as_bytes(), &LIMITS);
             assert!(
                 matches!(parsed, Err(refusal) if refusal == Refusal::of(Reason::FieldMimicsFraming)),
                 "{name}"
@@ -432,7 +423,7 @@ mod tests {
             assert!(parse_trailers(format!("{name}: 3\r\n\r\n").as_bytes()).is_err());
         }
         let head = b"GET / HTTP/1.1\r\nHost: a\r\nContent_Lengths: 3\r\nx_y: z\r\n\r\n";
-        assert!(matches!(parse(head, &LIMITS, Scheme::Http), Ok(Some(_))));
+        assert!(matches!(parse(head, &LIMITS), Ok(Some(_))));
     }
 
     proptest! {

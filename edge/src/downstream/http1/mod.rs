@@ -2,6 +2,7 @@
 
 mod body_writer;
 pub mod chunked;
+mod client_watch;
 mod closing;
 mod connection;
 mod cycle;

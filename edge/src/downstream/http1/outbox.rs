@@ -163,6 +163,7 @@ impl Outbox {
         let n = ready!(self.poll_write(cx, &mut connection.transport))?;
         let counters = &connection.worker.counters;
         counters.client_bytes_out.add(n as u64);
+        connection.written += n as u64;
         turn.wrote(n);
         Poll::Ready(Ok(()))
     }

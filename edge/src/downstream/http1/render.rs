@@ -74,6 +74,10 @@ pub fn head(
         out.extend_from_slice(b"\r\n");
     }
     framing(out, response, delivery);
+    if response.status == 426 && response.fields.contains("upgrade") {
+        // A sender of Upgrade has to name it in Connection (RFC 9110 7.8).
+        out.extend_from_slice(b"connection: upgrade\r\n");
+    }
     connection(out, persistence, version);
     out.extend_from_slice(b"\r\n");
 }
@@ -115,7 +119,7 @@ fn framing(out: &mut Vec<u8>, response: &Response, delivery: Delivery) {
             let declared = match response.status {
                 100..=199 | 204 => None,
                 _ if response.body.is_empty() => response.length,
-                _ => response.content_length(),
+                _ => response.declared_length(),
             };
             if let Some(length) = declared {
                 number_line(out, b"content-length: ", length);

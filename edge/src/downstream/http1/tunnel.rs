@@ -20,9 +20,6 @@ use crate::handler::Duplex;
 const BUFFER_BYTES: usize = 16 << 10;
 /// Most bytes copied before other connections get their turn.
 const TURN_BYTES: u64 = 1 << 20;
-/// Longest time without a byte in either direction, after which the tunnel is closed.
-const IDLE: Duration = Duration::from_secs(300);
-
 /// The tunnel between a client and the stream that the handler returned, such as a connection to
 /// the origin.
 pub struct Tunnel {
@@ -75,12 +72,12 @@ impl Tunnel {
         self.down.total
     }
 
-    /// Returns the tick at which the tunnel has been silent for too long.
-    pub fn deadline(&mut self, now: Tick) -> Tick {
+    /// Returns the tick at which no byte has passed for `timeout`.
+    pub fn deadline(&mut self, now: Tick, timeout: Duration) -> Tick {
         if std::mem::take(&mut self.moved) || self.last.is_none() {
             self.last = Some(now);
         }
-        self.last.unwrap_or(now).saturating_add(ticks(IDLE))
+        self.last.unwrap_or(now).saturating_add(ticks(timeout))
     }
 
     /// Copies bytes in both directions. Ready when both directions have ended or one has failed.
@@ -92,10 +89,12 @@ impl Tunnel {
             let down = self.poll_down(cx, connection);
             let now = self.up.total + self.down.total;
             self.moved |= now > before;
-            if matches!(up, Poll::Ready(Err(_)))
-                || matches!(down, Poll::Ready(Err(_)))
-                || (up.is_ready() && down.is_ready())
-            {
+            let has_failed =
+                matches!(up, Poll::Ready(Err(_))) || matches!(down, Poll::Ready(Err(_)));
+            if has_failed {
+                self.cut(connection);
+            }
+            if has_failed || (up.is_ready() && down.is_ready()) {
                 return Poll::Ready(());
             }
             if now - before > TURN_BYTES {
@@ -105,6 +104,13 @@ impl Tunnel {
             if now == round {
                 return Poll::Pending;
             }
+        }
+    }
+
+    /// Keeps the bytes sent to the client from looking complete, if the other stream has not ended.
+    pub fn cut(&self, connection: &mut Connection) {
+        if !self.down.closed {
+            connection.transport.withhold_end();
         }
     }
 
@@ -170,7 +176,7 @@ impl Tunnel {
         // The buffer is freed, so that a silent tunnel holds none.
         lane.buffer = Vec::new();
         if lane.ended {
-            connection.transport.shutdown_write();
+            ready!(connection.transport.poll_shutdown_write(cx))?;
             lane.closed = true;
             return Poll::Ready(Ok(()));
         }

@@ -86,3 +86,19 @@ fn an_idle_connection_is_small() {
     let connection = size_of::<super::super::http1::Http1>();
     assert!(connection <= 256, "{connection} bytes");
 }
+
+// The timer of a worker without requests is paused. A worker that needs room makes it run again.
+#[test]
+fn an_idle_worker_makes_room_for_the_connections_of_another_one() {
+    on_worker(async {
+        let balance = ConnectionBalance::new(2);
+        let bench = Bench::of(balance.clone(), Options::default(), |_| ok("x;"));
+        let mut idle = bench.client();
+        idle.send(GET).await;
+        idle.until("x;").await;
+        bench.until(|bench| bench.worker.is_paused()).await;
+        balance.want_room(1);
+        assert_eq!(idle.rest().await, "");
+        assert_eq!(balance.wanted_room(), 0);
+    });
+}

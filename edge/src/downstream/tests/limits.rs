@@ -132,7 +132,7 @@ fn a_client_that_stops_reading_is_cut() {
 }
 
 #[test]
-fn a_client_that_only_stops_sending_gets_its_response() {
+fn a_client_that_only_stops_sending_gets_its_response_if_half_close_is_set() {
     on_worker(async {
         let (go, wait) = tokio::sync::oneshot::channel::<()>();
         let wait = std::cell::RefCell::new(Some(wait));
@@ -146,7 +146,7 @@ fn a_client_that_only_stops_sending_gets_its_response() {
                 Answer::Ready(Ok(response))
             }
         });
-        let mut client = bench.client();
+        let mut client = bench.half_closing_client();
         client.send(GET.repeat(3)).await;
         client.socket.shutdown_write();
         client.until("\r\n\r\n").await;
@@ -158,25 +158,31 @@ fn a_client_that_only_stops_sending_gets_its_response() {
 }
 
 #[test]
-fn a_request_is_abandoned_when_its_client_resets() {
-    on_worker(async {
-        let (dropped, gone) = tokio::sync::oneshot::channel::<()>();
-        let dropped = std::cell::RefCell::new(Some(dropped));
-        let bench = Bench::new(move |_| {
-            let dropped = dropped.borrow_mut().take();
-            Answer::later(async move {
-                let _dropped = dropped;
-                std::future::pending().await
-            })
+fn a_request_is_abandoned_when_its_client_resets_or_stops_sending() {
+    for resets in [false, true] {
+        on_worker(async move {
+            let (dropped, gone) = tokio::sync::oneshot::channel::<()>();
+            let dropped = std::cell::RefCell::new(Some(dropped));
+            let bench = Bench::new(move |_| {
+                let dropped = dropped.borrow_mut().take();
+                Answer::later(async move {
+                    let _dropped = dropped;
+                    std::future::pending().await
+                })
+            });
+            let mut client = bench.client();
+            client.send(GET).await;
+            tokio::task::yield_now().await;
+            if resets {
+                client.socket.reset_on_drop();
+                drop(client);
+            } else {
+                client.socket.shutdown_write();
+            }
+            assert!(gone.await.is_err(), "the future was dropped");
+            bench.until(|bench| bench.worker.connections() == 0).await;
         });
-        let mut client = bench.client();
-        client.send(GET).await;
-        tokio::task::yield_now().await;
-        client.socket.reset_on_drop();
-        drop(client);
-        assert!(gone.await.is_err(), "the future was dropped");
-        assert_eq!(bench.worker.connections(), 0);
-    });
+    }
 }
 
 impl Client {

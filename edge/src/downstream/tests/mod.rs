@@ -7,6 +7,7 @@ mod limits;
 #[path = "../../../tests/behaviour/malformed.rs"]
 mod malformed;
 mod sockets;
+mod tls;
 
 use std::future::poll_fn;
 use std::io::IoSlice;
@@ -17,7 +18,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use super::transport::Transport;
-use super::{ConnectionBalance, Options, Serving, Worker, WorkerContext};
+use super::{ConnectionBalance, ConnectionSetup, Options, Serving, Worker, WorkerContext};
 use crate::handler::{Answer, Body, BodyStream, Fault, Frame, Handler, Peer, Request, Response};
 use crate::http::Scheme;
 use crate::sys::Clock;
@@ -45,6 +46,7 @@ fn serving(options: Options, answer: impl Fn(Request) -> Answer + 'static) -> Se
         options,
         log: None,
         trust: crate::downstream::Trust::default(),
+        tls: Arc::from([]),
     }
 }
 
@@ -54,13 +56,22 @@ impl Bench {
     }
 
     fn with(options: Options, answer: impl Fn(Request) -> Answer + 'static) -> Bench {
+        Bench::of(ConnectionBalance::new(1), options, answer)
+    }
+
+    fn of(
+        balance: Arc<ConnectionBalance>,
+        options: Options,
+        answer: impl Fn(Request) -> Answer + 'static,
+    ) -> Bench {
         let clock = Clock::manual(784_111_777);
         let counters = Arc::new(Counters::default());
         let context = WorkerContext {
             clock: clock.clone(),
             counters: counters.clone(),
-            balance: ConnectionBalance::new(1),
+            balance,
             index: 0,
+            give_memory_back: || {},
         };
         Bench {
             worker: Worker::new(context, serving(options, answer)),
@@ -76,6 +87,17 @@ impl Bench {
 
     /// Connects a client over memory that holds at most `room` unread bytes in each direction.
     fn client_with_room(&self, room: usize) -> Client {
+        self.client_of(room, &ConnectionSetup::plain())
+    }
+
+    /// Connects a client over memory to a listener that serves half-closed connections.
+    fn half_closing_client(&self) -> Client {
+        let mut setup = (*ConnectionSetup::plain()).clone();
+        setup.half_close = true;
+        self.client_of(1 << 20, &Arc::new(setup))
+    }
+
+    fn client_of(&self, room: usize, setup: &Arc<ConnectionSetup>) -> Client {
         let (near, far) = Transport::pair(room);
         let address = ([127, 0, 0, 1], 1).into();
         let peer = Peer {
@@ -83,8 +105,10 @@ impl Bench {
             address,
             local: address,
             scheme: Scheme::Http,
+            tls: None,
+            shared: false,
         };
-        self.worker.connect(near, peer);
+        self.worker.connect(near, peer, setup);
         Client {
             socket: far,
             got: Vec::new(),

@@ -11,17 +11,15 @@ use super::super::connection_balance::HandedOver;
 use super::*;
 use crate::sys::Address;
 use crate::sys::listen_options::ListenOptions;
-use crate::sys::net::Listener;
+use crate::sys::listener::Listener;
 
 fn bind(address: SocketAddr) -> Listener {
-    Listener::bind(
-        address,
-        &ListenOptions {
-            defer: false,
-            ..ListenOptions::default()
-        },
-    )
-    .expect("bind")
+    let options = ListenOptions {
+        defer_accept: false,
+        ..ListenOptions::default()
+    };
+    let bound = Listener::bind(&address.into(), &options, 1).expect("bind");
+    bound.sockets.into_iter().next().expect("one socket")
 }
 
 fn bound(listener: &Listener) -> SocketAddr {
@@ -41,6 +39,7 @@ fn context(balance: &Arc<ConnectionBalance>, index: usize) -> WorkerContext {
         counters: Arc::new(Counters::default()),
         balance: balance.clone(),
         index,
+        give_memory_back: || {},
     }
 }
 

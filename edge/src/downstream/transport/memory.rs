@@ -94,6 +94,16 @@ impl End {
         }
     }
 
+    /// Waits until the other end has closed its direction, even if unread bytes are left.
+    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut pipe = self.incoming.borrow_mut();
+        if pipe.reset || pipe.writer_closed {
+            return Poll::Ready(Ok(()));
+        }
+        pipe.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
     /// Writes like `writev(2)`: takes as many bytes as there is room for.
     pub fn poll_write(
         &mut self,

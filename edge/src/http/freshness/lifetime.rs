@@ -1,7 +1,8 @@
 //! Freshness lifetime and age on arrival (RFC 9111 4.2.1 to 4.2.3).
 
 use super::{
-    EffectivePolicy, Exchanged, PolicySource, Reason, Source, Terms, clamp_s, date_of, is_heuristic,
+    EffectivePolicy, ExchangeTimes, PolicySource, Reason, Source, Terms, clamp_s, date_of,
+    is_heuristic,
 };
 use crate::http::cache_control::{ResponseDirectives, Scope, delta_seconds};
 use crate::http::targeted::AccelExpires;
@@ -37,7 +38,7 @@ pub(super) fn of(
     response: &Fields,
     force: &EffectivePolicy,
     terms: &Terms<'_>,
-    exchanged: Exchanged,
+    exchanged: ExchangeTimes,
 ) -> Result<Lifetime, Reason> {
     let directives = &force.policy.directives;
     let heuristic = is_heuristic(status) || directives.public;
@@ -59,7 +60,7 @@ pub(super) fn of(
         }
         None if heuristic && directives.no_cache == Scope::Whole => Ok(Lifetime {
             seconds: 0,
-            source: Source::Nobody,
+            source: Source::None,
         }),
         None => Err(Reason::NoLifetime),
     }
@@ -70,7 +71,7 @@ fn said(
     response: &Fields,
     force: &EffectivePolicy,
     terms: &Terms<'_>,
-    exchanged: Exchanged,
+    exchanged: ExchangeTimes,
 ) -> Option<(u32, Source)> {
     let directives = &force.policy.directives;
     match force.by {
@@ -105,13 +106,13 @@ fn directive_s(directives: &ResponseDirectives) -> Option<(u32, Source)> {
 
 /// Expires minus Date, or minus the time of arrival if Date is missing or invalid (RFC 9110 6.6.1).
 /// An invalid or contradictory Expires means "already expired" (RFC 9111 5.3).
-fn expires_s(fields: &Fields, exchanged: Exchanged) -> Option<u32> {
+fn expires_s(fields: &Fields, exchanged: ExchangeTimes) -> Option<u32> {
     let mut values = fields.get_all("expires");
     let expires = values.next()?;
     if values.any(|other| other != expires) {
         return Some(0);
     }
-    let Some(expires_s) = date::parse(expires) else {
+    let Some(expires_s) = date::parse_expires(expires) else {
         return Some(0);
     };
     Some(clamp_s(
@@ -120,14 +121,14 @@ fn expires_s(fields: &Fields, exchanged: Exchanged) -> Option<u32> {
 }
 
 /// Returns a tenth of the time between Last-Modified and the response's creation (RFC 9111 4.2.2).
-fn heuristic_s(fields: &Fields, exchanged: Exchanged) -> Option<u64> {
+fn heuristic_s(fields: &Fields, exchanged: ExchangeTimes) -> Option<u64> {
     let modified_s = fields.get("last-modified").and_then(date::parse)?;
     let unchanged_s = generated_s(fields, exchanged).checked_sub(modified_s)?;
     Some(unchanged_s / 10)
 }
 
 /// Date, or the time of arrival if Date is missing or invalid.
-fn generated_s(fields: &Fields, exchanged: Exchanged) -> u64 {
+fn generated_s(fields: &Fields, exchanged: ExchangeTimes) -> u64 {
     date_of(fields).unwrap_or(exchanged.response_ms / 1000)
 }
 
@@ -135,20 +136,9 @@ fn generated_s(fields: &Fields, exchanged: Exchanged) -> u64 {
 pub(super) struct Age {
     /// corrected_initial_age (RFC 9111 4.2.3), milliseconds.
     pub(super) initial_ms: u64,
-    /// Whether Age was present and malformed.
-    invalid: bool,
 }
 
 impl Age {
-    /// If Age was malformed, replaces the age by more than `seconds`, the time after which the
-    /// response can't be used without revalidation.
-    pub(super) fn or_beyond(mut self, seconds: u64) -> Age {
-        if self.invalid {
-            self.initial_ms = self.initial_ms.max((seconds + 1) * 1000);
-        }
-        self
-    }
-
     /// Computes the age on arrival: the larger of the apparent age (arrival minus Date) and the
     /// corrected age (Age plus the duration of the exchange). Negative differences of clocks count
     /// as 0.
@@ -156,8 +146,8 @@ impl Age {
     /// The arrival and Date are compared in whole seconds, so a difference of one second may be a
     /// rounding error and counts as 0. Otherwise a response with a lifetime of one second would
     /// often be stale on arrival.
-    pub(super) fn of(fields: &Fields, ignored: bool, exchanged: Exchanged) -> Age {
-        let Exchanged {
+    pub(super) fn of(fields: &Fields, ignored: bool, exchanged: ExchangeTimes) -> Age {
+        let ExchangeTimes {
             request_ms,
             response_ms,
         } = exchanged;
@@ -166,30 +156,23 @@ impl Age {
             None => 0,
         };
         let apparent_s = if apparent_s == 1 { 0 } else { apparent_s };
-        let age_s = if ignored { Some(0) } else { age_s(fields) };
+        let age_s = if ignored { 0 } else { age_s(fields) };
         let delay_ms = response_ms.saturating_sub(request_ms);
-        let corrected_ms = (u64::from(age_s.unwrap_or(0)) * 1000).saturating_add(delay_ms);
+        let corrected_ms = (u64::from(age_s) * 1000).saturating_add(delay_ms);
         Age {
             initial_ms: apparent_s.saturating_mul(1000).max(corrected_ms),
-            invalid: age_s.is_none(),
         }
     }
 }
 
-/// Age in seconds (RFC 9111 5.1): 0 if absent, `None` if Age is not a single number on a single
-/// line.
+/// Age in seconds (RFC 9111 5.1); 0 if Age is absent or invalid.
 ///
-/// The first member of a list counts, because the nearest cache wrote it. A list in which that
-/// number occurs again was joined from two lines and is as invalid as two lines. RFC 9111 says to
-/// ignore an invalid Age; treating the response as stale is safer.
-fn age_s(fields: &Fields) -> Option<u32> {
-    let mut lines = fields.get_all("age");
-    let Some(line) = lines.next() else {
-        return Some(0);
+/// Of a line with a list, the first member counts, because the nearest cache wrote it. Lines on
+/// which that is no non-negative integer are ignored. Of the others the first one counts.
+fn age_s(fields: &Fields) -> u32 {
+    let first = |line: &[u8]| {
+        let member = line.split(|&b| b == b',').next()?;
+        delta_seconds(member.trim_ascii())
     };
-    let mut members = line.split(|&b| b == b',').map(<[u8]>::trim_ascii);
-    let first = members.next()?;
-    let seconds = delta_seconds(first)?;
-    let apart = members.all(|member| delta_seconds(member).is_some_and(|other| other != seconds));
-    (apart && lines.next().is_none()).then_some(seconds)
+    fields.get_all("age").find_map(first).unwrap_or(0)
 }

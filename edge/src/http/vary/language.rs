@@ -166,7 +166,7 @@ fn is_language_range(range: &[u8]) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Normal, normal_value};
+    use super::super::{Reductions, normal_value};
     use super::*;
 
     fn request(lines: &[&str]) -> Fields {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn normal(lines: &[&str]) -> Option<String> {
-        let value = normal_value(&request(lines), "accept-language", Normal::default())?;
+        let value = normal_value(&request(lines), "accept-language", Reductions::default())?;
         Some(String::from_utf8(value).expect("text"))
     }
 

@@ -13,10 +13,10 @@ use crate::store::table_key::TableKey;
 use crate::volume::{Id, Kind};
 
 /// Number of blocks looked up in the index of a volume when an object is opened.
-pub(super) const LOOKED_UP: u64 = 1024;
+pub(super) const LOOKUPS_MAX: u64 = 1024;
 
 /// Maximum number of blocks of one object that an inspection looks up.
-const SURVEYED: usize = 16_384;
+const INSPECTED_MAX: usize = 16_384;
 
 /// The disk copy of an object: what is known of its records on volumes. Guarded by the object's lock.
 pub(in crate::store) struct DiskCopy {
@@ -129,7 +129,7 @@ impl DiskCopy {
     pub(in crate::store) fn survey(&self, length: Option<u64>) -> Vec<(String, Ranges)> {
         let mut all: Vec<(String, Ranges)> = Vec::new();
         let blocks = |range: Range<u64>| self.blocks(&range);
-        for number in self.there.iter().flat_map(blocks).take(SURVEYED) {
+        for number in self.there.iter().flat_map(blocks).take(INSPECTED_MAX) {
             let Some(id) = self.block_id(number) else {
                 break;
             };
@@ -183,7 +183,7 @@ impl DiskCopy {
     }
 }
 
-/// Maximum number of separate ranges in `known`.
+/// Maximum number of separate ranges in `DiskCopy::known`.
 const FRAGMENTS_MAX: usize = 4096;
 
 impl DiskCopy {

@@ -146,8 +146,8 @@ impl Store {
         let (space, all) = (volumes.space, volumes.all());
         let logged = all.iter().filter_map(|volume| volume.purged_upto(space));
         let newest = logged.max().unwrap_or(0).max(self.purged_upto());
-        // A volume that the earlier store used has missed no purge: a purge missing in its log is being logged at this moment, since the
-        // volume would otherwise be out of service.
+        // Only volumes that are new to this cache are checked. The others, which the store before a reload used, can't have missed a purge:
+        // if logging one had failed, the volume would be out of service. A purge that their logs lack is being written at this moment.
         let before = self.volumes();
         let knows = |new: &Arc<Volume>| {
             let old = before.iter().flat_map(|volumes| volumes.all());
@@ -302,6 +302,7 @@ mod tests {
                 segment: 0,
                 queue: 1 << 20,
                 readers: 1,
+                write_delay: Duration::from_millis(50),
                 read_timeout: Duration::from_secs(10),
                 retry: Duration::from_millis(1),
                 overwrite: false,

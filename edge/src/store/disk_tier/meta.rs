@@ -10,7 +10,7 @@ use crate::store::head::{Head, Selected};
 const VERSION: u8 = 2;
 
 /// A decoded record of a head.
-pub struct Kept {
+pub struct HeadRecord {
     /// The text of the primary key.
     pub key: Bytes,
     /// Sequence number at which the object's first fetch began.
@@ -112,7 +112,7 @@ pub fn encode(
 }
 
 /// Decodes a head; returns `None` if the bytes are invalid.
-pub fn decode(bytes: &[u8]) -> Option<Kept> {
+pub fn decode(bytes: &[u8]) -> Option<HeadRecord> {
     let (written, rest) = postcard::take_from_bytes::<Written<'_>>(bytes).ok()?;
     if written.version != VERSION || !rest.is_empty() || written.block == 0 {
         return None;
@@ -145,7 +145,7 @@ pub fn decode(bytes: &[u8]) -> Option<Kept> {
         joinable: written.joinable && written.length.is_some(),
         generation: written.generation,
     };
-    Some(Kept {
+    Some(HeadRecord {
         key: Bytes::copy_from_slice(written.key),
         born_seq: written.born_seq,
         block: written.block,

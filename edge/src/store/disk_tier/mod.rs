@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 pub use durable_purge::{DurablePurge, NotDurable};
 pub use placement::{Kind as PlacementKind, Placement};
+pub use reads::DiskRead;
 pub use volumes::{Admit, Options, Volumes};
 
 use super::head::Head;
@@ -29,7 +30,7 @@ use super::object::Object;
 use super::object_store::Store;
 use super::page::PAGE;
 use super::table_key::TableKey;
-use disk_copy::{DiskCopy, LOOKED_UP};
+use disk_copy::{DiskCopy, LOOKUPS_MAX};
 
 impl Store {
     /// Creates the disk copy of an object that is about to be opened with this head; `None` if the cache has no volumes. Deletes older
@@ -42,12 +43,15 @@ impl Store {
     ) -> Option<DiskCopy> {
         let volumes = self.volumes()?;
         let varies = head.vary.is_some();
-        volumes.forget_heads(table_key.primary, |tag| (tag != 0) != varies);
-        // The index may not list the head while it loads, so the head is also deleted by its id.
-        if varies {
-            volumes.forget(&volumes.id_of_head(table_key.primary, 0));
+        // The head of an object that is being replaced stays until the body of the new object is complete.
+        if !object.is_replacing() {
+            volumes.forget_heads(table_key.primary, |tag| (tag != 0) != varies);
+            // The index may not list the head while it loads, so the head is also deleted by its id.
+            if varies {
+                volumes.forget(&volumes.id_of_head(table_key.primary, 0));
+            }
+            volumes.forget(&volumes.head_id(table_key));
         }
-        volumes.forget(&volumes.head_id(table_key));
         volumes.bound_heads(table_key.primary);
         let since = self.purges.newest_hard(table_key.primary, &object.key);
         let blocks = (u64::from(self.block()?.get()), since);
@@ -57,7 +61,7 @@ impl Store {
             .length
             .filter(|&length| head.generation != 0 && length > PAGE)
         {
-            disk.consult(0..length, length, LOOKED_UP);
+            disk.consult(0..length, length, LOOKUPS_MAX);
         }
         Some(disk)
     }

@@ -22,17 +22,17 @@ use crate::sys::buffer::Buffer;
 use crate::volume::{Id, Missing};
 
 /// Number of pages read at once: few enough that they are still in the CPU's cache when they are verified and sent.
-const AT_ONCE: u64 = 4;
+const PAGES_PER_READ: u64 = 4;
 /// Number of blocks looked up in one critical section, which holds the object's lock for some microseconds.
-const LOOKED_UP: u64 = 64;
+const LOOKUPS_MAX: u64 = 64;
 /// Time for which a slow volume is not read for an object that can also be fetched from the origin, in microseconds.
-const REST_US: u64 = 5_000_000;
+const SLOW_VOLUME_PAUSE_US: u64 = 5_000_000;
 /// Number of attempts of a read if the bytes are available nowhere else.
 const TRIES: u32 = 4;
 /// Pause before the next attempt if too many other reads are queued.
-const BUSY: Duration = Duration::from_millis(100);
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// Divisor of the number of readers: after that many moves of readers, the bytes that all readers have passed are dropped.
-const CROWD: usize = 4;
+const PASSES_DIVISOR: usize = 4;
 
 /// A claimed read of a part of a block from a volume. The caller must run it.
 pub struct DiskRead {
@@ -43,28 +43,60 @@ pub struct DiskRead {
     base: u64,
 }
 
-impl Store {
-    /// Claims those wanted bytes that are on volumes and not in memory: in the block of the first wanted byte and in the block after it.
-    /// The caller must run the returned reads.
-    pub fn claim_disk_reads(
-        self: &Arc<Self>,
-        object: &Arc<Object>,
+/// Claimed reads of blocks from volumes, before they have landings. Claims of reads that do not begin are released on drop.
+pub(in crate::store) struct ClaimedReads {
+    volumes: Arc<Volumes>,
+    object: Arc<Object>,
+    /// The claim, the id of its block, and the offset in the object of the block's first byte.
+    claims: SmallVec<[(Claim, Id, u64); 2]>,
+}
+
+impl ClaimedReads {
+    /// Creates the reads. Called after the object is unlocked.
+    pub(in crate::store) fn begin(
+        mut self,
+        store: &Arc<Store>,
         table_key: TableKey,
+    ) -> SmallVec<[DiskRead; 2]> {
+        let claims = std::mem::take(&mut self.claims);
+        let reads = claims.into_iter().map(|(claim, id, base)| {
+            let (object, birth) = (self.object.clone(), store.birth());
+            DiskRead {
+                landing: Landing::new(store.clone(), object, table_key, &claim, birth),
+                volumes: self.volumes.clone(),
+                id,
+                base,
+            }
+        });
+        reads.collect()
+    }
+}
+
+impl Drop for ClaimedReads {
+    fn drop(&mut self) {
+        for (claim, ..) in &self.claims {
+            self.object.give_back(claim.id);
+        }
+    }
+}
+
+impl Store {
+    /// Claims those wanted bytes of an object that are on volumes and not in memory: in the block of the first wanted byte and in the
+    /// block after it. `state` is that of the object, and must be unlocked before the result is dropped.
+    pub(in crate::store) fn claim_disk_reads(
+        &self,
+        object: &Arc<Object>,
+        state: &mut State,
         want: Range<u64>,
         now_us: u64,
-    ) -> SmallVec<[DiskRead; 2]> {
-        let mut state = object.lock();
-        let Some(length) = state.length.filter(|_| state.may_read()) else {
-            return SmallVec::new();
-        };
-        let Some(disk) = &mut state.disk else {
-            return SmallVec::new();
-        };
+    ) -> Option<ClaimedReads> {
+        let length = state.length.filter(|_| state.may_read())?;
+        let disk = state.disk.as_mut()?;
         disk.rested(now_us);
-        disk.consult(want.clone(), length, LOOKED_UP);
+        disk.consult(want.clone(), length, LOOKUPS_MAX);
         let (volumes, block) = (disk.volumes.clone(), disk.block);
         let first = want.start / block;
-        let mut claimed = SmallVec::<[(Claim, Id, u64); 2]>::new();
+        let mut claims = SmallVec::<[(Claim, Id, u64); 2]>::new();
         for number in first..first + 2 {
             if number > first && number * block >= want.end.min(length) {
                 break;
@@ -75,21 +107,14 @@ impl Store {
                 break;
             };
             for claim in state.claim_reads(wanted, length, now_us, || self.next_flight_id()) {
-                claimed.push((claim, id, of_block.start));
+                claims.push((claim, id, of_block.start));
             }
         }
-        drop(state);
-        let reads = claimed.into_iter().map(|(claim, id, base)| {
-            let birth = self.birth();
-            let landing = Landing::new(self.clone(), object.clone(), table_key, &claim, birth);
-            DiskRead {
-                landing,
-                volumes: volumes.clone(),
-                id,
-                base,
-            }
-        });
-        reads.collect()
+        Some(ClaimedReads {
+            volumes,
+            object: object.clone(),
+            claims,
+        })
     }
 }
 
@@ -134,6 +159,7 @@ impl State {
                 begun_us: now_us,
                 head_us: self.joinable.then_some(now_us),
                 progress_us: now_us,
+                is_ending: false,
             })
             .collect();
         self.claims.extend(claims.iter().cloned());
@@ -172,7 +198,7 @@ impl State {
         };
         // With many readers, looking for passed bytes at every move would be too expensive.
         disk.moves += 1;
-        if disk.moves * CROWD <= riders {
+        if disk.moves * PASSES_DIVISOR <= riders {
             return passed;
         }
         disk.moves = 0;
@@ -211,14 +237,14 @@ impl DiskRead {
     /// Reads the claimed bytes. Bytes that can't be read are released and recorded as missing from the volumes.
     pub async fn run(self, now_us: impl Fn() -> u64) {
         let object = self.landing.object().clone();
-        self.bring(now_us).await;
+        self.read_claim(now_us).await;
         // The reader that wanted the bytes may have left during the read, so passed pages are dropped here.
         let passed = object.lock().pass_on();
         drop(passed);
     }
 
-    async fn bring(mut self, now_us: impl Fn() -> u64) {
-        if !self.landing.make_room() {
+    async fn read_claim(mut self, now_us: impl Fn() -> u64) {
+        if self.landing.make_room().is_none() {
             return self.landing.put_down();
         }
         loop {
@@ -231,7 +257,7 @@ impl DiskRead {
                 return self.landing.land();
             }
             let pages = claim.start / PAGE..claim.end.div_ceil(PAGE);
-            let pages = pages.start..pages.end.min(pages.start + AT_ONCE);
+            let pages = pages.start..pages.end.min(pages.start + PAGES_PER_READ);
             let buffers = match self.read_patiently(pages).await {
                 Ok(buffers) => buffers,
                 Err(missing) => return self.miss(missing, now_us()),
@@ -263,7 +289,7 @@ impl DiskRead {
             }
             tries += 1;
             if why == Missing::Busy {
-                tokio::time::sleep(BUSY).await;
+                tokio::time::sleep(BUSY_PAUSE).await;
             }
         }
     }
@@ -305,7 +331,7 @@ impl DiskRead {
                 true => disk
                     .there
                     .remove(disk.range_of(u64::from(self.id.part), length)),
-                false if elsewhere => disk.rest_until(now_us.saturating_add(REST_US)),
+                false if elsewhere => disk.rest_until(now_us.saturating_add(SLOW_VOLUME_PAUSE_US)),
                 false => {}
             }
         }
@@ -314,7 +340,7 @@ impl DiskRead {
         if lost {
             // No source has the missing bytes, so the object is removed and its next request fetches it again from the origin.
             store.withdraw(table_key, &object);
-            object.retire();
+            object.retire().wake();
             if gone {
                 store.forget_head(table_key);
             }
@@ -325,12 +351,15 @@ impl DiskRead {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::super::tests::*;
     use super::*;
     use crate::store::tests::table_key;
+    use crate::store::{Arrangement, ObjectView};
 
     fn only_read(store: &Arc<Store>, object: &Arc<Object>, now_us: u64) -> DiskRead {
-        let mut reads = store.claim_disk_reads(object, table_key(1), 0..PAGE, now_us);
+        let mut reads = disk_reads(store, object, table_key(1), 0..PAGE, now_us);
         assert_eq!(reads.len(), 1);
         reads.remove(0)
     }
@@ -342,8 +371,8 @@ mod tests {
         let rider = object.reader(0);
         only_read(&store, &object, 5).miss(Missing::Slow, 7);
         assert!(!object.has(0..1), "the origin is to be asked");
-        let claim = |now_us| store.claim_disk_reads(&object, table_key(1), 0..PAGE, now_us);
-        assert!(claim(7 + REST_US - 1).is_empty());
+        let claim = |now_us| disk_reads(&store, &object, table_key(1), 0..PAGE, now_us);
+        assert!(claim(7 + SLOW_VOLUME_PAUSE_US - 1).is_empty());
         // The block still counts as being on a volume, so it is not written again if the origin delivers it.
         let block = 0..128 << 10;
         assert!(
@@ -353,7 +382,7 @@ mod tests {
                 .as_ref()
                 .is_some_and(|disk| disk.has(&block))
         );
-        assert_eq!(claim(7 + REST_US).len(), 1);
+        assert_eq!(claim(7 + SLOW_VOLUME_PAUSE_US).len(), 1);
         drop(rider);
     }
 
@@ -377,5 +406,19 @@ mod tests {
         // The bytes before the failed read are missing, but a reader that is already past them can still read the later ones.
         assert!(!object.has(0..1) && object.has(290_000..300_000));
         drop(rider);
+    }
+
+    #[test]
+    fn claims_of_disk_reads_are_released_if_the_fill_policy_panics() {
+        let (_folder, volumes, store) = with_one_volume();
+        let object = kept_whole(&store, &volumes, 1 << 20);
+        let mut reader = object.reader(0);
+        let policy = |_: &ObjectView<'_>, _: Range<u64>| -> (Arrangement, ()) {
+            panic!("the test's policy fails")
+        };
+        let arrange = || store.arrange_for(&mut reader, table_key(1), 0, policy);
+        assert!(catch_unwind(AssertUnwindSafe(arrange)).is_err());
+        assert!(object.lock().claims.is_empty());
+        drop(only_read(&store, &object, 0));
     }
 }

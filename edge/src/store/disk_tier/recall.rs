@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::disk_copy::{DiskCopy, LOOKED_UP};
+use super::disk_copy::{DiskCopy, LOOKUPS_MAX};
 use super::meta;
-use super::volumes::{At, Volumes, tag_of, written};
-use crate::store::claims::Seen;
+use super::volumes::{FoundOn, Volumes, tag_of, written};
+use crate::store::arrange::ObjectView;
 use crate::store::landing::Landing;
 use crate::store::object::{Abandoned, Object};
 use crate::store::object_store::Store;
@@ -26,15 +26,15 @@ use crate::volume::{Found, HeadRead, Id, Missing, Volume};
 pub struct Recall {
     landing: Landing,
     volumes: Arc<Volumes>,
-    heads: SmallVec<[At; 2]>,
+    heads: SmallVec<[FoundOn; 2]>,
 }
 
 /// The result of trying to recall an object from one head.
-enum Met {
+enum HeadOutcome {
     /// The recalled object is in the table.
     Restored,
     /// The head is unusable and was deleted; another head may be usable.
-    Useless,
+    Unusable,
     /// The record has been moved or deleted, so it must be looked up again.
     Moved,
     /// The head can't be read now.
@@ -67,7 +67,7 @@ impl Store {
         // The newest head is tried first, then copies of it on other volumes, then other heads.
         let newest = heads.first()?.1.tag;
         heads.sort_by_key(|(_, found)| found.tag != newest);
-        let whole = |_: &Seen<'_>| (smallvec::smallvec![0..u64::MAX], ());
+        let whole = |_: &ObjectView<'_>| (smallvec::smallvec![0..u64::MAX], ());
         let ((), mut landings) = self.arrange(placeholder, table_key, now_us, whole);
         Some(Recall {
             landing: landings.pop()?,
@@ -88,7 +88,7 @@ impl Store {
     /// Removes a placeholder; requests that wait for it look their key up again.
     pub fn give_up_recall(self: &Arc<Self>, table_key: TableKey, placeholder: &Arc<Object>) {
         self.withdraw(table_key, placeholder);
-        placeholder.retire();
+        placeholder.retire().wake();
     }
 }
 
@@ -112,16 +112,16 @@ impl Recall {
                 }
             };
             match self.restore(volume, found, &read) {
-                Met::Restored => {
+                HeadOutcome::Restored => {
                     self.landing.store().count_recalled(&read);
                     return self.landing.give_back();
                 }
-                Met::Moved => break,
-                Met::Failed => {
+                HeadOutcome::Moved => break,
+                HeadOutcome::Failed => {
                     slow = Some(found.tag);
                     break;
                 }
-                Met::Useless => {
+                HeadOutcome::Unusable => {
                     volume.forget(&read.id);
                 }
             }
@@ -134,12 +134,12 @@ impl Recall {
     }
 
     /// Inserts the object of a head that was read into the table.
-    fn restore(&self, volume: &Volume, found: Found, read: &HeadRead) -> Met {
+    fn restore(&self, volume: &Volume, found: Found, read: &HeadRead) -> HeadOutcome {
         let store = self.landing.store();
         let placeholder = self.landing.object();
         let primary = self.landing.table_key().primary;
         let Some(kept) = meta::decode(&read.meta).filter(|kept| kept.key == placeholder.key) else {
-            return Met::Useless;
+            return HeadOutcome::Unusable;
         };
         let head = kept.head;
         let variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
@@ -152,10 +152,10 @@ impl Recall {
             .length
             .filter(|_| fits && (inline || read.data.is_empty()))
         else {
-            return Met::Useless;
+            return HeadOutcome::Unusable;
         };
         if read.data.len() as u64 > PAGE || (!head.joinable && length > store.object_max()) {
-            return Met::Useless;
+            return HeadOutcome::Unusable;
         }
         let mut disk = DiskCopy::new(
             self.volumes.clone(),
@@ -167,18 +167,18 @@ impl Recall {
         disk.head = true;
         if !inline {
             let is_loading = self.volumes.is_loading();
-            let at_most = if head.joinable { LOOKED_UP } else { u64::MAX };
+            let at_most = if head.joinable { LOOKUPS_MAX } else { u64::MAX };
             disk.consult(0..length, length, at_most);
             if !head.joinable && !disk.there.covers(&(0..length)) {
                 return match is_loading {
-                    true => Met::Failed,
-                    false => Met::Useless, // the missing blocks can't be fetched from the origin
+                    true => HeadOutcome::Failed,
+                    false => HeadOutcome::Unusable, // the missing blocks can't be fetched from the origin
                 };
             }
         }
         match store.restored(kept.key, kept.born_seq, head, disk, &read.data) {
             Some(restored) => self.put(volume, (&read.id, found), variant, restored),
-            None => Met::Failed,
+            None => HeadOutcome::Failed,
         }
     }
 
@@ -189,38 +189,38 @@ impl Recall {
         (id, found): (&Id, Found),
         variant: u128,
         (object, weight): (Arc<Object>, u64),
-    ) -> Met {
+    ) -> HeadOutcome {
         let (store, placeholder) = (self.landing.store(), self.landing.object());
         let (from, primary) = (self.landing.table_key(), self.landing.table_key().primary);
         store.enter(primary, |locked| {
             if !locked.holds(from.variant, placeholder) {
-                return Met::Failed; // the placeholder was removed meanwhile
+                return HeadOutcome::Failed; // the placeholder was removed meanwhile
             }
             // Purges are checked before the volume's index: once the index no longer contains the record, a rule that covers the record may
             // be dropped, and would be missed here.
             let purged = store.purges.judge(primary, &object);
             let Some(head) = object.head() else {
-                return Met::Failed;
+                return HeadOutcome::Failed;
             };
             if volume.find(id) != Some(found) {
-                return Met::Moved;
+                return HeadOutcome::Moved;
             }
             if purged {
-                return Met::Useless;
+                return HeadOutcome::Unusable;
             }
             let names = head.vary.as_ref().map(|vary| &vary.names);
             if locked.vary().is_some() && locked.vary() != names {
-                return Met::Useless; // the record is older than the present Vary names
+                return HeadOutcome::Unusable; // the record is older than the present Vary names
             }
             if variant != from.variant && locked.has(variant) {
-                return Met::Restored; // a newer object has been inserted meanwhile
+                return HeadOutcome::Restored; // a newer object has been inserted meanwhile
             }
             if variant != from.variant {
                 locked.remove(from.variant, placeholder);
             }
             locked.insert(variant, object.clone(), weight);
             locked.set_vary(names);
-            Met::Restored
+            HeadOutcome::Restored
         })
     }
 }
@@ -291,7 +291,7 @@ mod tests {
         assert_ne!(again.heads[0].1, found);
         assert!(matches!(
             again.restore(&volumes[0], found, &read),
-            Met::Moved
+            HeadOutcome::Moved
         ));
         block_on(again.run());
         let object = store

@@ -1,16 +1,17 @@
 //! Tests of stores with volumes on real files: stored objects are found again, and deleted ones are not.
 
-use std::path::Path;
-use std::time::Duration;
+mod removed;
 
 use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
 
 use super::volumes::tag_of;
 use super::*;
 use crate::store::object::Phase;
 use crate::store::table_key::VARIANTS_MAX;
 use crate::store::tests::{content, head, table_key};
-use crate::store::{Landing, Next, Options as StoreOptions, Progress, Reader, Rule, Seen};
+use crate::store::{Landing, Next, ObjectView, Options as StoreOptions, Progress, Reader, Rule};
 use crate::sys::Clock;
 use crate::volume::{self, Volume};
 
@@ -24,11 +25,9 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         .expect("a runtime");
     runtime.block_on(future)
 }
-
 pub fn volume_in(folder: &Path, name: &str) -> Arc<Volume> {
     volume_of(folder, name, 16 * MIB)
 }
-
 fn volume_of(folder: &Path, name: &str, size: u64) -> Arc<Volume> {
     let options = volume::Options {
         name: name.to_owned(),
@@ -37,32 +36,33 @@ fn volume_of(folder: &Path, name: &str, size: u64) -> Arc<Volume> {
         segment: 0,
         queue: 32 * MIB,
         readers: 2,
+        write_delay: Duration::from_millis(50),
         read_timeout: Duration::from_secs(10),
         retry: Duration::from_secs(10),
         overwrite: false,
     };
     Volume::open(options, Clock::system()).expect("a volume")
 }
-
 /// Creates a store of 8 MiB with blocks of 128 KiB on these volumes.
 pub fn store_on(volumes: &[Arc<Volume>], options: &Options) -> Arc<Store> {
-    let sizes = StoreOptions {
-        memory: 8 * MIB,
-        object: 4 * MIB,
-        evict: crate::evict::Kind::S3Fifo,
-        shards: 1,
-        block: 128 << 10,
-    };
-    store_of(&sizes, volumes, options)
+    store_of(&SIZES, volumes, options)
 }
-
+const SIZES: StoreOptions = StoreOptions {
+    memory: 8 * MIB,
+    max_object_size: 4 * MIB,
+    evict: crate::evict::Kind::S3Fifo,
+    shards: 1,
+    block: 128 << 10,
+};
 fn store_of(sizes: &StoreOptions, volumes: &[Arc<Volume>], options: &Options) -> Arc<Store> {
     let store = Store::new(sizes);
-    let volumes = Volumes::new(options, volumes.to_vec(), 7);
-    store.set_volumes(Some(volumes)).expect("few purges");
+    add_volumes(&store, volumes, options);
     store
 }
-
+fn add_volumes(store: &Arc<Store>, volumes: &[Arc<Volume>], options: &Options) {
+    let volumes = Volumes::new(options, volumes.to_vec(), 7);
+    store.set_volumes(Some(volumes)).expect("few purges");
+}
 /// Creates a store with one volume in a temporary folder; the returned `TempDir` deletes the folder when dropped.
 pub fn with_one_volume() -> (tempfile::TempDir, [Arc<Volume>; 1], Arc<Store>) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -70,7 +70,6 @@ pub fn with_one_volume() -> (tempfile::TempDir, [Arc<Volume>; 1], Arc<Store>) {
     let store = store_on(&volumes, &Options::default());
     (folder, volumes, store)
 }
-
 pub fn versioned(length: u64, generation: u64) -> Head {
     Head {
         joinable: generation != 0,
@@ -78,12 +77,10 @@ pub fn versioned(length: u64, generation: u64) -> Head {
         ..head(Some(length))
     }
 }
-
 /// Returns a head with Vary: User-Agent for this variant.
 fn varied(variant: u128) -> Head {
     varied_by("user-agent", variant)
 }
-
 fn varied_by(name: &str, variant: u128) -> Head {
     Head {
         vary: Some(crate::store::Selected {
@@ -93,26 +90,31 @@ fn varied_by(name: &str, variant: u128) -> Head {
         ..versioned(5000, 0)
     }
 }
-
 fn launch(store: &Arc<Store>, primary: u128, head: Head, range: Range<u64>) -> Landing {
+    let variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
+    let mut landing = begin(store, TableKey { primary, variant }, range);
+    open(store, &mut landing, head);
+    landing
+}
+/// Inserts a new object without a head. Returns the landing of the flight that fetches these bytes of it.
+fn begin(store: &Arc<Store>, table_key: TableKey, range: Range<u64>) -> Landing {
     let object = store.create(KEY).expect("room");
     let weight = store.weight(KEY);
-    let variant = head.vary.as_ref().map_or(0, |vary| vary.variant);
-    store.enter(primary, |locked| {
-        locked.insert(variant, object.clone(), weight);
+    store.enter(table_key.primary, |locked| {
+        locked.insert(table_key.variant, object.clone(), weight);
     });
-    let all = |_: &Seen<'_>| (smallvec::smallvec![range.clone()], ());
-    let table_key = TableKey { primary, variant };
+    let all = |_: &ObjectView<'_>| (smallvec::smallvec![range.clone()], ());
     let ((), mut landings) = store.arrange(&object, table_key, 0, all);
     let mut landing = landings.pop().expect("a flight");
     landing.accept(range, 0).expect("all is claimed");
     landing.reserve().expect("room");
+    landing
+}
+fn open(store: &Arc<Store>, landing: &mut Landing, head: Head) {
     let sparse = head.joinable && head.length > Some(128 << 10);
     let charge = store.charge_head(head.memory()).expect("room");
     landing.open(Arc::new(head), charge, sparse);
-    landing
 }
-
 /// Inserts a new object and fills these bytes of it.
 pub fn bring(store: &Arc<Store>, primary: u128, head: Head, range: Range<u64>) -> Arc<Object> {
     let mut landing = launch(store, primary, head, range.clone());
@@ -124,12 +126,10 @@ pub fn bring(store: &Arc<Store>, primary: u128, head: Head, range: Range<u64>) -
     landing.land();
     object
 }
-
 /// Removes all objects of this key from memory, as evictions would.
 pub fn forget_memory(store: &Arc<Store>, primary: u128) {
     store.enter(primary, |locked| locked.clear());
 }
-
 /// Inserts a new object that serves as the placeholder of a recall.
 pub fn placed(store: &Arc<Store>, primary: u128) -> Arc<Object> {
     let spare = store.create(KEY).expect("room");
@@ -138,7 +138,6 @@ pub fn placed(store: &Arc<Store>, primary: u128) -> Arc<Object> {
     store.enter(primary, |locked| locked.insert(0, spare.clone(), weight));
     spare
 }
-
 pub fn recalled(store: &Arc<Store>, primary: u128) -> Option<Arc<Object>> {
     let spare = placed(store, primary);
     match store.recall(&spare, table_key(primary), 0) {
@@ -147,13 +146,11 @@ pub fn recalled(store: &Arc<Store>, primary: u128) -> Option<Arc<Object>> {
     }
     store.enter(primary, |locked| locked.find(0))
 }
-
 /// Reads bytes of an object that are in memory or on volumes.
 pub fn read(store: &Arc<Store>, object: &Arc<Object>, range: Range<u64>) -> Option<Vec<u8>> {
     let mut reader = object.reader(range.start);
     read_on(store, &mut reader, range)
 }
-
 fn read_on(store: &Arc<Store>, reader: &mut Reader, range: Range<u64>) -> Option<Vec<u8>> {
     let (primary, object) = (1, reader.object().clone());
     reader.limit(range.start, range.end);
@@ -164,7 +161,7 @@ fn read_on(store: &Arc<Store>, reader: &mut Reader, range: Range<u64>) -> Option
             std::task::Poll::Ready(Next::Bytes(piece)) => bytes.extend_from_slice(&piece),
             std::task::Poll::Ready(Next::End) => break,
             _ => {
-                let reads = store.claim_disk_reads(&object, table_key(primary), reader.wanted(), 0);
+                let reads = disk_reads(store, &object, table_key(primary), reader.wanted(), 0);
                 if reads.is_empty() {
                     return None;
                 }
@@ -177,10 +174,21 @@ fn read_on(store: &Arc<Store>, reader: &mut Reader, range: Range<u64>) -> Option
     Some(bytes)
 }
 
+/// Claims reads of these bytes from volumes.
+pub fn disk_reads(
+    store: &Arc<Store>,
+    object: &Arc<Object>,
+    table_key: TableKey,
+    want: Range<u64>,
+    now_us: u64,
+) -> smallvec::SmallVec<[DiskRead; 2]> {
+    let claimed = store.claim_disk_reads(object, &mut object.lock(), want, now_us);
+    claimed.map_or_else(Default::default, |claimed| claimed.begin(store, table_key))
+}
+
 pub fn flush(volumes: &[Arc<Volume>]) {
     volumes.iter().for_each(|volume| volume.flush());
 }
-
 #[test]
 fn a_small_object_is_recalled_unchanged() {
     let (_folder, volumes, store) = with_one_volume();
@@ -193,7 +201,20 @@ fn a_small_object_is_recalled_unchanged() {
     assert_eq!(again.born_seq, object.born_seq);
     assert_eq!(read(&store, &again, 0..5000), Some(content(0, 5000)));
 }
-
+#[test]
+fn an_object_is_written_to_a_volume_that_was_added_after_its_fetch_began() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Store::new(&SIZES);
+    let mut landing = begin(&store, table_key(1), 0..5000);
+    let volumes = [volume_in(folder.path(), "a")];
+    add_volumes(&store, &volumes, &Options::default());
+    open(&store, &mut landing, versioned(5000, 0));
+    assert!(block_on(landing.write(&content(0, 5000), 0)).is_ok());
+    landing.land();
+    flush(&volumes);
+    forget_memory(&store, 1);
+    assert!(recalled(&store, 1).is_some());
+}
 #[test]
 fn blocks_are_recalled_and_missing_bytes_are_known() {
     let (_folder, volumes, store) = with_one_volume();
@@ -219,7 +240,6 @@ fn blocks_are_recalled_and_missing_bytes_are_known() {
     );
     assert_eq!(read(&store, &again, 0..10), None);
 }
-
 #[test]
 fn a_head_that_is_fetched_again_finds_its_blocks() {
     let (_folder, volumes, store) = with_one_volume();
@@ -237,7 +257,6 @@ fn a_head_that_is_fetched_again_finds_its_blocks() {
     let other = bring(&store, 1, versioned(4 * block, 10), 3 * block..4 * block);
     assert!(!other.has(0..1));
 }
-
 #[test]
 fn an_object_that_is_not_joinable_is_recalled_whole_or_not_at_all() {
     let (_folder, volumes, store) = with_one_volume();
@@ -254,88 +273,6 @@ fn an_object_that_is_not_joinable_is_recalled_whole_or_not_at_all() {
     flush(&volumes);
     assert!(recalled(&store, 2).is_none());
 }
-
-#[test]
-fn purged_objects_stay_purged() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let number = {
-        let volumes = [volume_in(folder.path(), "a")];
-        let store = store_on(&volumes, &Options::default());
-        bring(&store, 1, versioned(5000, 0), 0..5000);
-        bring(&store, 2, versioned(5000, 0), 0..5000);
-        flush(&volumes);
-        let rule = Rule::Resource(1);
-        let number = store.purge(&rule, false, 0).expect("room");
-        let lasting = store.durable_purge(&rule, None, number).expect("volumes");
-        lasting.log().expect("a volume that is up");
-        forget_memory(&store, 1);
-        assert!(recalled(&store, 1).is_none());
-        number
-    };
-    let volumes = [volume_in(folder.path(), "a")];
-    let store = store_on(&volumes, &Options::default());
-    volumes.iter().for_each(|volume| wait_until_loaded(volume));
-    assert!(store.purged_upto() >= number);
-    assert!(recalled(&store, 1).is_none());
-    assert!(recalled(&store, 2).is_some());
-    // Fetches after the restart have numbers greater than those of the restored purges.
-    let object = bring(&store, 1, versioned(5000, 0), 0..5000);
-    assert!(object.born_seq > number);
-    flush(&volumes);
-    forget_memory(&store, 1);
-    assert!(recalled(&store, 1).is_some());
-}
-
-fn wait_until_loaded(volume: &Volume) {
-    while volume.status().state != volume::State::Up {
-        std::thread::yield_now();
-    }
-}
-
-#[test]
-fn a_superseded_object_is_not_recalled() {
-    let (_folder, volumes, store) = with_one_volume();
-    let old = bring(&store, 1, versioned(5000, 3), 0..5000);
-    flush(&volumes);
-    assert!(store.supersede(table_key(1), &old, None));
-    assert!(matches!(old.phase(), Phase::Retired));
-    forget_memory(&store, 1);
-    assert!(recalled(&store, 1).is_none());
-}
-
-#[test]
-fn a_volume_that_missed_a_purge_is_wiped() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let both = Options {
-        placement: Placement {
-            kind: PlacementKind::Mirror,
-            weights: Vec::new(),
-        },
-        ..Options::default()
-    };
-    {
-        let volumes = ["a", "b"].map(|name| volume_in(folder.path(), name));
-        let store = store_on(&volumes, &both);
-        bring(&store, 1, versioned(5000, 0), 0..5000);
-        flush(&volumes);
-    }
-    {
-        let volumes = [volume_in(folder.path(), "a")];
-        wait_until_loaded(&volumes[0]);
-        let store = store_on(&volumes, &Options::default());
-        let number = store.purge(&Rule::All, false, 0).expect("room");
-        let lasting = store
-            .durable_purge(&Rule::All, None, number)
-            .expect("volumes");
-        lasting.log().expect("a volume that is up");
-    }
-    let volumes = ["a", "b"].map(|name| volume_in(folder.path(), name));
-    volumes.iter().for_each(|volume| wait_until_loaded(volume));
-    let store = store_on(&volumes, &both);
-    assert!(recalled(&store, 1).is_none());
-    assert_eq!(volumes[1].status().numbers.records, 0);
-}
-
 #[test]
 fn a_mirror_still_serves_with_one_copy() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -355,7 +292,6 @@ fn a_mirror_still_serves_with_one_copy() {
     let again = recalled(&store, 1).expect("the other copy");
     assert_eq!(read(&store, &again, 0..300_000), Some(content(0, 300_000)));
 }
-
 #[test]
 fn an_object_requested_once_is_not_written() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -373,13 +309,12 @@ fn an_object_requested_once_is_not_written() {
     forget_memory(&store, 2);
     assert!(recalled(&store, 1).is_none());
     assert!(recalled(&store, 2).is_some());
-    // This object is requested a second time: once before it left memory, and once now. So it is written.
+    // The object is requested for the second time, so it is written.
     bring(&store, 1, versioned(5000, 0), 0..5000);
     flush(&volumes);
     forget_memory(&store, 1);
     assert!(recalled(&store, 1).is_some());
 }
-
 /// Creates an object of this length that is entirely on volumes and not in memory.
 pub fn kept_whole(store: &Arc<Store>, volumes: &[Arc<Volume>], length: u64) -> Arc<Object> {
     for start in (0..length).step_by(2 * MIB as usize) {
@@ -390,7 +325,6 @@ pub fn kept_whole(store: &Arc<Store>, volumes: &[Arc<Volume>], length: u64) -> A
     }
     recalled(store, 1).expect("the object is on a volume")
 }
-
 #[test]
 fn a_fast_reader_leaves_nothing_in_memory_for_a_slow_one() {
     let (_folder, volumes, store) = with_one_volume();
@@ -420,7 +354,6 @@ fn a_fast_reader_leaves_nothing_in_memory_for_a_slow_one() {
     drop(slow);
     assert!(object.lock().present.is_empty());
 }
-
 #[test]
 fn a_key_has_no_more_heads_on_a_volume_than_in_memory() {
     let (_folder, volumes, store) = with_one_volume();
@@ -435,20 +368,19 @@ fn a_key_has_no_more_heads_on_a_volume_than_in_memory() {
     let is_there = |variant| heads.iter().any(|found| found.tag == tag_of(variant));
     assert!((last - VARIANTS_MAX as u128 + 1..=last).all(is_there));
 }
-
 #[test]
 fn an_object_that_is_not_joinable_is_recalled_with_any_number_of_blocks() {
     let folder = tempfile::tempdir().expect("a folder");
     let volumes = [volume_of(folder.path(), "a", 128 * MIB)];
     let sizes = StoreOptions {
         memory: 160 * MIB,
-        object: 80 * MIB,
+        max_object_size: 80 * MIB,
         evict: crate::evict::Kind::S3Fifo,
         shards: 1,
         block: PAGE,
     };
     let store = store_of(&sizes, &volumes, &Options::default());
-    let blocks = LOOKED_UP + 100;
+    let blocks = LOOKUPS_MAX + 100;
     let length = blocks * PAGE;
     let mut landing = launch(&store, 1, versioned(length, 0), 0..length);
     let page = content(0, PAGE);
@@ -462,46 +394,6 @@ fn an_object_that_is_not_joinable_is_recalled_with_any_number_of_blocks() {
     let again = recalled(&store, 1).expect("all of it is kept");
     assert!(again.has(0..length));
 }
-
-#[test]
-fn blocks_purged_by_a_tag_are_not_found_under_a_head_with_another_tag() {
-    let (_folder, volumes, store) = with_one_volume();
-    let block = 128 << 10;
-    let tagged = |tag| Head {
-        tags: Box::from([tag]),
-        ..versioned(4 * block, 9)
-    };
-    bring(&store, 1, tagged(41), 0..2 * block);
-    flush(&volumes);
-    store.purge(&Rule::Tag(41), false, 0).expect("room");
-    assert!(store.enter(1, |locked| locked.find(0)).is_none());
-    let same = bring(&store, 1, tagged(42), 3 * block..4 * block);
-    assert!(!same.has(0..1));
-}
-
-#[test]
-fn a_softly_purged_object_is_recalled_stale() {
-    let (_folder, volumes, store) = with_one_volume();
-    let fresh = Head {
-        fresh_until_ms: 9000,
-        ..versioned(5000, 9)
-    };
-    bring(&store, 1, fresh, 0..5000);
-    flush(&volumes);
-    forget_memory(&store, 1);
-    store.purge(&Rule::All, true, 4000).expect("room");
-    let spare = placed(&store, 1);
-    let recall = store
-        .recall(&spare, table_key(1), 0)
-        .expect("the object is on a volume");
-    block_on(recall.run());
-    // The object is stale without any lookup: the purge rule could be dropped before the first lookup.
-    let shard = store.shard(1).lock();
-    let object = &shard.entries[&1].variants[0].object;
-    assert!(!Arc::ptr_eq(object, &spare));
-    assert_eq!(object.head().map(|head| head.fresh_until_ms), Some(4000));
-}
-
 #[test]
 fn an_unwritten_head_is_written_when_it_is_renewed() {
     let (_folder, volumes, store) = with_one_volume();
@@ -525,7 +417,6 @@ fn an_unwritten_head_is_written_when_it_is_renewed() {
     assert_eq!(again.head().as_deref(), Some(&newer));
     assert!(again.has(0..MIB));
 }
-
 #[test]
 fn the_newest_head_determines_the_vary_names() {
     let (_folder, volumes, store) = with_one_volume();

@@ -7,7 +7,7 @@ use crate::store::object_store::Store;
 use crate::volume::{Id, Witness};
 
 /// Maximum number of blocks of one object reported as used when it leaves memory.
-const TOUCHED: usize = 256;
+const TOUCHED_MAX: usize = 256;
 
 impl Object {
     /// Reports the records of an object as used, if a request used the object in memory. Called when the object leaves memory; the volumes
@@ -23,7 +23,7 @@ impl Object {
         disk.volumes.touch(&disk.volumes.head_id(disk.table_key));
         let blocks = disk.there.iter().flat_map(|range| disk.blocks(&range));
         for id in blocks
-            .take(TOUCHED)
+            .take(TOUCHED_MAX)
             .filter_map(|number| disk.block_id(number))
         {
             disk.volumes.touch(&id);

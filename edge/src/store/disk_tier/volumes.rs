@@ -51,7 +51,7 @@ pub struct Volumes {
 }
 
 /// The number of a volume, and the location of a record on it.
-pub(super) type At = (usize, Found);
+pub(super) type FoundOn = (usize, Found);
 
 impl Volumes {
     /// Creates the volumes of the cache with the id `space`.
@@ -101,7 +101,7 @@ impl Volumes {
 
     /// Returns the locations of a record: on the volumes chosen by placement, or on others that received it while those were out of service
     /// or the placement was different.
-    pub(super) fn find(&self, id: &Id) -> SmallVec<[At; 2]> {
+    pub(super) fn find(&self, id: &Id) -> SmallVec<[FoundOn; 2]> {
         let homes = self.homes(id);
         let others = (0..self.volumes.len()).filter(|number| !homes.contains(number));
         let found = homes.iter().copied().chain(others);
@@ -111,7 +111,7 @@ impl Volumes {
     }
 
     /// Returns the locations of a key's heads.
-    pub(super) fn heads(&self, key: u128) -> SmallVec<[At; 2]> {
+    pub(super) fn heads(&self, key: u128) -> SmallVec<[FoundOn; 2]> {
         let all = self.volumes.iter().enumerate();
         all.flat_map(|(number, volume)| {
             let heads = volume.heads(self.space, key).into_iter();

@@ -21,11 +21,11 @@ use crate::volume::{Content, Id, RecordSource, Volume};
 /// Approximate size of a queued head in bytes.
 const HEAD_BYTES: u64 = 1024;
 /// Maximum number of blocks queued at once; more would not fit into any queue.
-const AT_ONCE: usize = 256;
+const QUEUED_BLOCKS_MAX: usize = 256;
 
 /// A part of an object that is written as one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum RecordPart {
     /// The head, with the content of a small object.
     Head,
     /// One block.
@@ -39,10 +39,10 @@ struct PendingWrite {
     object: Arc<Object>,
     table_key: TableKey,
     id: Id,
-    what: What,
+    what: RecordPart,
     bytes: u64,
     born_seq: u64,
-    told: bool,
+    reported: bool,
 }
 
 impl RecordSource for PendingWrite {
@@ -74,7 +74,7 @@ impl RecordSource for PendingWrite {
         }
         let state = self.object.lock();
         match &self.what {
-            What::Head => {
+            RecordPart::Head => {
                 let disk = state.disk.as_ref()?;
                 let object = &self.object;
                 let (key, blocks) = (&*object.key, (disk.block, disk.since));
@@ -87,7 +87,7 @@ impl RecordSource for PendingWrite {
                 };
                 Some(Content { meta, data })
             }
-            What::Block(_, range) => Some(Content {
+            RecordPart::Block(_, range) => Some(Content {
                 meta: Vec::new(),
                 data: state.pieces(range.clone())?,
             }),
@@ -95,19 +95,19 @@ impl RecordSource for PendingWrite {
     }
 
     fn done(mut self: Box<Self>, written: bool) {
-        self.tell(written);
+        self.report(written);
     }
 }
 
 impl PendingWrite {
-    fn tell(&mut self, written: bool) {
-        if std::mem::replace(&mut self.told, true) {
+    fn report(&mut self, written: bool) {
+        if std::mem::replace(&mut self.reported, true) {
             return;
         }
         if let Some(disk) = &mut self.object.lock().disk {
             disk.settle(&self.what, written);
         }
-        if self.what != What::Head {
+        if self.what != RecordPart::Head {
             return;
         }
         // If the record was not written, an older head on the volume is obsolete. If it was written but the object has left the table
@@ -124,16 +124,16 @@ impl PendingWrite {
 
 impl Drop for PendingWrite {
     fn drop(&mut self) {
-        self.tell(false);
+        self.report(false);
     }
 }
 
 impl DiskCopy {
     /// Records in the disk copy whether a queued record was written.
-    fn settle(&mut self, what: &What, written: bool) {
+    fn settle(&mut self, what: &RecordPart, written: bool) {
         match what {
-            What::Head => self.head &= written,
-            What::Block(_, range) => {
+            RecordPart::Head => self.head &= written,
+            RecordPart::Block(_, range) => {
                 let waiting = self.queued.iter().position(|queued| queued == range);
                 if let Some(waiting) = waiting {
                     self.queued.swap_remove(waiting);
@@ -160,8 +160,12 @@ impl DiskCopy {
 
 impl State {
     /// Returns the parts to queue after the bytes of this range have arrived.
-    fn due(&mut self, come: &Range<u64>) -> SmallVec<[What; 2]> {
+    fn due(&mut self, come: &Range<u64>) -> SmallVec<[RecordPart; 2]> {
         let mut due = SmallVec::new();
+        // Until the body is complete, the volumes keep the object that this one is to replace.
+        if self.is_replacing() {
+            return due;
+        }
         let complete = self.is_complete();
         let length = self.length;
         let (Some(disk), Phase::Open(head)) = (&mut self.disk, &self.phase) else {
@@ -173,23 +177,23 @@ impl State {
         if length.is_some_and(|length| length <= PAGE) {
             if complete && !disk.head {
                 disk.head = true;
-                due.push(What::Head);
+                due.push(RecordPart::Head);
             }
             return due;
         }
         let first = come.start / disk.block;
         let last = come.end.saturating_sub(1) / disk.block;
-        for number in (first..=last).take(AT_ONCE) {
+        for number in (first..=last).take(QUEUED_BLOCKS_MAX) {
             let range = disk.range_of(number, length.unwrap_or(u64::MAX));
             if !range.is_empty() && self.present.covers(&range) && !disk.has(&range) {
-                due.push(What::Block(number, range));
+                due.push(RecordPart::Block(number, range));
             }
         }
         // If other fetches can't add bytes to the object, it is useful only as a whole.
         let useful = complete || head.joinable && !due.is_empty();
         if useful && !disk.head {
             disk.head = true;
-            due.push(What::Head);
+            due.push(RecordPart::Head);
         }
         due
     }
@@ -249,6 +253,9 @@ impl Store {
     ) {
         let mut state = object.lock();
         let (complete, length) = (state.is_complete(), state.length);
+        if state.is_replacing() {
+            return;
+        }
         let wanted = |disk: &&mut Box<DiskCopy>| {
             let worth = disk.head || complete || disk.has_any();
             disk.admitted && worth && disk.volumes.admits(length, 0)
@@ -259,7 +266,7 @@ impl Store {
         disk.head = true;
         let volumes = disk.volumes.clone();
         drop(state);
-        self.hand_over(&volumes, table_key, object, What::Head);
+        self.hand_over(&volumes, table_key, object, RecordPart::Head);
     }
 
     /// Admits an object to volumes after its second request, and queues the parts that have arrived.
@@ -269,8 +276,17 @@ impl Store {
             return;
         };
         disk.admitted = true;
-        let come: SmallVec<[_; 2]> = state.present.iter().collect();
         drop(state);
+        self.enqueue_all(table_key, object);
+    }
+
+    /// Queues the parts of an object that have arrived.
+    pub(in crate::store) fn enqueue_all(
+        self: &Arc<Self>,
+        table_key: TableKey,
+        object: &Arc<Object>,
+    ) {
+        let come: SmallVec<[_; 2]> = object.lock().present.iter().collect();
         for range in come {
             self.enqueue_writes(table_key, object, range);
         }
@@ -281,7 +297,7 @@ impl Store {
         volumes: &Arc<Volumes>,
         table_key: TableKey,
         object: &Arc<Object>,
-        what: What,
+        what: RecordPart,
     ) {
         let (id, bytes) = {
             let mut state = object.lock();
@@ -290,7 +306,7 @@ impl Store {
                 return;
             };
             match &what {
-                What::Head => {
+                RecordPart::Head => {
                     let head = TableKey {
                         variant: disk.table_key.variant,
                         ..table_key
@@ -298,7 +314,7 @@ impl Store {
                     let content = small.unwrap_or(0);
                     (volumes.head_id(head), HEAD_BYTES + content)
                 }
-                What::Block(number, range) => {
+                RecordPart::Block(number, range) => {
                     let Some(id) = disk.block_id(*number) else {
                         return;
                     };
@@ -313,7 +329,7 @@ impl Store {
             disk.settle(&what, false);
         }
         for number in homes {
-            if let (What::Block(_, range), Some(disk)) = (&what, &mut object.lock().disk) {
+            if let (RecordPart::Block(_, range), Some(disk)) = (&what, &mut object.lock().disk) {
                 disk.queued.push(range.clone());
             }
             let pending = Box::new(PendingWrite {
@@ -325,7 +341,7 @@ impl Store {
                 what: what.clone(),
                 bytes,
                 born_seq: object.born_seq,
-                told: false,
+                reported: false,
             });
             // If the queue refuses the record, dropping the record notifies the object.
             let _ = volumes.volumes[number].put(pending);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::reason::Reason;
 use crate::store::claim::{Claim, NotOurs};
+use crate::store::disk_tier::disk_copy::DiskCopy;
 use crate::store::head::Head;
 use crate::store::ledger::Charge;
 use crate::store::locked::Locked;
@@ -16,10 +17,11 @@ use crate::store::object_store::Store;
 use crate::store::page::{PAGE, Page};
 use crate::store::pages::Unfilled;
 use crate::store::purges::births::Birth;
+use crate::store::setbacks::{Setback, Setbacks};
 use crate::store::table_key::TableKey;
 
 /// Number of bytes after which readers are woken; they are also woken whenever the flight pauses.
-const ANNOUNCE: u64 = 64 << 10;
+const WAKE_BYTES: u64 = 64 << 10;
 
 /// Fills one claim of an object, as the only writer of the claimed bytes. A landing that is dropped before `land` or `fail` fails as
 /// abandoned, so that no reader waits forever.
@@ -34,7 +36,7 @@ pub struct Landing {
     /// Number of bytes of the response before the claim, which are skipped.
     skip: u64,
     page: Option<(u64, Arc<Page>)>,
-    reserve: Option<Reserve>,
+    reserve: Reserve,
     unannounced: u64,
     passes_through: bool,
     over: bool,
@@ -49,9 +51,10 @@ pub struct Landing {
 
 /// Memory reserved on the ledger for bytes of the claim.
 struct Reserve {
-    charge: Charge,
-    /// End of the bytes for which the memory is reserved, as an offset.
-    until: u64,
+    /// `None` until memory is reserved for the first time.
+    charge: Option<Charge>,
+    /// The bytes for which the memory is reserved.
+    range: Range<u64>,
 }
 
 /// Whether a flight has to add more bytes.
@@ -71,6 +74,10 @@ impl Landing {
         claim: &Claim,
         birth: Birth,
     ) -> Landing {
+        let reserve = Reserve {
+            charge: None,
+            range: claim.at..claim.at,
+        };
         Landing {
             store,
             object,
@@ -80,7 +87,7 @@ impl Landing {
             end: claim.end,
             skip: 0,
             page: None,
-            reserve: None,
+            reserve,
             unannounced: 0,
             passes_through: false,
             over: false,
@@ -119,14 +126,14 @@ impl Landing {
         &self.object
     }
 
+    /// Returns the id of the claim.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Returns the object's key in the table.
     pub fn table_key(&self) -> TableKey {
         self.table_key
-    }
-
-    /// Sets the table key, after the object was moved to another variant.
-    pub fn set_table_key(&mut self, table_key: TableKey) {
-        self.table_key = table_key;
     }
 
     /// Returns the bytes still to be added; the end is `u64::MAX` if the length is unknown.
@@ -135,7 +142,7 @@ impl Landing {
     }
 
     /// Returns the bytes still to be added as far as this flight knows. A takeover may have shortened the claim since.
-    pub fn planned(&self) -> Range<u64> {
+    fn planned(&self) -> Range<u64> {
         self.at..self.end
     }
 
@@ -144,19 +151,55 @@ impl Landing {
         self.object.awaits(self.id)
     }
 
-    /// Sets the object's head, and wakes riders. With `sparse`, the object is evicted by block, provided that the head says that its bytes
-    /// can be fetched again.
-    pub fn open(&self, head: Arc<Head>, charge: Charge, sparse: bool) {
-        let block = self.store.block().filter(|_| sparse);
-        let disk = self.store.disk_copy(&self.object, self.table_key, &head);
-        let (table_key, bytes) = (self.table_key, charge.bytes() as i64);
+    /// Moves the object to the variant that its head's Vary selects, sets the head, and wakes riders. With `sparse`, the object is evicted
+    /// by block, provided that the head says that its bytes can be fetched again. If an eviction or a new version removed the object from
+    /// the table, it is not inserted again: only its current riders read it.
+    pub fn open(&mut self, head: Arc<Head>, charge: Charge, sparse: bool) {
+        let (store, primary) = (self.store.clone(), self.table_key.primary);
+        let bytes = charge.bytes() as i64;
+        let disk = store.volumes().and_then(|_| self.disk_copy(&head));
+        let block = store.block();
+        // The volumes may have been added after the claim was made.
+        self.write_block = disk.as_ref().and(block).map(|block| block.get().into());
         // The shard is locked. Otherwise, a request that found the object without a head could see the head before it is checked against
         // purges.
-        let open = |locked: &mut Locked<'_>| {
-            locked.shard.weigh(table_key, &self.object, None, bytes);
+        let wakes = store.enter(primary, |locked| {
+            if disk.is_none() {
+                self.refile(locked, &head);
+            }
+            locked
+                .shard
+                .weigh(self.table_key, &self.object, None, bytes);
+            let block = block.filter(|_| sparse);
             self.object.open(head, charge, block, disk)
-        };
-        self.store.enter(table_key.primary, open).wake();
+        });
+        wakes.wake();
+    }
+
+    /// Moves the object to its variant, and creates its disk copy. Volumes keep the head of an object that is in the table when the write
+    /// ends. The earlier object of the variant therefore leaves the table before its head on volumes is deleted. Heads on volumes are
+    /// deleted while this object has no head, so that its own head is not deleted.
+    fn disk_copy(&mut self, head: &Head) -> Option<DiskCopy> {
+        let (store, primary) = (self.store.clone(), self.table_key.primary);
+        if store.enter(primary, |locked| self.refile(locked, head)) {
+            // Heads on volumes that were written under other Vary names can't be found any more.
+            store.forget_on_disk(primary);
+        }
+        store.disk_copy(&self.object, self.table_key, head)
+    }
+
+    /// Moves the object to the variant that its head's Vary selects, if the table has the object. Returns whether the key had other Vary
+    /// names before.
+    fn refile(&mut self, locked: &mut Locked<'_>, head: &Head) -> bool {
+        let selected = head.vary.as_ref();
+        let (from, names) = (self.table_key.variant, selected.map(|vary| &vary.names));
+        let to = selected.map_or(0, |vary| vary.variant);
+        let renamed = locked.vary().is_some_and(|known| Some(known) != names);
+        locked.note_length(head.length, head.length > Some(self.store.object_max()));
+        if locked.refile(from, to, names, &self.object) {
+            self.table_key.variant = to;
+        }
+        renamed
     }
 
     /// Replaces the head by that of a later response of the same version (RFC 9111 section 3.4).
@@ -207,18 +250,24 @@ impl Landing {
     ///
     /// The reason why the store has no memory for the claim.
     pub fn reserve(&mut self) -> Result<(), Reason> {
+        if self.reserve.range == self.planned() {
+            return Ok(());
+        }
         let mut unfilled = self.unfilled();
-        if unfilled.loses_parts && !self.store.holds(self.table_key, &self.object) {
+        let (store, table_key) = (&self.store, self.table_key);
+        let is_outside =
+            || !store.holds(table_key, &self.object) && !store.keeps_aside(table_key, &self.object);
+        if unfilled.loses_parts && is_outside() {
             // An object outside the table is not evicted, so pages that no reader needs are removed here.
             self.store
                 .shed(self.table_key, &self.object, u64::MAX, true);
             unfilled = self.unfilled();
         }
-        let more = match self.unreserved(&unfilled) {
-            0 => self.store.ledger.charge_anyway(0),
-            lacking => self.store.make_room(lacking).ok_or(Reason::NoRoom)?,
-        };
-        self.put_by(more);
+        if let lacking @ 1.. = self.unreserved(&unfilled) {
+            let more = self.store.make_room(lacking).ok_or(Reason::NoRoom)?;
+            self.reserve.add(more);
+        }
+        self.reserve.range = self.planned();
         Ok(())
     }
 
@@ -235,15 +284,16 @@ impl Landing {
                 .shed(self.table_key, &self.object, lacking, false);
             self.store.ledger.charge_anyway(lacking)
         });
-        self.put_by(more);
+        self.reserve.add(more);
+        self.reserve.range = self.planned();
     }
 
     /// Reserves memory for the claim, or shortens the claim to what the store has memory for: at least one page. A flight with a waiting
-    /// reader always gets this page; a flight without one may get none. Returns whether there is memory.
-    pub fn make_room(&mut self) -> bool {
+    /// reader always gets this page; a flight without one may get none. Returns the claim, or `None` if there is no memory.
+    pub fn make_room(&mut self) -> Option<Range<u64>> {
         let Range { start, end } = self.planned();
         if end == u64::MAX {
-            return true; // charged once the length is known, or page by page
+            return Some(start..end); // charged once the length is known, or page by page
         }
         let mut size = end - start;
         while self.reserve().is_err() {
@@ -253,11 +303,11 @@ impl Landing {
                 if awaited {
                     self.reserve_least();
                 }
-                return awaited;
+                return awaited.then(|| self.planned());
             }
             self.shorten((start + size) / PAGE * PAGE);
         }
-        true
+        Some(self.planned())
     }
 
     fn unfilled(&self) -> Unfilled {
@@ -268,24 +318,7 @@ impl Landing {
     /// have shortened the claim.
     fn unreserved(&mut self, unfilled: &Unfilled) -> u64 {
         self.ends_at(unfilled.end);
-        let reserved = self.reserve.as_ref().map_or(0, |r| r.charge.bytes());
-        unfilled.need.saturating_sub(reserved)
-    }
-
-    fn put_by(&mut self, more: Charge) {
-        let until = self.end;
-        match &mut self.reserve {
-            Some(reserve) => {
-                reserve.charge.absorb(more);
-                reserve.until = until;
-            }
-            None => {
-                self.reserve = Some(Reserve {
-                    charge: more,
-                    until,
-                });
-            }
-        }
+        unfilled.need.saturating_sub(self.reserve.bytes())
     }
 
     /// Sets the end of the claim, and releases memory reserved for bytes after it.
@@ -295,11 +328,12 @@ impl Landing {
             return;
         }
         self.end = end;
-        if let Some(reserve) = &mut self.reserve {
-            reserve.until = reserve.until.min(end);
+        let range = &mut self.reserve.range;
+        range.end = range.end.min(end);
+        let bytes = self.reserve.bytes();
+        if bytes > 0 {
             let need = self.object.need(self.at..end, self.store.block());
-            let spare = reserve.charge.bytes().saturating_sub(need);
-            drop(reserve.charge.split(spare));
+            drop(self.reserve.split(bytes.saturating_sub(need)));
         }
     }
 
@@ -312,6 +346,8 @@ impl Landing {
         self.over = true;
         let tail = (end == u64::MAX).then(|| self.shrunk_tail()).flatten();
         self.object.land(self.id, tail);
+        self.store
+            .complete_replacement(self.table_key, &self.object);
         self.enqueue_writes(true);
     }
 
@@ -319,7 +355,17 @@ impl Landing {
     /// are forwarded without waiting for one another. Only for the first flight of an object.
     pub fn refuse(mut self, reason: Reason, until_ms: u64) {
         self.over = true;
-        self.object.refuse(self.id, reason, until_ms);
+        self.store.drop_replaced(self.table_key, &self.object);
+        self.object.refuse(self.id, reason, until_ms, false);
+    }
+
+    /// Ends the flight because its response, or its failure, concerns only the client whose request launched it. Other requests are looked
+    /// up again. Only for the first flight of an object.
+    pub fn refuse_one_client(mut self, reason: Reason) {
+        self.over = true;
+        self.store
+            .undo_replacement(self.table_key, &self.object, false);
+        self.object.refuse(self.id, reason, 0, true);
     }
 
     /// Marks the landing as ended. Returns the id of its claim.
@@ -328,18 +374,31 @@ impl Landing {
         self.id
     }
 
+    /// Notes a failure of this flight for the bytes that it has still to add: `change` counts it.
+    pub fn set_back(&self, change: impl FnOnce(&mut Setback)) {
+        let range = self.range();
+        if range.is_empty() {
+            return;
+        }
+        let mut state = self.object.lock();
+        let new = || Box::new(Setbacks::new(self.object.charge_note(Setbacks::BYTES)));
+        state.setbacks.get_or_insert_with(new).note(range, change);
+    }
+
     /// Fails the flight and releases its claim. The added bytes stay if other flights may add the rest; otherwise the object is removed
-    /// from the table.
+    /// from the table. If this was the last flight of an object that is to replace an older one, the older one takes its place again.
     pub fn fail(mut self, failure: Failure) {
         self.give_up(failure);
     }
 
     fn give_up(&mut self, failure: Failure) {
-        self.over = true;
-        if !self.object.outlives_flights() {
-            self.store.withdraw(self.table_key, &self.object);
-        }
-        self.object.fail(self.id, failure);
+        self.end_early(false, |object, id| object.fail(id, failure));
+    }
+
+    /// Fails the flight as `fail` does, although the origin did not fail. If other flights may add the rest, the added bytes replace an older
+    /// object.
+    pub fn abandon(mut self, failure: Failure) {
+        self.end_early(true, |object, id| object.fail(id, failure));
     }
 
     /// Releases the claim without any other effect: other flights may add its bytes.
@@ -349,30 +408,75 @@ impl Landing {
     }
 
     /// Releases the claim without an error: readers that wait for its bytes arrange a new fetch. The added bytes stay if other flights may
-    /// add the rest. An object without a head is retired, and its readers look the key up again.
+    /// add the rest; without a waiting reader, they replace an older object. An object without a head is retired, and its readers look the
+    /// key up again.
     pub fn give_back(mut self) {
-        self.over = true;
-        if !self.object.outlives_flights() {
-            self.store.withdraw(self.table_key, &self.object);
+        if self.object.outlives_flights() && self.object.has_rider_in(self.id) {
+            return self.put_down();
         }
-        self.object.give_back(self.id);
+        self.end_early(true, Object::give_back);
+    }
+
+    /// Ends the flight before its claim is filled; `release` releases the claim. The last flight of an object that is to replace an older
+    /// one completes the replacement if the object has bytes, `keeps_bytes` is true and other flights may add the rest. Otherwise it undoes
+    /// the replacement.
+    fn end_early(&mut self, keeps_bytes: bool, release: impl FnOnce(&Object, u64)) {
+        self.over = true;
+        let (store, object, table_key) = (&self.store, &self.object, self.table_key);
+        let outlives = object.outlives_flights();
+        // While other flights add bytes, the object may still become complete.
+        let is_last = object.ends_as_last(self.id);
+        let is_kept = keeps_bytes && outlives && object.has_bytes();
+        if is_last && !is_kept {
+            store.undo_replacement(table_key, object, true);
+        }
+        if !outlives {
+            store.withdraw(table_key, object);
+        }
+        release(object, self.id);
+        // The other flights may have ended since, while this one still had its claim. In a sparse object, that claim did not matter.
+        let may_complete = match is_last {
+            true => is_kept,
+            false => !object.is_sparse(),
+        };
+        if may_complete {
+            store.complete_replacement(table_key, object);
+        }
     }
 
     /// Takes `bytes` from the reserved memory. Before the head was known, the claim's last page was assumed to be the object's last page.
     /// If that is wrong, up to one page is missing, and is charged even beyond the limit.
     fn reserved(&mut self, bytes: u64) -> Option<Charge> {
-        let reserve = self.reserve.as_mut().filter(|r| self.at < r.until)?;
-        if let lacking @ 1.. = bytes.saturating_sub(reserve.charge.bytes()) {
-            let more = self.store.make_room(lacking);
-            reserve
-                .charge
-                .absorb(more.unwrap_or_else(|| self.store.ledger.charge_anyway(lacking)));
+        if self.at >= self.reserve.range.end {
+            return None;
         }
-        reserve.charge.split(bytes)
+        if let lacking @ 1.. = bytes.saturating_sub(self.reserve.bytes()) {
+            let more = self.store.make_room(lacking);
+            let more = more.unwrap_or_else(|| self.store.ledger.charge_anyway(lacking));
+            self.reserve.add(more);
+        }
+        self.reserve.split(bytes)
     }
 
     fn weigh(&self, block: Option<Range<u64>>, by: i64) {
         self.store.weigh(self.table_key, &self.object, block, by);
+    }
+}
+
+impl Reserve {
+    fn bytes(&self) -> u64 {
+        self.charge.as_ref().map_or(0, Charge::bytes)
+    }
+
+    fn add(&mut self, more: Charge) {
+        match &mut self.charge {
+            Some(charge) => charge.absorb(more),
+            None => self.charge = Some(more),
+        }
+    }
+
+    fn split(&mut self, bytes: u64) -> Option<Charge> {
+        self.charge.as_mut()?.split(bytes)
     }
 }
 

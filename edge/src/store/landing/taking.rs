@@ -7,11 +7,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::io::ReadBuf;
 
-use super::{ANNOUNCE, Landing, Progress};
+use super::{Landing, Progress, WAKE_BYTES};
 use crate::store::ledger::Charge;
 use crate::store::object::Abandoned;
 use crate::store::page::{PAGE, Page};
-use crate::store::pages::{Lacking, ToFill};
+use crate::store::pages::{MissingPage, ToFill};
 use crate::store::pass_through::WINDOW;
 use crate::sys::buffer::Buffer;
 
@@ -62,15 +62,15 @@ impl Landing {
         now_us: impl FnOnce() -> u64,
         fill: impl FnOnce(&mut ReadBuf<'_>) -> T,
     ) -> Option<(T, Option<Result<Progress, Abandoned>>)> {
-        let page = self.page_at_hand()?;
+        let page = self.open_page()?;
         let offset = (self.at % PAGE) as usize;
         let len = (page.capacity() - offset).min((self.end - self.at) as usize);
         // SAFETY: as in `write`: only this landing has claimed these bytes, they are in one page, and they are published only afterwards.
         let mut room = ReadBuf::uninit(unsafe { page.room(offset, len) });
-        let given = fill(&mut room);
+        let result = fill(&mut room);
         let came = room.filled().len() as u64;
         if came == 0 {
-            return Some((given, None));
+            return Some((result, None));
         }
         self.birth = None; // the head was checked against purges when it was set
         let progress = match self.published(came, now_us()) {
@@ -78,11 +78,11 @@ impl Landing {
             Ok(()) => Ok(Progress::Done),
             Err(abandoned) => Err(abandoned),
         };
-        Some((given, Some(progress)))
+        Some((result, Some(progress)))
     }
 
     /// Returns the page of the next bytes, if it exists or can be added without waiting.
-    fn page_at_hand(&mut self) -> Option<Arc<Page>> {
+    fn open_page(&mut self) -> Option<Arc<Page>> {
         if self.skip > 0 || self.passes_through || self.end == u64::MAX || self.at >= self.end {
             return None;
         }
@@ -95,8 +95,8 @@ impl Landing {
         let page = match found {
             _ if self.at >= self.end => return None,
             ToFill::Full => return None,
-            ToFill::There(page) => page,
-            ToFill::Lacking(lacking) => {
+            ToFill::Existing(page) => page,
+            ToFill::Missing(lacking) => {
                 let charge = self.reserved(lacking.cost)?;
                 self.put(index, lacking, charge).ok()?
             }
@@ -111,7 +111,7 @@ impl Landing {
         self.ends_at(published.ok_or(Abandoned)?);
         self.enqueue_writes(false);
         self.unannounced += bytes;
-        if self.unannounced >= ANNOUNCE {
+        if self.unannounced >= WAKE_BYTES {
             self.announce();
         }
         Ok(())
@@ -158,8 +158,8 @@ impl Landing {
         };
         let page = match found {
             ToFill::Full => return Err(Abandoned),
-            ToFill::There(page) => page,
-            ToFill::Lacking(lacking) => {
+            ToFill::Existing(page) => page,
+            ToFill::Missing(lacking) => {
                 let charge = self.reserved(lacking.cost).ok_or(Abandoned)?;
                 // The page's memory becomes part of the object only if the whole page was claimed.
                 if len == lacking.capacity && offset == 0 {
@@ -220,15 +220,15 @@ impl Landing {
             return Ok(None);
         }
         let page = match found {
-            ToFill::There(page) => page,
+            ToFill::Existing(page) => page,
             ToFill::Full => return Err(Abandoned),
-            ToFill::Lacking(lacking) => self.new_page(index, lacking).await?,
+            ToFill::Missing(lacking) => self.new_page(index, lacking).await?,
         };
         self.page = Some((index, page.clone()));
         Ok(Some(page))
     }
 
-    async fn new_page(&mut self, index: u64, lacking: Lacking) -> Result<Arc<Page>, Abandoned> {
+    async fn new_page(&mut self, index: u64, lacking: MissingPage) -> Result<Arc<Page>, Abandoned> {
         let charge = self.room(lacking.cost).await?;
         self.put(index, lacking, charge)
     }
@@ -236,7 +236,7 @@ impl Landing {
     fn put(
         &mut self,
         index: u64,
-        lacking: Lacking,
+        lacking: MissingPage,
         charge: Charge,
     ) -> Result<Arc<Page>, Abandoned> {
         let page = Page::new(lacking.capacity as usize, charge);
@@ -265,6 +265,7 @@ impl Landing {
             // From here on the object passes through: it leaves the table, so that no request can join it.
             self.passes_through = true;
             self.store.withdraw(self.table_key, &self.object);
+            self.store.drop_replaced(self.table_key, &self.object);
             self.object.begin_pass_through();
         }
         self.announce();

@@ -1,11 +1,10 @@
 //! An index of the purge rules in force, so that the cost of checking an object does not depend on their number.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::BuildHasherDefault;
 use std::ops::Bound;
 
 use super::super::ledger::Charge;
-use super::super::table_key::AlreadyHashed;
+use super::super::table_key::Seeded;
 use super::rule::{Full, RULES_MAX, Rule, TEXT_MAX};
 
 /// Maximum total length of all prefixes in bytes.
@@ -13,7 +12,7 @@ const TEXTS_MAX: usize = 8 << 20;
 /// Memory charged for a rule in addition to its text, in bytes: rows of tables that may be half empty.
 const RULE_BYTES: usize = 128;
 
-type Hashed<K> = HashMap<K, Mark, BuildHasherDefault<AlreadyHashed>>;
+type Hashed<K> = HashMap<K, Mark, Seeded>;
 
 /// The purge rules in force, found by what they cover. A rule for everything removes the older rules that it makes unnecessary.
 pub(super) struct Index {
@@ -128,6 +127,11 @@ impl Index {
             texts: 0,
             charge,
         }
+    }
+
+    /// Returns the memory of the rules that is charged to the ledger, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.charge.bytes()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -7,6 +7,7 @@
 
 pub(super) mod births;
 mod index;
+mod matches;
 pub(super) mod rule;
 pub(super) mod rules;
 mod sweep;
@@ -28,7 +29,7 @@ use super::object::{Object, Phase};
 use super::object_store::Store;
 use super::table_key::TableKey;
 use births::Birth;
-use rules::OUT;
+use rules::PURGED;
 
 impl Store {
     /// Purges everything that `rule` covers and whose fetch began before this call. Returns the purge's sequence number; the purge is then
@@ -64,7 +65,7 @@ impl Store {
             return false;
         }
         let covered = self.purges.covered(primary, object, Some(head), Some(head));
-        let out = object.checked.load(Ordering::Relaxed) == OUT;
+        let out = object.checked.load(Ordering::Relaxed) == PURGED;
         out || covered.hard
             || covered
                 .stale_at_ms
@@ -74,6 +75,11 @@ impl Store {
     /// Returns the number of rules in force, without those that no object needs any more.
     pub fn rules(&self) -> usize {
         self.purges.index.read().len()
+    }
+
+    /// Returns the memory of the rules that is charged to the ledger, in bytes.
+    pub(super) fn rules_bytes(&self) -> u64 {
+        self.purges.index.read().bytes()
     }
 
     /// Sets the thread that is unparked by each purge, and when a volume goes out of service. The thread must then call `mark_absence`, and
@@ -87,8 +93,8 @@ impl Store {
         self.sequence.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Creates an object for a response that has arrived already, and whose request was sent at number `moment`. Returns `None` if there is
-    /// no room, or if anything was purged since.
+    /// Creates an object for a response that has arrived already. `moment` is the sequence number at which its request was sent. Returns
+    /// `None` if there is no room, or if there was a purge after that number.
     pub fn create_since(&self, key: &[u8], moment: u64) -> Option<Arc<Object>> {
         // The birth is taken before the number of the latest rule is read, so that no rule added after that is dropped before the object
         // was checked.

@@ -12,7 +12,7 @@ use crate::store::object::{Object, Phase};
 use crate::store::sync::{Mutex, RwLock};
 
 /// Value of `Object::checked` for an object that a purge has removed.
-pub(super) const OUT: u64 = u64::MAX;
+pub(super) const PURGED: u64 = u64::MAX;
 
 /// Functions on primary keys that purges need. The cache defines the keys, and implements these functions.
 pub trait Names: Send + Sync {
@@ -29,9 +29,9 @@ pub trait Names: Send + Sync {
 }
 
 /// Implementation of `Names` for opaque keys.
-struct Plain;
+struct OpaqueNames;
 
-impl Names for Plain {
+impl Names for OpaqueNames {
     fn resource(&self, primary: u128, _: &[u8]) -> u128 {
         primary
     }
@@ -73,7 +73,7 @@ pub(in crate::store) struct Purges {
 impl Purges {
     pub(in crate::store) fn new(ledger: &Ledger, names: Option<&'static dyn Names>) -> Purges {
         Purges {
-            names: names.unwrap_or(&Plain),
+            names: names.unwrap_or(&OpaqueNames),
             latest: AtomicU64::new(0),
             index: RwLock::new(Index::new(ledger.charge_anyway(0))),
             births: Births::new(),
@@ -105,7 +105,7 @@ impl Purges {
         let covered = self.covered(primary, object, head, head);
         match (&phase, covered.stale_at_ms) {
             _ if covered.hard => {
-                object.checked.store(OUT, Ordering::Relaxed);
+                object.checked.store(PURGED, Ordering::Relaxed);
                 return true;
             }
             // A soft purge removes an object without a usable head: there is nothing that could be served stale, and later requests must

@@ -21,7 +21,7 @@ mod shuttle;
 pub(super) fn store(memory: u64) -> Arc<Store> {
     Store::new(&Options {
         memory,
-        object: memory,
+        max_object_size: memory,
         evict: evict::Kind::S3Fifo,
         shards: 1,
         block: 128 << 10,
@@ -55,7 +55,7 @@ pub(super) fn launch(store: &Arc<Store>, primary: u128) -> Option<Landing> {
     let object = store.create(b"key")?;
     let weight = store.weight(b"key");
     store.enter(primary, |locked| locked.insert(0, object.clone(), weight));
-    let all = |_: &Seen<'_>| (smallvec![0..u64::MAX], ());
+    let all = |_: &ObjectView<'_>| (smallvec![0..u64::MAX], ());
     let ((), landings) = store.arrange(&object, table_key(primary), 0, all);
     landings.into_iter().next()
 }
@@ -270,6 +270,26 @@ fn objects_in_use_are_not_evicted() {
     drop(reader);
     assert!(begin(&store, 3, Some(600_000)).is_some(), "now it may go");
     assert!(store.enter(1, |locked| locked.find(0)).is_none());
+}
+
+// Keys are hashes without a secret, so a client can choose keys with equal bits.
+#[test]
+fn keys_with_equal_bits_are_in_different_shards() {
+    for bit in [0, 32, 64, 96] {
+        let store = Store::new(&Options {
+            memory: 8 << 20,
+            max_object_size: 1 << 20,
+            evict: evict::Kind::S3Fifo,
+            shards: 16,
+            block: 128 << 10,
+        });
+        for primary in 0..1024_u128 {
+            let object = store.create(b"key").expect("room");
+            let weight = store.weight(b"key");
+            store.enter(primary << bit, |locked| locked.insert(0, object, weight));
+        }
+        assert!(store.shards.iter().all(|shard| shard.lock().len() > 0));
+    }
 }
 
 #[test]

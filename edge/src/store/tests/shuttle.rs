@@ -10,9 +10,12 @@ use shuttle::thread;
 use super::super::page::PAGE;
 use super::super::*;
 use super::model::{accepted, ask, begin_sparse};
-use super::{Missing, begin, content, head, launch, store};
+use super::{Missing, begin, content, head, launch, store, table_key};
 
-const SCHEDULES: usize = 300;
+/// Returns the number of schedules that each test tries; in a soak, more.
+fn schedules() -> usize {
+    300 * sluice_lab::soak::factor() as usize
+}
 
 /// Reads to the end, and waits where bytes are missing.
 fn read_all(mut reader: Reader) -> Result<Vec<u8>, Missing> {
@@ -54,7 +57,7 @@ fn riders_get_every_byte_however_threads_interleave() {
                 assert_eq!(got.expect("no failure"), content(start, 160_000));
             }
         },
-        SCHEDULES,
+        schedules(),
     );
 }
 
@@ -70,7 +73,7 @@ fn a_failing_flight_wakes_everybody() {
             drop(landing);
             assert!(rider.join().expect("no panic").is_err());
         },
-        SCHEDULES,
+        schedules(),
     );
 }
 
@@ -102,7 +105,7 @@ fn one_key_gets_one_flight() {
                 .count();
             assert_eq!(launches, 1);
         },
-        SCHEDULES,
+        schedules(),
     );
 }
 
@@ -156,11 +159,11 @@ fn two_flights_fill_one_page_from_both_sides() {
             }
             for rider in riders {
                 let (start, got) = rider.join().expect("no panic");
-                assert!(got.expect("somebody brings it") == content(start, length));
+                assert!(got.expect("a flight adds the bytes") == content(start, length));
             }
             assert_eq!(object.piece(0, PAGE).expect("sealed"), content(0, PAGE));
         },
-        SCHEDULES,
+        schedules(),
     );
 }
 
@@ -206,7 +209,7 @@ fn a_takeover_never_touches_bytes_that_the_other_flight_writes() {
             });
             filling.join().expect("no panic");
             taking.join().expect("no panic");
-            let got = rider.join().expect("no panic").expect("all was brought");
+            let got = rider.join().expect("no panic").expect("all bytes arrive");
             let again = read_all(object.reader(0)).expect("all is there");
             assert!(got == again, "published bytes changed");
             assert_eq!(got.len() as u64, SIZE);
@@ -215,7 +218,7 @@ fn a_takeover_never_touches_bytes_that_the_other_flight_writes() {
             assert!(got[cut..].iter().all(|&byte| byte == 0xbb));
             assert!(cut as u64 == SIZE || cut as u64 >= 3 * PAGE - 5_000);
         },
-        SCHEDULES,
+        schedules(),
     );
 }
 
@@ -277,7 +280,7 @@ fn evicted_blocks_are_fetched_again_for_their_readers() {
             }
             assert_eq!(store.ledger.used(), 0);
         },
-        SCHEDULES,
+        schedules(),
     );
 }
 
@@ -326,6 +329,86 @@ fn nothing_covered_by_a_purge_is_found_after_it() {
                 thread.join().expect("no panic");
             }
         },
-        SCHEDULES,
+        schedules(),
     );
+}
+
+/// Returns a complete object in the table, and the landings of two flights of an object that replaces it.
+fn replacing_by_two(store: &Arc<Store>) -> (Arc<Object>, [Landing; 2]) {
+    const LENGTH: u64 = 20_000;
+    let landing = begin_sparse(store, 1, LENGTH, 0..LENGTH).expect("room");
+    let old = landing.object().clone();
+    fill(landing, LENGTH, content);
+    let new = store.create(b"key").expect("room");
+    let known = old.head().expect("a head");
+    assert!(store.replace_until_broken(table_key(1), (&old, &known), &new, 0));
+    let mut first = ask(store, &new, 0..LENGTH).remove(0);
+    first.accept(0..LENGTH / 2, 0).expect("a first flight");
+    let head = Head {
+        joinable: true,
+        ..head(Some(LENGTH))
+    };
+    let charge = store.charge_head(head.memory()).expect("room");
+    first.open(Arc::new(head), charge, false);
+    let second = accepted(ask(store, &new, LENGTH / 2..LENGTH).remove(0));
+    (old, [first, second])
+}
+
+#[test]
+fn a_replacement_ends_if_its_last_two_flights_end_at_once() {
+    for how in ["fail", "give back", "one lands", "abandon"] {
+        let run = move || {
+            let store = store(1 << 20);
+            let (old, mut landings) = replacing_by_two(&store);
+            let new = landings[0].object().clone();
+            if how == "abandon" {
+                block_on(landings[0].write(&content(0, 1), 0)).expect("room");
+            }
+            let flights: Vec<_> = landings
+                .into_iter()
+                .zip([how == "one lands", false])
+                .map(|(landing, lands)| {
+                    thread::spawn(move || match (lands, how) {
+                        (true, _) => fill(landing, 10_000, content),
+                        (false, "give back") => landing.give_back(),
+                        (false, "abandon") => landing.abandon(Arc::new(Abandoned)),
+                        (false, _) => landing.fail(Arc::new(Abandoned)),
+                    })
+                })
+                .collect();
+            for flight in flights {
+                flight.join().expect("no panic");
+            }
+            let found = store.enter(1, |locked| locked.find(0)).expect("an object");
+            let is_old = Arc::ptr_eq(&found, &old);
+            assert!(is_old || ["one lands", "abandon"].contains(&how), "{how}");
+            assert!(!is_old || how != "abandon");
+            assert!(is_old || (old.is_retired() && !new.is_replacing()), "{how}");
+        };
+        shuttle::check_random(run, schedules());
+    }
+}
+
+#[test]
+fn an_object_is_not_retired_while_it_is_kept_for_its_new_version() {
+    let run = || {
+        let store = store(1 << 20);
+        let landing = begin_sparse(&store, 1, 20_000, 0..20_000).expect("room");
+        let old = landing.object().clone();
+        fill(landing, 20_000, content);
+        let known = old.head().expect("a head");
+        let retiring = {
+            let (store, old) = (store.clone(), old.clone());
+            thread::spawn(move || store.supersede(table_key(1), &old, None))
+        };
+        let replacing = {
+            let (store, old) = (store.clone(), old.clone());
+            let new = store.create(b"key").expect("room");
+            thread::spawn(move || store.replace_until_broken(table_key(1), (&old, &known), &new, 0))
+        };
+        let was_here = retiring.join().expect("no panic");
+        replacing.join().expect("no panic");
+        assert_eq!(matches!(old.phase(), Phase::Retired), was_here);
+    };
+    shuttle::check_random(run, schedules());
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 /// Way of reading: through the page cache or past it, with or without waiting for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum ReadMode {
     /// Read through the page cache, and wait for the disk.
     Wait,
     /// Read only data in memory, which may be fewer bytes than requested. Fails with `WouldBlock` if none is in memory, and with
     /// `Unsupported` if the file system can't tell.
-    AtHand,
+    Cached,
     /// Bypass the page cache. Offsets, lengths and memory are aligned to `buffer::ALIGNED`.
     Direct,
 }
@@ -35,12 +35,17 @@ pub unsafe trait Device: Send + Sync {
     fn set_size(&self, bytes: u64) -> Result<(), OpenError>;
 
     /// Reads from offset `at` on into one buffer after another, and returns the number of bytes. Fewer bytes than requested are returned
-    /// only at the end of the device, or with `How::AtHand`.
+    /// only at the end of the device, or with `ReadMode::Cached`.
     ///
     /// # Errors
     ///
     /// The system failed.
-    fn read(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]], how: How) -> io::Result<usize>;
+    fn read(
+        &self,
+        at: u64,
+        into: &mut [&mut [MaybeUninit<u8>]],
+        how: ReadMode,
+    ) -> io::Result<usize>;
 
     /// Writes all buffers one after another, from offset `at` on. The write bypasses the page cache if offset, lengths and memory are
     /// aligned to `buffer::ALIGNED` and the file system permits it.

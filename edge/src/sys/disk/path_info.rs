@@ -123,11 +123,11 @@ fn free(path: &Path) -> io::Result<u64> {
 /// Returns the size of a block device in bytes, which Linux publishes in sectors of 512 bytes.
 fn device_bytes(number: u64) -> u64 {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let told = super::read_text(
+    let size = super::read_text(
         Path::new(&format!("/sys/dev/block/{major}:{minor}/size")),
         64,
     );
-    let sectors = told.ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let sectors = size.ok().and_then(|text| text.trim().parse::<u64>().ok());
     sectors.unwrap_or(0).saturating_mul(512)
 }
 

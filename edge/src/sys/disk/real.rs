@@ -1,7 +1,10 @@
 //! Real devices: regular files and block devices, each opened twice, with and without the page cache.
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::c_int;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
@@ -14,7 +17,8 @@ use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
-use super::device::{Device, How, OpenError};
+use super::device::{Device, OpenError, ReadMode};
+use super::locks::lock_owner;
 use crate::sys::buffer::{ALIGNED, Buffer};
 
 /// Maximum number of parts in one system call (`IOV_MAX`).
@@ -30,6 +34,8 @@ const RAMFS_MAGIC: u64 = 0x8584_58f6;
 pub(super) struct Real {
     path: PathBuf,
     is_block: bool,
+    /// Whether this file was created when the device was opened.
+    is_created: bool,
     size: AtomicU64,
     /// The descriptor that uses the page cache, and holds the lock on the file.
     buffered: File,
@@ -40,13 +46,13 @@ pub(super) struct Real {
     /// Whether the file system is in memory, so that reads never wait.
     is_memory: bool,
     /// Whether the file system can tell which data is in memory. With some file systems, only the first use shows that it can't.
-    tells_at_hand: AtomicBool,
+    knows_cached: AtomicBool,
 }
 
 impl Real {
     /// Opens and locks a device. Returns the device, whether it is an empty file, and whether it is a block device.
     pub(super) fn open(path: &Path) -> Result<(Real, bool, bool), OpenError> {
-        let buffered = open_regular_or_block(path)?;
+        let (buffered, is_created) = open_regular_or_block(path)?;
         lock(path, &buffered)?;
         let failed = |error| failed(path, "can't be examined", &error);
         let found = buffered.metadata().map_err(failed)?;
@@ -60,14 +66,24 @@ impl Real {
         let real = Real {
             path: path.to_owned(),
             is_block,
+            is_created,
             size: AtomicU64::new(size),
             direct: open_direct(path, found.dev(), found.ino()),
             is_direct: AtomicBool::new(true),
             is_memory: is_memory(&buffered),
-            tells_at_hand: AtomicBool::new(true),
+            knows_cached: AtomicBool::new(true),
             buffered,
         };
         Ok((real, !is_block && size == 0, is_block))
+    }
+
+    /// Whether the path still leads to this file, and the file is empty.
+    fn is_at_path(&self) -> bool {
+        let (own, found) = (self.buffered.metadata(), std::fs::metadata(&self.path));
+        let is_same = |own: &Metadata, found: &Metadata| {
+            (own.dev(), own.ino(), 0) == (found.dev(), found.ino(), found.len())
+        };
+        matches!((own, found), (Ok(own), Ok(found)) if is_same(&own, &found))
     }
 
     /// Returns the descriptor that bypasses the page cache, if direct reads and writes work.
@@ -89,11 +105,11 @@ impl Real {
         lacks
     }
 
-    fn read_at_hand(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> io::Result<usize> {
+    fn read_cached(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> io::Result<usize> {
         if self.is_memory {
             return read_all(&self.buffered, at, into);
         }
-        if !self.tells_at_hand.load(Ordering::Relaxed) {
+        if !self.knows_cached.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let result = preadv2(&self.buffered, at, into, 0, libc::RWF_NOWAIT);
@@ -103,7 +119,7 @@ impl Real {
                 Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS)
             )
         {
-            self.tells_at_hand.store(false, Ordering::Relaxed);
+            self.knows_cached.store(false, Ordering::Relaxed);
             return Err(io::ErrorKind::Unsupported.into());
         }
         result
@@ -124,6 +140,22 @@ impl Real {
             }
         }
         read_all(&self.buffered, at, into)
+    }
+
+    /// Returns the error of a full disk if the file system has too little free space to make the file this many bytes longer. Without this
+    /// check, a failing `fallocate` would take all free space from other programs for a moment.
+    fn check_free_space(&self, missing: u64) -> io::Result<()> {
+        let all = rustix::fs::fstatvfs(&self.buffered)?;
+        // A file system without a limit, such as tmpfs with `size=0`, reports 0 blocks in total.
+        let is_limited = all.f_blocks > 0;
+        let free = all.f_bavail.saturating_mul(all.f_frsize);
+        match is_limited && missing > free {
+            true => Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                format!("{missing} more bytes are needed, and {free} are free"),
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Allocates disk space for the file.
@@ -173,7 +205,10 @@ unsafe impl Device for Real {
                 .map_err(|error| failed(&self.path, "can't be truncated", &error.into()))?;
             self.size.store(bytes, Ordering::Relaxed);
         }
-        if let Err(error) = self.allocate(before.min(bytes), bytes) {
+        let allocated = self
+            .check_free_space(bytes.saturating_sub(before))
+            .and_then(|()| self.allocate(before.min(bytes), bytes));
+        if let Err(error) = allocated {
             // The file is cut to its old length, which releases the part of the space that was allocated.
             let _ = rustix::fs::ftruncate(&self.buffered, before.min(bytes));
             return Err(no_room(&self.path, bytes, &error));
@@ -182,11 +217,16 @@ unsafe impl Device for Real {
         Ok(())
     }
 
-    fn read(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]], how: How) -> io::Result<usize> {
+    fn read(
+        &self,
+        at: u64,
+        into: &mut [&mut [MaybeUninit<u8>]],
+        how: ReadMode,
+    ) -> io::Result<usize> {
         match how {
-            How::Wait => read_all(&self.buffered, at, into),
-            How::AtHand => self.read_at_hand(at, into),
-            How::Direct => self.read_direct(at, into),
+            ReadMode::Wait => read_all(&self.buffered, at, into),
+            ReadMode::Cached => self.read_cached(at, into),
+            ReadMode::Direct => self.read_direct(at, into),
         }
     }
 
@@ -208,8 +248,19 @@ unsafe impl Device for Real {
     }
 }
 
-/// Opens a path that can be a volume, and creates a file if the path does not exist.
-fn open_regular_or_block(path: &Path) -> Result<File, OpenError> {
+impl Drop for Real {
+    fn drop(&mut self) {
+        // A file that never got its size is of no use.
+        if self.is_created && self.size() == 0 && self.is_at_path() {
+            // Removing the file fails in the sandbox. The next try then uses it.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Opens a path that can be a volume, and creates a file if the path does not exist. Returns the file, and whether it was created.
+fn open_regular_or_block(path: &Path) -> Result<(File, bool), OpenError> {
+    let mut is_created = false;
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
     // The type is checked before the path is opened, because opening a pipe or a character device can have side effects.
@@ -227,10 +278,11 @@ fn open_regular_or_block(path: &Path) -> Result<File, OpenError> {
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             options.create(true);
+            is_created = true;
         }
         Err(error) => return Err(failed(path, "can't be examined", &error)),
     }
-    options.open(path).map_err(|error| {
+    let opened = options.open(path).map_err(|error| {
         let at = path.display();
         match error.raw_os_error() {
             Some(libc::EBUSY) => OpenError::Refused(format!(
@@ -241,18 +293,30 @@ fn open_regular_or_block(path: &Path) -> Result<File, OpenError> {
             )),
             _ => failed(path, "can't be opened to read and write", &error),
         }
-    })
+    });
+    Ok((opened?, is_created))
 }
 
 fn lock(path: &Path, file: &File) -> Result<(), OpenError> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(OpenError::Refused(format!(
-            "{} is in use by another process, or by this one, which may still be closing it or have a second volume there: \
-             a volume needs a `path` of its own; one that was left out just now is free when the log says that it is closed",
-            path.display()
-        ))),
+        Err(Errno::WOULDBLOCK) => Err(OpenError::Refused(in_use(path))),
         Err(error) => Err(failed(path, "can't be locked", &error.into())),
+    }
+}
+
+/// Describes the process that has locked a volume.
+fn in_use(path: &Path) -> String {
+    let at = path.display();
+    match lock_owner(path) {
+        Some(owner) if owner.pid == std::process::id() => format!(
+            "{at} is in use by another volume of this process, or by a removed one: the log says when a removed one is closed"
+        ),
+        Some(owner) => format!(
+            "{at} is in use by {} (process {}): give each volume a `path` of its own",
+            owner.name, owner.pid
+        ),
+        None => format!("{at} is in use by another process: give each volume a `path` of its own"),
     }
 }
 
@@ -277,11 +341,13 @@ fn failed(path: &Path, what: &str, error: &io::Error) -> OpenError {
 
 fn no_room(path: &Path, bytes: u64, error: &io::Error) -> OpenError {
     let what = format!("can't be extended to {bytes} bytes");
-    match error.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => OpenError::Failed(format!(
-            "{} {what}: {error}; make `size` smaller or free space on its file system",
-            path.display()
-        )),
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            OpenError::Failed(format!(
+                "{} {what}: {error}; make `size` smaller or free space on its file system",
+                path.display()
+            ))
+        }
         _ => failed(path, &what, error),
     }
 }
@@ -379,138 +445,4 @@ fn write_all(file: &File, at: u64, from: &[&[u8]]) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::open_device as open;
-    use super::*;
-
-    fn read(device: &dyn Device, at: u64, length: usize, how: How) -> io::Result<Vec<u8>> {
-        let mut buffer = Buffer::new(length);
-        let n = device.read(at, &mut [&mut buffer.spare()[..length]], how)?;
-        // SAFETY: `read` has written to the first `n` bytes.
-        unsafe { buffer.set_filled(n) };
-        Ok(buffer.filled().to_vec())
-    }
-
-    fn block(byte: u8) -> Buffer {
-        let mut buffer = Buffer::new(ALIGNED);
-        buffer.append(&[byte; ALIGNED]);
-        buffer
-    }
-
-    /// Returns temporary folders on the default file system and, if available, on one in memory.
-    fn folders() -> Vec<tempfile::TempDir> {
-        let memory = tempfile::tempdir_in("/dev/shm");
-        std::iter::once(tempfile::tempdir().expect("a folder"))
-            .chain(memory.ok())
-            .collect()
-    }
-
-    #[test]
-    fn a_file_gets_exactly_its_size_and_keeps_its_content() {
-        for folder in folders() {
-            let path = folder.path().join("volume");
-            let size = 1 << 20;
-            {
-                let opened = open(&path).expect("opened");
-                assert!(opened.fresh && !opened.is_block);
-                opened.device.set_size(size).expect("room");
-                let found = std::fs::metadata(&path).expect("there");
-                assert_eq!((found.len(), found.blocks() * 512), (size, size));
-                assert_eq!(found.mode() & 0o777, 0o600);
-                let (a, b) = (block(1), block(2));
-                let device = &*opened.device;
-                // Writes both aligned and unaligned data.
-                device.write(8192, &[a.filled(), b.filled()]).expect("room");
-                device.write(5, &[b"abc", b"", b"defg"]).expect("room");
-                device.sync().expect("synced");
-            }
-            let opened = open(&path).expect("opened again");
-            assert!(!opened.fresh);
-            let device = &*opened.device;
-            assert_eq!(device.size(), size);
-            for how in [How::Wait, How::Direct] {
-                let all = read(device, 0, 16384, how).expect("read");
-                assert_eq!(&all[..13], b"\0\0\0\0\0abcdefg\0");
-                assert_eq!(&all[8192..12288], [1; 4096]);
-                assert_eq!(&all[12288..], [2; 4096]);
-            }
-            // The data was just read through the page cache, so it is in memory. Some file systems can't tell.
-            read(device, 5, 7, How::Wait).expect("read");
-            match read(device, 5, 7, How::AtHand) {
-                Ok(bytes) => assert_eq!(bytes, b"abcdefg"),
-                Err(error) => assert_eq!(error.kind(), io::ErrorKind::Unsupported),
-            }
-            assert_eq!(
-                read(device, size - 3, 10, How::Wait)
-                    .expect("the end")
-                    .len(),
-                3
-            );
-        }
-    }
-
-    #[test]
-    fn many_pieces_are_written_and_read_as_one() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let opened = open(&folder.path().join("volume")).expect("opened");
-        let bytes: Vec<u8> = (0..5000u32).map(|n| n as u8).collect();
-        let pieces: Vec<&[u8]> = bytes.chunks(2).collect();
-        opened.device.write(3, &pieces).expect("room");
-        let mut memory = vec![MaybeUninit::<u8>::uninit(); 5000];
-        let mut into: Vec<&mut [MaybeUninit<u8>]> = memory.chunks_mut(3).collect();
-        let n = opened.device.read(3, &mut into, How::Wait).expect("read");
-        assert_eq!(n, 5000);
-        // SAFETY: `read` has written to all bytes of `memory`.
-        let read: Vec<u8> = memory.iter().map(|b| unsafe { b.assume_init() }).collect();
-        assert_eq!(read, bytes);
-    }
-
-    #[test]
-    fn a_file_is_locked_and_not_changed_by_opening_it() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("volume");
-        std::fs::write(&path, b"something else").expect("written");
-        let first = open(&path).expect("opened");
-        let second = open(&path).err().expect("in use");
-        assert!(matches!(&second, OpenError::Refused(text) if text.contains("another process")));
-        drop(first);
-        assert_eq!(std::fs::read(&path).expect("read"), b"something else");
-        let opened = open(&path).expect("unlocked");
-        opened.device.set_size(9).expect("shorter");
-        assert_eq!(std::fs::read(&path).expect("read"), b"something");
-        opened.device.set_size(12).expect("longer");
-        assert_eq!(std::fs::read(&path).expect("read"), b"something\0\0\0");
-    }
-
-    #[test]
-    fn a_path_that_cannot_be_a_volume_is_refused() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let pipe = folder.path().join("pipe");
-        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).expect("a pipe");
-        let socket = folder.path().join("socket");
-        let _socket = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
-        for path in [folder.path(), &pipe, &socket, Path::new("/dev/null")] {
-            let error = open(path).err().expect("refused");
-            assert!(matches!(&error, OpenError::Refused(_)), "{error}");
-            assert!(error.to_string().starts_with(path.to_str().expect("UTF-8")));
-        }
-        let error = open(&folder.path().join("no/such")).err().expect("failed");
-        assert!(matches!(&error, OpenError::Failed(text) if text.contains("create the folder")));
-    }
-
-    #[test]
-    fn a_file_without_enough_space_releases_what_it_allocated() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("volume");
-        let opened = open(&path).expect("opened");
-        let error = opened
-            .device
-            .set_size(1 << 60)
-            .expect_err("so much there is not");
-        assert!(error.to_string().contains("make `size` smaller"), "{error}");
-        assert_eq!(std::fs::metadata(&path).expect("there").blocks(), 0);
-    }
 }

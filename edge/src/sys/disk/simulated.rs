@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::device::{Device, How, OpenError};
+use super::device::{Device, OpenError, ReadMode};
 
 /// Number of bytes that a disk writes atomically.
 pub const SECTOR: usize = 512;
 
-/// The data that a read with `How::AtHand` finds in memory.
+/// The data that a read with `ReadMode::Cached` finds in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AtHand {
+pub enum CachedData {
     /// All data is in memory.
     All,
     /// No data is in memory.
@@ -32,7 +32,7 @@ pub struct Counts {
     /// Number of reads that waited for the device or bypassed the page cache.
     pub reads: u64,
     /// Number of reads limited to data in memory.
-    pub reads_at_hand: u64,
+    pub reads_cached: u64,
     /// Number of reads that bypassed the page cache.
     pub reads_direct: u64,
     /// Number of writes.
@@ -58,7 +58,7 @@ struct State {
     unsynced: BTreeMap<usize, Vec<[u8; SECTOR]>>,
     /// Bytes that the page cache has wrong, by their offset on the device.
     stale: BTreeMap<u64, u8>,
-    at_hand: AtHand,
+    cached: CachedData,
     /// Number of writes before the one during which power is lost.
     writes_left: Option<u64>,
     is_dead: bool,
@@ -88,7 +88,7 @@ impl Simulated {
                 content,
                 unsynced: BTreeMap::new(),
                 stale: BTreeMap::new(),
-                at_hand: AtHand::All,
+                cached: CachedData::All,
                 writes_left: None,
                 is_dead: false,
                 read_errno: None,
@@ -162,9 +162,9 @@ impl Simulated {
         state.stale.insert(at, byte);
     }
 
-    /// Sets the data that a read with `How::AtHand` finds in memory from now on.
-    pub fn set_at_hand(&self, at_hand: AtHand) {
-        self.state.lock().at_hand = at_hand;
+    /// Sets the data that a read with `ReadMode::Cached` finds in memory from now on.
+    pub fn set_cached(&self, cached: CachedData) {
+        self.state.lock().cached = cached;
     }
 
     /// Blocks reads that wait for the disk, until `release_reads` is called.
@@ -202,9 +202,9 @@ impl Simulated {
     }
 
     /// Locks the state, after waiting while reads are blocked.
-    fn state_to_read(&self, how: How) -> MutexGuard<'_, State> {
+    fn state_to_read(&self, how: ReadMode) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
-        if how != How::AtHand && state.holds_reads && !state.is_dead {
+        if how != ReadMode::Cached && state.holds_reads && !state.is_dead {
             state.held += 1;
             self.changed.notify_all();
             while state.holds_reads && !state.is_dead {
@@ -218,19 +218,19 @@ impl Simulated {
 
 impl State {
     /// Counts a read, and returns the maximum number of bytes that it may return.
-    fn begin_read(&mut self, how: How) -> io::Result<usize> {
+    fn begin_read(&mut self, how: ReadMode) -> io::Result<usize> {
         self.is_alive()?;
-        if how == How::AtHand {
-            self.counts.reads_at_hand += 1;
-            return match self.at_hand {
-                AtHand::All => Ok(usize::MAX),
-                AtHand::First(bytes) => Ok(bytes),
-                AtHand::Nothing => Err(io::ErrorKind::WouldBlock.into()),
-                AtHand::Unsupported => Err(io::ErrorKind::Unsupported.into()),
+        if how == ReadMode::Cached {
+            self.counts.reads_cached += 1;
+            return match self.cached {
+                CachedData::All => Ok(usize::MAX),
+                CachedData::First(bytes) => Ok(bytes),
+                CachedData::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+                CachedData::Unsupported => Err(io::ErrorKind::Unsupported.into()),
             };
         }
         self.counts.reads += 1;
-        self.counts.reads_direct += u64::from(how == How::Direct);
+        self.counts.reads_direct += u64::from(how == ReadMode::Direct);
         match self.read_errno {
             Some(errno) => Err(io::Error::from_raw_os_error(errno)),
             None => Ok(usize::MAX),
@@ -245,10 +245,10 @@ impl State {
     }
 
     /// Returns at most `length` bytes from offset `at` on.
-    fn bytes(&self, at: usize, length: usize, how: How) -> Cow<'_, [u8]> {
+    fn bytes(&self, at: usize, length: usize, how: ReadMode) -> Cow<'_, [u8]> {
         let end = self.content.len().min(at + length);
         let mut bytes = Cow::Borrowed(&self.content[at..end]);
-        if how != How::Direct {
+        if how != ReadMode::Direct {
             for (place, byte) in self.stale.range(at as u64..end as u64) {
                 bytes.to_mut()[*place as usize - at] = *byte;
             }
@@ -291,7 +291,12 @@ unsafe impl Device for Simulated {
         Ok(())
     }
 
-    fn read(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]], how: How) -> io::Result<usize> {
+    fn read(
+        &self,
+        at: u64,
+        into: &mut [&mut [MaybeUninit<u8>]],
+        how: ReadMode,
+    ) -> io::Result<usize> {
         let mut state = self.state_to_read(how);
         let most = state.begin_read(how)?;
         let mut place = state.content.len().min(at as usize);
@@ -372,17 +377,8 @@ fn split_mix(state: &mut u64) -> u64 {
 }
 
 mod tests {
+    use super::super::tests::read;
     use super::*;
-
-    fn read(device: &Simulated, at: u64, length: usize, how: How) -> Vec<u8> {
-        let mut memory = vec![MaybeUninit::uninit(); length];
-        let n = device.read(at, &mut [&mut memory], how).expect("read");
-        // SAFETY: `read` has written to the first `n` bytes.
-        memory[..n]
-            .iter()
-            .map(|b| unsafe { b.assume_init() })
-            .collect()
-    }
 
     #[test]
     fn synced_data_survives_and_any_other_sectors_may() {
@@ -411,14 +407,15 @@ mod tests {
         let device = Simulated::new(1024);
         device.flip(5, 0);
         device.flip_cached(6, 1);
-        assert_eq!(read(&device, 4, 4, How::Wait), [0, 1, 2, 0]);
-        assert_eq!(read(&device, 4, 4, How::Direct), [0, 1, 0, 0]);
-        device.set_at_hand(AtHand::First(2));
-        assert_eq!(read(&device, 4, 4, How::AtHand), [0, 1]);
+        let read = |how| read(&*device, 4, 4, how).expect("read");
+        assert_eq!(read(ReadMode::Wait), [0, 1, 2, 0]);
+        assert_eq!(read(ReadMode::Direct), [0, 1, 0, 0]);
+        device.set_cached(CachedData::First(2));
+        assert_eq!(read(ReadMode::Cached), [0, 1]);
         device.fail_reads(Some(libc::EIO));
         let mut memory = [MaybeUninit::uninit()];
         let error = device
-            .read(0, &mut [&mut memory], How::Wait)
+            .read(0, &mut [&mut memory], ReadMode::Wait)
             .expect_err("EIO");
         assert_eq!(error.raw_os_error(), Some(libc::EIO));
     }

@@ -1,12 +1,12 @@
 //! Tests of templates: which are refused, the lines of others, and that hostile bytes stay within
 //! their field.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::telemetry::AccessUpstream;
+use crate::telemetry::{AccessTls, AccessUpstream};
 
 fn record<'a>() -> AccessRecord<'a> {
     AccessRecord {
@@ -14,10 +14,12 @@ fn record<'a>() -> AccessRecord<'a> {
         client: Ipv4Addr::new(192, 0, 2, 1).into(),
         peer: (Ipv4Addr::LOCALHOST, 5000).into(),
         scheme: "http",
+        tls: None,
         method: "GET",
         authority: "cdn.example.com",
         target: "/a?b=1",
         version: "HTTP/1.1",
+        refused_line: b"",
         status: 206,
         body_bytes: 2326,
         referer: None,
@@ -43,18 +45,31 @@ fn line(text: &str, record: &AccessRecord<'_>) -> String {
 fn every_field_has_its_form() {
     let mut record = record();
     record.upstream = Some(AccessUpstream {
-        server: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9000))),
+        server: Some((Ipv4Addr::LOCALHOST, 9000).into()),
         status: Some(200),
         connect_us: 0,
         header_us: Some(1500),
         response_us: None,
     });
     record.cut = true;
+    record.tls = Some(AccessTls {
+        version: "TLSv1.2",
+        cipher: "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        group: None,
+        resumed: true,
+        certificate: Some(("CN=a b>", "0af1")),
+    });
     let forms = [
         ("client", "192.0.2.1"),
         ("peer", "127.0.0.1"),
         ("port", "5000"),
         ("scheme", "http"),
+        ("tls", "TLSv1.2"),
+        ("cipher", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
+        ("group", "-"),
+        ("resumed", "resumed"),
+        ("client_subject", "CN=a b\\x3E"),
+        ("client_fingerprint", "0af1"),
         ("time_iso", "2000-10-10T13:55:36.042Z"),
         ("time_common", "10/Oct/2000:13:55:36 +0000"),
         ("time_unix", "971186136.042"),

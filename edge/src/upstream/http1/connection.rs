@@ -1,22 +1,23 @@
 //! A connection to an origin server, which carries one exchange after the other.
 //!
 //! A connection is not a task of its own: it is driven by the task that awaits the response or
-//! polls its content. That saves a task switch for each head and each chunk, and an exchange can be
+//! polls its content. This saves a task switch for each head and each chunk, and an exchange can be
 //! abandoned by dropping its connection.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use tokio::io::ReadBuf;
 
-use super::incoming::Step;
-use super::response::Received;
-use super::round_trip::{Broken, Failure, Message, RoundTrip};
+use super::round_trip::{Broken, RoundTrip};
 use crate::handler::Fault;
+use crate::http::Method;
 use crate::reason::Reason;
+use crate::sys::Address;
+use crate::upstream::inbound::{Failure, Received, Step};
 use crate::upstream::options::Limits;
+use crate::upstream::outbound::Outbound;
 use crate::upstream::permit::Permit;
 use crate::upstream::transport::Transport;
 use crate::upstream::waker::WakeForwarder;
@@ -63,7 +64,7 @@ impl Connection {
     }
 
     /// Returns the server's address.
-    pub(in crate::upstream) fn peer(&self) -> Option<SocketAddr> {
+    pub(in crate::upstream) fn peer(&self) -> Option<Address> {
         self.transport.peer()
     }
 
@@ -73,9 +74,9 @@ impl Connection {
     }
 
     /// Whether the connection has room for an exchange, as far as the bytes read so far show.
-    /// HTTP/1.1 carries one exchange at a time, so the last request must have been sent completely,
-    /// its response received completely, nothing received after it, and neither side may want to
-    /// close.
+    /// HTTP/1.1 carries one exchange at a time, so the last request must have been sent completely
+    /// before its response began, its response received completely, nothing received after it, and
+    /// neither side may want to close.
     pub(in crate::upstream) fn has_room(&self) -> bool {
         self.reusable
             && !self.closed
@@ -112,13 +113,10 @@ impl Connection {
         self.transport.is_quiet()
     }
 
-    /// Frees memory that an idle connection does not need.
-    pub(in crate::upstream) fn trim(&mut self) {
+    /// Frees memory that an idle connection does not need, and counts the connection as idle from
+    /// the time `now_us` on.
+    pub(in crate::upstream) fn rest(&mut self, now_us: u64) {
         self.exchange.trim();
-    }
-
-    /// Counts the connection as idle from the time `now_us` on.
-    pub(in crate::upstream) fn set_idle(&mut self, now_us: u64) {
         self.permit.set_busy(false);
         self.idle_since_us = now_us;
     }
@@ -141,55 +139,57 @@ impl Connection {
     }
 
     /// Sends a request and waits for the final head. After a failure the connection must not be
-    /// used again. Interim heads except 100 are passed to `interim`. `spare` receives the buffer of
-    /// the last head, for reuse.
+    /// used again. Interim heads except 100 are passed to `interim`.
     pub(in crate::upstream) async fn send(
         &mut self,
-        mut message: Message,
+        outbound: &Outbound<'_>,
         limits: &Limits,
-        spare: &mut Vec<u8>,
         mut interim: impl FnMut(Received),
     ) -> Result<Received, Failure> {
         let reused = self.uses > 0;
         self.uses += 1;
-        if limits.is_last(self.uses) {
-            self.reusable = false;
-            // `close` is not sent together with `upgrade`, since an upgraded connection ends when
-            // its tunnel does.
-            if !message.upgrade {
-                message.head.extend_from_slice(b"connection: close\r\n");
-            }
-        }
-        message.head.extend_from_slice(b"\r\n");
-        let (upload, method) = (message.upload.clone(), message.method);
-        *spare = self.exchange.begin(message.head, message.upload);
+        // A connection is not used again after HEAD: a broken origin may send the content of the
+        // response some time later, where it would be taken for the next response (RFC 9112 6.3).
+        let head = outbound.head.method == Method::Head;
+        // After content without a meaning, neither: an origin that does not read the content takes
+        // it for the next request (RFC 9110 9.3.1), and would answer that one with the response to
+        // this request's content.
+        let ignorable =
+            outbound.upload.length() != Some(0) && !outbound.head.method.defines_content();
+        let last = limits.is_last(self.uses) || head || ignorable;
+        self.reusable &= !last;
+        self.exchange.begin(outbound, last);
+        let (method, upload) = (&outbound.head.method, outbound.upload);
         let (read, written) = (self.transport.read_total(), self.transport.written_total());
         std::future::poll_fn(|cx| {
             self.forwarder.set_target(cx.waker());
             let (exchange, transport) = (&mut self.exchange, &mut self.transport);
             let mut cx = Context::from_waker(&self.waker);
-            let polled = exchange.poll_head(&mut cx, transport, &method, limits, &mut interim);
+            let polled = exchange.poll_head(&mut cx, transport, method, limits, &mut interim);
             let polled = polled.map_err(|broken| match broken {
                 Broken::Fault(fault) => fault,
                 Broken::Closed => {
-                    exchange.closed_early(&upload, reused && transport.read_total() == read)
+                    exchange.closed_early(upload, reused && transport.read_total() == read)
                 }
             });
             let result = match polled {
                 Poll::Ready(result) => result,
                 Poll::Pending => match exchange.watch_head(&mut cx, transport, limits) {
-                    Some(late) => Err(late.into()),
+                    Some(late) => Err(Fault::from(late)),
                     None => return Poll::Pending,
                 },
             };
-            if let Ok(received) = &result {
-                self.reusable &= received.keeps;
-            }
-            Poll::Ready(result.map_err(|mut fault: Fault| {
-                let unsent = transport.written_total() == written && upload.is_whole();
-                fault.retryable &= unsent;
-                Failure { fault, unsent }
-            }))
+            Poll::Ready(match result {
+                Ok(parsed) => {
+                    self.reusable &= parsed.keeps;
+                    Ok(parsed.head)
+                }
+                Err(mut fault) => {
+                    let unsent = transport.written_total() == written && upload.is_whole();
+                    fault.retryable &= unsent;
+                    Err(Failure { fault, unsent })
+                }
+            })
         })
         .await
     }

@@ -7,11 +7,12 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::ReadBuf;
 
-use super::response::{self, Content, Received};
+use super::response::{self, Parsed};
 use crate::handler::{Fault, Frame};
 use crate::http::Method;
 use crate::http::chunked::{Decoded, Decoder};
 use crate::reason::Reason;
+use crate::upstream::inbound::{Content, Step};
 use crate::upstream::transport::Transport;
 
 /// Largest single read in bytes, for large bodies. A connection keeps a buffer of this size while
@@ -44,15 +45,6 @@ enum Decoding {
     UntilClose,
     /// All content has been taken.
     Ended,
-}
-
-/// Result of trying to take the next frame of content from the buffer.
-pub(in crate::upstream) enum Step {
-    Frame(Frame),
-    /// The next frame is not complete: more bytes must be read first.
-    More,
-    /// All content has been taken.
-    End,
 }
 
 impl Incoming {
@@ -130,48 +122,48 @@ impl Incoming {
 
     /// Takes the head from the buffer if it is complete. `most` limits the bytes of all heads of an
     /// exchange together, interim ones included.
-    pub(super) fn head(&mut self, method: &Method, most: usize) -> Result<Option<Received>, Fault> {
+    pub(super) fn head(&mut self, method: &Method, most: usize) -> Result<Option<Parsed>, Fault> {
         // A head is parsed again only after a line end, so that a head that arrives byte by byte is
         // not parsed for each byte.
         let new = self.buffer.get(self.searched..).unwrap_or_default();
         let worth_it = self.searched == 0 || memchr::memchr(b'\n', new).is_some();
-        let received = match worth_it && !self.buffer.is_empty() {
+        let parsed = match worth_it && !self.buffer.is_empty() {
             true => response::parse(method, &self.buffer)?,
             false => None,
         };
-        let length = received.as_ref().map_or(self.buffer.len(), |r| r.length);
+        let length = parsed.as_ref().map_or(self.buffer.len(), |r| r.length);
         let most = most.saturating_sub(self.interim_bytes);
-        if length > most || (received.is_none() && length == most) {
+        if length > most || (parsed.is_none() && length == most) {
             return Err(Reason::BadHead.into());
         }
-        self.searched = match &received {
+        self.searched = match &parsed {
             Some(_) => 0,
             None => length,
         };
-        if let Some(received) = &received {
+        if let Some(parsed) = &parsed {
             self.buffer.advance(length);
-            self.count(received)?;
-            self.decoding = match received.content {
+            self.count(parsed)?;
+            self.decoding = match parsed.head.content {
                 Content::None { .. } => Decoding::Ended,
                 Content::Sized(length) => Decoding::Sized(length),
-                Content::Chunked => Decoding::Chunked(Box::new(
+                Content::Delimited => Decoding::Chunked(Box::new(
                     Decoder::new(TRAILERS_MAX, response::trailers).padded(),
                 )),
                 Content::UntilClose => Decoding::UntilClose,
             };
         }
-        Ok(received)
+        Ok(parsed)
     }
 
     /// Counts an interim head and checks the limits: an origin that sends interim heads endlessly
     /// would keep the worker busy.
-    fn count(&mut self, received: &Received) -> Result<(), Fault> {
-        if matches!(received.status, 101 | 200..) {
+    fn count(&mut self, parsed: &Parsed) -> Result<(), Fault> {
+        if matches!(parsed.head.status, 101 | 200..) {
             (self.interim, self.interim_bytes) = (0, 0);
             return Ok(());
         }
         self.interim += 1;
-        self.interim_bytes += received.length;
+        self.interim_bytes += parsed.length;
         match self.interim > INTERIM_MAX {
             true => Err(Reason::BadHead.into()),
             false => Ok(()),

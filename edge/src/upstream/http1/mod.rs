@@ -1,6 +1,6 @@
 //! HTTP/1.1 to an origin server: one exchange at a time on a connection.
 //!
-//! `request` builds the head that the origin gets, `outgoing` sends it with its content, `incoming`
+//! `request` renders the head that the origin gets, `outgoing` sends it with its content, `incoming`
 //! reads the response, and `response` checks its head. `round_trip` is one request with its
 //! response, `connection` what is kept between two of them.
 //!
@@ -17,10 +17,6 @@ mod outgoing;
 mod request;
 mod response;
 mod round_trip;
+mod small_pieces;
 
 pub(super) use self::connection::Connection;
-pub(super) use self::incoming::Step;
-pub(super) use self::outgoing::SPARE_HEAD_BYTES_MAX;
-pub(super) use self::request::{Source, build, protocols};
-pub(super) use self::response::{Content, Received, add_via};
-pub(super) use self::round_trip::{Failure, Message};

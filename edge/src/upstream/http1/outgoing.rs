@@ -6,15 +6,15 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use smallvec::SmallVec;
 
+use super::small_pieces::SmallPieces;
 use crate::handler::{Fault, Frame};
 use crate::http::Fields;
 use crate::reason::Reason;
-use crate::upstream::hop;
 use crate::upstream::transport::Transport;
 use crate::upstream::upload::Upload;
 
-/// Largest head buffer that is kept for a later request, in bytes.
-pub(in crate::upstream) const SPARE_HEAD_BYTES_MAX: usize = 4 << 10;
+/// Largest buffer for heads that an idle connection keeps, in bytes.
+const IDLE_HEAD_BYTES_MAX: usize = 4 << 10;
 
 /// The unsent rest of a request. Head and first content are written together if both are available.
 #[derive(Default)]
@@ -26,10 +26,13 @@ pub(super) struct Outgoing {
     /// Content to be written after `text`, and framing to be written after the content.
     content: Bytes,
     tail: &'static [u8],
+    small_pieces: SmallPieces,
     upload: Upload,
     /// Bytes of declared content still to be taken from the client. `None`: no declared length, so
     /// the content is chunked.
     left: Option<u64>,
+    /// Whether the request has content.
+    has_content: bool,
     /// Whether all content, or as much as will be sent, has been taken from the upload.
     ended: bool,
     /// The fault because of which the request cannot be completed. The end of the request is then
@@ -38,21 +41,25 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Begins a request with this complete head. Returns the buffer of the last head, for reuse.
-    pub(super) fn load(&mut self, text: Vec<u8>, upload: Upload) -> Vec<u8> {
+    /// Begins a request with this content. Returns the empty buffer into which the caller writes
+    /// the complete head.
+    pub(super) fn load(&mut self, upload: Upload) -> &mut Vec<u8> {
         self.left = upload.length();
         self.ended = self.left == Some(0);
+        self.has_content = !self.ended;
         self.upload = upload;
         self.broken = None;
         (self.at, self.content, self.tail) = (0, Bytes::new(), b"");
-        std::mem::replace(&mut self.text, text)
+        self.small_pieces.begin();
+        self.text.clear();
+        &mut self.text
     }
 
     /// Frees the memory of a request that was sent, except for a head buffer of usual size.
     pub(super) fn trim(&mut self) {
         self.upload = Upload::default();
         self.content = Bytes::new();
-        if self.text.capacity() > SPARE_HEAD_BYTES_MAX {
+        if self.text.capacity() > IDLE_HEAD_BYTES_MAX {
             (self.text, self.at) = (Vec::new(), 0);
         }
     }
@@ -62,8 +69,13 @@ impl Outgoing {
         self.ended && self.is_written()
     }
 
+    /// Whether the request has content that is not completely written yet.
+    pub(super) fn is_uploading(&self) -> bool {
+        self.has_content && !self.is_done()
+    }
+
     /// Whether all content has been taken from the client.
-    pub(super) fn has_gathered(&self) -> bool {
+    pub(super) fn has_taken_all(&self) -> bool {
         self.ended
     }
 
@@ -94,8 +106,9 @@ impl Outgoing {
         transport: &mut Transport,
     ) -> Poll<Result<(), Fault>> {
         loop {
-            if !self.ended && self.content.is_empty() && self.tail.is_empty() {
-                self.gather(cx)?;
+            let wants_more = !self.ended && self.content.is_empty() && self.tail.is_empty();
+            if wants_more && self.small_pieces.poll_ready(cx).is_ready() {
+                self.take_frame(cx)?;
             }
             if self.is_written() {
                 return match self.ended {
@@ -108,14 +121,20 @@ impl Outgoing {
     }
 
     /// Takes the next frame from the client, if one has arrived.
-    fn gather(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
+    fn take_frame(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
         if self.at == self.text.len() {
             self.text.clear();
             self.at = 0;
         }
         match self.upload.poll_frame(cx) {
             Poll::Pending => Ok(()),
-            Poll::Ready(Some(Ok(Frame::Data(bytes)))) => self.take(bytes),
+            Poll::Ready(Some(Ok(Frame::Data(bytes)))) => {
+                self.count(&bytes)?;
+                self.small_pieces.note(bytes.len());
+                self.content = bytes;
+                self.add_framing();
+                Ok(())
+            }
             Poll::Ready(Some(Ok(Frame::Trailers(fields)))) => self.end(&fields),
             // The content of a request never has frames that refer to files.
             Poll::Ready(Some(Ok(Frame::File(_)))) => Err(Reason::SendFailed.into()),
@@ -124,24 +143,24 @@ impl Outgoing {
         }
     }
 
-    fn take(&mut self, bytes: Bytes) -> Result<(), Fault> {
-        let length = bytes.len() as u64;
-        match &mut self.left {
-            Some(left) => {
-                // Content longer than declared is refused: the origin would read the excess as
-                // another request.
-                *left = left.checked_sub(length).ok_or(Reason::SendFailed)?;
-                self.ended = *left == 0;
-            }
-            None if length > 0 => {
-                // Writing to a `Vec` does not fail.
-                let _ = write!(self.text, "{length:x}\r\n");
-                self.tail = b"\r\n";
-            }
-            None => {}
+    /// Counts content against the declared length. Content longer than declared is refused: the
+    /// origin would read the excess as another request.
+    fn count(&mut self, bytes: &Bytes) -> Result<(), Fault> {
+        if let Some(left) = &mut self.left {
+            let length = bytes.len() as u64;
+            *left = left.checked_sub(length).ok_or(Reason::SendFailed)?;
+            self.ended = *left == 0;
         }
-        self.content = bytes;
         Ok(())
+    }
+
+    /// Frames the content as a chunk if its length was not declared.
+    fn add_framing(&mut self) {
+        if self.left.is_none() && !self.content.is_empty() {
+            // Writing to a `Vec` does not fail.
+            let _ = write!(self.text, "{:x}\r\n", self.content.len());
+            self.tail = b"\r\n";
+        }
     }
 
     fn end(&mut self, trailers: &Fields) -> Result<(), Fault> {
@@ -194,9 +213,8 @@ impl Outgoing {
     }
 }
 
-/// Writes trailers, without headers that must be known before the content (RFC 9110 6.5.1).
 fn write_trailers(fields: &Fields, out: &mut Vec<u8>) {
-    for (name, value) in fields.iter().filter(|(name, _)| hop::may_trail(name)) {
+    for (name, value) in fields.iter() {
         out.extend(name.iter().map(u8::to_ascii_lowercase));
         out.extend_from_slice(b": ");
         out.extend_from_slice(value);
@@ -207,49 +225,79 @@ fn write_trailers(fields: &Fields, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handler::Body;
+    use crate::handler::{Body, BodyStream};
+    use std::rc::Rc;
 
-    /// Returns all bytes that are sent for a body of these frames, without a transport.
-    fn gathered(length: Option<u64>, frames: &[&'static [u8]]) -> Result<Vec<u8>, Fault> {
-        let mut outgoing = Outgoing {
-            left: length,
-            ..Outgoing::default()
-        };
-        let mut sent = Vec::new();
-        for bytes in frames {
-            outgoing.take(Bytes::from_static(bytes))?;
-            sent.extend_from_slice(&outgoing.text[outgoing.at..]);
-            sent.extend_from_slice(&outgoing.content);
-            sent.extend_from_slice(outgoing.tail);
-            outgoing.written(sent.len());
-            outgoing.text.clear();
-            outgoing.at = 0;
+    /// Content of these frames. No frame is available at the places of `None`.
+    struct Frames {
+        length: Option<u64>,
+        frames: std::vec::IntoIter<Option<Frame>>,
+    }
+
+    impl BodyStream for Frames {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+            match self.frames.next() {
+                Some(None) => Poll::Pending,
+                Some(Some(frame)) => Poll::Ready(Some(Ok(frame))),
+                None => Poll::Ready(None),
+            }
         }
-        outgoing.end(&Fields::new())?;
-        sent.extend_from_slice(&outgoing.text);
-        Ok(sent)
+
+        fn length(&self) -> Option<u64> {
+            self.length
+        }
+    }
+
+    /// Returns the writes for content of these frames, without a transport.
+    fn writes(length: Option<u64>, frames: Vec<Option<Frame>>) -> Result<Vec<Vec<u8>>, Fault> {
+        let frames = frames.into_iter();
+        let body = Body::stream(Frames { length, frames });
+        let mut outgoing = Outgoing::default();
+        outgoing.load(Upload::new(body, &Rc::default()));
+        let mut writes = Vec::new();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        while !outgoing.is_done() {
+            outgoing.take_frame(&mut cx)?;
+            let parts = [
+                &outgoing.text[outgoing.at..],
+                &outgoing.content,
+                outgoing.tail,
+            ];
+            let sent = parts.concat();
+            outgoing.written(sent.len());
+            writes.push(sent);
+        }
+        writes.retain(|sent| !sent.is_empty());
+        Ok(writes)
+    }
+
+    fn data(bytes: impl Into<Vec<u8>>) -> Option<Frame> {
+        Some(Frame::Data(Bytes::from(bytes.into())))
     }
 
     #[test]
     fn content_is_framed_and_never_longer_or_shorter_than_declared() {
-        assert_eq!(gathered(Some(5), &[b"he", b"llo"]), Ok(b"hello".to_vec()));
-        assert!(gathered(Some(4), &[b"he", b"llo"]).is_err());
-        assert!(gathered(Some(6), &[b"he", b"llo"]).is_err());
-        let chunks = b"2\r\nhe\r\n10\r\n0123456789abcdef\r\n0\r\n\r\n";
-        let frames: &[&'static [u8]] = &[b"he", b"", b"0123456789abcdef"];
-        assert_eq!(gathered(None, frames), Ok(chunks.to_vec()));
+        let sized = |length, frames| writes(Some(length), frames).map(|writes| writes.concat());
+        let hello = || vec![data("he"), data("llo")];
+        assert_eq!(sized(5, hello()), Ok(b"hello".to_vec()));
+        assert!(sized(4, hello()).is_err());
+        assert!(sized(6, hello()).is_err());
+        let frames = vec![data("he"), None, data("0123456789"), data("abcdef")];
+        let sent = writes(None, frames).map(|writes| writes.concat());
+        let chunks = b"2\r\nhe\r\na\r\n0123456789\r\n6\r\nabcdef\r\n0\r\n\r\n";
+        assert_eq!(sent, Ok(chunks.to_vec()));
     }
 
     #[test]
     fn a_new_request_keeps_nothing_of_the_last_one() {
         let mut outgoing = Outgoing::default();
         let body = Body::Bytes(Bytes::from_static(b"abc"));
-        outgoing.load(b"first".to_vec(), Upload::new(body));
+        let head = outgoing.load(Upload::new(body, &Rc::default()));
+        head.extend_from_slice(b"first");
         assert!(!outgoing.is_done());
-        assert_eq!(
-            outgoing.load(b"second".to_vec(), Upload::default()),
-            b"first"
-        );
+        let head = outgoing.load(Upload::default());
+        assert!(head.is_empty());
+        head.extend_from_slice(b"second");
         outgoing.written(6);
         assert!(outgoing.is_done());
     }
@@ -258,10 +306,12 @@ mod tests {
     fn an_idle_connection_holds_no_request() {
         let mut outgoing = Outgoing::default();
         let content = Bytes::from(vec![b'x'; 100]);
-        let upload = Upload::new(Body::Bytes(content.clone()));
-        outgoing.load(vec![b'h'; 2 * SPARE_HEAD_BYTES_MAX], upload);
-        outgoing.take(content.slice(..)).expect("as declared");
-        outgoing.written(2 * SPARE_HEAD_BYTES_MAX + 100);
+        let upload = Upload::new(Body::Bytes(content.clone()), &Rc::default());
+        let head = outgoing.load(upload);
+        head.resize(2 * IDLE_HEAD_BYTES_MAX, b'h');
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        outgoing.take_frame(&mut cx).expect("as declared");
+        outgoing.written(2 * IDLE_HEAD_BYTES_MAX + 100);
         assert!(outgoing.is_done() && !content.is_unique());
         outgoing.trim();
         assert!(outgoing.is_done() && content.is_unique());

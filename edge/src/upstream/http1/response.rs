@@ -5,48 +5,29 @@ use std::mem::MaybeUninit;
 use httparse::{Header, ParserConfig, Status as Parse};
 use smallvec::SmallVec;
 
-use super::request;
 use crate::handler::Fault;
 use crate::http::fields::is_field_value;
 use crate::http::{Fields, Method, Status, Version};
 use crate::reason::Reason;
 use crate::upstream::hop::{self, HopByHop};
+use crate::upstream::inbound::{Content, Received};
 
 /// Most header lines in one head or trailer section.
 const LINES_MAX: usize = 256;
 
-/// The way in which a response's content is delimited (RFC 9112 6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::upstream) enum Content {
-    /// There is no content. `declared` is the Content-Length of a response to HEAD or a 304.
-    None { declared: Option<u64> },
-    /// Content of this many bytes, as declared by Content-Length.
-    Sized(u64),
-    /// Content in the chunked transfer coding.
-    Chunked,
-    /// Content that ends when the server closes the connection.
-    UntilClose,
-}
-
-/// A response's head.
+/// A parsed head, and what it says about its connection.
 #[derive(Debug)]
-pub(in crate::upstream) struct Received {
+pub(super) struct Parsed {
     /// Length of the head, in bytes.
-    pub(in crate::upstream) length: usize,
-    pub(in crate::upstream) status: Status,
-    pub(in crate::upstream) version: Version,
-    /// The headers that are forwarded, before Sluice adds its own.
-    pub(in crate::upstream) fields: Fields,
-    pub(in crate::upstream) content: Content,
+    pub(super) length: usize,
     /// Whether the connection may be used again after this response.
-    pub(in crate::upstream) keeps: bool,
-    /// With 101: the protocols in Upgrade.
-    pub(in crate::upstream) protocols: SmallVec<[Vec<u8>; 1]>,
+    pub(super) keeps: bool,
+    pub(super) head: Received,
 }
 
 /// Parses the head at the beginning of `bytes`. Returns `None` while the head is incomplete. The
 /// framing depends on the request's `method`.
-pub(super) fn parse(method: &Method, bytes: &[u8]) -> Result<Option<Received>, Fault> {
+pub(super) fn parse(method: &Method, bytes: &[u8]) -> Result<Option<Parsed>, Fault> {
     let mut lines = [const { MaybeUninit::<Header<'_>>::uninit() }; LINES_MAX];
     let mut head = httparse::Response::new(&mut []);
     let parsed = ParserConfig::default()
@@ -69,14 +50,18 @@ pub(super) fn parse(method: &Method, bytes: &[u8]) -> Result<Option<Received>, F
         101 => values(headers, "upgrade").map(<[u8]>::to_vec).collect(),
         _ => SmallVec::new(),
     };
-    Ok(Some(Received {
+    Ok(Some(Parsed {
         length,
-        status,
-        version,
-        fields: end_to_end(headers)?,
-        content: content(method, status, version, headers)?,
-        keeps: version == Version::Http11 && !says_close(headers),
-        protocols,
+        keeps: version == Version::Http11
+            && !says_close(headers)
+            && !(status == 204 && declares_content(headers)),
+        head: Received {
+            status,
+            version,
+            fields: forwarded(status, headers)?,
+            content: content(method, status, version, headers)?,
+            protocols,
+        },
     }))
 }
 
@@ -102,7 +87,14 @@ fn says_close(headers: &[Header<'_>]) -> bool {
     members(headers, "connection").any(|option| option.eq_ignore_ascii_case(b"close"))
 }
 
-/// Determines how the content is delimited.
+/// Whether Content-Length or Transfer-Encoding announce content. A 204 must not have them (RFC 9110
+/// 8.6, RFC 9112 6.1): a server that sends them may send content, too.
+fn declares_content(headers: &[Header<'_>]) -> bool {
+    let mut lengths = values(headers, "content-length");
+    lengths.any(|length| length != b"0") || values(headers, "transfer-encoding").next().is_some()
+}
+
+/// Determines how the content is delimited (RFC 9112 6.3).
 ///
 /// Transfer-Encoding together with Content-Length, a last coding other than chunked,
 /// Transfer-Encoding in HTTP/1.0 and differing lengths are errors: two recipients may frame such a
@@ -123,7 +115,7 @@ fn content(
         (Method::Head, _, declared) | (_, 304, declared) => Content::None { declared },
         (_, _, Some(0)) => Content::None { declared: None },
         (_, _, Some(length)) => Content::Sized(length),
-        (_, _, None) if chunked => Content::Chunked,
+        (_, _, None) if chunked => Content::Delimited,
         (_, _, None) => Content::UntilClose,
     })
 }
@@ -157,15 +149,18 @@ fn digits(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// Returns the headers of a head without hop-by-hop headers, with names in lower case.
-fn end_to_end(headers: &[Header<'_>]) -> Result<Fields, Fault> {
+/// Returns the headers of a head without hop-by-hop headers, with names in lower case. A 426 keeps
+/// Upgrade, which names the protocols that the client has to use (RFC 9110 15.5.22).
+fn forwarded(status: u16, headers: &[Header<'_>]) -> Result<Fields, Fault> {
     let hop_by_hop = HopByHop::new(values(headers, "connection"));
     // Each line takes its name, its value and four bytes for `: ` and CRLF; Via is added.
     let text = headers.iter().map(|h| h.name.len() + h.value.len() + 4);
     let mut fields = Fields::with_capacity(text.sum::<usize>() + 32, headers.len() + 1);
     for header in headers {
         let (name, value) = (header.name.as_bytes(), header.value);
-        if header.name.eq_ignore_ascii_case("content-length") || hop_by_hop.covers(name) {
+        let required = status == 426 && header.name.eq_ignore_ascii_case("upgrade");
+        let of_hop = header.name.eq_ignore_ascii_case("content-length") || hop_by_hop.covers(name);
+        if of_hop && !required {
             continue;
         }
         if !is_field_value(value) {
@@ -180,11 +175,6 @@ fn lower(name: &[u8]) -> SmallVec<[u8; 40]> {
     let mut name = SmallVec::from_slice(name);
     name.make_ascii_lowercase();
     name
-}
-
-/// Adds Sluice's Via entry to a response.
-pub(in crate::upstream) fn add_via(fields: &mut Fields, version: Version) {
-    fields.append("via", request::via(version));
 }
 
 /// Parses a trailer section and returns the headers that may be forwarded (RFC 9110 6.5.1).
@@ -209,10 +199,11 @@ pub(super) fn trailers(text: &[u8]) -> Result<Fields, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::via;
 
-    fn parsed(method: &Method, text: &str) -> Result<Received, Reason> {
+    fn parsed(method: &Method, text: &str) -> Result<Parsed, Reason> {
         match parse(method, text.as_bytes()) {
-            Ok(Some(received)) => Ok(received),
+            Ok(Some(parsed)) => Ok(parsed),
             Ok(None) => panic!("incomplete: {text:?}"),
             Err(fault) => Err(fault.reason),
         }
@@ -223,13 +214,13 @@ mod tests {
         let of = |method: &Method, status: u16, lines: &[&str]| {
             let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
             let text = format!("HTTP/1.1 {status} X\r\n{lines}\r\n");
-            parsed(method, &text).map(|received| received.content)
+            parsed(method, &text).map(|parsed| parsed.head.content)
         };
         let (length, chunked) = ("Content-Length: 5", "Transfer-Encoding: Chunked");
         let (get, head) = (&Method::Get, &Method::Head);
         assert_eq!(of(get, 200, &[length]), Ok(Content::Sized(5)));
         assert_eq!(of(get, 200, &[length, length]), Ok(Content::Sized(5)));
-        assert_eq!(of(get, 200, &[chunked]), Ok(Content::Chunked));
+        assert_eq!(of(get, 200, &[chunked]), Ok(Content::Delimited));
         assert_eq!(of(get, 200, &[]), Ok(Content::UntilClose));
         let declared = Ok(Content::None { declared: Some(5) });
         assert_eq!(of(head, 200, &[length]), declared);
@@ -263,18 +254,24 @@ mod tests {
                     Via: 1.0 origin\r\n\r\n";
         let mut received = parsed(&Method::Get, text).expect("a correct head");
         assert!(received.keeps);
-        add_via(&mut received.fields, received.version);
+        via::add(&mut received.head.fields, received.head.version);
         assert_eq!(
-            received.fields.text(),
+            received.head.fields.text(),
             b"set-cookie: a=b\r\nvia: 1.0 origin\r\nvia: 1.1 sluice\r\n"
         );
     }
 
     #[test]
-    fn a_connection_is_kept_only_with_http_1_1_and_without_close() {
+    fn a_connection_is_kept_only_with_http_1_1_without_close_and_without_content_of_a_204() {
         let keeps = |head: &str| parsed(&Method::Get, head).expect("a head").keeps;
         assert!(keeps("HTTP/1.1 200 OK\r\n\r\n"));
         assert!(!keeps("HTTP/1.1 200 OK\r\nConnection: x, Close\r\n\r\n"));
         assert!(!keeps("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n"));
+        assert!(keeps("HTTP/1.1 204 X\r\nContent-Length: 0\r\n\r\n"));
+        assert!(!keeps("HTTP/1.1 204 X\r\nContent-Length: 5\r\n\r\n"));
+        assert!(!keeps(
+            "HTTP/1.1 204 X\r\nTransfer-Encoding: chunked\r\n\r\n"
+        ));
+        assert!(keeps("HTTP/1.1 304 X\r\nContent-Length: 5\r\n\r\n"));
     }
 }

@@ -6,40 +6,27 @@ use std::time::Duration;
 
 use tokio::io::ReadBuf;
 
-use super::incoming::{Incoming, Step};
+use super::incoming::Incoming;
 use super::outgoing::Outgoing;
-use super::response::Received;
+use super::request;
+use super::response::Parsed;
 use crate::handler::Fault;
 use crate::http::Method;
 use crate::reason::Reason;
 use crate::sys::clock::timer_now;
 use crate::upstream::deadline::Deadline;
+use crate::upstream::inbound::{Received, Step};
 use crate::upstream::options::Limits;
+use crate::upstream::outbound::Outbound;
 use crate::upstream::transport::Transport;
 use crate::upstream::upload::Upload;
-
-/// A request ready to be sent.
-pub(in crate::upstream) struct Message {
-    /// The head, without the empty line that ends it.
-    pub(in crate::upstream) head: Vec<u8>,
-    pub(in crate::upstream) upload: Upload,
-    /// The request's method, on which the response's framing depends.
-    pub(in crate::upstream) method: Method,
-    /// Whether the request asks for an upgrade to another protocol.
-    pub(in crate::upstream) upgrade: bool,
-}
-
-/// The fault of an exchange that ended without a response.
-pub(in crate::upstream) struct Failure {
-    pub(in crate::upstream) fault: Fault,
-    /// Whether nothing of the request was written.
-    pub(in crate::upstream) unsent: bool,
-}
 
 /// The state of one exchange. Its buffers are reused by the next exchange.
 pub(super) struct RoundTrip {
     outgoing: Outgoing,
     incoming: Incoming,
+    /// Whether the server sent something before the whole content of the request was written.
+    answered_early: bool,
     awaits: Awaits,
     deadline: Deadline,
 }
@@ -68,22 +55,26 @@ impl RoundTrip {
         RoundTrip {
             outgoing: Outgoing::default(),
             incoming: Incoming::new(),
+            answered_early: false,
             awaits: Awaits::Nothing,
             deadline: Deadline::none(),
         }
     }
 
-    /// Begins an exchange with a complete head and its content. Returns the buffer of the last
-    /// head, for reuse.
-    pub(super) fn begin(&mut self, head: Vec<u8>, upload: Upload) -> Vec<u8> {
+    /// Begins an exchange. `last`: the connection is closed after this exchange, which the request
+    /// announces to the server.
+    pub(super) fn begin(&mut self, outbound: &Outbound<'_>, last: bool) {
         self.awaits = Awaits::Nothing;
-        self.outgoing.load(head, upload)
+        self.answered_early = false;
+        let head = self.outgoing.load(outbound.upload.clone());
+        request::render(outbound, last, head);
     }
 
-    /// Whether the request was sent completely, its response received completely, and nothing
-    /// received after the response.
+    /// Whether the request was sent completely, after that its response received completely, and
+    /// nothing received after the response. A server that responds before it has the whole content
+    /// may not read the rest, and take that for the next request (RFC 9112 9.3).
     pub(super) fn is_complete(&self) -> bool {
-        self.outgoing.is_done() && self.incoming.is_clean()
+        self.outgoing.is_done() && self.incoming.is_clean() && !self.answered_early
     }
 
     /// Frees memory that an idle connection does not need.
@@ -111,25 +102,28 @@ impl RoundTrip {
         method: &Method,
         limits: &Limits,
         interim: &mut impl FnMut(Received),
-    ) -> Poll<Result<Received, Broken>> {
+    ) -> Poll<Result<Parsed, Broken>> {
+        self.answered_early |= self.outgoing.is_uploading()
+            && transport.poll_read_ready(cx).is_ready()
+            && !transport.is_quiet();
         if let Poll::Ready(Err(fault)) = self.outgoing.poll(cx, transport) {
             return Poll::Ready(Err(Broken::Fault(fault)));
         }
         loop {
             match ready!(self.incoming.poll_read(cx, transport)) {
-                Ok(n) if n > 0 => {}
+                Ok(n) if n > 0 => self.answered_early |= self.outgoing.is_uploading(),
                 _ => return Poll::Ready(Err(Broken::Closed)),
             }
-            while let Some(received) = self
+            while let Some(parsed) = self
                 .incoming
                 .head(method, limits.head)
                 .map_err(Broken::Fault)?
             {
-                match received.status {
-                    101 | 200.. => return Poll::Ready(Ok(received)),
+                match parsed.head.status {
+                    101 | 200.. => return Poll::Ready(Ok(parsed)),
                     // A 100 is not passed on, since downstream itself handles Expect.
                     100 => {}
-                    _ => interim(received),
+                    _ => interim(parsed.head),
                 }
             }
         }
@@ -143,7 +137,7 @@ impl RoundTrip {
         }
         Fault::from(if stale {
             Reason::StaleConnection
-        } else if !self.outgoing.has_gathered() {
+        } else if !self.outgoing.has_taken_all() {
             Reason::SendFailed
         } else {
             Reason::ClosedBeforeHead
@@ -181,15 +175,15 @@ impl RoundTrip {
         transport: &Transport,
         limits: &Limits,
     ) -> Option<Reason> {
-        let (awaits, limit, cause) = if transport.is_write_blocked() {
+        let (awaits, limit, reason) = if transport.is_write_blocked() {
             let room = Awaits::Room(transport.written_total());
             (room, Some(limits.send), Reason::SendFailed)
-        } else if !self.outgoing.has_gathered() {
+        } else if !self.outgoing.has_taken_all() {
             (Awaits::Client, None, late)
         } else {
             (response, Some(limits.read), late)
         };
-        self.is_late(awaits, limit, cx).then_some(cause)
+        self.is_late(awaits, limit, cx).then_some(reason)
     }
 
     fn is_late(&mut self, awaits: Awaits, limit: Option<Duration>, cx: &mut Context<'_>) -> bool {

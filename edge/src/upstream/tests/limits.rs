@@ -1,6 +1,7 @@
 //! Tests of timeouts, limits, the queue, and servers that cannot be reached.
 
 use super::*;
+use crate::http::ClientId;
 
 fn silent() -> Origin {
     Origin::new(|_, served| {
@@ -145,10 +146,10 @@ fn after_a_refused_connection_the_next_server_is_tried() {
 }
 
 #[test]
-fn tries_are_limited_and_the_last_cause_is_returned() {
+fn tries_are_limited_and_the_last_reason_is_returned() {
     run(async {
         let mut options = Options::new((0..4).map(|_| server(refusing())).collect());
-        options.retries = 2;
+        options.tries = 3;
         let testing = Testing::new(options);
         assert_eq!(testing.fetch(get("/")).await, Err(Reason::ConnectFailed));
         assert_eq!(testing.counters.upstream_failures.get(), 3);
@@ -208,7 +209,8 @@ fn requests_for_a_full_server_wait_in_turn_and_the_queue_is_bounded() {
     });
     run(async {
         let mut options = Options::new(vec![origin.server()]);
-        (options.connections, options.queue) = (1, 2);
+        // One client gets half of the queue.
+        (options.max_connections, options.queue) = (1, 4);
         let testing = Testing::new(options);
         let start = || testing.start(get("/")).response;
         let (mut first, mut second, mut third) = (start(), start(), start());
@@ -240,7 +242,7 @@ fn a_released_permit_goes_to_the_next_request_in_the_queue() {
     });
     run(async {
         let mut options = Options::new(vec![origin.server()]);
-        options.connections = 1;
+        options.max_connections = 1;
         let testing = Testing::new(options);
         let mut first = testing.start(get("/")).response;
         assert!(is_waiting(&mut first).await);
@@ -259,7 +261,7 @@ fn waiting_in_the_queue_is_limited() {
     let origin = silent();
     run(async {
         let mut options = Options::new(vec![origin.server()]);
-        options.connections = 1;
+        options.max_connections = 1;
         options.connect_timeout = Duration::from_millis(200);
         let testing = Testing::new(options);
         let mut first = testing.start(get("/")).response;
@@ -282,7 +284,7 @@ fn a_panic_in_the_clients_body_leaks_no_permit() {
     let origin = Origin::always(HELLO);
     run(async {
         let mut options = Options::new(vec![origin.server()]);
-        options.connections = 1;
+        options.max_connections = 1;
         let testing = Testing::new(options);
         let asked = testing.start(post(Body::stream(Panics))).response;
         let task = tokio::task::spawn_local(asked);
@@ -314,18 +316,19 @@ fn the_permit_of_a_dead_connection_is_not_given_twice() {
     let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
     run(async {
         let mut options = Options::new(vec![a.server(), b.server()]);
-        options.connections = 1;
+        options.max_connections = 1;
         let testing = Testing::new(options);
         for _ in 0..2 {
             testing.fetch(get("/")).await.expect("a response");
         }
         testing.clock.advance_us(61_000_000);
-        let pool = &testing.upstream.0.pool;
+        let pool = &testing.upstream.worker.pool;
         // One server is full and the other is avoided, so the request waits for either.
         let _held = pool.take(0);
-        pool.note_connect(1, false);
+        pool.note_connect(1, Err(Reason::ConnectFailed));
         let failed = Failed::new();
-        let mut waiting = std::pin::pin!(pool.acquire(&failed, &|| 0));
+        let mut waiting =
+            std::pin::pin!(pool.acquire(&failed, ClientId::of([192, 0, 2, 7].into()), &|| 0));
         assert!(is_waiting(&mut waiting).await);
         let granted = pool.take(1);
         assert!(matches!(granted, Grant::Opening(_)));
@@ -334,4 +337,31 @@ fn the_permit_of_a_dead_connection_is_not_given_twice() {
         drop(granted);
         assert!(matches!(waiting.await, Ok(Grant::Opening(opening)) if opening.server() == 1));
     });
+}
+
+#[test]
+fn a_balancer_gets_the_key_the_attempt_and_the_outcome_of_each_exchange() {
+    let origin = Origin::always(HELLO);
+    let record = Recorded::default();
+    let down = server(refusing());
+    run(async {
+        let testing = Testing::new(Options::new(vec![down, origin.server()]));
+        testing.record_choices(&record);
+        for target in ["/a", "/b", "/a"] {
+            testing.fetch(get(target)).await.expect("a response");
+        }
+    });
+    let asks = record.asks.borrow();
+    let attempts: Vec<_> = asks.iter().map(|ask| ask.1).collect();
+    // The first server is tried once, and then avoided.
+    assert_eq!(attempts, [0, 1, 0, 0]);
+    let keys: Vec<_> = asks.iter().map(|ask| ask.0).collect();
+    assert!(keys[0] == keys[1] && keys[0] == keys[3] && keys[0] != keys[2]);
+    let outcomes = record.outcomes.borrow();
+    assert_eq!(outcomes[0], Outcome::ConnectFailed);
+    let answered = |outcome: &Outcome| matches!(outcome, Outcome::Answered { status: 200, .. });
+    assert!(
+        outcomes[1..].iter().all(answered) && outcomes.len() == 4,
+        "{outcomes:?}"
+    );
 }

@@ -19,6 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::*;
+use crate::balance::{Ask, Balancer, Outcome};
 use crate::handler::{Body, BodyStream, Fault, Frame, Head, Peer};
 use crate::http::Scheme;
 use crate::reason::Reason;
@@ -176,6 +177,12 @@ impl Testing {
         }
     }
 
+    /// Chooses the first allowed server for each request, and records choices and outcomes.
+    fn record_choices(&self, record: &Recorded) {
+        let balancer = Box::new(record.clone());
+        self.upstream.worker.pool.set_balancer(balancer);
+    }
+
     fn start(&self, request: Request) -> Pending {
         match self.upstream.handle(request) {
             Answer::Later(pending) => pending,
@@ -200,7 +207,28 @@ impl Testing {
     }
 
     fn idle(&self) -> usize {
-        self.upstream.0.pool.idle_connections(0)
+        self.upstream.worker.pool.idle_connections(0)
+    }
+}
+
+/// A balancer for up to two servers that records the choices and how the exchanges ended.
+#[derive(Clone, Default)]
+struct Recorded {
+    /// The key and the attempt of each choice.
+    asks: Rc<RefCell<Vec<(u64, usize)>>>,
+    outcomes: Rc<RefCell<Vec<Outcome>>>,
+}
+
+impl Balancer for Recorded {
+    fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
+        self.asks.borrow_mut().push(((ask.key)(), ask.attempt));
+        (0..2).find(|&server| ask.allows(server))
+    }
+
+    fn begin(&mut self, _: usize) {}
+
+    fn end(&mut self, _: usize, outcome: Outcome) {
+        self.outcomes.borrow_mut().push(outcome);
     }
 }
 
@@ -231,6 +259,8 @@ fn request(method: Method, target: &str, fields: &[(&str, &str)]) -> Request {
             client: [192, 0, 2, 7].into(),
             local: ([192, 0, 2, 1], 80).into(),
             scheme: Scheme::Http,
+            tls: None,
+            shared: false,
         },
         interim: None,
     }

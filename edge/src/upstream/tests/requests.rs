@@ -38,8 +38,12 @@ fn a_request_is_built_from_its_checked_parts() {
         ("Via", "1.0 before"),
     ];
     let asked = request(Method::Get, "/a?b=c", &fields);
+    let head = sent(&origin.upstream(), &origin, asked);
+    let loops = head.lines().find(|line| line.starts_with("cdn-loop: "));
+    let loops = loops.expect("always sent");
+    assert!(loops.starts_with("cdn-loop: sluice-"), "{loops}");
     assert_eq!(
-        sent(&origin.upstream(), &origin, asked),
+        head.replace(&format!("{loops}\r\n"), ""),
         "GET /a?b=c HTTP/1.1\r\n\
          host: example.com\r\n\
          user-agent: curl/8\r\n\
@@ -62,7 +66,7 @@ fn the_client_is_named_to_the_origin() {
     asked.peer.address = "[2001:db8::7]:1".parse().expect("an address");
     asked.peer.client = asked.peer.address.ip();
     asked.peer.scheme = Scheme::Https;
-    asked.head.version = Version::Http10;
+    asked.head.version = crate::http::Version::Http10;
     asked.head.authority.clear();
     let head = sent(&testing, &origin, asked);
     assert!(head.contains(&format!("\r\nhost: {}\r\n", origin.address)));
@@ -133,16 +137,47 @@ fn targets_are_sent_as_received_except_for_bytes_that_no_uri_may_contain() {
 fn a_request_in_a_loop_is_stopped_before_it_reaches_a_server() {
     let origin = Origin::always(HELLO);
     let testing = origin.upstream();
-    let seven = ["1.1 sluice"; 7].join(", ");
-    let eight = ["1.1 sluice"; 8].join(", ");
-    let other = ["1.1 varnish"; 20].join(", ");
-    let with = |via: &str| request(Method::Get, "/", &[("Via", via)]);
+    let entry = |head: &str| {
+        let name = "\r\ncdn-loop: ";
+        let at = head.rfind(name).expect("always sent") + name.len();
+        head[at..].lines().next().expect("a value").to_owned()
+    };
     run(async {
-        assert_eq!(testing.fetch(with(&eight)).await, Err(Reason::Loop));
-        assert_eq!(testing.status()[0].connects, 0);
-        assert!(testing.fetch(with(&seven)).await.is_ok());
-        assert!(testing.fetch(with(&other)).await.is_ok());
+        testing.fetch(get("/x")).await.expect("a response");
+        let entry = entry(&origin.next_request());
+        let with = |target, entries: &str| request(Method::Get, target, &[("CDN-Loop", entries)]);
+        let back = testing.fetch(with("/x", &format!("other, {entry}"))).await;
+        assert_eq!(back, Err(Reason::Loop));
+        assert_eq!(testing.status()[0].requests, 1);
+        assert!(testing.fetch(with("/other", &entry)).await.is_ok());
+        assert!(
+            testing
+                .fetch(with("/x", "sluice-0;k=0, other"))
+                .await
+                .is_ok()
+        );
+        let often = vec![entry; 8].join(", ");
+        assert_eq!(
+            testing.fetch(with("/other", &often)).await,
+            Err(Reason::Loop)
+        );
     });
+}
+
+#[test]
+fn via_may_be_left_out_and_x_real_ip_sent() {
+    let origin = Origin::always(HELLO);
+    let mut options = Options::new(vec![origin.server()]);
+    (options.via, options.x_real_ip) = (false, true);
+    let fields = [("Via", "1.1 before"), ("X-Real-IP", "203.0.113.66")];
+    let head = sent(
+        &Testing::new(options),
+        &origin,
+        request(Method::Get, "/", &fields),
+    );
+    assert!(!head.contains("\r\nvia: "), "{head}");
+    assert!(head.contains("\r\nx-real-ip: 192.0.2.7\r\n"), "{head}");
+    assert!(!head.contains("203.0.113.66"), "{head}");
 }
 
 #[test]

@@ -332,30 +332,30 @@ fn leaving() -> SocketAddr {
 
 #[test]
 fn a_repeated_request_goes_to_another_server_when_its_own_is_gone() {
-    for (retries, expected) in [
-        (1, Ok((200, b"hello".to_vec()))),
-        (0, Err(Reason::ConnectFailed)),
+    for (tries, expected) in [
+        (2, Ok((200, b"hello".to_vec()))),
+        (1, Err(Reason::ConnectFailed)),
     ] {
         let spare = Origin::always(HELLO);
         let mut backup = spare.server();
         backup.backup = true;
         let mut options = Options::new(vec![server(leaving()), backup]);
-        options.retries = retries;
+        options.tries = tries;
         run(async {
             let testing = Testing::new(options);
             testing.fetch(get("/")).await.expect("a response");
             let response = testing.ask(get("/")).await;
             if let Ok(response) = &response {
                 let record = response.upstream.as_ref().expect("a record");
-                assert_eq!(record.server.get(), Some(spare.address));
+                assert_eq!(record.server.get(), Some(spare.address.into()));
             }
             let got = match response {
                 Ok(mut response) => Ok((200, content(&mut response.body).await.expect("all"))),
-                Err(cause) => Err(cause),
+                Err(reason) => Err(reason),
             };
             assert_eq!(got, expected);
             let status = testing.status();
-            assert_eq!(status[1].requests, u64::from(retries));
+            assert_eq!(status[1].requests, u64::from(tries - 1));
             assert_eq!(testing.counters.upstream_busy_now.get(), 0);
         });
     }

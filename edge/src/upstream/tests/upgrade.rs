@@ -1,13 +1,13 @@
 //! Tests of switching protocols (101).
 
 use super::*;
-use crate::balance::{Ask, Balancer, Outcome};
+use crate::balance::Outcome;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn upgrading() -> Request {
     let fields = [("Connection", "Upgrade"), ("Upgrade", "echo")];
     let mut request = request(Method::Get, "/", &fields);
-    request.head.upgrade = true;
+    request.head.wants_tunnel = true;
     request
 }
 
@@ -28,7 +28,7 @@ fn an_upgraded_connection_is_a_tunnel() {
         let response = testing.ask(upgrading()).await.expect("a response");
         assert_eq!(response.status, 101);
         assert_eq!(response.fields.get("upgrade"), Some(&b"echo"[..]));
-        let mut tunnel = response.upgrade.expect("a tunnel");
+        let mut tunnel = response.tunnel.expect("a tunnel");
         let mut early = [0; 5];
         tunnel.read_exact(&mut early).await.expect("bytes");
         assert_eq!(&early, b"early");
@@ -69,7 +69,7 @@ fn an_origin_may_decline_to_upgrade() {
 
 fn request_to_upgrade(protocols: &str) -> Request {
     let mut request = request(Method::Get, "/", &[("Upgrade", protocols)]);
-    request.head.upgrade = true;
+    request.head.wants_tunnel = true;
     request
 }
 
@@ -113,21 +113,6 @@ fn protocols_that_would_bypass_the_rules_are_not_forwarded() {
     }
 }
 
-/// A balancer that records how exchanges ended.
-struct Recording(Rc<RefCell<Vec<Outcome>>>);
-
-impl Balancer for Recording {
-    fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
-        ask.allows(0).then_some(0)
-    }
-
-    fn begin(&mut self, _: usize) {}
-
-    fn end(&mut self, _: usize, outcome: Outcome) {
-        self.0.borrow_mut().push(outcome);
-    }
-}
-
 #[test]
 fn a_tunnel_that_fails_before_it_begins_is_no_answer() {
     let origin = Origin::new(|_, served| {
@@ -135,11 +120,10 @@ fn a_tunnel_that_fails_before_it_begins_is_no_answer() {
         served.send(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
         served.await_close();
     });
-    let outcomes = Rc::<RefCell<Vec<Outcome>>>::default();
+    let record = Recorded::default();
     run(async {
         let testing = origin.upstream();
-        let recording = Recording(outcomes.clone());
-        testing.upstream.0.pool.set_balancer(Box::new(recording));
+        testing.record_choices(&record);
         let mut request = upgrading();
         request.head.method = Method::Post;
         let upload = Fed::default();
@@ -149,5 +133,5 @@ fn a_tunnel_that_fails_before_it_begins_is_no_answer() {
         let got = testing.ask(request).await.map(|response| response.status);
         assert_eq!(got, Err(Reason::ClientGone));
     });
-    assert_eq!(*outcomes.borrow(), [Outcome::Cancelled]);
+    assert_eq!(*record.outcomes.borrow(), [Outcome::Cancelled]);
 }

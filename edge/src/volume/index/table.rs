@@ -17,7 +17,7 @@ impl Table {
         let entries = &mut self.entries;
         if entries.len() == entries.capacity() && entries.num_buckets() > 8 {
             let full = entries.num_buckets() / 8 * 7;
-            // Removed entries leave marks that count as full. Unless the table is nearly full of real entries, it is rebuilt with its size,
+            // Removed entries leave marks that count as full. Unless the table is nearly full of real entries, it is rebuilt at the same size,
             // which clears the marks. Growing instead would leave two thirds of the table empty permanently.
             let room = match entries.len() <= full / 16 * 15 {
                 true => full,

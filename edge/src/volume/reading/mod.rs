@@ -22,8 +22,8 @@ use super::index::{Index, Key, RecordLocation};
 use super::types::{Found, HeadRead, Id, Missing};
 use crate::sys::Clock;
 use crate::sys::buffer::Buffer;
-use crate::sys::disk::device::How;
-use record::{Read, SomePages, Trouble, WholeHead};
+use crate::sys::disk::device::ReadMode;
+use record::{Read, ReadError, SomePages, WholeHead};
 
 /// Counters of reads for the status page.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub struct Tally {
     /// Number of reads.
     pub reads: AtomicU64,
     /// Number of reads whose bytes were all in the page cache.
-    pub reads_at_hand: AtomicU64,
+    pub reads_cached: AtomicU64,
     /// Number of bytes read.
     pub read_bytes: AtomicU64,
     /// Time that reader threads spent in reads, in microseconds.
@@ -117,17 +117,17 @@ impl Reader {
             return Err(Missing::Gone);
         }
         self.tally.reads.fetch_add(1, Ordering::Relaxed);
-        let how = match read.attempt(&self.source, How::AtHand) {
+        let how = match read.attempt(&self.source, ReadMode::Cached) {
             Ok(()) => {
-                self.tally.reads_at_hand.fetch_add(1, Ordering::Relaxed);
+                self.tally.reads_cached.fetch_add(1, Ordering::Relaxed);
                 return self.done(&found, key, read);
             }
-            Err(Trouble::Bad) => {
+            Err(ReadError::Bad) => {
                 read.restart();
-                How::Direct
+                ReadMode::Direct
             }
-            Err(Trouble::Other) => return Err(self.forget(&found, key, Missing::Gone)),
-            Err(Trouble::NotAtHand | Trouble::Io(_)) => How::Wait,
+            Err(ReadError::Other) => return Err(self.forget(&found, key, Missing::Gone)),
+            Err(ReadError::NotCached | ReadError::Io(_)) => ReadMode::Wait,
         };
         let (answer, answered) = oneshot::channel();
         let reader = self.clone();
@@ -154,30 +154,31 @@ impl Reader {
         found: &Found,
         key: Key,
         mut read: R,
-        how: How,
+        how: ReadMode,
     ) -> Result<R::Output, Missing> {
         let begin = self.clock.monotonic_us();
         let mut result = read.attempt(&self.source, how);
-        if how != How::Direct && matches!(result, Err(Trouble::Bad)) && !self.is_over(found) {
+        if how != ReadMode::Direct && matches!(result, Err(ReadError::Bad)) && !self.is_over(found)
+        {
             read.restart();
-            result = read.attempt(&self.source, How::Direct);
+            result = read.attempt(&self.source, ReadMode::Direct);
         }
         let took = self.clock.monotonic_us().saturating_sub(begin);
         self.tally.read_us.fetch_add(took, Ordering::Relaxed);
         match result {
             Ok(()) => self.done(found, key, read),
             // If the segment has been overwritten during the read, the failed check does not mean that the record was damaged.
-            Err(Trouble::Bad | Trouble::Other) if self.is_over(found) => Err(Missing::Gone),
-            Err(Trouble::Bad) => {
+            Err(ReadError::Bad | ReadError::Other) if self.is_over(found) => Err(Missing::Gone),
+            Err(ReadError::Bad) => {
                 self.tally.damaged.fetch_add(1, Ordering::Relaxed);
                 Err(self.forget(found, key, Missing::Damaged))
             }
-            Err(Trouble::Other) => Err(self.forget(found, key, Missing::Gone)),
-            Err(Trouble::Io(error)) => {
+            Err(ReadError::Other) => Err(self.forget(found, key, Missing::Gone)),
+            Err(ReadError::Io(error)) => {
                 (self.on_failure)(&error);
                 Err(Missing::Failed)
             }
-            Err(Trouble::NotAtHand) => Err(Missing::Failed),
+            Err(ReadError::NotCached) => Err(Missing::Failed),
         }
     }
 

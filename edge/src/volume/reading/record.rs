@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::sys::buffer::{ALIGNED, Buffer};
-use crate::sys::disk::device::{Device, How};
+use crate::sys::disk::device::{Device, ReadMode};
 use crate::volume::checksum::Salt;
 use crate::volume::device_io::shared;
 use crate::volume::format::record::{HEADER, Header, Layout, Mark, page_crc};
@@ -15,7 +15,7 @@ use crate::volume::format::{BLOCK, Geometry, up};
 use crate::volume::types::{Found, HeadRead, Id, Kind, PAGE};
 
 /// Number of pages read in one call from the page cache: 256 KiB are still in the CPU's cache when their checksums are computed.
-const PAGES_AT_HAND: usize = 4;
+const CACHED_READ_PAGES: usize = 4;
 
 /// A device with a volume, from which records are read.
 #[derive(Clone)]
@@ -30,9 +30,9 @@ pub struct LogDevice {
 
 /// The reason why a read did not complete.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum ReadError {
     /// Not all bytes are in the page cache, or the kernel can't tell.
-    NotAtHand,
+    NotCached,
     /// A checksum or another check failed.
     Bad,
     /// The record is valid but is not the requested one.
@@ -51,7 +51,7 @@ pub trait Read: Send + 'static {
     /// # Errors
     ///
     /// The reason why the read did not complete.
-    fn attempt(&mut self, source: &LogDevice, how: How) -> Result<(), Trouble>;
+    fn attempt(&mut self, source: &LogDevice, how: ReadMode) -> Result<(), ReadError>;
 
     /// Discards everything read so far.
     fn restart(&mut self);
@@ -67,33 +67,33 @@ impl LogDevice {
         found: &Found,
         at: u64,
         into: &mut [&mut [MaybeUninit<u8>]],
-        how: How,
-    ) -> Result<(), Trouble> {
+        how: ReadMode,
+    ) -> Result<(), ReadError> {
         let at = self.geometry.segment_place(found.segment) + at;
-        if how == How::Direct {
+        if how == ReadMode::Direct {
             return self.read_direct(at, into);
         }
         let wanted: usize = into.iter().map(|piece| piece.len()).sum();
         match self.device.read(at, into, how) {
             Ok(read) if read == wanted => Ok(()),
             // An error during a read from the page cache is not reported: the read is repeated from the device, which reports the error.
-            _ if how == How::AtHand => Err(Trouble::NotAtHand),
-            Ok(_) => Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into())),
-            Err(error) => Err(Trouble::Io(error)),
+            _ if how == ReadMode::Cached => Err(ReadError::NotCached),
+            Ok(_) => Err(ReadError::Io(io::ErrorKind::UnexpectedEof.into())),
+            Err(error) => Err(ReadError::Io(error)),
         }
     }
 
     /// Fills these buffers with the bytes from offset `at` of the device on. The read bypasses the page cache through an aligned buffer.
-    fn read_direct(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> Result<(), Trouble> {
+    fn read_direct(&self, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> Result<(), ReadError> {
         let wanted: usize = into.iter().map(|piece| piece.len()).sum();
         let skip = (at % BLOCK) as usize;
         let mut aligned = Buffer::new((skip + wanted).next_multiple_of(ALIGNED));
         let read = self
             .device
-            .read(at - skip as u64, &mut [aligned.spare()], How::Direct)
-            .map_err(Trouble::Io)?;
+            .read(at - skip as u64, &mut [aligned.spare()], ReadMode::Direct)
+            .map_err(ReadError::Io)?;
         if read < skip + wanted {
-            return Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into()));
+            return Err(ReadError::Io(io::ErrorKind::UnexpectedEof.into()));
         }
         // SAFETY: the device has written to this many bytes (contract of `Device`).
         unsafe { aligned.set_filled(read) };
@@ -108,8 +108,9 @@ impl LogDevice {
         Ok(())
     }
 
-    fn decode(&self, found: &Found, bytes: &[u8]) -> Result<Header, Trouble> {
-        Header::decode(bytes, self.salt, found.lap, self.geometry.segment).map_err(|_| Trouble::Bad)
+    fn decode(&self, found: &Found, bytes: &[u8]) -> Result<Header, ReadError> {
+        Header::decode(bytes, self.salt, found.lap, self.geometry.segment)
+            .map_err(|_| ReadError::Bad)
     }
 
     /// Whether a page matches its checksum. `head` begins with the record's header and the pages' checksums.
@@ -156,17 +157,17 @@ impl WholeHead {
         }
     }
 
-    fn check(&self, source: &LogDevice, record: &[u8]) -> Result<(Header, Layout), Trouble> {
+    fn check(&self, source: &LogDevice, record: &[u8]) -> Result<(Header, Layout), ReadError> {
         let header = source.decode(&self.found, record)?;
         let id = &header.id;
         if header.mark != Mark::Stored(Kind::Head) || (id.space, id.key) != (self.space, self.key) {
-            return Err(Trouble::Other);
+            return Err(ReadError::Other);
         }
         // `record` contains only the record, so offsets from here on are relative to its beginning. The layout still needs the record's
         // offset in the segment, since the alignment of the data depends on it.
         let layout = Layout::of(u64::from(self.found.offset), header.meta, header.data);
         if layout.length() > record.len() as u64 {
-            return Err(Trouble::Bad);
+            return Err(ReadError::Bad);
         }
         let meta = &record[span(&layout, layout.meta, u64::from(header.meta))];
         let crc = Header::crc_of_meta(source.salt, self.found.lap, header.seq, meta);
@@ -177,7 +178,7 @@ impl WholeHead {
         });
         match crc == header.meta_crc && pages.all(|good| good) {
             true => Ok((header, layout)),
-            false => Err(Trouble::Bad),
+            false => Err(ReadError::Bad),
         }
     }
 }
@@ -191,7 +192,7 @@ fn span(layout: &Layout, begin: u64, length: u64) -> std::ops::Range<usize> {
 impl Read for WholeHead {
     type Output = HeadRead;
 
-    fn attempt(&mut self, source: &LogDevice, how: How) -> Result<(), Trouble> {
+    fn attempt(&mut self, source: &LogDevice, how: ReadMode) -> Result<(), ReadError> {
         let length = self.found.length as usize;
         let mut record = Buffer::new(length);
         let at = u64::from(self.found.offset);
@@ -251,7 +252,12 @@ impl SomePages {
 
     /// Reads the header and, if the first page is wanted, also `at_once` pages. The offset of the data is guessed from the record's length;
     /// the pages are used only if the guess was right.
-    fn read_head(&mut self, source: &LogDevice, how: How, at_once: usize) -> Result<(), Trouble> {
+    fn read_head(
+        &mut self,
+        source: &LogDevice,
+        how: ReadMode,
+        at_once: usize,
+    ) -> Result<(), ReadError> {
         let (gap, data) = match self.first {
             0 => guess_data(&self.found),
             _ => (head_room(&self.found), 0),
@@ -283,29 +289,34 @@ impl SomePages {
         Ok(())
     }
 
-    fn check_head(&self, source: &LogDevice, head: &[u8]) -> Result<Header, Trouble> {
+    fn check_head(&self, source: &LogDevice, head: &[u8]) -> Result<Header, ReadError> {
         let header = source.decode(&self.found, head)?;
         if header.mark != Mark::Stored(self.id.kind) || header.id != self.id {
-            return Err(Trouble::Other);
+            return Err(ReadError::Other);
         }
         // The offset comes from the index, not from the device, so it is known to be within the segment.
         let layout = Layout::of(u64::from(self.found.offset), header.meta, header.data);
         if layout.end > source.geometry.segment {
-            return Err(Trouble::Bad);
+            return Err(ReadError::Bad);
         }
         let end = u64::from(self.first) + self.buffers.len() as u64;
         let last = self.buffers.last().map_or(0, Buffer::capacity);
         match end <= header.pages() && page_length(&header, end as u32 - 1) <= last {
             true => Ok(header),
             // The record has fewer pages or a longer last page than the caller expects.
-            false => Err(Trouble::Other),
+            false => Err(ReadError::Other),
         }
     }
 
     /// Reads and verifies up to `at_once` of the remaining pages.
-    fn read_pages(&mut self, source: &LogDevice, how: How, at_once: usize) -> Result<(), Trouble> {
+    fn read_pages(
+        &mut self,
+        source: &LogDevice,
+        how: ReadMode,
+        at_once: usize,
+    ) -> Result<(), ReadError> {
         let Some((header, _)) = &self.head else {
-            return Err(Trouble::Bad);
+            return Err(ReadError::Bad);
         };
         let layout = Layout::of(u64::from(self.found.offset), header.meta, header.data);
         let page = self.first + self.done as u32;
@@ -325,16 +336,16 @@ impl SomePages {
     }
 
     /// Verifies the next `count` pages, all bytes of which were just read.
-    fn check_pages(&mut self, source: &LogDevice, count: usize) -> Result<(), Trouble> {
+    fn check_pages(&mut self, source: &LogDevice, count: usize) -> Result<(), ReadError> {
         let Some((header, head)) = &self.head else {
-            return Err(Trouble::Bad);
+            return Err(ReadError::Bad);
         };
         for buffer in &mut self.buffers[self.done..][..count] {
             let page = self.first + self.done as u32;
             // SAFETY: the callers have read `page_length` bytes into each of these buffers.
             unsafe { buffer.set_filled(page_length(header, page)) };
             if !source.is_page(&self.found, header, head.filled(), page, buffer.filled()) {
-                return Err(Trouble::Bad);
+                return Err(ReadError::Bad);
             }
             self.done += 1;
         }
@@ -345,10 +356,10 @@ impl SomePages {
 impl Read for SomePages {
     type Output = Vec<Buffer>;
 
-    fn attempt(&mut self, source: &LogDevice, how: How) -> Result<(), Trouble> {
+    fn attempt(&mut self, source: &LogDevice, how: ReadMode) -> Result<(), ReadError> {
         let at_once = match how {
-            How::AtHand => PAGES_AT_HAND,
-            How::Wait | How::Direct => usize::MAX,
+            ReadMode::Cached => CACHED_READ_PAGES,
+            ReadMode::Wait | ReadMode::Direct => usize::MAX,
         };
         while self.head.is_none() || self.done < self.buffers.len() {
             match self.head {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::sys::disk::device::Device;
-use crate::sys::disk::simulated::{AtHand, Simulated};
+use crate::sys::disk::simulated::{CachedData, Simulated};
 use crate::volume::checksum::Salt;
 use crate::volume::format::Geometry;
 use crate::volume::format::record::{Header, Layout, Mark};
@@ -146,12 +146,12 @@ fn buffers(data: usize, pages: std::ops::Range<usize>) -> Vec<Buffer> {
         .collect()
 }
 
-fn at_hand() -> impl Strategy<Value = AtHand> {
+fn cached() -> impl Strategy<Value = CachedData> {
     prop_oneof![
-        Just(AtHand::All),
-        Just(AtHand::Nothing),
-        Just(AtHand::Unsupported),
-        (0..300_000usize).prop_map(AtHand::First),
+        Just(CachedData::All),
+        Just(CachedData::Nothing),
+        Just(CachedData::Unsupported),
+        (0..300_000usize).prop_map(CachedData::First),
     ]
 }
 
@@ -171,14 +171,14 @@ fn records() -> impl Strategy<Value = (u64, usize, usize, std::ops::Range<usize>
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(64 * sluice_lab::soak::factor()))]
 
     #[test]
-    fn pages_are_read_as_written((offset, meta, data, pages) in records(), at_hand in at_hand()) {
+    fn pages_are_read_as_written((offset, meta, data, pages) in records(), cached in cached()) {
         let (rig, id) = (Rig::new(LONG), id(Kind::Block));
         let content = bytes(data);
         let found = rig.put(&id, offset, &bytes(meta), &content);
-        rig.device.set_at_hand(at_hand);
+        rig.device.set_cached(cached);
         let page = PAGE as usize;
         let read = rig.pages(found, &id, pages.start as u32, buffers(data, pages.clone()));
         let expected = &content[pages.start * page..data.min(pages.end * page)];
@@ -187,17 +187,17 @@ proptest! {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         prop_assert_eq!((of(&tally.reads), of(&tally.read_bytes)), (1, expected.len() as u64));
         let waited = rig.device.counts().reads > 0;
-        prop_assert_eq!(of(&tally.reads_at_hand) == 1, !waited);
+        prop_assert_eq!(of(&tally.reads_cached) == 1, !waited);
         let usage = rig.reader.index.usage(rig.reader.index.key(&id), RecordLocation::from(&found));
         prop_assert!(usage.is_some_and(|usage| usage.used && usage.atime == 100));
     }
 
     #[test]
-    fn a_head_is_read_with_its_data((offset, meta, data, _) in records(), at_hand in at_hand()) {
+    fn a_head_is_read_with_its_data((offset, meta, data, _) in records(), cached in cached()) {
         let (rig, id) = (Rig::new(LONG), id(Kind::Head));
         let (meta, data) = (bytes(meta), bytes(data));
         let found = rig.put(&id, offset, &meta, &data);
-        rig.device.set_at_hand(at_hand);
+        rig.device.set_cached(cached);
         let read = rig.head(found, &id).expect("it is there");
         prop_assert_eq!(read.id, id);
         prop_assert!(read.meta == meta && read.data == data);
@@ -244,11 +244,11 @@ fn cached_pages_take_one_read_per_256_kib() {
     let content = bytes(900_000);
     let found = rig.put(&id, 4096 + 64, b"", &content);
     assert!(rig.pages(found, &id, 0, buffers(900_000, 0..14)).as_deref() == Ok(&content[..]));
-    assert_eq!(rig.device.counts().reads_at_hand, 4);
-    rig.device.set_at_hand(AtHand::Nothing);
+    assert_eq!(rig.device.counts().reads_cached, 4);
+    rig.device.set_cached(CachedData::Nothing);
     assert!(rig.pages(found, &id, 0, buffers(900_000, 0..14)).as_deref() == Ok(&content[..]));
     let counts = rig.device.counts();
-    assert_eq!((counts.reads_at_hand, counts.reads), (5, 1));
+    assert_eq!((counts.reads_cached, counts.reads), (5, 1));
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn another_record_at_the_location_is_not_served_and_is_removed() {
 fn a_failing_device_is_reported() {
     let (rig, id) = (Rig::new(LONG), id(Kind::Head));
     let found = rig.put(&id, 4096, b"meta", b"");
-    rig.device.set_at_hand(AtHand::Nothing);
+    rig.device.set_cached(CachedData::Nothing);
     rig.device.fail_reads(Some(libc::EIO));
     assert_eq!(rig.head(found, &id).err(), Some(Missing::Failed));
     assert_eq!(rig.failures.load(Ordering::SeqCst), 1);
@@ -304,7 +304,7 @@ fn an_overwritten_record_is_not_read() {
 fn a_stuck_device_delays_no_read_for_long_and_keeps_its_segment_pinned() {
     let (rig, id) = (Rig::new(Duration::from_millis(1)), id(Kind::Head));
     let found = rig.put(&id, 4096, b"meta", b"");
-    rig.device.set_at_hand(AtHand::Nothing);
+    rig.device.set_cached(CachedData::Nothing);
     rig.device.hold_reads();
     // A thread must have begun a read and wait for the held device. Reads whose caller gives up earlier are skipped.
     while rig.device.held() == 0 {
@@ -333,7 +333,7 @@ fn a_stuck_device_delays_no_read_for_long_and_keeps_its_segment_pinned() {
 fn a_segment_overwritten_during_a_slow_read_does_not_count_as_damaged() {
     let (rig, id) = (Rig::new(LONG), id(Kind::Head));
     let found = rig.put(&id, 4096, b"meta", b"");
-    rig.device.set_at_hand(AtHand::Nothing);
+    rig.device.set_cached(CachedData::Nothing);
     rig.device.hold_reads();
     let (reader, device) = (rig.reader.clone(), rig.device.clone());
     let overwriter = std::thread::spawn(move || {

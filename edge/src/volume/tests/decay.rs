@@ -43,7 +43,7 @@ fn flipped_bits_are_never_served() {
     let geometry = Geometry::of(SIZE, 0).expect("a size that does");
     let random = Random::seeded(77);
     let images = [image(true), image(false)];
-    for round in 0..16 {
+    for round in 0..16 * sluice_lab::soak::factor() as usize {
         let device = Simulated::of(images[round % 2].clone());
         // Each round flips bits in one of four parts: superblocks, purge log, and two parts of the segments.
         let (from, to) = match round % 4 {

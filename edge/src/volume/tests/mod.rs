@@ -2,7 +2,9 @@
 
 mod crash;
 mod decay;
+mod purge_log;
 mod rig;
+mod service;
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
@@ -15,7 +17,6 @@ use rig::{Rig, block, head, wait_until};
 
 const SIZE: u64 = 16 << 20;
 const LONG: Duration = Duration::from_secs(60);
-const EIO: i32 = 5;
 
 #[test]
 fn a_written_record_is_found_and_read() {
@@ -38,7 +39,6 @@ fn a_written_record_is_found_and_read() {
     assert!(status.numbers.size <= SIZE);
     assert_eq!(rig.done.written.load(Ordering::SeqCst), 2);
 }
-
 #[test]
 fn records_are_found_after_a_restart() {
     for ending in ["close", "kill"] {
@@ -68,7 +68,6 @@ fn records_are_found_after_a_restart() {
         rig.has(&volume, block(100, 0), 100_000);
     }
 }
-
 #[test]
 fn the_newest_version_is_found_and_a_deleted_record_is_not() {
     let rig = Rig::new(SIZE);
@@ -99,7 +98,6 @@ fn the_newest_version_is_found_and_a_deleted_record_is_not() {
     again.wait_loaded(&volume);
     check(&volume);
 }
-
 #[test]
 fn the_log_wraps_around_and_keeps_records_that_were_read() {
     let rig = Rig::new(SIZE);
@@ -134,15 +132,12 @@ fn the_log_wraps_around_and_keeps_records_that_were_read() {
         }
     }
 }
-
 struct All;
-
 impl Witness for All {
     fn is_in_use(&self, id: &Id) -> bool {
         id.key.is_multiple_of(10)
     }
 }
-
 #[test]
 fn records_in_use_in_memory_count_as_read_up_to_a_share() {
     let rig = Rig::new(SIZE);
@@ -158,191 +153,6 @@ fn records_in_use_in_memory_count_as_read_up_to_a_share() {
     let status = volume.status();
     assert!(status.numbers.rewritten_bytes * 4 < status.numbers.written_bytes);
 }
-
-#[test]
-fn a_purge_survives_a_power_failure() {
-    let mut rig = Rig::new(SIZE);
-    let volume = rig.open();
-    volume.log_purge(7, 10, b"one").expect("logged");
-    volume.log_purge(8, 11, b"other").expect("logged");
-    volume.log_purge(7, 12, &[9; 5000]).expect("logged");
-    let too_long = volume.log_purge(7, 13, &[9; 10_000]);
-    assert!(matches!(too_long, Err(LogError::Full)));
-    volume.mark_purged(7, 20).expect("logged");
-    volume.drop_purges(7, 10);
-    let check = |volume: &Volume, dropped: bool| {
-        let numbers: Vec<u64> = volume.purges(7).iter().map(|rule| rule.number).collect();
-        let expected: &[u64] = if dropped { &[12] } else { &[10, 12] };
-        assert_eq!(numbers, expected);
-        assert_eq!(&*volume.purges(7).last().expect("there").text, &[9; 5000]);
-        assert_eq!(&*volume.purges(8)[0].text, b"other");
-        assert_eq!(
-            (volume.purged_upto(7), volume.purged_upto(8)),
-            (Some(20), Some(11))
-        );
-        assert_eq!(volume.purged_upto(9), None);
-    };
-    check(&volume, true);
-    rig.device = rig.device.crash(1);
-    drop(volume);
-    let volume = rig.open();
-    check(&volume, false);
-    volume.wipe("a test");
-    assert!(volume.is_up());
-    assert!(volume.purges(7).is_empty());
-    assert_eq!(
-        (volume.purged_upto(7), volume.purged_upto(8)),
-        (Some(20), Some(11))
-    );
-}
-
-#[test]
-fn a_full_purge_log_is_compacted_or_reports_that_it_is_full() {
-    let mut rig = Rig::new(SIZE);
-    let volume = rig.open();
-    let text = |number: u64| number.to_le_bytes().repeat(125);
-    // Each half of the log has 128 KiB, so the log becomes full several times.
-    for number in 1..1_000 {
-        volume.log_purge(7, number, &text(number)).expect("logged");
-        volume.drop_purges(7, number.saturating_sub(50));
-    }
-    let mut full = None;
-    for number in 1_000..1_200 {
-        if let Err(error) = volume.log_purge(7, number, &text(number)) {
-            full = Some((number, error));
-            break;
-        }
-    }
-    let (first_refused, error) = full.expect("it is full at some time");
-    assert!(matches!(error, LogError::Full));
-    assert!(volume.is_up(), "that is no failure");
-    rig.device = rig.device.crash(3);
-    drop(volume);
-    let volume = rig.open();
-    assert_eq!(volume.purged_upto(7), Some(first_refused - 1));
-    let numbers = volume.purges(7);
-    assert!(
-        numbers
-            .windows(2)
-            .all(|two| two[0].number + 1 == two[1].number)
-    );
-    assert!(numbers.len() > 50);
-}
-
-#[test]
-fn a_failed_device_is_out_of_service_and_returns_empty() {
-    let rig = Rig::new(SIZE);
-    let volume = rig.open();
-    rig.put(&volume, block(1, 0), 1_000);
-    volume.log_purge(7, 1, b"rule").expect("logged");
-    volume.flush();
-    rig.device.fail_writes(Some(EIO));
-    rig.put(&volume, block(2, 0), 1_000);
-    volume.flush();
-    wait_until(|| !volume.is_up());
-    assert!(matches!(volume.status().state, State::Out(why) if why.contains("write")));
-    rig.put(&volume, block(3, 0), 1_000);
-    assert_eq!(volume.find(&block(1, 0)), None);
-    assert!(matches!(volume.log_purge(7, 2, b""), Err(LogError::Out)));
-    assert_eq!(rig.done.not_written.load(Ordering::SeqCst), 2);
-    assert_eq!(volume.status().numbers.shed, 1);
-    rig.device.fail_writes(None);
-    wait_until(|| volume.is_up());
-    assert_eq!(volume.find(&block(1, 0)), None);
-    assert!(volume.purges(7).is_empty());
-    assert_eq!(volume.purged_upto(7), Some(2), "nothing here is older");
-    rig.put(&volume, block(4, 0), 1_000);
-    volume.flush();
-    rig.has(&volume, block(4, 0), 1_000);
-}
-
-/// Records whether a volume has sent the notification that it is out of service.
-#[derive(Default)]
-struct Told(std::sync::atomic::AtomicBool);
-
-impl Witness for Told {
-    fn is_in_use(&self, _: &Id) -> bool {
-        false
-    }
-
-    fn is_out(&self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
-#[test]
-fn caches_with_records_are_notified_that_a_volume_is_out() {
-    let rig = Rig::new(SIZE);
-    let volume = rig.open();
-    let told = Arc::<Told>::default();
-    let witness: Weak<dyn Witness> = Arc::<Told>::downgrade(&told);
-    volume.set_witness(7, witness);
-    rig.put(&volume, block(1, 0), 1_000);
-    volume.flush();
-    assert!(!told.0.load(Ordering::SeqCst));
-    rig.device.fail_writes(Some(EIO));
-    rig.put(&volume, block(2, 0), 1_000);
-    wait_until(|| told.0.load(Ordering::SeqCst));
-}
-
-#[test]
-fn a_device_that_fails_at_the_start_is_opened_again() {
-    let rig = Rig::new(SIZE);
-    rig.device.fail_writes(Some(EIO));
-    let volume = rig.open();
-    assert!(!volume.is_up());
-    rig.device.fail_writes(None);
-    wait_until(|| volume.is_up());
-    rig.put(&volume, block(4, 0), 1_000);
-    volume.flush();
-    rig.has(&volume, block(4, 0), 1_000);
-}
-
-#[test]
-fn foreign_content_is_kept_unless_it_may_be_overwritten() {
-    let mut foreign = vec![0; 3 << 20];
-    foreign[70_000] = 1;
-    let mut rig = Rig::on(Simulated::of(foreign.clone()), SIZE);
-    let Err(refused) = rig.try_open() else {
-        panic!("it is refused");
-    };
-    assert!(refused.0.contains("overwrite"), "{refused}");
-    assert_eq!(rig.device.content(), foreign);
-    rig.options.overwrite = true;
-    let volume = rig.open();
-    rig.put(&volume, block(1, 0), 1_000);
-    volume.flush();
-    drop(volume);
-    // After the volume was created, a restart does not overwrite it again.
-    let volume = rig.open();
-    rig.wait_loaded(&volume);
-    rig.has(&volume, block(1, 0), 1_000);
-    drop(volume);
-    // Sets another format version in both superblocks.
-    let mut other = rig.device.content();
-    (other[8], other[4096 + 8]) = (9, 9);
-    rig.device = Simulated::of(other);
-    rig.options.overwrite = false;
-    let Err(refused) = rig.try_open() else {
-        panic!("it is refused");
-    };
-    assert!(refused.0.contains("version 9"), "{refused}");
-}
-
-#[test]
-fn a_volume_of_another_size_starts_empty() {
-    let mut rig = Rig::new(SIZE);
-    let volume = rig.open();
-    rig.put(&volume, block(1, 0), 1_000);
-    volume.flush();
-    drop(volume);
-    rig.options.size = 2 * SIZE;
-    let volume = rig.open();
-    assert_eq!(volume.find(&block(1, 0)), None);
-    assert_eq!(volume.status().numbers.size, rig.device.size());
-    assert!(volume.status().numbers.size > SIZE);
-}
-
 #[test]
 fn recency_survives_only_a_clean_stop() {
     for clean in [true, false] {
@@ -371,7 +181,6 @@ fn recency_survives_only_a_clean_stop() {
         assert_eq!(kept, if clean { vec![3] } else { vec![] });
     }
 }
-
 #[test]
 fn records_beyond_the_queue_and_on_request_are_shed() {
     let mut rig = Rig::new(SIZE);
@@ -389,6 +198,28 @@ fn records_beyond_the_queue_and_on_request_are_shed() {
     assert_eq!(written + status.numbers.shed, 2_000);
     assert_eq!(status.numbers.shed_bytes, status.numbers.shed * 100_000);
     assert_eq!(volume.shed(1), 0, "nothing waits");
+}
+#[test]
+fn a_record_waits_for_others_at_most_for_the_write_delay() {
+    let mut rig = Rig::new(SIZE);
+    rig.options.write_delay = Duration::ZERO;
+    let volume = rig.open();
+    rig.put(&volume, block(1, 0), 1_000);
+    wait_until(|| rig.done.written.load(Ordering::SeqCst) == 1);
+    volume.close(LONG);
+    rig.options.write_delay = Duration::from_secs(3600);
+    let volume = rig.open();
+    rig.put(&volume, block(2, 0), 1_000);
+    assert!(volume.status().numbers.queue_bytes > 0);
+    // A flush and a stop do not wait.
+    volume.flush();
+    assert_eq!(volume.status().numbers.queue_bytes, 0);
+    rig.put(&volume, block(3, 0), 1_000);
+    volume.close(LONG);
+    drop(volume);
+    let volume = rig.open();
+    rig.wait_loaded(&volume);
+    rig.has(&volume, block(3, 0), 1_000);
 }
 
 #[test]
@@ -418,7 +249,6 @@ fn the_smallest_birth_number_is_known() {
     }
     assert_eq!(volume.oldest_born(), far + 7);
 }
-
 #[test]
 fn inactive_records_are_dropped_unless_in_use() {
     let mut rig = Rig::new(SIZE);
@@ -444,7 +274,6 @@ fn inactive_records_are_dropped_unless_in_use() {
     rig.wait_loaded(&volume);
     assert_eq!(volume.status().numbers.records, 2);
 }
-
 #[test]
 fn a_record_deleted_after_damage_stays_deleted() {
     let mut rig = Rig::new(SIZE);
@@ -467,23 +296,6 @@ fn a_record_deleted_after_damage_stays_deleted() {
     rig.wait_loaded(&volume);
     assert_eq!(volume.find(&block(1, 0)), None);
 }
-
-#[test]
-fn a_volume_that_is_closed_while_it_is_out_or_wiped_stays_out() {
-    let rig = Rig::new(SIZE);
-    let volume = rig.open();
-    rig.put(&volume, block(1, 0), 1_000);
-    volume.flush();
-    rig.device.fail_writes(Some(EIO));
-    rig.put(&volume, block(2, 0), 1_000);
-    volume.flush();
-    volume.close(LONG);
-    rig.device.fail_writes(None);
-    volume.wipe("a test");
-    assert_eq!(volume.status().state, State::Out("it is closed".into()));
-    assert_eq!(rig.done.not_written.load(Ordering::SeqCst), 1);
-}
-
 #[test]
 fn a_record_that_does_not_fit_at_reclaim_is_gone_for_good() {
     let rig = Rig::new(SIZE);
@@ -519,7 +331,6 @@ fn a_record_that_does_not_fit_at_reclaim_is_gone_for_good() {
     rig.wait_loaded(&volume);
     assert_eq!(volume.find(&read), None, "forgotten, and back");
 }
-
 #[test]
 fn blocks_of_1_mib_fit_into_the_smallest_suitable_segments() {
     let mut rig = Rig::new(40 << 20);
@@ -541,23 +352,4 @@ fn blocks_of_1_mib_fit_into_the_smallest_suitable_segments() {
         assert!(volume.status().numbers.rewritten_bytes > 0);
         volume.close(LONG);
     }
-}
-
-#[test]
-fn a_repeated_purge_uses_the_space_of_one() {
-    let rig = Rig::new(SIZE);
-    let volume = rig.open();
-    for number in 1..1_000 {
-        let text = if number % 2 == 0 {
-            [7; 1000]
-        } else {
-            [8; 1000]
-        };
-        volume.log_purge(7, number, &text).expect("logged");
-    }
-    drop(volume);
-    let volume = rig.open();
-    let rules = volume.purges(7);
-    assert!((2..200).contains(&rules.len()), "{}", rules.len());
-    assert_eq!(rules.last().map(|rule| rule.number), Some(999));
 }

@@ -81,6 +81,7 @@ impl Rig {
                 segment: 0,
                 queue: 32 << 20,
                 readers: 1,
+                write_delay: Duration::from_millis(50),
                 read_timeout: Duration::from_secs(60),
                 retry: Duration::from_millis(5),
                 overwrite: false,

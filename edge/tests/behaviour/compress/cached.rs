@@ -1,10 +1,10 @@
 //! Tests of compressing cached responses.
 
 use sluice_lab::client::Reply;
-use sluice_lab::origin::{Framing, Modified, Origin, Resource, Tag};
+use sluice_lab::origin::{Framing, Latch, Modified, Origin, Resource, Tag};
 
 use super::{decoded, etag, exercise, in_coding, number, text, varies};
-use crate::harness::{Edge, Setup, assert_has_parameter, assert_hit, eventually, serving};
+use crate::harness::{Edge, SOON, Setup, assert_has_parameter, assert_hit, eventually, serving};
 
 /// Starts an edge that compresses responses of its cached route. `keys` are further settings of
 /// `compress`.
@@ -51,6 +51,84 @@ fn stored_responses_are_served_in_each_coding() {
     }
 }
 
+/// Waits until this number of compressed forms has been made.
+fn wait_made(edge: &Edge, count: u64) {
+    eventually("it is compressed", || number(edge, "made") == count);
+}
+
+// Compression begins when the response of the first request is complete, so the second request gets
+// the compressed form. The content may be one page, many pages, or several blocks fetched one by
+// one, with a length or chunked.
+#[test]
+fn compression_begins_with_the_first_request() {
+    for (length, framing, fill) in [
+        (20_000, Framing::Length, "auto"),
+        (80_000, Framing::Chunked(7_000), "auto"),
+        (2_500_000, Framing::Length, "slice"),
+        (2_500_000, Framing::Length, "lock"),
+    ] {
+        let content = text(length);
+        let origin = serving("/x", css(content.clone()).framing(framing));
+        let edge = with(&origin, &format!("fill = {fill:?}\nslice = \"1MiB\""), "");
+        let first = ask(&edge, &[]);
+        assert!(first.body == content && varies(&first), "{fill}");
+        assert_eq!(first.header("content-encoding"), None);
+        wait_made(&edge, 1);
+        // The counter rises shortly before the form can be served.
+        let second = in_coding(&edge, "/x", "gzip", "gzip");
+        assert_hit(&second);
+        assert!(decoded("gzip", &second.body) == content);
+        assert_eq!(number(&edge, "made"), 1);
+    }
+}
+
+// Each client of a running fetch has its preferred encoding made, also one that leaves early. A
+// client that accepts no encoding has none made.
+#[test]
+fn each_client_of_a_fetch_has_its_encoding_made() {
+    let content = text(50_000);
+    let latch = Latch::at(10_000);
+    let origin = serving("/x", css(content.clone()).hold_body(&latch));
+    let edge = compressing(&origin, "");
+    let send = |encodings: &str| {
+        let mut client = edge.client();
+        let fields = [("Accept-Encoding", encodings)];
+        client.send("GET", "/x", &fields, b"").expect("sent");
+        client
+    };
+    let mut leader = send("identity");
+    assert!(latch.wait_held(1, SOON));
+    let mut gzip = send("gzip");
+    let mut gone = send("br");
+    for client in [&mut leader, &mut gzip, &mut gone] {
+        let head = client.read_head().expect("a head");
+        assert_eq!((head.status, head.header("content-encoding")), (200, None));
+    }
+    drop(gone);
+    latch.release();
+    assert_eq!(gzip.read_some(content.len()).expect("all"), content);
+    wait_made(&edge, 2);
+    for coding in ["gzip", "br"] {
+        in_coding(&edge, "/x", coding, coding);
+    }
+    assert_eq!(number(&edge, "made"), 2);
+    assert_eq!(origin.record().count("/x"), 1);
+}
+
+// Content that is not stored as a whole is not compressed: a response that was cut, and one whose
+// range alone was fetched.
+#[test]
+fn incomplete_content_is_not_compressed() {
+    let content = text(2_500_000);
+    let origin = serving("/x", css(content.clone()));
+    let edge = with(&origin, "fill = \"slice\"\nslice = \"1MiB\"", "");
+    let part = ask(&edge, &[("Range", "bytes=0-9")]);
+    assert_eq!(part.body, content[..10]);
+    assert_eq!(number(&edge, "made"), 0);
+    assert!(ask(&edge, &[]).body == content);
+    wait_made(&edge, 1);
+}
+
 // The object is stored in blocks, and compressed as a whole.
 #[test]
 fn an_object_in_blocks_is_compressed_as_a_whole() {
@@ -70,7 +148,7 @@ fn a_purge_covers_all_compressed_forms() {
     for round in 1..4 {
         let content = text(30_000 + round);
         origin.serve("/x", css(content.clone()));
-        let output = edge.command(&["purge", &format!("http://{}/x", edge.http)]);
+        let output = edge.command(&["purge", &edge.url("/x")]);
         assert!(output.status.success(), "{output:?}");
         let reply = ask(&edge, &[]);
         assert!(reply.body == content, "round {round}");

@@ -9,11 +9,11 @@ use std::thread;
 
 use rustix::process::{Signal, getrlimit, setrlimit};
 use serde_json::Value;
-use sluice_lab::client::{self, Client, ClientOptions, Reply};
+use sluice_lab::client::{self, Client, ClientOptions, ClientTls, Reply};
 use sluice_lab::process::{Launch, Process};
 use tempfile::TempDir;
 
-use super::{SOON, eventually};
+use super::{SOON, eventually, setup};
 
 /// Raises the limit of file descriptors for this process and its children. Tests with many clients
 /// need more descriptors than many systems permit by default.
@@ -23,12 +23,35 @@ fn raise_descriptors() {
     setrlimit(rustix::process::Resource::Nofile, limit).expect("up to the maximum it is free");
 }
 
-fn address(process: &mut Process, before: &str) -> SocketAddr {
+/// Returns the address of the first listener, and the TLS that clients use with it, if the listener has TLS.
+fn listener(process: &mut Process) -> (SocketAddr, Option<ClientTls>) {
     let line = process
-        .wait_line(before, SOON)
+        .wait_line("listening on http", SOON)
         .expect("the program says where it listens");
-    let address = line.strip_prefix(before).expect("the line begins so");
-    address.parse().expect("an address and a port")
+    let (scheme, address) = line.split_once("://").expect("a URL");
+    let address = address.parse().expect("an address and a port");
+    let tls = scheme.ends_with("https").then(setup::tls);
+    set_tls(address, tls.as_ref());
+    (address, tls)
+}
+
+/// Makes clients use this TLS with an address, or none. An ended program may have had the address before.
+fn set_tls(address: SocketAddr, tls: Option<&ClientTls>) {
+    match tls {
+        Some(tls) => client::encrypt_all_to(address, tls.clone()),
+        None => client::encrypt_none_to(address),
+    }
+}
+
+/// Returns the admin address.
+fn admin(process: &mut Process) -> SocketAddr {
+    let line = process
+        .wait_line("admin on http", SOON)
+        .expect("the program says where it listens");
+    let (_, address) = line.split_once("://").expect("a URL");
+    let address = address.parse().expect("an address and a port");
+    set_tls(address, None);
+    address
 }
 
 /// The running program, which is killed on drop.
@@ -40,6 +63,10 @@ pub struct Edge {
     /// The process.
     pub process: Process,
     folder: TempDir,
+    /// The TLS that all clients use with the first listener.
+    tls: Option<ClientTls>,
+    /// The TLS that all clients use with the admin address.
+    admin_tls: Option<ClientTls>,
 }
 
 impl Edge {
@@ -55,12 +82,21 @@ impl Edge {
         static RAISED: Once = Once::new();
         RAISED.call_once(raise_descriptors);
         let mut process = launch.start().expect("the program starts");
+        let (http, tls) = listener(&mut process);
         Edge {
-            http: address(&mut process, "listening on http://"),
-            admin: address(&mut process, "admin on http://"),
+            http,
+            admin: admin(&mut process),
             process,
             folder,
+            tls,
+            admin_tls: None,
         }
+    }
+
+    /// Makes all clients use TLS with the admin address.
+    pub fn encrypt_admin(&mut self, tls: ClientTls) {
+        set_tls(self.admin, Some(&tls));
+        self.admin_tls = Some(tls);
     }
 
     /// Sends a GET on a new connection.
@@ -124,9 +160,27 @@ impl Edge {
             .unwrap_or_else(|| panic!("no {name} in {state}"))
     }
 
+    /// Returns the scheme of this edge's URLs: `https` if its clients use TLS.
+    pub fn scheme(&self) -> &'static str {
+        match client::encrypts_to(self.http) {
+            true => "https",
+            false => "http",
+        }
+    }
+
+    /// Returns the URL of a target of this edge.
+    pub fn url(&self, target: &str) -> String {
+        format!("{}://{}{target}", self.scheme(), self.http)
+    }
+
     /// Returns the status of the objects stored for a target, from `/status?url=`.
     pub fn objects(&self, target: &str) -> Vec<Value> {
-        let url = format!("http://{}{target}", self.http).replace('&', "%26");
+        self.objects_of(&self.http.to_string(), target)
+    }
+
+    /// Returns the status of the objects stored for a target of this host, from `/status?url=`.
+    pub fn objects_of(&self, host: &str, target: &str) -> Vec<Value> {
+        let url = format!("{}://{host}{target}", self.scheme()).replace('&', "%26");
         let body = self.get_admin(&format!("/status?url={url}")).body;
         let caches: Vec<Value> = serde_json::from_slice(&body).expect("JSON");
         let objects = caches
@@ -146,7 +200,9 @@ impl Edge {
 
     /// Replaces the configuration file.
     pub fn rewrite(&self, text: &str) {
-        fs::write(self.folder.path().join("sluice.toml"), text).expect("the file can be written");
+        let folder = self.folder.path();
+        let text = setup::with_certificate(text, folder);
+        fs::write(folder.join("sluice.toml"), text).expect("the file can be written");
     }
 
     /// Returns the path of a file in the test's temporary folder.
@@ -156,10 +212,16 @@ impl Edge {
 
     /// Returns the lines of the access log, once it has at least this many.
     pub fn log(&self, lines: usize) -> Vec<String> {
-        let read = || fs::read_to_string(self.file("access.log")).unwrap_or_default();
-        let complete = |text: &str| text.matches('\n').count();
-        eventually("lines in the access log", || complete(&read()) >= lines);
-        read().lines().map(str::to_owned).collect()
+        let read = || -> Vec<String> {
+            let text = fs::read_to_string(self.file("access.log")).unwrap_or_default();
+            // The last line may be written in two steps.
+            let whole = text
+                .split_inclusive('\n')
+                .filter_map(|line| line.strip_suffix('\n'));
+            whole.map(str::to_owned).collect()
+        };
+        eventually("lines in the access log", || read().len() >= lines);
+        read()
     }
 
     /// Returns the lines of the access log as JSON objects, once it has at least this many.
@@ -192,11 +254,26 @@ impl Edge {
 
     /// Returns the peak memory of the process in bytes.
     pub fn peak_memory(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    /// Returns the memory of the process in bytes.
+    pub fn resident_memory(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// Returns the number of open file descriptors of the process.
+    pub fn open_descriptors(&self) -> usize {
+        let folder = format!("/proc/{}/fd", self.process.pid());
+        fs::read_dir(folder).expect("the process is there").count()
+    }
+
+    fn memory(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.process.pid());
         let text = fs::read_to_string(path).expect("the process is there");
         let peak = text
             .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .find_map(|line| line.strip_prefix(name))
             .and_then(|line| line.trim().strip_suffix(" kB"));
         let kilobytes: u64 = peak.and_then(|kb| kb.parse().ok()).expect("a number");
         kilobytes << 10
@@ -205,6 +282,12 @@ impl Edge {
 
 impl Drop for Edge {
     fn drop(&mut self) {
+        // Another test's program may get the addresses as soon as this one has ended.
+        for (address, tls) in [(self.http, &self.tls), (self.admin, &self.admin_tls)] {
+            if let Some(tls) = tls {
+                client::undo_encrypt_all_to(address, tls);
+            }
+        }
         // SIGKILL ends the process at once, because the test needs no response any more.
         let _ = self.process.signal(Signal::KILL);
         let complaints = self.process.stderr();

@@ -1,7 +1,7 @@
 //! Helpers that start the program in front of a test origin for the duration of one test.
 
 mod edge;
-mod setup;
+pub mod setup;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,6 +33,12 @@ pub fn fresh(length: u64) -> Resource {
     Resource::offset(length).cache_control("max-age=3600")
 }
 
+/// Makes an origin slow: pauses before the head and before the body of the resource, and then sends
+/// 400 kB/s on each connection.
+pub fn slow(resource: Resource, pause: Duration) -> Resource {
+    resource.delay_head(pause).delay_body(pause).rate(400_000)
+}
+
 /// Polls until the condition holds. Fails the test if the condition does not hold within `SOON`.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON;
@@ -58,6 +64,11 @@ pub fn assert_has_parameter(reply: &Reply, word: &str) {
     let status = cache_status(reply);
     let found = status.split("; ").any(|parameter| parameter == word);
     assert!(found, "{word:?} is not in {status:?}");
+}
+
+/// Asserts that an error response without a page of its own names this reason.
+pub fn assert_reason(reply: &Reply, reason: &str) {
+    assert_eq!(reply.text(), format!("{} {reason}\n", reply.status));
 }
 
 /// Returns the `ttl` in the Cache-Status of a hit: the remaining freshness in seconds.

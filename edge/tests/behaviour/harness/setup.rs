@@ -1,13 +1,57 @@
 //! The configuration of the program, assembled by a test.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
+use sluice_lab::certificates::{Authority, PairFiles};
+use sluice_lab::client::ClientTls;
 use sluice_lab::origin::Origin;
 use sluice_lab::process::Launch;
 use tempfile::TempDir;
 
 use super::{Edge, SOON};
+
+/// Environment variable that makes the tests' clients use TLS.
+const TLS: &str = "SLUICE_TEST_TLS";
+/// Name of the server in its certificate.
+const NAME: &str = "localhost";
+
+/// The keys that stand for the program's certificate until its folder is known.
+const PLACEHOLDER: &str = "certificate = \"tls.pem\", key = \"tls.key\"";
+
+/// Returns a configuration whose listener has the certificate in this folder, if it has one.
+pub(super) fn with_certificate(text: &str, folder: &Path) -> String {
+    let files = PairFiles {
+        certificate: folder.join("tls.pem"),
+        key: folder.join("tls.key"),
+    };
+    text.replace(PLACEHOLDER, &files.keys())
+}
+
+/// Returns the authority that signs the program's certificate.
+fn authority() -> &'static Authority {
+    static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| Authority::new("Test authority"));
+    &AUTHORITY
+}
+
+/// Returns the scheme of tests that don't choose one: `https` if the environment makes clients use TLS.
+pub fn scheme() -> &'static str {
+    match std::env::var_os(TLS) {
+        Some(_) => "https",
+        None => "http",
+    }
+}
+
+/// Returns the certificate of the authority that signs the program's certificate, in PEM.
+pub fn authority_pem() -> String {
+    authority().pem()
+}
+
+/// Returns the TLS settings of clients, which trust the program's certificate.
+pub fn tls() -> ClientTls {
+    ClientTls::trusting(&authority().der(), NAME)
+}
 
 /// The configuration of the program under test: lines for each of its tables.
 #[derive(Clone)]
@@ -15,12 +59,14 @@ pub struct Setup {
     servers: Vec<String>,
     workers: usize,
     cached: bool,
+    server: String,
     limits: String,
     cache: String,
     upstream: String,
     log: String,
     tables: String,
-    descriptors: Option<String>,
+    prepare: Option<String>,
+    encrypted: bool,
     text: Option<String>,
 }
 
@@ -38,12 +84,14 @@ impl Setup {
             servers,
             workers: 2,
             cached: true,
+            server: String::new(),
             limits: String::new(),
             cache: String::new(),
             upstream: String::new(),
             log: String::new(),
             tables: String::new(),
-            descriptors: None,
+            prepare: None,
+            encrypted: std::env::var_os(TLS).is_some(),
             text: None,
         }
     }
@@ -76,6 +124,12 @@ impl Setup {
         self
     }
 
+    /// Adds a line to `[server]`.
+    pub fn server(mut self, line: &str) -> Setup {
+        self.server += &format!("{line}\n");
+        self
+    }
+
     /// Adds a line to `[limits]`.
     pub fn limits(mut self, line: &str) -> Setup {
         self.limits += &format!("{line}\n");
@@ -100,21 +154,45 @@ impl Setup {
         self
     }
 
+    /// Sets the lowest level of messages.
+    pub fn level(mut self, level: &str) -> Setup {
+        self.log += &format!("level = \"{level}\"\n");
+        self
+    }
+
     /// Adds further tables, with their headings, to the configuration.
     pub fn tables(mut self, text: &str) -> Setup {
         self.tables += text;
         self
     }
 
+    /// Makes the clients use TLS in any case.
+    pub fn encrypted(mut self) -> Setup {
+        self.encrypted = true;
+        self
+    }
+
+    /// Makes the clients use clear text in any case, for tests that write to the socket itself, or of the scheme.
+    pub fn in_clear_text(mut self) -> Setup {
+        self.encrypted = false;
+        self
+    }
+
     /// Limits the number of file descriptors of the program: soft and hard limit.
     pub fn descriptors(mut self, most: usize) -> Setup {
-        self.descriptors = Some(format!("ulimit -n {most}"));
+        self.prepare = Some(format!("ulimit -n {most}"));
         self
     }
 
     /// Sets the soft limit of file descriptors, which the program may raise.
     pub fn descriptors_at_first(mut self, most: usize) -> Setup {
-        self.descriptors = Some(format!("ulimit -S -n {most}"));
+        self.prepare = Some(format!("ulimit -S -n {most}"));
+        self
+    }
+
+    /// Runs the program with this environment variable.
+    pub fn environment(mut self, name: &str, value: &str) -> Setup {
+        self.prepare = Some(format!("export {name}='{value}'"));
         self
     }
 
@@ -127,11 +205,13 @@ impl Setup {
             servers,
             workers,
             cached,
+            server,
             limits,
             cache,
             upstream,
             log,
             tables,
+            encrypted,
             ..
         } = self;
         let (cache, route) = match cached {
@@ -142,9 +222,13 @@ impl Setup {
                     .to_owned(),
             ),
         };
+        let tls = match encrypted {
+            true => format!("tls = {{ {PLACEHOLDER} }}\n"),
+            false => String::new(),
+        };
         format!(
-            "[server]\nworkers = {workers}\n[limits]\n{limits}[log]\n{log}\
-             [[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
+            "[server]\nworkers = {workers}\n{server}[limits]\n{limits}[log]\n{log}\
+             [[listener]]\naddress = \"127.0.0.1:0\"\n{tls}[admin]\naddress = \"127.0.0.1:0\"\n\
              [upstream.origin]\nservers = {servers:?}\n{upstream}{cache}[[site]]\n[[site.route]]\n{route}{tables}"
         )
     }
@@ -156,6 +240,12 @@ impl Setup {
             "\"access.log\"",
             &format!("{:?}", folder.path().join("access.log")),
         );
+        if text.contains(PLACEHOLDER) {
+            let pair = authority().server(&[NAME, "127.0.0.1"]);
+            let files = pair.write(folder.path(), "tls");
+            files.expect("a temporary folder can be written");
+        }
+        let text = with_certificate(&text, folder.path());
         fs::write(&config, text).expect("a temporary folder can be written");
         config
     }
@@ -177,10 +267,12 @@ impl Setup {
 
     /// Starts the program with this configuration.
     pub fn start(&self) -> Edge {
+        // Tests that run at the same time can't all use the default admin address.
+        assert!(self.text().contains("[admin]"), "{}", self.text());
         let folder = tempfile::tempdir().expect("a temporary folder");
         let config = self.write(&folder);
         let program = env!("CARGO_BIN_EXE_sluice");
-        let launch = match &self.descriptors {
+        let launch = match &self.prepare {
             None => Launch::new("sluice", program, folder.path()),
             Some(limit) => Launch::new("sluice", "sh", folder.path())
                 .args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")])

@@ -175,7 +175,7 @@ fn a_response_begins_with_a_flight_whose_head_was_accepted() {
     first.open(Arc::new(known), charge, true);
     assert!(matches!(
         reader.poll_opening(false, &mut cx),
-        Poll::Ready(Opening::Here(_))
+        Poll::Ready(Opening::Ready(_))
     ));
     reader.limit(500, 600);
     assert!(matches!(
@@ -192,7 +192,7 @@ fn a_response_begins_with_a_flight_whose_head_was_accepted() {
     assert_eq!(second.range(), 500..550);
     assert!(matches!(
         reader.poll_opening(false, &mut cx),
-        Poll::Ready(Opening::Here(_))
+        Poll::Ready(Opening::Ready(_))
     ));
     assert!(store.supersede(table_key(1), &object, None));
     assert!(matches!(
@@ -257,7 +257,7 @@ fn tiny_claims_fragment_an_object_into_a_bounded_number_of_ranges() {
 fn thousands_of_one_byte_ranges_leave_an_object_usable() {
     const FEW: u64 = 8;
     let store = store(64 << 20);
-    let pages = crate::store::claims::FRAGMENTS_MAX as u64 / FEW + 10;
+    let pages = crate::store::arrange::FRAGMENTS_MAX as u64 / FEW + 10;
     let length = pages * 2 * PAGE;
     let first = begin_sparse(&store, 1, length, 0..1).expect("room");
     let object = first.object().clone();
@@ -271,9 +271,9 @@ fn thousands_of_one_byte_ranges_leave_an_object_usable() {
         assert!(object.lock().present.contains(at));
     }
     let in_pieces = object.snapshot().stored.len();
-    assert!(in_pieces >= crate::store::claims::FRAGMENTS_MAX);
-    assert!(in_pieces < crate::store::claims::FRAGMENTS_MAX + 10);
-    let full = |seen: &Seen<'_>| (smallvec![], seen.is_full());
+    assert!(in_pieces >= crate::store::arrange::FRAGMENTS_MAX);
+    assert!(in_pieces < crate::store::arrange::FRAGMENTS_MAX + 10);
+    let full = |seen: &ObjectView<'_>| (smallvec![], seen.is_full());
     assert!(!store.arrange(&object, table_key(1), 0, full).0);
     // The object has so many ranges now that a claim is widened to whole pages, …
     let far = pages * PAGE + 10_000;

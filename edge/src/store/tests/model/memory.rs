@@ -49,7 +49,7 @@ fn a_block_that_a_reader_wants_soon_stays() {
     let object = first.object().clone();
     fill(first);
     let mut reader = object.reader(BLOCK);
-    reader.keep_until(3 * BLOCK);
+    keep_until(&mut reader, 3 * BLOCK);
     for key in 2..20 {
         if let Some(landing) = begin(&store, key, Some(2 * BLOCK)) {
             fill(landing);
@@ -103,7 +103,7 @@ fn one_eviction_drops_one_block_and_the_last_one_the_object() {
         for hot in [false, true] {
             let store = Store::new(&Options {
                 memory: 8 << 20,
-                object: 8 << 20,
+                max_object_size: 8 << 20,
                 evict,
                 shards: 1,
                 block: BLOCK,
@@ -145,7 +145,7 @@ fn a_retired_object_without_readers_is_freed_at_once() {
     for evict in [evict::Kind::Lru, evict::Kind::S3Fifo] {
         let store = Store::new(&Options {
             memory: 8 << 20,
-            object: 8 << 20,
+            max_object_size: 8 << 20,
             evict,
             shards: 1,
             block: PAGE,
@@ -229,7 +229,7 @@ fn a_full_ledger_still_grants_each_flight_a_page() {
 fn a_page_for_a_waiting_reader_costs_no_more_than_it_takes() {
     let store = Store::new(&Options {
         memory: 18 * PAGE,
-        object: 1 << 30,
+        max_object_size: 1 << 30,
         evict: evict::Kind::S3Fifo,
         shards: 1,
         block: 16 * PAGE,
@@ -238,7 +238,7 @@ fn a_page_for_a_waiting_reader_costs_no_more_than_it_takes() {
     let first = begin_sparse(&store, 1, length, 0..16 * PAGE).expect("room");
     let object = first.object().clone();
     let mut reader = object.reader(4 * PAGE);
-    reader.keep_until(8 * PAGE);
+    keep_until(&mut reader, 8 * PAGE);
     fill(first);
     let mut readers = Vec::new();
     let mut before = 16;
@@ -260,7 +260,7 @@ fn a_page_for_a_waiting_reader_costs_no_more_than_it_takes() {
         assert!(total(0..4) == 0 || total(4..16) == 12, "{stored:?}");
         assert!(total(8..16) == 0 || total(4..8) == 4, "{stored:?}");
         assert_eq!(total(4..5), 1);
-        assert!(now == 1 || store.ledger.used() <= store.limit());
+        assert!(now == 1 || store.ledger.used() <= store.ledger.limit());
         assert_eq!(readers.len() as u64, total(16..100 * 16));
     }
     assert_eq!(before, 1);
@@ -284,6 +284,51 @@ fn an_object_outside_the_table_keeps_only_the_bytes_its_readers_need() {
     assert!(got == content(0, 10 << 20));
     drop((reader, object));
     assert_eq!(store.ledger.used(), 0);
+}
+
+#[test]
+fn an_object_that_may_take_its_place_again_keeps_its_blocks() {
+    let store = store(16 << 20);
+    let first = begin_sparse(&store, 1, 10 << 20, 0..BLOCK).expect("room");
+    let old = first.object().clone();
+    fill(first);
+    let (known, new) = (
+        old.head().expect("a head"),
+        store.create(b"key").expect("room"),
+    );
+    assert!(store.replace_until_broken(table_key(1), (&old, &known), &new, 0));
+    // A reader of the old object has another block fetched.
+    let reader = old.reader(4 * BLOCK);
+    fill(accepted(ask(&store, &old, 4 * BLOCK..5 * BLOCK).remove(0)));
+    drop(reader);
+    store.undo_replacement(table_key(1), &new, true);
+    assert!(store.holds(table_key(1), &old));
+    for block in [0, 4] {
+        let stored = old.snapshot().stored;
+        assert!(stored.contains(block * BLOCK), "{stored:?}");
+    }
+    drop((old, new, known));
+    check_weights(&store);
+}
+
+#[test]
+fn a_new_object_without_a_complete_block_does_not_replace_the_old_one() {
+    let store = store(16 << 20);
+    let first = begin_sparse(&store, 1, 10 << 20, 0..BLOCK).expect("room");
+    let old = first.object().clone();
+    let known = old.head().expect("a head");
+    fill(first);
+    let new = store.create(b"key").expect("room");
+    assert!(store.replace_until_broken(table_key(1), (&old, &known), &new, 0));
+    let mut first = ask(&store, &new, 0..BLOCK).remove(0);
+    first.accept(0..BLOCK, 0).expect("a first flight");
+    let charge = store.charge_head(known.memory()).expect("room");
+    first.open(known, charge, true);
+    let second = accepted(ask(&store, &new, 4 * BLOCK..5 * BLOCK).remove(0));
+    first.fail(Arc::new(Abandoned));
+    assert!(!old.is_retired() && new.is_replacing());
+    second.fail(Arc::new(Abandoned));
+    assert!(!old.is_retired() && store.holds(table_key(1), &old));
 }
 
 #[test]
@@ -353,13 +398,14 @@ fn the_last_decisions_are_kept_and_charged() {
     let object = first.object().clone();
     fill(first);
     for at in 0..20 {
-        object.note(Decision {
+        let decision = Decision {
             unix_ms: at,
             want: at..at + 1,
             kind: DecisionKind::Fetch,
             ranges: (0..100).map(|i| i..i + 1).collect(),
             why: crate::reason::Reason::FirstFetch,
-        });
+        };
+        object.lock().note(decision, &object);
     }
     let snapshot = object.snapshot();
     let times: Vec<_> = snapshot.decisions.iter().map(|d| d.unix_ms).collect();

@@ -21,7 +21,7 @@ const BLOCK: u64 = 128 << 10;
 fn store_of_the_latest(memory: u64) -> Arc<Store> {
     Store::new(&Options {
         memory,
-        object: memory,
+        max_object_size: memory,
         evict: evict::Kind::Lru,
         shards: 1,
         block: BLOCK,
@@ -49,6 +49,15 @@ pub(super) fn begin_sparse(
     let charge = store.charge_head(head.memory())?;
     landing.open(Arc::new(head), charge, true);
     Some(landing)
+}
+
+/// Protects the bytes before `at` from eviction, if blocks of the reader's object can be evicted.
+pub(super) fn keep_until(reader: &mut Reader, at: u64) {
+    let object = reader.object().clone();
+    let mut state = object.lock();
+    if state.block.is_some() {
+        reader.keep_until(&mut state, at);
+    }
 }
 
 fn arrange(

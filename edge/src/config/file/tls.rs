@@ -1,0 +1,90 @@
+//! The section `[tls]`, and `tls` of listeners, sites and the admin address.
+
+use serde::Deserialize;
+
+use crate::config::value::{Key, Names, Shaped, SwitchOrPort, TLS, Word};
+
+/// The section `[tls]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct TlsFile {
+    pub min_version: Key<Word<TlsVersion>>,
+    pub groups: Option<Names>,
+    pub ciphers: Option<Names>,
+    pub unknown_name: Key<Word<UnknownNameFile>>,
+    pub tickets: Option<Names>,
+    pub key_log: Key<bool>,
+}
+
+/// Value of `tls` of a listener, if it is a table.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct ListenerTlsFile {
+    pub certificate: Option<Names>,
+    pub key: Option<Names>,
+    pub min_version: Key<Word<TlsVersion>>,
+    pub client_ca: Key<String>,
+    pub client_certificate: Key<Word<ClientCertificateFile>>,
+}
+
+/// Value of `tls` of a site.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct SiteTlsFile {
+    pub certificate: Option<Names>,
+    pub key: Option<Names>,
+    pub client_ca: Key<String>,
+    pub client_certificate: Key<Word<ClientCertificateFile>>,
+    pub redirect: Key<SwitchOrPort>,
+}
+
+impl Shaped for SiteTlsFile {
+    const SHAPE: &str = TLS;
+}
+
+/// Value of `tls` of the admin address.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct AdminTlsFile {
+    pub certificate: Option<Names>,
+    pub key: Option<Names>,
+    pub min_version: Key<Word<TlsVersion>>,
+    pub client_ca: Key<String>,
+}
+
+impl Shaped for AdminTlsFile {
+    const SHAPE: &str = TLS;
+}
+
+/// Value of `min_version`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs, reason = "each is the version of its name")]
+pub enum TlsVersion {
+    #[serde(rename = "1.2")]
+    Tls12,
+    #[serde(rename = "1.3")]
+    Tls13,
+}
+
+/// Value of `unknown_name`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
+pub enum UnknownNameFile {
+    Default,
+    Refuse,
+}
+
+/// Value of `client_certificate`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
+pub enum ClientCertificateFile {
+    #[default]
+    Require,
+    Request,
+}

@@ -1,0 +1,227 @@
+//! A connection to a server, and one exchange on a connection, in any protocol. Only this file and
+//! the folders of the protocols know which protocols there are.
+//!
+//! A connection is in the pool while it has room for an exchange. `Connection::begin` takes room
+//! for one exchange from it, and `Stream::end` gives the room back.
+
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::ReadBuf;
+
+use super::http1;
+use super::inbound::{Failure, Received, Step};
+use super::options::Limits;
+use super::outbound::Outbound;
+use super::permit::{InProgress, Permit};
+use super::transport::Transport;
+use super::tunnel::Tunnel;
+use crate::handler::{Duplex, Fault};
+use crate::reason::Reason;
+use crate::sys::Address;
+
+/// A connection that has room for an exchange, as the pool keeps it.
+pub(super) enum Connection {
+    /// An HTTP/1.1 connection carries one exchange at a time, so no exchange is in progress on it.
+    Http1(Box<http1::Connection>),
+}
+
+/// One exchange on a connection. If it is dropped before the exchange is complete, the exchange is
+/// abandoned.
+pub(super) enum Stream {
+    /// The whole connection, which is closed if the exchange is abandoned, since HTTP/1.1 has no
+    /// other way to do that.
+    Http1(Box<http1::Connection>),
+}
+
+impl Connection {
+    /// Creates a connection on a byte stream that was just opened.
+    pub(super) fn new(transport: Transport, permit: Permit) -> Connection {
+        Connection::Http1(http1::Connection::new(transport, permit))
+    }
+
+    /// Returns the server's index.
+    pub(super) fn server(&self) -> usize {
+        match self {
+            Connection::Http1(connection) => connection.server(),
+        }
+    }
+
+    /// Whether the connection has room for an exchange, as far as the bytes read so far show.
+    pub(super) fn has_room(&self) -> bool {
+        match self {
+            Connection::Http1(connection) => connection.has_room(),
+        }
+    }
+
+    /// Takes the room for one exchange. Also returns the connection if it has room for another one.
+    pub(super) fn begin(self) -> (Stream, Option<Connection>) {
+        match self {
+            Connection::Http1(mut connection) => {
+                connection.set_busy();
+                (Stream::Http1(connection), None)
+            }
+        }
+    }
+
+    /// Prepares the connection for waiting in the pool: frees memory that it does not need there,
+    /// and counts it as idle from the time `now_us` on if no exchange is in progress on it.
+    pub(super) fn rest(&mut self, now_us: u64) {
+        match self {
+            Connection::Http1(connection) => connection.rest(now_us),
+        }
+    }
+
+    /// Reads again and returns whether the connection still has room for an exchange. `waker` is
+    /// woken when the server closes the connection or sends something unexpected.
+    pub(super) fn stays_usable(&mut self, waker: &Waker) -> bool {
+        match self {
+            Connection::Http1(connection) => connection.stays_idle(waker),
+        }
+    }
+
+    /// Returns the time at which the connection became idle, in microseconds of the upstream's
+    /// clock; `None` while an exchange is in progress on it.
+    pub(super) fn idle_since_us(&self) -> Option<u64> {
+        match self {
+            Connection::Http1(connection) => Some(connection.idle_since_us()),
+        }
+    }
+
+    /// Closes the connection and returns its permit, for another connection that is opened in its
+    /// place; `None` if exchanges in progress still need it.
+    pub(super) fn close(self) -> Option<Permit> {
+        match self {
+            Connection::Http1(mut connection) => {
+                connection.set_busy();
+                Some(connection.close())
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// Returns the server's address.
+    pub(super) fn peer(&self) -> Option<Address> {
+        match self {
+            Stream::Http1(connection) => connection.peer(),
+        }
+    }
+
+    /// Whether other exchanges began on this connection before.
+    pub(super) fn is_reused(&self) -> bool {
+        match self {
+            Stream::Http1(connection) => connection.uses() > 0,
+        }
+    }
+
+    /// Whether the connection is still usable before the request is sent: the server has neither
+    /// closed it nor sent anything that could be taken for the response.
+    pub(super) fn is_quiet(&self) -> bool {
+        match self {
+            Stream::Http1(connection) => connection.is_quiet(),
+        }
+    }
+
+    /// Sends a request and waits for the final head. Interim heads except 100 are passed to
+    /// `interim`.
+    pub(super) async fn send(
+        &mut self,
+        outbound: &Outbound<'_>,
+        limits: &Limits,
+        interim: impl FnMut(Received),
+    ) -> Result<Received, Failure> {
+        match self {
+            Stream::Http1(connection) => connection.send(outbound, limits, interim).await,
+        }
+    }
+
+    /// Takes the next frame out of the received bytes of content.
+    pub(super) fn step(&mut self) -> Result<Step, Fault> {
+        match self {
+            Stream::Http1(connection) => connection.step(),
+        }
+    }
+
+    /// Whether all content has been taken.
+    pub(super) fn has_ended(&self) -> bool {
+        match self {
+            Stream::Http1(connection) => connection.has_ended(),
+        }
+    }
+
+    /// Whether `room` may be filled with content directly from the transport: no buffered bytes
+    /// come first, and at least as many bytes of content follow as fit.
+    pub(super) fn may_fill(&self, room: &ReadBuf<'_>) -> bool {
+        match self {
+            Stream::Http1(connection) => connection.may_fill(room),
+        }
+    }
+
+    /// Sends the unsent rest of the request and receives more content: into `room` if given, which
+    /// `may_fill` must have allowed. Returns the number of bytes, 0 when the server has closed the
+    /// connection. Fails if the connection broke or the request cannot be completed.
+    pub(super) fn poll_content(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: Option<&mut ReadBuf<'_>>,
+    ) -> Poll<Result<usize, Fault>> {
+        match self {
+            Stream::Http1(connection) => connection.poll_content(cx, room),
+        }
+    }
+
+    /// Returns the timeout that the wait for more content has exceeded, if any. Must be called
+    /// whenever `poll_content` is pending.
+    pub(super) fn watch_body(&mut self, limits: &Limits) -> Option<Reason> {
+        match self {
+            Stream::Http1(connection) => connection.watch_body(limits),
+        }
+    }
+
+    /// Handles that the server has closed the connection: a fault unless the close is the content's
+    /// regular end.
+    pub(super) fn end_of_connection(&mut self) -> Result<(), Fault> {
+        match self {
+            Stream::Http1(connection) => connection.end(),
+        }
+    }
+
+    /// Ends a complete exchange. Returns the connection if it is not in the pool and now has room
+    /// for an exchange.
+    pub(super) fn end(self) -> Option<Connection> {
+        match self {
+            Stream::Http1(connection) => connection
+                .has_room()
+                .then_some(Connection::Http1(connection)),
+        }
+    }
+
+    /// Abandons the exchange. Returns the permit of the connection, for another connection that is
+    /// opened in its place; `None` if the connection stays open for other exchanges.
+    pub(super) fn abandon(self) -> Option<Permit> {
+        match self {
+            Stream::Http1(connection) => Some(connection.close()),
+        }
+    }
+
+    /// After a 101: sends the unsent rest of the request and turns the exchange into a tunnel.
+    pub(super) async fn into_tunnel(
+        self,
+        mut exchange: InProgress,
+        limits: &Limits,
+    ) -> Result<Box<dyn Duplex>, Fault> {
+        match self {
+            Stream::Http1(connection) => {
+                let parts = connection.into_tunnel(limits).await;
+                let (transport, early, permit) =
+                    parts.inspect_err(|fault| exchange.note_failure(fault))?;
+                Ok(Box::new(Tunnel {
+                    stream: transport.into_stream(),
+                    early,
+                    _exchange: exchange,
+                    _permit: permit,
+                }))
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! A server's response, in the form in which every protocol delivers it.
+
+use smallvec::SmallVec;
+
+use crate::handler::{Fault, Frame};
+use crate::http::{Fields, Status, Version};
+
+/// A response's head.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) status: Status,
+    pub(super) version: Version,
+    /// The headers that are forwarded, before Sluice adds its own.
+    pub(super) fields: Fields,
+    pub(super) content: Content,
+    /// With 101: the protocols in Upgrade.
+    pub(super) protocols: SmallVec<[Vec<u8>; 1]>,
+}
+
+/// The content that follows a response's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// There is no content. `declared` is the Content-Length of a response to HEAD or a 304.
+    None { declared: Option<u64> },
+    /// Content of this many bytes, as declared by Content-Length.
+    Sized(u64),
+    /// Content of unknown length whose end the protocol marks (in HTTP/1.1 the last chunk).
+    Delimited,
+    /// Content that ends when the server closes the connection, so that truncation cannot be
+    /// detected.
+    UntilClose,
+}
+
+/// Result of trying to take the next frame of content from the received bytes.
+pub(super) enum Step {
+    Frame(Frame),
+    /// The next frame is not complete: more bytes must be received first.
+    More,
+    /// All content has been taken.
+    End,
+}
+
+/// The fault of an exchange that ended without a response.
+pub(super) struct Failure {
+    pub(super) fault: Fault,
+    /// Whether nothing of the request was written.
+    pub(super) unsent: bool,
+}

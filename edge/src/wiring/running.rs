@@ -1,0 +1,227 @@
+//! Starts and stops Sluice: its threads, in the order in which they depend on one another.
+
+use std::net::SocketAddr;
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::edge::{Edge, Source};
+use super::listeners::{self, Listeners, WorkerListener, cannot_listen};
+use super::privileges::{self, DroppedPrivileges};
+use super::purge_logs::Loggers;
+use super::snapshot::Snapshot;
+use super::volumes::OpenVolumes;
+use super::{purge, worker};
+use crate::admin::Admin;
+use crate::config::{Part, Plan, Unusable};
+use crate::downstream::ConnectionBalance;
+use crate::http::Scheme;
+use crate::sys::listener::bind_one;
+use crate::sys::socket_file::SocketFile;
+use crate::sys::{Clock, ListenAddress, Random, limits};
+use crate::telemetry::{Recent, Telemetry, messages};
+
+/// Longest time for writing the last messages at shutdown.
+const MESSAGES_WAIT: Duration = Duration::from_secs(1);
+/// Number of descriptors below which a warning is logged at start.
+const DESCRIPTORS_FEW: usize = 4096;
+
+/// A running Sluice. It runs until `stop`.
+pub struct Running {
+    /// The listeners' addresses, in the order of the configuration.
+    pub listeners: Vec<ListenAddress>,
+    /// The schemes of the listeners, in the same order.
+    pub schemes: Vec<Scheme>,
+    /// The files of the listeners' Unix sockets.
+    socket_files: Vec<SocketFile>,
+    /// The scheme and address of the admin API.
+    pub admin: Option<(Scheme, SocketAddr)>,
+    pub(super) edge: Arc<Edge>,
+    admin_thread: Option<Admin>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+/// Starts Sluice, which accepts connections when this function returns. Each reload reads
+/// `source`.
+///
+/// # Errors
+///
+/// An address, a thread or the access log is not available.
+pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
+    raise_descriptors();
+    let count = worker_count(&plan);
+    let Listeners {
+        sockets,
+        addresses,
+        files,
+    } = listeners::bind(&plan, count)?;
+    let text = source.as_ref().map(|source| source.text.clone());
+    let text = text.unwrap_or_default();
+    let dropped_privileges = drop_privileges(&plan, source.as_ref())?;
+    let schemes = schemes(&plan);
+    let clock = Clock::system();
+    let admin_address = plan.admin;
+    let admin_scheme = match plan.admin_tls {
+        Some(_) => Scheme::Https,
+        None => Scheme::Http,
+    };
+    let file = source.as_ref().map(Source::file);
+    let first = Snapshot::build(plan, count, None, &clock)
+        .map_err(|error| dropped_privileges.explain(error, file))?;
+    let volumes = Arc::<OpenVolumes>::default();
+    volumes.take_up(&first.volumes, Duration::ZERO);
+    let edge = Arc::new(Edge {
+        began_us: clock.monotonic_us(),
+        clock,
+        random: Random::system(),
+        telemetry: Telemetry::default(),
+        balance: ConnectionBalance::new(count),
+        source,
+        dropped_privileges,
+        snapshots: watch::Sender::new(Arc::new(first)),
+        recent: Recent::default(),
+        last_error: Mutex::new(None),
+        stopping: watch::Sender::new(false),
+        drained: watch::Sender::new(0),
+        sweeper: Mutex::new(None),
+        text: Mutex::new(text),
+        volumes,
+        loggers: Loggers::default(),
+        logs: Mutex::new(Vec::new()),
+    });
+    edge.keep_log();
+    let sweeper = purge::start_sweeper(Arc::downgrade(&edge)).context("can't start a thread")?;
+    edge.snapshots.borrow().wake(&sweeper);
+    *edge.sweeper.lock() = Some(sweeper);
+    // The admin API starts before the first request is accepted, so that it is available as soon as
+    // a listener is.
+    let admin_thread = start_admin(admin_address, &edge)?;
+    let workers = start_workers(&edge, sockets)?;
+    Ok(Running {
+        listeners: addresses,
+        schemes,
+        socket_files: files,
+        admin: admin_thread
+            .as_ref()
+            .map(|admin| (admin_scheme, admin.address())),
+        edge,
+        admin_thread,
+        workers,
+    })
+}
+
+/// Starts a worker for each set of listening sockets, and waits until all of them accept connections.
+fn start_workers(
+    edge: &Arc<Edge>,
+    sockets: Vec<Vec<WorkerListener>>,
+) -> anyhow::Result<Vec<JoinHandle<()>>> {
+    let count = sockets.len();
+    let (ready, is_ready) = mpsc::channel();
+    let workers = sockets
+        .into_iter()
+        .enumerate()
+        .map(|(index, sockets)| worker::start(index, edge.clone(), sockets, ready.clone()))
+        .collect::<std::io::Result<Vec<_>>>()
+        .context("can't start a worker thread")?;
+    drop(ready);
+    for _ in 0..count {
+        is_ready.recv().context("a worker ended before it began")?;
+    }
+    Ok(workers)
+}
+
+fn start_admin(address: Option<SocketAddr>, edge: &Arc<Edge>) -> anyhow::Result<Option<Admin>> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let admin = bind_one(address).and_then(|listener| Admin::start(listener, edge.clone()));
+    let admin =
+        admin.map_err(|error| cannot_listen("the admin address ", &address.into(), &error))?;
+    Ok(Some(admin))
+}
+
+/// Drops the privileges that are no longer needed, and begins to log messages. Called after
+/// everything that needs privileges, and before the first thread is started.
+fn drop_privileges(plan: &Plan, source: Option<&Source>) -> anyhow::Result<DroppedPrivileges> {
+    let file = source.map(|source| source.file.as_path());
+    let dropped_privileges = privileges::drop_privileges(plan, file)?;
+    if let Some(messages) = messages::installed() {
+        messages.begin().map_err(|error| {
+            let what = format!("can't write messages to {}", messages.target());
+            let error = Unusable::new(Part::ErrorLog, &what, &error).into();
+            dropped_privileges.explain(error, source.map(Source::file))
+        })?;
+    }
+    Ok(dropped_privileges)
+}
+
+fn schemes(plan: &Plan) -> Vec<Scheme> {
+    let listeners = plan.listeners.iter();
+    listeners.map(|listener| listener.setup.scheme).collect()
+}
+
+fn worker_count(plan: &Plan) -> usize {
+    match plan.workers {
+        0 => std::thread::available_parallelism().map_or(1, NonZero::get),
+        count => count,
+    }
+}
+
+/// Raises the limit of descriptors, from which the limit of connections is derived.
+fn raise_descriptors() {
+    let descriptors = limits::raise_descriptors();
+    if descriptors < DESCRIPTORS_FEW {
+        tracing::warn!(
+            "only {descriptors} file descriptors may be open, and no more connections than that \
+             (`sluice check --system` says how to raise it)"
+        );
+    }
+}
+
+impl Running {
+    /// Stops the edge: stops accepting connections, lets requests finish within `[limits]
+    /// shutdown_timeout`, and returns when all threads have ended.
+    pub fn stop(mut self) {
+        let edge = &self.edge;
+        let drain = edge.snapshots.borrow().plan.limits.shutdown_timeout;
+        let deadline_us = edge
+            .clock
+            .monotonic_us()
+            .saturating_add(drain.as_micros() as u64);
+        // The workers refuse further connections to Unix sockets. Without the files, clients also see that at the path.
+        self.socket_files.clear();
+        edge.stopping.send_replace(true);
+        for worker in self.workers.drain(..) {
+            if worker.join().is_err() {
+                tracing::error!("a worker thread had panicked");
+            }
+        }
+        drop(self.admin_thread.take());
+        if let Some(sweeper) = self.edge.sweeper.lock().take() {
+            sweeper.thread().unpark();
+            if sweeper.join().is_err() {
+                tracing::error!("the thread that removes purged objects had panicked");
+            }
+        }
+        let snapshot = self.edge.snapshots.borrow().clone();
+        snapshot.mark_absence();
+        drop(snapshot);
+        let left_us = deadline_us.saturating_sub(self.edge.clock.monotonic_us());
+        self.edge.close_volumes(Duration::from_micros(left_us));
+        self.edge.finish_logs();
+        finish_messages();
+    }
+}
+
+/// Writes the last messages to the message log.
+pub(super) fn finish_messages() {
+    if let Some(messages) = messages::installed() {
+        messages.finish(MESSAGES_WAIT);
+    }
+}

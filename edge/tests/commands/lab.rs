@@ -1,0 +1,238 @@
+//! Tests of `sluice lab`: experiments run and report what they measured.
+
+use super::{sluice, text};
+
+/// Runs `sluice lab` with these arguments. Returns the report; the command must succeed.
+fn lab(arguments: &[&str]) -> serde_json::Value {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = sluice(
+        folder.path(),
+        &[&["lab"], arguments, &["--fill", "whole", "--json"]].concat(),
+    );
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("Sluice whole: "), "{said}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn the_lab_measures_ranges_and_origin_bytes() {
+    let report = lab(&["byte-range", "--alone", "--rounds", "1", "--rate", "20MiB"]);
+    let [direct, whole] = &report["rows"].as_array().expect("rows")[..] else {
+        panic!("{report:#}");
+    };
+    assert_eq!(direct["name"], "origin");
+    assert_eq!(direct["ranges"]["req"], 4.0);
+    // All clients share one fetch, so the origin receives one request and sends each byte once.
+    for cost in [&whole["ranges"], &whole["file"]] {
+        assert_eq!(cost["req"], 1.0, "{whole:#}");
+        assert_eq!(cost["sent"], 10_485_760.0, "{whole:#}");
+        assert_eq!(cost["most"], 1.0, "{whole:#}");
+    }
+    let total = |what: &str| whole["ms"][what]["total"].as_f64().expect("a time");
+    // The origin sends 20 MiB/s: the middle of the file arrives after 238 ms, and its end after 500
+    // ms.
+    assert!(total("cold") > 200.0, "{whole:#}");
+    assert!(total("whole") > 450.0, "{whole:#}");
+    assert!(total("warm") < 200.0, "{whole:#}");
+}
+
+#[test]
+fn the_lab_verifies_every_byte_while_versions_change() {
+    let storm = |seed| {
+        lab(&[
+            "storm",
+            "--requests",
+            "300",
+            "--clients",
+            "20",
+            "--seed",
+            seed,
+            "--change-every",
+            "2ms",
+        ])
+    };
+    let report = storm("7");
+    let row = &report["rows"][0];
+    assert_eq!(
+        (&report["seed"], &report["max_age"]),
+        (&7.into(), &1.into())
+    );
+    assert_eq!(row["requests"], 300, "{row:#}");
+    assert_eq!((&row["wrong"], &row["failed"]), (&0.into(), &0.into()));
+    assert_eq!(row["ended_early"], false);
+    assert!(row["over"].as_f64() > Some(0.0), "{row:#}");
+    let bytes = |what: &str| row[what].as_u64().expect("a number of bytes");
+    assert!(bytes("got") > 1 << 20, "{row:#}");
+    assert!(bytes("sent") >= bytes("touched") / 2, "{row:#}");
+}
+
+#[test]
+fn the_lab_measures_the_cost_of_single_bytes() {
+    let report = lab(&["budget", "--seconds", "0.6"]);
+    let marks = report["marks"].as_array().expect("marks");
+    assert_eq!(marks.len(), 6);
+    let last = &marks[5];
+    assert!(last["right"].as_u64() > Some(0), "{last:#}");
+    assert_eq!(last["not_right"], 0, "{last:#}");
+}
+
+/// Runs a lab experiment with these arguments. Returns its report.
+fn experiment(arguments: &str) -> serde_json::Value {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
+    let output = sluice(folder.path(), &arguments);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn the_lab_measures_the_cost_of_crowds_and_dead_origins() {
+    let arguments = "lab caching --json --seconds 1 --clients 40 --rate 200 \
+                     --only crowd --only dead --only micro";
+    let report = experiment(arguments);
+    let figures = report["figures"].as_array().expect("figures");
+    // Only request counts are checked; times depend on the machine.
+    let timed = |figure: &&serde_json::Value| figure["key"] != "micro_waited";
+    let with_goals = figures.iter().filter(|figure| !figure["goal"].is_null());
+    let met: Vec<_> = with_goals.filter(timed).map(|f| &f["met"]).collect();
+    assert_eq!(met.len(), 9, "{report:#}");
+    assert!(met.iter().all(|met| **met == true), "{report:#}");
+    assert!(figures.iter().all(|figure| figure["rival"].is_null()));
+}
+
+#[test]
+fn the_lab_measures_purges() {
+    let arguments =
+        "lab purge --json --objects 2000 --tagged 300 --rules 30 --rounds 1 --seconds 0.2";
+    let report = experiment(arguments);
+    let figures = report["figures"].as_array().expect("figures");
+    let figure = |key: &str| {
+        let found = figures.iter().find(|figure| figure["key"] == key);
+        found.and_then(|figure| figure["sluice"].as_f64())
+    };
+    assert_eq!(figure("purge_kept"), Some(0.0), "{report:#}");
+    assert_eq!(figure("purge_lost"), Some(0.0), "{report:#}");
+    assert!(figure("purge_ms") > Some(0.0), "{report:#}");
+    // The experiment measures the cost of purge rules only if the machine has two cores.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    assert!(cores < 2 || figure("cost") > Some(0.0), "{report:#}");
+}
+
+/// The measured value with this name, if there is one.
+fn figure(report: &serde_json::Value, key: &str) -> Option<f64> {
+    let figures = report["figures"].as_array().expect("figures");
+    let found = figures.iter().find(|figure| figure["key"] == key);
+    found.and_then(|figure| figure["sluice"].as_f64())
+}
+
+/// Whether the machine has two cores: some experiments need one for the server and one for its
+/// clients.
+fn two_cores() -> bool {
+    let there = std::thread::available_parallelism().map_or(1, usize::from) > 1;
+    if !there {
+        eprintln!("skipped: needs two cores");
+    }
+    there
+}
+
+#[test]
+fn the_lab_raises_the_load_until_the_server_can_not_follow() {
+    if !two_cores() {
+        return;
+    }
+    let report = experiment("lab ramp --json --quick");
+    let [ramp] = &report["ramps"].as_array().expect("ramps")[..] else {
+        panic!("{report:#}");
+    };
+    assert_eq!(
+        (&ramp["name"], &ramp["errors"]),
+        (&"Sluice".into(), &0.into())
+    );
+    let windows = ramp["windows"].as_array().expect("windows");
+    let offered = |window: &serde_json::Value| window["offered"].as_u64().expect("a number");
+    // The experiment raises the load step by step until the server is too slow. On a busy machine
+    // this may be the case after two steps.
+    assert!(windows.len() >= 2, "{report:#}");
+    assert!(offered(&windows[windows.len() - 1]) >= offered(&windows[0]));
+    assert_eq!(windows[0]["offered"], windows[0]["answered"], "{report:#}");
+    // The share of the load that is served in time depends on the machine, so any share is
+    // accepted.
+    assert!(figure(&report, "held") >= Some(0.0), "{report:#}");
+    assert!(
+        figure(&report, "p99") >= figure(&report, "p50"),
+        "{report:#}"
+    );
+    assert!(figure(&report, "p50") > Some(0.0), "{report:#}");
+    assert_eq!(figure(&report, "held_ratio"), None);
+}
+
+#[test]
+fn the_lab_observes_that_slow_clients_are_cut_off() {
+    if !two_cores() {
+        return;
+    }
+    let report = experiment("lab slow-clients --json --quick --each 4");
+    let [siege] = &report["sieges"].as_array().expect("sieges")[..] else {
+        panic!("{report:#}");
+    };
+    let kinds = siege["kinds"].as_array().expect("kinds");
+    assert_eq!(kinds.len(), 6, "{report:#}");
+    for kind in kinds {
+        // The server has cut off all slow clients, some of them more than once, and none before its
+        // limit.
+        assert!(kind["cut"].as_u64() >= Some(4), "{kind:#}");
+        assert_eq!((&kind["never"], &kind["refused"]), (&0.into(), &0.into()));
+        assert!(kind["after"][0].as_f64() > Some(0.5), "{kind:#}");
+        assert!(kind["after"][2].as_f64() < Some(8.0), "{kind:#}");
+    }
+    assert_eq!(siege["errors"], 0, "{report:#}");
+    assert!(siege["requests"].as_u64() > Some(1000), "{report:#}");
+    assert_eq!(figure(&report, "never"), Some(0.0));
+}
+
+#[test]
+fn lab_options_are_checked() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for arguments in [
+        ["byte-range", "--against", "apache"],
+        ["byte-range", "--fill", "half"],
+        ["byte-range", "--rounds", "0"],
+        ["byte-range", "--rate", "1KiB"],
+        ["byte-range", "--slice", "100KiB"],
+        ["storm", "--slice", "32MiB"],
+        ["storm", "--clients", "0"],
+        ["storm", "--requests", "0"],
+        ["storm", "--memory", "1MiB"],
+        ["storm", "--rate", "0"],
+        ["storm", "--change-every", "soon"],
+        ["storm", "--change-every", "0s"],
+        ["budget", "--client-budget", "64KiB"],
+        ["budget", "--connections", "101"],
+        ["budget", "--seconds", "inf"],
+        ["caching", "--against", "varnish"],
+        ["caching", "--only", "queue"],
+        ["caching", "--clients", "3"],
+        ["caching", "--rate", "0"],
+        ["purge", "--objects", "1"],
+        ["purge", "--rules", "0"],
+        ["purge", "--seconds", "0"],
+        ["ramp", "--against", "varnish"],
+        ["ramp", "--rounds", "0"],
+        ["slow-clients", "--each", "3001"],
+        ["slow-clients", "--kind", "quick"],
+        ["slow-clients", "--rate", "0"],
+    ] {
+        let output = sluice(folder.path(), &[&["lab"], &arguments[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let said = text(&output.stderr);
+        let named = format!("invalid value '{}' for '{} ", arguments[2], arguments[1]);
+        assert!(said.contains(&named), "{said}");
+    }
+    let both = ["lab", "byte-range", "--alone", "--against", "nginx"];
+    assert_eq!(sluice(folder.path(), &both).status.code(), Some(2));
+    let output = sluice(folder.path(), &["lab", "byte-range", "--rate", "1KiB"]);
+    let said = text(&output.stderr);
+    assert!(said.contains("at least 64KiB (per second)\n"), "{said}");
+}
