@@ -130,6 +130,8 @@ reasons! {
         SignatureWrong = "signature-wrong", 403, Client, false;
         /// The URL's signature has expired.
         SignatureExpired = "signature-expired", 410, Client, false;
+        /// The result of `rewrite` is not a valid target, or is longer than 64 KiB.
+        BadRewrite = "bad-rewrite", 500, Edge, false;
         /// The client's address sends requests more often than it may (RFC 6585 4).
         TooManyRequests = "too-many-requests", 429, Client, false;
         /// Every server is at its limit of connections, and the queue is full, this client has half of it, or no connection became free within `connect_timeout`.

@@ -15,6 +15,7 @@ mod logged;
 mod privileges;
 mod purge;
 mod purge_logs;
+mod rewritten;
 mod running;
 mod signals;
 mod snapshot;

@@ -6,6 +6,7 @@ mod edit;
 mod gate;
 mod listeners;
 mod logs;
+mod paths;
 mod rules;
 mod shorthand;
 mod startup;

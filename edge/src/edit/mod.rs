@@ -9,6 +9,7 @@ mod fields;
 mod https;
 mod pages;
 mod respond;
+mod rewrite;
 mod security;
 mod template;
 mod trailers;
@@ -26,6 +27,7 @@ pub use fields::FieldEdits;
 pub use https::ToHttps;
 pub use pages::{ErrorPage, ErrorPages, PageFor};
 pub use respond::{Redirect, RedirectOptions, Respond, RespondOptions};
+pub use rewrite::{Rewrite, RewriteRule, Rewriting};
 pub use security::SECURITY;
 pub use template::{Template, Variable};
 

@@ -19,6 +19,7 @@ pub mod key;
 pub mod location;
 pub mod method;
 pub mod network;
+pub mod path_regex;
 pub mod pattern;
 pub mod purge;
 pub mod range;

@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
 use super::glob;
-
-/// Most bytes of a compiled regex, and most bytes of its lazily built automaton.
-const REGEX_BYTES_MAX: usize = 1 << 20;
-/// Longest pattern, in bytes.
-const PATTERN_MAX: usize = 4 << 10;
+use crate::http::path_regex::{self, PATTERN_MAX, PatternError, compile};
 
 /// The condition that a request must satisfy for a route. Paths and queries are compared as they
 /// are in the request, without percent-decoding: the same bytes go into the cache's key and to the
@@ -59,17 +55,6 @@ impl PartialEq for Pattern {
     fn eq(&self, other: &Pattern) -> bool {
         self.text == other.text
     }
-}
-
-/// Error: a pattern can't be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PatternError {
-    /// The error itself.
-    pub what: &'static str,
-    /// The reason for the error, shown at the pattern's position in the file.
-    pub why: String,
-    /// Advice on how to correct the pattern.
-    pub help: String,
 }
 
 impl Matcher {
@@ -172,6 +157,17 @@ impl Matcher {
         }
     }
 
+    /// Returns the part of a matching path that `proxy` with a path replaces, and whether that part
+    /// is the whole path. `None` if the pattern does not say which part of a path it fixes.
+    pub fn replaceable(&self) -> Option<(&str, bool)> {
+        match &self.path {
+            PathPattern::Any => Some(("/", false)),
+            PathPattern::Prefix(prefix) => Some((prefix, false)),
+            PathPattern::Exact(path) => Some((path, true)),
+            PathPattern::Suffix(_) | PathPattern::Glob(_) | PathPattern::Regex(_) => None,
+        }
+    }
+
     /// Returns the form of the condition on the path, with its text.
     pub(super) fn shape(&self) -> Shape<'_> {
         match &self.path {
@@ -248,42 +244,10 @@ fn impossible(text: &str) -> Option<(&'static str, &'static str)> {
 }
 
 fn pattern(text: &str) -> Result<Arc<Pattern>, PatternError> {
-    let what = "this regular expression can't be used";
-    if text.len() > PATTERN_MAX {
-        return Err(PatternError {
-            what,
-            why: "it is too long".to_owned(),
-            help: "use at most 4096 bytes".to_owned(),
-        });
-    }
     Ok(Arc::new(Pattern {
         text: text.into(),
-        regex: compile(text, what)?,
+        regex: path_regex::parse(text)?,
     }))
-}
-
-fn compile(pattern: &str, what: &'static str) -> Result<Regex, PatternError> {
-    let error = |why: String, help: &str| PatternError {
-        what,
-        why,
-        help: help.to_owned(),
-    };
-    RegexBuilder::new(pattern)
-        .size_limit(REGEX_BYTES_MAX)
-        .dfa_size_limit(REGEX_BYTES_MAX)
-        .nest_limit(64)
-        .build()
-        .map_err(|e| match e {
-            regex::Error::CompiledTooBig(_) => error(
-                "it becomes larger than 1 MiB".to_owned(),
-                "use smaller repetitions; inside (?-u:…) `\\w` and `\\d` stand for ASCII only",
-            ),
-            e => error(
-                last_line(&e.to_string()),
-                "the syntax is that of Rust's regex crate: no look-around, no back-references; \
-                 single quotes spare doubled backslashes",
-            ),
-        })
 }
 
 /// Writes the condition as in the configuration, for messages.
@@ -302,11 +266,4 @@ impl std::fmt::Display for Matcher {
             Some(query) => write!(f, " with a query that matches {}", query.text),
         }
     }
-}
-
-/// Returns the last line of an error of the regex crate, which names the error. The lines before it
-/// show the pattern.
-fn last_line(text: &str) -> String {
-    let line = text.trim_end().lines().last().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }

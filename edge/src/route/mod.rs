@@ -11,5 +11,5 @@ mod tests;
 
 pub use covering::Covering;
 pub use lazy::Routes;
-pub use matcher::{Matcher, PatternError};
+pub use matcher::Matcher;
 pub use router::{Router, Site};

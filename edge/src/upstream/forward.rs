@@ -10,10 +10,12 @@ use super::options::Limits;
 use super::outbound::{self, Outbound};
 use super::pool::Failed;
 use super::route_headers::RouteHeaders;
+use super::route_options::RouteOptions;
 use super::upgrade;
 use super::upload::Upload;
 use super::via;
 use super::worker::UpstreamWorker;
+use super::write_back::{self, Names};
 use crate::balance::Outcome;
 use crate::handler::{Body, Fault, Head, Interim, Peer, Response, UpstreamTimings};
 use crate::http::key::KeyHash;
@@ -24,7 +26,10 @@ use crate::reason::Reason;
 pub(super) struct Forward {
     pub(super) upstream: Rc<UpstreamWorker>,
     pub(super) route: Rc<RouteHeaders>,
+    pub(super) options: Rc<RouteOptions>,
     pub(super) head: Head,
+    /// The target for the servers, if it is not that of `head`.
+    pub(super) target: Option<String>,
     pub(super) peer: Peer,
     pub(super) upload: Upload,
     pub(super) interim: Option<Interim>,
@@ -39,7 +44,7 @@ impl Forward {
     /// safe (`may_repeat`): on a new connection, to the same server if it accepts one.
     pub(super) async fn run(self) -> Result<Response, Fault> {
         // A request that cannot be sent takes no permit.
-        outbound::check(&self.head)?;
+        outbound::check(&self.head, self.target())?;
         let mut lease = self.reach(None).await?;
         let mut may_retry = true;
         loop {
@@ -68,9 +73,14 @@ impl Forward {
         &self.upstream.limits
     }
 
+    fn target(&self) -> &str {
+        self.target.as_deref().unwrap_or(&self.head.target)
+    }
+
     fn outbound(&self) -> Outbound<'_> {
         Outbound {
             head: &self.head,
+            target: self.target(),
             peer: &self.peer,
             host: self.upstream.host(&self.head.authority),
             route: &self.route,
@@ -237,11 +247,24 @@ impl Forward {
         let mut response = Response::new(received.status);
         response.upstream = Some(self.record.clone());
         response.fields = received.fields;
+        if self.options.write_back {
+            write_back::apply(&mut response.fields, &self.names());
+        }
         via::add(&mut response.fields, received.version);
         for protocol in received.protocols {
             response.fields.append("upgrade", protocol);
         }
         Ok(response)
+    }
+
+    /// Returns the names under which origin and client know the resource.
+    fn names(&self) -> Names<'_> {
+        Names {
+            path: self.options.path.as_ref(),
+            servers: &self.upstream.options.servers,
+            host: self.upstream.host(&self.head.authority),
+            client: &self.head.authority,
+        }
     }
 
     fn note_head(&self, lease: &mut Lease, status: Status, sent_us: u64) {

@@ -2,7 +2,8 @@
 //!
 //! `forward` handles one request: `pool` gives it room on a connection (`lease`) or a `permit` to
 //! open one. `outbound` is the request and `inbound` the response in the form that every protocol
-//! shares; `via`, `forwarded`, `hop`, `route_headers` and `upgrade` decide about their headers. `connection` selects
+//! shares; `via`, `forwarded`, `hop`, `route_headers` and `upgrade` decide about their headers,
+//! `path_map` and `write_back` about paths and the origin's own URLs. `connection` selects
 //! the protocol of a connection, today always `http1`, which sends the request and reads the
 //! response. `upload` holds the content of the request, `download` the content of the response.
 //! `transport` is the byte stream to a server, `waker` and `deadline` are its waker and timer.
@@ -23,9 +24,11 @@ mod inbound;
 mod lease;
 mod options;
 mod outbound;
+mod path_map;
 mod permit;
 mod pool;
 mod route_headers;
+mod route_options;
 mod state;
 mod transport;
 mod tunnel;
@@ -34,6 +37,7 @@ mod upload;
 mod via;
 mod waker;
 mod worker;
+mod write_back;
 
 #[cfg(test)]
 mod tests;
@@ -42,13 +46,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub use self::options::{Options, Server};
+pub use self::path_map::PathMap;
 pub use self::route_headers::RouteHeaders;
+pub use self::route_options::RouteOptions;
 pub use self::state::UpstreamState;
 
 use self::forward::Forward;
 use self::upload::Upload;
 use self::worker::UpstreamWorker;
-use crate::handler::{Answer, Handler, Pending, Request, Response, UpstreamTimings};
+use crate::handler::{Answer, Handler, Head, Pending, Request, Response, UpstreamTimings};
 use crate::http::Method;
 use crate::sys::Clock;
 use crate::telemetry::Counters;
@@ -62,6 +68,7 @@ use crate::telemetry::Counters;
 pub struct Upstream {
     worker: Rc<UpstreamWorker>,
     route: Rc<RouteHeaders>,
+    options: Rc<RouteOptions>,
 }
 
 impl Upstream {
@@ -76,6 +83,7 @@ impl Upstream {
         Upstream {
             worker: Rc::new(UpstreamWorker::new(options, clock, counters, state)),
             route: Rc::default(),
+            options: Rc::default(),
         }
     }
 
@@ -90,7 +98,24 @@ impl Upstream {
         Upstream {
             worker: self.worker.clone(),
             route,
+            options: self.options.clone(),
         }
+    }
+
+    /// Returns the same upstream for the requests of a route with these options.
+    pub fn with_options(self, options: RouteOptions) -> Upstream {
+        Upstream {
+            options: Rc::new(options),
+            ..self
+        }
+    }
+}
+
+impl Upstream {
+    /// Returns the target for the servers, if it is not that of the request.
+    fn target(&self, head: &Head) -> Option<String> {
+        let path = self.options.path.as_ref();
+        path.map(|path| path.to_origin(&head.target))
     }
 }
 
@@ -105,6 +130,8 @@ impl Handler for Upstream {
         let forward = Forward {
             upstream: self.worker.clone(),
             route: self.route.clone(),
+            target: self.target(&request.head),
+            options: self.options.clone(),
             head: request.head,
             peer: request.peer,
             upload: Upload::new(request.body, &self.route),

@@ -20,6 +20,8 @@ const REPLACED: &[&str] = &["host", "content-length", "expect"];
 pub(super) struct Outbound<'a> {
     /// The request's head, with the client's headers.
     pub(super) head: &'a Head,
+    /// The request's target, which may differ from that of `head`.
+    pub(super) target: &'a str,
     pub(super) peer: &'a Peer,
     /// Value of Host (`:authority` in HTTP/2).
     pub(super) host: &'a str,
@@ -34,11 +36,11 @@ pub(super) struct Outbound<'a> {
 
 /// Fails if the request can't be sent to any server: it is in a loop, or its method, target or
 /// headers are not valid.
-pub(super) fn check(head: &Head) -> Result<(), Fault> {
+pub(super) fn check(head: &Head, target: &str) -> Result<(), Fault> {
     if loops::is_loop(head) {
         return Err(Reason::Loop.into());
     }
-    let (method, target) = (head.method.as_str().as_bytes(), head.target.as_bytes());
+    let (method, target) = (head.method.as_str().as_bytes(), target.as_bytes());
     let mut fields = head.fields.iter();
     let valid = is_token(method)
         && !target.is_empty()
@@ -51,11 +53,11 @@ pub(super) fn check(head: &Head) -> Result<(), Fault> {
 }
 
 impl Outbound<'_> {
-    /// Appends the target. The target is sent as received, except for a few bytes that a URI must
+    /// Appends the target. The target is sent as it is, except for a few bytes that a URI must
     /// not contain although clients send them: these are percent-encoded, which does not change the
     /// URI's meaning (RFC 3986 2.1).
     pub(super) fn write_target(&self, out: &mut Vec<u8>) {
-        let target = self.head.target.as_bytes();
+        let target = self.target.as_bytes();
         if !needs_encoding(target) {
             return out.extend_from_slice(target);
         }

@@ -11,7 +11,7 @@ use super::snapshot::Snapshot;
 use crate::cache::{self, Cache};
 use crate::compress;
 use crate::config::{ListenerPlan, Plan, Proxied, RouteHandler, RoutePlan, SitePlan};
-use crate::edit::{Edit, Redirect, Respond, ToHttps};
+use crate::edit::{Edit, Redirect, Respond, Rewriting, ToHttps};
 use crate::files::{self, Files};
 use crate::gate::{self, Gate, TraceGate};
 use crate::handler::{Answer, Encodings, Handler, Request};
@@ -19,7 +19,7 @@ use crate::reason::Reason;
 use crate::sys::Random;
 use crate::telemetry::{AccessLog, Counters, LogRule, Selection};
 use crate::tls::HttpsRedirect;
-use crate::upstream::{RouteHeaders, Upstream};
+use crate::upstream::{RouteHeaders, RouteOptions, Upstream};
 
 /// A worker's upstreams, by name.
 pub(super) type Upstreams = BTreeMap<String, Upstream>;
@@ -64,7 +64,7 @@ impl Handlers {
             Rc::new(TraceGate::new(methods, is_proxy, inner))
         };
         let answers = match &route.handler {
-            RouteHandler::Upstream(proxied) => traced(true, self.proxied(route, proxied)?),
+            RouteHandler::Upstream(proxied) => traced(true, self.rewritten(route, proxied)?),
             RouteHandler::Files(options) => self.files(options, self.encodings(route))?,
             RouteHandler::Respond(options) => traced(false, Rc::new(Respond::new(options))),
             RouteHandler::Redirect(to) => traced(false, Rc::new(Redirect::new((**to).clone()))),
@@ -130,9 +130,23 @@ impl Handlers {
         Some(Rc::new(files))
     }
 
+    /// Wraps the cache, so that keys are made of the rewritten target, and everything outside sees
+    /// the client's.
+    fn rewritten(&self, route: &RoutePlan, proxied: &Proxied) -> Option<Rc<dyn Handler>> {
+        let inner = self.proxied(route, proxied)?;
+        Some(match &proxied.rewrite {
+            None => inner,
+            Some(rewrite) => Rc::new(Rewriting::new(rewrite.clone(), inner)),
+        })
+    }
+
     fn proxied(&self, route: &RoutePlan, proxied: &Proxied) -> Option<Rc<dyn Handler>> {
         let upstream = self.upstreams.get(&proxied.upstream)?;
         let upstream = upstream.with_route(route_headers(route, proxied));
+        let upstream = upstream.with_options(RouteOptions {
+            path: proxied.path.clone(),
+            write_back: proxied.write_back,
+        });
         let origin: Rc<dyn Handler> = Rc::new(upstream);
         let Some(name) = &proxied.cache else {
             return Some(origin);

@@ -101,9 +101,14 @@ impl Inspect for Edge {
         let fields = fields(headers)?;
         let snapshot = self.snapshots.borrow().clone();
         let (now_ms, now_us) = (self.clock.unix_ms(), self.clock.monotonic_us());
+        let urls: Vec<Url> = snapshot.rewritten(&url).into_iter().chain([url]).collect();
+        let url_keys = |name: &str| {
+            let keys = urls.iter().map(|url| keys(&snapshot, name, url, &fields));
+            keys.flatten().collect::<Vec<_>>()
+        };
         let states = snapshot.stores.iter().map(|(name, stored)| UrlState {
             cache: name.clone(),
-            objects: keys(&snapshot, name, &url, &fields)
+            objects: url_keys(name)
                 .iter()
                 .flat_map(|(key, rules)| {
                     let objects = stored.store.enter(key.0, |locked| locked.all());
@@ -117,7 +122,9 @@ impl Inspect for Edge {
         });
         let caches: Vec<_> = states.filter(|state| !state.objects.is_empty()).collect();
         Ok(UrlObjects {
-            note: caches.is_empty().then(|| note(&snapshot, &url)),
+            note: caches
+                .is_empty()
+                .then(|| note(&snapshot, &urls[urls.len() - 1])),
             caches,
         })
     }

@@ -54,7 +54,7 @@ impl Snapshot {
         }
         let (mut purged, mut to_log) = (Vec::new(), Vec::new());
         let examined = EXAMINED_MAX / (order.what.len() * stores().count()).max(1);
-        for what in &order.what {
+        for what in &self.with_rewritten(&order.what) {
             for (name, stored) in stores() {
                 let matched = purge::matched(&stored.store, &stored.key_rules, what, examined);
                 let enforced = purge::purge(&stored.stores, what, order.soft, now_ms);

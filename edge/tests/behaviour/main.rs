@@ -67,6 +67,7 @@ mod origins;
 mod overriding_headers;
 mod partial;
 mod partial_objects;
+mod paths;
 mod placement;
 mod post_responses;
 mod privileges;

@@ -96,9 +96,13 @@ fn details(route: &RoutePlan) -> impl Iterator<Item = String> {
     let gate = route.gate.iter();
     let gate = gate.flat_map(|gate| gate::describe(gate));
     let rules = route.proxied().map(|proxied| rules::rules(&proxied.rules));
+    let rewrites = route.proxied().and_then(|proxied| proxied.rewrite.as_ref());
+    let rewrites = rewrites.into_iter().flat_map(|rewrite| rewrite.rules());
+    let rewrites = rewrites.map(|rule| format!("rewrite {rule}"));
     let compress = route.compress.iter().map(compress::describe);
     log.chain(edit)
         .chain(gate)
+        .chain(rewrites)
         .chain(rules.into_iter().flatten())
         .chain(compress)
 }
@@ -115,10 +119,17 @@ fn route(route: &RoutePlan) -> String {
         RouteHandler::Files(options) => files::describe(options),
         RouteHandler::Redirect(options) => format!("{}, at {}", options.status, options.to),
         RouteHandler::Respond(options) => respond::describe(options),
-        RouteHandler::Upstream(proxied) => match &proxied.cache {
-            Some(cache) => format!("upstream {}, cached in {cache}", proxied.upstream),
-            None => format!("upstream {}, not cached", proxied.upstream),
-        },
+        RouteHandler::Upstream(proxied) => {
+            let path = proxied.path.as_ref();
+            let mut path = path.map_or(String::new(), |path| format!(", {path}"));
+            if !proxied.write_back {
+                path += ", its URLs in responses stay";
+            }
+            match &proxied.cache {
+                Some(cache) => format!("upstream {}{path}, cached in {cache}", proxied.upstream),
+                None => format!("upstream {}{path}, not cached", proxied.upstream),
+            }
+        }
     };
     format!("{} -> {to}", route.matcher)
 }

@@ -16,8 +16,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::value::{
-    Ahead, AllowList, Key, Level, List, Named, Names, OrFalse, OrTable, Parallel, Sandbox, Size,
-    Statuses, Switch, Table, Time, Word, Words, word,
+    Ahead, AllowList, Key, Level, List, Named, Names, OrFalse, OrTable, Pairs, Parallel, Sandbox,
+    Size, Statuses, Switch, Table, Time, Word, Words, word,
 };
 use crate::store::disk_tier::PlacementKind;
 use crate::{balance, evict, fill};
@@ -304,6 +304,8 @@ rule_keys!(section(
         path_regex: Key<String>,
         query: Key<String>,
         proxy: Key<String>,
+        rewrite: Key<Pairs>,
+        write_back: Key<bool>,
         cache: Key<String>,
         files: Key<OrTable<FilesFile>>,
         compress: Key<CompressForm>,

@@ -6,6 +6,7 @@ use crate::cache::Rules;
 use crate::route::Matcher;
 use crate::telemetry::LogRule;
 use crate::tls::SiteTls;
+use crate::upstream::PathMap;
 use crate::{compress, edit, files, gate};
 
 /// One site: its hosts and routes.
@@ -54,6 +55,12 @@ pub enum RouteHandler {
 pub struct Proxied {
     /// Name of the upstream.
     pub upstream: String,
+    /// The replacement of paths, if `proxy` has a path.
+    pub path: Option<PathMap>,
+    /// Whether the origin's own URLs in responses are replaced by those that the client knows.
+    pub write_back: bool,
+    /// Rules that change the target before the cache makes its key.
+    pub rewrite: Option<Arc<edit::Rewrite>>,
     /// Name of the cache, if responses are cached.
     pub cache: Option<String>,
     /// Caching rules. Each rule is the route's, else its cache's, else the default.

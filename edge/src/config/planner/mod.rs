@@ -12,6 +12,7 @@ mod listeners;
 mod logs;
 mod methods;
 mod names;
+mod paths;
 mod privileges;
 mod respond;
 mod routes;

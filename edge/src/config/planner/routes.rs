@@ -7,17 +7,18 @@ use std::sync::Arc;
 use toml::Spanned;
 
 use super::edit::{Level, ReadPage};
-use super::{compress, files, gate, logs, methods, respond, rules, upstreams};
+use super::{compress, files, gate, logs, methods, paths, respond, rules, upstreams};
 use crate::cache::Rules;
 use crate::config::checks::Checks;
 use crate::config::file::{CacheFile, RouteFile, SiteFile, UpstreamFile};
 use crate::config::plan::{Proxied, RouteHandler, RoutePlan};
 use crate::config::report::Problem;
 use crate::config::suggestions::did_you_mean;
-use crate::config::value::{Key, Named};
+use crate::config::value::Named;
 use crate::edit;
 use crate::http::hop;
-use crate::route::{Matcher, PatternError};
+use crate::http::path_regex::PatternError;
+use crate::route::Matcher;
 use gate::GateKeys;
 
 /// The sections to which routes refer by name.
@@ -57,7 +58,7 @@ pub fn route(
 ) -> RoutePlan {
     let typed = route.get_ref();
     let matcher = matcher(typed, checks);
-    let mut handler = handler(route, known, checks);
+    let mut handler = handler(route, &matcher, known, checks);
     let own_words = matches!(&handler, RouteHandler::Respond(options) if options.content.is_some());
     let level = Level::of_route(typed, known.read, checks);
     let edit = level.within(&above.edit, own_words, checks);
@@ -106,14 +107,15 @@ fn carry_constants(rules: &mut Rules, edit: &edit::Options) {
     }
 }
 
-fn handler(route: &Spanned<RouteFile>, known: &Sections, checks: &mut Checks) -> RouteHandler {
+fn handler(
+    route: &Spanned<RouteFile>,
+    matcher: &Matcher,
+    known: &Sections,
+    checks: &mut Checks,
+) -> RouteHandler {
     let typed = route.get_ref();
     one_target(route, checks);
-    let proxied = Proxied {
-        upstream: upstream(&typed.proxy, known, checks).unwrap_or_default(),
-        cache: named("cache", &typed.cache, known.caches, checks),
-        rules: Arc::new(rules_of(typed, known, checks)),
-    };
+    let proxied = proxied(typed, matcher, known, checks);
     let (why, handler) = if let Some(files) = &typed.files {
         let options = files::plan(files, checks);
         let why = "`files` has its own memory";
@@ -148,6 +150,32 @@ fn handler(route: &Spanned<RouteFile>, known: &Sections, checks: &mut Checks) ->
         );
     }
     handler
+}
+
+fn proxied(typed: &RouteFile, matcher: &Matcher, known: &Sections, checks: &mut Checks) -> Proxied {
+    let (upstream, path) = match &typed.proxy {
+        None => Default::default(),
+        Some(proxy) => upstream(proxy, known, checks),
+    };
+    let at = typed.proxy.as_ref().map(Spanned::span).unwrap_or_default();
+    let path = path.and_then(|path| paths::path_map(path, at, typed, matcher, checks));
+    let rewrite = paths::rewrite(typed, checks);
+    let mut rules = rules_of(typed, known, checks);
+    if rewrite.is_some() && typed.cache.is_some() {
+        // Rewritten URLs of this route may equal URLs of another route with another upstream.
+        let base = path
+            .as_ref()
+            .map_or(String::new(), |path| format!(" {path}"));
+        rules.key.add_literal(format!("upstream {upstream}{base}"));
+    }
+    Proxied {
+        upstream,
+        path,
+        rewrite,
+        write_back: paths::write_back(typed, checks),
+        cache: named("cache", typed.cache.as_ref(), known.caches, checks),
+        rules: Arc::new(rules),
+    }
 }
 
 /// Reports routes that have no handler or several.
@@ -200,23 +228,35 @@ fn rules_of(typed: &RouteFile, known: &Sections, checks: &mut Checks) -> Rules {
     known.plain.clone()
 }
 
-/// Returns the name of the upstream to which a route refers by name or by URL.
-fn upstream(key: &Key<String>, known: &Sections, checks: &mut Checks) -> Option<String> {
-    let text = key.as_ref()?.get_ref();
+/// Returns the name of the upstream to which a route refers by name or by URL, and the path after it.
+fn upstream<'a>(
+    proxy: &'a Spanned<String>,
+    known: &Sections,
+    checks: &mut Checks,
+) -> (String, Option<&'a str>) {
+    let text = proxy.get_ref();
     let is_section = known.upstreams.keys().any(|name| name.get_ref() == text);
-    match upstreams::is_url(text) && !is_section {
+    let (bare, path) = match is_section {
+        true => (text.as_str(), None),
+        false => paths::split(text),
+    };
+    let name = match upstreams::is_url(text) && !is_section {
         true => upstreams::name_of(text),
-        false => named("upstream", key, known.upstreams, checks),
-    }
+        false => {
+            let name = Spanned::new(proxy.span(), bare.to_owned());
+            named("upstream", Some(&name), known.upstreams, checks)
+        }
+    };
+    (name.unwrap_or_default(), path)
 }
 
 fn named<T>(
     kind: &str,
-    name: &Key<String>,
+    name: Option<&Spanned<String>>,
     sections: &Named<T>,
     checks: &mut Checks,
 ) -> Option<String> {
-    let name = name.as_ref()?;
+    let name = name?;
     let known = || sections.keys().map(|k| k.get_ref().as_str());
     if !known().any(|k| k == name.get_ref()) {
         let help = match did_you_mean(name.get_ref(), known()) {

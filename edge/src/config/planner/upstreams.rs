@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use toml::Spanned;
 
+use super::paths;
 use crate::config::checks::Checks;
 use crate::config::file::{RetryFile, RouteFile, ServerFile, UpstreamFile};
 use crate::config::plan::ListenerPlan;
@@ -51,7 +52,7 @@ pub fn is_url(proxy: &str) -> bool {
 
 /// Returns the name of the upstream that a URL in a route defines, or `None` if the URL is invalid.
 pub fn name_of(url: &str) -> Option<String> {
-    let (host, port) = origin(url).ok()?;
+    let (host, port) = origin(paths::split(url).0).ok()?;
     Some(match host.contains(':') {
         true => format!("http://[{host}]:{port}"),
         false => format!("http://{host}:{port}"),
@@ -74,7 +75,7 @@ pub fn of_routes<'a>(
             continue;
         }
         let entry = ServerFile {
-            url: Some(typed.clone()),
+            url: Some(Spanned::new(typed.span(), paths::split(url).0.to_owned())),
             weight: None,
             backup: None,
         };
@@ -269,7 +270,7 @@ fn origin(url: &str) -> Result<(String, u16), (&'static str, &'static str)> {
     if authority.contains(['/', '?', '#']) {
         return Err((
             "a server has no path",
-            "leave the path out: requests keep the client's path",
+            "leave the path out here, and write it in the route: proxy = \"NAME/base\"",
         ));
     }
     if authority.contains('@') {

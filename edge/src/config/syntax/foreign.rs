@@ -154,6 +154,8 @@ const WORDS: &[(&str, &str)] = &[
         "proxy_connect_timeout",
         "write `connect_timeout` in [upstream.NAME]",
     ),
+    ("proxy_cookie_domain", WRITTEN_BACK),
+    ("proxy_cookie_path", WRITTEN_BACK),
     (
         "proxy_hide_header",
         "write `response_headers = { remove = [\"NAME\"] }`",
@@ -179,6 +181,7 @@ const WORDS: &[(&str, &str)] = &[
         "proxy_read_timeout",
         "write `read_timeout` in [upstream.NAME]",
     ),
+    ("proxy_redirect", WRITTEN_BACK),
     (
         "proxy_send_timeout",
         "write `send_timeout` in [upstream.NAME]",
@@ -198,7 +201,7 @@ const WORDS: &[(&str, &str)] = &[
     ),
     (
         "rewrite",
-        "this version does not rewrite paths; `strip_prefix` in [site.route.files] removes the beginning of a file's path",
+        "write `rewrite = [[\"^/old/(.*)$\", \"/new/$1\"]]` in [[site.route]]; `strip_prefix` in [site.route.files] removes the beginning of a file's path",
     ),
     ("root", "write `files = \"/srv/www\"` in [[site.route]]"),
     (
@@ -313,6 +316,7 @@ const OF_SECTION: &[(&str, &str, &str)] = &[
 ];
 
 /// Advice on the session cache of TLS.
+const WRITTEN_BACK: &str = "leave it out: paths and hosts of the origin are replaced by the client's; `write_back = false` in [[site.route]] prevents it";
 const NO_SESSION_CACHE: &str =
     "leave it out: Sluice stores no sessions, since clients keep them in tickets";
 

@@ -315,6 +315,7 @@ fn every_caching_rule_is_explained() {
         include_str!("../../../../docs/access.md"),
         include_str!("../../../../docs/headers.md"),
         include_str!("../../../../docs/logs.md"),
+        include_str!("../../../../docs/paths.md"),
     ];
     for key in keys("[[route]]") {
         let named = names(rules, &key) || elsewhere.iter().any(|text| names(text, &key));

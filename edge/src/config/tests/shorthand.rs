@@ -248,7 +248,7 @@ fn errors_in_short_forms_are_explained() {
         ("tries", LEAST.replace("[[site]]", "retry = { tries = 0 }\n[[site]]")),
         ("retry", LEAST.replace("[[site]]", "retry = 3\n[[site]]")),
         ("a route beside a site", format!("{LEAST}[[route]]\nproxy = \"origin\"\n")),
-        ("a URL with a path", "[[route]]\nproxy = \"http://a/base\"\n".to_owned()),
+        ("a URL with a query", "[[route]]\nproxy = \"http://a/base?b\"\n".to_owned()),
         ("a URL with https", "[[route]]\nproxy = \"https://a\"\n".to_owned()),
         ("no URL", "[[route]]\nproxy = \"127.0.0.1:9000\"\n".to_owned()),
         ("its own URL", "[[route]]\nproxy = \"http://127.0.0.1:8080\"\n".to_owned()),

@@ -3,7 +3,7 @@
 
 /// The name of each type, as it occurs in serde's messages, and the advice on how to write a value
 /// of the type.
-const SHAPES: [(&str, &str); 21] = [
+const SHAPES: [(&str, &str); 22] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),
     (PARALLEL, PARALLEL_ADVICE),
@@ -20,6 +20,10 @@ const SHAPES: [(&str, &str); 21] = [
     ),
     (PAGES, "write { 404 = \"/srv/404.html\" }"),
     (RETRY, "write { tries = 2 }"),
+    (
+        PAIRS,
+        "write [[\"^/old/(.*)$\", \"/new/$1\"]]: a list of lists of two texts",
+    ),
     (
         TLS,
         "write { certificate = \"chain.pem\", key = \"key.pem\" }",
@@ -67,6 +71,7 @@ pub const STATUSES: &str = "times by status";
 pub const TABLE: &str = "a table of lists";
 pub const EDITS: &str = "a table of edits";
 pub const PAGES: &str = "pages by status";
+pub const PAIRS: &str = "a list of pairs";
 pub const TLS: &str = "a table with a certificate";
 pub const RETRY: &str = "a table of retries";
 pub const TABLE_OR_FALSE: &str = "a table or false";

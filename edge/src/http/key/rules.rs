@@ -145,6 +145,11 @@ impl KeyRules {
         Ok(())
     }
 
+    /// Adds a text that all keys contain, so that they differ from those of other rules.
+    pub fn add_literal(&mut self, text: String) {
+        self.extras.push(Extra::Literal(text));
+    }
+
     /// Whether keys consist of the unchanged scheme, host, path and query, as in `KeyHash::of`.
     pub fn is_plain(&self) -> bool {
         self.omitted == Omitted::default() && self.extras.is_empty() && self.takes_query_as_it_is()

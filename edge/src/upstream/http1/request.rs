@@ -25,7 +25,7 @@ impl HeaderLines for Lines<'_> {
 /// exchange.
 pub(super) fn render(outbound: &Outbound<'_>, last: bool, out: &mut Vec<u8>) {
     let head = outbound.head;
-    out.reserve(head.target.len() + head.fields.text().len() + 3 * head.authority.len() + 320);
+    out.reserve(outbound.target.len() + head.fields.text().len() + 3 * head.authority.len() + 320);
     out.extend_from_slice(head.method.as_str().as_bytes());
     out.push(b' ');
     outbound.write_target(out);
