@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds a release of Sluice and compares it with nginx.
+//! `cargo xtask bench`: builds a release of Sluice and compares it with nginx and HAProxy.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 /// Programs and the Debian packages that contain them.
 const PROGRAMS: &[(&str, &str)] = &[
     ("nginx", "nginx-light"),
+    ("haproxy", "haproxy"),
     // fusermount3 unmounts the lab's slow disks if the program that mounted them is killed.
     ("fusermount3", "fuse3"),
     ("fio", "fio"),

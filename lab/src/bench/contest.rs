@@ -12,7 +12,7 @@ use super::{Bench, median};
 use crate::client::{self, Reply};
 use crate::load::{LoadPlan, LoadResult, LoadTls};
 use crate::process::Process;
-use crate::rivals::{FloorOptions, Nginx, NginxOptions};
+use crate::rivals::{FloorOptions, Haproxy, HaproxyOptions, Nginx, NginxOptions};
 use crate::roles::{self, RoleServer};
 
 /// Duration in seconds of the load that warms up each server before its first measured run.
@@ -56,6 +56,7 @@ pub(super) enum Per {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
     Nginx,
+    Haproxy,
     Sluice,
     /// The build of Sluice named by `--against`.
     Earlier,
@@ -86,6 +87,7 @@ pub(super) struct Contender {
 #[derive(Debug)]
 pub(crate) enum Server {
     Nginx(Nginx),
+    Haproxy(Haproxy),
     Sluice(Box<Sluice>),
     Floor(RoleServer),
 }
@@ -94,6 +96,7 @@ impl Server {
     pub(crate) fn address(&self) -> SocketAddr {
         match self {
             Server::Nginx(nginx) => nginx.addr(),
+            Server::Haproxy(haproxy) => haproxy.addr(),
             Server::Sluice(sluice) => sluice.addr(),
             Server::Floor(floor) => floor.address,
         }
@@ -102,6 +105,7 @@ impl Server {
     pub(crate) fn process(&self) -> &Process {
         match self {
             Server::Nginx(nginx) => nginx.process(),
+            Server::Haproxy(haproxy) => haproxy.process(),
             Server::Sluice(sluice) => sluice.process(),
             Server::Floor(floor) => &floor.process,
         }
@@ -295,6 +299,7 @@ impl Contest {
         let cpu = self.cpu(measured, "", Column::Nginx, Column::Sluice);
         let mut rate = Row::new(&format!("{}: rate", self.name), Unit::RequestsPerSecond);
         rate.nginx = best(measured, Column::Nginx).map(|one| one.rate);
+        rate.haproxy = best(measured, Column::Haproxy).map(|one| one.rate);
         rate.sluice = best(measured, Column::Sluice).map(|one| one.rate);
         rate.floor = best(measured, Column::Floor).map(|one| one.rate);
         vec![cpu.goal_ratio(goal), rate]
@@ -312,6 +317,8 @@ impl Contest {
         let mut row = Row::new(&format!("{}: CPU{what}", self.name), self.unit());
         let nginx = best(measured, nginx);
         row.nginx = nginx.map(|one| one.cpu_us);
+        let haproxy = best(measured, Column::Haproxy);
+        row.haproxy = haproxy.map(|one| one.cpu_us);
         row.sluice = best(measured, sluice).map(|one| one.cpu_us);
         row.floor = best(measured, Column::Floor).map(|one| one.cpu_us);
         let earlier = best(measured, Column::Earlier).map_or_else(String::new, |earlier| {
@@ -320,6 +327,7 @@ impl Contest {
             format!("{:.3} of the earlier build's {shown}", now_us / earlier_us)
         });
         row.note(nginx.map_or("", |nginx| nginx.label))
+            .note(haproxy.map_or("", |haproxy| haproxy.label))
             .note(&earlier)
     }
 }
@@ -376,6 +384,26 @@ pub(super) fn nginxes(bench: &Bench<'_>, options: &NginxOptions) -> anyhow::Resu
             let mut options = options.clone();
             options.sendfile = sendfile;
             contenders.push(nginx(bench, &options)?);
+        }
+    }
+    Ok(contenders)
+}
+
+/// Starts HAProxy once with splicing and once without, if HAProxy is installed.
+pub(super) fn haproxies(bench: &Bench<'_>, origin: SocketAddr) -> anyhow::Result<Vec<Contender>> {
+    let mut contenders = Vec::new();
+    for (splice, label) in [(true, "HAProxy, splice on"), (false, "HAProxy, splice off")] {
+        if bench.haproxy {
+            let options = HaproxyOptions {
+                splice,
+                core: Some(bench.options.server_core),
+                ..HaproxyOptions::new(origin)
+            };
+            contenders.push(Contender {
+                column: Column::Haproxy,
+                label,
+                server: Server::Haproxy(Haproxy::start(&options)?),
+            });
         }
     }
     Ok(contenders)

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: compares Sluice with nginx and prints a table with goals.
+//! `cargo xtask bench`: compares Sluice with nginx and HAProxy, and prints a table with goals.
 //!
 //! Servers run on one core; the load generator, which is a separate process, and cheap origins run on another. Runs of
 //! the compared servers alternate (A B A B), and medians count.
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use tempfile::TempDir;
 
-use crate::rivals::Nginx;
+use crate::rivals::{Haproxy, Nginx};
 
 pub use sluice::{Files, Route, Sluice, SluiceOptions, Volume, worker_connections};
 pub use table::{Row, Unit, plain, render};
@@ -31,7 +31,7 @@ pub use table::{Row, Unit, plain, render};
 /// Options of the bench.
 #[derive(Debug, Clone)]
 pub struct BenchOptions {
-    /// Path of a release build of `sluice`; `None`: only nginx and the floor server are measured.
+    /// Path of a release build of `sluice`; `None`: only the other servers are measured.
     pub sluice_binary: Option<PathBuf>,
     /// Path of an earlier build of `sluice` to compare CPU time per request with; `None`: no comparison.
     pub against: Option<PathBuf>,
@@ -66,6 +66,7 @@ struct Bench<'a> {
     options: &'a BenchOptions,
     folder: TempDir,
     nginx: bool,
+    haproxy: bool,
 }
 
 /// Function that measures one or more rows of the table.
@@ -117,15 +118,18 @@ pub fn run_bench(options: &BenchOptions) -> anyhow::Result<Vec<Row>> {
         options.load_core
     );
     raise_descriptor_limit()?;
-    let nginx = Nginx::version();
-    match &nginx {
-        Ok(version) => eprintln!("nginx {version}"),
-        Err(missing) => eprintln!("{missing}: its column stays empty"),
+    let (nginx, haproxy) = (Nginx::version(), Haproxy::version());
+    for (name, version) in [("nginx", &nginx), ("HAProxy", &haproxy)] {
+        match version {
+            Ok(version) => eprintln!("{name} {version}"),
+            Err(missing) => eprintln!("{missing}: its column stays empty"),
+        }
     }
     let bench = Bench {
         options,
         folder: tempfile::Builder::new().prefix("lab-bench-").tempdir()?,
         nginx: nginx.is_ok(),
+        haproxy: haproxy.is_ok(),
     };
     let mut rows = Vec::new();
     let wanted = |name: &str| {

@@ -50,6 +50,8 @@ pub struct Row {
     pub unit: Option<Unit>,
     /// Figure of nginx in its faster configuration; `None` if not measured.
     pub nginx: Option<f64>,
+    /// Figure of HAProxy in its faster configuration; `None` if not measured.
+    pub haproxy: Option<f64>,
     /// Figure of Sluice; `None` if not measured.
     pub sluice: Option<f64>,
     /// Figure of the floor server, the lab's minimal server; `None` if not measured.
@@ -69,6 +71,7 @@ impl Row {
             name: name.to_owned(),
             unit: Some(unit),
             nginx: None,
+            haproxy: None,
             sluice: None,
             floor: None,
             goal: String::new(),
@@ -97,6 +100,17 @@ impl Row {
         self
     }
 
+    /// Adds to the goal that Sluice's figure is at most `most` times HAProxy's figure.
+    pub(super) fn goal_haproxy(mut self, most: f64) -> Row {
+        self.goal.push_str(&format!(", to HAProxy ≤ {most}"));
+        let haproxy = self.haproxy_ratio().map(|ratio| ratio <= most);
+        self.met = match (self.met, haproxy) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (nginx, haproxy) => nginx.and(haproxy),
+        };
+        self
+    }
+
     /// Sets the goal: Sluice's figure is at most `most`.
     pub(super) fn goal_most(mut self, most: f64) -> Row {
         let shown = self.unit.map_or_else(String::new, |unit| unit.show(most));
@@ -117,6 +131,11 @@ impl Row {
     /// Returns Sluice's figure divided by nginx's.
     pub fn ratio(&self) -> Option<f64> {
         self.over(self.nginx)
+    }
+
+    /// Returns Sluice's figure divided by HAProxy's.
+    pub fn haproxy_ratio(&self) -> Option<f64> {
+        self.over(self.haproxy)
     }
 
     /// Returns Sluice's figure divided by the floor server's.
@@ -148,6 +167,8 @@ impl Row {
             show(self.nginx),
             show(self.sluice),
             factor(self.ratio()),
+            show(self.haproxy),
+            factor(self.haproxy_ratio()),
             show(self.floor),
             factor(self.floor_ratio()),
             self.goal.clone(),
@@ -157,8 +178,18 @@ impl Row {
     }
 }
 
-const TITLES: [&str; 9] = [
-    "", "nginx", "Sluice", "ratio", "floor", "to floor", "goal", "met", "",
+const TITLES: [&str; 11] = [
+    "",
+    "nginx",
+    "Sluice",
+    "ratio",
+    "HAProxy",
+    "to HAProxy",
+    "floor",
+    "to floor",
+    "goal",
+    "met",
+    "",
 ];
 
 /// Returns the width in characters of the widest cell of each column.
@@ -239,7 +270,17 @@ mod tests {
         assert_eq!(row.clone().goal_ratio(0.59).met, Some(false));
         assert_eq!(row.clone().goal_most(5.9).met, Some(false));
         assert_eq!(row.floor_ratio(), Some(1.2));
+        row.haproxy = Some(7.0);
+        let met = |row: &Row, nginx, haproxy| {
+            let row = row.clone().goal_ratio(nginx);
+            row.goal_haproxy(haproxy).met
+        };
+        assert_eq!(met(&row, 0.62, 1.0), Some(true));
+        assert_eq!(met(&row, 0.62, 0.8), Some(false));
+        assert_eq!(met(&row, 0.59, 1.0), Some(false));
         row.nginx = None;
+        assert_eq!(met(&row, 0.62, 1.0), None);
+        assert_eq!(met(&row, 0.62, 0.8), Some(false));
         assert_eq!(row.goal_ratio(0.62).met, None);
     }
 
