@@ -11,6 +11,7 @@ mod fault_response;
 mod head;
 pub mod loops;
 pub mod representation;
+pub mod template;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -25,7 +26,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::http::{CacheStatus, FieldBlock, Fields, Fwd, InterimHeads, Scheme, Status};
+use crate::http::{CacheStatus, FieldBlock, Fields, Fwd, InterimHeads, RequestId, Scheme, Status};
 use crate::reason::Reason;
 use crate::sys::Address;
 
@@ -260,6 +261,8 @@ pub struct UpstreamTimings {
     pub status: Cell<Option<Status>>,
     /// Body bytes received.
     pub body_bytes: Cell<u64>,
+    /// Id of the request as the origin receives it, if requests have ids.
+    pub request_id: RefCell<Option<RequestId>>,
     /// The requests that wait for a connection to the upstream's servers.
     pub queue: Option<Rc<ConnectionQueue>>,
 }
@@ -273,6 +276,7 @@ impl UpstreamTimings {
         self.response_us.set(other.response_us.get());
         self.status.set(other.status.get());
         self.body_bytes.set(other.body_bytes.get());
+        self.request_id.replace(other.request_id.borrow().clone());
     }
 }
 

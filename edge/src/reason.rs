@@ -104,6 +104,8 @@ reasons! {
         BadRequestBody = "bad-request-body", 400, Client, false;
         /// The request body is larger than `body` allows.
         RequestBodyTooLarge = "request-body-too-large", 413, Client, false;
+        /// The client's body has no known length, and the origin's protocol (HTTP/1.0) needs one.
+        LengthRequired = "length-required", 411, Client, false;
         /// The client's body arrived too slowly.
         RequestBodyTimeout = "request-body-timeout", 408, Client, false;
         /// No route matches this host and path.
@@ -138,12 +140,16 @@ reasons! {
         ServersBusy = "servers-busy", 503, Edge, true;
         /// The requests that wait for their responses take as much memory as `request_memory` allows, or those of this client half of it.
         RequestMemory = "request-memory", 503, Edge, true;
+        /// The buffers of request bodies take as much memory as `[buffers]` allows, or those of this client half of it.
+        BuffersFull = "buffers-full", 503, Edge, true;
         /// The server's name did not resolve.
         Unresolved = "unresolved", 502, Origin, true;
         /// The server or the network refused the connection.
         ConnectFailed = "connect-failed", 502, Origin, true;
         /// The server did not accept the connection within `connect_timeout`.
         ConnectTimeout = "connect-timeout", 504, Origin, true;
+        /// TLS with the server failed: its certificate is not valid, or it refused the handshake. The log has the cause.
+        TlsFailed = "tls-failed", 502, Origin, true;
         /// A reused connection turned out to be closed before a byte of the response arrived.
         StaleConnection = "stale-connection", 502, Origin, true;
         /// Sending the request failed.
@@ -156,6 +162,8 @@ reasons! {
         BadHead = "bad-head", 502, Origin, false;
         /// The origin answered with a status that does not fit the request, such as 101 without Upgrade.
         UnexpectedStatus = "unexpected-status", 502, Origin, false;
+        /// The server answered with a status in `retry.on`, so another server was tried.
+        RetriedStatus = "retried-status", 502, Origin, false;
         /// The origin's body ended before its declared length or last chunk.
         BodyCut = "body-cut", 502, Origin, false;
         /// The framing of the origin's body is invalid.

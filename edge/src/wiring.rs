@@ -17,8 +17,10 @@ mod purge;
 mod purge_logs;
 mod rewritten;
 mod running;
+mod servers;
 mod signals;
 mod snapshot;
+mod upstreams;
 mod volumes;
 mod worker;
 

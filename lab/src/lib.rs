@@ -11,11 +11,14 @@ pub mod caching;
 pub mod certificates;
 pub mod client;
 pub mod disk;
+pub mod dns;
 pub mod figures;
+pub mod front;
 pub mod load;
 pub mod noise;
 pub mod offset;
 pub mod origin;
+pub mod pauses;
 #[cfg(feature = "lab")]
 pub mod placement;
 pub mod process;

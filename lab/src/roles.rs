@@ -11,11 +11,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::load::{self, LoadPlan, LoadResult};
-use crate::origin::{Origin, OriginOptions, Resource};
+use crate::origin::{Ending, Fault, Origin, OriginOptions, Resource};
 use crate::process::{Launch, Process, pin_to_core};
 use crate::rivals::{Floor, FloorOptions};
 
@@ -28,6 +29,54 @@ const OPTIONS_MAX: usize = 120_000;
 
 /// Longest time until a role prints its address.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Conduct of an origin in its own process. A request for [`Conduct::path`] changes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conduct {
+    /// The origin sends what is requested.
+    Serve,
+    /// All responses are 500.
+    Error,
+    /// Connections are reset before the head of a response.
+    Reset,
+    /// Bodies end with their connection after 2,000 bytes.
+    Cut,
+    /// Responses arrive at a byte a second.
+    Drip,
+}
+
+impl Conduct {
+    const ALL: [Conduct; 5] = [
+        Conduct::Serve,
+        Conduct::Error,
+        Conduct::Reset,
+        Conduct::Cut,
+        Conduct::Drip,
+    ];
+
+    /// Returns the path of the request that changes the conduct to this one.
+    pub fn path(self) -> String {
+        format!("/conduct/{self:?}")
+    }
+
+    fn apply(self, resource: Resource) -> Resource {
+        let cut = Fault::CutBody {
+            after: 2000,
+            ending: Ending::Fin,
+        };
+        let drip = Fault::Drip {
+            bytes: 1,
+            every: Duration::from_secs(1),
+        };
+        match self {
+            Conduct::Serve => resource,
+            Conduct::Error => Resource::status(500),
+            Conduct::Reset => resource.fault(Fault::EndBeforeHead(Ending::Reset)),
+            Conduct::Cut => resource.fault(cut),
+            Conduct::Drip => resource.fault(drip),
+        }
+    }
+}
 
 /// Options of an origin in its own process, which serves offset bodies at `/offset/<bytes>`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -108,9 +157,16 @@ fn play_origin(options: Option<&str>) -> anyhow::Result<()> {
     }
     let origin = Origin::start(OriginOptions {
         address: plan.address,
+        forget: true,
         ..OriginOptions::default()
     })?;
+    let current = Mutex::new(Conduct::Serve);
     origin.serve_rest(Resource::dynamic(move |seen| {
+        let mut all = Conduct::ALL.into_iter();
+        if let Some(conduct) = all.find(|conduct| conduct.path() == seen.path()) {
+            *current.lock() = conduct;
+            return Resource::status(200);
+        }
         let length = seen.path().strip_prefix("/offset/").map(str::parse);
         let Some(Ok(length)) = length else {
             return Resource::status(404);
@@ -120,10 +176,10 @@ fn play_origin(options: Option<&str>) -> anyhow::Result<()> {
         for (name, value) in &plan.headers {
             resource = resource.header(name, value);
         }
-        match plan.rate {
-            Some(rate) => resource.rate(rate),
-            None => resource,
+        if let Some(rate) = plan.rate {
+            resource = resource.rate(rate);
         }
+        current.lock().apply(resource)
     }));
     serve_until_stdin_closes(origin.addr())
 }

@@ -80,7 +80,23 @@ fn steps(arguments: &SoakArguments) -> Result<Vec<Step>> {
         .env("SLUICE_TEST_TLS", "1")
         .tests()
         .repeated(arguments.rounds.div_ceil(4)),
+        // With pauses of tests and origin, which show tests that depend on the speed of the machine.
+        Step::cargo(
+            "behaviour-with-pauses",
+            "test --package sluice --test behaviour -- --test-threads 32",
+        )
+        .env("SLUICE_TEST_PAUSES", "1000/5")
+        .tests()
+        .repeated(arguments.rounds.div_ceil(4)),
     ];
+    steps.push(
+        Step::cargo(
+            "every-byte",
+            "test --package sluice --test behaviour broken_bytes::",
+        )
+        .env("SLUICE_EVERY_BYTE", "1")
+        .tests(),
+    );
     for target in fuzz_targets()? {
         let folder = tools::target_folder()?
             .join("fuzz")
@@ -144,6 +160,6 @@ mod tests {
         assert!(range.contains("-max_total_time=120"), "{range}");
         let kills = find("kills").expect("a step").command_line();
         assert!(kills.contains("SLUICE_SOAK=4"), "{kills}");
-        assert_eq!(fuzz_targets().expect("a folder").len() + 6, steps.len());
+        assert_eq!(fuzz_targets().expect("a folder").len() + 8, steps.len());
     }
 }

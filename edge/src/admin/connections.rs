@@ -142,7 +142,8 @@ impl axum::serve::Listener for AdminListener {
             };
             let permit = self.permit().await;
             let (evict, evicted) = oneshot::channel();
-            let connection = AdminConnection::new(stream, permit, evicted);
+            let is_local = address.ip().to_canonical().is_loopback();
+            let connection = AdminConnection::new(stream, is_local, permit, evicted);
             let progress = connection.progress.clone();
             self.open.push(OpenConnection { progress, evict });
             return (connection, address);
@@ -169,6 +170,7 @@ pub(super) struct AdminConnection {
 impl AdminConnection {
     fn new(
         stream: AdminStream,
+        is_local: bool,
         permit: Option<OwnedSemaphorePermit>,
         evicted: oneshot::Receiver<()>,
     ) -> AdminConnection {
@@ -183,6 +185,7 @@ impl AdminConnection {
             evicted: Some(evicted),
             progress: Progress {
                 scheme: stream.scheme(),
+                is_local,
                 state: Arc::new(Mutex::new(state)),
             },
             stream,
@@ -213,6 +216,8 @@ impl AdminConnection {
 pub(super) struct Progress {
     /// Scheme of the requests on the connection.
     pub(super) scheme: Scheme,
+    /// Whether the client is on this machine.
+    pub(super) is_local: bool,
     state: Arc<Mutex<State>>,
 }
 

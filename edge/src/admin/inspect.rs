@@ -1,10 +1,12 @@
 //! The interface between the admin API and Sluice.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::object::UrlState;
 use super::purge::{Order, Purging, Refusal};
-use super::status::Status;
+use super::server_order::ServerOrder;
+use super::status::{Status, UpstreamState};
 use crate::tls;
 
 /// The interface, as all requests share it.
@@ -49,6 +51,16 @@ pub trait Inspect: Send + Sync {
     ///
     /// Nothing, or not everything, was purged. The refusal says why.
     fn purge(&self, order: &Order) -> Result<Purging, Refusal>;
+
+    /// Returns the state of all upstreams' servers. Must return quickly.
+    fn upstreams(&self) -> BTreeMap<String, UpstreamState>;
+
+    /// Carries out an order about a server.
+    ///
+    /// # Errors
+    ///
+    /// There is no such server. The refusal says which ones there are.
+    fn order_server(&self, order: &ServerOrder) -> Result<(), Refusal>;
 
     /// Reads the configuration again and applies it. Returns a description of the changes. May take
     /// long.

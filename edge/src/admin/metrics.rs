@@ -4,8 +4,9 @@ use std::fmt::{Display, Write};
 
 use super::status::{Status, VolumeState, VolumeUse};
 use crate::telemetry::{
-    CacheNumbers, CompressNumbers, Counters, FilesNumbers, Histogram, Kind, Metric, Numbers,
-    ProcessNumbers, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
+    CacheNumbers, CompressNumbers, Counters, Failures, FilesNumbers, Histogram, Kind, Metric,
+    Numbers, ProcessNumbers, ServerCounters, ServerNumbers, VolumeFlags, VolumeNumbers,
+    WorkerNumbers,
 };
 
 /// Media type of the format.
@@ -25,7 +26,9 @@ pub(super) fn render(status: &Status) -> String {
     let workers: Vec<String> = (0..status.workers.len()).map(|n| n.to_string()).collect();
     let numbers = status.workers.iter().copied();
     out.numbers::<WorkerNumbers, 1>(workers.iter().map(|n| [n.as_str()]).zip(numbers));
-    out.histogram(&Counters::HISTOGRAM, workers.iter().zip(&status.durations));
+    let durations = workers.iter().zip(&status.durations);
+    let durations = durations.map(|(worker, histogram)| (vec![worker.as_str()], histogram));
+    out.histogram(&Counters::HISTOGRAMS[0], durations);
     let caches = status.caches.iter();
     out.numbers::<CacheNumbers, 1>(caches.map(|(name, numbers)| ([name.as_str()], *numbers)));
     out.numbers::<CompressNumbers, 0>(status.compress.map(|numbers| ([], numbers)));
@@ -39,6 +42,7 @@ pub(super) fn render(status: &Status) -> String {
         servers.map(|server| ([upstream.as_str(), server.address.as_str()], server.numbers))
     });
     out.numbers::<ServerNumbers, 2>(servers);
+    out.servers(status);
     out.0
 }
 
@@ -72,26 +76,57 @@ impl Exposition {
         }
     }
 
-    /// Writes a histogram of each worker.
+    /// Writes durations and failures of the servers.
+    fn servers(&mut self, status: &Status) {
+        let servers = status.upstreams.iter().flat_map(|(upstream, state)| {
+            let labels = |server: &'_ str| (upstream.clone(), server.to_owned());
+            let servers = state.servers.iter();
+            servers.map(move |server| (labels(&server.address), &server.measures))
+        });
+        let servers: Vec<_> = servers.collect();
+        for (index, metric) in ServerCounters::HISTOGRAMS.iter().enumerate() {
+            let members = servers.iter().filter_map(|((upstream, server), measures)| {
+                let (_, histogram) = measures.histograms().nth(index)?;
+                Some((vec![upstream.as_str(), server.as_str()], histogram))
+            });
+            self.histogram(metric, members);
+        }
+        let Metric {
+            help, kind, scope, ..
+        } = Failures::METRIC;
+        let name = Failures::METRIC.exposed_name();
+        self.family(&name, help, kind);
+        let labels = [scope.labels(), &["reason"]].concat();
+        for ((upstream, server), measures) in &servers {
+            for (reason, n) in measures.failures_by_reason.iter() {
+                self.sample(&name, &labels, &[upstream, server, reason.text()], n);
+            }
+        }
+    }
+
+    /// Writes a histogram of each member of a scope, given with the values of its labels.
     fn histogram<'a>(
         &mut self,
         metric: &Metric,
-        workers: impl Iterator<Item = (&'a String, &'a Histogram)>,
+        members: impl Iterator<Item = (Vec<&'a str>, &'a Histogram)>,
     ) {
         let name = metric.exposed_name();
         self.family(&name, metric.help, metric.kind);
+        let labels = metric.scope.labels();
+        let bucket_labels = [labels, &["le"]].concat();
         let seconds = |us: u64| us as f64 / 1e6;
-        for (worker, histogram) in workers {
+        for (member, histogram) in members {
             let count = histogram.count();
             let bucket = format!("{name}_bucket");
             let finite = histogram.exported();
             let bounds = finite.map(|(bound_us, n)| (seconds(bound_us).to_string(), n));
             for (bound, n) in bounds.chain([("+Inf".to_owned(), count)]) {
-                self.sample(&bucket, &["worker", "le"], &[worker, &bound], n);
+                let values = [&member[..], &[&bound]].concat();
+                self.sample(&bucket, &bucket_labels, &values, n);
             }
             let sum = seconds(histogram.sum_us);
-            self.sample(&format!("{name}_sum"), &["worker"], &[worker], sum);
-            self.sample(&format!("{name}_count"), &["worker"], &[worker], count);
+            self.sample(&format!("{name}_sum"), labels, &member, sum);
+            self.sample(&format!("{name}_count"), labels, &member, count);
         }
     }
 

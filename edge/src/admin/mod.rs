@@ -1,4 +1,4 @@
-//! The admin API: status, the objects of a URL, purges, reload, metrics. It runs on a separate
+//! The admin API: status, the objects of a URL, purges, orders about servers, reload, metrics. It runs on a separate
 //! thread and uses the rest of the edge through the trait `Inspect` only.
 
 mod connections;
@@ -8,6 +8,8 @@ mod metrics;
 mod object;
 mod purge;
 mod server;
+mod server_order;
+mod servers;
 mod status;
 mod stream;
 #[cfg(test)]
@@ -17,7 +19,9 @@ pub use inspect::{Inspect, UrlObjects};
 pub use object::{DecisionState, FlightState, ObjectPhase, ObjectState, OnVolume, Span, UrlState};
 pub use purge::{Order, PurgeLogged, Purging, Refusal};
 pub use server::Admin;
+pub use server_order::{ServerOrder, ServerSet};
 pub use status::{
-    FilesState, ReloadState, ServerState, Status, UpstreamState, VolumeState, VolumeUse,
+    FilesState, ReloadState, ServerState, ServerTotal, Status, UpstreamState, VolumeState,
+    VolumeUse,
 };
 pub use stream::ADMIN_HEADER;

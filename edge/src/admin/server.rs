@@ -23,6 +23,7 @@ use super::guard::{check_authority, guard};
 use super::inspect::Shared;
 use super::metrics;
 use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order, Refusal};
+use super::servers;
 use super::stream::ADMIN_HEADER;
 
 /// Longest time that the thread waits at its end for work in progress.
@@ -36,9 +37,12 @@ GET  /status           the state of everything, JSON
 GET  /status?url=URL   what is stored and being fetched of a URL, JSON
 GET  /metrics          counters and gauges for Prometheus
 GET  /health           ok
+GET  /servers          the servers of all upstreams, JSON
 POST /purge            remove stored responses, or mark them stale; JSON, as described in docs/purging.md
                        (needs the header `x-sluice: 1`)
 POST /reload           read the configuration again (needs the header `x-sluice: 1`)
+POST /servers?upstream=NAME&server=ADDRESS&set=up|drain|down or &weight=N
+                       give a server another state or weight (needs the header `x-sluice: 1`)
 ";
 
 /// The running admin API. Dropping this stops the API.
@@ -125,6 +129,7 @@ fn pages(edge: Shared) -> Router {
         .route("/status", get(status))
         .route("/purge", post(purge))
         .route("/reload", post(reload))
+        .route("/servers", get(servers::list).post(servers::order))
         .route("/metrics", get(metrics))
         .layer(from_fn_with_state(edge.clone(), guard))
         // This page has no guard against other hosts: load balancers use any host name, and the page

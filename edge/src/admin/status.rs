@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::telemetry::{
-    CacheNumbers, CompressNumbers, FilesNumbers, Histogram, Percentiles, Rates, ServerNumbers,
-    VolumeNumbers, WorkerNumbers,
+    CacheNumbers, CompressNumbers, FilesNumbers, Histogram, Percentiles, Rates, ServerMeasures,
+    ServerNumbers, VolumeNumbers, WorkerNumbers,
 };
 
 /// Response to `GET /status`.
@@ -94,6 +94,19 @@ pub struct FilesState {
 pub struct UpstreamState {
     /// Servers of the upstream, in the order of the configuration.
     pub servers: Vec<ServerState>,
+    /// Sum over the servers.
+    pub total: ServerTotal,
+}
+
+/// The sum over the servers of an upstream.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ServerTotal {
+    /// Numbers of the servers.
+    #[serde(flatten)]
+    pub numbers: ServerNumbers,
+    /// Durations and failures of the servers.
+    #[serde(flatten)]
+    pub measures: ServerMeasures,
 }
 
 /// The state of one origin server, over all workers.
@@ -101,9 +114,19 @@ pub struct UpstreamState {
 pub struct ServerState {
     /// Host and port of the server.
     pub address: String,
+    /// `up`, `drain` or `down` as the operator has ordered; `unhealthy` if health checks fail, or
+    /// `ejected` if requests failed.
+    pub state: &'static str,
+    /// Share of the requests relative to the other servers' weights.
+    pub weight: u32,
+    /// Whether the server is used only while all others fail or are full.
+    pub backup: bool,
     /// Numbers of the server.
     #[serde(flatten)]
     pub numbers: ServerNumbers,
+    /// Durations and failures of the server.
+    #[serde(flatten)]
+    pub measures: ServerMeasures,
 }
 
 /// The number of configurations that came into use, and the result of the last reload.

@@ -1,5 +1,6 @@
 //! Tests of the admin API over real sockets, with a made-up edge.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,10 +44,14 @@ impl Inspect for Edge {
         };
         let server = ServerState {
             address: "127.0.0.1:9000".to_owned(),
+            state: "up",
+            weight: 1,
+            backup: false,
             numbers: ServerNumbers {
                 requests: 7,
                 ..ServerNumbers::default()
             },
+            ..ServerState::default()
         };
         let workers = self.telemetry.workers();
         Status {
@@ -94,6 +99,7 @@ impl Inspect for Edge {
                 "origin".to_owned(),
                 UpstreamState {
                     servers: vec![server],
+                    ..UpstreamState::default()
                 },
             )]
             .into(),
@@ -102,6 +108,26 @@ impl Inspect for Edge {
                 last_error: None,
             },
             tls_files_refused: 2,
+        }
+    }
+
+    fn upstreams(&self) -> BTreeMap<String, UpstreamState> {
+        self.status().upstreams
+    }
+
+    fn order_server(&self, order: &ServerOrder) -> Result<(), Refusal> {
+        let expected = ServerOrder {
+            upstream: "origin".to_owned(),
+            server: "127.0.0.1:9000".to_owned(),
+            set: Some(ServerSet::Drain),
+            weight: None,
+        };
+        match *order == expected {
+            true => Ok(()),
+            false => Err(Refusal {
+                status: 404,
+                why: "no such server\n".to_owned(),
+            }),
         }
     }
 
@@ -207,6 +233,38 @@ fn the_state_of_a_url_is_json_and_a_wrong_url_is_refused() {
     assert_eq!(value[0]["objects"][0]["stored"][0]["last"], 9);
     let reply = ask(&admin, "GET", "/status?url=x", &[]);
     assert_eq!((reply.status, reply.text().as_str()), (400, "not a URL\n"));
+}
+
+#[test]
+fn servers_are_listed_and_orders_about_them_are_checked() {
+    let (admin, _) = start();
+    let listed = ask(&admin, "GET", "/servers", &[]);
+    let value: serde_json::Value = serde_json::from_str(&listed.text()).expect("JSON");
+    let server = &value["origin"]["servers"][0];
+    assert_eq!(
+        (&server["state"], &server["requests"]),
+        (&"up".into(), &7.into())
+    );
+    let order = |query: &str| {
+        let target = format!("/servers?{query}");
+        ask(&admin, "POST", &target, &[("x-sluice", "1")])
+    };
+    let named = "upstream=origin&server=127.0.0.1%3A9000";
+    assert_eq!(order(&format!("{named}&set=drain")).status, 200);
+    let forged = ask(&admin, "POST", &format!("/servers?{named}&set=drain"), &[]);
+    assert_eq!(forged.status, 403);
+    for (query, status) in [
+        (format!("{named}&set=down"), 404),
+        (format!("{named}&set=gone"), 400),
+        (named.to_owned(), 400),
+        (format!("{named}&weight=0"), 400),
+        (format!("{named}&weight=1001"), 400),
+        (format!("{named}&set=drain&more=1"), 400),
+        ("set=drain".to_owned(), 400),
+    ] {
+        let reply = order(&query);
+        assert_eq!(reply.status, status, "{query}: {}", reply.text());
+    }
 }
 
 #[test]

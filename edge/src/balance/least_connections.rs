@@ -1,27 +1,24 @@
 //! Balancer that chooses the server with the fewest requests in progress relative to its weight.
 
-use super::policy::{Ask, Balancer, Outcome};
+use super::policy::{Ask, Balancer, Now, Outcome};
 use super::round_robin::RoundRobin;
 
 /// Chooses the server with the fewest requests in progress relative to its weight; among equals, by
 /// round robin.
+#[derive(Default)]
 pub(super) struct LeastConnections {
     weights: Vec<u32>,
     in_progress: Vec<u64>,
     turns: RoundRobin,
 }
 
-impl LeastConnections {
-    pub(super) fn new(weights: Vec<u32>) -> LeastConnections {
-        LeastConnections {
-            in_progress: vec![0; weights.len()],
-            turns: RoundRobin::new(weights.clone()),
-            weights,
-        }
-    }
-}
-
 impl Balancer for LeastConnections {
+    fn set_weights(&mut self, weights: &[u32]) {
+        self.weights = weights.to_vec();
+        self.in_progress.resize(weights.len(), 0);
+        self.turns.set_weights(weights);
+    }
+
     fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
         let (weights, in_progress) = (&self.weights, &self.in_progress);
         // Whether `a` has strictly fewer requests in progress than `b`, relative to their weights.
@@ -32,7 +29,7 @@ impl Balancer for LeastConnections {
             load(a, b) < load(b, a)
         };
         let least = (0..weights.len())
-            .filter(|&server| ask.allows(server))
+            .filter(|&server| weights[server] > 0 && ask.allows(server))
             .reduce(|best, next| if less_busy(next, best) { next } else { best })?;
         let busier = |server| !ask.allows(server) || less_busy(least, server);
         self.turns.choose(&ask.excluding(&busier))
@@ -42,7 +39,7 @@ impl Balancer for LeastConnections {
         self.in_progress[server] += 1;
     }
 
-    fn end(&mut self, server: usize, _outcome: Outcome) {
+    fn end(&mut self, server: usize, _outcome: Outcome, _now: Now<'_>) {
         self.in_progress[server] = self.in_progress[server].saturating_sub(1);
     }
 }

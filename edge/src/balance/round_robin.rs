@@ -1,28 +1,35 @@
 //! Round robin by weight, spread evenly: a server of weight 5 next to one of weight 1 does not get
 //! five requests in a row.
 
-use super::policy::{Ask, Balancer, Outcome};
+use super::policy::{Ask, Balancer, Now, Outcome};
 
 /// Smooth weighted round robin, as in nginx: at each choice every candidate's credit grows by its
 /// weight; the candidate with the most credit is chosen and pays the sum of these weights.
+#[derive(Default)]
 pub(super) struct RoundRobin {
     weights: Vec<u32>,
     credit: Vec<i64>,
 }
 
-impl RoundRobin {
-    pub(super) fn new(weights: Vec<u32>) -> RoundRobin {
-        let credit = vec![0; weights.len()];
-        RoundRobin { weights, credit }
-    }
-}
-
 impl Balancer for RoundRobin {
+    fn set_weights(&mut self, weights: &[u32]) {
+        self.weights = weights.to_vec();
+        self.credit.resize(weights.len(), 0);
+        // Credit from larger weights would keep a server out, or alone, for many choices.
+        let most: i64 = weights.iter().copied().map(i64::from).sum();
+        for (credit, &weight) in self.credit.iter_mut().zip(weights) {
+            *credit = match weight {
+                0 => 0,
+                _ => (*credit).clamp(-most, most),
+            };
+        }
+    }
+
     fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
         let mut gained = 0;
         let mut richest: Option<usize> = None;
         for server in 0..self.weights.len() {
-            if !ask.allows(server) {
+            if self.weights[server] == 0 || !ask.allows(server) {
                 continue;
             }
             let weight = i64::from(self.weights[server]);
@@ -39,5 +46,5 @@ impl Balancer for RoundRobin {
 
     fn begin(&mut self, _server: usize) {}
 
-    fn end(&mut self, _server: usize, _outcome: Outcome) {}
+    fn end(&mut self, _server: usize, _outcome: Outcome, _now: Now<'_>) {}
 }

@@ -11,6 +11,7 @@ mod output;
 mod purge;
 mod reload;
 mod serve;
+mod servers;
 mod sign;
 mod source;
 mod status;
@@ -61,6 +62,8 @@ enum Command {
     Purge(purge::PurgeArgs),
     /// Make a running Sluice read its configuration file again
     Reload(AdminArgs),
+    /// Show the servers of a running Sluice's upstreams, or take one out of use and back
+    Servers(servers::ServersArgs),
     /// Sign a URL for a route that requires signed URLs
     Sign(sign::SignArgs),
     /// Show the counters, caches and upstreams of a running Sluice
@@ -78,6 +81,7 @@ pub fn run() -> ExitCode {
         Command::Lab(args) => lab::run(&args),
         Command::Purge(args) => purge::run(&args),
         Command::Reload(args) => reload::run(&args),
+        Command::Servers(args) => servers::run(&args),
         Command::Sign(args) => sign::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Inspect(args) => inspect::run(&args),

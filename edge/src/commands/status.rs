@@ -1,5 +1,7 @@
 //! `sluice status`: prints the state of a running Sluice as text or as JSON.
 
+pub(super) mod table;
+mod upstreams;
 mod values;
 mod volumes;
 
@@ -17,7 +19,7 @@ use values::{items, number, text};
 
 use crate::config::{show_count, show_size, show_time};
 use crate::telemetry::{
-    self, CacheNumbers, CompressNumbers, FilesNumbers, Numbers, ServerNumbers, Unit, WorkerNumbers,
+    self, CacheNumbers, CompressNumbers, FilesNumbers, Numbers, Unit, WorkerNumbers,
 };
 
 #[derive(Debug, Args)]
@@ -86,11 +88,7 @@ fn show_status(status: &Value) -> String {
     for files in items(&status["files"]) {
         let _ = writeln!(out, "{}", show_files(files));
     }
-    for (name, upstream) in entries(&status["upstreams"]) {
-        for server in items(&upstream["servers"]) {
-            let _ = writeln!(out, "{}", show_server(name, server));
-        }
-    }
+    out += &upstreams::show(&status["upstreams"]);
     let refused = number(status, "tls_files_refused");
     if refused > 0 {
         let _ = writeln!(
@@ -243,19 +241,6 @@ fn show_files(files: &Value) -> String {
         show_size(numbers.limit),
         show_count(numbers.entries, "path"),
         numbers.open,
-    )
-}
-
-fn show_server(upstream: &str, server: &Value) -> String {
-    let numbers = ServerNumbers::read(|name| number(server, name));
-    format!(
-        "upstream {}: {}: {}, {} failed; connections: {} busy, {} idle",
-        harmless(upstream),
-        text(&server["address"]),
-        show_count(numbers.requests, "request"),
-        numbers.failures,
-        numbers.busy,
-        numbers.idle,
     )
 }
 

@@ -91,10 +91,18 @@ impl Rig {
     fn coded(&self, codings: &str, id: u128, fields: &FieldBlock, content: &Bytes) -> Arc<Encoded> {
         let mut given = None;
         until("it is made", || {
+            let before = self.numbers().made;
             if let Choice::Coded(encoded) = self.ask(codings, id, fields, content) {
                 given = Some(encoded);
+                return true;
             }
-            given.is_some()
+            // Further requests would count as uses of the content. The form is counted a moment
+            // before it can be found.
+            let waited = Instant::now() + Duration::from_millis(200);
+            while self.numbers().made == before && Instant::now() < waited {
+                thread::yield_now();
+            }
+            false
         });
         given.expect("it was given")
     }

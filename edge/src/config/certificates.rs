@@ -13,6 +13,7 @@ use crate::http::date;
 use crate::sys::Clock;
 use crate::tls::{
     self, Certificate, CertificateFiles, ChainDefect, ClientCertificates, Facts, LoadError,
+    OpenError,
 };
 
 /// Number of days before the end of a certificate from which a warning is given.
@@ -65,6 +66,7 @@ pub fn check(file: &File, plan: &Plan, account: Account<'_>, checks: &mut Checks
     {
         others(file, plan, &known, files.checks);
     }
+    files.of_servers(file, plan);
     if let (Some(typed), Some(tls)) = (&file.admin.tls, &plan.admin_tls) {
         files.certificates(&tls.certificates, typed.span());
         if let Some(Table(table)) = typed.get_ref().on() {
@@ -110,6 +112,30 @@ impl Files<'_> {
             && let Err(error) = tls::check_authorities(clients)
         {
             self.refuse("these authorities can't be used", &error, typed.span());
+        }
+    }
+
+    /// Opens the TLS of upstreams, and reports files that can't be used.
+    fn of_servers(&mut self, file: &File, plan: &Plan) {
+        for (name, options) in &plan.upstreams {
+            if !options.uses_tls() {
+                continue;
+            }
+            let mut sections = file.upstream.iter();
+            let section = sections.find(|(typed, _)| typed.get_ref() == name);
+            let at = section.map_or(0..0, |(typed, section)| {
+                let tls = section.tls.as_ref().map(toml::Spanned::span);
+                let servers = || section.servers.as_ref().map(|list| list.span());
+                tls.or_else(servers).unwrap_or(typed.span())
+            });
+            let title = format!("TLS of upstream `{name}` can't be set up");
+            match tls::Client::open(&options.tls) {
+                Ok(_) => {}
+                Err(OpenError::Load(error)) => self.refuse(&title, &error, at),
+                Err(error) => self
+                    .checks
+                    .push(Problem::error(title).at(at).label(error.to_string())),
+            }
         }
     }
 

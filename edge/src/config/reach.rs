@@ -7,7 +7,8 @@ use crate::files;
 use crate::sys::sandbox::{Allowed, Reach, real};
 use crate::telemetry::AccessTarget;
 use crate::telemetry::messages::MessageTarget;
-use crate::tls::TicketOptions;
+use crate::tls::{self, TicketOptions, Trust};
+use crate::upstream;
 
 /// Returns the files and folders that a plan needs, with the kind of access.
 pub fn reach(plan: &Plan) -> Vec<Allowed> {
@@ -41,7 +42,10 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
             add(&folder_of(file), Reach::Read);
         }
     }
-    for file in tls_files(plan) {
+    let mut of_upstreams = plan.upstreams.values();
+    let needs_system = |one: &upstream::Options| one.uses_tls() && one.tls.trust == Trust::System;
+    let system = of_upstreams.any(needs_system).then(tls::system_file);
+    for file in tls_files(plan).into_iter().chain(system.as_deref()) {
         let folder = folder_of(file);
         add(&folder, Reach::Read);
         // ACME clients use symbolic links, and the sandbox judges the file to which one leads.
@@ -78,6 +82,13 @@ pub fn tls_files(plan: &Plan) -> Vec<&Path> {
         files.extend(pairs.flat_map(|pair| [&*pair.certificate, &*pair.key]));
         files.extend(clients.iter().map(|clients| &*clients.authorities));
     }
+    for options in plan.upstreams.values().filter(|one| one.uses_tls()) {
+        let own = options.tls.certificate.iter();
+        files.extend(own.flat_map(|pair| [&*pair.certificate, &*pair.key]));
+        if let Trust::Authorities(authorities) = &options.tls.trust {
+            files.extend(authorities.iter().map(|file| &**file));
+        }
+    }
     if let TicketOptions::Shared(secrets) = &plan.tls.tickets {
         files.extend(secrets.iter().map(|file| &**file));
     }
@@ -97,6 +108,7 @@ pub fn looks_up_names(plan: &Plan) -> bool {
     let servers = plan.upstreams.values().flat_map(|u| &u.servers);
     let is_name = |host: &str| host.parse::<std::net::IpAddr>().is_err();
     servers
+        .filter(|server| server.unix.is_none())
         .map(|server| server.host.trim_matches(['[', ']']))
         .any(is_name)
 }

@@ -63,8 +63,11 @@ fn the_least_configuration_has_the_documented_defaults() {
         scheme: crate::http::Scheme::Http,
         host: "127.0.0.1".to_owned(),
         port: 9000,
+        srv: false,
+        unix: None,
         weight: 1,
         backup: false,
+        max_connections: None,
     };
     assert_eq!(
         plan.upstreams["origin"],
@@ -224,7 +227,14 @@ fn errors_show_the_line_and_the_fix() {
         ("unknown key, near", with("[limits]\nheader = \"1KiB\"\n")),
         ("unknown key, planned", with("[[listener]]\ntls = true\n")),
         ("unknown key of a server", LEAST.replace("[\"http://127.0.0.1:9000\"]", "[{ url = \"http://a\", wait = 2 }]")),
-        ("unknown word, planned", LEAST.replace("[[site]]", "balance = \"least-time\"\n[[site]]")),
+        ("unknown word, a policy", LEAST.replace("[[site]]", "balance = \"least-tine\"\n[[site]]")),
+        ("balance, wrong type", LEAST.replace("[[site]]", "balance = 5\n[[site]]")),
+        ("balance, two policies", LEAST.replace("[[site]]", "balance = { hash = \"{client}\", least-time = \"header\" }\n[[site]]")),
+        ("balance, no policy", LEAST.replace("[[site]]", "balance = { load = 1.5 }\n[[site]]")),
+        ("balance, no load", LEAST.replace("[[site]]", "balance = { least-time = \"header\", load = 1.5 }\n[[site]]")),
+        ("balance, bounds", LEAST.replace("[[site]]", "balance = { hash = \"{client}\", load = 0.5 }\n[[site]]")),
+        ("balance, no variable", LEAST.replace("[[site]]", "balance = { hash = \"client\" }\n[[site]]")),
+        ("balance, a status", LEAST.replace("[[site]]", "balance = { hash = \"{status}\" }\n[[site]]")),
         ("unknown word, a fill", with("[cache.a]\nfill = \"slices\"\n")),
         ("unknown key, near a fill's", with("[cache.a]\nlock_timout = \"5s\"\n")),
         ("fill", with(
@@ -272,7 +282,7 @@ fn errors_show_the_line_and_the_fix() {
         ("path and path_regex", route("path = \"/a\"\npath_regex = 'b'\nproxy = \"origin\"")),
         ("servers", LEAST.replace(
             "[\"http://127.0.0.1:9000\"]",
-            "[\n  \"https://a\",\n  \"http://a/b\",\n  { weight = 1 },\n  { url = \"a:9\", weight = 0 },\n  { url = \"http://b\", backup = true },\n]",
+            "[\n  \"ftp://a\",\n  \"http://a/b\",\n  { weight = 1 },\n  { url = \"a:9\", weight = 0 },\n  { url = \"http://b\", backup = true },\n]",
         )),
         ("itself", LEAST.replace("9000", "8080")),
         ("bad status", with("[cache.a]\nvalid = { 206 = \"1h\", ok = \"1h\" }\n")),

@@ -97,6 +97,7 @@ impl Bench {
             options: Options::default(),
             log: None,
             trust: Trust::default(),
+            request_ids: None,
             tls: Arc::from([Some(Arc::new(server.expect("a certificate")))]),
         };
         let context = WorkerContext {

@@ -43,10 +43,16 @@ impl Trust {
     /// trusted, returns `peer` unchanged.
     #[inline]
     pub(super) fn peer(&self, peer: Peer, fields: &Fields) -> Peer {
-        match self.proxies.is_empty() || !self.trusts(peer.client) {
-            true => peer,
-            false => self.introduced(peer, fields),
+        match self.includes(&peer) {
+            false => peer,
+            true => self.introduced(peer, fields),
         }
+    }
+
+    /// Whether the other end of a connection is a trusted proxy.
+    #[inline]
+    pub(super) fn includes(&self, peer: &Peer) -> bool {
+        !self.proxies.is_empty() && self.trusts(peer.client)
     }
 
     fn trusts(&self, address: IpAddr) -> bool {

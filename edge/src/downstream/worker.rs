@@ -9,10 +9,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 
-use crate::handler::Handler;
+use crate::handler::{Handler, Peer};
 use crate::http::target::host_of;
-use crate::sys::Clock;
+use crate::http::{Fields, RequestId};
 use crate::sys::limits::Reserve;
+use crate::sys::{Clock, Random};
 use crate::telemetry::{AccessLog, Counters};
 use crate::tls::{Server, Terms};
 
@@ -47,6 +48,8 @@ pub struct Serving {
     pub log: Option<Rc<AccessLog>>,
     /// The proxies trusted to report the client's address.
     pub trust: Trust,
+    /// Whether requests have ids: the random numbers of the ids that are made.
+    pub request_ids: Option<Random>,
     /// The TLS of each listener, by the listener's index.
     pub tls: Arc<[Option<Arc<Server>>]>,
 }
@@ -55,6 +58,23 @@ impl Serving {
     /// Returns the TLS of the listener with this index.
     pub(super) fn tls(&self, listener: u16) -> Option<&Server> {
         self.tls.get(usize::from(listener))?.as_deref()
+    }
+
+    /// Returns the id of a request with these headers, if requests have ids: the one that a trusted proxy sent, or a
+    /// new one. `peer` is the other end of the connection.
+    #[inline]
+    pub(super) fn request_id(
+        &self,
+        clock: &Clock,
+        peer: &Peer,
+        fields: &Fields,
+    ) -> Option<RequestId> {
+        let random = self.request_ids.as_ref()?;
+        let sent = self.trust.includes(peer);
+        let sent = sent.then(|| RequestId::in_fields(fields)).flatten();
+        Some(sent.unwrap_or_else(|| {
+            RequestId::new(clock.unix_ms(), [random.next_u64(), random.next_u64()])
+        }))
     }
 
     /// Whether a request for this authority (a host and an optional port) may come over a connection with these

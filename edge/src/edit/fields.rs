@@ -1,6 +1,6 @@
 //! Header edits: set, add and remove.
 
-use super::template::{RequestValues, Template, Variable};
+use crate::handler::template::{RequestValues, Template, Variable};
 use crate::handler::{Request, Response};
 use crate::http::{Fields, Status, hop};
 

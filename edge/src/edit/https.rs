@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::respond::{Redirect, RedirectOptions};
-use super::template::Template;
+use crate::handler::template::Template;
 use crate::handler::{Answer, Handler, Request};
 use crate::http::Scheme;
 

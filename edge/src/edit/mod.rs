@@ -11,17 +11,18 @@ mod pages;
 mod respond;
 mod rewrite;
 mod security;
-mod template;
 mod trailers;
 
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::handler::template::{OwnedValues, RequestValues};
 use crate::handler::{Answer, Fault, Handler, Request, Response};
 use crate::http::Scheme;
 use crate::sys::Clock;
 
+pub use crate::handler::template::{Template, Variable};
 pub use expires::{Expires, Lifetime};
 pub use fields::FieldEdits;
 pub use https::ToHttps;
@@ -29,10 +30,8 @@ pub use pages::{ErrorPage, ErrorPages, PageFor};
 pub use respond::{Redirect, RedirectOptions, Respond, RespondOptions};
 pub use rewrite::{Rewrite, RewriteRule, Rewriting};
 pub use security::SECURITY;
-pub use template::{Template, Variable};
 
 use expires::{Freshness, applies_to};
-use template::{OwnedValues, RequestValues};
 
 /// The configured edits of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use bytes::Bytes;
 
-use super::template::{RequestValues, Template};
 use crate::handler::representation::{InMemory, Representation};
+use crate::handler::template::{RequestValues, Template};
 use crate::handler::{Answer, Body, Handler, Request, Response};
 use crate::http::conditional::{EntityTag, Validators};
 use crate::http::{FieldBlock, Fields, Method, Status, wanted};

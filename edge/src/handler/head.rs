@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use crate::http::key::without_default_port;
-use crate::http::{Fields, Method, Scheme, Version};
+use crate::http::{Fields, Method, RequestId, Scheme, Version};
 use crate::tls::ClientCertificate;
 
 /// The head of a request in the canonical form that route, key and origin use.
@@ -37,6 +37,8 @@ pub struct HeadParts {
     pub wants_tunnel: bool,
     /// The certificate of the client's TLS session, if the client has one.
     pub certificate: Option<Rc<ClientCertificate>>,
+    /// The request's id, if requests have ids. A fetch that several clients share has none before it is sent.
+    pub id: Option<RequestId>,
 }
 
 thread_local! {
@@ -98,6 +100,7 @@ impl HeadParts {
         self.fields.clear();
         self.wants_tunnel = false;
         self.certificate = None;
+        self.id = None;
     }
 }
 
@@ -112,6 +115,7 @@ impl Default for HeadParts {
             fields: Fields::new(),
             wants_tunnel: false,
             certificate: None,
+            id: None,
         }
     }
 }

@@ -45,7 +45,8 @@ impl KeyHash {
         KeyHash::of_bytes(&text)
     }
 
-    fn of_bytes(bytes: &[u8]) -> KeyHash {
+    /// Hashes any bytes.
+    pub fn of_bytes(bytes: &[u8]) -> KeyHash {
         let hash = blake3::hash(bytes);
         let mut half = [0; 16];
         half.copy_from_slice(&hash.as_bytes()[..16]);

@@ -23,6 +23,7 @@ pub mod path_regex;
 pub mod pattern;
 pub mod purge;
 pub mod range;
+pub mod request_id;
 mod status;
 pub mod surrogate;
 pub mod tags;
@@ -38,6 +39,7 @@ pub use fields::Fields;
 pub use interim::InterimHeads;
 pub use method::{Method, Methods};
 pub use network::{ClientId, Network};
+pub use request_id::RequestId;
 pub use status::Status;
 
 /// The protocol version of a request.

@@ -1,12 +1,45 @@
-//! Outgoing connections. No other code opens client sockets of TCP.
+//! Outgoing connections. No other code opens client sockets.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
 use super::clock::timer_now;
+
+/// Time after which the connection to another address is opened, too.
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// Options of a TCP socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// Whether small packets are sent at once (TCP_NODELAY).
+    pub nodelay: bool,
+    /// Time after which an idle connection is probed; `None`: never.
+    pub keepalive: Option<Duration>,
+    /// Longest time that sent data may stay unacknowledged; `None`: the kernel's.
+    pub user_timeout: Option<Duration>,
+    /// Address of this machine from which connections are opened.
+    pub bind: Option<IpAddr>,
+}
+
+impl Default for TcpOptions {
+    fn default() -> TcpOptions {
+        TcpOptions {
+            nodelay: true,
+            keepalive: None,
+            user_timeout: None,
+            bind: None,
+        }
+    }
+}
+
+/// Number of probes without an answer after which a connection is closed.
+const PROBES: u32 = 3;
 
 /// The reason why a connection could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +54,15 @@ pub enum ConnectError {
 
 /// Connects to a host name or address (an IPv6 address with or without brackets), and tries each of its addresses in turn. `timeout` limits
 /// the whole attempt. Each address gets an equal share of the remaining time, so that an address that does not answer leaves time for the
-/// next one. The connection has TCP_NODELAY.
-pub async fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, ConnectError> {
+/// next one.
+pub async fn connect(
+    host: &str,
+    port: u16,
+    options: &TcpOptions,
+    timeout: Duration,
+) -> Result<TcpStream, ConnectError> {
     if let Some(ip) = literal(host) {
-        return connect_any(&[SocketAddr::new(ip, port)], timeout).await;
+        return connect_any(&[SocketAddr::new(ip, port)], options, timeout).await;
     }
     let began = timer_now();
     let addresses: Vec<SocketAddr> =
@@ -33,17 +71,56 @@ pub async fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStre
             .map_err(|_| ConnectError::Timeout)?
             .map_err(|_| ConnectError::Unresolved)?
             .collect();
-    connect_any(&addresses, timeout.saturating_sub(began.elapsed())).await
+    connect_any(&addresses, options, timeout.saturating_sub(began.elapsed())).await
+}
+
+/// Connects to an address within `timeout`. If that has failed, or not succeeded after 250 ms, connects to `other` as
+/// well, and returns the connection that is established first (RFC 8305 5).
+pub async fn connect_either(
+    address: SocketAddr,
+    other: Option<SocketAddr>,
+    options: &TcpOptions,
+    timeout: Duration,
+) -> Result<TcpStream, ConnectError> {
+    let Some(other) = other else {
+        return connect_any(&[address], options, timeout).await;
+    };
+    let race = async {
+        let mut early = pin!(connect_to(address, options));
+        if let Ok(opened) = tokio::time::timeout(ATTEMPT_DELAY, &mut early).await {
+            return match opened {
+                Ok(stream) => Ok(stream),
+                Err(_) => connect_to(other, options).await,
+            };
+        }
+        let late = connect_to(other, options);
+        tokio::select! {
+            Ok(stream) = early => Ok(stream),
+            Ok(stream) = late => Ok(stream),
+            else => Err(ConnectError::Failed),
+        }
+    };
+    let raced = tokio::time::timeout(timeout, race).await;
+    raced.unwrap_or(Err(ConnectError::Timeout))
+}
+
+/// Connects to a Unix socket within `timeout`.
+pub async fn connect_unix(path: &Path, timeout: Duration) -> Result<UnixStream, ConnectError> {
+    match tokio::time::timeout(timeout, UnixStream::connect(path)).await {
+        Ok(opened) => opened.map_err(|_| ConnectError::Failed),
+        Err(_) => Err(ConnectError::Timeout),
+    }
 }
 
 async fn connect_any(
     addresses: &[SocketAddr],
+    options: &TcpOptions,
     timeout: Duration,
 ) -> Result<TcpStream, ConnectError> {
     let (began, mut result) = (timer_now(), Err(ConnectError::Unresolved));
     for (addresses_left, address) in (1..=addresses.len() as u32).rev().zip(addresses) {
         let share = timeout.saturating_sub(began.elapsed()) / addresses_left;
-        result = tokio::time::timeout(share, connect_to(*address))
+        result = tokio::time::timeout(share, connect_to(*address, options))
             .await
             .unwrap_or(Err(ConnectError::Timeout));
         if result.is_ok() {
@@ -60,14 +137,40 @@ fn literal(host: &str) -> Option<IpAddr> {
     bare.unwrap_or(host).parse().ok()
 }
 
-async fn connect_to(address: SocketAddr) -> Result<TcpStream, ConnectError> {
+async fn connect_to(address: SocketAddr, options: &TcpOptions) -> Result<TcpStream, ConnectError> {
     let opened: io::Result<TcpStream> = async {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        }?;
+        if let Some(from) = options.bind {
+            // Fails if the addresses are of different families.
+            socket.bind(SocketAddr::new(from, 0))?;
+        }
+        let stream = socket.connect(address).await?;
+        set(&stream, options)?;
         Ok(stream)
     }
     .await;
     opened.map_err(|_| ConnectError::Failed)
+}
+
+/// Sets the options of a connection.
+fn set(stream: &TcpStream, options: &TcpOptions) -> io::Result<()> {
+    stream.set_nodelay(options.nodelay)?;
+    let socket = SockRef::from(stream);
+    if let Some(time) = options.keepalive {
+        let interval = (time / PROBES).max(Duration::from_secs(1));
+        let probes = TcpKeepalive::new()
+            .with_time(time)
+            .with_interval(interval)
+            .with_retries(PROBES);
+        socket.set_tcp_keepalive(&probes)?;
+    }
+    if options.user_timeout.is_some() {
+        socket.set_tcp_user_timeout(options.user_timeout)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -84,17 +187,53 @@ mod tests {
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
             let port = listener.local_addr().expect("an address").port();
-            let timeout = Duration::from_secs(20);
-            let stream = connect("127.0.0.1", port, timeout).await.expect("accepted");
+            let (options, timeout) = (TcpOptions::default(), Duration::from_secs(20));
+            let stream = connect("127.0.0.1", port, &options, timeout)
+                .await
+                .expect("accepted");
             assert!(stream.nodelay().expect("an option"));
-            assert!(connect("localhost", port, timeout).await.is_ok());
+            assert!(connect("localhost", port, &options, timeout).await.is_ok());
             drop(listener);
-            let refused = connect("127.0.0.1", port, timeout).await;
+            let refused = connect("127.0.0.1", port, &options, timeout).await;
             assert_eq!(refused.err(), Some(ConnectError::Failed));
-            let unknown = connect("no-such-name.invalid", 80, timeout).await;
+            let unknown = connect("no-such-name.invalid", 80, &options, timeout).await;
             assert_eq!(unknown.err(), Some(ConnectError::Unresolved));
         });
         assert_eq!(literal("[::1]"), "::1".parse().ok());
+    }
+
+    #[test]
+    fn options_of_sockets_are_set() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let address = listener.local_addr().expect("an address");
+            let options = TcpOptions {
+                nodelay: false,
+                keepalive: Some(Duration::from_secs(30)),
+                user_timeout: Some(Duration::from_secs(7)),
+                bind: Some([127, 0, 0, 9].into()),
+            };
+            let timeout = Duration::from_secs(20);
+            let stream = connect_either(address, None, &options, timeout).await;
+            let stream = stream.expect("accepted");
+            let local = stream.local_addr().expect("an address");
+            assert_eq!(Some(local.ip()), options.bind);
+            let socket = SockRef::from(&stream);
+            assert!(!stream.nodelay().expect("an option"));
+            assert!(socket.keepalive().expect("an option"));
+            let waits = socket.tcp_user_timeout().expect("an option");
+            assert_eq!(waits, options.user_timeout);
+            let v6 = TcpOptions {
+                bind: Some([0, 0, 0, 0, 0, 0, 0, 1].into()),
+                ..options
+            };
+            let other = connect_either(address, None, &v6, timeout).await;
+            assert_eq!(other.err(), Some(ConnectError::Failed));
+        });
     }
 
     /// Returns a listener with a full accept queue, which does not answer further connections, and the connections in its queue.
@@ -123,11 +262,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let [silent, good] = [&full, &listener].map(|l| l.local_addr().expect("an address"));
         runtime.block_on(async {
-            let timeout = Duration::from_millis(400);
-            let stream = connect_any(&[silent, good], timeout).await;
+            let (options, timeout) = (TcpOptions::default(), Duration::from_millis(400));
+            let stream = connect_any(&[silent, good], &options, timeout).await;
             let stream = stream.expect("the second one accepts");
             assert_eq!(stream.peer_addr().expect("an address"), good);
-            let alone = connect_any(&[silent], timeout).await;
+            let later = connect_either(silent, Some(good), &options, Duration::from_secs(20)).await;
+            let later = later.expect("the other one accepts");
+            assert_eq!(later.peer_addr().expect("an address"), good);
+            let alone = connect_any(&[silent], &options, timeout).await;
             assert_eq!(alone.err(), Some(ConnectError::Timeout));
         });
     }

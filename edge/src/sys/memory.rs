@@ -25,7 +25,8 @@ pub fn give_back() {
 /// Calls a function that needs much memory for a short time, and returns this memory to the kernel.
 /// Meanwhile, no other thread should be busy, since freed memory is not kept for it.
 pub fn for_a_short_time<T>(function: impl FnOnce() -> T) -> T {
-    set_purge_delay(10);
+    // Memory that another thread frees is returned only if that happens at once.
+    set_purge_delay(0);
     let result = function();
     give_back();
     set_purge_delay(PURGE_DELAY_MS);

@@ -38,8 +38,37 @@ fn min_rtt_us(fd: &OwnedFd) -> Option<u32> {
     tcp_info(fd, MIN_RTT_AT).map(u32::from_ne_bytes)
 }
 
+/// The kernel's data about a TCP connection (TCP_INFO).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpState {
+    /// Smoothed round trip in microseconds.
+    pub rtt_us: u32,
+    /// Congestion window in segments.
+    pub window: u32,
+    /// Segments sent and not yet acknowledged.
+    pub in_flight: u32,
+    /// Segments sent again since the connection was opened.
+    pub retransmits: u32,
+    /// Size of a segment in bytes.
+    pub segment: u32,
+}
+
+/// Returns the state of a TCP connection; `None` for other sockets, and if the kernel does not provide it.
+pub fn tcp_state(fd: &impl AsRawFd) -> Option<TcpState> {
+    // The offsets of these fields have never changed.
+    let info: [u8; 104] = tcp_info(fd, 0)?;
+    let field = |at: usize| Some(u32::from_ne_bytes(info.get(at..at + 4)?.try_into().ok()?));
+    Some(TcpState {
+        segment: field(16)?,
+        in_flight: field(24)?,
+        rtt_us: field(68)?,
+        window: field(80)?,
+        retransmits: field(100)?,
+    })
+}
+
 /// Returns `N` bytes of `struct tcp_info` from this offset on; `None` if the kernel does not provide them.
-fn tcp_info<const N: usize>(fd: &OwnedFd, at: usize) -> Option<[u8; N]> {
+fn tcp_info<const N: usize>(fd: &impl AsRawFd, at: usize) -> Option<[u8; N]> {
     unsafe extern "C" {
         fn getsockopt(
             fd: c_int,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A generator of random numbers that several threads may use (SplitMix64). Not for secrets.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Random(Arc<AtomicU64>);
 
 impl Random {

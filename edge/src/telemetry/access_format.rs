@@ -164,6 +164,11 @@ pub(super) fn json(out: &mut Vec<u8>, record: &AccessRecord<'_>, stamp: &mut Sta
         tls_fields(out, tls);
     }
     let texts = [
+        ("request_id", record.request_id.map(str::as_bytes)),
+        (
+            "upstream_request_id",
+            record.upstream_request_id.map(str::as_bytes),
+        ),
         ("referer", record.referer),
         ("user_agent", record.user_agent),
         ("range", record.range),
@@ -337,6 +342,8 @@ mod tests {
 
     fn record<'a>() -> AccessRecord<'a> {
         AccessRecord {
+            request_id: None,
+            upstream_request_id: None,
             time_unix_ms: 971_186_136_042,
             client: Ipv4Addr::new(127, 0, 0, 1).into(),
             peer: (Ipv4Addr::new(127, 0, 0, 1), 5000).into(),

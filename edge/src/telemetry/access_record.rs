@@ -9,6 +9,10 @@ use crate::sys::Address;
 pub struct AccessRecord<'a> {
     /// Time at which the request's head was complete, in milliseconds since the Unix epoch.
     pub time_unix_ms: u64,
+    /// The request's id, if requests have ids.
+    pub request_id: Option<&'a str>,
+    /// The id of the request that the origin received, if it is another one: that of a shared fetch.
+    pub upstream_request_id: Option<&'a str>,
     /// The client's address, from the connection or as reported by a trusted proxy.
     pub client: IpAddr,
     /// Address of the other end of the connection.

@@ -194,6 +194,8 @@ mod tests {
 
     fn record(log: &AccessLog, target: &str) {
         log.record(&AccessRecord {
+            request_id: None,
+            upstream_request_id: None,
             time_unix_ms: 0,
             client: Ipv4Addr::LOCALHOST.into(),
             peer: (Ipv4Addr::LOCALHOST, 1).into(),

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use super::metric::Scope;
 use super::{
-    CacheNumbers, CompressNumbers, Counters, FIELD_NAMES, FilesNumbers, Kind, Metric, Numbers,
-    ProcessNumbers, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
+    CacheNumbers, CompressNumbers, Counters, FIELD_NAMES, Failures, FilesNumbers, Kind, Metric,
+    Numbers, ProcessNumbers, ServerCounters, ServerNumbers, VolumeFlags, VolumeNumbers,
+    WorkerNumbers,
 };
 
 const BEGINNING: &str = "\
@@ -59,7 +60,7 @@ fn sections() -> Vec<Section> {
             "In the status: a list `workers`, and their sum in `counters`.",
             vec![
                 (WorkerNumbers::METRICS, true),
-                (&[Counters::HISTOGRAM], false),
+                (Counters::HISTOGRAMS, false),
             ],
         ),
         section(
@@ -87,8 +88,14 @@ fn sections() -> Vec<Section> {
         ),
         section(
             "Servers of upstreams",
-            "In the status: `upstreams`, by name, each with a list `servers`.",
-            vec![(ServerNumbers::METRICS, true)],
+            "In the status: `upstreams`, by name, each with a list `servers`, and with their sum in `total`. The histograms \
+             are percentiles there, as in `request_duration`, and `failures_by_reason` is an object, which has no reason \
+             without failures. For Prometheus, `failures_by_reason` has the label `reason`, too.",
+            vec![
+                (ServerNumbers::METRICS, true),
+                (ServerCounters::HISTOGRAMS, true),
+                (&[Failures::METRIC], true),
+            ],
         ),
     ]
 }

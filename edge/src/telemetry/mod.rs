@@ -7,12 +7,14 @@ mod access_record;
 mod access_writer;
 mod counter;
 mod exposed_name;
+mod failures;
 mod histogram;
 pub mod messages;
 mod metric;
 mod recent;
 mod registry;
 mod selection;
+mod server;
 mod table;
 mod template;
 
@@ -24,11 +26,13 @@ pub use access_options::{AccessFormat, AccessOptions, AccessTarget};
 pub use access_record::{AccessRecord, AccessTls, AccessUpstream};
 pub use access_writer::AccessWriter;
 pub use counter::Counter;
+pub use failures::Failures;
 pub use histogram::{Histogram, Percentiles};
 pub use metric::{Kind, Metric, Numbers, Unit, described};
 pub use recent::{Rates, Recent};
 pub use registry::Telemetry;
 pub use selection::{LogRule, Selection};
+pub use server::ServerMeasures;
 pub use table::{
     CacheNumbers, CompressNumbers, Counters, FilesNumbers, ProcessNumbers, ServerCounters,
     ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,

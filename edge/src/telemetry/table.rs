@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::counter::Counter;
+use super::failures::FailureCounters;
 use super::histogram::HistogramCounters;
 use super::metric::{Kind, Metric, Numbers, Scope, Unit};
 
@@ -54,7 +55,7 @@ macro_rules! numbers {
 }
 
 /// Defines a struct like `numbers!` does, and a second struct with a `Counter` per number, in which
-/// one worker counts. `with` adds a histogram of durations to the second struct.
+/// one worker counts. `with` adds histograms of durations to the second struct, and `and` another field.
 macro_rules! counters {
     (
         $(#[doc = $about:literal])*
@@ -64,7 +65,10 @@ macro_rules! counters {
             $($(#[doc = $doc:literal])* $name:ident: $kind:ident $unit:ident $(=> $line:literal $label:literal)?,)*
         }
         $(with {
-            $(#[doc = $histogram_doc:literal])* $histogram:ident,
+            $($(#[doc = $histogram_doc:literal])* $histogram:ident,)+
+        })?
+        $(and {
+            $(#[doc = $other_doc:literal])* $other:ident: $other_type:ty,
         })?
     ) => {
         numbers! {
@@ -81,19 +85,20 @@ macro_rules! counters {
         #[repr(align(128))]
         pub struct $counters {
             $($(#[doc = $doc])* pub $name: Counter,)*
-            $($(#[doc = $histogram_doc])* pub $histogram: HistogramCounters,)?
+            $($($(#[doc = $histogram_doc])* pub $histogram: HistogramCounters,)+)?
+            $($(#[doc = $other_doc])* pub $other: $other_type,)?
         }
 
         $(impl $counters {
-            /// Description of the histogram.
-            pub const HISTOGRAM: Metric = Metric {
+            /// Descriptions of the histograms.
+            pub const HISTOGRAMS: &'static [Metric] = &[$(Metric {
                 name: stringify!($histogram),
                 kind: Kind::Histogram,
                 unit: Unit::Seconds,
                 scope: Scope::$scope,
                 help: concat!($($histogram_doc),*).trim_ascii(),
                 summary: None,
-            };
+            }),+];
         })?
 
         impl $counters {
@@ -190,6 +195,14 @@ counters! {
         /// Requests refused because waiting requests took as much memory as `request_memory` allows
         /// (503).
         requests_over_memory: Counter Count,
+        /// Memory of the buffers of bodies (`request_buffering`, `response_buffering`).
+        buffers_now: Gauge Bytes,
+        /// Requests forwarded once their whole body had arrived.
+        requests_buffered: Counter Count,
+        /// Responses read as fast as the origin sent them.
+        responses_buffered: Counter Count,
+        /// Requests refused because the buffers took as much memory as `[buffers]` allows (503).
+        requests_over_buffers: Counter Count,
         /// Requests refused because of their head or body (400, 413, 414, 431, 501, 505).
         requests_refused: Counter Count => "requests" "refused",
         /// Requests refused because of their client's address (403).
@@ -252,6 +265,14 @@ counters! {
         upstream_reuses: Counter Count,
         /// Requests sent again on another connection or to another server.
         upstream_retries: Counter Count,
+        /// Failed requests that were not sent to another server because the budget of retries was used up.
+        upstream_retries_refused: Counter Count,
+        /// Fetches sent to a second server because the response of the first one was late.
+        upstream_hedges: Counter Count,
+        /// Attempts to connect to servers that accepted no connections before.
+        upstream_probes: Counter Count,
+        /// Response bodies that broke off and were continued by another server.
+        upstream_resumed: Counter Count,
         /// Failed requests to servers, including failed attempts to connect.
         upstream_failures: Counter Count,
         /// Idle connections to origin servers.
@@ -403,7 +424,35 @@ counters! {
         connects: Counter Count,
         /// Requests sent, including repeated ones.
         requests: Counter Count,
+        /// Requests sent on connections that had carried other requests before.
+        reuses: Counter Count,
         /// Failed requests, including failed attempts to connect.
         failures: Counter Count,
+        /// Bytes sent to the server, including heads.
+        bytes_out: Counter Bytes,
+        /// Bytes received from the server, including heads.
+        bytes_in: Counter Bytes,
+        /// Samples of the kernel's data about a connection (TCP_INFO), taken after a response, at most one per second and connection.
+        tcp_samples: Counter Count,
+        /// Congestion windows towards the server, summed over the samples.
+        tcp_window_bytes: Counter Bytes,
+        /// Bytes sent and not yet acknowledged, summed over the samples.
+        tcp_in_flight_bytes: Counter Bytes,
+        /// Segments sent again, as far as samples show.
+        tcp_retransmits: Counter Count,
+    }
+    with {
+        /// Times to open a connection.
+        connect_duration,
+        /// Times from sending a request to the complete head of the response.
+        header_duration,
+        /// Times from sending a request to the end of the response.
+        response_duration,
+        /// Round trips, smoothed by the kernel, in the samples.
+        tcp_rtt,
+    }
+    and {
+        /// The failures of each reason.
+        failures_by_reason: FailureCounters,
     }
 }

@@ -84,6 +84,8 @@ macro_rules! fields {
 }
 
 fields! {
+    "request_id" => RequestId,
+    "upstream_request_id" => UpstreamRequestId,
     "client" => Client,
     "peer" => Peer,
     "port" => Port,
@@ -137,6 +139,7 @@ impl Field {
                 | Field::Referer
                 | Field::UserAgent
                 | Field::Range
+                | Field::RequestId
                 | Field::Request(_)
         )
     }
@@ -296,6 +299,7 @@ fn foreign<'a>(field: Field, record: &AccessRecord<'a>) -> Option<&'a [u8]> {
         Field::Target => Some(record.target.as_bytes()),
         Field::Path => Some(split().0.as_bytes()),
         Field::Query => split().1.map(str::as_bytes),
+        Field::RequestId => record.request_id.map(str::as_bytes),
         Field::Referer => record.referer,
         Field::UserAgent => record.user_agent,
         Field::Range => record.range,
@@ -313,6 +317,7 @@ fn certificate<'a>(record: &AccessRecord<'a>) -> Option<(&'a str, &'a str)> {
 fn own(out: &mut Vec<u8>, field: Field, record: &AccessRecord<'_>, stamp: &Stamp) {
     let upstream = record.upstream.as_ref();
     match field {
+        Field::UpstreamRequestId => text(out, record.upstream_request_id),
         Field::Client => address(out, record.client),
         Field::Peer => address(out, record.peer.ip()),
         Field::Port => number(out, u64::from(record.peer.port())),

@@ -23,8 +23,8 @@ const SESSIONS_MAX: usize = 256;
 
 /// The TLS of a client. All connections share its settings, and resume one another's sessions.
 ///
-/// The commands of `sluice` use the settings for their connections to the admin address. Connections to origins will
-/// use `connect`.
+/// The commands of `sluice` use the settings for their connections to the admin address. Connections to origins use
+/// `connect`.
 pub struct Client {
     config: Arc<ClientConfig>,
     server_name: Option<ServerName<'static>>,
@@ -77,7 +77,6 @@ impl Client {
     /// # Errors
     ///
     /// The handshake has failed, or is not complete after the time `within`.
-    #[allow(dead_code, reason = "connections to origins don't use TLS yet")]
     pub async fn connect<W: Wire>(
         &self,
         wire: W,

@@ -121,30 +121,6 @@ impl ConnectError {
         }
     }
 
-    /// Returns the name of the reason.
-    #[allow(dead_code, reason = "connections to origins don't use TLS yet")]
-    pub fn name(self) -> &'static str {
-        match self {
-            ConnectError::NotTrusted => "tls-not-trusted",
-            ConnectError::OtherCertificate => "tls-other-certificate",
-            ConnectError::Expired => "tls-expired",
-            ConnectError::NotValidYet => "tls-not-valid-yet",
-            ConnectError::WrongName => "tls-wrong-name",
-            ConnectError::Certificate => "tls-certificate",
-            ConnectError::Version => "tls-version",
-            ConnectError::Parameters => "tls-parameters",
-            ConnectError::Protocol => "tls-protocol",
-            ConnectError::UnknownName => "tls-unknown-name",
-            ConnectError::ClientCertificate => "tls-client-certificate",
-            ConnectError::ByServer => "tls-refused-by-server",
-            ConnectError::NotTls => "not-tls",
-            ConnectError::Malformed => "tls-malformed",
-            ConnectError::Timeout => "tls-timeout",
-            ConnectError::Closed => "tls-closed",
-            ConnectError::Internal => "tls-internal",
-        }
-    }
-
     /// Returns a description, to be read after the name of the server.
     pub fn text(self) -> &'static str {
         match self {

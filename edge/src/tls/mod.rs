@@ -35,6 +35,7 @@ pub use options::{
     ListenerTls, Options, SiteTls, TicketOptions, Trust, UnknownName, Version,
 };
 pub use server::{OpenError, Server, Site};
+pub use server_certificates::system_file;
 pub use session::{Refusal, Session, Terms};
 pub use stream::{HandshakeError, Stream};
 pub use tickets::{TicketKeys, secret};

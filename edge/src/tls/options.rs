@@ -123,7 +123,6 @@ pub enum Trust {
     /// Only the first certificates in these files (PEM), whatever their names and their validity.
     Exactly(Vec<PathBuf>),
     /// All: servers are not verified.
-    #[allow(dead_code, reason = "connections to origins don't use TLS yet")]
     Anything,
 }
 

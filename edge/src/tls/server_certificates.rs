@@ -88,7 +88,7 @@ fn by_authorities(
 }
 
 /// Returns the file of the authorities that this system trusts.
-fn system_file() -> PathBuf {
+pub fn system_file() -> PathBuf {
     let named = std::env::var_os(SYSTEM_VARIABLE).filter(|file| !file.is_empty());
     if let Some(file) = named {
         return file.into();

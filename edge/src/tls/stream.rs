@@ -7,7 +7,7 @@
 //! The kernel's TLS (kTLS) would replace `encrypt` and `poll_flush`.
 
 use std::cell::RefCell;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::task::{Context, Poll, Waker};
 
 use rustls::{CommonState, Connection};
@@ -111,6 +111,11 @@ impl<W: Wire> Stream<W> {
         &mut self.wire
     }
 
+    /// Returns the stream below, for reading its properties.
+    pub fn wire_ref(&self) -> &W {
+        &self.wire
+    }
+
     /// Continues the handshake. Ready once it is complete.
     ///
     /// # Errors
@@ -199,6 +204,32 @@ impl<W: Wire> Stream<W> {
                 return Ok(None);
             };
             self.received(&more[..n])?;
+        }
+    }
+
+    /// Whether decrypted bytes, or ciphertext that was read already, have not been read.
+    pub fn has_unread(&self) -> bool {
+        self.unread > 0 || !self.unfed.is_empty()
+    }
+
+    /// Processes bytes that have arrived, even if the runtime has not reported them. Returns whether
+    /// decrypted bytes, the end of the stream or an error can be read.
+    pub fn has_arrived(&mut self) -> bool {
+        loop {
+            let nothing = self.session.reader().fill_buf().map(|_| ());
+            if !nothing.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                return true;
+            }
+            let arrived = RECEIVED.with_borrow_mut(|buffer| match self.wire.read_now(buffer) {
+                Ok(Some(n)) => self.received(&buffer[..n]).map(|()| true),
+                Ok(None) => Ok(false),
+                Err(error) => Err(error),
+            });
+            match arrived {
+                Ok(true) => {}
+                Ok(false) => return false,
+                Err(_) => return true,
+            }
         }
     }
 

@@ -13,6 +13,7 @@ use super::inbound::{Failure, Received, Step};
 use super::options::Limits;
 use super::outbound::Outbound;
 use super::permit::{InProgress, Permit};
+use super::sample::Sample;
 use super::transport::Transport;
 use super::tunnel::Tunnel;
 use crate::handler::{Duplex, Fault};
@@ -87,6 +88,13 @@ impl Connection {
         }
     }
 
+    /// Returns the longest time for which the server lets the connection be idle, in microseconds.
+    pub(super) fn idle_limit_us(&self) -> u64 {
+        match self {
+            Connection::Http1(connection) => connection.idle_limit_us(),
+        }
+    }
+
     /// Closes the connection and returns its permit, for another connection that is opened in its
     /// place; `None` if exchanges in progress still need it.
     pub(super) fn close(self) -> Option<Permit> {
@@ -116,7 +124,7 @@ impl Stream {
 
     /// Whether the connection is still usable before the request is sent: the server has neither
     /// closed it nor sent anything that could be taken for the response.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&mut self) -> bool {
         match self {
             Stream::Http1(connection) => connection.is_quiet(),
         }
@@ -183,6 +191,13 @@ impl Stream {
     pub(super) fn end_of_connection(&mut self) -> Result<(), Fault> {
         match self {
             Stream::Http1(connection) => connection.end(),
+        }
+    }
+
+    /// Returns the kernel's data about the connection, unless the last sample is recent.
+    pub(super) fn sample(&mut self, now_us: u64) -> Option<Sample> {
+        match self {
+            Stream::Http1(connection) => connection.sample(now_us),
         }
     }
 

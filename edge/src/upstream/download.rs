@@ -1,31 +1,38 @@
 //! Receives the content of a response from the origin.
 
-use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use tokio::io::ReadBuf;
 
+use super::forward::Forward;
 use super::inbound::Step;
 use super::lease::Lease;
-use super::worker::UpstreamWorker;
-use crate::handler::{Body, BodyStream, Fault, Frame, Head, Piece, UpstreamTimings};
-use crate::http::Scheme;
+use super::resume::Resume;
+use crate::handler::{BodyStream, Fault, Frame, Piece};
 
 /// The content still to be received, and the connection from which it is read. If this is dropped
 /// before the content's end, the connection is closed.
 pub(super) struct Download {
-    pub(super) upstream: Rc<UpstreamWorker>,
+    /// The request.
+    pub(super) forward: Forward,
     pub(super) lease: Option<Lease>,
     /// Content that was received together with the head.
     pub(super) first: Option<Bytes>,
     /// Bytes of content still to be received, if the response has Content-Length.
     pub(super) left: Option<u64>,
-    pub(super) record: Rc<UpstreamTimings>,
-    /// Scheme and head of the request, for the error log.
-    pub(super) request: (Scheme, Head),
+    /// The ability to continue the content on another server.
+    pub(super) resume: Option<Box<Resume>>,
     /// Time at which the request was sent, in microseconds of the upstream's clock.
     pub(super) sent_us: u64,
+}
+
+/// The reason why no content can be read from a connection any more.
+enum End {
+    Complete,
+    Failed(Fault),
+    /// The rest of the content was requested from another server.
+    Resumed,
 }
 
 impl Download {
@@ -50,44 +57,70 @@ impl Download {
                 self.finish();
                 Poll::Ready(None)
             }
-            Err(fault) => Poll::Ready(Some(Err(self.fail(fault)))),
+            Err(fault) => {
+                self.fail(fault);
+                Poll::Ready(Some(Err(fault)))
+            }
         }
     }
 
-    /// Turns the content into a body: bytes if all of it was received together with the head, which
-    /// is usual for small content, else a stream.
-    pub(super) fn into_body(mut self) -> Result<Body, Fault> {
+    /// Takes the content if all of it was received together with the head, which is usual for small
+    /// content.
+    pub(super) fn take_whole(&mut self) -> Result<Option<Bytes>, Fault> {
         let first = match self.poll_received() {
             Poll::Ready(Some(Ok(Frame::Data(bytes)))) => bytes,
             Poll::Ready(Some(Err(fault))) => return Err(fault),
-            _ => return Ok(Body::stream(self)),
+            _ => return Ok(None),
         };
         if self.lease.is_none() {
-            return Ok(Body::Bytes(first));
+            return Ok(Some(first));
         }
         self.first = Some(first);
-        Ok(Body::stream(self))
+        Ok(None)
     }
 
-    /// After a read that returned no data: ready if the content has ended (`None`) or failed.
-    fn poll_end(&mut self, read: Poll<Result<usize, Fault>>) -> Poll<Option<Fault>> {
+    /// After a read that returned no data: ready if the content has ended or failed.
+    fn poll_end(&mut self, read: Poll<Result<usize, Fault>>) -> Poll<End> {
         let Some(lease) = &mut self.lease else {
-            return Poll::Ready(None);
+            return Poll::Ready(End::Complete);
         };
         let ended = match read {
             Poll::Ready(Ok(_)) => lease.stream.end_of_connection(),
             Poll::Ready(Err(fault)) => Err(fault),
-            Poll::Pending => match lease.stream.watch_body(&self.upstream.limits) {
+            Poll::Pending => match lease.stream.watch_body(&self.forward.upstream.limits) {
                 Some(late) => Err(late.into()),
                 None => return Poll::Pending,
             },
         };
-        Poll::Ready(match ended {
-            Ok(()) => {
-                self.finish();
-                None
+        let Err(fault) = ended else {
+            self.finish();
+            return Poll::Ready(End::Complete);
+        };
+        let server = self.fail(fault);
+        let resumed = match (server, &mut self.resume, self.left) {
+            (Some(server), Some(resume), Some(left)) => {
+                resume.begin(&self.forward, server, fault, left)
             }
-            Err(fault) => Some(self.fail(fault)),
+            _ => false,
+        };
+        Poll::Ready(match resumed {
+            true => End::Resumed,
+            false => End::Failed(fault),
+        })
+    }
+
+    /// Waits for the rest of the content if it was requested from another server.
+    fn poll_resumed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let Some(resume) = &mut self.resume else {
+            return Poll::Ready(Ok(()));
+        };
+        Poll::Ready(match ready!(resume.poll(cx)) {
+            None => Ok(()),
+            Some(Ok(lease)) => {
+                self.lease = Some(lease);
+                Ok(())
+            }
+            Some(Err(fault)) => Err(fault),
         })
     }
 
@@ -98,35 +131,38 @@ impl Download {
     }
 
     fn note_bytes(&mut self, n: u64) {
-        self.upstream.counters.upstream_bytes_in.add(n);
-        self.record.body_bytes.set(self.record.body_bytes.get() + n);
+        let record = &self.forward.record;
+        record.body_bytes.set(record.body_bytes.get() + n);
+        self.forward.upstream.counters.upstream_bytes_in.add(n);
         self.left = self.left.map(|left| left.saturating_sub(n));
     }
 
     /// Returns the connection to the pool, since the content is complete.
     pub(super) fn finish(&mut self) {
-        if let Some(lease) = self.lease.take() {
+        if let Some(mut lease) = self.lease.take() {
             let now_us = self.note_time();
-            self.upstream.pool.give_back(lease, now_us);
+            let took_us = now_us.saturating_sub(self.sent_us);
+            lease.note_end(took_us);
+            let upstream = &self.forward.upstream;
+            upstream.count_end(&mut lease, took_us, now_us);
+            upstream.pool.give_back(lease, now_us);
         }
     }
 
-    fn fail(&mut self, fault: Fault) -> Fault {
-        if let Some(mut lease) = self.lease.take() {
-            self.note_time();
-            lease.note_failure(&fault);
-            let (scheme, head) = &self.request;
-            self.upstream
-                .count_failure(lease.server(), fault.reason, *scheme, head);
-        }
-        fault
+    /// Closes the connection after a fault. Returns its server.
+    fn fail(&mut self, fault: Fault) -> Option<usize> {
+        let mut lease = self.lease.take()?;
+        self.note_time();
+        lease.note_failure(&fault);
+        self.forward.count_failure(lease.server(), &fault);
+        Some(lease.server())
     }
 
     /// Notes the duration of the exchange, and returns the current time.
     fn note_time(&self) -> u64 {
-        let now_us = self.upstream.clock.monotonic_us();
+        let now_us = self.forward.upstream.clock.monotonic_us();
         let took_us = now_us.saturating_sub(self.sent_us);
-        self.record.response_us.set(Some(took_us));
+        self.forward.record.response_us.set(Some(took_us));
         now_us
     }
 }
@@ -137,6 +173,9 @@ impl BodyStream for Download {
             return Poll::Ready(Some(Ok(Frame::Data(first))));
         }
         loop {
+            if let Err(fault) = ready!(self.poll_resumed(cx)) {
+                return Poll::Ready(Some(Err(fault)));
+            }
             if let Poll::Ready(frame) = self.poll_received() {
                 return Poll::Ready(frame);
             }
@@ -145,7 +184,11 @@ impl BodyStream for Download {
             };
             match lease.stream.poll_content(cx, None) {
                 Poll::Ready(Ok(1..)) => {}
-                read => return self.poll_end(read).map(|ended| ended.map(Err)),
+                read => match ready!(self.poll_end(read)) {
+                    End::Complete => return Poll::Ready(None),
+                    End::Failed(fault) => return Poll::Ready(Some(Err(fault))),
+                    End::Resumed => {}
+                },
             }
         }
     }
@@ -167,7 +210,11 @@ impl BodyStream for Download {
                 }
                 return Poll::Ready(Some(Ok(Piece::Placed)));
             }
-            return self.poll_end(read).map(|ended| ended.map(Err));
+            match ready!(self.poll_end(read)) {
+                End::Complete => return Poll::Ready(None),
+                End::Failed(fault) => return Poll::Ready(Some(Err(fault))),
+                End::Resumed => {}
+            }
         }
         let polled = self.poll_frame(cx);
         polled.map(|frame| frame.map(|frame| frame.map(Piece::Frame)))

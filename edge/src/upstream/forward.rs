@@ -1,26 +1,30 @@
-//! Forwards one request: chooses a server, gets a connection, sends the request, receives the head,
-//! passes on the content.
+//! Forwards one request: chooses a server, gets a connection, sends the request, and receives the
+//! head of the response.
 
 use std::rc::Rc;
 
-use super::download::Download;
-use super::inbound::{Content, Failure, Received};
+use super::inbound::{Failure, Received};
 use super::lease::{Grant, Lease, Opened, Opening};
 use super::options::Limits;
-use super::outbound::{self, Outbound};
-use super::pool::Failed;
+use super::outbound::Outbound;
+use super::retry::{self, Tries};
 use super::route_headers::RouteHeaders;
 use super::route_options::RouteOptions;
-use super::upgrade;
+use super::sticky::Sticky;
 use super::upload::Upload;
-use super::via;
+use super::wish::Wish;
 use super::worker::UpstreamWorker;
-use super::write_back::{self, Names};
 use crate::balance::Outcome;
-use crate::handler::{Body, Fault, Head, Interim, Peer, Response, UpstreamTimings};
+use crate::handler::template::RequestValues;
+use crate::handler::{Fault, Head, Interim, Peer, Response, UpstreamTimings};
 use crate::http::key::KeyHash;
 use crate::http::{ClientId, FieldBlock, Status};
 use crate::reason::Reason;
+use crate::sign;
+
+/// The head of a response with its connection, and the time at which the request was sent, in
+/// microseconds of the upstream's clock.
+pub(super) type Exchanged = (Lease, Received, u64);
 
 /// A request to be forwarded.
 pub(super) struct Forward {
@@ -37,52 +41,86 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    /// Sends the request until a server responds or no further try is allowed.
+    /// Sends the request until a server responds or no further try is allowed. Returns the head of
+    /// the response with its connection, and the time at which the request was sent, in microseconds
+    /// of the upstream's clock.
     ///
-    /// If a server can't be reached, another is tried, up to `retry.tries` in all. If the server
-    /// turns out to have closed the reused connection, the request is sent once more where that is
-    /// safe (`may_repeat`): on a new connection, to the same server if it accepts one.
-    pub(super) async fn run(self) -> Result<Response, Fault> {
-        // A request that cannot be sent takes no permit.
-        outbound::check(&self.head, self.target())?;
-        let mut lease = self.reach(None).await?;
-        let mut may_retry = true;
+    /// After a failure of a kind in `retry.on`, another server is tried, up to `retry.tries` in all,
+    /// if that is safe (`may_move`). If the server turns out to have closed the reused connection,
+    /// the request is first sent once more where that is safe (`may_repeat`): on a new connection,
+    /// to the same server if it accepts one.
+    pub(super) async fn exchange(&self, tries: &mut Tries) -> Result<Exchanged, Fault> {
+        let mut opening = None;
         loop {
+            let mut lease = self.reach(tries, opening.take()).await?;
             let server = lease.server();
             self.record.server.set(lease.stream.peer());
             self.upstream.count_request(&lease);
             let sent_us = self.upstream.clock.monotonic_us();
+            tries.begin(sent_us);
+            tries.note_server(server);
             let outbound = self.outbound();
             let sent = lease.send(&outbound, self.limits(), |head| self.show(head));
             match sent.await {
-                Ok(response) => return self.receive(lease, response, sent_us).await,
-                Err(failure) if may_retry && self.may_repeat(&failure) => {
-                    may_retry = false;
+                Ok(received) if self.may_replace(&received, server, tries) => {
+                    self.note_head(&mut lease, received.status, sent_us);
+                    self.count_failure(server, &Reason::RetriedStatus.into());
+                    self.upstream.pool.discard(lease);
+                }
+                Ok(received) => return Ok((lease, received, sent_us)),
+                Err(failure) if self.may_repeat(&failure) && tries.repeat(server) => {
                     self.upstream.counters.upstream_retries.add(1);
-                    lease = self.reach(Some(self.upstream.pool.reopen(lease))).await?;
+                    opening = Some(self.upstream.pool.reopen(lease));
                 }
                 Err(failure) => {
+                    drop(lease);
                     self.count_failure(server, &failure.fault);
-                    return Err(failure.fault);
+                    let may_move = self.may_move(&failure);
+                    self.move_on(failure.fault, server, may_move, tries)?;
                 }
             }
         }
     }
 
-    fn limits(&self) -> &Limits {
+    /// Returns a request with another head to the same resource, without content.
+    pub(super) fn again(&self, head: Head) -> Forward {
+        Forward {
+            upstream: self.upstream.clone(),
+            route: self.route.clone(),
+            options: self.options.clone(),
+            head,
+            target: self.target.clone(),
+            peer: self.peer,
+            upload: Upload::default(),
+            interim: None,
+            record: self.record.clone(),
+        }
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
         &self.upstream.limits
     }
 
-    fn target(&self) -> &str {
+    pub(super) fn target(&self) -> &str {
         self.target.as_deref().unwrap_or(&self.head.target)
     }
 
     fn outbound(&self) -> Outbound<'_> {
+        let host = self.upstream.host(&self.head.authority);
+        let request = sign::Request {
+            method: self.head.method.as_str(),
+            target: self.target(),
+            host,
+            has_content: self.upload.length() != Some(0),
+        };
+        let signer = self.upstream.signer.as_ref();
+        let unix_s = || self.upstream.clock.unix_ms() / 1000;
         Outbound {
+            signature: signer.map(|signer| signer.sign(&request, unix_s())),
             head: &self.head,
             target: self.target(),
             peer: &self.peer,
-            host: self.upstream.host(&self.head.authority),
+            host,
             route: &self.route,
             via: self.upstream.options.via,
             x_real_ip: self.upstream.options.x_real_ip,
@@ -99,82 +137,134 @@ impl Forward {
 
     /// Returns a lease on a connection to a server that accepts one. If `opening` is given, only a
     /// connection newly opened with it is used.
-    async fn reach(&self, mut opening: Option<Opening>) -> Result<Lease, Fault> {
-        let client = ClientId::of(self.peer.client);
-        let mut failed = Failed::new();
+    async fn reach(&self, tries: &mut Tries, mut opening: Option<Opening>) -> Result<Lease, Fault> {
+        let wish = Wish {
+            client: ClientId::of(self.peer.client),
+            key: &|| self.key(),
+            is_repeatable: self.is_repeatable(),
+            sticky: self
+                .sticky()
+                .and_then(|sticky| sticky.named(&self.head.fields)),
+        };
         let must_open = opening.is_some();
         loop {
             let opening = match opening.take() {
                 Some(opening) => opening,
-                None => match self
-                    .upstream
-                    .pool
-                    .acquire(&failed, client, &|| self.key())
-                    .await
-                {
+                None => match self.upstream.pool.acquire(&tries.failed, &wish).await {
                     Ok(Grant::Opening(opening)) => opening,
                     // A connection with unread bytes is not used, since they would be taken for the
                     // response to this request.
-                    Ok(Grant::Lease(lease)) if !must_open && lease.stream.is_quiet() => {
-                        return Ok(lease);
+                    Ok(Grant::Lease(mut lease)) => match !must_open && lease.stream.is_quiet() {
+                        true => return Ok(lease),
+                        false => self.upstream.pool.reopen(lease),
+                    },
+                    Ok(Grant::Refused(server, reason)) => {
+                        self.note_refused(server, &reason.into());
+                        self.move_on(reason.into(), server, true, tries)?;
+                        continue;
                     }
-                    Ok(Grant::Lease(lease)) => self.upstream.pool.reopen(lease),
                     Err(fault) => return Err(self.unreached(fault)),
                 },
             };
             let server = opening.server();
-            match self.open(opening).await {
+            match self.open(opening, tries).await {
                 Ok(lease) => return Ok(lease),
-                Err(fault) => {
-                    failed.push(server);
-                    let exhausted = failed.len() >= self.upstream.options.servers.len()
-                        || failed.len() >= self.upstream.options.tries as usize;
-                    if exhausted || !fault.retryable {
-                        return Err(fault);
-                    }
-                    self.upstream.counters.upstream_retries.add(1);
-                }
+                Err(fault) => self.move_on(fault, server, true, tries)?,
             }
         }
     }
 
-    /// Returns the hash of the requested URL, for balancers that send a URL to the same server each
-    /// time.
+    /// Whether the request may be sent to another server after this failure: nothing was written, or
+    /// the request asks for no change and none of its content has been consumed.
+    fn may_move(&self, failure: &Failure) -> bool {
+        failure.unsent || self.is_repeatable()
+    }
+
+    fn is_repeatable(&self) -> bool {
+        retry::is_repeatable(&self.head.method) && self.upload.is_whole()
+    }
+
+    /// After a failure of this server: returns the fault unless another server may be tried.
+    /// `may_move`: whether the request may be sent again.
+    pub(super) fn move_on(
+        &self,
+        fault: Fault,
+        server: usize,
+        may_move: bool,
+        tries: &mut Tries,
+    ) -> Result<(), Fault> {
+        tries.failed.push(server);
+        let covered = self.upstream.options.retry.on.covers(fault.reason);
+        match may_move && covered && self.upstream.may_retry(server, tries) {
+            true => Ok(()),
+            false => Err(fault),
+        }
+    }
+
+    /// Whether another server gets the request because of the status of this server's response.
+    fn may_replace(&self, received: &Received, server: usize, tries: &mut Tries) -> bool {
+        let statuses = &self.upstream.options.retry.on.statuses;
+        if !statuses.contains(&received.status) || !self.is_repeatable() {
+            return false;
+        }
+        tries.failed.push(server);
+        self.upstream.may_retry(server, tries)
+    }
+
+    /// Returns the hash of the requested URL, or of the text that the configuration names, for
+    /// balancers that send a key to the same server each time.
     fn key(&self) -> u64 {
         let (head, scheme) = (&self.head, self.peer.scheme);
+        if let Some(template) = &self.upstream.options.hash {
+            let (values, mut text) = (RequestValues::of(head, &self.peer), Vec::new());
+            // A template checked by the planner does not use the status.
+            if template.expand(&values, 0, &mut text).is_some() {
+                return KeyHash::of_bytes(&text).low();
+            }
+        }
         KeyHash::of(scheme, &head.authority, head.path(), head.query()).low()
     }
 
-    fn count_failure(&self, server: usize, fault: &Fault) {
+    pub(super) fn count_failure(&self, server: usize, fault: &Fault) {
         let (scheme, head) = (self.peer.scheme, &self.head);
         self.upstream
             .count_failure(server, fault.reason, scheme, head);
     }
 
+    /// Counts that a server accepts no connections, as an attempt has shown that another request
+    /// caused.
+    fn note_refused(&self, server: usize, fault: &Fault) {
+        let gauges = self.upstream.pool.gauges(server);
+        let literal = gauges.server.server.server().literal();
+        self.record.server.set(literal);
+        self.count_failure(server, fault);
+    }
+
     fn unreached(&self, fault: Fault) -> Fault {
-        self.upstream.counters.upstream_failures.add(1);
+        let (scheme, head) = (self.peer.scheme, &self.head);
+        self.upstream.count_unreached(fault.reason, scheme, head);
         fault
     }
 
     /// Opens a connection.
-    async fn open(&self, opening: Opening) -> Result<Lease, Fault> {
+    async fn open(&self, opening: Opening, tries: &mut Tries) -> Result<Lease, Fault> {
         let index = opening.server();
         let began_us = self.upstream.clock.monotonic_us();
-        let options = &self.upstream.options;
-        let opened = opening.connect(&options.servers[index], options.connect_timeout);
-        let opened = opened.await;
+        tries.begin(began_us);
+        let state = opening.state();
+        let opened = opening.connect(self.limits()).await;
         let took_us = self.upstream.clock.monotonic_us().saturating_sub(began_us);
         self.record.connect_us.set(took_us.max(1));
         let result = opened.as_ref().map(|_| ()).map_err(|fault| fault.reason);
-        self.upstream.pool.note_connect(index, result);
+        self.upstream.pool.note_connect(index, result, began_us);
         match opened {
             Ok(Opened { lease, rest }) => {
-                self.upstream.count_connect(index);
+                self.upstream.count_connect(index, took_us);
                 self.upstream.pool.keep(rest);
                 Ok(lease)
             }
             Err(fault) => {
-                self.record.server.set(options.servers[index].literal());
+                self.record.server.set(state.server().literal());
                 self.count_failure(index, &fault);
                 Err(fault)
             }
@@ -188,90 +278,41 @@ impl Forward {
             && (failure.unsent || (self.head.method.is_idempotent() && self.upload.is_whole()))
     }
 
-    /// Turns a received head into a response whose content is read from the same connection.
-    async fn receive(
-        self,
-        mut lease: Lease,
-        received: Received,
-        sent_us: u64,
-    ) -> Result<Response, Fault> {
-        let server = lease.server();
-        let content = received.content;
-        self.note_head(&mut lease, received.status, sent_us);
-        let mut response = match self.head(received) {
-            Ok(response) => response,
-            Err(fault) => {
-                lease.note_failure(&fault);
-                self.count_failure(server, &fault);
-                return Err(fault);
-            }
-        };
-        if response.status == 101 {
-            let tunnel = lease.into_tunnel(self.limits()).await;
-            let tunnel = tunnel.inspect_err(|fault| self.count_failure(server, fault))?;
-            response.tunnel = Some(tunnel);
-            return Ok(response);
-        }
-        let mut download = Download {
-            upstream: self.upstream,
-            lease: Some(lease),
-            first: None,
-            left: None,
-            record: self.record,
-            request: (self.peer.scheme, self.head),
-            sent_us,
-        };
-        match content {
-            Content::None { declared } => {
-                response.length = declared;
-                download.finish();
-            }
-            Content::Sized(length) => {
-                download.left = Some(length);
-                response.body = download.into_body()?;
-            }
-            Content::Delimited => response.body = Body::stream(download),
-            Content::UntilClose => {
-                response.until_close = true;
-                response.body = Body::stream(download);
-            }
-        }
-        Ok(response)
+    /// Returns the cookie by which clients of this route stick to a server.
+    pub(super) fn sticky(&self) -> Option<&Sticky> {
+        let sticky = self.upstream.options.sticky.as_ref();
+        sticky.filter(|_| self.options.sticky)
     }
 
-    /// Returns the response without its content.
-    fn head(&self, received: Received) -> Result<Response, Fault> {
-        if received.status == 101 && !upgrade::may_switch(&self.head, &received) {
-            return Err(Reason::UnexpectedStatus.into());
-        }
-        let mut response = Response::new(received.status);
-        response.upstream = Some(self.record.clone());
-        response.fields = received.fields;
-        if self.options.write_back {
-            write_back::apply(&mut response.fields, &self.names());
-        }
-        via::add(&mut response.fields, received.version);
-        for protocol in received.protocols {
-            response.fields.append("upgrade", protocol);
-        }
-        Ok(response)
-    }
-
-    /// Returns the names under which origin and client know the resource.
-    fn names(&self) -> Names<'_> {
-        Names {
-            path: self.options.path.as_ref(),
-            servers: &self.upstream.options.servers,
-            host: self.upstream.host(&self.head.authority),
-            client: &self.head.authority,
+    /// Adds the cookie that names the server, unless the request has it.
+    pub(super) fn stick(&self, response: &mut Response, server: usize) {
+        let id = self.upstream.pool.sticky_id(server);
+        if let Some(sticky) = self.sticky()
+            && sticky.named(&self.head.fields) != Some(id)
+        {
+            let cookie = sticky.set_cookie(id, self.peer.scheme);
+            response.fields.append("set-cookie", cookie);
         }
     }
 
-    fn note_head(&self, lease: &mut Lease, status: Status, sent_us: u64) {
-        let now_us = self.upstream.clock.monotonic_us();
-        let head_us = now_us.saturating_sub(sent_us);
+    /// Notes the status of the response and the time to its head, for log and balancer.
+    pub(super) fn note_head(&self, lease: &mut Lease, status: Status, sent_us: u64) {
+        let head_us = self.note_outcome(lease, status, sent_us);
         self.record.status.set(Some(status));
         self.record.header_us.set(Some(head_us));
-        lease.note(Outcome::Answered { status, head_us });
+    }
+
+    /// Notes the status of a response and the time to its head, for the balancer. Returns this time
+    /// in microseconds.
+    pub(super) fn note_outcome(&self, lease: &mut Lease, status: Status, sent_us: u64) -> u64 {
+        let now_us = self.upstream.clock.monotonic_us();
+        let head_us = now_us.saturating_sub(sent_us);
+        self.upstream.count_head(lease.server(), head_us);
+        lease.note(Outcome::Answered {
+            status,
+            head_us,
+            total_us: None,
+        });
+        head_us
     }
 }

@@ -1,16 +1,18 @@
 //! Grants of the pool: an exchange gets either a lease, which is room on an open connection, or the
 //! right to open a connection.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use super::connection::{Connection, Stream};
 use super::inbound::{Failure, Received};
-use super::options::{Limits, Server};
+use super::options::Limits;
 use super::outbound::Outbound;
 use super::permit::{InProgress, Permit};
-use super::transport::Transport;
+use super::state::ServerState;
+use super::transport::{Transport, Unconnected};
 use crate::balance::Outcome;
 use crate::handler::{Duplex, Fault};
+use crate::reason::Reason;
 
 /// The permission of the pool for one exchange with a server.
 pub(super) enum Grant {
@@ -18,6 +20,9 @@ pub(super) enum Grant {
     Lease(Lease),
     /// The right to open a connection.
     Opening(Opening),
+    /// Nothing: an attempt to connect to this server, the last one that could be used, has just
+    /// failed for this reason.
+    Refused(usize, Reason),
 }
 
 /// Room for one exchange on a connection. If the lease is dropped before the exchange is complete,
@@ -51,19 +56,23 @@ impl Opening {
         self.permit.server
     }
 
-    /// Connects within `timeout`.
-    pub(super) async fn connect(
-        mut self,
-        server: &Server,
-        timeout: Duration,
-    ) -> Result<Opened, Fault> {
-        match Transport::connect(server, timeout).await {
+    /// Returns the state of the server that all workers share.
+    pub(super) fn state(&self) -> Arc<ServerState> {
+        self.permit.state().clone()
+    }
+
+    /// Connects within the time that `limits` has for it.
+    pub(super) async fn connect(mut self, limits: &Limits) -> Result<Opened, Fault> {
+        match Transport::connect(self.permit.state(), &limits.tcp, limits.connect).await {
             Ok(transport) => {
                 let (stream, rest) = Connection::new(transport, self.permit).begin();
                 let lease = Lease::new(self.exchange, stream);
                 Ok(Opened { lease, rest })
             }
-            Err(reason) => {
+            Err(Unconnected { reason, tls }) => {
+                if let Some(error) = tls {
+                    self.permit.state().note_tls_error(error);
+                }
                 let fault = Fault::from(reason);
                 self.exchange.note_failure(&fault);
                 Err(fault)
@@ -101,6 +110,11 @@ impl Lease {
     /// Notes the outcome of the exchange, for the balancer.
     pub(super) fn note(&mut self, outcome: Outcome) {
         self.exchange.note(outcome);
+    }
+
+    /// Notes the time from sending the request to the end of the response, in microseconds.
+    pub(super) fn note_end(&mut self, took_us: u64) {
+        self.exchange.note_end(took_us);
     }
 
     /// Notes that the exchange failed, for the balancer.

@@ -5,57 +5,103 @@
 //! shares; `via`, `forwarded`, `hop`, `route_headers` and `upgrade` decide about their headers,
 //! `path_map` and `write_back` about paths and the origin's own URLs. `connection` selects
 //! the protocol of a connection, today always `http1`, which sends the request and reads the
-//! response. `upload` holds the content of the request, `download` the content of the response.
-//! `transport` is the byte stream to a server, `waker` and `deadline` are its waker and timer.
-//! `failure_log` reports failing servers in the error log.
-//! `state` is what all workers share about the servers, `worker` what belongs to one worker.
+//! response. `receive` makes the response of the handler. `upload` holds the content of the request,
+//! `download` the content of the response.
+//! `transport` is the byte stream to a server, a `socket` or an `encrypted` one; `waker` and
+//! `deadline` are its waker and timer.
+//! `retry` decides whether a failed request is sent to another server, `resume` continues content
+//! that broke off, `hedge` sends late requests to a second server within a `hedge_budget`.
+//! `failure_log` reports failing servers in the error log. `balancing` is a worker's
+//! balancer of the servers, `condition` the orders and the health of a server, `ejection` takes
+//! failing servers out of use, `sticky` names servers in cookies. `monitor` is the thread that checks
+//! the health of servers, and `check` one such check. `choice` chooses the server of a request by its
+//! `wish`. `probe` finds out when a server that is down accepts connections again, as often as
+//! `trials` permits.
+//! `names` are the names of servers that are resolved again and again, `changes` notifies workers.
+//! `state` is what all workers share about the servers, `slots` one worker's copy of it, `worker`
+//! what belongs to one worker.
 
+mod balancing;
+mod changes;
+mod check;
+mod choice;
+mod condition;
 mod connection;
 mod deadline;
 mod download;
+mod eject;
+mod ejection;
+mod encrypted;
 mod failure_log;
 mod fair_queue;
 mod forward;
 mod forwarded;
 mod header_lines;
+mod health_options;
+mod hedge;
+mod hedge_budget;
 mod hop;
 mod http1;
 mod inbound;
 mod lease;
+mod monitor;
+mod names;
 mod options;
+mod other_family;
 mod outbound;
 mod path_map;
 mod permit;
 mod pool;
+mod probe;
+mod receive;
+mod resume;
+mod retry;
 mod route_headers;
 mod route_options;
+mod sample;
+mod server_state;
+mod slots;
+mod socket;
 mod state;
+mod sticky;
 mod transport;
+mod trials;
 mod tunnel;
 mod upgrade;
 mod upload;
+mod upstream_tls;
 mod via;
 mod waker;
+mod wish;
 mod worker;
 mod write_back;
 
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+pub use self::condition::Order;
+pub use self::eject::Eject;
+pub use self::health_options::Health;
+pub use self::hedge_budget::HedgeOptions;
+pub use self::monitor::Monitor;
 pub use self::options::{Options, Server};
 pub use self::path_map::PathMap;
+pub use self::retry::{RetryCauses, RetryOptions};
 pub use self::route_headers::RouteHeaders;
 pub use self::route_options::RouteOptions;
 pub use self::state::UpstreamState;
+pub use self::sticky::Sticky;
 
 use self::forward::Forward;
 use self::upload::Upload;
 use self::worker::UpstreamWorker;
-use crate::handler::{Answer, Handler, Head, Pending, Request, Response, UpstreamTimings};
-use crate::http::Method;
+use crate::handler::{Answer, Fault, Handler, Head, Pending, Request, Response, UpstreamTimings};
+use crate::http::{Method, RequestId};
+use crate::reason::Reason;
 use crate::sys::Clock;
 use crate::telemetry::Counters;
 
@@ -78,7 +124,7 @@ impl Upstream {
         options: Options,
         clock: Clock,
         counters: Arc<Counters>,
-        state: &UpstreamState,
+        state: &Arc<UpstreamState>,
     ) -> Upstream {
         Upstream {
             worker: Rc::new(UpstreamWorker::new(options, clock, counters, state)),
@@ -115,7 +161,31 @@ impl Upstream {
     /// Returns the target for the servers, if it is not that of the request.
     fn target(&self, head: &Head) -> Option<String> {
         let path = self.options.path.as_ref();
-        path.map(|path| path.to_origin(&head.target))
+        let mapped = path.map(|path| path.to_origin(&head.target));
+        let signer = self.worker.signer.as_ref();
+        if signer.is_none_or(|signer| signer.options().query) {
+            return mapped;
+        }
+        let mut target = mapped.unwrap_or_else(|| head.target.clone());
+        target.truncate(target.find('?').unwrap_or(target.len()));
+        Some(target)
+    }
+
+    /// Whether the upstream signs requests, but not those with this method.
+    fn refuses(&self, method: &Method) -> bool {
+        let reads = matches!(method, Method::Get | Method::Head);
+        let signer = self.worker.signer.as_ref();
+        !reads && signer.is_some_and(|signer| !signer.options().writes)
+    }
+
+    /// Returns the id of the request as its origin receives it. A shared fetch gets an id of its own.
+    fn request_id(&self, head: &Head) -> Option<RequestId> {
+        let random = self.options.request_ids.as_ref()?;
+        let own = || {
+            let unix_ms = self.worker.clock.unix_ms();
+            RequestId::new(unix_ms, [random.next_u64(), random.next_u64()])
+        };
+        Some(head.id.clone().unwrap_or_else(own))
     }
 }
 
@@ -126,20 +196,25 @@ impl Handler for Upstream {
             let refusal = Response::text(501, "CONNECT is not supported\n");
             return Answer::Ready(Ok(refusal));
         }
+        if self.refuses(&request.head.method) {
+            return Answer::Ready(Ok(only_reads()));
+        }
+        request.head.id = self.request_id(&request.head);
         let interim = request.interim();
         let forward = Forward {
             upstream: self.worker.clone(),
             route: self.route.clone(),
             target: self.target(&request.head),
             options: self.options.clone(),
-            head: request.head,
             peer: request.peer,
             upload: Upload::new(request.body, &self.route),
             interim: interim.clone(),
             record: Rc::new(UpstreamTimings {
+                request_id: RefCell::new(request.head.id.clone()),
                 queue: Some(self.worker.pool.queue()),
                 ..UpstreamTimings::default()
             }),
+            head: request.head,
         };
         let upstream = Some(forward.record.clone());
         Answer::Later(Pending {
@@ -148,4 +223,11 @@ impl Handler for Upstream {
             upstream,
         })
     }
+}
+
+/// Returns the response to a request that could change an object in a store to which only reads are signed.
+fn only_reads() -> Response {
+    let mut response = Fault::from(Reason::MethodNotAllowed).response();
+    response.fields.append("allow", "GET, HEAD");
+    response
 }

@@ -9,12 +9,17 @@ use super::route_headers::RouteHeaders;
 use super::upload::Upload;
 use super::via;
 use crate::handler::{Fault, Head, Peer, loops};
+use crate::http::RequestId;
 use crate::http::fields::{is_field_value, is_token};
-use crate::http::hop::{is_in, is_reported};
+use crate::http::hop::{is_in, is_reported, reads_as, reads_as_prefix};
 use crate::reason::Reason;
+use crate::sign::Signature;
 
 /// Headers that are not copied: Sluice writes its own, or they belong to framing.
 const REPLACED: &[&str] = &["host", "content-length", "expect"];
+
+/// The header that carries the request's id.
+const ID_HEADER: &[u8] = RequestId::HEADER.as_bytes();
 
 /// A request to a server.
 pub(super) struct Outbound<'a> {
@@ -32,6 +37,8 @@ pub(super) struct Outbound<'a> {
     /// Whether X-Real-IP names the client.
     pub(super) x_real_ip: bool,
     pub(super) upload: &'a Upload,
+    /// The signature of the request, if the upstream signs requests.
+    pub(super) signature: Option<Signature>,
 }
 
 /// Fails if the request can't be sent to any server: it is in a loop, or its method, target or
@@ -83,11 +90,15 @@ impl Outbound<'_> {
         let hop_by_hop = HopByHop::of(fields);
         // Trailers can follow only content of unknown length.
         let trailers = self.upload.length().is_none();
+        let id = self.head.id.as_ref();
         for (name, value) in fields.iter() {
             if hop_by_hop.covers(name) || is_in(REPLACED, name) || is_reported(name) {
                 continue;
             }
-            if self.route.withholds(name) {
+            if self.route.withholds(name) || (id.is_some() && reads_as(name, ID_HEADER)) {
+                continue;
+            }
+            if self.signature.is_some() && is_of_signature(name) {
                 continue;
             }
             let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
@@ -95,6 +106,12 @@ impl Outbound<'_> {
                 continue;
             }
             lines.line(name, value);
+        }
+        if let Some(signature) = &self.signature {
+            add_signature(signature, lines);
+        }
+        if let Some(id) = id {
+            lines.line(ID_HEADER, id.as_str().as_bytes());
         }
         if self.via {
             lines.line(b"via", via::entry(self.head.version).as_bytes());
@@ -113,6 +130,21 @@ impl Outbound<'_> {
         let mut codings = self.head.fields.members("te");
         codings.any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
     }
+}
+
+/// Whether the client's value of a header is not sent in signed requests: with the credentials of the configuration,
+/// X-Amz-Copy-Source and others would give a client access to further objects.
+fn is_of_signature(name: &[u8]) -> bool {
+    reads_as(name, b"authorization") || reads_as_prefix(name, b"x-amz-")
+}
+
+fn add_signature(signature: &Signature, lines: &mut impl HeaderLines) {
+    lines.line(b"x-amz-content-sha256", signature.content.as_bytes());
+    lines.line(b"x-amz-date", signature.date.as_bytes());
+    if let Some(token) = &signature.token {
+        lines.line(b"x-amz-security-token", token.as_bytes());
+    }
+    lines.line(b"authorization", signature.authorization.as_bytes());
 }
 
 fn needs_encoding(target: &[u8]) -> bool {

@@ -1,14 +1,15 @@
 //! The two guards of an upstream: a connection holds a `Permit`, which counts it among the server's
 //! connections; an exchange holds an `InProgress`, by which the balancer counts it.
 
-use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use crate::balance::{Balancer, Outcome};
+use super::balancing::Balancing;
+use super::state::{ServerState, WorkerCounters};
+use crate::balance::Outcome;
 use crate::handler::Fault;
 use crate::reason::{Party, Reason};
-use crate::telemetry::{Counter, Counters, ServerCounters};
+use crate::telemetry::{Counter, Counters};
 
 /// Owner of permits: limits the connections to each server, and is notified when one is closed.
 pub(super) trait PermitOwner {
@@ -28,7 +29,7 @@ pub(super) struct Permit {
 /// server.
 pub(super) struct Gauges {
     pub(super) worker: Arc<Counters>,
-    pub(super) server: Arc<ServerCounters>,
+    pub(super) server: WorkerCounters,
 }
 
 impl Permit {
@@ -44,6 +45,11 @@ impl Permit {
         permit
     }
 
+    /// Returns the state of the connection's server that all workers share.
+    pub(super) fn state(&self) -> &Arc<ServerState> {
+        &self.gauges.server.server
+    }
+
     /// Counts the connection as in use by an exchange, or as idle.
     pub(super) fn set_busy(&mut self, busy: bool) {
         if self.busy != busy {
@@ -51,6 +57,12 @@ impl Permit {
             self.busy = busy;
             self.add();
         }
+    }
+
+    /// Counts bytes received from the server and sent to it.
+    pub(super) fn count_traffic(&self, received: u64, sent: u64) {
+        self.gauges.server.bytes_in.add(received);
+        self.gauges.server.bytes_out.add(sent);
     }
 
     fn add(&self) {
@@ -83,22 +95,27 @@ impl Drop for Permit {
     }
 }
 
-/// A worker's balancer, which learns of every exchange that begins and ends.
-pub(super) type SharedBalancer = Rc<RefCell<Box<dyn Balancer>>>;
-
 /// One exchange with a server, from when the server was chosen until the exchange has ended.
 pub(super) struct InProgress {
-    balancer: SharedBalancer,
+    balancing: Rc<Balancing>,
+    gauges: Rc<Gauges>,
     pub(super) server: usize,
+    /// Whether the exchange tests a server that was ejected.
+    is_trial: bool,
     outcome: Outcome,
 }
 
 impl InProgress {
     /// Begins an exchange. If no outcome is noted later, the exchange counts as cancelled.
-    pub(super) fn begin(balancer: &SharedBalancer, server: usize) -> InProgress {
-        balancer.borrow_mut().begin(server);
+    pub(super) fn begin(
+        balancing: &Rc<Balancing>,
+        gauges: &Rc<Gauges>,
+        server: usize,
+    ) -> InProgress {
         InProgress {
-            balancer: balancer.clone(),
+            is_trial: balancing.begin(server),
+            balancing: balancing.clone(),
+            gauges: gauges.clone(),
             server,
             outcome: Outcome::Cancelled,
         }
@@ -109,6 +126,13 @@ impl InProgress {
         self.outcome = outcome;
     }
 
+    /// Notes the time from sending the request to the end of the response, in microseconds.
+    pub(super) fn note_end(&mut self, took_us: u64) {
+        if let Outcome::Answered { total_us, .. } = &mut self.outcome {
+            *total_us = Some(took_us);
+        }
+    }
+
     /// Notes that the exchange failed.
     pub(super) fn note_failure(&mut self, fault: &Fault) {
         self.outcome = outcome_of(fault);
@@ -117,16 +141,19 @@ impl InProgress {
 
 impl Drop for InProgress {
     fn drop(&mut self) {
-        let mut balancer = self.balancer.borrow_mut();
-        balancer.end(self.server, self.outcome);
+        let state = &self.gauges.server.server;
+        let (server, outcome) = (self.server, self.outcome);
+        self.balancing.end(server, state, outcome, self.is_trial);
     }
 }
 
 /// Returns the outcome for an exchange that failed with `fault`.
 fn outcome_of(fault: &Fault) -> Outcome {
     match fault.reason {
-        Reason::Unresolved | Reason::ConnectFailed => Outcome::ConnectFailed,
-        Reason::ConnectTimeout | Reason::HeadTimeout | Reason::BodyTimeout => Outcome::TimedOut,
+        Reason::Unresolved | Reason::ConnectFailed | Reason::ConnectTimeout | Reason::TlsFailed => {
+            Outcome::ConnectFailed
+        }
+        Reason::HeadTimeout | Reason::BodyTimeout => Outcome::TimedOut,
         // This does not count against the server, which may close an idle connection at any time.
         Reason::StaleConnection => Outcome::Cancelled,
         _ if fault.reason.whose() == Some(Party::Origin) => Outcome::Broken,

@@ -10,66 +10,49 @@ use std::sync::Arc;
 use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::balancing::Balancing;
 use super::connection::Connection;
 use super::fair_queue::FairQueue;
+use super::inbound::Step;
 use super::lease::{Grant, Lease, Opening};
-use super::options::{Limits, Options, Server};
-use super::permit::{Gauges, InProgress, Permit, PermitOwner, SharedBalancer};
-use super::state::{ServerState, UpstreamState};
+use super::options::{Limits, Options};
+use super::permit::{Gauges, InProgress, Permit, PermitOwner};
+use super::retry::Failed;
+use super::slots::Slots;
+use super::state::UpstreamState;
+use super::wish::{Choice, Wish};
 #[cfg(test)]
 use crate::balance::Balancer;
-use crate::balance::{self, Ask};
 use crate::handler::{ConnectionQueue, Fault};
 use crate::http::ClientId;
 use crate::reason::Reason;
 use crate::sys::Clock;
-use crate::telemetry::{Counters, ServerCounters};
-
-/// Time for which other servers are preferred after a server did not accept a connection.
-const AVOIDED_US: u64 = 5_000_000;
-
-/// Indices of the servers that failed this request.
-pub(super) type Failed = SmallVec<[usize; 4]>;
+use crate::telemetry::Counters;
 
 /// One worker's pool of connections to the servers of one upstream.
 pub(super) struct Pool {
-    servers: Vec<PooledServer>,
-    limits: Limits,
-    clock: Clock,
-    balancer: SharedBalancer,
+    pub(super) slots: Slots,
+    pub(super) limits: Limits,
+    pub(super) clock: Clock,
+    pub(super) balancing: Rc<Balancing>,
     waiting: RefCell<FairQueue<Rc<Waiter>>>,
+    /// Number of requests that wait for a probe.
+    pub(super) probe_waiters: Cell<usize>,
+    /// Notified when an attempt to connect to a server has ended.
+    pub(super) probe_ended: Notify,
     /// The length of `waiting`, for fetches that can make room.
     queue: Rc<ConnectionQueue>,
-    /// Notified when the server of an idle connection closes it or sends something.
+    /// Notified when the server of an idle connection closes it or sends something, and when the
+    /// slots have changed.
     idle_events: Arc<Notify>,
     idle_waker: Waker,
-    /// The task that closes idle connections. Started when the first connection becomes idle.
+    /// The task that closes idle connections. Started with the first request.
     idle_task: RefCell<Option<JoinHandle<()>>>,
-}
-
-/// A server, with this worker's connections to it.
-struct PooledServer {
-    state: Arc<ServerState>,
-    gauges: Rc<Gauges>,
-    backup: bool,
-    /// Number of connections that are open or being opened.
-    open: Cell<usize>,
-    avoided_until_us: Cell<u64>,
-    /// Connections with room for an exchange, the longest idle first. An HTTP/1.1 connection has
-    /// room for one exchange, so it is here only while it is idle.
-    available: RefCell<Vec<Connection>>,
-}
-
-enum Choice {
-    Server(usize),
-    /// All servers that may be used have reached their limit of connections.
-    Full,
-    /// No server may be used.
-    None,
+    /// Time at which the weights of servers that have just started grow next.
+    pub(super) grows_at_us: Cell<u64>,
 }
 
 impl Pool {
@@ -78,33 +61,22 @@ impl Pool {
         limits: Limits,
         clock: Clock,
         counters: &Arc<Counters>,
-        state: &UpstreamState,
+        state: &Arc<UpstreamState>,
     ) -> Rc<Pool> {
-        let pooled = |(server, state): (&Server, &Arc<ServerState>)| PooledServer {
-            gauges: Rc::new(Gauges {
-                worker: counters.clone(),
-                server: state.worker(),
-            }),
-            state: state.clone(),
-            backup: server.backup,
-            open: Cell::new(0),
-            avoided_until_us: Cell::new(0),
-            available: RefCell::default(),
-        };
-        let weights: Vec<u32> = options.servers.iter().map(|s| s.weight).collect();
-        let balancer = balance::build(options.balance, &weights);
         let idle_events = Arc::<Notify>::default();
-        let servers = options.servers.iter().zip(state.servers());
         Rc::new(Pool {
-            servers: servers.map(pooled).collect(),
+            slots: Slots::new(state, counters, &idle_events),
+            balancing: Rc::new(Balancing::new(options, clock.clone(), state)),
             clock,
-            balancer: Rc::new(RefCell::new(balancer)),
             waiting: RefCell::new(FairQueue::new(limits.queue)),
             limits,
+            probe_waiters: Cell::new(0),
+            probe_ended: Notify::new(),
             queue: Rc::default(),
             idle_waker: Waker::from(Arc::new(IdleWaker(idle_events.clone()))),
             idle_events,
             idle_task: RefCell::default(),
+            grows_at_us: Cell::new(u64::MAX),
         })
     }
 
@@ -123,68 +95,71 @@ impl Pool {
         changed
     }
 
-    /// Returns this worker's counters of a server.
-    pub(super) fn counters(&self, server: usize) -> &ServerCounters {
-        &self.servers[server].gauges.server
+    /// Returns this worker's counters of a server, and those of the worker.
+    pub(super) fn gauges(&self, server: usize) -> Rc<Gauges> {
+        self.slots.server(server).gauges.clone()
+    }
+
+    /// Whether there is a server for a request that these servers failed.
+    pub(super) fn has_other(&self, failed: &Failed) -> bool {
+        let servers = self.slots.servers();
+        let mut others = servers.iter().enumerate();
+        others.any(|(index, server)| server.weight.get() > 0 && !failed.contains(&index))
+    }
+
+    /// Returns the number that names a server in cookies.
+    pub(super) fn sticky_id(&self, server: usize) -> u64 {
+        self.slots.servers()[server].sticky_id
+    }
+
+    /// Takes over the current slots, if they have changed.
+    pub(super) fn refresh(self: &Rc<Pool>) {
+        if let Some(weights) = self.slots.refresh() {
+            let servers = self.slots.servers();
+            let ids: Vec<u64> = servers.iter().map(|s| s.state().id()).collect();
+            drop(servers);
+            let now_us = self.clock.monotonic_us();
+            self.balancing.set_servers(&ids, &self.growing(now_us));
+            self.start_idle_task();
+            (0..weights.len()).for_each(|server| self.admit_waiting(server));
+        }
     }
 
     /// Returns room for an exchange with a server that has not failed this request yet. If all
-    /// servers are full, waits in the queue, which is bounded and serves clients in turn. `client`
-    /// is the client of the request; `key` computes the hash of the requested URL.
+    /// servers are full, waits in the queue, which is bounded and serves clients in turn.
     pub(super) async fn acquire(
         self: &Rc<Pool>,
         failed: &Failed,
-        client: ClientId,
-        key: &dyn Fn() -> u64,
+        wish: &Wish<'_>,
     ) -> Result<Grant, Fault> {
-        match self.choose(failed, key) {
-            Choice::Server(server) => Ok(self.take(server)),
-            Choice::Full => self.wait(failed, client).await,
-            Choice::None => Err(Reason::NoServer.into()),
-        }
-    }
-
-    /// Chooses a server for a request: first among the servers that accept connections, then among
-    /// the backups, then among those that lately did not accept one.
-    fn choose(&self, failed: &Failed, key: &dyn Fn() -> u64) -> Choice {
-        let avoids = self.servers.iter().any(|s| s.avoided_until_us.get() > 0);
-        let now_us = if avoids { self.clock.monotonic_us() } else { 0 };
-        let tier = |index: usize| {
-            let server = &self.servers[index];
-            match server.avoided_until_us.get() > now_us {
-                _ if failed.contains(&index) => 3,
-                true => 2,
-                false => u8::from(server.backup),
+        let mut since_us = None;
+        let mut waited = !failed.is_empty();
+        loop {
+            match self.choose(failed, wish) {
+                Choice::Server(server) => return Ok(self.take(server)),
+                Choice::Full => return self.wait(failed, wish.client).await,
+                Choice::None if waited => return Err(Reason::NoServer.into()),
+                Choice::None => {
+                    self.slots.resolved(self.limits.connect).await?;
+                    waited = true;
+                }
+                Choice::Down => {
+                    let since_us = *since_us.get_or_insert_with(|| self.clock.monotonic_us());
+                    if let Some((server, reason)) = self.await_probe(failed, since_us).await {
+                        return Ok(Grant::Refused(server, reason));
+                    }
+                }
             }
-        };
-        let Some(best @ 0..3) = (0..self.servers.len()).map(tier).min() else {
-            return Choice::None;
-        };
-        let excluded = |server: usize| tier(server) != best || self.is_full(server);
-        let ask = Ask {
-            key,
-            attempt: failed.len(),
-            excluded: &excluded,
-        };
-        match self.balancer.borrow_mut().choose(&ask) {
-            Some(server) => Choice::Server(server),
-            None => Choice::Full,
         }
-    }
-
-    fn is_full(&self, server: usize) -> bool {
-        let server = &self.servers[server];
-        self.limits.max_connections > 0
-            && server.open.get() >= self.limits.max_connections
-            && server.available.borrow().is_empty()
     }
 
     /// Returns room on the connection that was used last, if it is still usable, else the right to
     /// open a connection. An unusable connection's permit is passed on directly: if it were
     /// released first, a waiting request would get it.
     pub(super) fn take(self: &Rc<Pool>, server: usize) -> Grant {
-        let exchange = InProgress::begin(&self.balancer, server);
-        let available = self.servers[server].available.borrow_mut().pop();
+        let pooled = self.slots.server(server);
+        let exchange = InProgress::begin(&self.balancing, &pooled.gauges, server);
+        let available = pooled.available.borrow_mut().pop();
         let Some(connection) = available else {
             return Grant::Opening(Opening::new(exchange, self.permit(server)));
         };
@@ -192,7 +167,7 @@ impl Pool {
             return Grant::Opening(self.opening(exchange, connection.close()));
         }
         let (stream, rest) = connection.begin();
-        self.servers[server].available.borrow_mut().extend(rest);
+        pooled.available.borrow_mut().extend(rest);
         Grant::Lease(Lease::new(exchange, stream))
     }
 
@@ -211,8 +186,8 @@ impl Pool {
     }
 
     /// Creates a permit for one more connection to this server.
-    fn permit(self: &Rc<Pool>, server: usize) -> Permit {
-        let pooled = &self.servers[server];
+    pub(super) fn permit(self: &Rc<Pool>, server: usize) -> Permit {
+        let pooled = self.slots.server(server);
         pooled.open.set(pooled.open.get() + 1);
         let owner: Weak<Pool> = Rc::downgrade(self);
         Permit::new(owner, pooled.gauges.clone(), server)
@@ -230,7 +205,7 @@ impl Pool {
             return Err(Reason::ServersBusy.into());
         }
         let queued = Queued { pool: self, waiter };
-        let mut timeout = pin!(tokio::time::sleep(self.limits.connect));
+        let mut timeout = pin!(tokio::time::sleep(self.limits.queue_timeout));
         poll_fn(|cx| {
             if let Some(grant) = queued.waiter.grant.borrow_mut().take() {
                 return Poll::Ready(Ok(grant));
@@ -252,11 +227,31 @@ impl Pool {
         self.change_queue(|waiting| waiting.pop(|w| !w.failed.contains(&server)))
     }
 
+    /// Gives waiting requests connections to a server, as far as the server is not full.
+    fn admit_waiting(self: &Rc<Pool>, server: usize) {
+        let pooled = self.slots.server(server);
+        while pooled.is_open()
+            && !self.is_full(&pooled)
+            && let Some(waiter) = self.next_waiter(server)
+        {
+            waiter.give(self.take(server));
+        }
+    }
+
     /// Ends a complete exchange. The room that it had on its connection is given to a waiting
     /// request or kept for a later one; a connection that cannot be used again is closed.
     pub(super) fn give_back(self: &Rc<Pool>, lease: Lease, now_us: u64) {
         if let Some(connection) = lease.end() {
             self.keep_from(connection, now_us);
+        }
+    }
+
+    /// Ends an exchange whose response is not used. Its connection is closed unless all of the
+    /// response was received.
+    pub(super) fn discard(self: &Rc<Pool>, mut lease: Lease) {
+        while let Ok(Step::Frame(_)) = lease.stream.step() {}
+        if lease.stream.has_ended() {
+            self.give_back(lease, self.clock.monotonic_us());
         }
     }
 
@@ -271,8 +266,14 @@ impl Pool {
     /// `now_us` on if some room is left.
     fn keep_from(self: &Rc<Pool>, mut connection: Connection, now_us: u64) {
         let server = connection.server();
-        while let Some(waiter) = self.next_waiter(server) {
-            let exchange = InProgress::begin(&self.balancer, server);
+        let pooled = self.slots.server(server);
+        if pooled.weight.get() == 0 {
+            return;
+        }
+        while pooled.is_open()
+            && let Some(waiter) = self.next_waiter(server)
+        {
+            let exchange = InProgress::begin(&self.balancing, &pooled.gauges, server);
             let (stream, rest) = connection.begin();
             waiter.give(Grant::Lease(Lease::new(exchange, stream)));
             match rest {
@@ -281,31 +282,25 @@ impl Pool {
             }
         }
         connection.rest(now_us);
-        if !connection.stays_usable(&self.idle_waker) {
+        let is_expired = self.expires_in_us(&connection) == 0;
+        if is_expired || !connection.stays_usable(&self.idle_waker) {
             return;
         }
-        let mut available = self.servers[server].available.borrow_mut();
+        let mut available = pooled.available.borrow_mut();
         let oldest = (available.len() >= self.limits.keepalive).then(|| available.remove(0));
         available.push(connection);
         drop(available);
         drop(oldest);
-        self.start_idle_task();
     }
 
-    /// Returns the state of a server that all workers share.
-    pub(super) fn state(&self, server: usize) -> &ServerState {
-        &self.servers[server].state
-    }
-
-    /// Notes whether a server accepted a connection, or the reason why it did not.
-    pub(super) fn note_connect(&self, server: usize, result: Result<(), Reason>) {
-        let until = match result {
-            Ok(()) => 0,
-            Err(_) => self.clock.monotonic_us().saturating_add(AVOIDED_US),
-        };
-        let server = &self.servers[server];
-        server.avoided_until_us.set(until);
-        server.state.note_connect(result);
+    /// Notes whether a server accepted a connection, or the reason why it did not. The attempt began
+    /// at the time `began_us`.
+    pub(super) fn note_connect(&self, server: usize, result: Result<(), Reason>, began_us: u64) {
+        let server = self.slots.server(server);
+        server.state().note_connect(result, began_us);
+        if self.probe_waiters.get() > 0 {
+            self.probe_ended.notify_waiters();
+        }
     }
 
     /// Returns the time until an idle connection expires. One with exchanges in progress is not
@@ -314,15 +309,18 @@ impl Pool {
         let now_us = self.clock.monotonic_us();
         let since_us = connection.idle_since_us().unwrap_or(now_us);
         let idle_us = now_us.saturating_sub(since_us);
-        self.limits.keepalive_timeout_us.saturating_sub(idle_us)
+        let limit_us = self.limits.keepalive_timeout_us;
+        let limit_us = limit_us.min(connection.idle_limit_us());
+        limit_us.saturating_sub(idle_us)
     }
 
     /// Closes idle connections that have expired or that the server has closed. Returns the time
     /// until the next one expires.
     fn sweep(&self) -> Duration {
         let mut next_us = self.limits.keepalive_timeout_us;
-        for server in &self.servers {
-            let all = std::mem::take(&mut *server.available.borrow_mut());
+        let servers = self.slots.servers().clone();
+        for server in servers {
+            let all = server.available.take();
             for mut connection in all {
                 let left_us = self.expires_in_us(&connection);
                 if left_us > 0 && connection.stays_usable(&self.idle_waker) {
@@ -334,7 +332,8 @@ impl Pool {
         Duration::from_micros(next_us.max(1000))
     }
 
-    /// Starts the task that runs `sweep` whenever an idle connection has an event or expires.
+    /// Starts the task that runs `sweep` whenever an idle connection has an event or expires, and
+    /// takes over changed slots.
     fn start_idle_task(self: &Rc<Pool>) {
         if self.idle_task.borrow().is_some() {
             return;
@@ -342,6 +341,7 @@ impl Pool {
         let (pool, events) = (Rc::downgrade(self), self.idle_events.clone());
         let rounds = async move {
             while let Some(pool) = pool.upgrade() {
+                pool.refresh();
                 let next = pool.sweep();
                 drop(pool);
                 let _ = tokio::time::timeout(next, events.notified()).await;
@@ -352,12 +352,12 @@ impl Pool {
 
     #[cfg(test)]
     pub(super) fn set_balancer(&self, balancer: Box<dyn Balancer>) {
-        *self.balancer.borrow_mut() = balancer;
+        self.balancing.replace(balancer);
     }
 
     #[cfg(test)]
     pub(super) fn idle_connections(&self, server: usize) -> usize {
-        self.servers[server].available.borrow().len()
+        self.slots.server(server).available.borrow().len()
     }
 }
 
@@ -365,14 +365,8 @@ impl PermitOwner for Pool {
     /// Gives a waiting request the permit for a new connection at once, so that no later request
     /// can take it.
     fn released(self: Rc<Self>, server: usize) {
-        let open = &self.servers[server].open;
-        open.set(open.get().saturating_sub(1));
-        if !self.is_full(server)
-            && let Some(waiter) = self.next_waiter(server)
-        {
-            let exchange = InProgress::begin(&self.balancer, server);
-            waiter.give(Grant::Opening(Opening::new(exchange, self.permit(server))));
-        }
+        self.slots.server(server).note_closed();
+        self.admit_waiting(server);
     }
 }
 
@@ -422,6 +416,8 @@ impl Drop for Queued<'_> {
         match self.waiter.grant.take() {
             Some(Grant::Lease(lease)) => self.pool.give_back(lease, self.pool.clock.monotonic_us()),
             Some(Grant::Opening(opening)) => drop(opening),
+            // No request in the queue gets this.
+            Some(Grant::Refused(..)) => {}
             None => self.pool.change_queue(|waiting| {
                 waiting.remove(self.waiter.client, |w| Rc::ptr_eq(w, &self.waiter));
             }),

@@ -2,112 +2,376 @@
 //! and any thread may read it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
+use super::changes::Changes;
+use super::condition::{Conditions, Order};
 use super::failure_log::FailureLog;
-use super::options::{Options, Server};
-use crate::reason::{Party, Reason};
-use crate::telemetry::{Numbers, ServerCounters, ServerNumbers};
+use super::names::Names;
+use super::options::Options;
+use super::other_family::OtherFamily;
+pub(super) use super::server_state::{ServerState, WorkerCounters};
+use super::trials::Trials;
+use super::upstream_tls::UpstreamTls;
+use crate::http::Scheme;
+use crate::reason::Reason;
+use crate::resolve::{self, Answer, Failure, Target};
+use crate::tls;
+
+/// Most slots of an upstream.
+const SLOTS_MAX: usize = 256;
+/// Number of slots from which unused ones are used for other addresses.
+const SLOTS_KEPT: usize = 64;
 
 /// The servers of one upstream, with the state that all workers share.
 pub struct UpstreamState {
-    servers: Vec<Arc<ServerState>>,
+    /// The slots. The index of a slot is the number by which pools and balancers know it, and never
+    /// changes.
+    slots: Mutex<Vec<Arc<ServerState>>>,
+    names: Names,
+    servers: Configured,
+    /// Requests that failed because no name is resolved.
+    unresolved: FailureLog,
 }
 
-/// One server, with the state that all workers share.
-pub struct ServerState {
-    /// Name of the server's upstream, for messages.
+/// The configured servers, and everything that their slots share.
+struct Configured {
+    /// Name of the upstream, for messages.
     upstream: String,
-    address: String,
-    /// Whether the last attempt to connect to the server failed.
-    is_down: AtomicBool,
-    failures: FailureLog,
-    workers: Mutex<Vec<Arc<ServerCounters>>>,
+    options: Options,
+    /// The conditions of the servers, shared with the states that a reload makes of this one.
+    conditions: Arc<Conditions>,
+    /// Name for which each server's certificate has to be valid, if `tls` has no other one.
+    tls_names: Vec<String>,
+    tls: Option<Arc<UpstreamTls>>,
+    changes: Arc<Changes>,
 }
 
 impl UpstreamState {
     /// Creates the state of the upstream of this name, before any worker uses it.
-    pub fn new(name: &str, options: &Options) -> Arc<UpstreamState> {
-        let state = |server: &Server| {
-            Arc::new(ServerState {
-                upstream: name.to_owned(),
-                address: server.address(),
-                is_down: AtomicBool::new(false),
-                failures: FailureLog::default(),
-                workers: Mutex::default(),
-            })
+    ///
+    /// # Errors
+    ///
+    /// A file that its TLS needs can't be used.
+    #[cfg(test)]
+    pub fn new(name: &str, options: &Options) -> Result<Arc<UpstreamState>, tls::OpenError> {
+        UpstreamState::after(name, options, None)
+    }
+
+    /// Creates the state of the upstream of this name, before any worker uses it. The conditions of
+    /// servers are those of `before`, the state of the same upstream before a reload.
+    ///
+    /// # Errors
+    ///
+    /// A file that its TLS needs can't be used.
+    pub fn after(
+        name: &str,
+        options: &Options,
+        before: Option<&UpstreamState>,
+    ) -> Result<Arc<UpstreamState>, tls::OpenError> {
+        let tls_names = options.servers.iter().map(|one| options.tls_name(one));
+        let conditions = before.map(|before| before.servers.conditions.clone());
+        let servers = Configured {
+            upstream: name.to_owned(),
+            tls_names: tls_names.map(str::to_owned).collect(),
+            tls: UpstreamTls::open(options)?,
+            changes: Arc::default(),
+            conditions: conditions.unwrap_or_default(),
+            options: options.clone(),
         };
-        Arc::new(UpstreamState {
-            servers: options.servers.iter().map(state).collect(),
-        })
+        let indices = 0..options.servers.len();
+        let fixed = indices.filter(|&index| !options.servers[index].is_looked_up());
+        Ok(Arc::new(UpstreamState {
+            slots: Mutex::new(fixed.map(|index| servers.slot(index, None)).collect()),
+            names: Names::new(name, options),
+            servers,
+            unresolved: FailureLog::default(),
+        }))
     }
 
-    /// Returns the servers, in the order of the configuration.
-    pub fn servers(&self) -> &[Arc<ServerState>] {
-        &self.servers
-    }
-}
-
-impl ServerState {
-    /// Returns host and port as configured.
-    pub fn address(&self) -> &str {
-        &self.address
-    }
-
-    /// Creates the counters of one more worker.
-    pub(super) fn worker(&self) -> Arc<ServerCounters> {
-        let counters = Arc::<ServerCounters>::default();
-        self.workers.lock().push(counters.clone());
-        counters
+    /// Reads the files of TLS again, for connections that are opened from now on.
+    ///
+    /// # Errors
+    ///
+    /// A file can't be used. Nothing has changed then.
+    pub fn renew_tls(&self, options: &Options) -> Result<(), tls::OpenError> {
+        match &self.servers.tls {
+            Some(tls) => tls.renew(options),
+            None => Ok(()),
+        }
     }
 
-    /// Notes whether the server accepted a connection (`Ok`), or the reason why it did not, and logs
-    /// when that changes.
-    pub(super) fn note_connect(&self, result: Result<(), Reason>) {
-        let accepted = result.is_ok();
-        // Usually nothing changed: then the flag is only read, so that workers do not contend for
-        // its cache line.
-        if self.is_down.load(Ordering::Relaxed) != accepted {
+    /// Returns the servers, by slot. Addresses that a server no longer has are included as long as
+    /// they have connections.
+    pub fn servers(&self) -> Vec<Arc<ServerState>> {
+        let mut servers = self.slots.lock().clone();
+        servers.retain(|slot| !slot.is_free());
+        servers
+    }
+
+    /// Begins to look up the names of servers, if that has not begun.
+    pub(super) fn look_up_names(self: &Arc<UpstreamState>) {
+        if !self.names.begins() {
             return;
         }
-        let (upstream, address) = (&self.upstream, &self.address);
-        match (self.is_down.swap(!accepted, Ordering::Relaxed), accepted) {
-            (true, true) => {
-                tracing::info!(%upstream, server = %address, "a server accepts connections again");
-            }
-            (false, false) if result == Err(Reason::Unresolved) => {
-                tracing::warn!(%upstream, server = %address, "the name of a server does not resolve");
-            }
-            (false, false) => {
-                tracing::warn!(%upstream, server = %address, "a server accepts no connections");
-            }
-            _ => {}
+        for (index, (_, name)) in self.names.all.iter().enumerate() {
+            let state = Arc::downgrade(self);
+            resolve::watch(&self.names.resolver, name.clone(), move |answer| {
+                let state = state.upgrade();
+                if let Some(state) = &state {
+                    state.answered(index, answer);
+                }
+                state.is_some()
+            });
         }
     }
 
-    /// Logs that a request to the server failed, unless the client is at fault or the last message
-    /// about this cause is recent. `url` makes the text of the request's URL.
-    pub(super) fn report_failure(&self, cause: Reason, now_us: u64, url: impl FnOnce() -> String) {
-        if cause.whose() != Some(Party::Origin) {
+    /// Logs that a request failed because no name of a server is resolved, unless the last message
+    /// is recent. `url` makes the text of the request's URL.
+    pub(super) fn report_unresolved(&self, now_us: u64, url: impl FnOnce() -> String) {
+        let Some((_, name)) = self.names.all.first() else {
             return;
-        }
-        if let Some(failures) = self.failures.count(cause, now_us) {
-            let (upstream, address, url) = (&self.upstream, &self.address, url());
+        };
+        let cause = Reason::Unresolved;
+        if let Some(failures) = self.unresolved.count(cause, now_us) {
+            let (upstream, url) = (&self.servers.upstream, url());
             tracing::warn!(
-                %upstream, server = %address, %url, cause = cause.text(), failures,
+                %upstream, server = %name, %url, cause = cause.text(), failures,
                 "requests to a server fail"
             );
         }
     }
 
-    /// Returns the server's current numbers, summed over the workers.
-    pub fn numbers(&self) -> ServerNumbers {
-        let mut sum = ServerNumbers::default();
-        for worker in &*self.workers.lock() {
-            sum.add(&worker.numbers());
+    /// Waits until the address of a server is known. Returns false if none can be found out.
+    pub(super) async fn resolved(&self) -> bool {
+        self.names.resolved().await
+    }
+
+    /// Takes over an answer about the name with this index.
+    fn answered(&self, index: usize, answer: Result<Answer, Failure>) {
+        let server = self.names.all.get(index).map(|(server, _)| *server);
+        let targets = self.names.note(index, answer);
+        if let (Some(server), Some(targets)) = (server, targets) {
+            self.set_targets(server, &targets);
         }
-        sum
+        self.names.wake();
+    }
+
+    /// Sets the addresses of a server. Addresses that the server had before keep their slots.
+    pub(super) fn set_targets(&self, server: usize, targets: &[Target]) {
+        let mut slots = self.slots.lock();
+        for slot in slots.iter().filter(|slot| slot.index == server) {
+            let target = targets.iter().find(|one| Some(one.address) == slot.peer);
+            slot.set_target(target);
+        }
+        for target in targets {
+            let is_same =
+                |slot: &Arc<ServerState>| slot.index == server && slot.peer == Some(target.address);
+            if slots.iter().any(is_same) {
+                continue;
+            }
+            let slot = self.servers.slot(server, Some(target));
+            let length = slots.len();
+            match slots.iter_mut().find(|slot| slot.is_free()) {
+                Some(free) if length >= SLOTS_KEPT => *free = slot,
+                _ if length < SLOTS_MAX => slots.push(slot),
+                _ => {
+                    let upstream = &self.servers.upstream;
+                    tracing::warn!(%upstream, address = %target.address, "an address is not used: the upstream has too many");
+                }
+            }
+        }
+        let present = slots.iter().filter(|slot| slot.index == server);
+        for (nth, slot) in present.enumerate() {
+            if let Some(peer) = slot.peer {
+                slot.other.choose(peer, nth, targets);
+            }
+        }
+        drop(slots);
+        self.servers.changes.note();
+    }
+
+    /// Carries out an operator's order: gives the servers with this address, or with this address in
+    /// the configuration, another state or weight. Returns whether there are such servers.
+    pub fn order(
+        &self,
+        address: &str,
+        set: Option<Order>,
+        weight: Option<u32>,
+        now_us: u64,
+    ) -> bool {
+        let slots = self.slots().clone();
+        let is_meant =
+            |slot: &&Arc<ServerState>| slot.address == address || slot.server.address() == address;
+        let mut count = 0;
+        for slot in slots.iter().filter(is_meant) {
+            slot.order(set, weight, now_us);
+            count += 1;
+        }
+        count > 0
+    }
+
+    /// Locks the slots.
+    pub(super) fn slots(&self) -> MutexGuard<'_, Vec<Arc<ServerState>>> {
+        self.slots.lock()
+    }
+
+    /// Returns the changes of the slots.
+    pub(super) fn changes(&self) -> &Changes {
+        &self.servers.changes
+    }
+
+    /// Returns all slots, each with its weight (`ServerState::effective_weight`). Those with a
+    /// weight above 0 are pinned: the caller must call `ServerState::unpin` for each of them.
+    pub(super) fn pin_slots(&self) -> Vec<(Arc<ServerState>, u32)> {
+        let slots = self.slots.lock();
+        let weighted = slots.iter().map(|slot| {
+            let weight = slot.effective_weight();
+            if weight > 0 {
+                slot.pins.fetch_add(1, Ordering::Relaxed);
+            }
+            (slot.clone(), weight)
+        });
+        weighted.collect()
+    }
+}
+
+impl Configured {
+    /// Creates the slot of a server with a looked-up address, or without one.
+    fn slot(&self, index: usize, target: Option<&Target>) -> Arc<ServerState> {
+        let server = self.options.servers[index].clone();
+        let peer = target.map(|target| target.address);
+        let address = peer.map_or_else(|| server.address(), |peer| peer.to_string());
+        let condition = self.conditions.of(&address);
+        condition.forget(self.options.health.is_none(), self.options.eject.is_none());
+        let slot = ServerState {
+            condition,
+            keeps_clients: self.options.sticky.is_some(),
+            upstream: self.upstream.clone(),
+            index,
+            peer,
+            other: OtherFamily::default(),
+            address,
+            tls_name: self.tls_names[index].clone(),
+            tls: self.tls.clone().filter(|_| server.scheme == Scheme::Https),
+            tls_error: Mutex::default(),
+            is_present: AtomicBool::new(true),
+            weight: AtomicU32::new(server.weight),
+            backup: AtomicBool::new(server.backup),
+            server,
+            is_down: AtomicBool::new(false),
+            trials: Trials::default(),
+            failures: FailureLog::default(),
+            counters: Mutex::default(),
+            pins: AtomicUsize::new(0),
+            changes: self.changes.clone(),
+        };
+        if target.is_some() {
+            slot.set_target(target);
+        }
+        Arc::new(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::super::options::Server;
+    use super::*;
+
+    /// Returns an upstream whose only server is a name, and that is never looked up.
+    fn named() -> Arc<UpstreamState> {
+        let server = Server {
+            scheme: Scheme::Http,
+            host: "origin.example".to_owned(),
+            port: 80,
+            srv: false,
+            unix: None,
+            max_connections: None,
+            weight: 3,
+            backup: false,
+        };
+        let options = Options::new(vec![server]);
+        UpstreamState::new("origin", &options).expect("no files are read")
+    }
+
+    fn answer(addresses: &[&str]) -> Result<Answer, Failure> {
+        let target = |text: &&str| Target {
+            address: text.parse().expect("an address"),
+            weight: None,
+            backup: false,
+        };
+        Ok(Answer {
+            targets: addresses.iter().map(target).collect(),
+            ttl: std::time::Duration::from_secs(1),
+        })
+    }
+
+    fn weights(state: &UpstreamState) -> Vec<(String, u32)> {
+        let slots = state.slots.lock();
+        let weight = |slot: &Arc<ServerState>| (slot.address.clone(), slot.effective_weight());
+        slots.iter().map(weight).collect()
+    }
+
+    #[test]
+    fn addresses_keep_their_slots_when_others_come_and_go() {
+        let state = named();
+        assert!(weights(&state).is_empty());
+        state.answered(0, answer(&["10.0.0.1:80", "10.0.0.2:80"]));
+        let (first, second) = ("10.0.0.1:80".to_owned(), "10.0.0.2:80".to_owned());
+        assert_eq!(weights(&state), [(first.clone(), 3), (second.clone(), 3)]);
+        let version = state.changes().version();
+        state.answered(0, answer(&["10.0.0.1:80", "10.0.0.2:80"]));
+        state.answered(0, Err("a failure".to_owned()));
+        assert_eq!(state.changes().version(), version);
+        state.answered(0, answer(&["10.0.0.2:80", "10.0.0.3:80"]));
+        let third = ("10.0.0.3:80".to_owned(), 3);
+        assert_eq!(weights(&state), [(first, 0), (second, 3), third]);
+        assert!(state.changes().version() > version);
+        assert_eq!(state.servers().len(), 2);
+    }
+
+    #[test]
+    fn unused_slots_are_used_again_before_there_are_too_many() {
+        let state = named();
+        for round in 0..1000 {
+            let address = format!("10.0.{}.{}:80", round / 250, round % 250);
+            state.answered(0, answer(&[&address]));
+        }
+        assert_eq!(weights(&state).len(), SLOTS_KEPT);
+        // Slots that a worker has pinned are not used for other addresses.
+        let state = named();
+        for round in 0..1000 {
+            let address = format!("10.0.{}.{}:80", round / 250, round % 250);
+            state.answered(0, answer(&[&address]));
+            state.pin_slots();
+        }
+        assert_eq!(weights(&state).len(), SLOTS_MAX);
+    }
+
+    #[test]
+    fn a_connection_may_also_be_opened_to_an_address_of_the_other_family() {
+        let state = named();
+        state.answered(0, answer(&["10.0.0.1:80", "10.0.0.2:80", "[::1]:80"]));
+        let slots = state.servers();
+        let v6: SocketAddr = "[::1]:80".parse().expect("an address");
+        let v4: SocketAddr = "10.0.0.1:80".parse().expect("an address");
+        assert_eq!(slots[0].other.in_order(v4), (v4, Some(v6)));
+        slots[0].other.prefer(true);
+        assert_eq!(slots[0].other.in_order(v4), (v6, Some(v4)));
+        slots[0].other.prefer(false);
+        assert_eq!(slots[0].other.in_order(v4), (v4, Some(v6)));
+        assert!(
+            slots[2]
+                .other
+                .in_order(v6)
+                .1
+                .is_some_and(|other| other.is_ipv4())
+        );
+        state.answered(0, answer(&["10.0.0.1:80"]));
+        assert_eq!(slots[0].other.in_order(v4), (v4, None));
     }
 }

@@ -3,31 +3,35 @@
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::SendFlags;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
-use super::options::Server;
-use crate::http::Scheme;
+use super::encrypted::Encrypted;
+use super::socket::Socket;
+use super::state::ServerState;
 use crate::reason::Reason;
 use crate::sys::Address;
-use crate::sys::connect::{ConnectError, connect};
+use crate::sys::clock::timer_now;
+use crate::sys::connect::{ConnectError, TcpOptions};
+use crate::sys::net::{TcpState, tcp_state};
+use crate::tls;
 
-/// A socket of one of the supported kinds.
-enum Socket {
-    Tcp(TcpStream),
+/// A byte stream of one of the supported kinds.
+enum Link {
+    Plain(Socket),
+    Tls(Box<Encrypted>),
 }
 
 /// A byte stream to a server, with counts of the bytes sent and received.
 pub(super) struct Transport {
-    socket: Socket,
+    link: Link,
     /// The server's address.
     peer: Option<Address>,
     /// Bytes received.
@@ -38,30 +42,44 @@ pub(super) struct Transport {
     write_blocked: bool,
     /// Whether a write failed because the server no longer reads.
     write_broken: bool,
+    /// The error of TLS that ended the connection.
+    tls_error: Option<tls::ConnectError>,
+}
+
+/// The reason for which a server could not be connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unconnected {
+    pub(super) reason: Reason,
+    /// The error of TLS, if `reason` is `TlsFailed`.
+    pub(super) tls: Option<tls::ConnectError>,
 }
 
 impl Transport {
-    /// Connects to a server within `timeout`.
-    pub(super) async fn connect(server: &Server, timeout: Duration) -> Result<Transport, Reason> {
-        match server.scheme {
-            Scheme::Http => {}
-            // The configuration refuses `https` servers, so this is never reached.
-            Scheme::Https => return Err(Reason::ConnectFailed),
-        }
-        let stream = connect(&server.host, server.port, timeout)
-            .await
-            .map_err(|e| match e {
-                ConnectError::Unresolved => Reason::Unresolved,
-                ConnectError::Failed => Reason::ConnectFailed,
-                ConnectError::Timeout => Reason::ConnectTimeout,
-            })?;
+    /// Connects to a server within `timeout`, which includes the handshake of TLS.
+    pub(super) async fn connect(
+        server: &ServerState,
+        options: &TcpOptions,
+        timeout: Duration,
+    ) -> Result<Transport, Unconnected> {
+        let began = timer_now();
+        let socket = Socket::connect(server, options, timeout).await?;
+        let peer = socket.peer();
+        let link = match server.tls() {
+            None => Link::Plain(socket),
+            Some(client) => {
+                let left = timeout.saturating_sub(began.elapsed());
+                let stream = client.connect(socket, server.tls_name(), left).await?;
+                Link::Tls(Box::new(Encrypted(stream)))
+            }
+        };
         Ok(Transport {
-            peer: stream.peer_addr().ok().map(Address::Ip),
-            socket: Socket::Tcp(stream),
+            link,
+            peer,
             read: 0,
             written: 0,
             write_blocked: false,
             write_broken: false,
+            tls_error: None,
         })
     }
 
@@ -90,18 +108,37 @@ impl Transport {
         self.write_broken
     }
 
+    /// Returns the error of TLS that ended the connection, such as a refused client certificate,
+    /// which the server reports after the handshake (RFC 8446 4.4.2.4).
+    pub(super) fn tls_error(&self) -> Option<tls::ConnectError> {
+        self.tls_error
+    }
+
     /// Whether the server has neither closed the connection nor sent anything. Queries the kernel,
     /// since the runtime learns of an event only when it polls next.
-    pub(super) fn is_quiet(&self) -> bool {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let seen = rustix::net::recv(&self.socket, &mut [0; 1], flags);
-        seen.is_err_and(|e| e == Errno::AGAIN)
+    pub(super) fn is_quiet(&mut self) -> bool {
+        match &mut self.link {
+            Link::Plain(socket) => socket.is_quiet(),
+            Link::Tls(stream) => stream.is_quiet(),
+        }
+    }
+
+    /// Returns the kernel's data about the connection.
+    pub(super) fn tcp_state(&self) -> Option<TcpState> {
+        let socket = match &self.link {
+            Link::Plain(socket) => socket,
+            Link::Tls(stream) => stream.socket(),
+        };
+        tcp_state(&socket.as_fd().as_raw_fd())
     }
 
     /// Ready when there may be bytes to read, or the end of the stream, as far as the runtime
     /// knows.
-    pub(super) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.socket.poll_read_ready(cx)
+    pub(super) fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.link {
+            Link::Plain(socket) => socket.poll_read_ready(cx),
+            Link::Tls(stream) => stream.poll_read_ready(cx),
+        }
     }
 
     /// Reads into the spare capacity of `buffer`. Returns 0 at the end of the stream.
@@ -110,9 +147,8 @@ impl Transport {
         cx: &mut Context<'_>,
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
-        let n = ready!(pin!(self.socket.read_buf(buffer)).poll(cx))?;
-        self.read += n as u64;
-        Poll::Ready(Ok(n))
+        let n = ready!(pin!(self.link.read_buf(buffer)).poll(cx));
+        self.note_read(n)
     }
 
     /// Reads into `room` and returns the number of bytes, 0 at the end of the stream.
@@ -122,10 +158,9 @@ impl Transport {
         room: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<usize>> {
         let before = room.filled().len();
-        ready!(Pin::new(&mut self.socket).poll_read(cx, room))?;
+        let read = ready!(Pin::new(&mut self.link).poll_read(cx, room));
         let n = room.filled().len() - before;
-        self.read += n as u64;
-        Poll::Ready(Ok(n))
+        self.note_read(read.map(|()| n))
     }
 
     /// Writes as many bytes as the kernel accepts.
@@ -137,12 +172,17 @@ impl Transport {
         if self.write_broken {
             return Poll::Ready(Ok(bytes.len()));
         }
-        // The send buffer nearly always has room, so the kernel is tried first; the runtime is
-        // polled only when the buffer is full.
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let polled = match rustix::net::send(&self.socket, bytes, flags) {
-            Err(Errno::AGAIN | Errno::INTR) => Pin::new(&mut self.socket).poll_write(cx, bytes),
-            sent => Poll::Ready(sent.map_err(io::Error::from)),
+        let polled = match &mut self.link {
+            Link::Plain(socket) => {
+                // The send buffer nearly always has room, so the kernel is tried first; the runtime
+                // is polled only when the buffer is full.
+                let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+                match rustix::net::send(&*socket, bytes, flags) {
+                    Err(Errno::AGAIN | Errno::INTR) => Pin::new(socket).poll_write(cx, bytes),
+                    sent => Poll::Ready(sent.map_err(io::Error::from)),
+                }
+            }
+            Link::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
         };
         self.note_write(bytes.len(), polled)
     }
@@ -157,8 +197,17 @@ impl Transport {
         if self.write_broken {
             return Poll::Ready(Ok(length));
         }
-        let polled = Pin::new(&mut self.socket).poll_write_vectored(cx, slices);
+        let polled = Pin::new(&mut self.link).poll_write_vectored(cx, slices);
         self.note_write(length, polled)
+    }
+
+    /// Notes a read's result.
+    fn note_read(&mut self, read: io::Result<usize>) -> Poll<io::Result<usize>> {
+        match &read {
+            Ok(n) => self.read += *n as u64,
+            Err(error) => self.tls_error = tls::ConnectError::of_io(error),
+        }
+        Poll::Ready(read)
     }
 
     /// Notes a write's result. A server may respond and close without reading the rest of the
@@ -184,48 +233,32 @@ impl Transport {
 
     /// Returns the plain byte stream, for a tunnel.
     pub(super) fn into_stream(self) -> impl AsyncRead + AsyncWrite + Unpin + 'static {
-        self.socket
+        self.link
     }
 }
 
-impl Socket {
-    /// Ready when there may be bytes to read, or the end of the stream, as far as the runtime
-    /// knows.
-    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Socket::Tcp(stream) => stream.poll_read_ready(cx),
-        }
-    }
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Socket::Tcp(stream) => stream.as_fd(),
-        }
-    }
-}
-
-impl AsyncRead for Socket {
+impl AsyncRead for Link {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match &mut *self {
-            Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Link::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
+            Link::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buf),
         }
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for Link {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         match &mut *self {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Link::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
+            Link::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, buf),
         }
     }
 
@@ -235,26 +268,49 @@ impl AsyncWrite for Socket {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match &mut *self {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Link::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+            Link::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Socket::Tcp(stream) => stream.is_write_vectored(),
-        }
+        true
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
-            Socket::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Link::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            Link::Tls(stream) => Pin::new(&mut **stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
-            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Link::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Link::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
         }
+    }
+}
+
+impl From<ConnectError> for Unconnected {
+    fn from(error: ConnectError) -> Unconnected {
+        let reason = match error {
+            ConnectError::Unresolved => Reason::Unresolved,
+            ConnectError::Failed => Reason::ConnectFailed,
+            ConnectError::Timeout => Reason::ConnectTimeout,
+        };
+        Unconnected { reason, tls: None }
+    }
+}
+
+impl From<tls::ConnectError> for Unconnected {
+    fn from(error: tls::ConnectError) -> Unconnected {
+        let reason = match error {
+            tls::ConnectError::Timeout => Reason::ConnectTimeout,
+            _ => Reason::TlsFailed,
+        };
+        let tls = Some(error);
+        Unconnected { reason, tls }
     }
 }
 

@@ -38,6 +38,11 @@ impl Upload {
         self.0.as_ref().is_none_or(|state| !state.touched.get())
     }
 
+    /// Whether the request has no content.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Returns the fault with which the content ended early, if it did: the client left or was too
     /// slow.
     pub(super) fn fault(&self) -> Option<Fault> {

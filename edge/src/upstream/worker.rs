@@ -4,14 +4,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::failure_log;
+use super::hedge_budget::HedgeBudget;
 use super::lease::Lease;
 use super::options::{Limits, Options, Server};
 use super::pool::Pool;
+use super::retry::{RetryBudget, Tries};
 use super::state::UpstreamState;
 use crate::handler::Head;
 use crate::http::Scheme;
 use crate::http::fields::is_field_value;
 use crate::reason::Reason;
+use crate::sign::Signer;
 use crate::sys::Clock;
 use crate::telemetry::Counters;
 
@@ -22,6 +25,11 @@ pub(super) struct UpstreamWorker {
     pub(super) clock: Clock,
     pub(super) counters: Arc<Counters>,
     pub(super) pool: Rc<Pool>,
+    state: Arc<UpstreamState>,
+    /// Signs requests, if the options have credentials.
+    pub(super) signer: Option<Signer>,
+    pub(super) retries: RetryBudget,
+    pub(super) hedges: Option<HedgeBudget>,
     /// Value of Host sent in place of the client's.
     host: Option<String>,
     /// Value of Host sent when neither client nor configuration name one (HTTP/1.0).
@@ -33,7 +41,7 @@ impl UpstreamWorker {
         options: Options,
         clock: Clock,
         counters: Arc<Counters>,
-        state: &UpstreamState,
+        state: &Arc<UpstreamState>,
     ) -> UpstreamWorker {
         let limits = Limits::new(&options);
         let pool = Pool::new(&options, limits.clone(), clock.clone(), &counters, state);
@@ -41,12 +49,16 @@ impl UpstreamWorker {
         let first = options.servers.first().map(Server::authority);
         UpstreamWorker {
             host: options.host.clone().filter(value),
+            signer: options.sign.clone().map(Signer::new),
             fallback_host: first.filter(value).unwrap_or_default(),
+            hedges: options.hedge.clone().map(HedgeBudget::new),
+            retries: RetryBudget::new(&options.retry, clock.monotonic_us()),
             options,
             limits,
             clock,
             counters,
             pool,
+            state: state.clone(),
         }
     }
 
@@ -61,23 +73,78 @@ impl UpstreamWorker {
 
     pub(super) fn count_request(&self, lease: &Lease) {
         self.counters.upstream_requests.add(1);
-        self.pool.counters(lease.server()).requests.add(1);
+        let gauges = self.pool.gauges(lease.server());
+        gauges.server.requests.add(1);
         if lease.stream.is_reused() {
             self.counters.upstream_reuses.add(1);
+            gauges.server.reuses.add(1);
         }
     }
 
-    pub(super) fn count_connect(&self, server: usize) {
+    /// Counts a connection that was opened within this time.
+    pub(super) fn count_connect(&self, server: usize, took_us: u64) {
         self.counters.upstream_connects.add(1);
-        self.pool.counters(server).connects.add(1);
+        let gauges = self.pool.gauges(server);
+        gauges.server.connects.add(1);
+        gauges.server.connect_duration.record(took_us);
+    }
+
+    /// Counts a response whose head arrived in this time after the request was sent.
+    pub(super) fn count_head(&self, server: usize, took_us: u64) {
+        let gauges = self.pool.gauges(server);
+        gauges.server.header_duration.record(took_us);
+    }
+
+    /// Counts a complete response, which ended in this time after the request was sent, and samples
+    /// the state of its connection.
+    pub(super) fn count_end(&self, lease: &mut Lease, took_us: u64, now_us: u64) {
+        let gauges = self.pool.gauges(lease.server());
+        gauges.server.response_duration.record(took_us);
+        if let Some(sample) = lease.stream.sample(now_us) {
+            gauges.server.tcp_samples.add(1);
+            gauges.server.tcp_rtt.record(sample.rtt_us);
+            gauges.server.tcp_window_bytes.add(sample.window);
+            gauges.server.tcp_in_flight_bytes.add(sample.in_flight);
+            gauges.server.tcp_retransmits.add(sample.retransmits);
+        }
     }
 
     /// Counts a failed request to a server, and reports the failure in the error log.
     pub(super) fn count_failure(&self, server: usize, cause: Reason, scheme: Scheme, head: &Head) {
         self.counters.upstream_failures.add(1);
-        self.pool.counters(server).failures.add(1);
+        let gauges = self.pool.gauges(server);
+        gauges.server.failures.add(1);
+        gauges.server.failures_by_reason.add(cause);
         let now_us = self.clock.monotonic_us();
         let url = || failure_log::url(scheme, head);
-        self.pool.state(server).report_failure(cause, now_us, url);
+        gauges.server.server.report_failure(cause, now_us, url);
+    }
+
+    /// Counts a request that reached no server, and reports a name that is not resolved.
+    pub(super) fn count_unreached(&self, cause: Reason, scheme: Scheme, head: &Head) {
+        self.counters.upstream_failures.add(1);
+        if cause == Reason::Unresolved {
+            let url = || failure_log::url(scheme, head);
+            self.state.report_unresolved(self.clock.monotonic_us(), url);
+        }
+    }
+
+    /// Whether another server may be tried for a request that `server` failed: the number of tries,
+    /// their total time and the budget permit that, and there is another server. Counts the retry.
+    pub(super) fn may_retry(&self, server: usize, tries: &Tries) -> bool {
+        let now_us = self.clock.monotonic_us();
+        if tries.are_over(&self.options.retry, now_us) || !self.pool.has_other(&tries.failed) {
+            return false;
+        }
+        if self.retries.take(now_us) {
+            self.counters.upstream_retries.add(1);
+            return true;
+        }
+        self.counters.upstream_retries_refused.add(1);
+        if let Some(refused) = self.retries.report(now_us) {
+            let gauges = self.pool.gauges(server);
+            gauges.server.server.report_refused_retries(refused);
+        }
+        false
     }
 }

@@ -249,8 +249,11 @@ mod tests {
             scheme: Scheme::Http,
             host: "origin.example".to_owned(),
             port: 9000,
+            srv: false,
+            unix: None,
             weight: 1,
             backup: false,
+            max_connections: None,
         }
     }
 

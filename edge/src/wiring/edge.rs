@@ -15,8 +15,10 @@ use super::snapshot::{Log, Snapshot};
 use super::volumes::OpenVolumes;
 use crate::config::{self, Loaded};
 use crate::downstream::ConnectionBalance;
+use crate::spool::BufferMemory;
 use crate::sys::{Clock, Random, memory};
 use crate::telemetry::{Recent, Telemetry, messages};
+use crate::upstream::Monitor;
 
 /// Longest time that a reload waits for the workers to apply it.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
@@ -59,6 +61,8 @@ pub(super) struct Edge {
     pub(super) telemetry: Telemetry,
     pub(super) recent: Recent,
     pub(super) balance: Arc<ConnectionBalance>,
+    /// The memory of the buffers of bodies.
+    pub(super) buffers: Arc<BufferMemory>,
     pub(super) source: Option<Source>,
     pub(super) dropped_privileges: DroppedPrivileges,
     /// The current snapshot. Workers watch it; only `reload` replaces it.
@@ -74,6 +78,8 @@ pub(super) struct Edge {
     /// The text of the configuration file that is in use. Locked during a reload, so that reloads run
     /// one after another.
     pub(super) text: Mutex<String>,
+    /// The health checks of servers.
+    pub(super) monitor: Monitor,
     pub(super) volumes: Arc<OpenVolumes>,
     pub(super) loggers: Loggers,
     /// Every access log that a worker may still write to. The last lines of these logs are written
@@ -171,6 +177,7 @@ impl Edge {
             return Err("it is stopping\n".to_owned());
         }
         let (volumes, shutdown_timeout) = (next.volumes.clone(), next.plan.limits.shutdown_timeout);
+        self.buffers.set_options(next.plan.buffers);
         next.take_effect(&before);
         let next = Arc::new(next);
         self.snapshots.send_replace(next.clone());
@@ -178,12 +185,26 @@ impl Edge {
             next.wake(sweeper);
         }
         drop(next);
+        self.watch_servers();
         self.keep_log();
         drop(before);
         self.volumes.take_up(&volumes, shutdown_timeout);
         let all_follow = taken_up.wait(workers, RELOAD_WAIT);
         self.keep_log();
         Ok(all_follow)
+    }
+
+    /// Has the health of the servers in use checked.
+    pub(super) fn watch_servers(&self) {
+        let snapshot = self.snapshots.borrow().clone();
+        let upstreams = snapshot.upstreams.iter();
+        let upstreams = upstreams.filter_map(|(name, state)| {
+            let options = snapshot.plan.upstreams.get(name)?;
+            Some((options, state))
+        });
+        if let Err(error) = self.monitor.watch(upstreams, &self.clock) {
+            tracing::error!(%error, "health checks can't be run");
+        }
     }
 
     pub(super) fn reopen_logs(&self) {

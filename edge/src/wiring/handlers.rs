@@ -16,6 +16,7 @@ use crate::files::{self, Files};
 use crate::gate::{self, Gate, TraceGate};
 use crate::handler::{Answer, Encodings, Handler, Request};
 use crate::reason::Reason;
+use crate::spool::{Buffered, Buffering};
 use crate::sys::Random;
 use crate::telemetry::{AccessLog, Counters, LogRule, Selection};
 use crate::tls::HttpsRedirect;
@@ -32,6 +33,8 @@ pub(super) struct Handlers {
     pub(super) upstreams: Rc<Upstreams>,
     pub(super) log: Option<Rc<AccessLog>>,
     pub(super) caches: Rc<cache::Worker>,
+    /// The random numbers of request ids, if requests have ids.
+    pub(super) request_ids: Option<Random>,
 }
 
 /// Answers the requests of a route whose handler can't be built, which a checked plan excludes.
@@ -140,14 +143,26 @@ impl Handlers {
         })
     }
 
+    /// Wraps an upstream, so that bodies are buffered on their way to it and back.
+    fn buffered(&self, buffered: Buffered, origin: Rc<dyn Handler>) -> Rc<dyn Handler> {
+        if buffered == Buffered::default() {
+            return origin;
+        }
+        let (memory, counters) = (self.edge.buffers.clone(), self.counters.clone());
+        Rc::new(Buffering::new(origin, buffered, memory, counters))
+    }
+
     fn proxied(&self, route: &RoutePlan, proxied: &Proxied) -> Option<Rc<dyn Handler>> {
         let upstream = self.upstreams.get(&proxied.upstream)?;
         let upstream = upstream.with_route(route_headers(route, proxied));
         let upstream = upstream.with_options(RouteOptions {
             path: proxied.path.clone(),
+            // A response with a cookie for one client could not be stored.
+            sticky: proxied.cache.is_none(),
             write_back: proxied.write_back,
+            request_ids: self.request_ids.clone(),
         });
-        let origin: Rc<dyn Handler> = Rc::new(upstream);
+        let origin = self.buffered(proxied.buffered, Rc::new(upstream));
         let Some(name) = &proxied.cache else {
             return Some(origin);
         };

@@ -2,13 +2,14 @@
 
 mod volume;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::edge::Edge;
 use super::snapshot::Snapshot;
 use crate::admin::{
     DecisionState, FilesState, FlightState, Inspect, ObjectPhase, ObjectState, OnVolume, Order,
-    Purging, Refusal, ReloadState, ServerState, Span, Status, UpstreamState, UrlObjects, UrlState,
+    Purging, Refusal, ReloadState, ServerOrder, Span, Status, UpstreamState, UrlObjects, UrlState,
 };
 use crate::config::RoutePlan;
 use crate::files;
@@ -22,7 +23,6 @@ use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase};
 use crate::telemetry::{Histogram, Numbers, WorkerNumbers};
 use crate::tls;
-use crate::upstream;
 
 impl Inspect for Edge {
     fn is_admin_host(&self, name: &str) -> bool {
@@ -83,11 +83,7 @@ impl Inspect for Edge {
                 .iter()
                 .map(|files| files_state(files))
                 .collect(),
-            upstreams: snapshot
-                .upstreams
-                .iter()
-                .map(|(name, shared)| (name.clone(), upstream_state(shared)))
-                .collect(),
+            upstreams: self.upstream_states(),
             reload: ReloadState {
                 generation: snapshot.generation,
                 last_error: self.last_error.lock().clone(),
@@ -131,6 +127,14 @@ impl Inspect for Edge {
 
     fn purge(&self, order: &Order) -> Result<Purging, Refusal> {
         Edge::purge(self, order)
+    }
+
+    fn upstreams(&self) -> BTreeMap<String, UpstreamState> {
+        self.upstream_states()
+    }
+
+    fn order_server(&self, order: &ServerOrder) -> Result<(), Refusal> {
+        self.carry_out(order)
     }
 
     fn reload(&self) -> Result<String, String> {
@@ -223,16 +227,6 @@ fn files_state(files: &files::Shared) -> FilesState {
     FilesState {
         root: files.options().root.display().to_string(),
         numbers: files.numbers(),
-    }
-}
-
-fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
-    let servers = state.servers().iter().map(|server| ServerState {
-        address: server.address().to_owned(),
-        numbers: server.numbers(),
-    });
-    UpstreamState {
-        servers: servers.collect(),
     }
 }
 

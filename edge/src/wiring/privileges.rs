@@ -97,7 +97,11 @@ fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Permitt
             );
         }
     }
-    let ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
+    let mut ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
+    if plan.upstreams.values().any(|one| one.tcp.bind.is_some()) {
+        // To bind the source address of a connection is to bind port 0.
+        ports.push(0);
+    }
     let outcome = sandbox::enter(&allowed.allowed, &ports);
     match (outcome, plan.privileges.sandbox) {
         (Ok(Enforcement::Fully), _) => tracing::info!("the sandbox is active"),

@@ -22,10 +22,12 @@ use crate::admin::Admin;
 use crate::config::{Part, Plan, Unusable};
 use crate::downstream::ConnectionBalance;
 use crate::http::Scheme;
+use crate::spool::BufferMemory;
 use crate::sys::listener::bind_one;
 use crate::sys::socket_file::SocketFile;
 use crate::sys::{Clock, ListenAddress, Random, limits};
 use crate::telemetry::{Recent, Telemetry, messages};
+use crate::upstream::Monitor;
 
 /// Longest time for writing the last messages at shutdown.
 const MESSAGES_WAIT: Duration = Duration::from_secs(1);
@@ -82,6 +84,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         random: Random::system(),
         telemetry: Telemetry::default(),
         balance: ConnectionBalance::new(count),
+        buffers: BufferMemory::new(first.plan.buffers),
         source,
         dropped_privileges,
         snapshots: watch::Sender::new(Arc::new(first)),
@@ -91,11 +94,13 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         drained: watch::Sender::new(0),
         sweeper: Mutex::new(None),
         text: Mutex::new(text),
+        monitor: Monitor::default(),
         volumes,
         loggers: Loggers::default(),
         logs: Mutex::new(Vec::new()),
     });
     edge.keep_log();
+    edge.watch_servers();
     let sweeper = purge::start_sweeper(Arc::downgrade(&edge)).context("can't start a thread")?;
     edge.snapshots.borrow().wake(&sweeper);
     *edge.sweeper.lock() = Some(sweeper);
@@ -203,6 +208,7 @@ impl Running {
             }
         }
         drop(self.admin_thread.take());
+        self.edge.monitor.stop();
         if let Some(sweeper) = self.edge.sweeper.lock().take() {
             sweeper.thread().unpark();
             if sweeper.join().is_err() {

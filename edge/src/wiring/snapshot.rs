@@ -15,10 +15,10 @@ use crate::route::{Router, Site};
 use crate::store::{self, Store, disk_tier};
 use crate::sys::Clock;
 use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
-use crate::upstream;
 
 use super::compression::Compression;
 use super::encryption::Encryption;
+use super::upstreams::{self, States};
 use super::volumes::{self, Open};
 
 /// A plan in use, with its state. A reload takes over the state of everything that the new plan
@@ -36,7 +36,7 @@ pub(super) struct Snapshot {
     /// Stores of caches that a reload removed, by cache. Busy workers may still use them.
     left_out: BTreeMap<String, Arc<Stores>>,
     pub(super) accounts: BTreeMap<String, Arc<cache::ClientBudgets>>,
-    pub(super) upstreams: BTreeMap<String, Arc<upstream::UpstreamState>>,
+    pub(super) upstreams: States,
     /// The served folders: one entry for each folder and set of options.
     pub(super) files: Vec<Arc<files::Shared>>,
     pub(super) compression: Compression,
@@ -121,13 +121,10 @@ impl Snapshot {
             })
             .collect();
         let left_out = before.map_or_else(BTreeMap::new, |before| before.leave_out(&stores));
-        let upstreams = plan.upstreams.iter().map(|(name, options)| {
-            let shared = before
-                .filter(|before| before.plan.upstreams.get(name) == Some(options))
-                .and_then(|before| before.upstreams.get(name).cloned())
-                .unwrap_or_else(|| upstream::UpstreamState::new(name, options));
-            (name.clone(), shared)
-        });
+        let upstreams = upstreams::states(
+            &plan,
+            before.map(|before| (&before.plan, &before.upstreams)),
+        )?;
         let accounts = plan.caches.keys().map(|name| {
             let kept = before.and_then(|before| before.accounts.get(name).cloned());
             (name.clone(), kept.unwrap_or_default())
@@ -138,7 +135,7 @@ impl Snapshot {
             stores,
             left_out,
             accounts: accounts.collect(),
-            upstreams: upstreams.collect(),
+            upstreams,
             files,
             compression,
             gates,

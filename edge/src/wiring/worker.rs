@@ -14,7 +14,7 @@ use super::snapshot::Snapshot;
 use crate::cache;
 use crate::downstream::{Serving, Worker, WorkerContext};
 use crate::route::Routes;
-use crate::sys::{Clock, memory};
+use crate::sys::{Clock, Random, memory};
 use crate::telemetry::{AccessLog, Counters};
 use crate::upstream::{self, Upstream};
 
@@ -107,6 +107,7 @@ struct WorkerHandlers {
     upstreams: Rc<Upstreams>,
     log: Option<Rc<AccessLog>>,
     caches: Rc<cache::Worker>,
+    request_ids: Option<Random>,
 }
 
 impl WorkerHandlers {
@@ -122,7 +123,10 @@ impl WorkerHandlers {
             Some(before) => before.caches.clone(),
             None => cache::Worker::new(edge.clock.clone(), edge.random.clone(), counters.clone()),
         };
+        let request_ids = snapshot.plan.request_id;
+        let request_ids = request_ids.then(|| Random::seeded(edge.random.next_u64()));
         let handlers = Handlers {
+            request_ids: request_ids.clone(),
             edge: edge.clone(),
             counters: counters.clone(),
             snapshot: snapshot.clone(),
@@ -144,6 +148,7 @@ impl WorkerHandlers {
             upstreams,
             log,
             caches,
+            request_ids,
         }
     }
 
@@ -153,6 +158,7 @@ impl WorkerHandlers {
             options: self.snapshot.plan.limits.clone(),
             log: self.log.clone(),
             trust: self.snapshot.plan.trust.clone(),
+            request_ids: self.request_ids.clone(),
             tls: self.snapshot.encryption.servers.clone(),
         }
     }

@@ -346,7 +346,7 @@ fn a_bandwidth_limit_does_not_cause_timeouts() {
         Resource::offset(60_000).framing(Framing::Chunked(1_000)),
     );
     let edge = Setup::cached(&origin)
-        .limits("send_timeout = \"100ms\"\nmin_rate = \"1GB\"\nmin_rate_grace = \"1s\"")
+        .limits("send_timeout = \"1s\"\nmin_rate = \"1GB\"\nmin_rate_grace = \"1s\"")
         .tables("[site.route.limit]\nbandwidth = 40000\n")
         .start();
     let began = Instant::now();
@@ -395,18 +395,23 @@ fn bandwidth_limited_files_are_never_mixed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (file, content) = (folder.path().join("x"), offset_bytes(0, 300_000));
     std::fs::write(&file, &content).expect("written");
-    let text = format!(
-        "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n[[site]]\n[[site.route]]\n\
-         files = {:?}\nlimit = {{ bandwidth = 400000, bandwidth_after = 100000 }}\n",
-        folder.path()
-    );
-    let edge = Setup::of_text(text).start();
+    let limited = |bandwidth: u64| {
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n[[site]]\n[[site.route]]\n\
+             files = {:?}\nlimit = {{ bandwidth = {bandwidth}, bandwidth_after = 100000 }}\n",
+            folder.path()
+        );
+        Setup::of_text(text).start()
+    };
+    let edge = limited(400_000);
     let began = Instant::now();
     edge.get("/x", &[])
         .verify_whole(300_000)
         .expect("all of it");
     let least = Duration::from_millis(200_000 / 400);
     assert!(began.elapsed() >= least, "{:?}", began.elapsed());
+    // The rest of the response takes 20 seconds, so the file changes before.
+    let edge = limited(10_000);
     let mut client = edge.client();
     client.send("GET", "/x", &[], b"").expect("sent");
     client.read_head().expect("a head");

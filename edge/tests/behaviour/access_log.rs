@@ -145,7 +145,7 @@ fn find(lines: &[Value], wanted: impl Fn(&Value) -> bool) -> Value {
 fn the_log_contains_the_reasons_of_faults() {
     let origin = serving("/x", fresh(10).fault(Fault::NeverAnswer));
     let edge = Setup::cached(&origin)
-        .upstream("read_timeout = \"100ms\"")
+        .upstream("read_timeout = \"1s\"")
         .logged("json")
         .start();
     edge.get("/x", &[]);

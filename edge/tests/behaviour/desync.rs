@@ -39,7 +39,7 @@ impl Scripted {
     fn edge(&self) -> Edge {
         Setup::of_servers(vec![format!("http://{}", self.address)])
             .workers(1)
-            .upstream("read_timeout = \"500ms\"")
+            .upstream("read_timeout = \"1500ms\"")
             .start()
     }
 }

@@ -99,7 +99,7 @@ fn a_request_for_a_missing_file_does_not_hide_it_later() {
 // overwritten in place: the response is cut off.
 #[test]
 fn versions_are_never_mixed() {
-    let first = large(40_000_000, 1);
+    let (first, second) = (large(12_000_000, 1), large(12_000_000, 2));
     for how in ["replaced", "emptied", "overwritten"] {
         let shelf = Shelf::new(&[("large", &first)], "recheck = \"1ms\"");
         let mut client = shelf.edge.slow_reader();
@@ -108,7 +108,6 @@ fn versions_are_never_mixed() {
             .expect("sent");
         let head = client.read_head().expect("a head");
         assert_eq!(head.status, 200);
-        let second = large(40_000_000, 2);
         match how {
             "replaced" => replace(&shelf.path("large"), &second),
             "emptied" => write(&shelf.path("large"), &second),

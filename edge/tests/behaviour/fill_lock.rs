@@ -198,7 +198,7 @@ fn a_request_that_arrives_after_the_lock_age_starts_another_fetch() {
 #[test]
 fn a_response_that_has_begun_is_continued_by_another_fetch_after_the_lock_age() {
     let latch = Latch::at(HELD_AT);
-    let lines = ["lock_timeout = \"1h\"", "lock_age = \"300ms\""];
+    let lines = ["lock_timeout = \"1h\"", "lock_age = \"6s\""];
     let (origin, edge, mut first) = held_fill(&latch, &lines);
     let whole = edge.get("/x", &[]);
     whole
@@ -232,7 +232,7 @@ fn a_fetch_for_the_rest_without_a_response_is_replaced_after_the_lock_age() {
     origin.serve("/x", sluice_lab::origin::Resource::dynamic(choose));
     let edge = filling(&origin, "lock")
         .cache("lock_timeout = \"1h\"")
-        .cache("lock_age = \"300ms\"")
+        .cache("lock_age = \"6s\"")
         .start();
     let mut clients: Vec<_> = (0..2)
         .map(|_| {

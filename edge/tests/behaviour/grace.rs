@@ -42,7 +42,7 @@ fn failures() -> Vec<(&'static str, Resource)> {
 fn a_stale_response_is_served_if_the_origin_fails() {
     let origin = origin();
     let edge = Setup::cached(&origin)
-        .upstream("read_timeout = \"300ms\"")
+        .upstream("read_timeout = \"3s\"")
         .start();
     for (n, (how, failing)) in failures().into_iter().enumerate() {
         let path = format!("/{n}");

@@ -50,10 +50,17 @@ fn the_head_is_limited() {
 fn a_head_has_a_time_limit() {
     let origin = origin();
     let edge = Setup::uncached(&origin)
-        .limits("header_timeout = \"200ms\"")
+        .limits("header_timeout = \"5s\"")
         .start();
-    for begun in ["G", "GET / HTTP/1.1\r\nHost: a\r\n", "GET / HTTP/1.1\r\n\r"] {
-        let answer = edge.send_raw(begun.as_bytes());
+    let begin = |begun: &'static str| {
+        let mut client = edge.client();
+        client.send_raw(begun.as_bytes()).expect("sent");
+        (begun, client)
+    };
+    let clients = ["G", "GET / HTTP/1.1\r\nHost: a\r\n", "GET / HTTP/1.1\r\n\r"].map(begin);
+    for (begun, mut client) in clients {
+        let answer = client.read_to_end().expect("an end");
+        let answer = String::from_utf8_lossy(&answer);
         assert!(answer.starts_with("HTTP/1.1 408 "), "{begun:?}: {answer}");
         assert!(answer.contains("connection: close\r\n"), "{answer}");
     }
@@ -125,12 +132,14 @@ fn connections_are_limited() {
         .workers(1)
         .limits("connections = 3")
         .start();
-    let mut clients: Vec<_> = (0..4).map(|_| edge.client()).collect();
-    for client in &mut clients {
+    let ask = |_| {
+        let mut client = edge.client();
         client.send("GET", "/held", &[], b"").expect("sent");
-    }
+        client
+    };
+    let mut clients: Vec<_> = (0..3).map(ask).collect();
     wait_for_requests(&origin, "/held", 3);
-    let mut fourth = clients.pop().expect("a fourth");
+    let mut fourth = ask(3);
     let soon = std::time::Duration::from_millis(300);
     assert_eq!(fourth.wait_closed(soon).expect("a socket"), Closing::Open);
     assert_eq!(edge.counter("connections_now"), 3);
@@ -191,7 +200,7 @@ fn a_request_body_is_limited() {
 fn a_request_body_has_a_time_limit() {
     let origin = serving("/x", Resource::status(200));
     let edge = Setup::uncached(&origin)
-        .limits("body_timeout = \"200ms\"")
+        .limits("body_timeout = \"2s\"")
         .start();
     for begun in [
         "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello",

@@ -39,7 +39,7 @@ fn the_error_log_names_server_url_and_cause_of_failed_requests() {
         (Setup::cached(&origin), "/pass"),
         (Setup::uncached(&origin), ""),
     ] {
-        let edge = setup.upstream("read_timeout = \"100ms\"").start();
+        let edge = setup.upstream("read_timeout = \"1s\"").start();
         for path in ["/late", "/early", "/cut"] {
             for _ in 0..3 {
                 edge.send_raw(
@@ -91,7 +91,7 @@ fn the_access_log_has_server_and_cache_status_of_failed_requests() {
     for path in ["/late", "/pass/late"] {
         origin.serve(path, fresh(10).fault(Fault::NeverAnswer));
     }
-    let setup = Setup::cached(&origin).upstream("read_timeout = \"100ms\"");
+    let setup = Setup::cached(&origin).upstream("read_timeout = \"1s\"");
     let edge = setup.clone().logged("json").workers(1).start();
     for path in ["/late", "/pass/late"] {
         assert_eq!(edge.get(path, &[]).status, 504);

@@ -55,12 +55,18 @@ const BAD_CHUNKS: [BadChunk; 10] = [
 /// Starts an edge with short timeouts that serves the resource on two routes: `/x` with a cache,
 /// `/pass/x` without.
 fn impatient(origin: &Origin, resource: Resource) -> Edge {
+    both_routes(origin, resource, "read_timeout = \"1s\"")
+}
+
+/// Does what `impatient` does, but with timeouts longer than any pause of the machine.
+fn patient(origin: &Origin, resource: Resource) -> Edge {
+    both_routes(origin, resource, "read_timeout = \"60s\"")
+}
+
+fn both_routes(origin: &Origin, resource: Resource, line: &str) -> Edge {
     origin.serve("/x", resource.clone());
     origin.serve("/pass/x", resource);
-    Setup::cached(origin)
-        .upstream("read_timeout = \"500ms\"")
-        .logged("json")
-        .start()
+    Setup::cached(origin).upstream(line).logged("json").start()
 }
 
 /// Asserts that the route with a cache and the route without both respond with this status and
@@ -100,7 +106,7 @@ fn assert_cut_both(edge: &Edge, longest: usize, reason: &str) {
 #[test]
 fn an_origin_that_is_down_is_a_named_fault() {
     let origin = origin();
-    let edge = impatient(&origin, fresh(10));
+    let edge = patient(&origin, fresh(10));
     origin.refuse().expect("it stops listening");
     assert_fails(&edge, 502, "connect-failed");
     origin.reopen().expect("it listens again");
@@ -137,19 +143,19 @@ fn an_origin_that_never_reads_times_out() {
 fn an_origin_that_closes_connections_is_a_named_fault() {
     for ending in [Ending::Fin, Ending::Reset] {
         let origin = origin();
-        let edge = impatient(&origin, fresh(1000).fault(Fault::EndBeforeHead(ending)));
+        let edge = patient(&origin, fresh(1000).fault(Fault::EndBeforeHead(ending)));
         assert_fails(&edge, 502, "closed-before-head");
     }
     let origin = origin();
     origin.set_rules(|rules| rules.accept = Accept::End(Ending::Fin));
-    let edge = impatient(&origin, fresh(1000));
+    let edge = patient(&origin, fresh(1000));
     assert_fails(&edge, 502, "closed-before-head");
 }
 
 #[test]
 fn malformed_response_heads_are_refused() {
     let origin = origin();
-    let edge = impatient(&origin, fresh(100));
+    let edge = patient(&origin, fresh(100));
     for broken in BROKEN {
         let resource = fresh(100).fault(Fault::Head(broken)).close();
         origin.serve("/x", resource.clone());
@@ -184,7 +190,7 @@ fn truncated_bodies_are_cut_off_for_the_client() {
     for ending in [Ending::Fin, Ending::Reset] {
         let origin = origin();
         let after = 150_000;
-        let edge = impatient(
+        let edge = patient(
             &origin,
             fresh(300_000)
                 .ranges(false)
@@ -203,7 +209,7 @@ fn truncated_chunked_bodies_are_cut_off_for_the_client() {
         ending: Ending::Fin,
     };
     let resource = fresh(300_000).framing(Framing::Chunked(10_000)).fault(cut);
-    let edge = impatient(&origin, resource);
+    let edge = patient(&origin, resource);
     assert_cut_both(&edge, 150_000, "body-cut");
 }
 
@@ -213,7 +219,7 @@ fn truncated_chunked_bodies_are_cut_off_for_the_client() {
 fn bodies_delimited_by_close_and_reset_are_cut_off() {
     let origin = origin();
     let resource = fresh(30_000).framing(Framing::Close);
-    let edge = impatient(&origin, resource.clone());
+    let edge = patient(&origin, resource.clone());
     for target in ["/pass/x", "/x", "/x"] {
         edge.get(target, &[])
             .verify_whole(30_000)
@@ -286,7 +292,7 @@ fn bytes_beyond_the_declared_length_are_dropped() {
 #[test]
 fn malformed_chunks_are_cut_off() {
     let origin = origin();
-    let edge = impatient(&origin, fresh(10));
+    let edge = patient(&origin, fresh(10));
     for broken in BAD_CHUNKS {
         let resource = fresh(1000).fault(Fault::Chunk(broken)).close();
         origin.serve("/y", resource.clone());
@@ -327,7 +333,7 @@ fn a_slow_origin_is_served_completely() {
         every: Duration::from_millis(1),
     };
     let origin = origin();
-    let edge = impatient(&origin, fresh(2000).fault(drip));
+    let edge = patient(&origin, fresh(2000).fault(drip));
     for target in ["/pass/x", "/x"] {
         edge.get(target, &[]).verify_whole(2000).expect(target);
     }
@@ -364,7 +370,7 @@ fn http_1_0_clients_notice_a_truncated_body() {
         ending: Ending::Fin,
     };
     let resource = fresh(30_000).framing(Framing::Chunked(1000)).fault(cut);
-    let edge = impatient(&origin, resource);
+    let edge = patient(&origin, resource);
     for target in ["/pass/x", "/x"] {
         let mut client = edge.client();
         let request = format!("GET {target} HTTP/1.0\r\nHost: a\r\n\r\n");

@@ -121,7 +121,7 @@ fn a_connection_without_a_preamble_is_closed() {
 // A client must send the complete preamble within the time limit for request heads.
 #[test]
 fn a_preamble_has_a_time_limit() {
-    let (_origin, edge) = introduced("any", "header_timeout = \"200ms\"");
+    let (_origin, edge) = introduced("any", "header_timeout = \"1s\"");
     for part in [
         &b""[..],
         b"PROXY TCP4 192.0",

@@ -95,10 +95,10 @@ fn more_purges_than_the_log_holds_are_durable_or_refused() {
     let files = File::row(0, 100, 2000);
     let witness = File::new(5000, 2000);
     fill(&edge, &[witness]);
-    let mut client = sluice_lab::client::Client::connect(edge.admin).expect("connected");
     let mut acknowledged = 0;
     for round in 0..2 {
         fill(&edge, &files);
+        let mut client = sluice_lab::client::Client::connect(edge.admin).expect("connected");
         // Purges with long URLs fill the log. Each file is also purged by its own URL.
         for n in 0..900 {
             let order = json!({"url": url(&format!("/none/{n}/{}", "x".repeat(200)))});
@@ -123,7 +123,6 @@ fn more_purges_than_the_log_holds_are_durable_or_refused() {
         }
         purged.retain(|file| file.number % 6 == 3);
         edge.restart(ENDS[round % 2]);
-        client = sluice_lab::client::Client::connect(edge.admin).expect("connected");
         for file in &purged {
             assert!(!is_hit(&file.get(&edge)), "{round} {file:?}");
         }

@@ -34,7 +34,7 @@ pub fn on(disk: &SlowDisk) -> Disks {
     let disks = Disks::within(folder, 1);
     disks
         .each("retry = \"100ms\"")
-        .each("read_timeout = \"300ms\"")
+        .each("read_timeout = \"1s\"")
 }
 
 /// Mounts two disks as fast as memory.

@@ -83,7 +83,8 @@ fn options_are_checked_like_a_file() {
     assert_eq!(output.status.code(), Some(2));
     let said = text(&output.stderr);
     assert!(
-        said.contains("`http://` is missing") && said.contains("--memory 1KiB: out of bounds"),
+        said.contains("`http://` or `https://` is missing")
+            && said.contains("--memory 1KiB: out of bounds"),
         "{said}"
     );
     for arguments in [

@@ -7,6 +7,7 @@ mod behaviour;
 pub(crate) mod contest;
 mod cpu;
 mod encrypted;
+mod failing_servers;
 mod handshake_attack;
 mod memory;
 pub(crate) mod pages;
@@ -17,6 +18,7 @@ mod start;
 pub(crate) mod statics;
 mod table;
 mod uploads;
+mod upstreams;
 
 use std::path::PathBuf;
 
@@ -97,6 +99,11 @@ const ROWS: &[(&str, Measure)] = &[
     ("static-100m", statics::static_100m),
     ("gzip-50k", statics::gzip_50k),
     ("rss-10k", statics::rss_10k),
+    ("origin-connections", upstreams::connections),
+    ("origin-idle", upstreams::idle),
+    ("slow-server", upstreams::slow_server),
+    ("all-down", upstreams::all_down),
+    ("failing-servers", failing_servers::failing_servers),
     #[cfg(feature = "lab")]
     ("slow-reads", slow_reads::slow_reads),
 ];

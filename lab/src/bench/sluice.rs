@@ -22,6 +22,8 @@ pub struct SluiceOptions {
     pub binary: PathBuf,
     /// Address of the origin.
     pub origin: SocketAddr,
+    /// Further servers of the same upstream.
+    pub more_origins: Vec<SocketAddr>,
     /// Size of the cache in memory, as written in the configuration; `None`: no cache.
     pub memory: Option<String>,
     /// Fill policy of the cache, as written in the configuration.
@@ -108,6 +110,7 @@ impl SluiceOptions {
         SluiceOptions {
             binary: binary.into(),
             origin,
+            more_origins: Vec::new(),
             memory: None,
             fill: "whole".to_owned(),
             cache: Vec::new(),
@@ -216,12 +219,13 @@ fn configuration(options: &SluiceOptions, address: SocketAddr, admin: SocketAddr
         options.workers
     );
     settings(&mut text, &options.limits);
-    upstream(&mut text, "origin", options.origin, &options.upstream);
+    let servers = [&[options.origin], &options.more_origins[..]].concat();
+    upstream(&mut text, "origin", &servers, &options.upstream);
     for (number, route) in options.routes.iter().enumerate() {
         upstream(
             &mut text,
             &number.to_string(),
-            route.origin,
+            &[route.origin],
             &options.upstream,
         );
     }
@@ -278,13 +282,18 @@ fn routes(text: &mut String, options: &SluiceOptions) {
     }
 }
 
-fn upstream(text: &mut String, name: &str, origin: SocketAddr, more: &[(String, String)]) {
-    text.push_str(&format!(
-        "[upstream.{name}]\nservers = [\"http://{origin}\"]\nkeepalive_requests = 1000000000\n\
-         keepalive_timeout = \"3600s\"\n"
-    ));
-    if !more.iter().any(|(name, _)| name == "keepalive") {
-        text.push_str("keepalive = 256\n");
+fn upstream(text: &mut String, name: &str, servers: &[SocketAddr], more: &[(String, String)]) {
+    let urls: Vec<String> = servers.iter().map(|one| format!("http://{one}")).collect();
+    text.push_str(&format!("[upstream.{name}]\nservers = {urls:?}\n"));
+    let defaults = [
+        ("keepalive", "256"),
+        ("keepalive_requests", "1000000000"),
+        ("keepalive_timeout", "\"3600s\""),
+    ];
+    for (name, value) in defaults {
+        if !more.iter().any(|(set, _)| set == name) {
+            text.push_str(&format!("{name} = {value}\n"));
+        }
     }
     settings(text, more);
 }

@@ -28,6 +28,7 @@ pub use stream::{
     encrypt_none_to, encrypts_to, undo_encrypt_all_to,
 };
 
+use crate::pauses;
 use body::Decoder;
 use stream::Stream;
 
@@ -148,6 +149,7 @@ impl Client {
 
     /// Connects to a server with these options.
     pub fn connect_with(address: SocketAddr, options: &ClientOptions) -> io::Result<Client> {
+        pauses::point();
         let socket = Socket::new(
             Domain::for_address(address),
             Type::STREAM,
@@ -203,6 +205,7 @@ impl Client {
 
     /// Sends these bytes unchanged. The times in the next reply count from now.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        pauses::point();
         self.began = Instant::now();
         self.stream.write_all(bytes)?;
         self.stream.flush()
@@ -294,6 +297,7 @@ impl Client {
 
     /// Reads the next head, interim or final, without the body.
     pub fn read_head(&mut self) -> Result<Head, ReadError> {
+        pauses::point();
         loop {
             if let Some(length) = reply::head_length(&self.unread) {
                 let head = Head::parse(&self.unread[..length])?;
@@ -311,6 +315,7 @@ impl Client {
 
     /// Reads `count` bytes without interpreting them. Returns fewer only if the connection ends before.
     pub fn read_some(&mut self, count: usize) -> Result<Vec<u8>, ReadError> {
+        pauses::point();
         while self.unread.len() < count && self.fill()? > 0 {}
         let count = count.min(self.unread.len());
         Ok(self.unread.drain(..count).collect())
@@ -324,6 +329,7 @@ impl Client {
 
     /// Waits up to `within` for the server to close the connection.
     pub fn wait_closed(&mut self, within: Duration) -> io::Result<Closing> {
+        pauses::point();
         if !self.unread.is_empty() {
             return Ok(Closing::Data);
         }

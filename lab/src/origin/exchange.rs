@@ -11,6 +11,7 @@ use super::record::{BODY_KEPT, Outcome, Recorder, Seen};
 use super::resource::{Framing, Resource};
 use super::wire::{Head, Pace, Stop, Wire};
 use crate::offset;
+use crate::pauses;
 
 /// Maximum number of bytes per write.
 const PIECE: u64 = 64 << 10;
@@ -62,6 +63,7 @@ pub(super) fn seen(head: Head, connection: u64, nth_on_connection: u64) -> Seen 
 impl Exchange<'_> {
     /// Reads the rest of the request and sends the response. Returns whether the connection stays open.
     pub(super) async fn run(mut self) -> Result<bool, Stop> {
+        pauses::point();
         let mut upload = self.upload();
         self.fault_before_head().await?;
         if let Some(protocol) = self.requested_upgrade() {
@@ -301,6 +303,7 @@ impl Exchange<'_> {
     }
 
     async fn send_body(&mut self, answer: &Answer) -> Result<(), Stop> {
+        pauses::point();
         let length = answer.length();
         let halt = self.halt();
         let mut pace = Pace::new(self.resource.rate);

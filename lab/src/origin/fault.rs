@@ -13,6 +13,17 @@ pub enum Ending {
     Reset,
 }
 
+/// The way in which a response breaks at one of its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Break {
+    /// The connection is closed in place of the byte.
+    End(Ending),
+    /// Nothing is sent any more, and the connection stays open.
+    Stall,
+    /// A NUL is sent in place of the byte, and then the rest. No head and no framing may contain one.
+    Nul,
+}
+
 /// A fault of a response. Numbers of bytes refer to the body of the response, not to the whole resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
@@ -38,6 +49,13 @@ pub enum Fault {
     StallHead {
         /// Number of head bytes sent.
         after: usize,
+    },
+    /// Breaks at one byte of the response as it is sent, with its head and its framing.
+    At {
+        /// Number of bytes before the break.
+        byte: u64,
+        /// The way in which the response breaks.
+        how: Break,
     },
     /// Sends head and body in small writes with pauses between them.
     Drip {

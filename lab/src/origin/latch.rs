@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
+use crate::pauses;
+
 /// A latch that holds bodies or heads after a limit in bytes, counted from the beginning of each. Clones of a latch share
 /// one limit.
 #[derive(Debug, Clone)]
@@ -56,6 +58,7 @@ impl Latch {
 
     /// Sets the limit to `limit` bytes. If more bytes have passed already, only later ones are held.
     pub fn advance_to(&self, limit: u64) {
+        pauses::point();
         self.inner.state.lock().limit = limit;
         self.inner.opened.notify_waiters();
     }
@@ -76,6 +79,7 @@ impl Latch {
     }
 
     fn wait(&self, timeout: Duration, holds: impl Fn(&State) -> bool) -> bool {
+        pauses::point();
         let deadline = Instant::now() + timeout;
         let mut state = self.inner.state.lock();
         while !holds(&state) {

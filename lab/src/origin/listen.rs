@@ -260,6 +260,10 @@ async fn exchange(
         .iter()
         .filter_map(|armed| armed.fire(seen.nth_on_connection > 0))
         .collect();
+    wire.break_in = faults.iter().find_map(|fault| match fault {
+        super::Fault::At { byte, how } => Some((*byte, *how)),
+        _ => None,
+    });
     wire.drip = faults.iter().find_map(|fault| match fault {
         super::Fault::Drip { bytes, every } => Some((*bytes, *every)),
         _ => None,

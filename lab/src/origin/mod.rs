@@ -36,11 +36,12 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-pub use fault::{BadChunk, BrokenHead, Ending, Fault};
+pub use fault::{BadChunk, Break, BrokenHead, Ending, Fault};
 pub use latch::Latch;
 pub use record::{BODY_KEPT, Connection, Outcome, RECEIVED_KEPT, Record, Seen};
 pub use resource::{Framing, Modified, Resource, Tag};
 
+use crate::pauses;
 use listen::Door;
 use record::{Recorder, path_of};
 
@@ -189,6 +190,7 @@ impl Origin {
     /// Serves `resource` at `path`. A path with a query takes precedence over the path alone. If no resource is set for
     /// a path, `/offset/<bytes>` is an offset body (see [`crate::offset`]) of that size, and other paths are 404.
     pub fn serve(&self, path: &str, resource: Resource) {
+        pauses::point();
         let mut table = self.shared.table.lock();
         table.resources.insert(path.to_owned(), resource);
     }
@@ -269,6 +271,7 @@ impl Origin {
 
     /// Waits until `holds` returns true for the record. Returns false after `timeout`.
     pub fn wait_for(&self, holds: impl FnMut(&Record) -> bool, timeout: Duration) -> bool {
+        pauses::point();
         self.shared.recorder.wait_for(holds, timeout)
     }
 }

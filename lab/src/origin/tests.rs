@@ -451,6 +451,27 @@ fn each_broken_chunk_is_refused_by_the_client() {
 }
 
 #[test]
+fn a_response_breaks_at_any_byte() {
+    let received = |byte, how| {
+        let origin = faulty(Fault::At { byte, how });
+        origin.set_rules(|rules| rules.max_requests_silent = Some(1));
+        let mut client = Client::connect(origin.addr()).expect("connect");
+        client
+            .send_raw(b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
+            .expect("sent");
+        client.read_to_end().expect("an end")
+    };
+    let whole = received(u64::MAX, Break::Nul);
+    assert!(whole.len() > 100_000);
+    for byte in [0, 1, 20, 300, 100_000] {
+        let cut = received(byte, Break::End(Ending::Fin));
+        assert_eq!(cut.len() as u64, byte);
+        let bent = received(byte, Break::Nul);
+        assert_eq!((bent.len(), bent[byte as usize]), (whole.len(), 0));
+    }
+}
+
+#[test]
 fn responses_can_be_sent_in_small_writes() {
     let origin = serving(Resource::bytes("slow").fault(Fault::Drip {
         bytes: 16,

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::fault::Ending;
+use super::fault::{Break, Ending};
 use super::record::{RECEIVED_KEPT, Recorder};
 
 /// Maximum length of a request head in bytes. A longer head counts as malformed.
@@ -52,6 +52,8 @@ pub(super) struct Wire {
     recorder: Recorder,
     /// Number of bytes per write and pause between writes, if the response is sent in small writes.
     pub(super) drip: Option<(usize, Duration)>,
+    /// Number of bytes that are still sent before the response breaks, and the way in which it does.
+    pub(super) break_in: Option<(u64, Break)>,
 }
 
 impl Wire {
@@ -62,6 +64,7 @@ impl Wire {
             id,
             recorder,
             drip: None,
+            break_in: None,
         }
     }
 
@@ -156,8 +159,37 @@ impl Wire {
         }
     }
 
-    /// Writes all bytes, in small writes if `drip` is set.
+    /// Writes all bytes, in small writes if `drip` is set, up to the break of the response.
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+        let mut rest = bytes;
+        while let Some((left, how)) = self.break_in {
+            let count = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.write_all(&rest[..count]).await?;
+            rest = &rest[count..];
+            self.break_in = Some((left - count as u64, how));
+            if rest.is_empty() {
+                return Ok(());
+            }
+            self.break_here(how).await?;
+            rest = &rest[1..];
+        }
+        self.write_all(rest).await
+    }
+
+    /// Breaks the response at the next byte, which is not sent.
+    async fn break_here(&mut self, how: Break) -> Result<(), Stop> {
+        self.break_in = None;
+        match how {
+            Break::End(ending) => Err(Stop::Faulted(ending)),
+            Break::Stall => {
+                self.until_gone().await;
+                Err(Stop::Aborted)
+            }
+            Break::Nul => self.write_all(b"\0").await,
+        }
+    }
+
+    async fn write_all(&mut self, bytes: &[u8]) -> Result<(), Stop> {
         let Some((size, every)) = self.drip else {
             return Ok(self.stream.write_all(bytes).await?);
         };
@@ -170,6 +202,10 @@ impl Wire {
 
     /// Writes as many bytes as the socket accepts now, at least one.
     pub(super) async fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Stop> {
+        if self.break_in.is_some() {
+            self.write(bytes).await?;
+            return Ok(bytes.len());
+        }
         match self.drip {
             None => Ok(self.stream.write(bytes).await?),
             Some((size, _)) => {

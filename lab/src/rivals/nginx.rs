@@ -50,6 +50,8 @@ pub struct NginxOptions {
     pub mode: NginxMode,
     /// The origin; `None` for static files.
     pub origin: Option<SocketAddr>,
+    /// Further servers beside the origin.
+    pub more_origins: Vec<SocketAddr>,
     /// Whether sendfile is on.
     pub sendfile: bool,
     /// Whether tcp_nopush is on. Full packets take less CPU time, but the last bytes that have arrived from the
@@ -79,6 +81,7 @@ impl NginxOptions {
         NginxOptions {
             mode,
             origin,
+            more_origins: Vec::new(),
             sendfile: true,
             nopush: true,
             core: None,
@@ -222,10 +225,12 @@ http {{
         text.push_str(&stores(options, cache));
     }
     if let Some(origin) = options.origin {
+        let more = options.more_origins.iter();
+        let more: String = more.map(|one| format!("    server {one};\n")).collect();
         text.push_str(&format!(
             "  upstream origin {{
     server {origin};
-    keepalive 256;
+{more}    keepalive 256;
     keepalive_requests 1000000000;
     keepalive_timeout 3600s;
   }}\n"

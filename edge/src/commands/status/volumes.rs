@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::table::table;
 use super::values::{items, number, text};
 use crate::admin::VolumeUse;
 use crate::commands::output::harmless;
@@ -24,7 +25,7 @@ pub fn show(volumes: &Value) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let mut out = table(&rows);
+    let mut out = table(&HEADING, TEXT_COLUMNS, &rows);
     for volume in items(volumes) {
         // Writing to a String can't fail, here and in the rest of this file.
         if let Some(why) = volume["why"].as_str() {
@@ -88,27 +89,6 @@ fn row(volume: &Value) -> [String; 14] {
         numbers.shed.to_string(),
         numbers.damaged.to_string(),
     ]
-}
-
-fn table(rows: &[[String; 14]]) -> String {
-    let heading = HEADING.map(str::to_owned);
-    let lines: Vec<&[String; 14]> = std::iter::once(&heading).chain(rows).collect();
-    let width = |column: usize| {
-        let cells = lines.iter().map(|line| line[column].chars().count());
-        cells.max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..HEADING.len()).map(width).collect();
-    let mut out = String::new();
-    for line in lines {
-        let cells = line.iter().zip(&widths).enumerate();
-        let cells = cells.map(|(column, (cell, width))| match column < TEXT_COLUMNS {
-            true => format!("{cell:width$}"),
-            false => format!("{cell:>width$}"),
-        });
-        let cells: Vec<String> = cells.collect();
-        let _ = writeln!(out, "{}", cells.join("  "));
-    }
-    out
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::plan::{Plan, RouteHandler, RoutePlan, SitePlan, segment_of};
 use super::value::{show_count, show_size, show_time};
 use crate::fill::ReadAhead;
 use crate::store::disk_tier::{self, Admit, PlacementKind};
-use crate::{cache, fill, upstream, volume};
+use crate::{balance, cache, fill, spool, upstream, volume};
 
 /// Returns the description of the plan.
 pub fn describe(plan: &Plan) -> String {
@@ -35,6 +35,15 @@ pub fn describe(plan: &Plan) -> String {
     }
     if let Some(text) = listeners::describe_trust(&plan.trust) {
         line(text);
+    }
+    if plan.buffers != spool::Options::default() {
+        line(format!(
+            "buffers of bodies take up to {} of memory",
+            show_size(plan.buffers.memory)
+        ));
+    }
+    if plan.request_id {
+        line("requests have ids in X-Request-ID".to_owned());
     }
     if let Some(text) = tls::describe(plan) {
         line(text);
@@ -124,6 +133,12 @@ fn route(route: &RoutePlan) -> String {
             let mut path = path.map_or(String::new(), |path| format!(", {path}"));
             if !proxied.write_back {
                 path += ", its URLs in responses stay";
+            }
+            if proxied.buffered.requests {
+                path += ", request bodies buffered";
+            }
+            if proxied.buffered.responses {
+                path += ", responses buffered";
             }
             match &proxied.cache {
                 Some(cache) => format!("upstream {}{path}, cached in {cache}", proxied.upstream),
@@ -236,13 +251,39 @@ fn fill(options: &fill::Options) -> String {
 
 fn upstream(options: &upstream::Options) -> String {
     let servers: Vec<String> = options.servers.iter().map(server).collect();
-    let mut text = format!("{}, {}", servers.join(", "), word(options.balance));
+    let mut text = format!("{}, {}", servers.join(", "), balance(options));
     text += &match options.keepalive {
         0 => ", a new connection for each request".to_owned(),
         n => format!(", up to {n} idle connections per worker and server"),
     };
+    if options.uses_tls() {
+        text += &tls::client(&options.tls);
+    }
+    if let [first, rest @ ..] = &*options.resolver {
+        text += &format!(", names resolved by {first}");
+        rest.iter()
+            .for_each(|server| text += &format!(" and {server}"));
+    }
     if let Some(host) = &options.host {
         text += &format!(", with Host {host}");
+    }
+    if let Some(sticky) = &options.sticky {
+        text += &format!(", sticky by the cookie {}", sticky.cookie);
+    }
+    if let Some(health) = &options.health {
+        let (path, interval) = (&health.path, show_time(health.interval));
+        text += &format!(", health checked at {path} every {interval}");
+    }
+    match &options.eject {
+        Some(eject) if *eject == upstream::Eject::default() => {}
+        Some(eject) => {
+            let time = show_time(eject.time);
+            text += &format!(", failing servers ejected for {time}");
+        }
+        None => text += ", failing servers never ejected",
+    }
+    if !options.slow_start.is_zero() {
+        text += &format!(", slow start in {}", show_time(options.slow_start));
     }
     if !options.via {
         text += ", without Via";
@@ -250,19 +291,43 @@ fn upstream(options: &upstream::Options) -> String {
     if options.x_real_ip {
         text += ", with X-Real-IP";
     }
+    if let Some(sign) = &options.sign {
+        text += &format!(", signed for {}", sign.region);
+        text += if sign.writes {
+            ""
+        } else {
+            ", only GET and HEAD"
+        };
+        text += if sign.query { "" } else { ", without queries" };
+    }
+    text
+}
+
+fn balance(options: &upstream::Options) -> String {
+    let balance = &options.balance;
+    let mut text = word(balance.kind);
+    match (balance.kind, &options.hash) {
+        (balance::Kind::LeastTime, _) => text += &format!(" to the {}", word(balance.measure)),
+        (balance::Kind::Hash, Some(key)) => text += &format!(" of {key}"),
+        _ => {}
+    }
+    if balance.kind == balance::Kind::Hash && balance.load_percent > 0 {
+        let load = f64::from(balance.load_percent) / 100.0;
+        text += &format!(" with at most {load} of the mean load");
+    }
     text
 }
 
 fn server(server: &upstream::Server) -> String {
-    let mut text = match server.host.contains(':') {
-        true => format!("http://[{}]:{}", server.host, server.port),
-        false => format!("http://{}:{}", server.host, server.port),
-    };
+    let mut text = server.url();
     if server.weight != 1 {
         text += &format!(" (weight {})", server.weight);
     }
     if server.backup {
         text += " (backup)";
+    }
+    if let Some(most) = server.max_connections {
+        text += &format!(" (at most {most} connections)");
     }
     text
 }

@@ -2,8 +2,8 @@
 
 use crate::config::plan::Plan;
 use crate::tls::{
-    CertificateFiles, CipherSuite, ClientCertificates, Group, HttpsRedirect, ListenerTls, Options,
-    SiteTls, TicketOptions, UnknownName, Version,
+    CertificateFiles, CipherSuite, ClientCertificates, ClientOptions, Group, HttpsRedirect,
+    ListenerTls, Options, SiteTls, TicketOptions, Trust, UnknownName, Version,
 };
 
 /// Returns a line about the options of TLS, if a listener or the admin address has TLS.
@@ -55,6 +55,23 @@ pub fn listener(tls: &ListenerTls) -> String {
         None => {}
     }
     text + &certificates(&tls.certificates) + &clients(tls.clients.as_ref())
+}
+
+/// Returns the part about TLS of the line about an upstream.
+pub fn client(tls: &ClientOptions) -> String {
+    let mut text = match &tls.trust {
+        Trust::System => ", verified by the system's authorities".to_owned(),
+        Trust::Authorities(files) => format!(", verified by {}", list(files.iter())),
+        Trust::Exactly(files) => format!(", verified by {} alone", list(files.iter())),
+        Trust::Anything => ", not verified".to_owned(),
+    };
+    if let Some(name) = &tls.server_name {
+        text += &format!(", as {name}");
+    }
+    if let Some(files) = &tls.certificate {
+        text += &certificates(std::slice::from_ref(files));
+    }
+    text
 }
 
 /// Returns the part about TLS of the line about a site.

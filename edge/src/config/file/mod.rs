@@ -4,8 +4,12 @@
 //! Every key is optional here; `planner` adds defaults and checks bounds. `docs/configuration.md`
 //! describes each key, and a test compares that page with these types.
 
+mod balance;
 mod compress;
+mod eject;
+mod health;
 mod server;
+mod sticky;
 mod tables;
 mod tls;
 mod words;
@@ -20,10 +24,14 @@ use super::value::{
     Size, Statuses, Switch, Table, Time, Word, Words, word,
 };
 use crate::store::disk_tier::PlacementKind;
-use crate::{balance, evict, fill};
+use crate::{evict, fill};
 
+pub use balance::{BalanceFile, BalanceTable};
 pub use compress::{CompressFile, CompressForm};
-pub use server::ServerFile;
+pub use eject::EjectFile;
+pub use health::HealthFile;
+pub use server::{HttpVersion, ServerFile, TcpFile};
+pub use sticky::StickyFile;
 pub use tables::*;
 pub use tls::*;
 pub use words::*;
@@ -116,6 +124,7 @@ rule_keys!(rules_file());
 pub struct File {
     pub server: ServerSection,
     pub limits: LimitsFile,
+    pub buffers: BuffersFile,
     pub listen: Option<Names>,
     pub listener: Vec<Spanned<ListenerFile>>,
     pub tls: TlsFile,
@@ -138,6 +147,16 @@ pub struct ServerSection {
     pub workers: Key<u64>,
     pub trusted_proxies: Option<Names>,
     pub client_ip_header: Key<Word<ClientHeader>>,
+    pub resolver: Option<Names>,
+    pub request_id: Option<bool>,
+}
+
+/// The section `[buffers]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct BuffersFile {
+    pub memory: Key<Size>,
 }
 
 /// The section `[limits]`.
@@ -255,21 +274,30 @@ rule_keys!(section(
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct UpstreamFile {
     pub servers: Option<List<ServerFile, true>>,
-    #[serde(deserialize_with = "word")]
-    pub balance: Option<balance::Kind>,
-    pub keepalive: Key<u64>,
-    pub keepalive_requests: Key<u64>,
+    pub balance: Key<BalanceFile>,
+    pub keepalive: Key<OrFalse<u64>>,
+    pub keepalive_requests: Key<OrFalse<u64>>,
     pub keepalive_timeout: Key<Time>,
     pub connect_timeout: Key<Time>,
     pub read_timeout: Key<Time>,
     pub send_timeout: Key<Time>,
     pub max_connections: Key<u64>,
     pub queue: Key<u64>,
+    pub queue_timeout: Key<Time>,
+    pub tcp: Key<Table<TcpFile>>,
+    pub http: Key<Word<HttpVersion>>,
+    pub sticky: Key<OrFalse<Table<StickyFile>>>,
+    pub health: Key<OrFalse<Table<HealthFile>>>,
+    pub eject: Key<OrFalse<Table<EjectFile>>>,
+    pub slow_start: Key<OrFalse<Time>>,
     pub retry: Key<OrFalse<Table<RetryFile>>>,
+    pub tls: Key<Table<ServerTlsFile>>,
+    pub hedge: Key<OrFalse<Table<HedgeFile>>>,
     pub max_response_headers: Key<Size>,
     pub host: Key<String>,
     pub via: Option<bool>,
     pub x_real_ip: Option<bool>,
+    pub sign: Key<Table<SignFile>>,
 }
 
 /// The section `[[site]]`.
@@ -306,6 +334,8 @@ rule_keys!(section(
         proxy: Key<String>,
         rewrite: Key<Pairs>,
         write_back: Key<bool>,
+        request_buffering: Key<bool>,
+        response_buffering: Key<bool>,
         cache: Key<String>,
         files: Key<OrTable<FilesFile>>,
         compress: Key<CompressForm>,

@@ -7,6 +7,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use toml::Spanned;
 
+use crate::config::value::{Key, OrFalse, Shaped, TCP, Time};
+
 /// An entry of `servers`: a URL, or a table with the URL and more.
 #[derive(Clone, Debug)]
 pub struct ServerFile {
@@ -14,8 +16,35 @@ pub struct ServerFile {
     pub url: Option<Spanned<String>>,
     /// Share of the requests relative to the other servers' weights.
     pub weight: Option<Spanned<u64>>,
-    /// Whether the server is used only while all others fail.
+    /// Whether the server is used only while all others fail or are full.
     pub backup: Option<bool>,
+    /// Most connections per worker, in place of the upstream's limit.
+    pub max_connections: Option<Spanned<u64>>,
+}
+
+/// Value of `tcp` of an upstream.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct TcpFile {
+    pub nodelay: Option<bool>,
+    pub keepalive: Key<OrFalse<Time>>,
+    pub user_timeout: Key<Time>,
+    pub bind: Key<String>,
+}
+
+impl Shaped for TcpFile {
+    const SHAPE: &str = TCP;
+}
+
+/// Value of `http` of an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs, reason = "each is the version of its name")]
+pub enum HttpVersion {
+    #[serde(rename = "1.0")]
+    Http10,
+    #[serde(rename = "1.1")]
+    Http11,
 }
 
 impl<'de> Deserialize<'de> for ServerFile {
@@ -26,6 +55,7 @@ impl<'de> Deserialize<'de> for ServerFile {
             url: Option<Spanned<String>>,
             weight: Option<Spanned<u64>>,
             backup: Option<bool>,
+            max_connections: Option<Spanned<u64>>,
         }
         struct ServerVisitor;
         impl<'de> Visitor<'de> for ServerVisitor {
@@ -42,6 +72,7 @@ impl<'de> Deserialize<'de> for ServerFile {
                     url: Some(Spanned::new(0..0, url.to_owned())),
                     weight: None,
                     backup: None,
+                    max_connections: None,
                 })
             }
 
@@ -51,6 +82,7 @@ impl<'de> Deserialize<'de> for ServerFile {
                     url: table.url,
                     weight: table.weight,
                     backup: table.backup,
+                    max_connections: table.max_connections,
                 })
             }
         }

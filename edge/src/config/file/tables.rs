@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::words::Symlinks;
+use super::words::{Percentile, Symlinks};
 use crate::config::value::{
-    EDITS, Key, Names, OrFalse, OrTable, PAGES, RETRY, Shaped, Size, TABLE, TABLE_OR_FALSE, Time,
-    Word,
+    EDITS, Key, List, Names, OrFalse, OrTable, PAGES, RETRY, RetryCause, Shaped, Size, TABLE,
+    TABLE_OR_FALSE, Time, Word,
 };
 
 /// The table form of `files`.
@@ -208,12 +208,33 @@ impl Shaped for BypassFile {
     }
 }
 
+/// Value of `sign` in an upstream.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct SignFile {
+    pub region: Key<String>,
+    pub access_key: Key<String>,
+    pub secret_key: Key<String>,
+    pub session_token: Key<String>,
+    pub query: Option<bool>,
+    pub writes: Option<bool>,
+}
+
+impl Shaped for SignFile {
+    const SHAPE: &str = TABLE;
+}
+
 /// Value of `retry` in an upstream.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct RetryFile {
     pub tries: Key<u64>,
+    pub on: Option<List<RetryCause>>,
+    pub budget: Key<f64>,
+    pub budget_min: Key<u64>,
+    pub total: Key<Time>,
 }
 
 impl Shaped for RetryFile {
@@ -221,5 +242,23 @@ impl Shaped for RetryFile {
 
     fn is_empty(&self) -> bool {
         self.tries.is_none()
+            && self.on.is_none()
+            && self.budget.is_none()
+            && self.budget_min.is_none()
+            && self.total.is_none()
     }
+}
+
+/// Value of `hedge` in an upstream.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct HedgeFile {
+    pub after: Key<Word<Percentile>>,
+    pub at_most: Key<f64>,
+    pub max_size: Key<Size>,
+}
+
+impl Shaped for HedgeFile {
+    const SHAPE: &str = TABLE_OR_FALSE;
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::config::value::{Key, Names, Shaped, SwitchOrPort, TLS, Word};
+use crate::config::value::{Key, Names, SERVER_TLS, Shaped, SwitchOrPort, TLS, Word};
 
 /// The section `[tls]`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -58,6 +58,22 @@ pub struct AdminTlsFile {
 
 impl Shaped for AdminTlsFile {
     const SHAPE: &str = TLS;
+}
+
+/// Value of `tls` of an upstream.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct ServerTlsFile {
+    pub ca: Option<Names>,
+    pub server_name: Key<String>,
+    pub certificate: Key<String>,
+    pub key: Key<String>,
+    pub verify: Key<bool>,
+}
+
+impl Shaped for ServerTlsFile {
+    const SHAPE: &str = SERVER_TLS;
 }
 
 /// Value of `min_version`.

@@ -65,3 +65,14 @@ pub enum Symlinks {
     Within,
     Any,
 }
+
+/// Value of `after` in `hedge`: the share of responses that are not late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "each is the percentile of its name")]
+pub enum Percentile {
+    P50,
+    P90,
+    P95,
+    P99,
+}

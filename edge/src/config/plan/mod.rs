@@ -14,7 +14,7 @@ use crate::downstream::Trust;
 use crate::http::Network;
 use crate::telemetry::AccessOptions;
 use crate::telemetry::messages::MessageTarget;
-use crate::{cache, downstream, tls, upstream};
+use crate::{cache, downstream, spool, tls, upstream};
 
 pub use listener::ListenerPlan;
 pub use privileges::{Privileges, User};
@@ -36,8 +36,12 @@ pub struct Plan {
     pub listeners: Vec<ListenerPlan>,
     /// Limits for clients (`[limits]`).
     pub limits: downstream::Options,
+    /// Options of the buffers of bodies (`[buffers]`).
+    pub buffers: spool::Options,
     /// Proxies trusted to report the client's address.
     pub trust: Trust,
+    /// Whether requests have ids.
+    pub request_id: bool,
     /// Options of TLS (`[tls]`).
     pub tls: tls::Options,
     /// Address of the admin API, unless it is turned off.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::cache::Rules;
 use crate::route::Matcher;
+use crate::spool::Buffered;
 use crate::telemetry::LogRule;
 use crate::tls::SiteTls;
 use crate::upstream::PathMap;
@@ -59,6 +60,8 @@ pub struct Proxied {
     pub path: Option<PathMap>,
     /// Whether the origin's own URLs in responses are replaced by those that the client knows.
     pub write_back: bool,
+    /// Choice of the bodies that are buffered.
+    pub buffered: Buffered,
     /// Rules that change the target before the cache makes its key.
     pub rewrite: Option<Arc<edit::Rewrite>>,
     /// Name of the cache, if responses are cached.

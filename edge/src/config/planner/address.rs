@@ -11,7 +11,7 @@ use crate::config::syntax::foreign_advice;
 use crate::sys::ListenAddress;
 
 /// Longest path of a Unix socket in bytes, which is a limit of the kernel.
-const PATH_MAX: usize = 107;
+pub const PATH_MAX: usize = 107;
 
 /// Advice on the URL of a listener with TLS.
 const HTTPS: &str = "write only the address, as in \":443\"; TLS needs a [[listener]] with `tls = true` in a \

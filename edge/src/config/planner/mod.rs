@@ -1,12 +1,16 @@
 //! Makes the plan from the file: checks every value and fills in the defaults.
 
 mod address;
+mod balance;
+mod buffers;
 mod caches;
 mod compress;
 mod disk_tier;
 mod edit;
+mod eject;
 mod files;
 mod gate;
+mod health;
 mod limits;
 mod listeners;
 mod logs;
@@ -14,10 +18,17 @@ mod methods;
 mod names;
 mod paths;
 mod privileges;
+mod resolver;
 mod respond;
+mod retry;
 mod routes;
 mod rules;
+mod server_tcp;
+mod server_tls;
+mod server_url;
+mod signing;
 mod sites;
+mod sticky;
 mod tls;
 mod upstreams;
 mod volumes;
@@ -47,6 +58,7 @@ pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan
     let sites = file.site.iter().flat_map(|site| &site.get_ref().route);
     let routes = sites.chain(&file.route).map(Spanned::get_ref);
     upstreams::of_routes(routes, &listeners, &mut upstreams, &mut checks);
+    resolver::plan(&file.server, &mut upstreams, &mut checks);
     let purge = names::networks(
         "purge_from",
         file.admin.purge_from.as_ref(),
@@ -57,7 +69,9 @@ pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan
     let plan = Plan {
         workers: checks.count("workers", &file.server.workers, 0, 0..=1024),
         limits: limits::plan(&file.limits, &mut checks),
+        buffers: buffers::plan(&file.buffers, &mut checks),
         trust: listeners::trust(&file.server, &mut checks),
+        request_id: file.server.request_id.unwrap_or_default(),
         tls: tls::options(&file.tls, &mut checks),
         admin,
         admin_hosts: admin_hosts(file, &mut checks),
@@ -98,7 +112,7 @@ fn admin_hosts(file: &File, checks: &mut Checks) -> Vec<String> {
     let mut hosts = Vec::new();
     for host in typed.get_ref() {
         let name = host.get_ref().trim_end_matches('.').to_ascii_lowercase();
-        match upstreams::is_host(&name) {
+        match server_url::is_host(&name) {
             true => hosts.push(name),
             false => checks.push(
                 Problem::error(format!("`{}` is not a host name", host.get_ref()))

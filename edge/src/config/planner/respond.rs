@@ -97,9 +97,14 @@ const SELF_REDIRECTS: [&str; 4] = [
 /// Returns the reason why a template isn't a URI reference with a scheme or an absolute path (RFC
 /// 3986 4.1).
 fn not_an_address(to: &Template) -> Option<&'static str> {
-    let unfit = |variable: &Variable| matches!(variable, Variable::Status | Variable::Header(_));
+    let unfit = |variable: &Variable| {
+        matches!(
+            variable,
+            Variable::Status | Variable::Header(_) | Variable::Cookie(_)
+        )
+    };
     if to.variables().any(unfit) {
-        return Some("{status} and {header:NAME} can't be used here");
+        return Some("{status}, {header:NAME} and {cookie:NAME} can't be used here");
     }
     let typed = to.to_string();
     if typed

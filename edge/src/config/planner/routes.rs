@@ -7,7 +7,9 @@ use std::sync::Arc;
 use toml::Spanned;
 
 use super::edit::{Level, ReadPage};
-use super::{compress, files, gate, logs, methods, paths, respond, rules, upstreams};
+use super::{
+    buffers, compress, files, gate, logs, methods, paths, respond, rules, server_url, upstreams,
+};
 use crate::cache::Rules;
 use crate::config::checks::Checks;
 use crate::config::file::{CacheFile, RouteFile, SiteFile, UpstreamFile};
@@ -173,6 +175,7 @@ fn proxied(typed: &RouteFile, matcher: &Matcher, known: &Sections, checks: &mut 
         path,
         rewrite,
         write_back: paths::write_back(typed, checks),
+        buffered: buffers::of_route(typed, checks),
         cache: named("cache", typed.cache.as_ref(), known.caches, checks),
         rules: Arc::new(rules),
     }
@@ -240,7 +243,7 @@ fn upstream<'a>(
         true => (text.as_str(), None),
         false => paths::split(text),
     };
-    let name = match upstreams::is_url(text) && !is_section {
+    let name = match server_url::is_url(text) && !is_section {
         true => upstreams::name_of(text),
         false => {
             let name = Spanned::new(proxy.span(), bare.to_owned());

@@ -10,7 +10,7 @@ use toml::Spanned;
 use super::edit::{Level, ReadPage};
 use super::gate::GateKeys;
 use super::routes::{Sections, SiteKeys, route, route_place};
-use super::upstreams::is_host;
+use super::server_url::is_host;
 use super::{compress, logs, rules, tls, upstreams};
 use crate::cache::Rules;
 use crate::config::checks::Checks;

@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::paths;
+use super::server_url::{ServerUrl, is_host, is_url, split_port};
+use super::{
+    balance, eject, health, paths, retry, server_tcp, server_tls, server_url, signing, sticky,
+};
 use crate::config::checks::Checks;
-use crate::config::file::{RetryFile, RouteFile, ServerFile, UpstreamFile};
+use crate::config::file::{HttpVersion, RouteFile, ServerFile, UpstreamFile};
 use crate::config::plan::ListenerPlan;
 use crate::config::report::Problem;
-use crate::config::value::{Key, Named, OrFalse, Table};
-use crate::http::Scheme;
+use crate::config::value::{Key, Named, OrFalse};
+use crate::http::Version;
+use crate::sys::ListenAddress;
 use crate::upstream::{Options, Server};
 
 const MS: Duration = Duration::from_millis(1);
@@ -45,18 +49,24 @@ fn is_name(name: &Spanned<String>, checks: &mut Checks) {
     }
 }
 
-/// Whether a route's `proxy` is a URL instead of the name of an upstream.
-pub fn is_url(proxy: &str) -> bool {
-    proxy.contains("://")
-}
-
 /// Returns the name of the upstream that a URL in a route defines, or `None` if the URL is invalid.
 pub fn name_of(url: &str) -> Option<String> {
-    let (host, port) = origin(paths::split(url).0).ok()?;
-    Some(match host.contains(':') {
-        true => format!("http://[{host}]:{port}"),
-        false => format!("http://{host}:{port}"),
-    })
+    let url = server_url::parse(paths::split(url).0).ok()?;
+    Some(listed(url, 1, false).url())
+}
+
+/// Returns the server with this URL.
+fn listed(url: ServerUrl, weight: u32, backup: bool) -> Server {
+    Server {
+        scheme: url.scheme,
+        host: url.host,
+        port: url.port,
+        srv: url.srv,
+        unix: url.unix,
+        weight,
+        backup,
+        max_connections: None,
+    }
 }
 
 /// Adds an upstream for each URL in a route's `proxy`. Routes whose URLs have the same host and port
@@ -78,6 +88,7 @@ pub fn of_routes<'a>(
             url: Some(Spanned::new(typed.span(), paths::split(url).0.to_owned())),
             weight: None,
             backup: None,
+            max_connections: None,
         };
         let server = server(&Spanned::new(typed.span(), entry), checks);
         if let (Some(server), Some(name)) = (server, name) {
@@ -90,12 +101,18 @@ pub fn of_routes<'a>(
 fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Options {
     let d = Options::new(servers);
     let read_max = 24 * HOUR;
+    let (balance, hash) = balance::plan(&file.balance, checks);
     let options = Options {
-        balance: file.balance.unwrap_or(d.balance),
-        keepalive: checks.count("keepalive", &file.keepalive, d.keepalive, 0..=65_536),
+        balance,
+        hash,
+        sticky: sticky::plan(&file.sticky, checks),
+        health: health::plan(&file.health, checks),
+        eject: eject::plan(&file.eject, checks),
+        slow_start: eject::slow_start(&file.slow_start, checks),
+        keepalive: keepalive(file, d.keepalive, checks),
         keepalive_requests: checks.within(
             "keepalive_requests",
-            &file.keepalive_requests,
+            &or_zero(&file.keepalive_requests),
             d.keepalive_requests,
             0..=u64::MAX,
         ),
@@ -130,7 +147,11 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
             0..=65_536,
         ),
         queue: checks.count("queue", &file.queue, d.queue, 0..=1_000_000),
-        tries: tries(&file.retry, d.tries, checks),
+        queue_timeout: queue_timeout(file, checks),
+        tcp: server_tcp::options(&file.tcp, checks),
+        http: http(file),
+        retry: retry::plan(&file.retry, checks),
+        hedge: retry::hedge(&file.hedge, checks),
         max_response_headers: checks.count(
             "max_response_headers",
             &file.max_response_headers,
@@ -138,10 +159,42 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
             8 << 10..=1 << 20,
         ),
         host: file.host.as_ref().and_then(|text| host_sent(text, checks)),
+        tls: server_tls::options(file, &d.servers, d.tls, checks),
         via: file.via.unwrap_or(d.via),
         x_real_ip: file.x_real_ip.unwrap_or(d.x_real_ip),
-        servers: d.servers,
+        sign: signing::plan(&file.sign, checks),
+        ..d
     };
+    keeps_too_many(file, &options, checks);
+    options
+}
+
+/// Returns the number, which is 0 if `false` was written.
+fn or_zero(key: &Key<OrFalse<u64>>) -> Key<u64> {
+    let typed = key.as_ref()?;
+    let number = typed.get_ref().on().copied().unwrap_or(0);
+    Some(Spanned::new(typed.span(), number))
+}
+
+fn keepalive(file: &UpstreamFile, default: usize, checks: &mut Checks) -> usize {
+    checks.count("keepalive", &or_zero(&file.keepalive), default, 0..=65_536)
+}
+
+fn queue_timeout(file: &UpstreamFile, checks: &mut Checks) -> Option<Duration> {
+    let key = &file.queue_timeout;
+    key.as_ref()?;
+    Some(checks.within("queue_timeout", key, HOUR, MS..=HOUR))
+}
+
+fn http(file: &UpstreamFile) -> Version {
+    match file.http.as_ref().map(|typed| typed.get_ref().0) {
+        Some(HttpVersion::Http10) => Version::Http10,
+        Some(HttpVersion::Http11) | None => Version::Http11,
+    }
+}
+
+/// Warns if more connections may be kept than may be open.
+fn keeps_too_many(file: &UpstreamFile, options: &Options, checks: &mut Checks) {
     if let Some(typed) = &file.keepalive
         && options.max_connections != 0
         && options.keepalive > options.max_connections
@@ -151,18 +204,6 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
                 .at(typed.span())
                 .label(format!("only {} may be open", options.max_connections)),
         );
-    }
-    options
-}
-
-/// Returns the number of servers that are tried, the first one included.
-fn tries(key: &Key<OrFalse<Table<RetryFile>>>, default: u32, checks: &mut Checks) -> u32 {
-    let Some(typed) = key else { return default };
-    match typed.get_ref() {
-        OrFalse::False => 1,
-        OrFalse::On(Table(retry)) => {
-            checks.within("tries", &retry.tries, u64::from(default), 1..=17) as u32
-        }
     }
 }
 
@@ -191,12 +232,9 @@ fn servers(
             continue;
         };
         leads_back(&server, name.get_ref(), entry.span(), listeners, checks);
-        if servers
-            .iter()
-            .any(|s| (&s.host, s.port) == (&server.host, server.port))
-        {
+        if servers.iter().any(|s| s.url() == server.url()) {
             checks.push(
-                Problem::warning(format!("`{}:{}` is listed twice", server.host, server.port))
+                Problem::warning(format!("`{}` is listed twice", server.address()))
                     .at(entry.span())
                     .help("for a larger share of requests, write { url = \"…\", weight = 2 }"),
             );
@@ -224,13 +262,14 @@ fn server(entry: &Spanned<ServerFile>, checks: &mut Checks) -> Option<Server> {
         return None;
     };
     let weight = checks.within("weight", &file.weight, 1, 1..=1000) as u32;
-    match origin(url.get_ref()) {
-        Ok((host, port)) => Some(Server {
-            scheme: Scheme::Http,
-            host,
-            port,
-            weight,
-            backup: file.backup.unwrap_or(false),
+    let max_connections = file
+        .max_connections
+        .as_ref()
+        .map(|_| checks.count("max_connections", &file.max_connections, 0, 0..=65_536));
+    match server_url::parse(url.get_ref()) {
+        Ok(parsed) => Some(Server {
+            max_connections,
+            ..listed(parsed, weight, file.backup.unwrap_or(false))
         }),
         Err((label, help)) => {
             checks.push(
@@ -251,81 +290,6 @@ fn place(url: &Spanned<String>, entry: Range<usize>) -> Range<usize> {
         span if span.is_empty() => entry,
         span => span,
     }
-}
-
-/// Returns host and port of `http://host:port`. An error consists of a label and the advice.
-fn origin(url: &str) -> Result<(String, u16), (&'static str, &'static str)> {
-    const EXAMPLE: &str =
-        "write a URL such as \"http://127.0.0.1:9000\" or \"http://origin.example.com\"";
-    if url.starts_with("https://") {
-        return Err((
-            "this version can't connect to origins with TLS",
-            "use the origin's http:// address",
-        ));
-    }
-    let rest = url
-        .strip_prefix("http://")
-        .ok_or(("`http://` is missing", EXAMPLE))?;
-    let authority = rest.strip_suffix('/').unwrap_or(rest);
-    if authority.contains(['/', '?', '#']) {
-        return Err((
-            "a server has no path",
-            "leave the path out here, and write it in the route: proxy = \"NAME/base\"",
-        ));
-    }
-    if authority.contains('@') {
-        return Err(("a server has no user name", EXAMPLE));
-    }
-    let (host, port) =
-        split_port(authority).ok_or(("the port is not a number from 1 to 65535", EXAMPLE))?;
-    if !is_host(&host) {
-        return Err(("the host is not a name or an IP address", EXAMPLE));
-    }
-    Ok((host, port.unwrap_or(80)))
-}
-
-/// Splits an authority into host (an IPv6 address without its brackets) and port.
-fn split_port(authority: &str) -> Option<(String, Option<u16>)> {
-    let (host, port) = match authority.strip_prefix('[') {
-        Some(rest) => {
-            let (host, rest) = rest.split_once(']')?;
-            match rest.strip_prefix(':') {
-                Some(port) => (host, Some(port)),
-                None if rest.is_empty() => (host, None),
-                None => return None,
-            }
-        }
-        None => match authority.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (authority, None),
-        },
-    };
-    let port = match port {
-        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
-            Some(digits.parse().ok().filter(|port| *port != 0)?)
-        }
-        Some(_) => return None,
-        None => None,
-    };
-    Some((host.to_ascii_lowercase(), port))
-}
-
-/// Whether this is an address, or a name of letters, digits, `-`, `_` and dots. RFC 9110 4.2.1
-/// allows more in a name, which is not used in practice.
-pub fn is_host(host: &str) -> bool {
-    let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-    };
-    host.parse::<IpAddr>().is_ok()
-        || (host.len() <= 253
-            && host
-                .strip_suffix('.')
-                .unwrap_or(host)
-                .split('.')
-                .all(is_label))
 }
 
 fn host_sent(text: &Spanned<String>, checks: &mut Checks) -> Option<String> {
@@ -361,6 +325,10 @@ fn leads_back(
 
 /// Whether connecting to this server would reach one of these listeners.
 fn asks_itself(server: &Server, listeners: &[ListenerPlan]) -> bool {
+    if let Some(path) = &server.unix {
+        let own = ListenAddress::Unix(path.clone());
+        return listeners.iter().any(|listener| listener.address == own);
+    }
     let ip = match server.host.as_str() {
         "localhost" => "127.0.0.1",
         host => host,
@@ -378,37 +346,7 @@ fn asks_itself(server: &Server, listeners: &[ListenerPlan]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_origin_is_host_and_port() {
-        assert_eq!(
-            origin("http://A.example:81"),
-            Ok(("a.example".to_owned(), 81))
-        );
-        assert_eq!(
-            origin("http://a.example/"),
-            Ok(("a.example".to_owned(), 80))
-        );
-        assert_eq!(origin("http://[::1]:9"), Ok(("::1".to_owned(), 9)));
-        for bad in [
-            "a.example",
-            "https://a.example",
-            "http://",
-            "http://a:0",
-            "http://a:65536",
-            "http://a:+1",
-            "http://a/x",
-            "http://u@a",
-            "http://a b",
-            "http://[::1",
-            "http://[::1]x",
-            "http://a..b",
-            "http://a\r\nb",
-            "http://::1",
-        ] {
-            assert!(origin(bad).is_err(), "{bad:?} is no origin");
-        }
-    }
+    use crate::http::Scheme;
 
     #[test]
     fn our_own_listeners_are_known() {
@@ -416,8 +354,11 @@ mod tests {
             scheme: Scheme::Http,
             host: host.to_owned(),
             port,
+            srv: false,
+            unix: None,
             weight: 1,
             backup: false,
+            max_connections: None,
         };
         let listen = |a: &str| {
             let address: SocketAddr = a.parse().expect("an address");
@@ -427,5 +368,10 @@ mod tests {
         assert!(asks_itself(&at("10.0.0.1", 80), &listen("10.0.0.1:80")));
         assert!(!asks_itself(&at("10.0.0.1", 80), &listen("0.0.0.0:80")));
         assert!(!asks_itself(&at("127.0.0.1", 81), &listen("0.0.0.0:80")));
+        let mut socket = at("localhost", 80);
+        socket.unix = Some("/run/a.sock".into());
+        assert!(!asks_itself(&socket, &listen("0.0.0.0:80")));
+        let own = ListenAddress::Unix("/run/a.sock".into());
+        assert!(asks_itself(&socket, &[ListenerPlan::at(own)]));
     }
 }

@@ -61,6 +61,10 @@ const WORDS: &[(&str, &str)] = &[
         "write `files = \"/srv/www\"` in [[site.route]]",
     ),
     (
+        "fail_timeout",
+        "write `eject = { for = \"10s\" }` in [upstream.NAME]",
+    ),
+    (
         "grace",
         "write `stale_while_revalidate` and `stale_if_error` in [cache.NAME] or [[site.route]]",
     ),
@@ -85,7 +89,7 @@ const WORDS: &[(&str, &str)] = &[
     ("http2", "leave it out: this version speaks HTTP/1.1"),
     (
         "ip_hash",
-        "write `balance` in [upstream.NAME]; this version has \"round-robin\" and \"least-connections\"",
+        "write `balance = { hash = \"{client}\" }` in [upstream.NAME]",
     ),
     (
         "least_conn",
@@ -109,6 +113,10 @@ const WORDS: &[(&str, &str)] = &[
         "write [[site.route]] with `path = \"/a/*\"` or `path_regex`",
     ),
     ("log_format", "write `format` in [log]"),
+    (
+        "max_fails",
+        "write `eject = { failures = 5 }` in [upstream.NAME]",
+    ),
     (
         "pass",
         "write `proxy = \"http://127.0.0.1:9000\"` in [[site.route]]",

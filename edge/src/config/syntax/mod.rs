@@ -19,17 +19,7 @@ pub use sections::as_written;
 use tree::{Kind, Taken};
 
 /// Keys and words that are planned but not supported in this version.
-const PLANNED: &[&str] = &[
-    "tls",
-    "protocols",
-    "health",
-    "max_fails",
-    "fail_timeout",
-    "slow_start",
-    "least-time",
-    "random-two",
-    "hash",
-];
+const PLANNED: &[&str] = &["tls", "protocols"];
 
 /// Advice for a key or section that is written twice.
 const ONCE: &str =

@@ -20,9 +20,10 @@ enum Form {
 }
 
 /// The sections at the top level of the file.
-const SECTIONS: [(&str, Form); 11] = [
+const SECTIONS: [(&str, Form); 12] = [
     ("server", Form::Single),
     ("limits", Form::Single),
+    ("buffers", Form::Single),
     ("tls", Form::Single),
     ("admin", Form::Single),
     ("log", Form::Single),
@@ -36,10 +37,11 @@ const SECTIONS: [(&str, Form); 11] = [
 
 /// The places where keys may be written: the name of each place in messages, and the beginning of a file that ends in
 /// that place.
-const PLACES: [(&str, &str); 27] = [
+const PLACES: [(&str, &str); 29] = [
     ("at the top of the file, before the first section", ""),
     ("in [server]", "[server]"),
     ("in [limits]", "[limits]"),
+    ("in [buffers]", "[buffers]"),
     ("in [[listener]]", "[[listener]]"),
     ("in `tls` of [[listener]]", "[[listener]]\n[listener.tls]"),
     ("in [tls]", "[tls]"),
@@ -50,6 +52,7 @@ const PLACES: [(&str, &str); 27] = [
     ("in [upstream.NAME]", "[upstream.a]"),
     ("in `servers` of [upstream.NAME]", "[[upstream.a.servers]]"),
     ("in `retry` of [upstream.NAME]", "[upstream.a.retry]"),
+    ("in `sign` of [upstream.NAME]", "[upstream.a.sign]"),
     ("in [[site]]", "[[site]]"),
     ("in `tls` of [[site]]", "[[site]]\n[site.tls]"),
     ("in [[site.route]]", "[[route]]"),

@@ -12,6 +12,7 @@ use crate::config::{file, parse};
 const SECTIONS: &[(&str, &str)] = &[
     ("## `[server]`", "[server]"),
     ("## `[limits]`", "[limits]"),
+    ("## `[buffers]`", "[buffers]"),
     ("## `[[listener]]`", "[[listener]]"),
     ("## `[tls]`", "[tls]"),
     ("## `[admin]`", "[admin]"),
@@ -19,6 +20,12 @@ const SECTIONS: &[(&str, &str)] = &[
     ("## `[volume.NAME]`", "[volume.a]"),
     ("## `[cache.NAME]`", "[cache.a]"),
     ("## `[upstream.NAME]`", "[upstream.a]"),
+    ("## `[upstream.NAME.retry]`", "[upstream.a.retry]"),
+    ("## `[upstream.NAME.sign]`", "[upstream.a.sign]"),
+    ("## `[upstream.NAME.hedge]`", "[upstream.a.hedge]"),
+    ("## `[upstream.NAME.health]`", "[upstream.a.health]"),
+    ("## `[upstream.NAME.eject]`", "[upstream.a.eject]"),
+    ("## `[upstream.NAME.tls]`", "[upstream.a.tls]"),
     ("## `[[site]]`", "[[site]]"),
     ("## `[[site.route]]`", "[[route]]"),
     ("## `[site.route.log]`", "[[route]]\n[route.log]"),
@@ -133,6 +140,8 @@ fn with_line(section: &str, line: &str) -> String {
         "[[listener]]" => "address = \":8080\"\n",
         "[volume.a]" => "path = \"/a\"\nsize = \"1GiB\"\n",
         "[upstream.a]" => "servers = \"http://a\"\n",
+        "[upstream.a.retry]" => "total = \"10s\"\nbudget = 0.2\n",
+        "[upstream.a.sign]" => "region = \"r\"\naccess_key = \"a\"\nsecret_key = \"s\"\n",
         "[[route]]\n[route.files]" => "root = \"/a\"\n",
         "[[route]]\n[route.limit]" => "requests = \"1/s\"\nbandwidth = \"1MiB\"\n",
         "[[route]]\n[route.signed_urls]" => "keys = \"0123456789abcdef\"\n",
@@ -156,6 +165,12 @@ fn with_line(section: &str, line: &str) -> String {
             s.replacen("[[route]]", "[[route]]\nproxy = \"a\"\ncache = \"a\"\n", 1)
         }
         "[[route]]" => "[[route]]\nproxy = \"a\"\ncache = \"a\"".to_owned(),
+        "[upstream.a.retry]"
+        | "[upstream.a.sign]"
+        | "[upstream.a.health]"
+        | "[upstream.a.eject]" => {
+            format!("[upstream.a]\nservers = \"http://a\"\n{section}")
+        }
         s => s.to_owned(),
     };
     let mut text = format!("{before}\n{line}\n{needed}");
@@ -313,6 +328,7 @@ fn every_caching_rule_is_explained() {
     ];
     let elsewhere = [
         include_str!("../../../../docs/access.md"),
+        include_str!("../../../../docs/connections.md"),
         include_str!("../../../../docs/headers.md"),
         include_str!("../../../../docs/logs.md"),
         include_str!("../../../../docs/paths.md"),

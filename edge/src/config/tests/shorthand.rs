@@ -134,7 +134,7 @@ log = false
     assert_eq!((plan.admin, plan.log.access.as_ref()), (None, None));
     assert_eq!(plan.log.level, crate::config::Level::Off);
     assert_eq!(plan.listeners[0].setup.proxy, None);
-    assert_eq!(plan.upstreams["origin"].tries, 1);
+    assert_eq!(plan.upstreams["origin"].retry.tries, 1);
     let [folder, proxied] = &plan.sites[0].routes[..] else {
         panic!("two routes");
     };
@@ -162,11 +162,31 @@ fn an_empty_allow_list_allows_no_client() {
 fn tries_and_uses_count_the_first_one() {
     let tries = |line: &str| {
         let text = LEAST.replace("[[site]]", &format!("{line}\n[[site]]"));
-        plan(&text).upstreams["origin"].tries
+        plan(&text).upstreams["origin"].retry.tries
     };
     assert_eq!(tries(""), 2);
     assert_eq!(tries("retry = { tries = 1 }"), 1);
     assert_eq!(tries("retry = { tries = 4 }"), 4);
+}
+
+#[test]
+fn retries_have_causes_a_budget_and_a_total_time() {
+    let retry = |line: &str| {
+        let text = LEAST.replace("[[site]]", &format!("retry = {{ {line} }}\n[[site]]"));
+        plan(&text).upstreams["origin"].retry.clone()
+    };
+    let all = retry("tries = 2").on;
+    assert!(all.connect && all.tls && all.reset && all.timeout && all.statuses.is_empty());
+    let some = retry("on = [\"connect\", 503, 500]").on;
+    assert!(some.connect && !some.tls && !some.reset && !some.timeout);
+    assert_eq!(some.statuses[..], [503, 500]);
+    assert_eq!(
+        retry("on = false").on,
+        crate::upstream::RetryCauses::default()
+    );
+    let limits = retry("budget = 1, budget_min = 0, total = \"3s\"");
+    assert_eq!((limits.budget, limits.budget_min), (1.0, 0));
+    assert_eq!(limits.total, std::time::Duration::from_secs(3));
 }
 
 #[test]
@@ -247,9 +267,14 @@ fn errors_in_short_forms_are_explained() {
         ("uses", with("[cache.a]\nmin_uses = 3\n")),
         ("tries", LEAST.replace("[[site]]", "retry = { tries = 0 }\n[[site]]")),
         ("retry", LEAST.replace("[[site]]", "retry = 3\n[[site]]")),
+        ("a cause", LEAST.replace("[[site]]", "retry = { on = [\"error\"] }\n[[site]]")),
+        ("no cause", LEAST.replace("[[site]]", "retry = { on = [0.5] }\n[[site]]")),
+        ("a status", LEAST.replace("[[site]]", "retry = { on = [200, 503] }\n[[site]]")),
+        ("a budget", LEAST.replace("[[site]]", "retry = { budget = 2 }\n[[site]]")),
         ("a route beside a site", format!("{LEAST}[[route]]\nproxy = \"origin\"\n")),
         ("a URL with a query", "[[route]]\nproxy = \"http://a/base?b\"\n".to_owned()),
-        ("a URL with https", "[[route]]\nproxy = \"https://a\"\n".to_owned()),
+        ("a socket without a full path", "[[route]]\nproxy = \"unix:app.sock\"\n".to_owned()),
+        ("a URL of another scheme", "[[route]]\nproxy = \"ftp://a\"\n".to_owned()),
         ("no URL", "[[route]]\nproxy = \"127.0.0.1:9000\"\n".to_owned()),
         ("its own URL", "[[route]]\nproxy = \"http://127.0.0.1:8080\"\n".to_owned()),
         ("its own URL twice", "[[route]]\npath = \"/a\"\nproxy = \"http://127.0.0.1:8080\"\n[[route]]\nproxy = \"http://127.0.0.1:8080/\"\n".to_owned()),

@@ -7,9 +7,11 @@ mod list;
 mod or_false;
 mod pairs;
 mod port;
+mod retry_cause;
 mod sandbox;
 mod shape;
 mod show;
+mod status_range;
 mod table;
 mod word;
 
@@ -20,8 +22,13 @@ pub use list::{AllowList, List, Names, Words};
 pub use or_false::{OrFalse, Switch, is_old_off, written_false};
 pub use pairs::{Pair, Pairs};
 pub use port::SwitchOrPort;
+pub use retry_cause::RetryCause;
 pub use sandbox::Sandbox;
-pub use shape::{COMPRESS, EDITS, PAGES, RETRY, TABLE, TABLE_OR_FALSE, TLS, advice, nothing_in};
+pub use shape::{
+    BALANCE, COMPRESS, EDITS, EJECT, HEALTH, PAGES, RETRY, SERVER_TLS, STICKY, TABLE,
+    TABLE_OR_FALSE, TCP, TLS, advice, nothing_in,
+};
 pub use show::{YEAR, show_count, show_size, show_time};
+pub use status_range::StatusRange;
 pub use table::{OrTable, Shaped, Statuses, Table};
 pub use word::{Word, word};

@@ -3,7 +3,7 @@
 
 /// The name of each type, as it occurs in serde's messages, and the advice on how to write a value
 /// of the type.
-const SHAPES: [(&str, &str); 22] = [
+const SHAPES: [(&str, &str); 30] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),
     (PARALLEL, PARALLEL_ADVICE),
@@ -20,6 +20,15 @@ const SHAPES: [(&str, &str); 22] = [
     ),
     (PAGES, "write { 404 = \"/srv/404.html\" }"),
     (RETRY, "write { tries = 2 }"),
+    (STICKY, "write { cookie = \"server\" }"),
+    (HEALTH, "write { path = \"/healthz\", interval = \"5s\" }"),
+    (STATUS_RANGE, STATUS_RANGE_ADVICE),
+    (EJECT, "write { failures = 5, for = \"10s\" }"),
+    (RETRY_CAUSE, RETRY_CAUSE_ADVICE),
+    (
+        BALANCE,
+        "write \"round-robin\", \"least-connections\", \"random-two\", \"least-time\" or \"hash\", or a table as in { hash = \"{header:X-User}\" }",
+    ),
     (
         PAIRS,
         "write [[\"^/old/(.*)$\", \"/new/$1\"]]: a list of lists of two texts",
@@ -27,6 +36,11 @@ const SHAPES: [(&str, &str); 22] = [
     (
         TLS,
         "write { certificate = \"chain.pem\", key = \"key.pem\" }",
+    ),
+    (TCP, "write { keepalive = \"60s\", bind = \"10.0.0.7\" }"),
+    (
+        SERVER_TLS,
+        "write { ca = \"ca.pem\", server_name = \"origin.example.com\" }; `https://` in a server's URL turns TLS on",
     ),
     (
         TABLE_OR_FALSE,
@@ -73,7 +87,19 @@ pub const EDITS: &str = "a table of edits";
 pub const PAGES: &str = "pages by status";
 pub const PAIRS: &str = "a list of pairs";
 pub const TLS: &str = "a table with a certificate";
+pub const TCP: &str = "a table of options of TCP";
+pub const SERVER_TLS: &str = "a table of TLS with servers";
 pub const RETRY: &str = "a table of retries";
+pub const RETRY_CAUSE: &str = "a cause of retries";
+pub const RETRY_CAUSE_ADVICE: &str =
+    "write \"connect\", \"tls\", \"reset\" or \"timeout\", or a status without quotes, as in 503";
+pub const BALANCE: &str = "the name of a policy or a table";
+pub const STICKY: &str = "a table with a cookie";
+pub const HEALTH: &str = "a table of checks";
+pub const STATUS_RANGE: &str = "a status or a range of statuses";
+pub const STATUS_RANGE_ADVICE: &str =
+    "write a status without quotes, as in 200, or a range in quotes, as in \"200-299\"";
+pub const EJECT: &str = "a table of limits";
 pub const TABLE_OR_FALSE: &str = "a table or false";
 pub const BOOL_OR_TABLE: &str = "true, false or a table";
 pub const OR_TABLE: &str = "text in quotes or a table";

@@ -21,7 +21,7 @@ use std::task::{Context, Poll};
 use crate::handler::{
     Answer, Body, Fault, Head, Interim, Peer, Pending, Request, Response, UpstreamTimings,
 };
-use crate::http::{FieldBlock, Method, Status};
+use crate::http::{FieldBlock, Method, RequestId, Status};
 use crate::reason::Reason;
 
 use super::Refusal;
@@ -94,7 +94,10 @@ impl Exchange {
         worker.counters.requests_refused.add(1);
         let mut record = Record::of_refused(worker, serving, peer, request);
         record.reason = Some(refusal.reason);
-        (Exchange::of(record, false), refusal.response())
+        let mut response = refusal.response();
+        let exchange = Exchange::of(record, false);
+        exchange.make_final(&mut response);
+        (exchange, response)
     }
 
     #[inline]
@@ -202,11 +205,15 @@ impl Exchange {
         Poll::Ready(ResponseHead::Final(response))
     }
 
-    /// Replaces a response whose status is not final by an error response.
+    /// Replaces a response whose status is not final by an error response, and adds the id of the
+    /// request.
     #[inline]
     fn make_final(&self, response: &mut Response) {
         if !self.is_final(response) {
             *response = Fault::from(Reason::UnexpectedStatus).response();
+        }
+        if let Some(id) = &self.record.request_id {
+            response.fields.append(RequestId::HEADER, id.as_str());
         }
     }
 

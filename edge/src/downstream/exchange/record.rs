@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::downstream::worker::{Serving, Worker};
 use crate::handler::{ClientCertificate, Head, Peer, Response, UpstreamTimings};
-use crate::http::{CacheStatus, Fwd, Outcome, Status};
+use crate::http::{CacheStatus, Fields, Fwd, Outcome, RequestId, Status};
 use crate::reason::Reason;
 use crate::telemetry::{AccessLog, AccessRecord, AccessTls, AccessUpstream, Counters, Selection};
 
@@ -22,6 +22,8 @@ pub struct Record {
     pub complete: bool,
     /// Reason for which the request was refused, failed or was cut short.
     pub reason: Option<Reason>,
+    /// The request's id, if requests have ids.
+    pub request_id: Option<RequestId>,
     status: Status,
     cache: Option<CacheStatus>,
     /// Reason for which a cache forwarded a request that then failed.
@@ -82,7 +84,7 @@ impl Record {
             .log
             .as_ref()
             .map(|log| LogLine::of(worker, log, peer, head));
-        Record::open(worker, serving, line)
+        Record::open(worker, serving, head.id.clone(), line)
     }
 
     /// Creates the record of a refused request.
@@ -100,11 +102,17 @@ impl Record {
             line.refused_line = line.add(request.line);
             line
         });
-        Record::open(worker, serving, line)
+        let id = serving.request_id(&worker.clock, &peer, &Fields::new());
+        Record::open(worker, serving, id, line)
     }
 
     #[inline]
-    fn open(worker: &Rc<Worker>, serving: Rc<Serving>, line: Option<Box<LogLine>>) -> Record {
+    fn open(
+        worker: &Rc<Worker>,
+        serving: Rc<Serving>,
+        request_id: Option<RequestId>,
+        line: Option<Box<LogLine>>,
+    ) -> Record {
         worker.counters.requests_now.add(1);
         let began_us = match line {
             Some(_) => worker.clock.read_us(),
@@ -116,6 +124,7 @@ impl Record {
             body_bytes: 0,
             complete: false,
             reason: None,
+            request_id,
             status: 0,
             cache: None,
             failed_fwd: None,
@@ -256,7 +265,12 @@ impl Record {
         let value = |range: &Option<Range<usize>>| range.clone().map(|range| &line.text[range]);
         let header = |i: usize| value(&line.headers[i]);
         let more: SmallVec<[Option<&[u8]>; 4]> = line.more.iter().map(value).collect();
+        let sent = self.upstream.as_ref();
+        let sent = sent.and_then(|upstream| upstream.request_id.borrow().clone());
+        let sent = sent.filter(|id| Some(id) != self.request_id.as_ref());
         log.record(&AccessRecord {
+            request_id: self.request_id.as_ref().map(RequestId::as_str),
+            upstream_request_id: sent.as_ref().map(RequestId::as_str),
             time_unix_ms: line.time_unix_ms,
             client: line.peer.client,
             peer: line.peer.address,

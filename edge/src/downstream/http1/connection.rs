@@ -237,6 +237,11 @@ impl Http1 {
         }
         let connection = &mut self.connection;
         let peer = serving.trust.peer(connection.peer, &parsed.head.fields);
+        parsed.head.id = serving.request_id(
+            &connection.worker.clock,
+            &connection.peer,
+            &parsed.head.fields,
+        );
         // The scheme of the target is compared once it is known whether a trusted proxy reports TLS.
         if parsed
             .target_scheme

@@ -46,6 +46,7 @@ fn serving(options: Options, answer: impl Fn(Request) -> Answer + 'static) -> Se
         options,
         log: None,
         trust: crate::downstream::Trust::default(),
+        request_ids: None,
         tls: Arc::from([]),
     }
 }

@@ -10,6 +10,8 @@ use crate::telemetry::{AccessTls, AccessUpstream};
 
 fn record<'a>() -> AccessRecord<'a> {
     AccessRecord {
+        request_id: None,
+        upstream_request_id: None,
         time_unix_ms: 971_186_136_042,
         client: Ipv4Addr::new(192, 0, 2, 1).into(),
         peer: (Ipv4Addr::LOCALHOST, 5000).into(),
@@ -59,7 +61,11 @@ fn every_field_has_its_form() {
         resumed: true,
         certificate: Some(("CN=a b>", "0af1")),
     });
+    record.request_id = Some("a-1");
+    record.upstream_request_id = Some("a-2");
     let forms = [
+        ("request_id", "a-1"),
+        ("upstream_request_id", "a-2"),
         ("client", "192.0.2.1"),
         ("peer", "127.0.0.1"),
         ("port", "5000"),

@@ -12,15 +12,19 @@ use tokio::io::ReadBuf;
 
 use super::round_trip::{Broken, RoundTrip};
 use crate::handler::Fault;
-use crate::http::Method;
+use crate::http::{Method, Version};
 use crate::reason::Reason;
 use crate::sys::Address;
 use crate::upstream::inbound::{Failure, Received, Step};
 use crate::upstream::options::Limits;
 use crate::upstream::outbound::Outbound;
 use crate::upstream::permit::Permit;
+use crate::upstream::sample::Sample;
 use crate::upstream::transport::Transport;
 use crate::upstream::waker::WakeForwarder;
+
+/// Shortest time between two samples of the kernel's data about a connection, in microseconds.
+const SAMPLE_US: u64 = 1_000_000;
 
 /// A connection, and the state of the exchange in progress on it.
 pub(in crate::upstream) struct Connection {
@@ -37,6 +41,13 @@ pub(in crate::upstream) struct Connection {
     uses: u64,
     /// Time at which the connection became idle, in microseconds of the upstream's clock.
     idle_since_us: u64,
+    /// Longest time that the server keeps the connection idle, in microseconds, less a second in
+    /// which a request may still arrive.
+    idle_limit_us: u64,
+    /// Bytes received and sent that have been counted.
+    counted: (u64, u64),
+    /// Time of the last sample of the kernel's data, and the segments sent again until then.
+    sampled: Option<(u64, u32)>,
     /// Counts the connection among the server's connections. The last field, so that the socket is
     /// closed before the permit is released.
     permit: Permit,
@@ -54,6 +65,9 @@ impl Connection {
             reusable: true,
             uses: 0,
             idle_since_us: 0,
+            idle_limit_us: u64::MAX,
+            counted: (0, 0),
+            sampled: None,
             permit,
         })
     }
@@ -109,7 +123,7 @@ impl Connection {
 
     /// Whether the server has neither closed the connection nor sent anything, according to the
     /// kernel.
-    pub(in crate::upstream) fn is_quiet(&self) -> bool {
+    pub(in crate::upstream) fn is_quiet(&mut self) -> bool {
         self.transport.is_quiet()
     }
 
@@ -130,6 +144,11 @@ impl Connection {
     /// clock.
     pub(in crate::upstream) fn idle_since_us(&self) -> u64 {
         self.idle_since_us
+    }
+
+    /// Returns the longest time for which the server lets the connection be idle, in microseconds.
+    pub(in crate::upstream) fn idle_limit_us(&self) -> u64 {
+        self.idle_limit_us
     }
 
     /// Closes the connection but keeps its permit.
@@ -158,16 +177,28 @@ impl Connection {
             outbound.upload.length() != Some(0) && !outbound.head.method.defines_content();
         let last = limits.is_last(self.uses) || head || ignorable;
         self.reusable &= !last;
-        self.exchange.begin(outbound, last);
+        if limits.http == Version::Http10 && outbound.upload.length().is_none() {
+            // Without chunks, the end of the content could only be that of the connection, after which
+            // there is no response (RFC 9112 6.3).
+            let fault = Fault::from(Reason::LengthRequired);
+            let unsent = true;
+            return Err(Failure { fault, unsent });
+        }
+        self.exchange.begin(outbound, limits.http, last);
         let (method, upload) = (&outbound.head.method, outbound.upload);
         let (read, written) = (self.transport.read_total(), self.transport.written_total());
-        std::future::poll_fn(|cx| {
+        let sent = std::future::poll_fn(|cx| {
             self.forwarder.set_target(cx.waker());
             let (exchange, transport) = (&mut self.exchange, &mut self.transport);
+            let permit = &self.permit;
             let mut cx = Context::from_waker(&self.waker);
             let polled = exchange.poll_head(&mut cx, transport, method, limits, &mut interim);
             let polled = polled.map_err(|broken| match broken {
                 Broken::Fault(fault) => fault,
+                Broken::Closed if let Some(error) = transport.tls_error() => {
+                    permit.state().note_tls_error(error);
+                    Fault::from(Reason::TlsFailed)
+                }
                 Broken::Closed => {
                     exchange.closed_early(upload, reused && transport.read_total() == read)
                 }
@@ -182,6 +213,9 @@ impl Connection {
             Poll::Ready(match result {
                 Ok(parsed) => {
                     self.reusable &= parsed.keeps;
+                    if let Some(seconds) = parsed.idle_timeout_s {
+                        self.idle_limit_us = seconds.saturating_sub(1).saturating_mul(1_000_000);
+                    }
                     Ok(parsed.head)
                 }
                 Err(mut fault) => {
@@ -191,7 +225,9 @@ impl Connection {
                 }
             })
         })
-        .await
+        .await;
+        self.count_traffic();
+        sent
     }
 
     /// Takes the next frame out of the received bytes of content.
@@ -225,8 +261,35 @@ impl Connection {
             self.reusable = false;
             return Poll::Ready(Err(fault));
         }
-        self.exchange
-            .poll_content(&mut cx, &mut self.transport, room)
+        let polled = self
+            .exchange
+            .poll_content(&mut cx, &mut self.transport, room);
+        self.count_traffic();
+        polled
+    }
+
+    /// Counts the bytes received and sent since the last call.
+    fn count_traffic(&mut self) {
+        let now = (self.transport.read_total(), self.transport.written_total());
+        let (read, written) = std::mem::replace(&mut self.counted, now);
+        self.permit.count_traffic(now.0 - read, now.1 - written);
+    }
+
+    /// Returns the kernel's data about the connection, unless the last sample is recent.
+    pub(in crate::upstream) fn sample(&mut self, now_us: u64) -> Option<Sample> {
+        let is_recent = |(at_us, _)| now_us.saturating_sub(at_us) < SAMPLE_US;
+        if self.sampled.is_some_and(is_recent) {
+            return None;
+        }
+        let state = self.transport.tcp_state()?;
+        let before = self.sampled.replace((now_us, state.retransmits));
+        let before = before.map_or(0, |(_, retransmits)| retransmits);
+        Some(Sample {
+            rtt_us: u64::from(state.rtt_us),
+            window: u64::from(state.window) * u64::from(state.segment),
+            in_flight: u64::from(state.in_flight) * u64::from(state.segment),
+            retransmits: u64::from(state.retransmits.wrapping_sub(before)),
+        })
     }
 
     /// Returns the timeout that the wait for more content has exceeded, if any. Must be called

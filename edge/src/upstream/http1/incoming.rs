@@ -18,8 +18,7 @@ use crate::upstream::transport::Transport;
 /// Largest single read in bytes, for large bodies. A connection keeps a buffer of this size while
 /// its origin sends fast enough to fill it.
 const READ_MAX: usize = 128 << 10;
-/// Size in bytes of the first read on a connection, and of the buffer that an idle connection
-/// keeps.
+/// Size in bytes of the first read of an exchange.
 const READ_MIN: usize = 8 << 10;
 /// Longest trailer section, in bytes.
 const TRAILERS_MAX: usize = 16 << 10;
@@ -69,11 +68,9 @@ impl Incoming {
         matches!(self.decoding, Decoding::Ended)
     }
 
-    /// Frees the buffer for large bodies, which an idle connection does not need.
+    /// Frees the buffer, which an idle connection does not need.
     pub(super) fn trim(&mut self) {
-        if self.size > READ_MIN {
-            *self = Incoming::new();
-        }
+        *self = Incoming::new();
     }
 
     /// Reads more bytes into the buffer. Returns 0 when the server has closed the connection.

@@ -14,7 +14,7 @@ use crate::upstream::transport::Transport;
 use crate::upstream::upload::Upload;
 
 /// Largest buffer for heads that an idle connection keeps, in bytes.
-const IDLE_HEAD_BYTES_MAX: usize = 4 << 10;
+const IDLE_HEAD_BYTES_MAX: usize = 512;
 
 /// The unsent rest of a request. Head and first content are written together if both are available.
 #[derive(Default)]

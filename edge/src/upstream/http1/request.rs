@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::http::Method;
+use crate::http::{Method, Version};
 use crate::upstream::header_lines::HeaderLines;
 use crate::upstream::outbound::Outbound;
 use crate::upstream::upgrade;
@@ -21,19 +21,24 @@ impl HeaderLines for Lines<'_> {
     }
 }
 
-/// Appends the complete head of a request to `out`. `last`: the connection is closed after this
-/// exchange.
-pub(super) fn render(outbound: &Outbound<'_>, last: bool, out: &mut Vec<u8>) {
+/// Appends the complete head of a request in this version of HTTP/1 to `out`. `last`: the connection
+/// is closed after this exchange.
+pub(super) fn render(outbound: &Outbound<'_>, version: Version, last: bool, out: &mut Vec<u8>) {
     let head = outbound.head;
     out.reserve(outbound.target.len() + head.fields.text().len() + 3 * head.authority.len() + 320);
     out.extend_from_slice(head.method.as_str().as_bytes());
     out.push(b' ');
     outbound.write_target(out);
-    out.extend_from_slice(b" HTTP/1.1\r\n");
+    let is_old = version == Version::Http10;
+    out.extend_from_slice(match is_old {
+        true => b" HTTP/1.0\r\n",
+        false => b" HTTP/1.1\r\n",
+    });
     let mut lines = Lines(out);
     lines.line(b"host", outbound.host.as_bytes());
     outbound.add_headers(&mut lines);
-    let upgrades = add_options(outbound, &mut lines);
+    // HTTP/1.0 has neither upgrades nor trailers.
+    let upgrades = !is_old && add_options(outbound, &mut lines);
     add_framing(&head.method, outbound.upload.length(), &mut lines);
     // `close` is not sent together with `upgrade`, since an upgraded connection ends when its
     // tunnel does.

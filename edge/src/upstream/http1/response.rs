@@ -22,6 +22,9 @@ pub(super) struct Parsed {
     pub(super) length: usize,
     /// Whether the connection may be used again after this response.
     pub(super) keeps: bool,
+    /// Seconds after which the server closes the connection if it is idle, as far as the server
+    /// says.
+    pub(super) idle_timeout_s: Option<u64>,
     pub(super) head: Received,
 }
 
@@ -55,6 +58,7 @@ pub(super) fn parse(method: &Method, bytes: &[u8]) -> Result<Option<Parsed>, Fau
         keeps: version == Version::Http11
             && !says_close(headers)
             && !(status == 204 && declares_content(headers)),
+        idle_timeout_s: idle_timeout_s(headers),
         head: Received {
             status,
             version,
@@ -85,6 +89,18 @@ fn members<'a>(
 
 fn says_close(headers: &[Header<'_>]) -> bool {
     members(headers, "connection").any(|option| option.eq_ignore_ascii_case(b"close"))
+}
+
+/// Returns the shortest `timeout` in Keep-Alive, in seconds (RFC 2068 19.7.1.1).
+fn idle_timeout_s(headers: &[Header<'_>]) -> Option<u64> {
+    let parameters = members(headers, "keep-alive");
+    let timeouts = parameters.filter_map(|parameter| {
+        let (name, value) = parameter.split_at_checked(b"timeout".len())?;
+        let value = value.trim_ascii_start().strip_prefix(b"=")?;
+        let is_timeout = name.eq_ignore_ascii_case(b"timeout");
+        is_timeout.then(|| digits(value.trim_ascii())).flatten()
+    });
+    timeouts.min()
 }
 
 /// Whether Content-Length or Transfer-Encoding announce content. A 204 must not have them (RFC 9110

@@ -11,7 +11,7 @@ use super::outgoing::Outgoing;
 use super::request;
 use super::response::Parsed;
 use crate::handler::Fault;
-use crate::http::Method;
+use crate::http::{Method, Version};
 use crate::reason::Reason;
 use crate::sys::clock::timer_now;
 use crate::upstream::deadline::Deadline;
@@ -61,13 +61,13 @@ impl RoundTrip {
         }
     }
 
-    /// Begins an exchange. `last`: the connection is closed after this exchange, which the request
+    /// Begins an exchange in this version of HTTP/1. `last`: the connection is closed after this exchange, which the request
     /// announces to the server.
-    pub(super) fn begin(&mut self, outbound: &Outbound<'_>, last: bool) {
+    pub(super) fn begin(&mut self, outbound: &Outbound<'_>, version: Version, last: bool) {
         self.awaits = Awaits::Nothing;
         self.answered_early = false;
         let head = self.outgoing.load(outbound.upload.clone());
-        request::render(outbound, last, head);
+        request::render(outbound, version, last, head);
     }
 
     /// Whether the request was sent completely, after that its response received completely, and

@@ -141,6 +141,9 @@ fn after_a_refused_connection_the_next_server_is_tried() {
         for _ in 0..2 {
             assert!(testing.fetch(get("/")).await.is_ok());
         }
+        while testing.status()[0].failures < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         assert_eq!(testing.status()[0].failures, 2);
     });
 }
@@ -149,7 +152,7 @@ fn after_a_refused_connection_the_next_server_is_tried() {
 fn tries_are_limited_and_the_last_reason_is_returned() {
     run(async {
         let mut options = Options::new((0..4).map(|_| server(refusing())).collect());
-        options.tries = 3;
+        options.retry.tries = 3;
         let testing = Testing::new(options);
         assert_eq!(testing.fetch(get("/")).await, Err(Reason::ConnectFailed));
         assert_eq!(testing.counters.upstream_failures.get(), 3);
@@ -271,6 +274,21 @@ fn waiting_in_the_queue_is_limited() {
 }
 
 #[test]
+fn waiting_in_the_queue_may_have_a_limit_of_its_own() {
+    let origin = silent();
+    run(async {
+        let mut options = Options::new(vec![origin.server()]);
+        options.max_connections = 1;
+        options.connect_timeout = Duration::from_secs(3600);
+        options.queue_timeout = Some(Duration::from_millis(50));
+        let testing = Testing::new(options);
+        let mut first = testing.start(get("/")).response;
+        assert!(is_waiting(&mut first).await);
+        assert_eq!(testing.fetch(get("/")).await, Err(Reason::ServersBusy));
+    });
+}
+
+#[test]
 fn a_panic_in_the_clients_body_leaks_no_permit() {
     struct Panics;
     impl BodyStream for Panics {
@@ -312,7 +330,8 @@ fn requests_are_spread_over_servers_by_weight() {
 #[test]
 fn the_permit_of_a_dead_connection_is_not_given_twice() {
     use crate::upstream::lease::Grant;
-    use crate::upstream::pool::Failed;
+    use crate::upstream::retry::Failed;
+    use crate::upstream::wish::Wish;
     let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
     run(async {
         let mut options = Options::new(vec![a.server(), b.server()]);
@@ -325,10 +344,16 @@ fn the_permit_of_a_dead_connection_is_not_given_twice() {
         let pool = &testing.upstream.worker.pool;
         // One server is full and the other is avoided, so the request waits for either.
         let _held = pool.take(0);
-        pool.note_connect(1, Err(Reason::ConnectFailed));
+        let now_us = testing.clock.monotonic_us();
+        pool.note_connect(1, Err(Reason::ConnectFailed), now_us);
         let failed = Failed::new();
-        let mut waiting =
-            std::pin::pin!(pool.acquire(&failed, ClientId::of([192, 0, 2, 7].into()), &|| 0));
+        let wish = Wish {
+            client: ClientId::of([192, 0, 2, 7].into()),
+            key: &|| 0,
+            is_repeatable: true,
+            sticky: None,
+        };
+        let mut waiting = std::pin::pin!(pool.acquire(&failed, &wish));
         assert!(is_waiting(&mut waiting).await);
         let granted = pool.take(1);
         assert!(matches!(granted, Grant::Opening(_)));

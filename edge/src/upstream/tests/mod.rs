@@ -1,6 +1,7 @@
 //! Tests of exchanges over real sockets with scripted origins, and the helpers for these tests.
 
 mod bodies;
+mod ejection;
 mod heads;
 mod limits;
 mod requests;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::*;
-use crate::balance::{Ask, Balancer, Outcome};
+use crate::balance::{Ask, Balancer, Now, Outcome};
 use crate::handler::{Body, BodyStream, Fault, Frame, Head, Peer};
 use crate::http::Scheme;
 use crate::reason::Reason;
@@ -97,8 +98,11 @@ fn server(address: SocketAddr) -> Server {
         scheme: Scheme::Http,
         host: address.ip().to_string(),
         port: address.port(),
+        srv: false,
+        unix: None,
         weight: 1,
         backup: false,
+        max_connections: None,
     }
 }
 
@@ -168,7 +172,7 @@ struct Testing {
 impl Testing {
     fn new(options: Options) -> Testing {
         let (clock, counters) = (Clock::manual(1_000_000), Arc::new(Counters::default()));
-        let state = UpstreamState::new("origin", &options);
+        let state = UpstreamState::new("origin", &options).expect("no files are read");
         Testing {
             upstream: Upstream::new(options, clock.clone(), counters.clone(), &state),
             counters,
@@ -202,8 +206,8 @@ impl Testing {
 
     /// Returns the numbers of each server.
     fn status(&self) -> Vec<ServerNumbers> {
-        let servers = self.state.servers().iter();
-        servers.map(|server| server.numbers()).collect()
+        let servers = self.state.servers();
+        servers.iter().map(|server| server.numbers()).collect()
     }
 
     fn idle(&self) -> usize {
@@ -220,6 +224,8 @@ struct Recorded {
 }
 
 impl Balancer for Recorded {
+    fn set_weights(&mut self, _: &[u32]) {}
+
     fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
         self.asks.borrow_mut().push(((ask.key)(), ask.attempt));
         (0..2).find(|&server| ask.allows(server))
@@ -227,7 +233,7 @@ impl Balancer for Recorded {
 
     fn begin(&mut self, _: usize) {}
 
-    fn end(&mut self, _: usize, outcome: Outcome) {
+    fn end(&mut self, _: usize, outcome: Outcome, _: Now<'_>) {
         self.outcomes.borrow_mut().push(outcome);
     }
 }

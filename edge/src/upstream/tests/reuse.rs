@@ -340,7 +340,7 @@ fn a_repeated_request_goes_to_another_server_when_its_own_is_gone() {
         let mut backup = spare.server();
         backup.backup = true;
         let mut options = Options::new(vec![server(leaving()), backup]);
-        options.tries = tries;
+        options.retry.tries = tries;
         run(async {
             let testing = Testing::new(options);
             testing.fetch(get("/")).await.expect("a response");
@@ -359,4 +359,105 @@ fn a_repeated_request_goes_to_another_server_when_its_own_is_gone() {
             assert_eq!(testing.counters.upstream_busy_now.get(), 0);
         });
     }
+}
+
+#[test]
+fn a_server_that_leaves_and_returns_loses_its_requests_and_connections_meanwhile() {
+    let (go, rest) = std::sync::mpsc::channel();
+    let rest = std::sync::Mutex::new(rest);
+    let a = Origin::new(move |_, served| {
+        while let Some(head) = served.request() {
+            let slow = head.starts_with("GET /slow");
+            let (first, last) = HELLO.split_at(if slow { HELLO.len() - 2 } else { 0 });
+            served.send(first);
+            if slow {
+                let _ = rest.lock().map(|rest| rest.recv());
+            }
+            served.send(last);
+        }
+    });
+    let b = Origin::always(HELLO);
+    run(async {
+        let testing = Testing::new(Options::new(vec![a.server(), b.server()]));
+        for _ in 0..2 {
+            testing.fetch(get("/")).await.expect("a response");
+        }
+        let slot = testing.state.servers()[0].clone();
+        assert_eq!((slot.pins(), testing.idle()), (1, 1));
+        let mut response = testing.ask(get("/slow")).await.expect("a response");
+        slot.set_present(false);
+        for _ in 0..4 {
+            testing.fetch(get("/")).await.expect("a response");
+        }
+        assert_eq!(slot.numbers().requests, 2);
+        // The exchange in progress goes on, and its connection is closed at its end.
+        assert_eq!((slot.pins(), slot.numbers().busy), (1, 1));
+        go.send(()).expect("a waiting origin");
+        let whole = content(&mut response.body).await;
+        assert_eq!(whole.as_deref(), Ok(&b"hello"[..]));
+        drop(response);
+        assert_eq!((slot.pins(), testing.idle()), (0, 0));
+        slot.set_present(true);
+        for _ in 0..2 {
+            testing.fetch(get("/")).await.expect("a response");
+        }
+        assert_eq!((slot.pins(), slot.numbers().requests), (1, 3));
+        drop(testing);
+        let gone = || slot.pins() == 0 && slot.numbers().idle == 0;
+        while !gone() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(slot.numbers().requests, 3);
+    });
+}
+
+#[test]
+fn a_connection_is_kept_for_a_second_less_than_the_server_announces() {
+    let answer = |seconds: u64| {
+        format!(
+            "HTTP/1.1 200 OK\r\nKeep-Alive: timeout={seconds}, max=9\r\nContent-Length: 0\r\n\r\n"
+        )
+    };
+    let origin = Origin::new(move |_, served| {
+        while let Some(head) = served.request() {
+            let seconds = if head.starts_with("GET /short") { 1 } else { 5 };
+            served.send(answer(seconds).as_bytes());
+        }
+    });
+    run(async {
+        let testing = origin.upstream();
+        let connects = || testing.status()[0].connects;
+        for _ in 0..3 {
+            testing.fetch(get("/")).await.expect("a response");
+            testing.clock.advance_us(3_900_000);
+        }
+        assert_eq!(connects(), 1);
+        testing.clock.advance_us(200_000);
+        testing.fetch(get("/")).await.expect("a response");
+        assert_eq!(connects(), 2);
+        testing.fetch(get("/short")).await.expect("a response");
+        assert_eq!((connects(), testing.idle()), (2, 0));
+    });
+}
+
+#[test]
+fn requests_in_http_1_0_have_connections_of_their_own_and_no_chunks() {
+    let origin = Origin::always(HELLO);
+    run(async {
+        let mut options = Options::new(vec![origin.server()]);
+        options.http = crate::http::Version::Http10;
+        let testing = Testing::new(options);
+        for _ in 0..2 {
+            let fetched = testing.fetch(get("/")).await;
+            assert_eq!(fetched, Ok((200, b"hello".to_vec())));
+            let head = origin.next_request();
+            assert!(head.starts_with("GET / HTTP/1.0\r\n"), "{head}");
+        }
+        assert_eq!(testing.status()[0].connects, 2);
+        let body = Fed::default();
+        body.data(b"a");
+        body.feed(None);
+        let unknown = testing.fetch(post(Body::stream(body))).await;
+        assert_eq!(unknown, Err(Reason::LengthRequired));
+    });
 }

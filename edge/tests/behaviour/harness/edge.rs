@@ -10,6 +10,7 @@ use std::thread;
 use rustix::process::{Signal, getrlimit, setrlimit};
 use serde_json::Value;
 use sluice_lab::client::{self, Client, ClientOptions, ClientTls, Reply};
+use sluice_lab::pauses;
 use sluice_lab::process::{Launch, Process};
 use tempfile::TempDir;
 
@@ -191,6 +192,7 @@ impl Edge {
 
     /// Runs a `sluice` command with these arguments and the admin address of this edge.
     pub fn command(&self, arguments: &[&str]) -> Output {
+        pauses::point();
         Command::new(env!("CARGO_BIN_EXE_sluice"))
             .args(arguments)
             .args(["--admin", &self.admin.to_string()])
@@ -200,6 +202,7 @@ impl Edge {
 
     /// Replaces the configuration file.
     pub fn rewrite(&self, text: &str) {
+        pauses::point();
         let folder = self.folder.path();
         let text = setup::with_certificate(text, folder);
         fs::write(folder.join("sluice.toml"), text).expect("the file can be written");
@@ -232,6 +235,7 @@ impl Edge {
 
     /// Sends the process a signal.
     pub fn signal(&self, signal: Signal) {
+        pauses::point();
         self.process.signal(signal).expect("the process is there");
     }
 

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use sluice_lab::client::Reply;
 use sluice_lab::origin::{Origin, OriginOptions, Resource};
+use sluice_lab::pauses;
 
 pub use edge::Edge;
 pub use setup::Setup;
 
 /// Time limit for steps that usually take far less, even on a busy machine.
-pub const SOON: Duration = Duration::from_secs(15);
+pub const SOON: Duration = Duration::from_secs(30);
 
 /// Starts an origin on a free port.
 pub fn origin() -> Origin {
@@ -41,6 +42,7 @@ pub fn slow(resource: Resource, pause: Duration) -> Resource {
 
 /// Polls until the condition holds. Fails the test if the condition does not hold within `SOON`.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    pauses::point();
     let deadline = Instant::now() + SOON;
     while !holds() {
         assert!(Instant::now() < deadline, "not within {SOON:?}: {what}");

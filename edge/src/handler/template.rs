@@ -5,9 +5,9 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use crate::handler::{ClientCertificate, Head, Peer};
+use super::{ClientCertificate, Head, Peer};
 use crate::http::fields::{is_field_value, is_token};
-use crate::http::{Fields, Method, Scheme, Status};
+use crate::http::{Fields, Method, Scheme, Status, cookies};
 use crate::sys::Address;
 
 /// Largest number of variables in a template.
@@ -55,6 +55,8 @@ pub enum Variable {
     ClientFingerprint,
     /// `{header:NAME}`: the first request header with this name. The name is in lower case.
     Header(Box<str>),
+    /// `{cookie:NAME}`: the first cookie of the request with this name.
+    Cookie(Box<str>),
 }
 
 impl Variable {
@@ -71,16 +73,21 @@ impl Variable {
         ("client_fingerprint", Variable::ClientFingerprint),
     ];
 
-    /// Returns the names of all variables. `header:NAME` means one for each header.
+    /// Returns the names of all variables. `header:NAME` means one for each header, `cookie:NAME` one
+    /// for each cookie.
     pub fn names() -> Vec<&'static str> {
         let names = Variable::NAMES.iter().map(|(name, _)| *name);
-        names.chain(["header:NAME"]).collect()
+        names.chain(["header:NAME", "cookie:NAME"]).collect()
     }
 
     fn of(name: &str) -> Option<Variable> {
         if let Some(field) = name.strip_prefix("header:") {
             let good = is_token(field.as_bytes());
             return good.then(|| Variable::Header(field.to_ascii_lowercase().into()));
+        }
+        if let Some(cookie) = name.strip_prefix("cookie:") {
+            let good = is_token(cookie.as_bytes());
+            return good.then(|| Variable::Cookie(cookie.into()));
         }
         let known = Variable::NAMES.iter().find(|(known, _)| *known == name);
         known.map(|(_, variable)| variable.clone())
@@ -293,6 +300,9 @@ impl<'a> RequestValues<'a> {
                 out.write_all(certificate(|its| &its.fingerprint).as_bytes())
             }
             Variable::Header(name) => out.write_all(self.fields.get(name).unwrap_or_default()),
+            Variable::Cookie(name) => {
+                out.write_all(cookies::value(self.fields, name).unwrap_or_default())
+            }
         };
     }
 }
@@ -308,7 +318,7 @@ fn without_port(authority: &str) -> &str {
 
 /// Copies of the request's values that response templates need. The request itself is forwarded and
 /// then no longer available.
-pub(super) struct OwnedValues {
+pub struct OwnedValues {
     method: Method,
     target: String,
     authority: String,
@@ -320,17 +330,26 @@ pub(super) struct OwnedValues {
 }
 
 impl OwnedValues {
-    /// Copies values of a request. Of its headers, only those that `variables` name are copied.
-    pub(super) fn of<'t>(
+    /// Copies values of a request. Of its headers, only those that `variables` name are copied, and
+    /// Cookie if a variable names a cookie.
+    pub fn of<'t>(
         request: &RequestValues<'_>,
         variables: impl Iterator<Item = &'t Variable>,
     ) -> OwnedValues {
         let mut fields = Fields::new();
         for variable in variables {
-            if let Variable::Header(name) = variable
-                && let Some(value) = request.fields.get(name)
-            {
-                fields.append(name, value);
+            match variable {
+                Variable::Header(name) => {
+                    if let Some(value) = request.fields.get(name) {
+                        fields.append(name, value);
+                    }
+                }
+                Variable::Cookie(_) if fields.get("cookie").is_none() => {
+                    for line in request.fields.get_all("cookie") {
+                        fields.append("cookie", line);
+                    }
+                }
+                _ => {}
             }
         }
         OwnedValues {
@@ -345,7 +364,8 @@ impl OwnedValues {
         }
     }
 
-    pub(super) fn request(&self) -> RequestValues<'_> {
+    /// Borrows the values.
+    pub fn request(&self) -> RequestValues<'_> {
         RequestValues {
             method: &self.method,
             target: &self.target,
@@ -386,7 +406,8 @@ mod tests {
 
     #[test]
     fn variables_expand_to_parts_of_the_request() {
-        let fields: Fields = [("X-One", "1"), ("x-one", "2")].into_iter().collect();
+        let lines = [("X-One", "1"), ("x-one", "2"), ("cookie", "a=b; id=7")];
+        let fields: Fields = lines.into_iter().collect();
         let all = |template: &str| expand(template, "a.example:81", "/p/a?q=1&r", &fields);
         for (template, is) in [
             (
@@ -399,6 +420,7 @@ mod tests {
                 "https 10.0.0.1 GET 404",
             ),
             ("{header:X-ONE}, {{x}}", "1, {x}"),
+            ("{cookie:id}", "7"),
             ("plain", "plain"),
         ] {
             assert_eq!(all(template).as_deref(), Some(is), "{template}");

@@ -1,0 +1,269 @@
+//! Finds servers that fail or are slow compared with the others (outlier detection).
+
+use super::policy::Outcome;
+
+/// Fewest exchanges in a window from which a share of failures or a mean time is taken.
+const SAMPLES_MIN: u32 = 20;
+/// Fewest other servers to which the time of a server is compared.
+const OTHERS_MIN: usize = 2;
+/// Difference from the others' median, in microseconds, below which no server counts as slow.
+const SLOWER_MIN_US: f64 = 5_000.0;
+
+/// Limits from which on a server counts as an outlier.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutlierOptions {
+    /// Number of exchanges that fail one after the other. 0: no limit.
+    pub failures: u32,
+    /// Time over which shares and mean times are taken, in microseconds.
+    pub window_us: u64,
+    /// Share of failed exchanges in a window, from 0 to 1. `None`: no limit.
+    pub error_rate: Option<f64>,
+    /// Mean time to the header in a window, as a multiple of the median of the other servers'.
+    /// `None`: no limit.
+    pub latency: Option<f64>,
+}
+
+/// Reason for which a server is an outlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Many exchanges failed one after the other.
+    Failures,
+    /// A large share of the exchanges failed.
+    ErrorRate,
+    /// Responses took longer than those of the other servers.
+    Latency,
+}
+
+impl Cause {
+    /// Returns a description for messages.
+    pub fn text(self) -> &'static str {
+        match self {
+            Cause::Failures => "requests failed one after the other",
+            Cause::ErrorRate => "too many requests failed",
+            Cause::Latency => "responses took longer than those of the other servers",
+        }
+    }
+}
+
+/// Counts the outcomes of exchanges with the servers of an upstream.
+pub struct Outliers {
+    options: OutlierOptions,
+    servers: Vec<Window>,
+}
+
+/// The exchanges with one server.
+#[derive(Clone, Default)]
+struct Window {
+    /// Failures since the last success.
+    failures_in_a_row: u32,
+    began_us: u64,
+    exchanges: u32,
+    failures: u32,
+    times: u32,
+    time_sum_us: f64,
+    /// Mean time of the last complete window with enough exchanges.
+    mean_us: Option<f64>,
+}
+
+impl Outliers {
+    /// Creates the counts for servers that `note` names later.
+    pub fn new(options: OutlierOptions) -> Outliers {
+        Outliers {
+            options,
+            servers: Vec::new(),
+        }
+    }
+
+    /// Counts the outcome of an exchange. Returns the reason if the server is an outlier now; its
+    /// counts then begin again.
+    pub fn note(&mut self, server: usize, outcome: Outcome, now_us: u64) -> Option<Cause> {
+        let failed = is_failure(outcome)?;
+        if server >= self.servers.len() {
+            self.servers.resize(server + 1, Window::default());
+        }
+        let window_us = self.options.window_us;
+        let window = &mut self.servers[server];
+        if now_us.saturating_sub(window.began_us) >= window_us {
+            window.begin(now_us, window_us);
+        }
+        window.count(failed, outcome);
+        let cause = match failed {
+            true => self.failing(server),
+            false => self.slow(server),
+        };
+        if cause.is_some() {
+            self.servers[server] = Window::default();
+        }
+        cause
+    }
+
+    fn failing(&self, server: usize) -> Option<Cause> {
+        let (window, options) = (&self.servers[server], &self.options);
+        if options.failures > 0 && window.failures_in_a_row >= options.failures {
+            return Some(Cause::Failures);
+        }
+        let share = f64::from(window.failures) / f64::from(window.exchanges);
+        let is_over = options.error_rate.is_some_and(|most| share >= most);
+        (is_over && window.exchanges >= SAMPLES_MIN).then_some(Cause::ErrorRate)
+    }
+
+    fn slow(&self, server: usize) -> Option<Cause> {
+        let factor = self.options.latency?;
+        let window = &self.servers[server];
+        // Sorting the others' times at each exchange would cost too much.
+        if window.times == 0 || !window.times.is_multiple_of(SAMPLES_MIN) {
+            return None;
+        }
+        let mean_us = window.time_sum_us / f64::from(window.times);
+        let others = self.servers.iter().enumerate();
+        let others = others.filter(|(index, _)| *index != server);
+        let mut times: Vec<f64> = others.filter_map(|(_, other)| other.mean_us()).collect();
+        if times.len() < OTHERS_MIN {
+            return None;
+        }
+        times.sort_by(f64::total_cmp);
+        let median_us = times[(times.len() - 1) / 2];
+        let is_slow = mean_us > median_us * factor && mean_us > median_us + SLOWER_MIN_US;
+        is_slow.then_some(Cause::Latency)
+    }
+}
+
+impl Window {
+    /// Begins the next window. Failures in a row go on.
+    fn begin(&mut self, now_us: u64, window_us: u64) {
+        let is_next = now_us.saturating_sub(self.began_us) < 2 * window_us;
+        *self = Window {
+            failures_in_a_row: self.failures_in_a_row,
+            began_us: now_us,
+            mean_us: self.mean_us().filter(|_| is_next),
+            ..Window::default()
+        };
+    }
+
+    fn count(&mut self, failed: bool, outcome: Outcome) {
+        self.exchanges += 1;
+        if failed {
+            self.failures += 1;
+            self.failures_in_a_row += 1;
+            return;
+        }
+        self.failures_in_a_row = 0;
+        if let Outcome::Answered { head_us, .. } = outcome {
+            self.times += 1;
+            self.time_sum_us += head_us as f64;
+        }
+    }
+
+    /// Returns the mean time of this window, or of the one before if this one has few exchanges.
+    fn mean_us(&self) -> Option<f64> {
+        match self.times >= SAMPLES_MIN {
+            true => Some(self.time_sum_us / f64::from(self.times)),
+            false => self.mean_us,
+        }
+    }
+}
+
+/// Whether an exchange failed for which the server is responsible, or `None` if the outcome says
+/// nothing about the way in which the server responds.
+pub fn is_failure(outcome: Outcome) -> Option<bool> {
+    match outcome {
+        // A server that accepts no connections is found by other means.
+        Outcome::Cancelled | Outcome::ConnectFailed => None,
+        // 501 and 505 are about the request (RFC 9110 15.6).
+        Outcome::Answered { status, .. } => Some(matches!(status, 500 | 502..=504)),
+        Outcome::TimedOut | Outcome::Broken => Some(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn outliers() -> Outliers {
+        Outliers::new(OutlierOptions {
+            failures: 5,
+            window_us: 10 * SECOND,
+            error_rate: Some(0.5),
+            latency: Some(3.0),
+        })
+    }
+
+    fn answered(status: u16, head_us: u64) -> Outcome {
+        Outcome::Answered {
+            status,
+            head_us,
+            total_us: None,
+        }
+    }
+
+    #[test]
+    fn failures_in_a_row_make_an_outlier_and_a_success_between_them_does_not() {
+        let mut outliers = outliers();
+        for _ in 0..3 {
+            for _ in 0..4 {
+                assert_eq!(outliers.note(0, Outcome::TimedOut, SECOND), None);
+                assert_eq!(outliers.note(1, Outcome::Broken, SECOND), None);
+            }
+            assert_eq!(outliers.note(0, answered(200, 1), SECOND), None);
+            assert_eq!(outliers.note(0, answered(404, 1), SECOND), None);
+            assert_eq!(outliers.note(1, Outcome::Cancelled, SECOND), None);
+            let last = outliers.note(1, answered(503, 1), SECOND);
+            assert_eq!(last, Some(Cause::Failures));
+        }
+    }
+
+    #[test]
+    fn a_share_of_failures_counts_within_a_window() {
+        let mut outliers = outliers();
+        let mut found = None;
+        for n in 0..20 {
+            let status = if n % 2 == 0 { 500 } else { 200 };
+            found = found.or(outliers.note(0, answered(status, 1), SECOND));
+        }
+        // The twentieth exchange is a success, so the next failure decides.
+        assert_eq!(found, None);
+        assert_eq!(
+            outliers.note(0, answered(500, 1), SECOND),
+            Some(Cause::ErrorRate)
+        );
+        for n in 0..40u64 {
+            let status = if n % 2 == 0 { 500 } else { 200 };
+            assert_eq!(outliers.note(0, answered(status, 1), n * SECOND), None);
+        }
+    }
+
+    #[test]
+    fn a_server_much_slower_than_the_others_is_an_outlier() {
+        let mut outliers = outliers();
+        let mut found = Vec::new();
+        for _ in 0..40 {
+            for (server, head_us) in [(0, 10_000), (1, 12_000), (2, 50_000), (3, 20_000)] {
+                found.extend(
+                    outliers
+                        .note(server, answered(200, head_us), SECOND)
+                        .map(|cause| (server, cause)),
+                );
+            }
+        }
+        assert_eq!(found[0], (2, Cause::Latency));
+        assert!(found.iter().all(|(server, _)| *server == 2));
+    }
+
+    #[test]
+    fn two_servers_are_too_few_to_compare_and_fast_ones_are_never_slow() {
+        let mut outliers = outliers();
+        for _ in 0..100 {
+            for (server, head_us) in [(0, 10_000), (1, 900_000)] {
+                assert_eq!(outliers.note(server, answered(200, head_us), SECOND), None);
+            }
+        }
+        let mut outliers = self::outliers();
+        for _ in 0..100 {
+            for (server, head_us) in [(0, 100), (1, 110), (2, 4_000)] {
+                assert_eq!(outliers.note(server, answered(200, head_us), SECOND), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Statuses of responses, as single numbers or as ranges in quotes.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, Visitor};
+
+use super::shape::{STATUS_RANGE, STATUS_RANGE_ADVICE};
+
+/// Statuses of final responses.
+const FINAL: RangeInclusive<u16> = 200..=599;
+
+/// A status, as in `200`, or a range, as in `"200-299"`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusRange(pub RangeInclusive<u16>);
+
+impl<'de> Deserialize<'de> for StatusRange {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StatusRange, D::Error> {
+        struct StatusVisitor;
+        impl Visitor<'_> for StatusVisitor {
+            type Value = StatusRange;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(STATUS_RANGE)
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<StatusRange, E> {
+                let status = u16::try_from(number).ok();
+                let status = status.filter(|status| FINAL.contains(status));
+                let range = status.map(|status| StatusRange(status..=status));
+                range.ok_or_else(|| {
+                    E::custom(format!(
+                        "{number} is not the status of a response\nwrite a status from {} to {}",
+                        FINAL.start(),
+                        FINAL.end()
+                    ))
+                })
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<StatusRange, E> {
+                range(text).ok_or_else(|| {
+                    E::custom(format!(
+                        "{text:?} is not a range of statuses\n{STATUS_RANGE_ADVICE}"
+                    ))
+                })
+            }
+        }
+        deserializer.deserialize_any(StatusVisitor)
+    }
+}
+
+fn range(text: &str) -> Option<StatusRange> {
+    let (first, last) = text.split_once('-')?;
+    let status = |digits: &str| {
+        let is_number = digits.len() == 3 && digits.bytes().all(|b| b.is_ascii_digit());
+        let status = is_number.then(|| digits.parse().ok())?;
+        status.filter(|status| FINAL.contains(status))
+    };
+    let (first, last) = (status(first)?, status(last)?);
+    (first <= last).then_some(StatusRange(first..=last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_have_two_final_statuses_in_order() {
+        assert_eq!(range("200-299"), Some(StatusRange(200..=299)));
+        assert_eq!(range("404-404"), Some(StatusRange(404..=404)));
+        for bad in [
+            "200", "299-200", "100-200", "200-600", "2xx", "200-", "+20-300",
+        ] {
+            assert_eq!(range(bad), None, "{bad}");
+        }
+    }
+}

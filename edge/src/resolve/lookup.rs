@@ -1,0 +1,184 @@
+//! Resolves a name once.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{
+    ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolverConfig,
+};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::rr::{RData, RecordType};
+
+use crate::sys::clock::timer_now;
+
+/// Shortest and longest time for which an answer is used.
+const TTL_MIN: Duration = Duration::from_secs(1);
+const TTL_MAX: Duration = Duration::from_secs(3600);
+/// Most servers of one answer. Further ones are ignored.
+const TARGETS_MAX: usize = 256;
+/// Time that a name server has to answer, and the number of attempts.
+const TIMEOUT: Duration = Duration::from_secs(2);
+const ATTEMPTS: usize = 2;
+
+/// A name to resolve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// A host, whose addresses are servers on this port (A and AAAA records).
+    Host(String, u16),
+    /// A service such as `_http._tcp.example.com` (SRV records, RFC 2782).
+    Service(String),
+}
+
+/// A server to which a name leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Address and port.
+    pub address: SocketAddr,
+    /// Share of the requests relative to the other targets, at least 1, if the answer has one.
+    pub weight: Option<u32>,
+    /// Whether the target is used only while those of a better priority fail.
+    pub backup: bool,
+}
+
+/// The servers to which a name leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The servers, at least one, sorted by address and without repetitions.
+    pub targets: Vec<Target>,
+    /// Time for which the answer may be used.
+    pub ttl: Duration,
+}
+
+impl Name {
+    /// Whether the name is below `invalid`, which never leads anywhere. No name server is asked for
+    /// such names (RFC 6761 6.4).
+    fn is_invalid(&self) -> bool {
+        let (Name::Host(name, _) | Name::Service(name)) = self;
+        let last = name.trim_end_matches('.').rsplit('.').next();
+        last.is_some_and(|label| label.eq_ignore_ascii_case("invalid"))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Name::Host(host, port) => write!(f, "{host}:{port}"),
+            Name::Service(name) => f.write_str(name),
+        }
+    }
+}
+
+/// Returns a resolver that asks these name servers, or those of the system if there are none. The files of the system
+/// are read now.
+pub(super) fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, String> {
+    let provider = TokioRuntimeProvider::default;
+    let local = || {
+        ResolverConfig::from_name_servers(vec![NameServerConfig::udp_and_tcp(
+            [127, 0, 0, 1].into(),
+        )])
+    };
+    let mut builder = match servers {
+        // Without the system's configuration, programs ask the name server on this machine.
+        [] => TokioResolver::builder(provider())
+            .unwrap_or_else(|_| TokioResolver::builder_with_config(local(), provider())),
+        servers => {
+            let servers = servers.iter().map(name_server).collect();
+            let config = ResolverConfig::from_name_servers(servers);
+            TokioResolver::builder_with_config(config, provider())
+        }
+    };
+    let options = builder.options_mut();
+    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+    options.timeout = TIMEOUT;
+    options.attempts = ATTEMPTS;
+    // The names are resolved again when their answers expire.
+    options.cache_size = 0;
+    builder.build().map_err(|error| error.to_string())
+}
+
+fn name_server(address: &SocketAddr) -> NameServerConfig {
+    let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
+    for connection in &mut connections {
+        connection.port = address.port();
+    }
+    NameServerConfig::new(address.ip(), true, connections)
+}
+
+/// Resolves a name.
+///
+/// # Errors
+///
+/// No name server has answered, or the name has no address.
+pub(super) async fn lookup(resolver: &TokioResolver, name: &Name) -> Result<Answer, String> {
+    if name.is_invalid() {
+        return Err("names below `invalid` have no address".to_owned());
+    }
+    let (mut targets, ttl) = match name {
+        Name::Host(host, port) => addresses(resolver, host, *port).await?,
+        Name::Service(service) => services(resolver, service).await?,
+    };
+    targets.sort_by_key(|target| target.address);
+    targets.dedup_by_key(|target| target.address);
+    targets.truncate(TARGETS_MAX);
+    match targets.is_empty() {
+        true => Err("the name has no address".to_owned()),
+        false => Ok(Answer {
+            targets,
+            ttl: ttl.clamp(TTL_MIN, TTL_MAX),
+        }),
+    }
+}
+
+type Found = (Vec<Target>, Duration);
+
+async fn addresses(resolver: &TokioResolver, host: &str, port: u16) -> Result<Found, String> {
+    let found = resolver.lookup_ip(host).await;
+    let found = found.map_err(|error| error.to_string())?;
+    let targets = found.iter().map(|ip| Target {
+        address: SocketAddr::new(ip, port),
+        weight: None,
+        backup: false,
+    });
+    let ttl = found
+        .valid_until()
+        .saturating_duration_since(timer_now().into());
+    Ok((targets.collect(), ttl))
+}
+
+/// Resolves a service, and the hosts of its servers. A host without an address is left out.
+async fn services(resolver: &TokioResolver, service: &str) -> Result<Found, String> {
+    let found = resolver.lookup(service, RecordType::SRV).await;
+    let found = found.map_err(|error| error.to_string())?;
+    let mut ttl = found
+        .valid_until()
+        .saturating_duration_since(timer_now().into());
+    let records = found
+        .answers()
+        .iter()
+        .filter_map(|record| match &record.data {
+            RData::SRV(srv) => Some(srv),
+            _ => None,
+        });
+    let records: Vec<_> = records.take(TARGETS_MAX).collect();
+    let best = records.iter().map(|srv| srv.priority).min();
+    let (mut targets, mut failure) = (Vec::new(), None);
+    for srv in records {
+        match addresses(resolver, &srv.target.to_string(), srv.port).await {
+            Ok((hosts, host_ttl)) => {
+                ttl = ttl.min(host_ttl);
+                targets.extend(hosts.into_iter().map(|host| Target {
+                    weight: Some(u32::from(srv.weight).max(1)),
+                    backup: Some(srv.priority) != best,
+                    ..host
+                }));
+            }
+            Err(error) => failure = Some(error),
+        }
+    }
+    match (targets.is_empty(), failure) {
+        (true, Some(failure)) => Err(failure),
+        _ => Ok((targets, ttl)),
+    }
+}

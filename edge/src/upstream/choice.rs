@@ -1,0 +1,127 @@
+//! The choice of a server for a request.
+
+use std::rc::Rc;
+
+use super::pool::Pool;
+use super::retry::Failed;
+use super::slots::PooledServer;
+use super::wish::{Choice, Wish};
+
+/// Tier of servers that accept no connections, and of servers that can't be used for a request.
+const DOWN: u8 = 4;
+const UNUSABLE: u8 = 5;
+/// Steps in which the weight of a server that has just started grows.
+const STARTING_STEPS: u64 = 20;
+
+impl Pool {
+    /// Chooses a server for a request: first among the servers in good condition, then among the
+    /// backups in good condition, then among all others, of which backups come last. Backups are also
+    /// used while all other servers are full.
+    pub(super) fn choose(self: &Rc<Pool>, failed: &Failed, wish: &Wish<'_>) -> Choice {
+        self.refresh();
+        let servers = self.slots.servers();
+        let is_growing = self.grows_at_us.get() != u64::MAX;
+        let is_watching = is_growing || servers.iter().any(|server| server.is_avoided());
+        let now_us = if is_watching {
+            self.clock.monotonic_us()
+        } else {
+            0
+        };
+        if is_watching {
+            if now_us >= self.grows_at_us.get() {
+                self.balancing.set_weights(&self.growing(now_us));
+            }
+            if let Some(server) = self.trial(failed, wish, now_us) {
+                return Choice::Server(server);
+            }
+        }
+        if let Some(server) = wish.sticky.and_then(|id| self.stuck_to(id, failed)) {
+            return Choice::Server(server);
+        }
+        let tier = |index: usize| {
+            let server = &servers[index];
+            match server.is_open() && !failed.contains(&index) {
+                true if server.state().is_down() => DOWN,
+                true => u8::from(server.backup.get()) + 2 * u8::from(server.is_avoided()),
+                false => UNUSABLE,
+            }
+        };
+        let best = match (0..servers.len()).map(tier).min() {
+            Some(best @ 0..DOWN) => best,
+            Some(DOWN) => return Choice::Down,
+            _ => return Choice::None,
+        };
+        if servers.iter().any(|server| server.state().is_down()) {
+            self.probe();
+        }
+        let among = |wanted: u8| {
+            let excluded = |index: usize| tier(index) != wanted || self.is_full(&servers[index]);
+            self.balancing.choose(wish.key, failed.len(), &excluded)
+        };
+        match among(best).or_else(|| (best == 0).then(|| among(1)).flatten()) {
+            Some(server) => Choice::Server(server),
+            None => Choice::Full,
+        }
+    }
+
+    /// Returns the server with this id in cookies, if it is in good condition and not full. A server
+    /// that is drained keeps its clients.
+    fn stuck_to(&self, id: u64, failed: &Failed) -> Option<usize> {
+        let servers = self.slots.servers();
+        let index = servers.iter().position(|server| server.sticky_id == id)?;
+        let server = &servers[index];
+        let is_usable = server.weight.get() > 0
+            && !failed.contains(&index)
+            && !server.is_avoided()
+            && !server.state().is_down()
+            && !self.is_full(server);
+        is_usable.then_some(index)
+    }
+
+    /// Returns an ejected server that this request is to test, if there is one.
+    fn trial(&self, failed: &Failed, wish: &Wish<'_>, now_us: u64) -> Option<usize> {
+        let servers = self.slots.servers();
+        let may_test = |server: &PooledServer| {
+            server.is_open()
+                && server.wants_trial(wish.is_repeatable, now_us)
+                && !self.is_full(server)
+                && !server.state().is_down()
+                && server.state().condition().begin_trial(now_us)
+        };
+        // The server of a further attempt should be one that works.
+        let mut indices = (0..servers.len()).filter(|_| failed.is_empty());
+        let found = indices.find(|index| may_test(&servers[*index]))?;
+        self.balancing.set_trial(found);
+        servers[found].state().note_change();
+        Some(found)
+    }
+
+    /// Whether a server has its largest permitted number of connections, and none has room.
+    pub(super) fn is_full(&self, server: &PooledServer) -> bool {
+        let of_server = server.state().server().max_connections;
+        let limit = of_server.unwrap_or(self.limits.max_connections);
+        limit > 0 && server.open.get() >= limit && server.available.borrow().is_empty()
+    }
+
+    /// Returns the weights of the servers, of which some may just have started. Sets the time at
+    /// which they change next.
+    pub(super) fn growing(&self, now_us: u64) -> Vec<u32> {
+        let slow_start = self.limits.slow_start;
+        let percent = |server: &Rc<PooledServer>| match slow_start.is_zero() {
+            true => 1,
+            false => server.seen.get().start_percent(slow_start, now_us),
+        };
+        let servers = self.slots.servers();
+        let percents: Vec<u32> = servers.iter().map(percent).collect();
+        let is_growing = !slow_start.is_zero() && percents.iter().any(|percent| *percent < 100);
+        self.grows_at_us.set(match is_growing {
+            true => now_us.saturating_add(slow_start.as_micros() as u64 / STARTING_STEPS),
+            false => u64::MAX,
+        });
+        let weights = servers.iter().map(|server| server.weight.get());
+        weights
+            .zip(percents)
+            .map(|(weight, percent)| weight * percent)
+            .collect()
+    }
+}

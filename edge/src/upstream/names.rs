@@ -1,0 +1,130 @@
+//! The names of an upstream's servers, and what is known about them.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::options::Options;
+use crate::resolve::{Answer, Failure, Name, Target};
+
+/// The names of an upstream's servers.
+pub(super) struct Names {
+    /// Name of the upstream, for messages.
+    upstream: String,
+    /// Addresses of the name servers.
+    pub(super) resolver: Vec<SocketAddr>,
+    /// The names, each with the index of its server among the configured ones.
+    pub(super) all: Vec<(usize, Name)>,
+    /// Whether the upstream has servers without a name, too.
+    has_others: bool,
+    begun: AtomicBool,
+    /// The state of each name.
+    states: Mutex<Vec<State>>,
+    /// Changes with each answer.
+    answers: watch::Sender<()>,
+}
+
+/// The state of a name's resolution.
+#[derive(Clone, PartialEq, Eq)]
+enum State {
+    /// There was no answer yet.
+    Waiting,
+    /// There was never an answer with addresses.
+    Failed,
+    /// The last answer has these targets. `fails`: later attempts failed.
+    Known { targets: Vec<Target>, fails: bool },
+}
+
+impl Names {
+    /// Returns the names in the options of the upstream with this name.
+    pub(super) fn new(upstream: &str, options: &Options) -> Names {
+        let servers = options.servers.iter().enumerate();
+        let all = servers.filter_map(|(index, server)| Some((index, server.name()?)));
+        let all: Vec<(usize, Name)> = all.collect();
+        Names {
+            upstream: upstream.to_owned(),
+            resolver: options.resolver.clone(),
+            has_others: all.len() < options.servers.len(),
+            begun: AtomicBool::new(all.is_empty()),
+            states: Mutex::new(vec![State::Waiting; all.len()]),
+            all,
+            answers: watch::Sender::default(),
+        }
+    }
+
+    /// Returns true once: to the caller who has to begin the resolution.
+    pub(super) fn begins(&self) -> bool {
+        !self.begun.load(Ordering::Relaxed) && !self.begun.swap(true, Ordering::Relaxed)
+    }
+
+    /// Waits until a name is resolved. Returns at once if the upstream has servers without a name.
+    /// Returns false if no name can be resolved.
+    pub(super) async fn resolved(&self) -> bool {
+        let mut answers = self.answers.subscribe();
+        loop {
+            if let Some(known) = self.is_known() {
+                return known;
+            }
+            if answers.changed().await.is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// Whether the address of a server is known, `None` if that is still to be found out.
+    fn is_known(&self) -> Option<bool> {
+        let states = self.states.lock();
+        let known = |state: &State| matches!(state, State::Known { .. });
+        match self.has_others || states.is_empty() || states.iter().any(known) {
+            true => Some(true),
+            false => (!states.contains(&State::Waiting)).then_some(false),
+        }
+    }
+
+    /// Wakes the requests that wait for the resolution.
+    pub(super) fn wake(&self) {
+        self.answers.send_replace(());
+    }
+
+    /// Notes an answer about the name with this index, and logs changes. Returns the targets if they
+    /// have changed. A failure changes nothing: the targets of the last answer stay in use.
+    pub(super) fn note(
+        &self,
+        index: usize,
+        answer: Result<Answer, Failure>,
+    ) -> Option<Vec<Target>> {
+        let mut states = self.states.lock();
+        let (state, (_, name)) = (states.get_mut(index)?, self.all.get(index)?);
+        let upstream = &self.upstream;
+        match (answer, &mut *state) {
+            (Err(error), State::Waiting) => {
+                tracing::warn!(%upstream, server = %name, %error, "the name of a server does not resolve");
+                *state = State::Failed;
+            }
+            (Err(_), State::Failed) => {}
+            (Err(error), State::Known { fails, .. }) => {
+                if !std::mem::replace(fails, true) {
+                    tracing::warn!(%upstream, server = %name, %error, "the name of a server does not resolve any more; its last addresses stay in use");
+                }
+            }
+            (Ok(answer), State::Known { targets, fails }) if *targets == answer.targets => {
+                if std::mem::replace(fails, false) {
+                    tracing::info!(%upstream, server = %name, "the name of a server resolves again");
+                }
+            }
+            (Ok(answer), _) => {
+                let addresses = answer.targets.iter().map(|one| one.address.to_string());
+                let addresses = addresses.collect::<Vec<_>>().join(", ");
+                tracing::info!(%upstream, server = %name, %addresses, "a server has other addresses");
+                *state = State::Known {
+                    targets: answer.targets.clone(),
+                    fails: false,
+                };
+                return Some(answer.targets);
+            }
+        }
+        None
+    }
+}

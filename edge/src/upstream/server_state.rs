@@ -1,0 +1,347 @@
+//! State of one server (one slot of an upstream) that all workers share.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::changes::Changes;
+use super::condition::{Condition, Order, Standing};
+use super::failure_log::FailureLog;
+use super::options::Server;
+use super::other_family::OtherFamily;
+use super::sticky;
+use super::trials::Trials;
+use super::upstream_tls::UpstreamTls;
+use crate::http::key::KeyHash;
+use crate::reason::{Party, Reason};
+use crate::resolve::Target;
+use crate::telemetry::{Numbers, ServerCounters, ServerMeasures, ServerNumbers};
+use crate::tls;
+
+/// One slot: an address of a configured server, with the state that all workers share.
+pub struct ServerState {
+    /// Name of the server's upstream, for messages.
+    pub(super) upstream: String,
+    /// Index of the configured server to which the address belongs.
+    pub(super) index: usize,
+    /// The configured server.
+    pub(super) server: Server,
+    /// The address, if the server's name was looked up.
+    pub(super) peer: Option<SocketAddr>,
+    /// An address of the other family, to which a connection is opened if one to `peer` takes long.
+    pub(super) other: OtherFamily,
+    /// The address as text.
+    pub(super) address: String,
+    /// Name for which the server's certificate has to be valid, if `tls` has no other one.
+    pub(super) tls_name: String,
+    /// The upstream's TLS, if the server has TLS.
+    pub(super) tls: Option<Arc<UpstreamTls>>,
+    /// The last error of TLS with the server.
+    pub(super) tls_error: Mutex<Option<tls::ConnectError>>,
+    /// Whether the server has this address now.
+    pub(super) is_present: AtomicBool,
+    pub(super) weight: AtomicU32,
+    pub(super) backup: AtomicBool,
+    /// Whether the last attempt to connect to the server failed.
+    pub(super) is_down: AtomicBool,
+    pub(super) condition: Arc<Condition>,
+    /// Whether clients that stick to the server keep it while it is drained.
+    pub(super) keeps_clients: bool,
+    pub(super) trials: Trials,
+    pub(super) failures: FailureLog,
+    pub(super) counters: Mutex<CountersOfWorkers>,
+    /// Number of workers that have connections of this slot, or may open one.
+    pub(super) pins: AtomicUsize,
+    pub(super) changes: Arc<Changes>,
+}
+
+/// The counters of one server.
+#[derive(Default)]
+pub(super) struct CountersOfWorkers {
+    workers: Vec<Arc<ServerCounters>>,
+    /// Totals of the workers that no longer use the server.
+    past: ServerNumbers,
+    past_measures: ServerMeasures,
+}
+
+/// One worker's counters of a server. When they are dropped, the server's state keeps their totals.
+pub(super) struct WorkerCounters {
+    pub(super) server: Arc<ServerState>,
+    counters: Arc<ServerCounters>,
+}
+
+impl ServerState {
+    /// Returns host and port, or the path of the Unix socket: as configured, or an address to which
+    /// the configured name leads.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Returns the state as operators see it.
+    pub fn standing(&self) -> Standing {
+        self.condition.standing()
+    }
+
+    /// Returns the share of the requests relative to the other servers' weights, if the server is up.
+    pub fn weight(&self) -> u32 {
+        let own = self.weight.load(Ordering::Relaxed);
+        self.condition.seen().weight.unwrap_or(own)
+    }
+
+    pub(super) fn order(&self, set: Option<Order>, weight: Option<u32>, now_us: u64) {
+        let (upstream, address) = (&self.upstream, &self.address);
+        if let Some(weight) = weight {
+            self.condition.set_weight(weight);
+            tracing::info!(%upstream, server = %address, weight, "an operator changed the weight of a server");
+        }
+        if let Some(order) = set
+            && self.condition.set_order(order, now_us)
+        {
+            let state = self.condition.standing().name();
+            tracing::info!(%upstream, server = %address, state, "an operator changed the state of a server");
+        }
+        self.note_change();
+    }
+
+    /// Returns the number that names the server in cookies.
+    pub(super) fn sticky_id(&self) -> u64 {
+        sticky::id(&self.upstream, &self.address)
+    }
+
+    /// Returns the name of the server's upstream.
+    pub(super) fn upstream(&self) -> &str {
+        &self.upstream
+    }
+
+    /// Whether the server has this address now.
+    pub(super) fn is_present(&self) -> bool {
+        self.is_present.load(Ordering::Relaxed)
+    }
+
+    /// Returns the operator's orders, health and ejection of the server.
+    pub(super) fn condition(&self) -> &Condition {
+        &self.condition
+    }
+
+    /// Returns a number that is the same for this address in each run of the program.
+    pub(super) fn id(&self) -> u64 {
+        KeyHash::of_bytes(self.address.as_bytes()).low()
+    }
+
+    /// Returns the configured server to which the address belongs.
+    pub(super) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Returns the address to connect to, if the server's name was looked up.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// Returns the address of the other family.
+    pub(super) fn other(&self) -> &OtherFamily {
+        &self.other
+    }
+
+    /// Whether the server is used only while all others fail or are full.
+    pub fn is_backup(&self) -> bool {
+        self.backup.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the server has this address now, and with which weight and priority.
+    pub(super) fn set_target(&self, target: Option<&Target>) {
+        self.is_present.store(target.is_some(), Ordering::Relaxed);
+        let Some(target) = target else { return };
+        let weight = target.weight.unwrap_or(self.server.weight);
+        self.weight.store(weight, Ordering::Relaxed);
+        let backup = self.server.backup || target.backup;
+        self.backup.store(backup, Ordering::Relaxed);
+    }
+
+    /// Whether the slot may be used for another address: the server does not have this one any more,
+    /// and no worker has a connection to it.
+    pub(super) fn is_free(&self) -> bool {
+        !self.is_present.load(Ordering::Relaxed) && self.pins.load(Ordering::Relaxed) == 0
+    }
+
+    /// Returns the TLS for new connections; `None` for clear text.
+    pub(super) fn tls(&self) -> Option<Arc<tls::Client>> {
+        self.tls.as_ref().map(|tls| tls.client())
+    }
+
+    /// Returns the name for which the server's certificate has to be valid, if the options of TLS
+    /// have no other one.
+    pub(super) fn tls_name(&self) -> &str {
+        &self.tls_name
+    }
+
+    /// Notes the cause for the next message about a failure of TLS.
+    pub(super) fn note_tls_error(&self, error: tls::ConnectError) {
+        *self.tls_error.lock() = Some(error);
+    }
+
+    /// Returns the description of a failure's cause.
+    fn cause(&self, reason: Reason) -> String {
+        let tls = (*self.tls_error.lock()).filter(|_| reason == Reason::TlsFailed);
+        match tls {
+            Some(error) => format!("{} ({error})", reason.text()),
+            None => reason.text().to_owned(),
+        }
+    }
+
+    /// Returns the share of the requests that the server gets now, relative to the other servers'.
+    /// 0: the server gets none. Whoever changes a fact on which this depends calls `note_change`.
+    pub(super) fn effective_weight(&self) -> u32 {
+        let seen = self.condition.seen();
+        let is_in_use = match seen.order {
+            Order::Up => true,
+            Order::Drain => self.keeps_clients,
+            Order::Down => false,
+        };
+        match self.is_present.load(Ordering::Relaxed) && is_in_use {
+            true => seen.weight.unwrap_or(self.weight.load(Ordering::Relaxed)),
+            false => 0,
+        }
+    }
+
+    /// Has all workers' pools read the slots again.
+    pub(super) fn note_change(&self) {
+        self.changes.note();
+    }
+
+    /// Notes whether the server has this address now.
+    #[cfg(test)]
+    pub(super) fn set_present(&self, is_present: bool) {
+        self.is_present.store(is_present, Ordering::Relaxed);
+        self.note_change();
+    }
+
+    /// Returns the number of workers that have connections of this slot, or may open one.
+    #[cfg(test)]
+    pub(super) fn pins(&self) -> usize {
+        self.pins.load(Ordering::Relaxed)
+    }
+
+    /// Ends the use of the slot by a worker that pinned it.
+    pub(super) fn unpin(&self) {
+        self.pins.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Creates the counters of one more worker.
+    pub(super) fn worker(self: &Arc<ServerState>) -> WorkerCounters {
+        let counters = Arc::<ServerCounters>::default();
+        self.counters.lock().workers.push(counters.clone());
+        WorkerCounters {
+            server: self.clone(),
+            counters,
+        }
+    }
+
+    /// Whether the last attempt to connect to the server failed.
+    pub(super) fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Relaxed)
+    }
+
+    /// Returns the attempts to connect to the server while it is down.
+    pub(super) fn trials(&self) -> &Trials {
+        &self.trials
+    }
+
+    /// Notes whether the server accepted a connection (`Ok`), or the reason why it did not, and logs
+    /// when that changes. The attempt began at the time `began_us`. A server that accepts connections
+    /// again starts.
+    pub(super) fn note_connect(&self, result: Result<(), Reason>, began_us: u64) {
+        let accepted = result.is_ok();
+        if let Err(reason) = result {
+            self.trials.note_failure(began_us, reason);
+        }
+        // Usually nothing changed: then the flag is only read, so that workers do not contend for
+        // its cache line.
+        if self.is_down.load(Ordering::Relaxed) != accepted {
+            return;
+        }
+        let (upstream, address) = (&self.upstream, &self.address);
+        match (self.is_down.swap(!accepted, Ordering::Relaxed), accepted) {
+            (true, true) => {
+                self.condition.start(began_us);
+                self.note_change();
+                tracing::info!(%upstream, server = %address, "a server accepts connections again");
+            }
+            (false, false) if result == Err(Reason::TlsFailed) => {
+                let cause = self.cause(Reason::TlsFailed);
+                tracing::warn!(%upstream, server = %address, %cause, "TLS with a server fails");
+            }
+            (false, false) => {
+                tracing::warn!(%upstream, server = %address, "a server accepts no connections");
+            }
+            _ => {}
+        }
+    }
+
+    /// Logs that a request to the server failed, unless the client is at fault or the last message
+    /// about this cause is recent. `url` makes the text of the request's URL.
+    pub(super) fn report_failure(&self, cause: Reason, now_us: u64, url: impl FnOnce() -> String) {
+        if cause.whose() != Some(Party::Origin) {
+            return;
+        }
+        if let Some(failures) = self.failures.count(cause, now_us) {
+            let (upstream, address, url) = (&self.upstream, &self.address, url());
+            let cause = self.cause(cause);
+            tracing::warn!(
+                %upstream, server = %address, %url, %cause, failures,
+                "requests to a server fail"
+            );
+        }
+    }
+
+    /// Logs that failed requests were not sent to another server since the budget of retries was
+    /// used up.
+    pub(super) fn report_refused_retries(&self, refused: u64) {
+        let (upstream, address) = (&self.upstream, &self.address);
+        tracing::warn!(
+            %upstream, server = %address, refused,
+            "failed requests are not retried, since the budget of retries is used up"
+        );
+    }
+
+    /// Returns the server's current numbers, summed over the workers.
+    pub fn numbers(&self) -> ServerNumbers {
+        let counters = self.counters.lock();
+        let mut sum = counters.past;
+        for worker in &counters.workers {
+            sum.add(&worker.numbers());
+        }
+        sum
+    }
+
+    /// Returns the durations and failures of the server so far, summed over the workers.
+    pub fn measures(&self) -> ServerMeasures {
+        let counters = self.counters.lock();
+        let mut sum = counters.past_measures.clone();
+        for worker in &counters.workers {
+            sum.add_worker(worker);
+        }
+        sum
+    }
+}
+
+impl std::ops::Deref for WorkerCounters {
+    type Target = ServerCounters;
+
+    fn deref(&self) -> &ServerCounters {
+        &self.counters
+    }
+}
+
+impl Drop for WorkerCounters {
+    fn drop(&mut self) {
+        let mut counters = self.server.counters.lock();
+        counters
+            .workers
+            .retain(|worker| !Arc::ptr_eq(worker, &self.counters));
+        counters.past.add(&self.counters.numbers());
+        counters.past_measures.add_worker(&self.counters);
+    }
+}

@@ -1,0 +1,131 @@
+//! Tests of servers that leave the choice and return: ejection, trials, slow start, full servers and
+//! backups.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+const SECOND: u64 = 1_000_000;
+const FAILED: &[u8] = b"HTTP/1.1 500 Failed\r\ncontent-length: 0\r\n\r\n";
+
+/// Starts an origin that responds with 500 while `is_broken`.
+fn breakable(is_broken: &Arc<AtomicBool>) -> Origin {
+    let is_broken = is_broken.clone();
+    Origin::new(move |_, served| {
+        while served.request().is_some() {
+            let answer = match is_broken.load(Ordering::SeqCst) {
+                true => FAILED,
+                false => HELLO,
+            };
+            if !served.send(answer) {
+                return;
+            }
+        }
+    })
+}
+
+/// Returns the number of requests that each server got since the counts in `before`.
+async fn requests(testing: &Testing, count: usize) -> Vec<u64> {
+    let before = testing.status();
+    for _ in 0..count {
+        testing.fetch(get("/")).await.expect("a response");
+    }
+    let after = testing.status().into_iter().zip(before);
+    after
+        .map(|(after, before)| after.requests - before.requests)
+        .collect()
+}
+
+#[test]
+fn a_failing_server_is_ejected_and_returns_by_a_single_trial() {
+    let is_broken = Arc::new(AtomicBool::new(true));
+    let (bad, good) = (breakable(&is_broken), Origin::always(HELLO));
+    run(async {
+        let testing = Testing::new(Options::new(vec![bad.server(), good.server()]));
+        assert_eq!(requests(&testing, 30).await, [5, 25]);
+        testing.clock.advance_us(10 * SECOND);
+        assert_eq!(requests(&testing, 10).await, [1, 9]);
+        testing.clock.advance_us(19 * SECOND);
+        assert_eq!(requests(&testing, 10).await, [0, 10]);
+        testing.clock.advance_us(SECOND);
+        is_broken.store(false, Ordering::SeqCst);
+        assert_eq!(requests(&testing, 11).await[0], 6);
+    });
+}
+
+#[test]
+fn never_more_than_a_share_of_the_servers_is_ejected() {
+    let is_broken = Arc::new(AtomicBool::new(true));
+    let (a, b) = (breakable(&is_broken), breakable(&is_broken));
+    run(async {
+        let testing = Testing::new(Options::new(vec![a.server(), b.server()]));
+        let counts = requests(&testing, 30).await;
+        assert!(counts.contains(&5), "{counts:?}");
+        // A single server is never ejected.
+        let testing = Testing::new(Options::new(vec![a.server()]));
+        assert_eq!(requests(&testing, 30).await, [30]);
+        let mut options = Options::new(vec![a.server(), b.server()]);
+        options.eject = None;
+        assert_eq!(requests(&Testing::new(options), 30).await, [15, 15]);
+    });
+}
+
+#[test]
+fn a_request_that_can_not_be_repeated_does_not_test_a_server_at_first() {
+    let is_broken = Arc::new(AtomicBool::new(true));
+    let (bad, good) = (breakable(&is_broken), Origin::always(HELLO));
+    run(async {
+        let testing = Testing::new(Options::new(vec![bad.server(), good.server()]));
+        requests(&testing, 10).await;
+        let tested = || testing.status()[0].requests;
+        let before = tested();
+        testing.clock.advance_us(10 * SECOND);
+        let post = || request(Method::Post, "/", &[]);
+        testing.fetch(post()).await.expect("a response");
+        assert_eq!(tested(), before);
+        // No other request came, so this one is the test.
+        testing.clock.advance_us(10 * SECOND);
+        testing.fetch(post()).await.expect("a response");
+        assert_eq!(tested(), before + 1);
+    });
+}
+
+#[test]
+fn a_backup_is_used_while_the_other_servers_are_full() {
+    let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
+    run(async {
+        let (mut only, mut backup) = (a.server(), b.server());
+        (only.max_connections, backup.backup) = (Some(1), true);
+        let testing = Testing::new(Options::new(vec![only, backup]));
+        assert_eq!(requests(&testing, 4).await, [4, 0]);
+        let held = testing.upstream.worker.pool.take(0);
+        assert_eq!(requests(&testing, 4).await, [0, 4]);
+        drop(held);
+        assert_eq!(requests(&testing, 4).await, [4, 0]);
+    });
+}
+
+#[test]
+fn the_share_of_a_server_that_returns_grows() {
+    let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
+    run(async {
+        let mut options = Options::new(vec![a.server(), b.server()]);
+        options.slow_start = Duration::from_secs(20);
+        let testing = Testing::new(options);
+        assert_eq!(requests(&testing, 10).await, [5, 5]);
+        let first = testing.state.servers()[0].clone();
+        let set_healthy = |is_healthy| {
+            let now_us = testing.clock.monotonic_us();
+            assert!(first.condition().set_healthy(is_healthy, now_us));
+            first.note_change();
+        };
+        set_healthy(false);
+        assert_eq!(requests(&testing, 10).await, [0, 10]);
+        set_healthy(true);
+        assert_eq!(requests(&testing, 110).await, [10, 100]);
+        testing.clock.advance_us(10 * SECOND);
+        assert_eq!(requests(&testing, 150).await, [50, 100]);
+        testing.clock.advance_us(10 * SECOND);
+        assert_eq!(requests(&testing, 10).await, [5, 5]);
+    });
+}

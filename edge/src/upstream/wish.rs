@@ -1,0 +1,25 @@
+//! The facts on which the choice of a server depends, and the result of the choice.
+
+use crate::http::ClientId;
+
+/// The facts about a request that concern the choice of its server.
+pub(super) struct Wish<'a> {
+    pub(super) client: ClientId,
+    /// Computes the hash of the requested URL, or of the configured text.
+    pub(super) key: &'a dyn Fn() -> u64,
+    /// Whether the request can be sent to another server if one fails.
+    pub(super) is_repeatable: bool,
+    /// The id of the server to which the client sticks.
+    pub(super) sticky: Option<u64>,
+}
+
+/// The result of a choice.
+pub(super) enum Choice {
+    Server(usize),
+    /// All servers that may be used have reached their limit of connections.
+    Full,
+    /// All servers that may be used accept no connections.
+    Down,
+    /// No server may be used.
+    None,
+}

@@ -1,0 +1,65 @@
+//! The servers of all upstreams for the admin API, and the operator's orders about them.
+
+use std::collections::BTreeMap;
+
+use super::edge::Edge;
+use crate::admin::{Refusal, ServerOrder, ServerSet, ServerState, ServerTotal, UpstreamState};
+use crate::telemetry::Numbers;
+use crate::upstream::{self, Order};
+
+impl Edge {
+    /// Returns the state of all upstreams' servers.
+    pub(super) fn upstream_states(&self) -> BTreeMap<String, UpstreamState> {
+        let snapshot = self.snapshots.borrow().clone();
+        let upstreams = snapshot.upstreams.iter();
+        upstreams
+            .map(|(name, state)| (name.clone(), upstream_state(state)))
+            .collect()
+    }
+
+    /// Carries out an order about a server of the configuration in use.
+    pub(super) fn carry_out(&self, order: &ServerOrder) -> Result<(), Refusal> {
+        let snapshot = self.snapshots.borrow().clone();
+        let Some(state) = snapshot.upstreams.get(&order.upstream) else {
+            let names: Vec<&str> = snapshot.upstreams.keys().map(String::as_str).collect();
+            return Err(unknown("upstream", &order.upstream, &names));
+        };
+        let set = order.set.map(|set| match set {
+            ServerSet::Up => Order::Up,
+            ServerSet::Drain => Order::Drain,
+            ServerSet::Down => Order::Down,
+        });
+        let now_us = self.clock.monotonic_us();
+        if state.order(&order.server, set, order.weight, now_us) {
+            return Ok(());
+        }
+        let servers = state.servers();
+        let names: Vec<&str> = servers.iter().map(|server| server.address()).collect();
+        Err(unknown("server", &order.server, &names))
+    }
+}
+
+fn unknown(what: &str, name: &str, names: &[&str]) -> Refusal {
+    Refusal {
+        status: 404,
+        why: format!("there is no {what} {name:?}, only: {}\n", names.join(", ")),
+    }
+}
+
+fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
+    let servers = state.servers().into_iter().map(|server| ServerState {
+        address: server.address().to_owned(),
+        state: server.standing().name(),
+        weight: server.weight(),
+        backup: server.is_backup(),
+        numbers: server.numbers(),
+        measures: server.measures(),
+    });
+    let servers: Vec<ServerState> = servers.collect();
+    let mut total = ServerTotal::default();
+    for server in &servers {
+        total.numbers.add(&server.numbers);
+        total.measures.add(&server.measures);
+    }
+    UpstreamState { servers, total }
+}

@@ -1,0 +1,168 @@
+//! Tests of bodies that break off and are continued by another server.
+
+use sluice_lab::offset::verify_offset;
+use sluice_lab::origin::{Ending, Fault, Framing, Origin, Resource, Tag};
+
+use crate::failover::first_then;
+use crate::harness::{eventually, fresh, origin};
+
+/// Size of the tests' resource, and of the part of it that a failing server sends.
+const SIZE: u64 = 300_000;
+const PART: u64 = 100_000;
+/// Further tries are permitted, however slow the test is.
+const RETRY: &str = "retry = { total = \"1h\" }";
+
+/// Starts an origin that serves this resource at every path.
+fn everywhere(resource: Resource) -> Origin {
+    let origin = origin();
+    origin.serve_rest(resource);
+    origin
+}
+
+fn cut(ending: Ending) -> Fault {
+    Fault::CutBody {
+        after: PART,
+        ending,
+    }
+}
+
+/// Returns the values of Range of all requests.
+fn ranges(origin: &Origin) -> Vec<Option<String>> {
+    let requests = origin.requests();
+    let range = requests
+        .iter()
+        .map(|seen| seen.header("range").map(str::to_owned));
+    range.collect()
+}
+
+#[test]
+fn another_server_sends_the_rest_of_a_body() {
+    for path in ["/pass/x", "/x"] {
+        let bad = everywhere(fresh(SIZE).fault(cut(Ending::Fin)));
+        let good = everywhere(fresh(SIZE));
+        let edge = first_then(&bad, &good, RETRY);
+        let reply = edge.get(path, &[]);
+        reply.verify_whole(SIZE).expect("all of it");
+        let tag = reply.header("etag").expect("a tag");
+        assert_eq!(ranges(&good), [Some("bytes=100000-299999".to_owned())]);
+        assert_eq!(good.requests()[0].header("if-range"), Some(tag));
+        assert_eq!(edge.counter("upstream_resumed"), 1);
+        assert_eq!((bad.requests().len(), good.requests().len()), (1, 1));
+    }
+}
+
+// A reset discards bytes in transit, so the rest may begin earlier.
+#[test]
+fn another_server_sends_the_rest_after_a_reset() {
+    for path in ["/pass/x", "/x"] {
+        let bad = everywhere(fresh(SIZE).fault(cut(Ending::Reset)));
+        let good = everywhere(fresh(SIZE));
+        let edge = first_then(&bad, &good, RETRY);
+        let reply = edge.get(path, &[]);
+        reply.verify_whole(SIZE).expect("all of it");
+        assert_eq!(good.requests().len(), 1);
+    }
+}
+
+// The timeout is short, so the other server may be too late as well.
+#[test]
+fn another_server_sends_the_rest_after_a_timeout() {
+    for path in ["/pass/x", "/x"] {
+        let bad = everywhere(fresh(SIZE).fault(Fault::StallBody { after: PART }));
+        let good = everywhere(fresh(SIZE));
+        let edge = first_then(&bad, &good, &format!("read_timeout = \"50ms\"\n{RETRY}"));
+        eventually("all of the body", || {
+            let reply = edge.get(path, &[]);
+            verify_offset(0, &reply.body).expect("the right bytes");
+            reply.body.len() as u64 == SIZE
+        });
+    }
+}
+
+#[test]
+fn the_rest_of_a_range_is_requested() {
+    let bad = everywhere(fresh(SIZE).fault(cut(Ending::Fin)));
+    let good = everywhere(fresh(SIZE));
+    let edge = first_then(&bad, &good, RETRY);
+    let reply = edge.get("/pass/x", &[("Range", "bytes=50000-249999")]);
+    reply
+        .verify_range(50_000, 249_999, SIZE)
+        .expect("all of it");
+    assert_eq!(ranges(&good), [Some("bytes=150000-249999".to_owned())]);
+}
+
+// Every server breaks off, but each sends some bytes first.
+#[test]
+fn a_body_goes_on_as_long_as_it_advances() {
+    let bad = everywhere(fresh(SIZE).fault(cut(Ending::Fin)));
+    let other = everywhere(fresh(SIZE).fault(cut(Ending::Fin)));
+    let edge = first_then(&bad, &other, RETRY);
+    let reply = edge.get("/pass/x", &[]);
+    reply.verify_whole(SIZE).expect("all of it");
+    assert_eq!(
+        [ranges(&bad), ranges(&other)].concat(),
+        [
+            None,
+            Some("bytes=200000-299999".to_owned()),
+            Some("bytes=100000-299999".to_owned())
+        ]
+    );
+}
+
+#[test]
+fn a_body_that_does_not_advance_is_cut() {
+    let none = Fault::CutBody {
+        after: 0,
+        ending: Ending::Fin,
+    };
+    let bad = everywhere(fresh(SIZE).fault(cut(Ending::Fin)));
+    let other = everywhere(fresh(SIZE).fault(none));
+    let edge = first_then(&bad, &other, RETRY);
+    let reply = edge.get("/pass/x", &[]);
+    assert!(reply.truncated());
+    assert_eq!(reply.body.len() as u64, PART);
+    assert_eq!((bad.requests().len(), other.requests().len()), (1, 1));
+}
+
+// Without a strong entity tag, or with another one, the other server's bytes may be of another
+// version. The request is not even sent if the first response has none.
+#[test]
+fn bytes_of_another_version_are_never_added() {
+    let weak = || fresh(SIZE).tag(Tag::Fixed("W/\"v1\"".to_owned()));
+    let chunked = || fresh(SIZE).framing(Framing::Chunked(10_000));
+    for (first, second, requests) in [
+        (weak(), weak(), 0),
+        (fresh(SIZE).tag(Tag::None), fresh(SIZE).tag(Tag::None), 0),
+        (chunked(), chunked(), 0),
+        (fresh(SIZE), fresh(SIZE).version(2), 1),
+        (fresh(SIZE), fresh(SIZE).ranges(false), 1),
+        (
+            fresh(SIZE),
+            fresh(SIZE).framing(Framing::Chunked(10_000)),
+            1,
+        ),
+        (fresh(SIZE), Resource::status(503), 1),
+    ] {
+        let bad = everywhere(first.fault(cut(Ending::Fin)));
+        let good = everywhere(second);
+        let edge = first_then(&bad, &good, RETRY);
+        let reply = edge.get("/pass/x", &[]);
+        assert!(reply.truncated());
+        assert_eq!(reply.body.len() as u64, PART);
+        verify_offset(0, &reply.body).expect("the right bytes");
+        assert_eq!(good.requests().len(), requests);
+        assert_eq!(edge.counter("upstream_resumed"), 0);
+    }
+}
+
+#[test]
+fn only_a_get_is_continued() {
+    let bad = everywhere(fresh(SIZE).fault(cut(Ending::Fin)));
+    let good = everywhere(fresh(SIZE));
+    let edge = first_then(&bad, &good, RETRY);
+    let reply = edge.ask("POST", "/pass/x", &[], b"");
+    assert!(reply.truncated() && reply.body.len() as u64 == PART);
+    let reply = edge.ask("GET", "/pass/x", &[], b"content");
+    assert!(reply.truncated() && reply.body.len() as u64 == PART);
+    assert!(good.requests().is_empty());
+}

@@ -1,0 +1,192 @@
+//! Tests of servers with names: DNS with several addresses, changes, failures and services.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use sluice_lab::dns::{NameServer, Service};
+use sluice_lab::origin::{Origin, OriginOptions};
+
+use crate::harness::{Edge, Setup, assert_reason, eventually, fresh, origin};
+
+const NAME: &str = "origin.test";
+
+fn ip(last: u8) -> IpAddr {
+    Ipv4Addr::new(127, 0, 0, last).into()
+}
+
+/// Starts origins at 127.0.0.1, 127.0.0.2 and so on, all on the same port.
+fn origins(count: u8) -> Vec<Origin> {
+    for _ in 0..20 {
+        let first = origin();
+        let at = |last| OriginOptions {
+            address: SocketAddr::new(ip(last), first.addr().port()),
+            ..OriginOptions::default()
+        };
+        let others: Vec<Origin> = (2..=count)
+            .map_while(|last| Origin::start(at(last)).ok())
+            .collect();
+        if others.len() == usize::from(count) - 1 {
+            let all: Vec<Origin> = std::iter::once(first).chain(others).collect();
+            for origin in &all {
+                origin.serve("/x", fresh(10));
+                origin.serve("/pass/x", fresh(10));
+            }
+            return all;
+        }
+    }
+    panic!("no port is free on all addresses");
+}
+
+/// Returns a configuration whose server has this name, resolved by this name server.
+fn named(dns: &NameServer, origin: &Origin) -> Setup {
+    let url = format!("http://{NAME}:{}", origin.addr().port());
+    with_url(dns, url)
+}
+
+fn with_url(dns: &NameServer, url: String) -> Setup {
+    Setup::of_servers(vec![url]).server(&format!("resolver = \"{}\"", dns.addr()))
+}
+
+/// Sends requests until the origin has received one more.
+fn reaches(edge: &Edge, origin: &Origin) -> bool {
+    let before = origin.requests().len();
+    (0..8).any(|_| {
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+        origin.requests().len() > before
+    })
+}
+
+fn dns() -> NameServer {
+    NameServer::start().expect("a free port")
+}
+
+#[test]
+fn all_addresses_of_a_name_are_servers() {
+    let (dns, origins) = (dns(), origins(3));
+    dns.set(NAME, &[ip(1), ip(2), ip(3)]);
+    let edge = named(&dns, &origins[0]).workers(1).start();
+    for _ in 0..6 {
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    }
+    for origin in &origins {
+        assert_eq!(origin.requests().len(), 2);
+    }
+    let servers = edge.status()["upstreams"]["origin"]["servers"].clone();
+    assert_eq!(servers.as_array().expect("a list").len(), 3);
+    assert_eq!(servers[0]["address"], origins[0].addr().to_string());
+}
+
+#[test]
+fn addresses_come_and_go_while_the_program_runs() {
+    let (dns, origins) = (dns(), origins(2));
+    dns.set(NAME, &[ip(1)]);
+    let edge = named(&dns, &origins[0]).start();
+    assert!(reaches(&edge, &origins[0]));
+    dns.set(NAME, &[ip(2)]);
+    eventually("the new address is used", || {
+        reaches(&edge, &origins[1]) && !reaches(&edge, &origins[0])
+    });
+}
+
+#[test]
+fn a_name_server_that_fails_keeps_the_last_addresses_in_use() {
+    let (dns, origins) = (dns(), origins(1));
+    dns.set(NAME, &[ip(1)]);
+    let edge = named(&dns, &origins[0]).start();
+    assert!(reaches(&edge, &origins[0]));
+    dns.fail(true);
+    let message = "its last addresses stay in use";
+    eventually(message, || edge.process.stderr().contains(message));
+    assert!(reaches(&edge, &origins[0]));
+    dns.fail(false);
+    // Nor does a name without addresses take the servers away.
+    dns.set(NAME, &[]);
+    let before = dns.questions(NAME);
+    eventually("further questions", || dns.questions(NAME) >= before + 4);
+    assert!(reaches(&edge, &origins[0]));
+}
+
+#[test]
+fn a_name_that_does_not_resolve_has_its_own_reason_until_it_does() {
+    let (dns, origins) = (dns(), origins(1));
+    let edge = named(&dns, &origins[0]).start();
+    let reply = edge.get("/x", &[]);
+    assert_eq!(reply.status, 502);
+    assert_reason(&reply, "unresolved");
+    dns.set(NAME, &[ip(1)]);
+    eventually("the name resolves", || edge.get("/x", &[]).status == 200);
+}
+
+#[test]
+fn the_first_request_waits_for_the_first_answer() {
+    let (dns, origins) = (dns(), origins(1));
+    dns.set(NAME, &[ip(1)]);
+    dns.silence(true);
+    let edge = named(&dns, &origins[0])
+        .upstream("connect_timeout = \"60s\"")
+        .start();
+    let reply = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| edge.get("/x", &[]));
+        eventually("a question", || dns.questions(NAME) > 0);
+        dns.silence(false);
+        asked.join().expect("a reply")
+    });
+    // If the questions were lost for too long, the name counts as one that does not resolve.
+    assert!([200, 502].contains(&reply.status), "{}", reply.status);
+    eventually("the name resolves", || edge.get("/x", &[]).status == 200);
+}
+
+#[test]
+fn a_dead_address_is_not_noticed_by_clients() {
+    let (dns, origins) = (dns(), origins(3));
+    dns.set(NAME, &[ip(1), ip(2), ip(3), ip(4)]);
+    let edge = named(&dns, &origins[0]).start();
+    for _ in 0..40 {
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    }
+}
+
+#[test]
+fn the_address_of_the_other_family_is_used_if_one_fails() {
+    let (dns, origins) = (dns(), origins(1));
+    // The origin listens only at its IPv4 address.
+    dns.set(NAME, &[Ipv6Addr::LOCALHOST.into(), ip(1)]);
+    let edge = named(&dns, &origins[0]).upstream("retry = false").start();
+    for _ in 0..10 {
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    }
+}
+
+#[test]
+fn services_have_ports_weights_and_priorities() {
+    let (dns, main, spare) = (dns(), [origin(), origin()], origin());
+    dns.set(NAME, &[ip(1)]);
+    let service = |origin: &Origin, priority, weight| {
+        origin.serve("/pass/x", fresh(10));
+        Service {
+            priority,
+            weight,
+            port: origin.addr().port(),
+            host: NAME.to_owned(),
+        }
+    };
+    let servers = [
+        service(&main[0], 10, 1),
+        service(&main[1], 10, 3),
+        service(&spare, 20, 1),
+    ];
+    dns.set_service("_http._tcp.test", &servers);
+    let url = "srv+http://_http._tcp.test".to_owned();
+    let edge = with_url(&dns, url).workers(1).start();
+    for _ in 0..8 {
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    }
+    let counts = main.each_ref().map(|origin| origin.requests().len());
+    assert_eq!((counts, spare.requests().len()), ([2, 6], 0));
+    for origin in &main {
+        origin.refuse().expect("it stops listening");
+        origin.drop_connections();
+    }
+    eventually("the backup is used", || {
+        edge.get("/pass/x", &[]).status == 200 && !spare.requests().is_empty()
+    });
+}

@@ -1,0 +1,256 @@
+//! Rows of the bench for one failing server of three: the errors that clients see, and the time until their latency is
+//! normal again.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::contest::{self, Contender};
+use super::sluice::SluiceOptions;
+use super::table::{Row, Unit};
+use super::{Bench, median};
+use crate::client;
+use crate::load::{LoadPlan, LoadResult, Window};
+use crate::process::free_port;
+use crate::rivals::{NginxMode, NginxOptions};
+use crate::roles::{self, Conduct, OriginPlan, RoleServer};
+
+const BODY: u64 = 5 << 10;
+const RATE: f64 = 2000.0;
+const CONNECTIONS: usize = 64;
+const SERVERS: usize = 3;
+/// Seconds before the server fails, and seconds for which it fails.
+const BEFORE: f64 = 5.0;
+const FAILING: f64 = 30.0;
+/// Length in seconds of the periods of which the 99th percentile of the latency is taken.
+const PERIOD: f64 = 0.5;
+/// Longest time in seconds until the latency is normal again.
+const RECOVERY: f64 = 2.0;
+/// The latency is normal up to this multiple of its value before the failure, and in any case up to `NORMAL_US`.
+const NORMAL_FACTOR: f64 = 2.0;
+const NORMAL_US: f64 = 5_000.0;
+/// Largest share of a period that the hypervisor may take from this machine. Otherwise the period does not count.
+const MOST_STOLEN: f64 = 0.02;
+/// Number of objects, so that every request of the cached runs is a miss.
+const OBJECTS: u64 = 10_000_000;
+/// Most connections that fill the queue of a server that no longer accepts any.
+const QUEUE_MAX: usize = 6000;
+
+/// The ways in which a server fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    /// The process is killed, so connections are reset and refused.
+    Killed,
+    /// The process is stopped. The kernel still accepts connections for it.
+    Paused,
+    /// The process is stopped and its queue is full, so the kernel drops attempts to connect.
+    BlackHoled,
+    /// The server behaves like this.
+    Conduct(Conduct),
+}
+
+const FAILURES: [(&str, Failure); 7] = [
+    ("killed", Failure::Killed),
+    ("paused", Failure::Paused),
+    ("black-holed", Failure::BlackHoled),
+    ("answering 500", Failure::Conduct(Conduct::Error)),
+    ("resetting", Failure::Conduct(Conduct::Reset)),
+    ("cutting bodies", Failure::Conduct(Conduct::Cut)),
+    ("sending a byte a second", Failure::Conduct(Conduct::Drip)),
+];
+
+/// The results of one run.
+struct Outcome {
+    errors: u64,
+    /// Seconds from the failure to the end of the last period with an unusual latency.
+    recovery: f64,
+}
+
+/// Measures each way to fail, without and with a cache.
+pub(super) fn failing_servers(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (name, failure) in FAILURES {
+        for cached in [false, true] {
+            rows.extend(rows_of(bench, name, failure, cached)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn rows_of(
+    bench: &Bench<'_>,
+    name: &str,
+    failure: Failure,
+    cached: bool,
+) -> anyhow::Result<[Row; 2]> {
+    let kind = if cached { "cached" } else { "uncached" };
+    let name = format!("one of three servers {name}, {kind}");
+    let mut errors = Row::new(&format!("{name}: errors"), Unit::Count);
+    let mut recovery = Row::new(&format!("{name}: recovery"), Unit::Seconds);
+    if bench.nginx && !cached {
+        let outcome = run(bench, failure, |servers| nginx(bench, servers).map(Some))?;
+        errors.nginx = outcome.as_ref().map(|one| one.errors as f64);
+        recovery.nginx = outcome.map(|one| one.recovery);
+    }
+    let outcome = run(bench, failure, |servers| sluice(bench, servers, cached))?;
+    errors.sluice = outcome.as_ref().map(|one| one.errors as f64);
+    recovery.sluice = outcome.map(|one| one.recovery);
+    Ok([errors.goal_most(0.0), recovery.goal_most(RECOVERY)])
+}
+
+/// Starts nginx in front of these servers. As Sluice, it tries another server after an error, a timeout and a 500.
+fn nginx(bench: &Bench<'_>, servers: &[SocketAddr]) -> anyhow::Result<Contender> {
+    let mut options = NginxOptions::new(NginxMode::Proxy, Some(servers[0]))
+        .directive("proxy_next_upstream", "error timeout http_500")
+        .directive("proxy_connect_timeout", "1s")
+        .directive("proxy_read_timeout", "1s");
+    options.more_origins = servers[1..].to_vec();
+    contest::nginx(bench, &options)
+}
+
+fn sluice(
+    bench: &Bench<'_>,
+    servers: &[SocketAddr],
+    cached: bool,
+) -> anyhow::Result<Option<Contender>> {
+    let on = "{ on = [\"connect\", \"tls\", \"reset\", \"timeout\", 500] }";
+    let settings = [
+        ("read_timeout", "\"1s\""),
+        ("connect_timeout", "\"1s\""),
+        ("retry", on),
+    ];
+    contest::sluice(bench, |binary| SluiceOptions {
+        more_origins: servers[1..].to_vec(),
+        memory: cached.then(|| "64MiB".to_owned()),
+        fill: "auto".to_owned(),
+        upstream: settings
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec(),
+        ..SluiceOptions::new(binary, servers[0])
+    })
+}
+
+/// Runs the load against a server that `start` starts in front of three origins, of which one fails. Returns `None` if
+/// there is no such server.
+fn run(
+    bench: &Bench<'_>,
+    failure: Failure,
+    start: impl FnOnce(&[SocketAddr]) -> anyhow::Result<Option<Contender>>,
+) -> anyhow::Result<Option<Outcome>> {
+    let origins: Vec<RoleServer> = (0..SERVERS)
+        .map(|_| origin(bench))
+        .collect::<anyhow::Result<_>>()?;
+    let addresses: Vec<SocketAddr> = origins.iter().map(|one| one.address).collect();
+    let Some(one) = start(&addresses)? else {
+        return Ok(None);
+    };
+    let plan = plan(bench, one.server.address());
+    let folder = bench.folder.path();
+    let load: anyhow::Result<LoadResult> = std::thread::scope(|scope| {
+        let load = scope.spawn(|| roles::run_load(&plan, folder));
+        std::thread::sleep(Duration::from_secs_f64(BEFORE));
+        let failed = fail(failure, &origins[0]);
+        let load = load.join();
+        let held = failed?;
+        drop(held);
+        load.map_err(|_| anyhow::anyhow!("the load panicked"))?
+    });
+    // A stopped process can't end in order.
+    origins[0].process.signal(Signal::KILL).ok();
+    let load = load?;
+    eprintln!("  {}: {:?}", one.label, load.errors);
+    Ok(Some(Outcome {
+        errors: load.errors.total(),
+        recovery: recovery(&load.windows),
+    }))
+}
+
+fn origin(bench: &Bench<'_>) -> anyhow::Result<RoleServer> {
+    let plan = OriginPlan {
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?)),
+        core: Some(bench.options.load_core),
+        ..OriginPlan::default()
+    };
+    roles::start_origin(&plan, bench.folder.path())
+}
+
+fn plan(bench: &Bench<'_>, address: SocketAddr) -> LoadPlan {
+    LoadPlan {
+        connections: CONNECTIONS,
+        rate: Some(RATE),
+        seconds: Some(BEFORE + FAILING),
+        window_seconds: Some(PERIOD),
+        numbers: Some((0, OBJECTS)),
+        expect_length: Some(BODY),
+        verify: true,
+        core: Some(bench.options.load_core),
+        ..LoadPlan::new(address, &format!("/offset/{BODY}?{{n}}"))
+    }
+}
+
+/// Makes the origin fail. Returns the connections that fill its queue.
+fn fail(failure: Failure, origin: &RoleServer) -> anyhow::Result<Vec<TcpStream>> {
+    let mut queue = Vec::new();
+    match failure {
+        Failure::Killed => origin.process.signal(Signal::KILL)?,
+        Failure::Paused => origin.process.signal(Signal::STOP)?,
+        Failure::BlackHoled => {
+            origin.process.signal(Signal::STOP)?;
+            let short = Duration::from_millis(100);
+            while let Ok(waiting) = TcpStream::connect_timeout(&origin.address, short) {
+                queue.push(waiting);
+                anyhow::ensure!(queue.len() < QUEUE_MAX, "the server's queue has no end");
+            }
+        }
+        Failure::Conduct(conduct) => {
+            client::get(origin.address, &conduct.path(), &[])?;
+        }
+    }
+    Ok(queue)
+}
+
+/// Returns the seconds from the failure to the end of the last period with an unusual latency.
+fn recovery(windows: &[Window]) -> f64 {
+    let counted = || windows.iter().filter(|one| one.stolen <= MOST_STOLEN);
+    // The first period has the first connections in it.
+    let before = counted().filter(|one| one.begin >= PERIOD && one.begin + PERIOD <= BEFORE);
+    let usual = median(before.filter_map(|one| one.p99_us).collect()).unwrap_or(0.0);
+    let most = (usual * NORMAL_FACTOR).max(NORMAL_US);
+    let unusual = |one: &&Window| one.p99_us.is_none_or(|p99| p99 > most);
+    let mut after = counted().filter(|one| one.begin + PERIOD > BEFORE);
+    let last = after.rfind(unusual);
+    last.map_or(0.0, |one| (one.begin + PERIOD - BEFORE).max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(begin: f64, p99_us: Option<f64>) -> Window {
+        Window {
+            begin,
+            offered: 1000,
+            answered: 1000,
+            p50_us: p99_us,
+            p99_us,
+            busy: 0.1,
+            stolen: 0.0,
+        }
+    }
+
+    #[test]
+    fn recovery_ends_with_the_last_unusual_period() {
+        let quiet = |begin: f64| window(begin, Some(1000.0));
+        let mut windows: Vec<Window> = (0..70).map(|n| quiet(f64::from(n) * PERIOD)).collect();
+        assert_eq!(recovery(&windows), 0.0);
+        windows[10] = window(5.0, Some(900_000.0));
+        windows[12] = window(6.0, None);
+        assert_eq!(recovery(&windows), 1.5);
+        windows[30] = Window {
+            stolen: 0.5,
+            ..window(15.0, None)
+        };
+        assert_eq!(recovery(&windows), 1.5, "a disturbed period does not count");
+    }
+}

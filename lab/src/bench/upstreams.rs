@@ -1,0 +1,256 @@
+//! Rows of the bench for the connections to origins: their number, their memory, a slow server among others, and the return
+//! of servers that were all down.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use rustix::process::Signal;
+
+use super::contest::{self, Server};
+use super::memory::settled;
+use super::sluice::SluiceOptions;
+use super::table::{Row, Unit};
+use super::{Bench, median};
+use crate::client;
+use crate::load::LoadPlan;
+use crate::process::free_port;
+use crate::rivals::FloorOptions;
+use crate::roles::{self, OriginPlan, RoleServer};
+
+const BODY: u64 = 5 << 10;
+/// Number of requests, and of clients that send them, whose connections to the origin are counted.
+const REQUESTS: u64 = 1_000_000;
+const CLIENTS: usize = 64;
+/// Requests on each connection to the origin in the second run.
+const PER_CONNECTION: u64 = 1000;
+/// Number of idle connections to the origin whose memory is measured.
+const IDLE: usize = 4000;
+/// Delay in milliseconds of the ordinary servers' responses, and of the slow server's.
+const DELAY_MS: u64 = 2;
+const SLOW_MS: u64 = 20;
+/// Requests per second to the three servers, and seconds of each run.
+const RATE: f64 = 1000.0;
+const SECONDS: f64 = 10.0;
+/// Seconds for which all servers are down.
+const DOWN: f64 = 10.0;
+/// Requests per second while they are down.
+const DOWN_RATE: f64 = 500.0;
+
+/// Counts the connections to an origin: without a limit of requests on each, and with one.
+pub(super) fn connections(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    let mut options = FloorOptions::new(BODY);
+    options.core = Some(bench.options.load_core);
+    let origin = roles::start_floor(&options, bench.folder.path())?;
+    let mut rows = Vec::new();
+    let limits = [
+        (
+            "without a limit".to_owned(),
+            "false".to_owned(),
+            2 * CLIENTS as u64,
+        ),
+        (
+            format!("{PER_CONNECTION} requests on each"),
+            PER_CONNECTION.to_string(),
+            REQUESTS / PER_CONNECTION * 105 / 100,
+        ),
+    ];
+    for (name, limit, most) in limits {
+        let name = format!("connections to the origin for {REQUESTS} requests, {name}");
+        let mut row = Row::new(&name, Unit::Count);
+        let one = contest::sluice(bench, |binary| SluiceOptions {
+            upstream: vec![("keepalive_requests".to_owned(), limit)],
+            ..SluiceOptions::new(binary, origin.address)
+        })?;
+        if let Some(Server::Sluice(sluice)) = one.map(|one| one.server) {
+            let plan = LoadPlan {
+                connections: CLIENTS,
+                requests: Some(REQUESTS),
+                core: Some(bench.options.load_core),
+                ..LoadPlan::new(sluice.addr(), &format!("/offset/{BODY}"))
+            };
+            let load = roles::run_load(&plan, bench.folder.path())?;
+            let connects = sluice.status()?["counters"]["upstream_connects"].as_u64();
+            row.sluice = Some(connects.context("status: upstream_connects")? as f64);
+            row = row.note(&format!("{} failed requests", load.errors.total()));
+        }
+        rows.push(row.goal_most(most as f64));
+    }
+    Ok(rows)
+}
+
+/// Measures the memory of idle connections to an origin.
+pub(super) fn idle(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    let origin = origin(bench, 1000, None)?;
+    let mut memory = Vec::new();
+    for keepalive in [0, IDLE * 2] {
+        let one = contest::sluice(bench, |binary| SluiceOptions {
+            upstream: vec![("keepalive".to_owned(), keepalive.to_string())],
+            ..SluiceOptions::new(binary, origin.address)
+        })?;
+        let Some(one) = one else { break };
+        let plan = LoadPlan {
+            connections: IDLE,
+            requests: Some(IDLE as u64),
+            keepalive: false,
+            timeout_seconds: 60.0,
+            ..LoadPlan::new(one.server.address(), &format!("/offset/{BODY}"))
+        };
+        for _ in 0..2 {
+            let load = roles::run_load(&plan, bench.folder.path())?;
+            anyhow::ensure!(load.errors.total() == 0, "{:?}", load.errors);
+        }
+        memory.push(settled(one.server.process())? as f64);
+        if let Server::Sluice(sluice) = &one.server {
+            let idle = sluice.status()?["counters"]["upstream_idle_now"].as_u64();
+            anyhow::ensure!(
+                idle.is_some_and(|idle| (idle > 0) == (keepalive > 0)),
+                "{idle:?} idle connections"
+            );
+        }
+    }
+    let mut row = Row::new("idle connection to an origin: memory", Unit::Bytes);
+    if let [without, with] = memory[..] {
+        row.sluice = Some((with - without).max(0.0) / IDLE as f64);
+    }
+    let note = format!("difference over {IDLE} connections to a run that keeps none");
+    Ok(vec![row.goal_most(1536.0).note(&note)])
+}
+
+fn origin(
+    bench: &Bench<'_>,
+    delay_ms: u64,
+    address: Option<SocketAddr>,
+) -> anyhow::Result<RoleServer> {
+    let plan = OriginPlan {
+        address: match address {
+            Some(address) => address,
+            None => SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?)),
+        },
+        delay_ms,
+        core: Some(bench.options.load_core),
+        ..OriginPlan::default()
+    };
+    roles::start_origin(&plan, bench.folder.path())
+}
+
+/// Compares the 99th percentile of the latency over three servers, of which one is slow, by balancing policy. The figure
+/// of round-robin is in the column of nginx.
+pub(super) fn slow_server(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    let origins: Vec<RoleServer> = [DELAY_MS, DELAY_MS, SLOW_MS]
+        .into_iter()
+        .map(|delay_ms| origin(bench, delay_ms, None))
+        .collect::<anyhow::Result<_>>()?;
+    let addresses: Vec<SocketAddr> = origins.iter().map(|one| one.address).collect();
+    let policies = ["round-robin", "least-time", "random-two"];
+    let mut times: [Vec<f64>; 3] = Default::default();
+    for _ in 0..bench.options.rounds.max(1) {
+        for (policy, times) in policies.iter().zip(&mut times) {
+            times.extend(p99(bench, policy, &addresses)?);
+        }
+    }
+    let [round_robin, others @ ..] = times.map(median);
+    let rows = policies[1..].iter().zip(others).map(|(policy, p99)| {
+        let name = format!("three servers, one slow, {policy}: p99");
+        let mut row = Row::new(&name, Unit::Microseconds);
+        row.nginx = round_robin;
+        row.sluice = p99;
+        row.goal_ratio(0.5)
+            .note("compared with Sluice's round-robin")
+    });
+    Ok(rows.collect())
+}
+
+fn p99(bench: &Bench<'_>, policy: &str, servers: &[SocketAddr]) -> anyhow::Result<Option<f64>> {
+    let one = contest::sluice(bench, |binary| SluiceOptions {
+        more_origins: servers[1..].to_vec(),
+        upstream: vec![("balance".to_owned(), format!("\"{policy}\""))],
+        ..SluiceOptions::new(binary, servers[0])
+    })?;
+    let Some(one) = one else { return Ok(None) };
+    let plan = LoadPlan {
+        connections: CLIENTS,
+        rate: Some(RATE),
+        seconds: Some(SECONDS),
+        core: Some(bench.options.load_core),
+        ..LoadPlan::new(one.server.address(), &format!("/offset/{BODY}"))
+    };
+    let load = roles::run_load(&plan, bench.folder.path())?;
+    anyhow::ensure!(load.errors.total() == 0, "{policy}: {:?}", load.errors);
+    Ok(Some(load.latency.p99_us))
+}
+
+/// Measures the attempts to connect while all of three servers are down, and the time to the first good response once they
+/// are back.
+pub(super) fn all_down(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    let origins: Vec<RoleServer> = (0..3)
+        .map(|_| origin(bench, 0, None))
+        .collect::<anyhow::Result<_>>()?;
+    let addresses: Vec<SocketAddr> = origins.iter().map(|one| one.address).collect();
+    let mut attempts = Row::new(
+        "all servers down: attempts per second and server",
+        Unit::Count,
+    );
+    let mut back = Row::new("all servers back: first good response", Unit::Seconds);
+    let one = contest::sluice(bench, |binary| SluiceOptions {
+        more_origins: addresses[1..].to_vec(),
+        ..SluiceOptions::new(binary, addresses[0])
+    })?;
+    if let Some(one) = one {
+        let path = format!("/offset/{BODY}");
+        client::get(one.server.address(), &path, &[])?;
+        for origin in &origins {
+            origin.process.signal(Signal::KILL)?;
+        }
+        drop(origins);
+        let plan = LoadPlan {
+            connections: CLIENTS,
+            rate: Some(DOWN_RATE),
+            seconds: Some(DOWN),
+            core: Some(bench.options.load_core),
+            ..LoadPlan::new(one.server.address(), &path)
+        };
+        let before = failed_attempts()?;
+        roles::run_load(&plan, bench.folder.path())?;
+        let failed = failed_attempts()?.saturating_sub(before);
+        attempts.sluice = Some(failed as f64 / DOWN / addresses.len() as f64);
+        let _origins: Vec<RoleServer> = addresses
+            .iter()
+            .map(|address| origin(bench, 0, Some(*address)))
+            .collect::<anyhow::Result<_>>()?;
+        let began = Instant::now();
+        while client::get(one.server.address(), &path, &[])?.status != 200 {
+            anyhow::ensure!(began.elapsed() < Duration::from_secs(60), "they stay down");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        back.sluice = Some(began.elapsed().as_secs_f64());
+    }
+    Ok(vec![attempts.goal_most(10.0), back.goal_most(1.0)])
+}
+
+/// Returns the number of failed attempts to connect on this machine since its start.
+fn failed_attempts() -> anyhow::Result<u64> {
+    parse_failed_attempts(&std::fs::read_to_string("/proc/net/snmp")?)
+        .context("no AttemptFails in /proc/net/snmp")
+}
+
+fn parse_failed_attempts(text: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let mut pairs = names.split(' ').zip(values.split(' '));
+    let (_, value) = pairs.find(|(name, _)| *name == "AttemptFails")?;
+    value.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_attempts_are_parsed() {
+        let text = "Ip: Forwarding\nIp: 1\nTcp: RtoMin ActiveOpens AttemptFails\nTcp: 200 17 5\n";
+        assert_eq!(parse_failed_attempts(text), Some(5));
+        assert_eq!(parse_failed_attempts("Udp: a\n"), None);
+        assert!(failed_attempts().is_ok());
+    }
+}

@@ -1,0 +1,255 @@
+//! Fronts of a test origin: a front accepts connections over TLS or a Unix socket, and passes their bytes on to the
+//! origin over TCP. Each connection has two threads.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use parking_lot::Mutex;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{HandshakeKind, RootCertStore, ServerConfig, ServerConnection};
+
+use crate::certificates::{Authority, Pair};
+
+/// Most bytes that are passed on at once.
+const PART: usize = 16 << 10;
+
+/// A handshake that a front has completed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handshake {
+    /// The name that the client sent (SNI).
+    pub name: Option<String>,
+    /// Whether a session was resumed.
+    pub resumed: bool,
+    /// Whether the client has sent a certificate.
+    pub certified: bool,
+}
+
+/// A front with TLS, which accepts connections until it is dropped.
+pub struct TlsFront {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// A front on a Unix socket, which accepts connections until it is dropped.
+pub struct UnixFront {
+    path: PathBuf,
+    stopped: Arc<AtomicBool>,
+}
+
+struct Shared {
+    origin: SocketAddr,
+    config: Mutex<Arc<ServerConfig>>,
+    handshakes: Mutex<Vec<Handshake>>,
+    stopped: AtomicBool,
+}
+
+/// Returns the TLS of a server with this certificate. With `clients`, clients need a certificate that this authority has
+/// signed.
+pub fn config(pair: &Pair, clients: Option<&Authority>) -> Arc<ServerConfig> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("the provider has suites for all versions");
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            let der = authority.der().into();
+            roots.add(der).expect("a certificate of an authority");
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.build().expect("one authority"))
+        }
+    };
+    let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes());
+    let chain: Result<Vec<_>, _> = chain.collect();
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("a key in PEM");
+    let config = builder.with_single_cert(chain.expect("certificates in PEM"), key);
+    let mut config = config.expect("the key belongs to the certificate");
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(config)
+}
+
+impl TlsFront {
+    /// Starts a front of the origin at this address, on a free port.
+    pub fn start(origin: SocketAddr, config: Arc<ServerConfig>) -> io::Result<TlsFront> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            origin,
+            config: Mutex::new(config),
+            handshakes: Mutex::default(),
+            stopped: AtomicBool::new(false),
+        });
+        let accepting = shared.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if accepting.stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                let shared = accepting.clone();
+                // An error ends the connection, which its client sees.
+                thread::spawn(move || encrypted(stream, &shared));
+            }
+        });
+        Ok(TlsFront { address, shared })
+    }
+
+    /// Returns the URL of the front.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// Returns the completed handshakes, in their order.
+    pub fn handshakes(&self) -> Vec<Handshake> {
+        self.shared.handshakes.lock().clone()
+    }
+
+    /// Uses another configuration for new connections.
+    pub fn set_config(&self, config: Arc<ServerConfig>) {
+        *self.shared.config.lock() = config;
+    }
+}
+
+impl Drop for TlsFront {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl UnixFront {
+    /// Starts a front of the origin at this address, on a socket with this path.
+    pub fn start(origin: SocketAddr, path: &Path) -> io::Result<UnixFront> {
+        let listener = UnixListener::bind(path)?;
+        let stopped = Arc::new(AtomicBool::new(false));
+        let is_stopped = stopped.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if is_stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                thread::spawn(move || plain(stream, origin));
+            }
+        });
+        Ok(UnixFront {
+            path: path.to_owned(),
+            stopped,
+        })
+    }
+
+    /// Returns the URL of the front.
+    pub fn url(&self) -> String {
+        format!("unix:{}", self.path.display())
+    }
+}
+
+impl Drop for UnixFront {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        let _ = UnixStream::connect(&self.path);
+    }
+}
+
+/// Passes on the bytes of a connection in both directions.
+fn plain(client: UnixStream, origin: SocketAddr) -> io::Result<()> {
+    let origin = TcpStream::connect(origin)?;
+    let (mut from_origin, mut to_client) = (origin.try_clone()?, client.try_clone()?);
+    thread::spawn(move || {
+        let _ = io::copy(&mut from_origin, &mut to_client);
+        let _ = to_client.shutdown(Shutdown::Write);
+    });
+    let (mut from_client, mut to_origin) = (client, origin);
+    io::copy(&mut from_client, &mut to_origin)?;
+    to_origin.shutdown(Shutdown::Write)
+}
+
+/// The client's end of a TLS connection. Two threads use it.
+struct Session {
+    connection: ServerConnection,
+    client: TcpStream,
+}
+
+impl Session {
+    /// Writes all ciphertext.
+    fn flush(&mut self) -> io::Result<()> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut self.client)?;
+        }
+        Ok(())
+    }
+}
+
+/// Completes a handshake, and passes on the bytes of the connection in both directions.
+fn encrypted(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    let config = shared.config.lock().clone();
+    let connection = ServerConnection::new(config).map_err(io::Error::other)?;
+    let session = Arc::new(Mutex::new(Session {
+        connection,
+        client: client.try_clone()?,
+    }));
+    let mut origin = None;
+    let mut received = vec![0; PART];
+    loop {
+        let n = client.read(&mut received)?;
+        let mut plain = Vec::new();
+        let mut locked = session.lock();
+        let mut bytes = &received[..n];
+        while !bytes.is_empty() {
+            locked.connection.read_tls(&mut bytes)?;
+            let processed = locked.connection.process_new_packets();
+            locked.flush()?;
+            let left = processed.map_err(io::Error::other)?;
+            let start = plain.len();
+            plain.resize(start + left.plaintext_bytes_to_read(), 0);
+            locked.connection.reader().read_exact(&mut plain[start..])?;
+        }
+        let is_complete = !locked.connection.is_handshaking();
+        if is_complete && origin.is_none() {
+            shared.handshakes.lock().push(handshake(&locked.connection));
+            let opened = TcpStream::connect(shared.origin)?;
+            let (from_origin, session) = (opened.try_clone()?, session.clone());
+            thread::spawn(move || respond(from_origin, &session));
+            origin = Some(opened);
+        }
+        drop(locked);
+        match &mut origin {
+            Some(origin) if n == 0 => return origin.shutdown(Shutdown::Write),
+            Some(origin) => origin.write_all(&plain)?,
+            None if n == 0 => return Ok(()),
+            None => {}
+        }
+    }
+}
+
+/// Encrypts the origin's bytes.
+fn respond(mut origin: TcpStream, session: &Mutex<Session>) -> io::Result<()> {
+    let mut received = vec![0; PART];
+    loop {
+        let n = origin.read(&mut received)?;
+        let mut session = session.lock();
+        if n == 0 {
+            session.connection.send_close_notify();
+            session.flush()?;
+            return session.client.shutdown(Shutdown::Write);
+        }
+        session.connection.writer().write_all(&received[..n])?;
+        session.flush()?;
+    }
+}
+
+fn handshake(connection: &ServerConnection) -> Handshake {
+    Handshake {
+        name: connection.server_name().map(str::to_owned),
+        resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+        certified: connection.peer_certificates().is_some(),
+    }
+}
