@@ -11,7 +11,7 @@ use super::claim::{CLAIMS_MAX, Claim};
 use super::decisions::Decision;
 use super::disk_tier::DiskRead;
 use super::landing::Landing;
-use super::object::{Object, Phase, State, Wakes};
+use super::object::{Failure, Object, Phase, State, Wakes};
 use super::object_store::Store;
 use super::page::PAGE;
 use super::purges::births::Birth;
@@ -42,6 +42,8 @@ pub struct ObjectView<'a> {
     pub in_memory: &'a Ranges,
     /// The claims of the flights in progress.
     pub claims: &'a [Claim],
+    /// Failure of the last flight, if no flight has landed since.
+    pub failure: Option<&'a Failure>,
 }
 
 /// A decision about the bytes that one reader still wants.
@@ -61,12 +63,15 @@ pub struct Arranged {
     pub landings: SmallVec<[Landing; 2]>,
     /// Reads of wanted bytes from volumes.
     pub reads: SmallVec<[DiskRead; 2]>,
+    /// Number of flights of which a landing has taken over a part of the claim.
+    pub takeovers: u64,
 }
 
 /// New claims, and what follows from them once the object is unlocked.
 #[derive(Default)]
 struct Claimed {
     claims: SmallVec<[Claim; 2]>,
+    takeovers: u64,
     /// The birth of the fetch that the object was created for, if it has begun already.
     birth: Option<Birth>,
     wakes: Wakes,
@@ -80,6 +85,7 @@ impl<'a> ObjectView<'a> {
             have,
             in_memory: &state.present,
             claims: &state.claims,
+            failure: state.failure.as_ref(),
         }
     }
 
@@ -150,8 +156,14 @@ impl Store {
         let claimed = self.claim(&mut state, arrangement.ranges, now_us);
         drop(state);
         let reads = reads.map_or(SmallVec::new(), |reads| reads.begin(self, table_key));
+        let takeovers = claimed.takeovers;
         let landings = self.landings(claimed, &object, table_key);
-        (result, Arranged { landings, reads })
+        let arranged = Arranged {
+            landings,
+            reads,
+            takeovers,
+        };
+        (result, arranged)
     }
 
     /// Claims ranges of an object.
@@ -160,9 +172,9 @@ impl Store {
             return Claimed::default();
         }
         let mut claims = SmallVec::<[Claim; 2]>::new();
-        let mut cut = Ranges::new();
+        let (mut cut, mut takeovers) = (Ranges::new(), 0);
         for range in ranges {
-            state.register(range, &mut claims, &mut cut, || Claim {
+            takeovers += state.register(range, &mut claims, &mut cut, || Claim {
                 id: self.next_flight_id(),
                 at: 0,
                 end: 0,
@@ -185,6 +197,7 @@ impl Store {
         let birth = state.birth.take();
         Claimed {
             claims,
+            takeovers,
             birth,
             wakes,
         }
@@ -230,18 +243,21 @@ impl State {
     }
 
     /// Claims the bytes of a range that are neither stored nor claimed. Bytes that other claims lose to a takeover are added to `cut`.
+    /// Returns the number of takeovers.
     fn register(
         &mut self,
         range: Range<u64>,
         claimed: &mut SmallVec<[Claim; 2]>,
         cut: &mut Ranges,
         blank: impl Fn() -> Claim,
-    ) {
+    ) -> u64 {
         let range = range.start..range.end.min(self.length.unwrap_or(OPEN));
         if range.is_empty() || !self.takes_claims() {
-            return;
+            return 0;
         }
-        cut.insert(self.take_over(range.start));
+        let taken = self.take_over(range.start);
+        let takeovers = u64::from(!taken.is_empty());
+        cut.insert(taken);
         for free in self.free(range) {
             if !self.takes_claims() {
                 break;
@@ -256,6 +272,7 @@ impl State {
             self.claims.push(claim.clone());
             claimed.push(claim);
         }
+        takeovers
     }
 
     /// Shortens the claim that contains `start` to end there. A claim whose flight is less than a page before `start` is left as it is.

@@ -255,6 +255,8 @@ counters! {
         flights_now: Gauge Count,
         /// Fetches that failed or were abandoned.
         flights_failed: Counter Count,
+        /// Fetches that were too slow for a client, so that another fetch took over a part of their range.
+        flights_taken_over: Counter Count,
         /// Bytes that fetches received.
         flight_bytes: Counter Bytes,
         /// Requests sent to origin servers, including repeated ones.

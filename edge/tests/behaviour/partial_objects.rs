@@ -151,13 +151,22 @@ pub fn settle(edge: &Edge, origin: &Origin, sent: u64) {
     assert!(origin.wait_for(over, SOON), "the origin has ended");
 }
 
-/// Asserts that the origin sends exactly this many bytes of `/x`, and no byte twice.
+/// Whether a fetch was so slow that another one took over a part of its range, as on a machine that pauses. The
+/// origin may then have sent some bytes twice.
+pub fn was_slow(edge: &Edge) -> bool {
+    edge.counter("flights_taken_over") > 0
+}
+
+/// Asserts that the origin sends exactly this many bytes of `/x`, and no byte twice unless a fetch was too slow.
 pub fn assert_sent_once(edge: &Edge, origin: &Origin, sent: u64) {
     settle(edge, origin, sent);
     let asked = asked(origin);
-    assert_eq!(sent_again(origin), 0, "bytes were sent twice: {asked:?}");
-    let total = origin.read_record(|record| record.sent_for("/x"));
-    assert_eq!(total, sent, "{asked:?}");
+    let (total, again) = (
+        origin.read_record(|record| record.sent_for("/x")),
+        sent_again(origin),
+    );
+    assert_eq!(total - again, sent, "{asked:?}");
+    assert!(again == 0 || was_slow(edge), "sent twice: {asked:?}");
 }
 
 /// Returns the version of these bytes, which begin at the offset `first`; `None` if they belong to

@@ -11,7 +11,7 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Sleep;
 
-use super::retry::{Retry, ShortBodies, Verdict, is_replaced, without_another_fetch};
+use super::retry::{Retry, ShortBodies, Verdict, is_change, is_replaced, without_another_fetch};
 use crate::cache::client_budget::Reading;
 use crate::cache::context::Context;
 use crate::cache::fetch::launch::{Leader, launch};
@@ -145,6 +145,8 @@ impl Demand {
             tokio::task::spawn_local(read.run(move || clock.monotonic_us()));
         }
         if !arranged.landings.is_empty() {
+            let counters = &context.worker.counters;
+            counters.flights_taken_over.add(arranged.takeovers);
             self.launched = true;
             self.latest = arranged.landings.iter().map(Landing::id).collect();
             let known = known.unwrap_or_else(|| Box::new(Known::now(&context, table_key)));
@@ -228,8 +230,9 @@ impl Demand {
         let spare = self.leader.budget.spare(budget, now_us);
         let (mut width, spare) = self.within_memory(spare);
         // Without Range, or with much shorter responses than requested, further flights only fetch
-        // bytes again.
-        if self.gets_short_parts() || seen.claims.len() >= CLAIMS_MAX / 2 {
+        // bytes again. After a new version was found, they fail like the last one.
+        let changed = seen.failure.is_some_and(is_change);
+        if changed || self.gets_short_parts() || seen.claims.len() >= CLAIMS_MAX / 2 {
             width = 1;
         }
         self.last.width = width;

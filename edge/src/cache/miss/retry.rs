@@ -182,8 +182,12 @@ pub(in crate::cache) fn fault_of(failure: &Failure) -> Fault {
 
 /// Whether a fetch for the object has found another version, and no other fetch has landed since.
 pub(super) fn has_changed(object: &Object) -> bool {
-    let failure = object.failure();
-    failure.is_some_and(|failure| fault_of(&failure).reason == Reason::VersionChanged)
+    object.failure().is_some_and(|failure| is_change(&failure))
+}
+
+/// Whether a fetch failed because it found another version.
+pub(super) fn is_change(failure: &Failure) -> bool {
+    fault_of(failure).reason == Reason::VersionChanged
 }
 
 /// Whether a fetch for the object has found another version, which has taken the object's place in
