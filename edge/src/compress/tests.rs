@@ -91,17 +91,13 @@ impl Rig {
     fn coded(&self, codings: &str, id: u128, fields: &FieldBlock, content: &Bytes) -> Arc<Encoded> {
         let mut given = None;
         until("it is made", || {
-            let before = self.numbers().made;
             if let Choice::Coded(encoded) = self.ask(codings, id, fields, content) {
                 given = Some(encoded);
                 return true;
             }
-            // Further requests would count as uses of the content. The form is counted a moment
-            // before it can be found.
-            let waited = Instant::now() + Duration::from_millis(200);
-            while self.numbers().made == before && Instant::now() < waited {
-                thread::yield_now();
-            }
+            // Further requests would count as uses of the content.
+            let jobs = self._workshop.queue();
+            until("its job has ended", || !jobs.has(id));
             false
         });
         given.expect("it was given")
@@ -113,7 +109,7 @@ impl Rig {
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         thread::yield_now();

@@ -175,6 +175,13 @@ impl Queue {
         (state.again.len(), state.first.len())
     }
 
+    /// Whether a job for this content is queued or running.
+    #[cfg(test)]
+    pub fn has(&self, id: u128) -> bool {
+        let state = self.state.lock();
+        state.names.iter().any(|(_, of, _)| *of == id)
+    }
+
     /// Runs jobs until the queue is closed.
     fn work(&self) {
         while let Some(job) = self.next() {

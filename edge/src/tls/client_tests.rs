@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::*;
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 /// One end of a stream in memory that passes on at most `most` bytes at once.
 struct Split {

@@ -3,6 +3,10 @@
 use super::*;
 use crate::http::ClientId;
 
+/// A timeout that is not reached even if the machine pauses for some seconds, and a longer time.
+const TIMEOUT: Duration = Duration::from_secs(7);
+const LONGER: Duration = Duration::from_millis(7500);
+
 fn silent() -> Origin {
     Origin::new(|_, served| {
         served.request();
@@ -45,13 +49,13 @@ fn after_an_early_head_a_slow_upload_is_not_the_origins_delay() {
     });
     run(async {
         let mut options = Options::new(vec![origin.server()]);
-        options.read_timeout = Duration::from_millis(200);
+        options.read_timeout = TIMEOUT;
         let testing = Testing::new(options);
         let fed = Fed::default();
         let feeding = async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            tokio::time::sleep(LONGER).await;
             fed.data(b"slow");
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            tokio::time::sleep(LONGER).await;
             fed.feed(None);
         };
         let asked = testing.fetch(post(Body::stream(fed.clone())));
@@ -68,7 +72,7 @@ fn a_body_that_stalls_times_out() {
         served.await_close();
     });
     let mut options = Options::new(vec![origin.server()]);
-    options.read_timeout = Duration::from_millis(20);
+    options.read_timeout = TIMEOUT;
     let testing = Testing::new(options);
     assert_eq!(run(testing.fetch(get("/"))), Err(Reason::BodyTimeout));
 }
@@ -84,7 +88,7 @@ fn a_slow_client_is_not_the_origins_delay() {
     });
     run(async {
         let mut options = Options::new(vec![origin.server()]);
-        options.read_timeout = Duration::from_millis(600);
+        options.read_timeout = TIMEOUT;
         let testing = Testing::new(options);
         let fed = Fed::default();
         let mut response = testing
@@ -93,7 +97,7 @@ fn a_slow_client_is_not_the_origins_delay() {
             .expect("a response");
         assert!(matches!(response.body.frame().await, Some(Ok(_))));
         // The body is not read for longer than the timeout.
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        tokio::time::sleep(LONGER).await;
         fed.data(b"\r\n\r\n");
         fed.feed(None);
         let rest = content(&mut response.body).await;
@@ -110,11 +114,11 @@ fn a_client_that_uploads_slowly_is_not_the_origins_delay() {
     });
     run(async {
         let mut options = Options::new(vec![origin.server()]);
-        options.read_timeout = Duration::from_millis(500);
+        options.read_timeout = TIMEOUT;
         let testing = Testing::new(options);
         let fed = Fed::default();
         let feeding = async {
-            tokio::time::sleep(Duration::from_millis(600)).await;
+            tokio::time::sleep(LONGER).await;
             fed.data(b"slow");
             fed.feed(None);
         };
