@@ -148,6 +148,9 @@ fn measure(origin: &Origin, count: &Count, seconds: f64, progress: &dyn Fn(&str)
     for number in 1..=MARKS {
         let until = Duration::from_secs_f64(seconds * f64::from(number) / f64::from(MARKS));
         thread::sleep(until.saturating_sub(began.elapsed()));
+        if number == MARKS {
+            wait_for_a_response(count);
+        }
         let (origin_requests, origin_bytes) =
             origin.read_record(|record| (record.requests_total, record.sent_total));
         let mark = Mark {
@@ -166,6 +169,14 @@ fn measure(origin: &Origin, count: &Count, seconds: f64, progress: &dyn Fn(&str)
         marks.push(mark);
     }
     marks
+}
+
+/// Waits until a request has been answered or has failed: an experiment without any shows nothing.
+fn wait_for_a_response(count: &Count) {
+    let ended = || count.right.load(Ordering::Relaxed) + count.not_right.load(Ordering::Relaxed);
+    while ended() == 0 {
+        thread::sleep(PAUSE);
+    }
 }
 
 /// Pause after a request without a response, so that a server that refuses connections does not cause a busy loop.

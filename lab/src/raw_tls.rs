@@ -15,7 +15,7 @@ use rustls::{
 use socket2::{Domain, Socket, Type};
 
 /// Longest wait for the server in a handshake.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Length of the part of a TLS 1.2 nonce that is not sent (RFC 5288 3).
 const SALT_BYTES: usize = 4;
 

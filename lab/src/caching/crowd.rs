@@ -168,7 +168,7 @@ fn compare(
     origin: SocketAddr,
     connections: usize,
 ) -> anyhow::Result<(f64, f64)> {
-    let mut options = bed.sluice(origin, &[]);
+    let mut options = bed.sluice(origin, &[], &[]);
     options.routes = vec![Route {
         path: "/plain/*".to_owned(),
         origin,

@@ -111,7 +111,10 @@ impl FailingOrigin {
         let origin = Origin::start(OriginOptions::default())?;
         let object = Resource::offset(LENGTH).cache_control("max-age=1, stale-if-error=86400");
         origin.serve_rest(object);
-        let server = bed.start(origin.addr(), &[])?;
+        let server = match keys.failure {
+            Failure::Silent => bed.start_impatient(origin.addr())?,
+            Failure::Refused | Failure::Failing => bed.start(origin.addr(), &[])?,
+        };
         for number in 0..OBJECTS {
             fill(server.addr(), &format!("/{number}"))?;
         }

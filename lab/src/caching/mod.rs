@@ -255,9 +255,25 @@ impl TestBed<'_> {
     /// Starts a server with an empty cache and one worker per core. `settings` are cache settings of Sluice; the
     /// configuration of nginx has equivalent ones.
     fn start(&self, origin: SocketAddr, settings: &[(&str, &str)]) -> anyhow::Result<Server> {
+        self.start_with(origin, settings, &[])
+    }
+
+    /// Starts a server as `start` does, which treats a silent origin as failed after [`SILENCE_MS`].
+    fn start_impatient(&self, origin: SocketAddr) -> anyhow::Result<Server> {
+        let silence = format!("\"{SILENCE_MS}ms\"");
+        let upstream = [("connect_timeout", &*silence), ("read_timeout", &silence)];
+        self.start_with(origin, &[], &upstream)
+    }
+
+    fn start_with(
+        &self,
+        origin: SocketAddr,
+        settings: &[(&str, &str)],
+        upstream: &[(&str, &str)],
+    ) -> anyhow::Result<Server> {
         match self.kind {
             ServerKind::Sluice => {
-                let options = self.sluice(origin, settings);
+                let options = self.sluice(origin, settings, upstream);
                 Ok(Server::Sluice(Box::new(Sluice::start(&options)?)))
             }
             ServerKind::Nginx => {
@@ -269,14 +285,14 @@ impl TestBed<'_> {
         }
     }
 
-    fn sluice(&self, origin: SocketAddr, settings: &[(&str, &str)]) -> SluiceOptions {
+    fn sluice(
+        &self,
+        origin: SocketAddr,
+        settings: &[(&str, &str)],
+        upstream: &[(&str, &str)],
+    ) -> SluiceOptions {
         let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-        let silence = format!("\"{SILENCE_MS}ms\"");
-        let upstream = [
-            ("connect_timeout", silence.as_str()),
-            ("read_timeout", &silence),
-            ("keepalive", "5000"),
-        ];
+        let upstream = [&[("keepalive", "5000")], upstream].concat();
         SluiceOptions {
             memory: Some("256MiB".to_owned()),
             fill: "auto".to_owned(),
@@ -292,8 +308,17 @@ fn workers() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Requests a path once, so that the server stores the response.
+/// Most requests of `fill`.
+const FILL_TRIES: u32 = 5;
+
+/// Requests a path, so that the server stores the response. If the machine pauses, a server may treat the origin as
+/// silent, and the path is requested again.
 fn fill(server: SocketAddr, path: &str) -> anyhow::Result<()> {
+    for _ in 1..FILL_TRIES {
+        if client::get(server, path, &[])?.status == 200 {
+            return Ok(());
+        }
+    }
     let reply = client::get(server, path, &[])?;
     anyhow::ensure!(reply.status == 200, "{path}: status {}", reply.status);
     Ok(())

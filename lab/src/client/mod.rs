@@ -33,7 +33,7 @@ use body::Decoder;
 use stream::Stream;
 
 /// Default timeout of each connect, write and read.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum length of a response head in bytes.
 const HEAD_MAX: usize = 1 << 20;

@@ -107,13 +107,14 @@ fn paths_are_used_in_turn() {
 #[test]
 fn numbers_are_used_in_turn_and_slow_responses_and_statuses_are_counted() {
     let origin = Origin::start(OriginOptions::default()).expect("a free port");
-    let slow = Resource::bytes("x").delay_head(std::time::Duration::from_millis(300));
+    // Slower than a response on a machine that pauses.
+    let slow = Resource::bytes("x").delay_head(std::time::Duration::from_secs(7));
     origin.serve("/8", slow);
     origin.serve("/9", Resource::status(503));
     origin.serve_rest(Resource::bytes("x"));
     let result = run(LoadPlan {
         numbers: Some((7, 3)),
-        slow_us: Some(250_000),
+        slow_us: Some(6_500_000),
         ..plan(origin.addr(), "/{n}", 1, 6)
     })
     .expect("a result");
@@ -236,6 +237,6 @@ fn a_rising_load_ends_when_the_server_is_saturated() {
         ..rising
     })
     .expect("a result");
-    assert!(result.seconds < 10.0, "{result:?}");
+    assert!(result.windows.len() < 80, "it ended early: {result:?}");
     assert!(result.windows.len() >= 2, "{result:?}");
 }

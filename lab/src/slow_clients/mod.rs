@@ -88,14 +88,14 @@ impl Options {
         }
     }
 
-    /// Reduces the experiment to a few clients, a few seconds and time limits of one second, only to show that it
-    /// works.
+    /// Reduces the experiment to a few clients, a few seconds and short time limits, only to show that it works. A
+    /// machine that pauses for some seconds changes nothing.
     pub fn quick(self) -> Options {
         Options {
             each: self.each.min(10),
-            seconds: 8.0,
+            seconds: 18.0,
             quiet_seconds: 0.5,
-            limit: Some(1),
+            limit: Some(6),
             ..self
         }
     }
