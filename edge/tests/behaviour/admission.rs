@@ -138,7 +138,7 @@ fn inactive_objects_are_dropped_from_volumes() {
     let setup = disks
         .setup(&origin)
         .cache("memory = \"8MiB\"")
-        .cache("inactive = \"3s\"");
+        .cache("inactive = \"8s\"");
     let edge = start(&setup);
     let idle = File::row(0, 20, 10_000);
     let busy = File::new(100, 10_000);

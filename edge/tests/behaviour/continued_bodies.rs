@@ -73,6 +73,9 @@ fn another_server_sends_the_rest_after_a_timeout() {
         let edge = first_then(&bad, &good, &format!("read_timeout = \"50ms\"\n{RETRY}"));
         eventually("all of the body", || {
             let reply = edge.get(path, &[]);
+            if matches!(reply.status, 502..=504) {
+                return false;
+            }
             verify_offset(0, &reply.body).expect("the right bytes");
             reply.body.len() as u64 == SIZE
         });

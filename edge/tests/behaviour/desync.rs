@@ -37,10 +37,11 @@ impl Scripted {
     /// Starts an edge with one worker in front of this origin. With one worker, the next request
     /// uses the same connection to the origin.
     fn edge(&self) -> Edge {
-        Setup::of_servers(vec![format!("http://{}", self.address)])
-            .workers(1)
-            .upstream("read_timeout = \"1500ms\"")
-            .start()
+        self.setup().start()
+    }
+
+    fn setup(&self) -> Setup {
+        Setup::of_servers(vec![format!("http://{}", self.address)]).workers(1)
     }
 }
 
@@ -260,7 +261,8 @@ fn endless_interim_responses_are_a_fault() {
     const INTERIM: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n\
                            HTTP/1.1 102 Processing\r\n\r\n";
     let origin = Scripted::start(&[INTERIM]);
-    let edge = origin.edge();
+    let setup = origin.setup().upstream("read_timeout = \"1500ms\"");
+    let edge = setup.start();
     for target in ["/pass/x", "/x"] {
         let reply = edge.get(target, &[]);
         assert_eq!(reply.status, 504, "{target}");

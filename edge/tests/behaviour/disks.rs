@@ -89,11 +89,17 @@ impl Disks {
         format!("{names:?}")
     }
 
-    /// Returns the configuration tables of the volumes.
+    /// Returns the configuration tables of the volumes. A read has as much time as it needs, unless a line of
+    /// the test limits it: if the program stands still during a read, stored responses count as missing after the
+    /// time limit.
     pub fn tables(&self) -> String {
         let table = |n| {
             let (path, size, lines) = (self.path(n), self.size, &self.lines);
-            format!("[volume.disk{n}]\npath = {path:?}\nsize = \"{size}B\"\n{lines}")
+            let patience = match lines.contains("read_timeout") {
+                true => "",
+                false => "read_timeout = \"1h\"\n",
+            };
+            format!("[volume.disk{n}]\npath = {path:?}\nsize = \"{size}B\"\n{patience}{lines}")
         };
         (1..=self.count).map(table).collect()
     }

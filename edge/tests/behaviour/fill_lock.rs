@@ -142,7 +142,7 @@ fn requests_waiting_for_a_locked_head_are_forwarded() {
 #[test]
 fn another_fetch_starts_after_the_lock_age() {
     let latch = Latch::at(HELD_AT);
-    let lines = ["lock_timeout = \"1h\"", "lock_age = \"1s\""];
+    let lines = ["lock_timeout = \"1h\"", "lock_age = \"10s\""];
     let (origin, edge, mut first) = held_fill(&latch, &lines);
     // The request might wait for an hour (`lock_timeout`). Since the first fetch makes no progress
     // for `lock_age`, another fetch starts.
@@ -162,7 +162,7 @@ fn another_fetch_starts_after_the_lock_age() {
 // validator, so another fetch replaces it.
 #[test]
 fn a_request_that_arrives_after_the_lock_age_starts_another_fetch() {
-    const AGE: Duration = Duration::from_millis(200);
+    const AGE: Duration = Duration::from_secs(10);
     let latch = Latch::at(HELD_AT);
     let origin = origin();
     let held = latch.clone();
@@ -174,7 +174,7 @@ fn a_request_that_arrives_after_the_lock_age_starts_another_fetch() {
     origin.serve("/x", sluice_lab::origin::Resource::dynamic(first_is_held));
     let edge = filling(&origin, "lock")
         .cache("lock_timeout = \"1h\"")
-        .cache("lock_age = \"200ms\"")
+        .cache("lock_age = \"10s\"")
         .start();
     let mut first = send_whole(&edge);
     first.read_head().expect("a head");
@@ -198,7 +198,7 @@ fn a_request_that_arrives_after_the_lock_age_starts_another_fetch() {
 #[test]
 fn a_response_that_has_begun_is_continued_by_another_fetch_after_the_lock_age() {
     let latch = Latch::at(HELD_AT);
-    let lines = ["lock_timeout = \"1h\"", "lock_age = \"6s\""];
+    let lines = ["lock_timeout = \"1h\"", "lock_age = \"10s\""];
     let (origin, edge, mut first) = held_fill(&latch, &lines);
     let whole = edge.get("/x", &[]);
     whole
@@ -232,7 +232,7 @@ fn a_fetch_for_the_rest_without_a_response_is_replaced_after_the_lock_age() {
     origin.serve("/x", sluice_lab::origin::Resource::dynamic(choose));
     let edge = filling(&origin, "lock")
         .cache("lock_timeout = \"1h\"")
-        .cache("lock_age = \"6s\"")
+        .cache("lock_age = \"10s\"")
         .start();
     let mut clients: Vec<_> = (0..2)
         .map(|_| {

@@ -88,7 +88,7 @@ fn an_idle_connection_does_not_wake_its_worker() {
 fn the_timeout_of_an_idle_connection_wakes_its_worker() {
     let origin = serving("/x", Resource::status(200));
     let edge = Setup::cached(&origin)
-        .limits("keepalive_timeout = \"4s\"")
+        .limits("keepalive_timeout = \"8s\"")
         .start();
     let mut client = edge.client();
     assert_eq!(client.get("/x", &[]).expect("a reply").status, 200);

@@ -253,13 +253,14 @@ fn interim_responses_do_not_extend_the_read_timeout() {
         .upstream("read_timeout = \"500ms\"")
         .start();
     for path in ["/x", "/pass/x"] {
-        let reply = edge.get(path, &[]);
-        assert!(
-            matches!(reply.status, 502 | 504),
-            "{path}: {}",
-            reply.status
-        );
-        assert!((1..=HEADS_MAX).contains(&reply.interim.len()), "{path}");
+        // If the origin pauses, the time may pass before its first interim response.
+        eventually("a response after interim ones", || {
+            let reply = edge.get(path, &[]);
+            let (status, interim) = (reply.status, reply.interim.len());
+            assert!(matches!(status, 502 | 504), "{path}: {status}");
+            assert!(interim <= HEADS_MAX, "{path}");
+            interim > 0
+        });
     }
     assert_eq!(edge.counter("flights_now"), 0);
 }

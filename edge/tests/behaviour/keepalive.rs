@@ -203,7 +203,7 @@ fn a_connection_closes_after_keepalive_requests() {
 fn idle_connections_are_closed_in_time() {
     let origin = origin();
     let edge = Setup::uncached(&origin)
-        .limits("keepalive_timeout = \"150ms\"\nheader_timeout = \"5s\"")
+        .limits("keepalive_timeout = \"150ms\"\nheader_timeout = \"10s\"")
         .start();
     let mut client = edge.client();
     client.get("/offset/1", &[]).expect("a reply");

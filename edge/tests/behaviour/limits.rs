@@ -92,7 +92,7 @@ fn a_stalled_reader_is_cut_off() {
 fn a_slow_and_steady_reader_is_not_cut_off() {
     let origin = serving("/x", Resource::offset(20 << 20));
     let edge = Setup::uncached(&origin)
-        .limits("send_timeout = \"3s\"")
+        .limits("send_timeout = \"8s\"")
         .start();
     let mut client = edge.slow_reader();
     client.send("GET", "/x", &[], b"").expect("sent");

@@ -230,7 +230,7 @@ fn the_fetch_after_a_hanging_one_is_neutral() {
         let latch = Latch::closed();
         let origin = serving("/x", either(fresh(10).hold_head(&latch), |_| fresh(10)));
         let edge = filling(&origin, "lock")
-            .cache("lock_timeout = \"1h\"\nlock_age = \"1s\"")
+            .cache("lock_timeout = \"1h\"\nlock_age = \"10s\"")
             .cache(FORWARD)
             .start();
         let mut hanging = edge.client();
@@ -258,7 +258,7 @@ fn the_fetch_that_continues_a_hanging_one_is_neutral() {
     let latch = Latch::at(BLOCK);
     let origin = serving("/x", either(fresh(FILE).hold_body(&latch), good));
     let edge = filling(&origin, "lock")
-        .cache("lock_timeout = \"1h\"\nlock_age = \"1s\"")
+        .cache("lock_timeout = \"1h\"\nlock_age = \"10s\"")
         .cache(FORWARD)
         .start();
     let bad = [BAD[1]];

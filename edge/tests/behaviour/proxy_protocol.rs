@@ -121,14 +121,18 @@ fn a_connection_without_a_preamble_is_closed() {
 // A client must send the complete preamble within the time limit for request heads.
 #[test]
 fn a_preamble_has_a_time_limit() {
-    let (_origin, edge) = introduced("any", "header_timeout = \"1s\"");
-    for part in [
+    let (_origin, edge) = introduced("any", "header_timeout = \"8s\"");
+    let parts = [
         &b""[..],
         b"PROXY TCP4 192.0",
         &binary(0x21, 0x11, &[1; 12])[..20],
-    ] {
+    ];
+    let clients = parts.map(|part| {
         let mut client = edge.client();
         client.send_raw(part).expect("sent");
+        (part, client)
+    });
+    for (part, mut client) in clients {
         assert_eq!(closed(&mut client), Closing::Fin, "{part:?}");
     }
     eventually("all are gone", || edge.counter("connections_now") == 0);

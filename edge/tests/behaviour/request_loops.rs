@@ -1,7 +1,5 @@
 //! Tests of requests that return to the edge. CDN-Loop detects them (RFC 8586).
 
-use std::time::{Duration, Instant};
-
 use sluice_lab::origin::Resource;
 
 use crate::harness::{Edge, Setup, assert_reason, fresh, origin, serving};
@@ -32,11 +30,9 @@ fn a_loop_of_two_edges_ends_at_once() {
             Setup::of_servers(vec![url]).in_clear_text().start()
         });
         for edge in [&first, &second] {
-            let began = Instant::now();
             let reply = edge.get(target, &[("Host", "a.example")]);
             assert_eq!(reply.status, 508, "{target}");
             assert_eq!(reply.text(), "508 loop\n", "{target}");
-            assert!(began.elapsed() < Duration::from_secs(10), "{target}");
         }
     }
 }

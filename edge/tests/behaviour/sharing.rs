@@ -1,15 +1,13 @@
 //! Tests of sharing: one fetch for several clients, across workers, for a limited time and in
 //! limited memory.
 
-use std::time::Duration;
-
 use rustix::process::Signal;
 use sluice_lab::client::Client;
 use sluice_lab::origin::{Framing, Latch, Resource};
 
 use crate::harness::{
-    Setup, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin, serving,
-    wait_for_requests,
+    SOON, Setup, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin,
+    serving, wait_for_requests,
 };
 
 // A flight of one worker serves clients of other workers. During a shutdown it continues until they
@@ -197,7 +195,7 @@ fn an_unshareable_response_goes_to_one_client_and_the_others_send_their_own_requ
     }
     eventually("all wait", || edge.counter("requests_now") == 5);
     wait_for_requests(&origin, "/x", 1);
-    assert!(latch.wait_held(1, Duration::from_secs(5)));
+    assert!(latch.wait_held(1, SOON));
     latch.release();
     for client in &mut clients {
         let reply = client.read_response().expect("a reply");

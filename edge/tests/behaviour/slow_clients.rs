@@ -13,8 +13,8 @@ use crate::harness::{Edge, SOON, Setup, eventually, fresh, origin};
 /// Time between two bytes of a slow client.
 const BEAT: Duration = Duration::from_millis(20);
 
-const LIMITS: &str = "header_timeout = \"3s\"\nbody_timeout = \"500ms\"\nsend_timeout = \"500ms\"\n\
-                      keepalive_timeout = \"3s\"\nmin_rate = \"1KiB\"\nmin_rate_grace = \"1s\"";
+const LIMITS: &str = "header_timeout = \"8s\"\nbody_timeout = \"500ms\"\nsend_timeout = \"500ms\"\n\
+                      keepalive_timeout = \"8s\"\nmin_rate = \"1KiB\"\nmin_rate_grace = \"1s\"";
 
 /// An edge that serves files below `/files/`, and everything else from an origin.
 struct Both {

@@ -10,14 +10,17 @@ use sluice_lab::origin::{Latch, Resource};
 use crate::harness::{SOON, Setup, fresh, serving, slow, wait_for_requests};
 
 /// Configuration lines with limits that only a fast client satisfies.
-const STRICT: &str = "header_timeout = \"1s\"\nbody_timeout = \"1s\"\nsend_timeout = \"1s\"
-keepalive_timeout = \"1s\"\nmin_rate = \"1GB\"\nmin_rate_grace = \"1s\"";
+const STRICT: &str = "header_timeout = \"7s\"\nbody_timeout = \"7s\"\nsend_timeout = \"7s\"
+keepalive_timeout = \"7s\"\nmin_rate = \"1GB\"\nmin_rate_grace = \"7s\"";
+
+/// A time longer than each of these limits.
+const LONG: Duration = Duration::from_millis(7500);
 
 // The origin sends slowly. The client's minimum rate must not count the time in which there is
 // nothing to send.
 #[test]
 fn a_slow_origin_does_not_count_against_the_reader() {
-    let slow = slow(fresh(200_000), Duration::from_millis(1500));
+    let slow = slow(fresh(200_000), LONG);
     let origin = serving("/x", slow.clone());
     origin.serve("/pass/x", slow);
     let edge = Setup::cached(&origin).limits(STRICT).start();
@@ -55,8 +58,7 @@ fn a_slow_origin_does_not_count_against_the_uploader() {
     let mut sender = client.stream().try_clone().expect("another handle");
     let sending = std::thread::spawn(move || std::io::Write::write_all(&mut sender, &request));
     wait_for_requests(&origin, "/x", 1);
-    let long = Duration::from_millis(1500);
-    assert_eq!(client.wait_closed(long).expect("a socket"), Closing::Open);
+    assert_eq!(client.wait_closed(LONG).expect("a socket"), Closing::Open);
     latch.release();
     assert_eq!(client.read_response().expect("a reply").status, 200);
     sending.join().expect("a thread").expect("all was sent");
@@ -75,8 +77,7 @@ fn waiting_for_a_fill_does_not_time_out() {
     let range = [("Range", "bytes=90000-90009")];
     client.send("GET", "/x", &range, b"").expect("sent");
     assert_eq!(client.read_head().expect("a head").status, 206);
-    let long = Duration::from_millis(1500);
-    assert_eq!(client.wait_closed(long).expect("a socket"), Closing::Open);
+    assert_eq!(client.wait_closed(LONG).expect("a socket"), Closing::Open);
     latch.release();
     assert_eq!(client.read_some(10).expect("the range"), b"000090000\n");
     assert_eq!(client.wait_closed(SOON).expect("a socket"), Closing::Fin);

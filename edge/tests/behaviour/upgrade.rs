@@ -135,12 +135,12 @@ fn a_tunnel_carries_large_amounts_of_data_over_tls() {
 fn an_idle_tunnel_ends_after_the_tunnel_timeout() {
     let origin = echoing();
     let edge = Setup::uncached(&origin)
-        .limits("tunnel_timeout = \"2s\"")
+        .limits("tunnel_timeout = \"8s\"")
         .logged("json")
         .start();
     let mut client = tunnel(&edge);
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(3) {
+    while begun.elapsed() < Duration::from_secs(9) {
         client.send_raw(b"ping").expect("sent");
         assert_eq!(client.read_some(4).expect("an echo"), b"ping");
     }

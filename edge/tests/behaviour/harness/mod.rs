@@ -14,7 +14,7 @@ pub use edge::Edge;
 pub use setup::Setup;
 
 /// Time limit for steps that usually take far less, even on a busy machine.
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// Starts an origin on a free port.
 pub fn origin() -> Origin {
