@@ -4,6 +4,7 @@ mod bodies;
 mod ejection;
 mod heads;
 mod limits;
+mod queue;
 mod requests;
 mod reuse;
 mod upgrade;
@@ -321,6 +322,12 @@ impl BodyStream for Fed {
     fn length(&self) -> Option<u64> {
         None
     }
+}
+
+/// Whether `future` is still pending when polled after all ready tasks have run.
+async fn is_waiting<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
+    std::future::poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_pending()))
+        .await
 }
 
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
