@@ -1,7 +1,6 @@
 //! Tests of timeouts, limits, the queue, and servers that cannot be reached.
 
 use super::*;
-use crate::http::ClientId;
 
 fn silent() -> Origin {
     Origin::new(|_, served| {
@@ -325,7 +324,6 @@ fn requests_are_spread_over_servers_by_weight() {
 fn the_permit_of_a_dead_connection_is_not_given_twice() {
     use crate::upstream::lease::Grant;
     use crate::upstream::retry::Failed;
-    use crate::upstream::wish::Wish;
     let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
     run(async {
         let mut options = Options::new(vec![a.server(), b.server()]);
@@ -343,12 +341,7 @@ fn the_permit_of_a_dead_connection_is_not_given_twice() {
         assert!(second.condition().set_healthy(false, now_us));
         second.note_change();
         let failed = Failed::new();
-        let wish = Wish {
-            client: ClientId::of([192, 0, 2, 7].into()),
-            key: &|| 0,
-            is_repeatable: true,
-            sticky: None,
-        };
+        let wish = wish();
         let mut waiting = std::pin::pin!(pool.acquire(&failed, &wish));
         assert!(is_waiting(&mut waiting).await);
         let granted = pool.take(1);

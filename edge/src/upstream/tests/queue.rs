@@ -1,10 +1,8 @@
 //! Tests of requests that wait for a connection while servers leave the choice.
 
 use super::*;
-use crate::http::ClientId;
 use crate::upstream::lease::Grant;
 use crate::upstream::retry::Failed;
-use crate::upstream::wish::Wish;
 
 /// A server that accepts one connection and then refuses all others. Dropping the sender closes the
 /// connection.
@@ -20,15 +18,6 @@ fn accepting_once() -> (SocketAddr, Sender<()>) {
         drop(accepted);
     });
     (address, close)
-}
-
-fn wish() -> Wish<'static> {
-    Wish {
-        client: ClientId::of([192, 0, 2, 7].into()),
-        key: &|| 0,
-        is_repeatable: true,
-        sticky: None,
-    }
 }
 
 /// Returns two servers with one connection each, both in use.
