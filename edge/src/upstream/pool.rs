@@ -106,7 +106,7 @@ impl Pool {
     pub(super) fn has_other(&self, failed: &Failed) -> bool {
         let servers = self.slots.servers();
         let mut others = servers.iter().enumerate();
-        others.any(|(index, server)| server.weight.get() > 0 && !failed.contains(&index))
+        others.any(|(index, server)| server.is_open() && !failed.contains(&index))
     }
 
     /// Returns the number that names a server in cookies.

@@ -136,6 +136,25 @@ fn a_trial_that_began_before_a_reload_keeps_no_server_out_of_use() {
 }
 
 #[test]
+fn a_drained_server_gets_no_retries() {
+    let failed = Origin::always(FAILED);
+    run(async {
+        let mut options = Options::new(vec![failed.server(), server(refusing())]);
+        options.retry.on.statuses.push(500);
+        options.sticky = Some(Sticky {
+            cookie: "server".to_owned(),
+            max_age: None,
+        });
+        let testing = Testing::new(options);
+        let drained = testing.state.servers()[1].clone();
+        drained.order(Some(Order::Drain), None, testing.clock.monotonic_us());
+        // The server's own response is passed on, since no further try is permitted.
+        assert_eq!(testing.fetch(get("/")).await, Ok((500, Vec::new())));
+        assert_eq!(testing.counters.upstream_retries.get(), 0);
+    });
+}
+
+#[test]
 fn a_backup_is_used_while_the_other_servers_are_full() {
     let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
     run(async {
