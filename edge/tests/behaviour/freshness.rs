@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use sluice_lab::origin::{Modified, Resource, Tag};
 
 use crate::harness::{
-    Setup, assert_has_parameter, assert_hit, cache_status, eventually, origin, serving, ttl,
+    Setup, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin, serving, ttl,
 };
 
 const FAR: &str = "Thu, 01 Jan 2037 00:00:00 GMT";
@@ -115,7 +115,7 @@ fn a_stale_response_is_replaced_by_the_new_version() {
     edge.get("/x", &[])
         .verify_version(0, 0)
         .expect("the old one");
-    origin.update("/x", |old| old.version(1).cache_control("max-age=3600"));
+    origin.serve("/x", fresh(1000).version(1));
     let mut status = String::new();
     eventually("the new version", || {
         let reply = edge.get("/x", &[]);

@@ -15,6 +15,7 @@ use crate::harness::{
     Edge, assert_has_parameter, assert_hit, cache_status, eventually, fresh, origin, serving, ttl,
     wait_for_requests,
 };
+use crate::partial_objects::was_slow;
 
 /// Lengths of two bodies in bytes: a small body that is stored in one record with its head, and one
 /// that is stored in blocks.
@@ -67,6 +68,9 @@ fn stale_responses_are_revalidated_after_a_restart() {
         let edge = start(&setup);
         get(&edge, "/x").verify_whole(length).expect("the body");
         written(&edge, records(length));
+        // If the machine pauses, bytes may be fetched twice.
+        let fetched = origin.read_record(|record| record.sent_for("/x"));
+        assert!(fetched == length || was_slow(&edge), "{how:?}: {fetched}");
         let edge = again(edge, how, &setup);
         let body = |origin: &Origin| origin.read_record(|record| record.sent_for("/x"));
         for _ in 0..2 {
@@ -74,7 +78,7 @@ fn stale_responses_are_revalidated_after_a_restart() {
             reply.verify_whole(length).expect("the body");
             assert_validated(&reply);
         }
-        assert_eq!(body(&origin), length, "{how:?}: the body came once");
+        assert_eq!(body(&origin), fetched, "{how:?}: the body came once");
     });
 }
 
@@ -332,7 +336,8 @@ fn an_interrupted_fetch_is_repeated_after_a_restart() {
         let latch = sluice_lab::origin::Latch::at(length - 10);
         let origin = serving("/x", fresh(length).hold_body(&latch));
         let disks = Disks::new(1);
-        let setup = disks.setup(&origin);
+        // No other fetch takes over the end, however slow the first one is.
+        let setup = disks.setup(&origin).cache("fill = \"whole\"");
         let edge = start(&setup);
         let mut client = edge.client();
         let fields = [("Host", crate::disks::HOST)];

@@ -7,7 +7,7 @@ use sluice_lab::offset::{offset_bytes, verify_offset};
 use sluice_lab::origin::Resource;
 
 use crate::harness::{Setup, fresh, serving};
-use crate::tools::{installed, run, text};
+use crate::tools::{assert_sent_once, installed, run, text};
 
 const FILE: u64 = 10 << 20;
 
@@ -36,7 +36,7 @@ fn curl_downloads_ranges_of_a_cold_file() {
     assert!(several.contains("005000000\n"), "{several}");
     let head = text(&run(folder.path(), "curl", &["-sSI", &url]));
     assert!(head.contains("content-length: 10485760\r\n"), "{head}");
-    assert!(origin.read_record(|record| record.sent_total) <= FILE);
+    assert_sent_once(&origin, &edge, FILE);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn curl_resumes_a_download() {
     let whole = fs::read(&part).expect("the file");
     assert_eq!(whole.len() as u64, FILE);
     verify_offset(0, &whole).expect("the right bytes");
-    assert!(origin.read_record(|record| record.sent_total) <= FILE);
+    assert_sent_once(&origin, &edge, FILE);
 }
 
 #[test]

@@ -4,8 +4,12 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use sluice_lab::origin::Origin;
+
+use crate::harness::Edge;
+
 /// Time limit of a client program in seconds.
-const PATIENCE: &str = "60";
+const PATIENCE: &str = "180";
 
 /// Whether all of these programs are installed. If not, prints a message; with `CI=true`, fails the
 /// test.
@@ -55,4 +59,15 @@ pub fn try_run(folder: &Path, program: &str, arguments: &[&str]) -> Output {
 /// Returns the standard output of a program as text.
 pub fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Whether a fetch was so slow that another one took over a part of its range, as on a machine that pauses.
+pub fn was_slow(edge: &Edge) -> bool {
+    edge.counter("flights_taken_over") > 0
+}
+
+/// Asserts that the origin has sent at most this many bytes, unless a fetch was too slow.
+pub fn assert_sent_once(origin: &Origin, edge: &Edge, length: u64) {
+    let sent = origin.read_record(|record| record.sent_total);
+    assert!(sent <= length || was_slow(edge), "{sent} bytes");
 }

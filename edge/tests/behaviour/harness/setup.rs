@@ -29,6 +29,14 @@ pub(super) fn with_certificate(text: &str, folder: &Path) -> String {
     text.replace(PLACEHOLDER, &files.keys())
 }
 
+/// Returns lines of a table with long times for these keys, unless the lines have them. With the defaults of the
+/// program, a connection ends if a test stands still for some seconds before it uses the connection.
+fn with_patience(lines: &str, keys: &[&str]) -> String {
+    let absent = keys.iter().filter(|key| !lines.contains(**key));
+    let added = absent.map(|key| format!("{key} = \"50s\"\n"));
+    added.collect::<String>() + lines
+}
+
 /// Returns the authority that signs the program's certificate.
 fn authority() -> &'static Authority {
     static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| Authority::new("Test authority"));
@@ -214,6 +222,12 @@ impl Setup {
             encrypted,
             ..
         } = self;
+        let limits = with_patience(limits, &["header_timeout", "keepalive_timeout"]);
+        // By default the time to wait for a connection is that of `connect_timeout`.
+        let upstream = match upstream.contains("connect_timeout") {
+            true => upstream.clone(),
+            false => with_patience(upstream, &["queue_timeout"]),
+        };
         let (cache, route) = match cached {
             false => (String::new(), "proxy = \"origin\"\n".to_owned()),
             true => (
