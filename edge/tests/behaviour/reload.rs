@@ -28,7 +28,8 @@ fn a_reload_applies_changes_and_keeps_stored_responses() {
     assert_has_parameter(&edge.get("/y", &[]), "detail=no-lifetime");
     let mut kept = edge.client();
     kept.get("/x", &[]).expect("a reply");
-    edge.rewrite(&setup.clone().limits("keepalive_header = true").text());
+    let changed = setup.limits("keepalive_header = true\nkeepalive_timeout = \"40s\"");
+    edge.rewrite(&changed.text());
     let output = edge.command(&["reload"]);
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -36,7 +37,7 @@ fn a_reload_applies_changes_and_keeps_stored_responses() {
     assert_eq!(generation(&edge), 2);
     let reply = kept.get("/x", &[]).expect("the connection was kept");
     assert_hit(&reply);
-    assert_eq!(reply.header("keep-alive"), Some("timeout=15"));
+    assert_eq!(reply.header("keep-alive"), Some("timeout=40"));
     assert_eq!(origin.read_record(|record| record.count("/x")), 1);
 }
 

@@ -34,7 +34,7 @@ pub(super) fn with_certificate(text: &str, folder: &Path) -> String {
 fn with_patience(lines: &str, keys: &[&str]) -> String {
     let absent = keys.iter().filter(|key| !lines.contains(**key));
     let added = absent.map(|key| format!("{key} = \"50s\"\n"));
-    added.collect::<String>() + lines
+    lines.to_owned() + &added.collect::<String>()
 }
 
 /// Returns the authority that signs the program's certificate.
