@@ -145,8 +145,11 @@ impl Demand {
             tokio::task::spawn_local(read.run(move || clock.monotonic_us()));
         }
         if !arranged.landings.is_empty() {
-            let counters = &context.worker.counters;
-            counters.flights_taken_over.add(arranged.takeovers);
+            context
+                .worker
+                .counters
+                .flights_taken_over
+                .add(arranged.takeovers);
             self.launched = true;
             self.latest = arranged.landings.iter().map(Landing::id).collect();
             let known = known.unwrap_or_else(|| Box::new(Known::now(&context, table_key)));
