@@ -134,6 +134,7 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
             d.read_timeout,
             MS..=read_max,
         ),
+        min_rate: checks.within("min_rate", &file.min_rate, d.min_rate, 0..=1 << 30),
         send_timeout: checks.within(
             "send_timeout",
             &file.send_timeout,
