@@ -48,6 +48,8 @@ pub struct SluiceOptions {
     pub core: Option<usize>,
     /// Certificate of the listener; `None`: clear text.
     pub tls: Option<PairFiles>,
+    /// Whether Sluice uses TLS with the origins.
+    pub origin_tls: bool,
 }
 
 /// A volume: a file or block device in which a cache stores objects.
@@ -125,6 +127,7 @@ impl SluiceOptions {
             workers: 1,
             core: None,
             tls: None,
+            origin_tls: false,
         }
     }
 }
@@ -232,14 +235,10 @@ fn configuration(options: &SluiceOptions, address: SocketAddr, admin: SocketAddr
     };
     let more = options.more_origins.iter().map(ToString::to_string);
     let servers: Vec<String> = std::iter::once(first).chain(more).collect();
-    upstream(&mut text, "origin", &servers, &options.upstream);
+    upstream(&mut text, "origin", &servers, options);
     for (number, route) in options.routes.iter().enumerate() {
-        upstream(
-            &mut text,
-            &number.to_string(),
-            &[route.origin.to_string()],
-            &options.upstream,
-        );
+        let server = route.origin.to_string();
+        upstream(&mut text, &number.to_string(), &[server], options);
     }
     if let Some(memory) = &options.memory {
         text.push_str(&format!(
@@ -294,8 +293,11 @@ fn routes(text: &mut String, options: &SluiceOptions) {
     }
 }
 
-fn upstream(text: &mut String, name: &str, servers: &[String], more: &[(String, String)]) {
-    let urls: Vec<String> = servers.iter().map(|one| format!("http://{one}")).collect();
+fn upstream(text: &mut String, name: &str, servers: &[String], options: &SluiceOptions) {
+    let more = &options.upstream;
+    let scheme = if options.origin_tls { "https" } else { "http" };
+    let url = |server: &String| format!("{scheme}://{server}");
+    let urls: Vec<String> = servers.iter().map(url).collect();
     text.push_str(&format!("[upstream.{name}]\nservers = {urls:?}\n"));
     let defaults = [
         ("keepalive", "256"),
