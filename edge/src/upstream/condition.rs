@@ -68,6 +68,10 @@ struct Facts {
     order: Order,
     /// Weight that replaces the configured one.
     weight: Option<u32>,
+    /// Times of the operator's last order and weight for this server. 0: there was none. Orders for
+    /// its name may be in force instead.
+    ordered_us: u64,
+    weighed_us: u64,
     health: Health,
     ejection: Ejection,
     /// Number of ejections since the server last stayed in use for as long as it was ejected.
@@ -148,8 +152,9 @@ impl Condition {
     }
 
     /// Replaces the configured weight.
-    pub(super) fn set_weight(&self, weight: u32) {
-        self.0.lock().weight = Some(weight);
+    pub(super) fn set_weight(&self, weight: u32, now_us: u64) {
+        let mut facts = self.0.lock();
+        (facts.weight, facts.weighed_us) = (Some(weight), now_us);
     }
 
     /// Carries out an operator's order. A server that comes up starts without ejection. Returns
@@ -164,7 +169,7 @@ impl Condition {
                 facts.starting_since_us = now_us;
             }
         }
-        facts.order = order;
+        (facts.order, facts.ordered_us) = (order, now_us);
         is_new
     }
 
@@ -216,12 +221,15 @@ impl Condition {
         self.0.lock().health == Health::Unknown
     }
 
-    /// Takes over the orders in `other`, unless there are orders about this server.
+    /// Takes over the orders in `other`, unless those for this server are newer.
     fn follow(&self, other: &Condition) {
         let other = *other.0.lock();
         let mut facts = self.0.lock();
-        if facts.order == Order::Up && facts.weight.is_none() {
-            (facts.order, facts.weight) = (other.order, other.weight);
+        if other.ordered_us > facts.ordered_us {
+            facts.order = other.order;
+        }
+        if other.weighed_us > facts.weighed_us {
+            facts.weight = other.weight;
         }
     }
 
@@ -277,8 +285,8 @@ impl Condition {
     /// Whether there is nothing to keep about the server.
     fn is_default(&self) -> bool {
         let facts = self.0.lock();
-        facts.order == Order::Up
-            && facts.weight.is_none()
+        facts.ordered_us == 0
+            && facts.weighed_us == 0
             && facts.health != Health::Failed
             && facts.ejection == Ejection::None
     }

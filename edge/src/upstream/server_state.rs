@@ -95,7 +95,7 @@ impl ServerState {
     pub(super) fn order(&self, set: Option<Order>, weight: Option<u32>, now_us: u64) {
         let (upstream, address) = (&self.upstream, &self.address);
         if let Some(weight) = weight {
-            self.condition.set_weight(weight);
+            self.condition.set_weight(weight, now_us);
             tracing::info!(%upstream, server = %address, weight, "an operator changed the weight of a server");
         }
         if let Some(order) = set

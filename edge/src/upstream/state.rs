@@ -284,7 +284,7 @@ impl Configured {
         }
         let condition = self.conditions.of(name);
         if let Some(weight) = weight {
-            condition.set_weight(weight);
+            condition.set_weight(weight, now_us);
         }
         if let Some(order) = set {
             condition.set_order(order, now_us);
@@ -479,6 +479,32 @@ mod tests {
             (standing(b), standing("10.0.0.3:80")),
             (Standing::Up, Standing::Up)
         );
+    }
+
+    #[test]
+    fn the_newer_of_the_orders_about_a_name_and_an_address_holds() {
+        let (a, name) = ("10.0.0.1:80", "origin.example:80");
+        let first = named();
+        let order = |state: &UpstreamState, address, order, now_us| {
+            assert!(state.order(address, Some(order), None, now_us));
+        };
+        first.answered(0, answer(&[a]), 1);
+        order(&first, name, Order::Drain, 2);
+        order(&first, a, Order::Up, 3);
+        let options = first.servers.options.clone();
+        let reloaded = || {
+            let state = UpstreamState::after("origin", &options, Some(&first));
+            state.expect("no files are read")
+        };
+        let next = reloaded();
+        next.answered(0, answer(&[a]), 4);
+        assert_eq!(slot(&next, a).standing(), Standing::Up);
+        // Both orders are given before the address is known.
+        order(&next, a, Order::Down, 5);
+        let last = reloaded();
+        order(&last, name, Order::Up, 6);
+        last.answered(0, answer(&[a]), 7);
+        assert_eq!(slot(&last, a).standing(), Standing::Up);
     }
 
     #[test]
