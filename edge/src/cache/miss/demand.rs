@@ -145,11 +145,8 @@ impl Demand {
             tokio::task::spawn_local(read.run(move || clock.monotonic_us()));
         }
         if !arranged.landings.is_empty() {
-            context
-                .worker
-                .counters
-                .flights_taken_over
-                .add(arranged.takeovers);
+            let counters = &context.worker.counters;
+            counters.flights_taken_over.add(arranged.takeovers);
             self.launched = true;
             self.latest = arranged.landings.iter().map(Landing::id).collect();
             let known = known.unwrap_or_else(|| Box::new(Known::now(&context, table_key)));
@@ -234,8 +231,7 @@ impl Demand {
         let (mut width, spare) = self.within_memory(spare);
         // Without Range, or with much shorter responses than requested, further flights only fetch
         // bytes again. After a new version was found, they fail like the last one.
-        let changed = seen.failure.is_some_and(is_change);
-        if changed || self.gets_short_parts() || seen.claims.len() >= CLAIMS_MAX / 2 {
+        if self.wastes_flights(seen) || seen.claims.len() >= CLAIMS_MAX / 2 {
             width = 1;
         }
         self.last.width = width;
@@ -279,10 +275,10 @@ impl Demand {
         self.launched && claim.is_none_or(|claim| self.latest.contains(&claim.id))
     }
 
-    /// Whether responses contain less than requested, or everything.
-    fn gets_short_parts(&self) -> bool {
+    /// Whether responses contain less than requested, or everything, or another version.
+    fn wastes_flights(&self, seen: &ObjectView<'_>) -> bool {
         let short = self.history.short_parts > 0 || self.leader.result.had_short_part();
-        short || self.avoids_ranges()
+        short || self.avoids_ranges() || seen.failure.is_some_and(is_change)
     }
 
     fn avoids_ranges(&self) -> bool {
