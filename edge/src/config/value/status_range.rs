@@ -40,7 +40,7 @@ fn single(number: i64) -> Option<StatusRange> {
     let status = u16::try_from(number).ok()?;
     FINAL
         .contains(&status)
-        .then(|| StatusRange(status..=status))
+        .then_some(StatusRange(status..=status))
 }
 
 fn range(text: &str) -> Option<StatusRange> {
