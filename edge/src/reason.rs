@@ -102,7 +102,7 @@ reasons! {
         ClientGone = "client-gone", 400, Client, false;
         /// The framing of the client's body is invalid.
         BadRequestBody = "bad-request-body", 400, Client, false;
-        /// The request body is larger than `body` allows.
+        /// The request body is larger than `body` allows, or than a buffered body may be (`[buffers]`).
         RequestBodyTooLarge = "request-body-too-large", 413, Client, false;
         /// The client's body has no known length, and the origin's protocol (HTTP/1.0) needs one.
         LengthRequired = "length-required", 411, Client, false;

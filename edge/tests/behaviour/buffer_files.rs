@@ -344,6 +344,22 @@ fn a_disk_that_hangs_holds_only_the_bodies_on_it() {
 }
 
 #[test]
+fn files_can_be_created_in_the_sandbox() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = disk();
+    let folders = [Some(folder.path()), disk.as_ref().map(SlowDisk::path)];
+    for folder in folders.into_iter().flatten() {
+        let origin = serving("/x", Resource::status(200));
+        let text = setup(&origin, folder, "").text();
+        let sandboxed = text.replace("[server]\n", "[server]\nsandbox = \"auto\"\n");
+        let edge = Setup::of_text(sandboxed).start();
+        assert_eq!(edge.ask("POST", "/x", &[], &[0; MIB]).status, 200);
+        assert_eq!(edge.buffers("spilled"), 1);
+        assert_eq!(entries(folder), 0);
+    }
+}
+
+#[test]
 fn a_reload_changes_the_folder_for_further_bodies() {
     let folders = [(), ()].map(|()| tempfile::tempdir().expect("a folder"));
     let origin = serving("/x", Resource::status(200));
