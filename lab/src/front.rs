@@ -101,6 +101,11 @@ impl TlsFront {
         Ok(TlsFront { address, shared })
     }
 
+    /// Returns the address of the front.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Returns the URL of the front.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::bail;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::prelude::*;
@@ -68,16 +69,16 @@ pub(super) fn json(value: &Value) -> String {
     out
 }
 
-/// Percent-encodes all characters except unreserved ones (RFC 3986 section 2.3).
+/// The bytes that are percent-encoded in a value of a query: all but unreserved ones (RFC 3986 2.3).
+const IN_VALUE: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// Percent-encodes a value for a query.
 pub(super) fn percent_encoded(text: &str) -> String {
-    let mut out = String::new();
-    for b in text.bytes() {
-        match b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
-            true => out.push(char::from(b)),
-            false => _ = write!(out, "%{b:02X}"),
-        }
-    }
-    out
+    utf8_percent_encode(text, IN_VALUE).to_string()
 }
 
 /// Creates an error with advice on how to solve it, which is shown like an error of the

@@ -1,30 +1,51 @@
 //! Signs requests to object stores that speak the protocol of S3 (AWS Signature Version 4).
 //!
 //! The signature is in the Authorization of the request that Sluice sends. No client sent it, so it is no Authorization in
-//! the sense of RFC 9111 3.5, and caches store responses as without it. The crate `aws-sigv4` would bring two versions of
-//! `http` and six crates of the AWS SDK for these few lines.
-
-mod canonical;
-mod time;
+//! the sense of RFC 9111 3.5, and caches store responses as without it.
 
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
+use std::error::Error;
 use std::fmt;
+use std::time::{Duration, SystemTime};
 
-use hmac::{Hmac, Mac};
-use sha2::{Digest, Sha256};
+use aws_credential_types::Credentials;
+use aws_sigv4::http_request::{
+    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningInstructions,
+    SigningSettings, UriPathNormalizationMode, sign,
+};
+use aws_sigv4::sign::v4;
+use aws_smithy_runtime_api::client::identity::Identity;
+use percent_encoding::{
+    AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode,
+};
 
-use canonical::hexadecimal;
-use time::Time;
-
-/// SHA-256 of no content.
-const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-/// States that the content is not signed, so that it can be sent while it arrives.
-const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
-const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const SERVICE: &str = "s3";
+
+/// The bytes of a path that are percent-encoded in its canonical form: all but unreserved ones (RFC 3986 2.3) and slashes.
+const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/');
+
+/// The bytes that no URL has (RFC 3986 2) although clients send them.
+const NOT_IN_URLS: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'<')
+    .add(b'>')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
 
 /// Options of `sign` in an upstream.
 #[derive(Clone, PartialEq, Eq)]
@@ -58,8 +79,7 @@ impl fmt::Debug for Options {
 /// Signs requests with one access key. Belongs to one worker.
 pub struct Signer {
     options: Options,
-    /// The key of the current day, and that day.
-    key: RefCell<Option<(u64, [u8; 32])>>,
+    identity: Identity,
 }
 
 /// The parts of a request that are signed.
@@ -74,24 +94,29 @@ pub struct Request<'a> {
     pub has_content: bool,
 }
 
-/// The headers that a signed request has.
-pub struct Signature {
-    /// Value of X-Amz-Date.
-    pub date: String,
-    /// Value of X-Amz-Content-SHA256.
-    pub content: &'static str,
-    /// Value of X-Amz-Security-Token.
-    pub token: Option<String>,
-    /// Value of Authorization.
-    pub authorization: String,
+/// The headers that a signed request has. None if its host can't be signed; then the store refuses the request.
+pub struct Signature(Option<SigningInstructions>);
+
+impl Signature {
+    /// Returns the names, in lower case, and the values of the headers.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().flat_map(SigningInstructions::headers)
+    }
 }
 
 impl Signer {
     /// Creates a signer.
     pub fn new(options: Options) -> Signer {
+        let credentials = Credentials::new(
+            &options.access_key,
+            &options.secret_key,
+            options.session_token.clone(),
+            None,
+            "sluice",
+        );
         Signer {
             options,
-            key: RefCell::default(),
+            identity: credentials.into(),
         }
     }
 
@@ -102,76 +127,47 @@ impl Signer {
 
     /// Signs a request that is sent at this time, in seconds since the Unix epoch.
     pub fn sign(&self, request: &Request<'_>, unix_s: u64) -> Signature {
-        let time = Time::of(unix_s);
-        let content = match request.has_content {
-            true => UNSIGNED,
-            false => EMPTY,
-        };
-        let date = time.full();
-        let mut headers = vec![
-            ("host", request.host),
-            ("x-amz-content-sha256", content),
-            ("x-amz-date", &*date),
-        ];
-        let token = self.options.session_token.as_deref();
-        headers.extend(token.map(|token| ("x-amz-security-token", token)));
-        let authorization =
-            self.authorization(request.method, request.target, &headers, content, &time);
-        Signature {
-            authorization,
-            content,
-            token: self.options.session_token.clone(),
-            date,
-        }
+        Signature(self.instructions(request, unix_s).ok())
     }
 
-    /// Returns the value of Authorization. The headers are in the order of their lower-case names.
-    fn authorization(
+    fn instructions(
         &self,
-        method: &str,
-        target: &str,
-        headers: &[(&str, &str)],
-        content: &str,
-        time: &Time,
-    ) -> String {
-        let names: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
-        let names = names.join(";");
-        let canonical = canonical::request(method, target, headers, &names, content);
-        let scope = format!(
-            "{}/{}/{SERVICE}/aws4_request",
-            time.day(),
-            self.options.region
-        );
-        let hash = hexadecimal(&Sha256::digest(canonical.as_bytes()));
-        let text = format!("{ALGORITHM}\n{}\n{scope}\n{hash}", time.full());
-        let signature = hexadecimal(&mac(&self.key(time), text.as_bytes()));
-        let access_key = &self.options.access_key;
-        format!(
-            "{ALGORITHM} Credential={access_key}/{scope},SignedHeaders={names},Signature={signature}"
-        )
-    }
-
-    /// Returns the key of a day.
-    fn key(&self, time: &Time) -> [u8; 32] {
-        let mut kept = self.key.borrow_mut();
-        if let Some((day, key)) = &*kept
-            && *day == time.days
-        {
-            return *key;
-        }
-        let secret = format!("AWS4{}", self.options.secret_key);
-        let day = mac(secret.as_bytes(), time.day().as_bytes());
-        let region = mac(&day, self.options.region.as_bytes());
-        let key = mac(&mac(&region, SERVICE.as_bytes()), b"aws4_request");
-        *kept = Some((time.days, key));
-        key
+        request: &Request<'_>,
+        unix_s: u64,
+    ) -> Result<SigningInstructions, Box<dyn Error>> {
+        let body = match request.has_content {
+            // Content is sent while it arrives, so its hash is not known yet.
+            true => SignableBody::UnsignedPayload,
+            false => SignableBody::Bytes(&[]),
+        };
+        let target = canonical(request.target);
+        let host = [("host", request.host)].into_iter();
+        let signable = SignableRequest::new(request.method, target, host, body)?;
+        let params = v4::SigningParams::builder()
+            .identity(&self.identity)
+            .region(&self.options.region)
+            .name(SERVICE)
+            .time(SystemTime::UNIX_EPOCH + Duration::from_secs(unix_s))
+            .settings(settings())
+            .build()?;
+        Ok(sign(signable, &params.into())?.into_parts().0)
     }
 }
 
-fn mac(key: &[u8], text: &[u8]) -> [u8; 32] {
-    match Hmac::<Sha256>::new_from_slice(key) {
-        Ok(mac) => mac.chain_update(text).finalize().into_bytes().into(),
-        // HMAC takes keys of any length (RFC 2104 2).
-        Err(_) => [0; 32],
-    }
+/// Returns the settings with which S3 signs. Other services encode paths twice and have no header with the content's hash.
+fn settings() -> SigningSettings {
+    let mut settings = SigningSettings::default();
+    settings.percent_encoding_mode = PercentEncodingMode::Single;
+    settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+    settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+    settings
+}
+
+/// Returns a target whose path is percent-encoded as a store encodes the name of the object before it verifies the signature,
+/// however the client has encoded it. The signer does the same with the query.
+fn canonical(target: &str) -> String {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let path: Vec<u8> = percent_decode_str(path).collect();
+    let query = utf8_percent_encode(query, NOT_IN_URLS);
+    format!("{}?{query}", percent_encode(&path, IN_PATH))
 }

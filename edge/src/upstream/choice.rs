@@ -38,30 +38,41 @@ impl Pool {
         if let Some(server) = wish.sticky.and_then(|id| self.stuck_to(id, failed)) {
             return Choice::Server(server);
         }
-        let tier = |index: usize| {
-            let server = &servers[index];
-            match server.is_open() && !failed.contains(&index) {
-                true if server.state().is_down() => DOWN,
-                true => u8::from(server.backup.get()) + 2 * u8::from(server.is_avoided()),
-                false => UNUSABLE,
-            }
-        };
-        let best = match (0..servers.len()).map(tier).min() {
-            Some(best @ 0..DOWN) => best,
-            Some(DOWN) => return Choice::Down,
+        let best = match best_tier(&servers, failed) {
+            best @ 0..DOWN => best,
+            DOWN => return Choice::Down,
             _ => return Choice::None,
         };
         if servers.iter().any(|server| server.state().is_down()) {
             self.probe();
         }
         let among = |wanted: u8| {
-            let excluded = |index: usize| tier(index) != wanted || self.is_full(&servers[index]);
+            let excluded = |index: usize| {
+                tier(&servers, index, failed) != wanted || self.is_full(&servers[index])
+            };
             self.balancing.choose(wish.key, failed.len(), &excluded)
         };
         match among(best).or_else(|| (best == 0).then(|| among(1)).flatten()) {
             Some(server) => Choice::Server(server),
             None => Choice::Full,
         }
+    }
+
+    /// Whether a request that waits for a connection, and that the servers in `failed` failed, may get
+    /// one to this server: `choose` would choose the server if it has room.
+    pub(super) fn may_serve(&self, server: usize, failed: &Failed) -> bool {
+        let servers = self.slots.servers();
+        let tier = tier(&servers, server, failed);
+        match best_tier(&servers, failed) {
+            // Backups are also used while all other servers are full.
+            0 => tier <= 1,
+            best => tier == best && tier < DOWN,
+        }
+    }
+
+    /// Whether no server is left for which a request that the servers in `failed` failed may wait.
+    pub(super) fn has_none_for(&self, failed: &Failed) -> bool {
+        best_tier(&self.slots.servers(), failed) >= DOWN
     }
 
     /// Returns the server with this id in cookies, if it is in good condition and not full. A server
@@ -124,4 +135,21 @@ impl Pool {
             .map(|(weight, percent)| weight * percent)
             .collect()
     }
+}
+
+/// Returns the tier of a server for a request that the servers in `failed` failed. Servers of lower
+/// tiers are preferred.
+fn tier(servers: &[Rc<PooledServer>], index: usize, failed: &Failed) -> u8 {
+    let server = &servers[index];
+    match server.is_open() && !failed.contains(&index) {
+        true if server.state().is_down() => DOWN,
+        true => u8::from(server.backup.get()) + 2 * u8::from(server.is_avoided()),
+        false => UNUSABLE,
+    }
+}
+
+/// Returns the lowest tier of all servers for a request that the servers in `failed` failed.
+fn best_tier(servers: &[Rc<PooledServer>], failed: &Failed) -> u8 {
+    let tiers = (0..servers.len()).map(|index| tier(servers, index, failed));
+    tiers.min().unwrap_or(UNUSABLE)
 }

@@ -13,6 +13,9 @@ use parking_lot::Mutex;
 const EJECTED_MAX: Duration = Duration::from_secs(300);
 /// Part of its weight with which a server starts, in percent.
 const STARTING_PERCENT: u64 = 10;
+/// Time after which another request may test an ejected server while one still does, in microseconds:
+/// a client that is slow, or a tunnel, must not keep the server out of use.
+const TRIAL_US: u64 = 10_000_000;
 /// Most addresses whose conditions are kept for an upstream.
 const KEPT_MAX: usize = 1024;
 
@@ -69,6 +72,8 @@ struct Facts {
     ejection: Ejection,
     /// Number of ejections since the server last stayed in use for as long as it was ejected.
     ejections: u32,
+    /// Beginning of the last trial, in microseconds.
+    trial_began_us: u64,
     /// End of the last ejection, and its length, in microseconds.
     ejected_until_us: u64,
     ejected_for_us: u64,
@@ -114,7 +119,7 @@ impl Condition {
             order: facts.order,
             weight: facts.weight,
             is_avoided: facts.is_unhealthy || facts.ejection != Ejection::None,
-            trial_from_us: (facts.ejection == Ejection::Ejected).then_some(facts.ejected_until_us),
+            trial_from_us: facts.trial_from_us(),
             starting_since_us: facts.starting_since_us,
         }
     }
@@ -191,12 +196,16 @@ impl Condition {
         (facts.ejection == Ejection::None).then(|| facts.eject(first, now_us))
     }
 
-    /// Begins the trial of an ejected server, if its time has come and no other request tests it.
+    /// Begins the trial of an ejected server, if its time has come and no other request tests it, or
+    /// has tested it for long.
     pub(super) fn begin_trial(&self, now_us: u64) -> bool {
         let mut facts = self.0.lock();
-        let may = facts.ejection == Ejection::Ejected && now_us >= facts.ejected_until_us;
+        let may = facts
+            .trial_from_us()
+            .is_some_and(|from_us| now_us >= from_us);
         if may {
             facts.ejection = Ejection::OnTrial;
+            facts.trial_began_us = now_us;
         }
         may
     }
@@ -239,6 +248,15 @@ impl Condition {
 }
 
 impl Facts {
+    /// Returns the time from which on a request may test the server, if it is ejected.
+    fn trial_from_us(&self) -> Option<u64> {
+        match self.ejection {
+            Ejection::None => None,
+            Ejection::Ejected => Some(self.ejected_until_us),
+            Ejection::OnTrial => Some(self.trial_began_us.saturating_add(TRIAL_US)),
+        }
+    }
+
     fn eject(&mut self, first: Duration, now_us: u64) -> Duration {
         let in_use_us = now_us.saturating_sub(self.ejected_until_us);
         if self.ejection == Ejection::None && in_use_us >= self.ejected_for_us {
@@ -355,6 +373,21 @@ mod tests {
         assert_eq!(condition.end_trial(None, FIRST, 11 * SECOND), None);
         assert!(condition.seen().is_avoided);
         assert!(condition.begin_trial(11 * SECOND));
+    }
+
+    #[test]
+    fn a_trial_that_lasts_long_does_not_keep_other_requests_from_testing_the_server() {
+        let condition = Condition::default();
+        condition.eject(FIRST, 0);
+        assert!(condition.begin_trial(10 * SECOND));
+        assert_eq!(condition.seen().trial_from_us, Some(20 * SECOND));
+        assert!(!condition.begin_trial(20 * SECOND - 1));
+        assert!(condition.begin_trial(20 * SECOND));
+        assert!(!condition.begin_trial(20 * SECOND));
+        let tested = condition.end_trial(Some(false), FIRST, 21 * SECOND);
+        assert_eq!(tested, Some(Tested::Back));
+        // The first trial's result comes too late.
+        assert_eq!(condition.end_trial(Some(true), FIRST, 22 * SECOND), None);
     }
 
     #[test]

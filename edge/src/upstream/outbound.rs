@@ -108,7 +108,9 @@ impl Outbound<'_> {
             lines.line(name, value);
         }
         if let Some(signature) = &self.signature {
-            add_signature(signature, lines);
+            for (name, value) in signature.headers() {
+                lines.line(name.as_bytes(), value.as_bytes());
+            }
         }
         if let Some(id) = id {
             lines.line(ID_HEADER, id.as_str().as_bytes());
@@ -136,15 +138,6 @@ impl Outbound<'_> {
 /// X-Amz-Copy-Source and others would give a client access to further objects.
 fn is_of_signature(name: &[u8]) -> bool {
     reads_as(name, b"authorization") || reads_as_prefix(name, b"x-amz-")
-}
-
-fn add_signature(signature: &Signature, lines: &mut impl HeaderLines) {
-    lines.line(b"x-amz-content-sha256", signature.content.as_bytes());
-    lines.line(b"x-amz-date", signature.date.as_bytes());
-    if let Some(token) = &signature.token {
-        lines.line(b"x-amz-security-token", token.as_bytes());
-    }
-    lines.line(b"authorization", signature.authorization.as_bytes());
 }
 
 fn needs_encoding(target: &[u8]) -> bool {

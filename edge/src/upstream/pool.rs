@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::balancing::Balancing;
 use super::connection::Connection;
@@ -30,6 +31,7 @@ use crate::handler::{ConnectionQueue, Fault};
 use crate::http::ClientId;
 use crate::reason::Reason;
 use crate::sys::Clock;
+use crate::sys::clock::timer_now;
 use crate::telemetry::Counters;
 
 /// One worker's pool of connections to the servers of one upstream.
@@ -104,7 +106,7 @@ impl Pool {
     pub(super) fn has_other(&self, failed: &Failed) -> bool {
         let servers = self.slots.servers();
         let mut others = servers.iter().enumerate();
-        others.any(|(index, server)| server.weight.get() > 0 && !failed.contains(&index))
+        others.any(|(index, server)| server.is_open() && !failed.contains(&index))
     }
 
     /// Returns the number that names a server in cookies.
@@ -122,6 +124,7 @@ impl Pool {
             self.balancing.set_servers(&ids, &self.growing(now_us));
             self.start_idle_task();
             (0..weights.len()).for_each(|server| self.admit_waiting(server));
+            self.recall_waiting();
         }
     }
 
@@ -134,10 +137,17 @@ impl Pool {
     ) -> Result<Grant, Fault> {
         let mut since_us = None;
         let mut waited = !failed.is_empty();
+        let mut until = None;
         loop {
             match self.choose(failed, wish) {
                 Choice::Server(server) => return Ok(self.take(server)),
-                Choice::Full => return self.wait(failed, wish.client).await,
+                Choice::Full => {
+                    let timeout = self.limits.queue_timeout;
+                    let until = *until.get_or_insert_with(|| timer_now() + timeout);
+                    if let Turn::Granted(grant) = self.wait(failed, wish.client, until).await? {
+                        return Ok(grant);
+                    }
+                }
                 Choice::None if waited => return Err(Reason::NoServer.into()),
                 Choice::None => {
                     self.slots.resolved(self.limits.connect).await?;
@@ -193,22 +203,28 @@ impl Pool {
         Permit::new(owner, pooled.gauges.clone(), server)
     }
 
-    /// Waits in the queue for room on a connection, or for the right to open one.
-    async fn wait(self: &Rc<Pool>, failed: &Failed, client: ClientId) -> Result<Grant, Fault> {
+    /// Waits in the queue for room on a connection, or for the right to open one, `until` that time at
+    /// most.
+    async fn wait(
+        self: &Rc<Pool>,
+        failed: &Failed,
+        client: ClientId,
+        until: Instant,
+    ) -> Result<Turn, Fault> {
         let waiter = Rc::new(Waiter {
             client,
             failed: failed.clone(),
-            grant: RefCell::default(),
+            turn: RefCell::default(),
             waker: RefCell::default(),
         });
         if !self.change_queue(|waiting| waiting.push(client, waiter.clone())) {
             return Err(Reason::ServersBusy.into());
         }
         let queued = Queued { pool: self, waiter };
-        let mut timeout = pin!(tokio::time::sleep(self.limits.queue_timeout));
+        let mut timeout = pin!(tokio::time::sleep_until(until));
         poll_fn(|cx| {
-            if let Some(grant) = queued.waiter.grant.borrow_mut().take() {
-                return Poll::Ready(Ok(grant));
+            if let Some(turn) = queued.waiter.turn.borrow_mut().take() {
+                return Poll::Ready(Ok(turn));
             }
             *queued.waiter.waker.borrow_mut() = Some(cx.waker().clone());
             timeout
@@ -219,12 +235,32 @@ impl Pool {
         .await
     }
 
+    /// Takes over the current slots if requests are in the queue. An exchange that ends may have had
+    /// its server ejected, which then gets none of them.
+    fn refresh_for_waiting(self: &Rc<Pool>) {
+        if self.waiting.borrow().len() > 0 {
+            self.refresh();
+        }
+    }
+
     /// Takes the next request out of the queue that may use this server.
     fn next_waiter(&self, server: usize) -> Option<Rc<Waiter>> {
         if self.waiting.borrow().len() == 0 {
             return None;
         }
-        self.change_queue(|waiting| waiting.pop(|w| !w.failed.contains(&server)))
+        self.change_queue(|waiting| waiting.pop(|w| self.may_serve(server, &w.failed)))
+    }
+
+    /// Has those requests in the queue choose again for which no server is left to wait for, so that
+    /// they wait for probes together.
+    fn recall_waiting(&self) {
+        if self.waiting.borrow().len() == 0 {
+            return;
+        }
+        let next = || self.change_queue(|waiting| waiting.pop(|w| self.has_none_for(&w.failed)));
+        while let Some(waiter) = next() {
+            waiter.give(Turn::Over);
+        }
     }
 
     /// Gives waiting requests connections to a server, as far as the server is not full.
@@ -234,7 +270,7 @@ impl Pool {
             && !self.is_full(&pooled)
             && let Some(waiter) = self.next_waiter(server)
         {
-            waiter.give(self.take(server));
+            waiter.give(Turn::Granted(self.take(server)));
         }
     }
 
@@ -266,6 +302,7 @@ impl Pool {
     /// `now_us` on if some room is left.
     fn keep_from(self: &Rc<Pool>, mut connection: Connection, now_us: u64) {
         let server = connection.server();
+        self.refresh_for_waiting();
         let pooled = self.slots.server(server);
         if pooled.weight.get() == 0 {
             return;
@@ -275,7 +312,7 @@ impl Pool {
         {
             let exchange = InProgress::begin(&self.balancing, &pooled.gauges, server);
             let (stream, rest) = connection.begin();
-            waiter.give(Grant::Lease(Lease::new(exchange, stream)));
+            waiter.give(Turn::Granted(Grant::Lease(Lease::new(exchange, stream))));
             match rest {
                 Some(rest) => connection = rest,
                 None => return,
@@ -298,6 +335,9 @@ impl Pool {
     pub(super) fn note_connect(&self, server: usize, result: Result<(), Reason>, began_us: u64) {
         let server = self.slots.server(server);
         server.state().note_connect(result, began_us);
+        if result.is_err() {
+            self.recall_waiting();
+        }
         if self.probe_waiters.get() > 0 {
             self.probe_ended.notify_waiters();
         }
@@ -356,6 +396,11 @@ impl Pool {
     }
 
     #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+
+    #[cfg(test)]
     pub(super) fn idle_connections(&self, server: usize) -> usize {
         self.slots.server(server).available.borrow().len()
     }
@@ -366,7 +411,9 @@ impl PermitOwner for Pool {
     /// can take it.
     fn released(self: Rc<Self>, server: usize) {
         self.slots.server(server).note_closed();
+        self.refresh_for_waiting();
         self.admit_waiting(server);
+        self.recall_waiting();
     }
 }
 
@@ -391,13 +438,20 @@ impl Wake for IdleWaker {
 struct Waiter {
     client: ClientId,
     failed: Failed,
-    grant: RefCell<Option<Grant>>,
+    turn: RefCell<Option<Turn>>,
     waker: RefCell<Option<Waker>>,
 }
 
+/// The end of a request's wait in the queue.
+enum Turn {
+    Granted(Grant),
+    /// No server is left to wait for: the request has to choose again.
+    Over,
+}
+
 impl Waiter {
-    fn give(&self, grant: Grant) {
-        *self.grant.borrow_mut() = Some(grant);
+    fn give(&self, turn: Turn) {
+        *self.turn.borrow_mut() = Some(turn);
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
@@ -413,11 +467,13 @@ struct Queued<'a> {
 
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
-        match self.waiter.grant.take() {
-            Some(Grant::Lease(lease)) => self.pool.give_back(lease, self.pool.clock.monotonic_us()),
-            Some(Grant::Opening(opening)) => drop(opening),
-            // No request in the queue gets this.
-            Some(Grant::Refused(..)) => {}
+        match self.waiter.turn.take() {
+            Some(Turn::Granted(Grant::Lease(lease))) => {
+                self.pool.give_back(lease, self.pool.clock.monotonic_us());
+            }
+            // The permit of a connection that was to be opened goes to the next request when the turn is
+            // dropped.
+            Some(turn) => drop(turn),
             None => self.pool.change_queue(|waiting| {
                 waiting.remove(self.waiter.client, |w| Rc::ptr_eq(w, &self.waiter));
             }),

@@ -58,7 +58,7 @@ impl Pool {
         let servers = self.slots.servers();
         let mut servers = servers.iter().enumerate();
         servers.find_map(|(index, server)| {
-            let counts = server.weight.get() > 0 && !failed.contains(&index);
+            let counts = server.is_open() && !failed.contains(&index);
             let state = server.state();
             let reason = (counts && state.is_down()).then(|| state.trials().failed_since(since_us));
             Some((index, reason??))

@@ -46,6 +46,7 @@ struct Configured {
     /// Name for which each server's certificate has to be valid, if `tls` has no other one.
     tls_names: Vec<String>,
     tls: Option<Arc<UpstreamTls>>,
+    /// Shared with the same states as the conditions.
     changes: Arc<Changes>,
 }
 
@@ -73,11 +74,13 @@ impl UpstreamState {
     ) -> Result<Arc<UpstreamState>, tls::OpenError> {
         let tls_names = options.servers.iter().map(|one| options.tls_name(one));
         let conditions = before.map(|before| before.servers.conditions.clone());
+        // Exchanges that began before the reload still change the conditions.
+        let changes = before.map(|before| before.servers.changes.clone());
         let servers = Configured {
             upstream: name.to_owned(),
             tls_names: tls_names.map(str::to_owned).collect(),
             tls: UpstreamTls::open(options)?,
-            changes: Arc::default(),
+            changes: changes.unwrap_or_default(),
             conditions: conditions.unwrap_or_default(),
             options: options.clone(),
         };

@@ -38,7 +38,7 @@ fn signed_requests_are_cached_and_have_no_credentials_of_clients() {
         let scope = authorization[0]
             .strip_prefix("AWS4-HMAC-SHA256 Credential=AKIAEXAMPLE/")
             .expect("a signature");
-        let names = "/us-east-1/s3/aws4_request,SignedHeaders=host;x-amz-content-sha256;x-amz-date,Signature=";
+        let names = "/us-east-1/s3/aws4_request, SignedHeaders=host;x-amz-content-sha256;x-amz-date, Signature=";
         assert!(scope[8..].starts_with(names), "{scope}");
         let date = seen.header("x-amz-date").expect("a date");
         assert_eq!((&date[..8], date.len()), (&scope[..8], 16));

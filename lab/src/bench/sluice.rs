@@ -46,6 +46,8 @@ pub struct SluiceOptions {
     pub core: Option<usize>,
     /// Certificate of the listener; `None`: clear text.
     pub tls: Option<PairFiles>,
+    /// Whether Sluice uses TLS with the origins.
+    pub origin_tls: bool,
 }
 
 /// A volume: a file or block device in which a cache stores objects.
@@ -122,6 +124,7 @@ impl SluiceOptions {
             workers: 1,
             core: None,
             tls: None,
+            origin_tls: false,
         }
     }
 }
@@ -220,14 +223,9 @@ fn configuration(options: &SluiceOptions, address: SocketAddr, admin: SocketAddr
     );
     settings(&mut text, &options.limits);
     let servers = [&[options.origin], &options.more_origins[..]].concat();
-    upstream(&mut text, "origin", &servers, &options.upstream);
+    upstream(&mut text, "origin", &servers, options);
     for (number, route) in options.routes.iter().enumerate() {
-        upstream(
-            &mut text,
-            &number.to_string(),
-            &[route.origin],
-            &options.upstream,
-        );
+        upstream(&mut text, &number.to_string(), &[route.origin], options);
     }
     if let Some(memory) = &options.memory {
         text.push_str(&format!(
@@ -282,8 +280,11 @@ fn routes(text: &mut String, options: &SluiceOptions) {
     }
 }
 
-fn upstream(text: &mut String, name: &str, servers: &[SocketAddr], more: &[(String, String)]) {
-    let urls: Vec<String> = servers.iter().map(|one| format!("http://{one}")).collect();
+fn upstream(text: &mut String, name: &str, servers: &[SocketAddr], options: &SluiceOptions) {
+    let more = &options.upstream;
+    let scheme = if options.origin_tls { "https" } else { "http" };
+    let url = |server: &SocketAddr| format!("{scheme}://{server}");
+    let urls: Vec<String> = servers.iter().map(url).collect();
     text.push_str(&format!("[upstream.{name}]\nservers = {urls:?}\n"));
     let defaults = [
         ("keepalive", "256"),

@@ -12,7 +12,9 @@ use super::memory::settled;
 use super::sluice::SluiceOptions;
 use super::table::{Row, Unit};
 use super::{Bench, median};
+use crate::certificates::Authority;
 use crate::client;
+use crate::front::{self, TlsFront};
 use crate::load::LoadPlan;
 use crate::process::free_port;
 use crate::rivals::FloorOptions;
@@ -24,8 +26,10 @@ const REQUESTS: u64 = 1_000_000;
 const CLIENTS: usize = 64;
 /// Requests on each connection to the origin in the second run.
 const PER_CONNECTION: u64 = 1000;
-/// Number of idle connections to the origin whose memory is measured.
+/// Number of idle connections to the origin whose memory is measured, without and with TLS. The front with TLS has two
+/// threads for each.
 const IDLE: usize = 4000;
+const IDLE_TLS: usize = 1000;
 /// Delay in milliseconds of the ordinary servers' responses, and of the slow server's.
 const DELAY_MS: u64 = 2;
 const SLOW_MS: u64 = 20;
@@ -79,19 +83,55 @@ pub(super) fn connections(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Measures the memory of idle connections to an origin.
+/// Measures the memory of idle connections to an origin, without and with TLS.
 pub(super) fn idle(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let origin = origin(bench, 1000, None)?;
+    let mut plain = Row::new("idle connection to an origin: memory", Unit::Bytes);
+    plain.sluice = idle_memory(bench, IDLE, |options| SluiceOptions {
+        origin: origin.address,
+        ..options
+    })?;
+    let authority = Authority::new("Bench authority");
+    let ca = bench.folder.path().join("authority.pem");
+    std::fs::write(&ca, authority.pem())?;
+    let pair = authority.server(&["127.0.0.1"]);
+    let front = TlsFront::start(origin.address, front::config(&pair, None))?;
+    let mut encrypted = Row::new("idle TLS connection to an origin: memory", Unit::Bytes);
+    encrypted.sluice = idle_memory(bench, IDLE_TLS, |mut options| {
+        let tls = format!("{{ ca = {ca:?} }}");
+        options.upstream.push(("tls".to_owned(), tls));
+        SluiceOptions {
+            origin: front.address(),
+            origin_tls: true,
+            ..options
+        }
+    })?;
+    let note = |count| format!("difference over {count} connections to a run that keeps none");
+    Ok(vec![
+        plain.goal_most(1536.0).note(&note(IDLE)),
+        encrypted.goal_most(20_480.0).note(&note(IDLE_TLS)),
+    ])
+}
+
+/// Returns the memory of one of `count` idle connections to an origin, in bytes. `change` sets the origin.
+fn idle_memory(
+    bench: &Bench<'_>,
+    count: usize,
+    change: impl Fn(SluiceOptions) -> SluiceOptions,
+) -> anyhow::Result<Option<f64>> {
     let mut memory = Vec::new();
-    for keepalive in [0, IDLE * 2] {
-        let one = contest::sluice(bench, |binary| SluiceOptions {
-            upstream: vec![("keepalive".to_owned(), keepalive.to_string())],
-            ..SluiceOptions::new(binary, origin.address)
+    for keepalive in [0, count * 2] {
+        let one = contest::sluice(bench, |binary| {
+            let unset = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            change(SluiceOptions {
+                upstream: vec![("keepalive".to_owned(), keepalive.to_string())],
+                ..SluiceOptions::new(binary, unset)
+            })
         })?;
-        let Some(one) = one else { break };
+        let Some(one) = one else { return Ok(None) };
         let plan = LoadPlan {
-            connections: IDLE,
-            requests: Some(IDLE as u64),
+            connections: count,
+            requests: Some(count as u64),
             keepalive: false,
             timeout_seconds: 60.0,
             ..LoadPlan::new(one.server.address(), &format!("/offset/{BODY}"))
@@ -109,12 +149,10 @@ pub(super) fn idle(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
             );
         }
     }
-    let mut row = Row::new("idle connection to an origin: memory", Unit::Bytes);
-    if let [without, with] = memory[..] {
-        row.sluice = Some((with - without).max(0.0) / IDLE as f64);
-    }
-    let note = format!("difference over {IDLE} connections to a run that keeps none");
-    Ok(vec![row.goal_most(1536.0).note(&note)])
+    let [without, with] = memory[..] else {
+        return Ok(None);
+    };
+    Ok(Some((with - without).max(0.0) / count as f64))
 }
 
 fn origin(

@@ -130,7 +130,12 @@ impl Ride {
     }
 
     fn poll_head(&mut self, cx: &mut task::Context<'_>) -> Poll<HeadResult> {
+        let met = self.poll_phase(cx);
         self.forward_interim();
+        met
+    }
+
+    fn poll_phase(&mut self, cx: &mut task::Context<'_>) -> Poll<HeadResult> {
         loop {
             match self.object().phase() {
                 Phase::Awaiting => {}
@@ -155,7 +160,9 @@ impl Ride {
         }
     }
 
-    /// Passes 1xx heads that a flight has received on to the client.
+    /// Passes 1xx heads that a flight has received on to the client. Callers have polled the reader
+    /// before. If it waits, it is woken for every later head; called the other way round, a head that
+    /// arrives on another worker between the two calls would wait for the final one.
     fn forward_interim(&mut self) {
         let request = self.demand.as_ref().map(|demand| &demand.leader.request);
         let Some(queue) = request.and_then(|request| request.interim.as_ref()) else {
@@ -180,7 +187,12 @@ impl Ride {
     }
 
     fn poll_start(&mut self, cx: &mut task::Context<'_>) -> Poll<HeadResult> {
+        let met = self.poll_first_byte(cx);
         self.forward_interim();
+        met
+    }
+
+    fn poll_first_byte(&mut self, cx: &mut task::Context<'_>) -> Poll<HeadResult> {
         loop {
             let Some(demand) = &mut self.demand else {
                 return Poll::Ready(HeadResult::Failed(self.fault()));

@@ -82,7 +82,7 @@ fn every_rule_may_stand_in_a_cache_and_in_a_route() {
     );
     assert!(of_cache.headers.target_list.is_empty());
     assert!(of_cache.requests.client_cache_control);
-    assert_eq!(of_cache.headers.tags, ["x-tags".into()]);
+    assert_eq!(of_cache.headers.tags, [Box::from("x-tags")]);
     assert!(of_cache.requests.bypass.cookies[0].matches(b"session_id"));
     assert!(of_cache.requests.bypass.headers[0].matches_field(b"x-debug"));
     assert!(of_cache.requests.bypass.query[1].matches(b"a[b]"));
@@ -98,7 +98,10 @@ fn every_rule_may_stand_in_a_cache_and_in_a_route() {
     assert_eq!(of_cache.key.to_string(), key);
     let query = of_cache.key.query(Some("x=1&utm_id=2&id=3"));
     assert_eq!((query.as_deref(), of_cache.key.sort), (Some("id=3"), true));
-    assert_eq!(of_cache.key.languages, ["de".into(), "pt-BR".into()]);
+    assert_eq!(
+        of_cache.key.languages,
+        [Box::from("de"), Box::from("pt-BR")]
+    );
     assert!(of_cache.forward_headers[1].matches_field(b"x-feature-a"));
     assert_eq!(of_cache.hit_for_pass, Duration::from_millis(500));
 }
@@ -129,8 +132,8 @@ fn a_routes_rules_win_key_by_key() {
             .languages
             .clone()
     };
-    assert_eq!(languages("key = \"{host}{path}\""), ["de".into()]);
-    assert_eq!(languages("languages = [\"en\"]"), ["en".into()]);
+    assert_eq!(languages("key = \"{host}{path}\""), [Box::from("de")]);
+    assert_eq!(languages("languages = [\"en\"]"), [Box::from("en")]);
     assert!(languages("languages = false").is_empty());
 }
 

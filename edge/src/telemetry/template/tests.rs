@@ -52,6 +52,7 @@ fn every_field_has_its_form() {
         connect_us: 0,
         header_us: Some(1500),
         response_us: None,
+        redirects: 2,
     });
     record.cut = true;
     record.tls = Some(AccessTls {
@@ -103,6 +104,7 @@ fn every_field_has_its_form() {
         ("header_time", "0.001"),
         ("response_us", "-"),
         ("response_time", "-"),
+        ("redirects", "2"),
     ];
     let names: Vec<&str> = forms.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, FIELD_NAMES);
@@ -124,7 +126,10 @@ fn doubled_braces_are_literal_and_request_headers_are_listed_once() {
     let text = "{{{request.X-Id}}} {request.via} {request.x-id}";
     assert_eq!(line(text, &record), "{a b} - a b\n");
     let template = Template::parse(text).expect("good");
-    assert_eq!(template.request_headers(), ["x-id".into(), "via".into()]);
+    assert_eq!(
+        template.request_headers(),
+        [Box::from("x-id"), Box::from("via")]
+    );
 }
 
 #[test]

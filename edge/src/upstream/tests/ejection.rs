@@ -4,6 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::upstream::lease::Grant;
+use crate::upstream::retry::Failed;
 
 const SECOND: u64 = 1_000_000;
 const FAILED: &[u8] = b"HTTP/1.1 500 Failed\r\ncontent-length: 0\r\n\r\n";
@@ -87,6 +89,68 @@ fn a_request_that_can_not_be_repeated_does_not_test_a_server_at_first() {
         testing.clock.advance_us(10 * SECOND);
         testing.fetch(post()).await.expect("a response");
         assert_eq!(tested(), before + 1);
+    });
+}
+
+#[test]
+fn a_trial_of_a_slow_client_does_not_keep_a_server_out_of_use() {
+    let is_broken = Arc::new(AtomicBool::new(true));
+    let (bad, good) = (breakable(&is_broken), Origin::always(HELLO));
+    run(async {
+        let testing = Testing::new(Options::new(vec![bad.server(), good.server()]));
+        requests(&testing, 30).await;
+        is_broken.store(false, Ordering::SeqCst);
+        testing.clock.advance_us(10 * SECOND);
+        let _slow = trial(&testing).await;
+        assert_eq!(requests(&testing, 10).await, [0, 10]);
+        testing.clock.advance_us(10 * SECOND);
+        assert_eq!(requests(&testing, 11).await[0], 6);
+    });
+}
+
+/// Begins a request that tests the first server.
+async fn trial(testing: &Testing) -> Grant {
+    let (failed, wish) = (Failed::new(), wish());
+    let pool = &testing.upstream.worker.pool;
+    let granted = pool.acquire(&failed, &wish).await;
+    granted.unwrap_or_else(|fault| panic!("{fault:?}"))
+}
+
+#[test]
+fn a_trial_that_began_before_a_reload_keeps_no_server_out_of_use() {
+    let is_broken = Arc::new(AtomicBool::new(true));
+    let (bad, good) = (breakable(&is_broken), Origin::always(HELLO));
+    run(async {
+        let mut options = Options::new(vec![bad.server(), good.server()]);
+        let testing = Testing::new(options.clone());
+        requests(&testing, 30).await;
+        is_broken.store(false, Ordering::SeqCst);
+        testing.clock.advance_us(10 * SECOND);
+        let slow = trial(&testing).await;
+        options.via = false;
+        let reloaded = Testing::after(options, Some(&testing));
+        assert_eq!(requests(&reloaded, 10).await, [0, 10]);
+        drop(slow);
+        assert_eq!(requests(&reloaded, 11).await[0], 6);
+    });
+}
+
+#[test]
+fn a_drained_server_gets_no_retries() {
+    let failed = Origin::always(FAILED);
+    run(async {
+        let mut options = Options::new(vec![failed.server(), server(refusing())]);
+        options.retry.on.statuses.push(500);
+        options.sticky = Some(Sticky {
+            cookie: "server".to_owned(),
+            max_age: None,
+        });
+        let testing = Testing::new(options);
+        let drained = testing.state.servers()[1].clone();
+        drained.order(Some(Order::Drain), None, testing.clock.monotonic_us());
+        // The server's own response is passed on, since no further try is permitted.
+        assert_eq!(testing.fetch(get("/")).await, Ok((500, Vec::new())));
+        assert_eq!(testing.counters.upstream_retries.get(), 0);
     });
 }
 

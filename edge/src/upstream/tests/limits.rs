@@ -1,7 +1,6 @@
 //! Tests of timeouts, limits, the queue, and servers that cannot be reached.
 
 use super::*;
-use crate::http::ClientId;
 
 fn silent() -> Origin {
     Origin::new(|_, served| {
@@ -193,12 +192,6 @@ fn backups_are_used_last() {
     });
 }
 
-/// Whether `future` is still pending when polled after all ready tasks have run.
-async fn is_waiting<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
-    std::future::poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_pending()))
-        .await
-}
-
 #[test]
 fn requests_for_a_full_server_wait_in_turn_and_the_queue_is_bounded() {
     let (answer, answers) = channel::<()>();
@@ -331,7 +324,6 @@ fn requests_are_spread_over_servers_by_weight() {
 fn the_permit_of_a_dead_connection_is_not_given_twice() {
     use crate::upstream::lease::Grant;
     use crate::upstream::retry::Failed;
-    use crate::upstream::wish::Wish;
     let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
     run(async {
         let mut options = Options::new(vec![a.server(), b.server()]);
@@ -342,21 +334,21 @@ fn the_permit_of_a_dead_connection_is_not_given_twice() {
         }
         testing.clock.advance_us(61_000_000);
         let pool = &testing.upstream.worker.pool;
-        // One server is full and the other is avoided, so the request waits for either.
+        // One server is full and the other was avoided when the request came, which waits for either.
         let _held = pool.take(0);
+        let second = testing.state.servers()[1].clone();
         let now_us = testing.clock.monotonic_us();
-        pool.note_connect(1, Err(Reason::ConnectFailed), now_us);
+        assert!(second.condition().set_healthy(false, now_us));
+        second.note_change();
         let failed = Failed::new();
-        let wish = Wish {
-            client: ClientId::of([192, 0, 2, 7].into()),
-            key: &|| 0,
-            is_repeatable: true,
-            sticky: None,
-        };
+        let wish = wish();
         let mut waiting = std::pin::pin!(pool.acquire(&failed, &wish));
         assert!(is_waiting(&mut waiting).await);
         let granted = pool.take(1);
         assert!(matches!(granted, Grant::Opening(_)));
+        assert!(second.condition().set_healthy(true, now_us));
+        second.note_change();
+        pool.refresh();
         assert!(is_waiting(&mut waiting).await);
         assert_eq!(testing.counters.upstream_busy_now.get(), 2);
         drop(granted);

@@ -4,6 +4,7 @@ mod bodies;
 mod ejection;
 mod heads;
 mod limits;
+mod queue;
 mod requests;
 mod reuse;
 mod upgrade;
@@ -19,10 +20,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::wish::Wish;
 use super::*;
 use crate::balance::{Ask, Balancer, Now, Outcome};
 use crate::handler::{Body, BodyStream, Fault, Frame, Head, Peer};
-use crate::http::Scheme;
+use crate::http::{ClientId, Scheme};
 use crate::reason::Reason;
 use crate::telemetry::ServerNumbers;
 
@@ -171,8 +173,15 @@ struct Testing {
 
 impl Testing {
     fn new(options: Options) -> Testing {
-        let (clock, counters) = (Clock::manual(1_000_000), Arc::new(Counters::default()));
-        let state = UpstreamState::new("origin", &options).expect("no files are read");
+        Testing::after(options, None)
+    }
+
+    /// Creates an upstream that takes the place of another one, as in a reload.
+    fn after(options: Options, before: Option<&Testing>) -> Testing {
+        let clock = before.map_or_else(|| Clock::manual(1_000_000), |before| before.clock.clone());
+        let counters = Arc::new(Counters::default());
+        let state = before.map(|before| &*before.state);
+        let state = UpstreamState::after("origin", &options, state).expect("no files are read");
         Testing {
             upstream: Upstream::new(options, clock.clone(), counters.clone(), &state),
             counters,
@@ -321,6 +330,22 @@ impl BodyStream for Fed {
     fn length(&self) -> Option<u64> {
         None
     }
+}
+
+/// Returns the wish of a GET request.
+fn wish() -> Wish<'static> {
+    Wish {
+        client: ClientId::of([192, 0, 2, 7].into()),
+        key: &|| 0,
+        is_repeatable: true,
+        sticky: None,
+    }
+}
+
+/// Whether `future` is still pending when polled after all ready tasks have run.
+async fn is_waiting<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
+    std::future::poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_pending()))
+        .await
 }
 
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";

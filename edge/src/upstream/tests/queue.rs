@@ -1,0 +1,111 @@
+//! Tests of requests that wait for a connection while servers leave the choice.
+
+use super::*;
+use crate::upstream::lease::Grant;
+use crate::upstream::retry::Failed;
+
+/// A server that accepts one connection and then refuses all others. Dropping the sender closes the
+/// connection.
+fn accepting_once() -> (SocketAddr, Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (close, closed) = channel();
+    std::thread::spawn(move || {
+        let accepted = listener.accept().expect("a connection");
+        drop(listener);
+        // Receiving fails when the test has dropped the sender.
+        let _ = closed.recv();
+        drop(accepted);
+    });
+    (address, close)
+}
+
+/// Returns two servers with one connection each, both in use.
+fn two_full_servers() -> (Testing, Vec<Grant>) {
+    // No connection is opened.
+    let servers = [1, 2].map(|last| server(([192, 0, 2, last], 80).into()));
+    let mut options = Options::new(servers.into());
+    options.max_connections = 1;
+    let testing = Testing::new(options);
+    testing.upstream.worker.pool.refresh();
+    let held = [0, 1].map(|server| testing.upstream.worker.pool.take(server));
+    (testing, held.into())
+}
+
+#[test]
+fn waiting_requests_share_the_attempts_to_connect_to_a_server_that_went_down() {
+    run(async {
+        let (address, close) = accepting_once();
+        let mut options = Options::new(vec![server(address), server(refusing())]);
+        options.max_connections = 1;
+        let testing = Testing::new(options);
+        let unused = testing.state.servers()[1].clone();
+        unused.order(Some(Order::Down), None, testing.clock.monotonic_us());
+        let record = Recorded::default();
+        testing.record_choices(&record);
+        let mut first = testing.start(get("/")).response;
+        while testing.status()[0].requests == 0 {
+            assert!(is_waiting(&mut first).await);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let waiting = (0..20).map(|_| tokio::task::spawn_local(testing.start(get("/")).response));
+        let waiting: Vec<_> = waiting.collect();
+        while testing.upstream.worker.pool.waiting() < 20 {
+            tokio::task::yield_now().await;
+        }
+        drop(close);
+        assert!(first.await.is_err());
+        let clock = testing.clock.clone();
+        let ticking = tokio::task::spawn_local(async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                clock.advance_us(1000);
+            }
+        });
+        for waiting in waiting {
+            let got = waiting.await.expect("no panic");
+            let reason = got.map(|_| ()).map_err(|fault| fault.reason);
+            assert_eq!(reason, Err(Reason::ConnectFailed));
+        }
+        ticking.abort();
+        let attempts = record.outcomes.borrow().len();
+        assert!(attempts < 10, "{attempts}");
+    });
+}
+
+#[test]
+fn a_server_that_is_ejected_gets_no_waiting_requests() {
+    run(async {
+        let (testing, mut held) = two_full_servers();
+        let pool = &testing.upstream.worker.pool;
+        let (failed, wish) = (Failed::new(), wish());
+        let mut waiting = Box::pin(pool.acquire(&failed, &wish));
+        assert!(is_waiting(&mut waiting).await);
+        let second = testing.state.servers()[1].clone();
+        let now_us = testing.clock.monotonic_us();
+        second.condition().eject(Duration::from_secs(60), now_us);
+        second.note_change();
+        drop(held.pop());
+        pool.refresh();
+        assert!(is_waiting(&mut waiting).await);
+        drop(held.pop());
+        assert!(matches!(waiting.await, Ok(Grant::Opening(opening)) if opening.server() == 0));
+    });
+}
+
+#[test]
+fn requests_do_not_wait_for_servers_that_an_operator_took_down() {
+    run(async {
+        let (testing, _held) = two_full_servers();
+        let pool = &testing.upstream.worker.pool;
+        let (failed, wish) = (Failed::new(), wish());
+        let mut waiting = Box::pin(pool.acquire(&failed, &wish));
+        assert!(is_waiting(&mut waiting).await);
+        for server in testing.state.servers() {
+            server.order(Some(Order::Down), None, testing.clock.monotonic_us());
+        }
+        pool.refresh();
+        let reason = waiting.await.map(|_| ()).map_err(|fault| fault.reason);
+        assert_eq!(reason, Err(Reason::NoServer));
+    });
+}
