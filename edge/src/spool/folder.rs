@@ -38,7 +38,7 @@ pub(super) struct SpillFile {
     charge: Mutex<FileCharge>,
 }
 
-/// What a file uses of the limits, until it is closed.
+/// The use of the limits by one file, until the file is closed.
 pub(super) struct FileCharge {
     /// Bytes of the disk.
     pub bytes: Charge,

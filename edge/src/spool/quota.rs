@@ -36,7 +36,7 @@ impl Quota {
         })
     }
 
-    /// Changes the limit. What is in use stays in use.
+    /// Changes the limit. Amounts in use stay in use.
     pub(super) fn set_limit(&self, limit: u64) {
         self.limit.store(limit, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
 //! The part of one body that is in a temporary file.
 //!
 //! The order of a body's bytes: first the blocks in the file, then the block that is being written, then the bytes in
-//! memory. The block that is being written stays in memory until the write has succeeded, so that a failing disk loses
-//! nothing that it did not say it had.
+//! memory. The block that is being written stays in memory until the write has succeeded, so that no bytes
+//! are lost if the write fails.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

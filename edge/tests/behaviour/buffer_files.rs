@@ -92,6 +92,9 @@ fn passes_a_long_upload(folder: &Path) {
     unused(&edge);
     assert_eq!(edge.buffers("spilled"), 1);
     assert!(edge.buffers("disk_written_bytes") > 2 * MIB as u64);
+    let shown = String::from_utf8_lossy(&edge.command(&["status"]).stdout).into_owned();
+    let line = "buffers: 0 B of 128 MiB, 0 B of 10 GiB on disk in 0 files, 1 spilled, 0 without room, 0 failed, 0 late\n";
+    assert!(shown.contains(line), "{shown}");
     // A body of unknown length.
     let mut client = edge.client();
     let head = "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
