@@ -32,7 +32,8 @@ pub(super) struct UpstreamWorker {
     pub(super) hedges: Option<HedgeBudget>,
     /// Value of Host sent in place of the client's.
     host: Option<String>,
-    /// Value of Host sent when neither client nor configuration name one (HTTP/1.0).
+    /// Value of Host sent when neither client nor configuration name one (HTTP/1.0), or the client's
+    /// must not be sent.
     fallback_host: String,
 }
 
@@ -64,9 +65,11 @@ impl UpstreamWorker {
 
     /// Returns the value of Host for a request with this authority.
     pub(super) fn host<'a>(&'a self, authority: &'a str) -> &'a str {
+        let is_usable = !authority.is_empty() && is_field_value(authority.as_bytes());
         match &self.host {
             Some(configured) => configured,
-            None if !authority.is_empty() && is_field_value(authority.as_bytes()) => authority,
+            // Stores take the name of the bucket from Host, and a client must not choose the bucket.
+            None if is_usable && self.signer.is_none() => authority,
             None => &self.fallback_host,
         }
     }
