@@ -8,8 +8,13 @@ use tokio::io::ReadBuf;
 use super::forward::Forward;
 use super::inbound::Step;
 use super::lease::Lease;
-use super::resume::Resume;
+use super::resume::{Resume, Resumed};
 use crate::handler::{BodyStream, Fault, Frame, Piece};
+use crate::reason::Reason;
+
+/// Time after which a server that had to wait for the client may close the connection without a fault
+/// of its own, in microseconds.
+pub(super) const SLOW_US: u64 = 1_000_000;
 
 /// The content still to be received, and the connection from which it is read. If this is dropped
 /// before the content's end, the connection is closed.
@@ -23,8 +28,32 @@ pub(super) struct Download {
     pub(super) left: Option<u64>,
     /// The ability to continue the content on another server.
     pub(super) resume: Option<Box<Resume>>,
-    /// Time at which the request was sent, in microseconds of the upstream's clock.
+    /// Times at which the first request for the content was sent, and the one on `lease`, in
+    /// microseconds of the upstream's clock.
+    pub(super) began_us: u64,
     pub(super) sent_us: u64,
+    pub(super) client: ClientPace,
+}
+
+/// The times that the client's side takes between two pieces of content.
+#[derive(Default)]
+pub(super) struct ClientPace {
+    /// Time at which the last piece was taken, in microseconds of the upstream's clock, unless more
+    /// was wanted since.
+    taken_us: Option<u64>,
+    /// Whether the server once had to wait long.
+    was_slow: bool,
+}
+
+impl ClientPace {
+    fn note_wanted(&mut self, now_us: u64) {
+        let since_us = self.taken_us.take().unwrap_or(now_us);
+        self.was_slow |= now_us.saturating_sub(since_us) >= SLOW_US;
+    }
+
+    fn note_taken(&mut self, now_us: u64) {
+        self.taken_us = Some(now_us);
+    }
 }
 
 /// The reason why no content can be read from a connection any more.
@@ -116,8 +145,8 @@ impl Download {
         };
         Poll::Ready(match ready!(resume.poll(cx)) {
             None => Ok(()),
-            Some(Ok(lease)) => {
-                self.lease = Some(lease);
+            Some(Ok(Resumed { lease, sent_us })) => {
+                (self.lease, self.sent_us) = (Some(lease), sent_us);
                 Ok(())
             }
             Some(Err(fault)) => Err(fault),
@@ -153,7 +182,10 @@ impl Download {
     fn fail(&mut self, fault: Fault) -> Option<usize> {
         let mut lease = self.lease.take()?;
         self.note_time();
-        lease.note_failure(&fault);
+        // Servers limit the time for which a client may take nothing.
+        if !(self.client.was_slow && fault.reason == Reason::BodyCut) {
+            lease.note_failure(&fault);
+        }
         self.forward.count_failure(lease.server(), &fault);
         Some(lease.server())
     }
@@ -161,14 +193,14 @@ impl Download {
     /// Notes the duration of the exchange, and returns the current time.
     fn note_time(&self) -> u64 {
         let now_us = self.forward.upstream.clock.monotonic_us();
-        let took_us = now_us.saturating_sub(self.sent_us);
+        let took_us = now_us.saturating_sub(self.began_us);
         self.forward.record.response_us.set(Some(took_us));
         now_us
     }
 }
 
-impl BodyStream for Download {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+impl Download {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(Frame::Data(first))));
         }
@@ -193,7 +225,7 @@ impl BodyStream for Download {
         }
     }
 
-    fn poll_into(
+    fn poll_next_into(
         &mut self,
         cx: &mut Context<'_>,
         room: &mut ReadBuf<'_>,
@@ -216,8 +248,34 @@ impl BodyStream for Download {
                 End::Resumed => {}
             }
         }
-        let polled = self.poll_frame(cx);
+        let polled = self.poll_next(cx);
         polled.map(|frame| frame.map(|frame| frame.map(Piece::Frame)))
+    }
+}
+
+impl BodyStream for Download {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+        let now_us = self.forward.upstream.clock.recent_us();
+        self.client.note_wanted(now_us);
+        let polled = self.poll_next(cx);
+        if let Poll::Ready(Some(Ok(_))) = &polled {
+            self.client.note_taken(now_us);
+        }
+        polled
+    }
+
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<Option<Result<Piece, Fault>>> {
+        let now_us = self.forward.upstream.clock.recent_us();
+        self.client.note_wanted(now_us);
+        let polled = self.poll_next_into(cx, room);
+        if let Poll::Ready(Some(Ok(_))) = &polled {
+            self.client.note_taken(now_us);
+        }
+        polled
     }
 
     fn length(&self) -> Option<u64> {

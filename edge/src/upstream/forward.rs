@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use super::download::SLOW_US;
 use super::inbound::{Failure, Received};
 use super::lease::{Grant, Lease, Opened, Opening};
 use super::options::Limits;
@@ -73,6 +74,9 @@ impl Forward {
                     opening = Some(self.upstream.pool.reopen(lease));
                 }
                 Err(failure) => {
+                    if self.is_clients_delay(&failure, sent_us) {
+                        lease.note(Outcome::Cancelled);
+                    }
                     drop(lease);
                     self.count_failure(server, &failure.fault);
                     let may_move = self.may_move(&failure);
@@ -172,6 +176,14 @@ impl Forward {
                 Err(fault) => self.move_on(fault, server, true, tries)?,
             }
         }
+    }
+
+    /// Whether a server, to which the request is being sent since `sent_us`, closed the connection after
+    /// it had waited for the client's content. Servers limit this time, so the close says nothing about
+    /// the server.
+    fn is_clients_delay(&self, failure: &Failure, sent_us: u64) -> bool {
+        let took_us = self.upstream.clock.monotonic_us().saturating_sub(sent_us);
+        failure.awaited_client && took_us >= SLOW_US
     }
 
     /// Whether the request may be sent to another server after this failure: nothing was written, or

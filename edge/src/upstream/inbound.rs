@@ -45,4 +45,6 @@ pub(super) struct Failure {
     pub(super) fault: Fault,
     /// Whether nothing of the request was written.
     pub(super) unsent: bool,
+    /// Whether the server closed the connection while the client's next content was awaited.
+    pub(super) awaited_client: bool,
 }

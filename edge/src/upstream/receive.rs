@@ -3,7 +3,7 @@
 
 use smallvec::smallvec;
 
-use super::download::Download;
+use super::download::{ClientPace, Download};
 use super::forward::Forward;
 use super::inbound::{Content, Received};
 use super::lease::Lease;
@@ -57,7 +57,9 @@ impl Forward {
             first: None,
             left: None,
             resume: None,
+            began_us: sent_us,
             sent_us,
+            client: ClientPace::default(),
         };
         match content {
             Content::None { declared } => {

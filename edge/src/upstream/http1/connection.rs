@@ -181,8 +181,11 @@ impl Connection {
             // Without chunks, the end of the content could only be that of the connection, after which
             // there is no response (RFC 9112 6.3).
             let fault = Fault::from(Reason::LengthRequired);
-            let unsent = true;
-            return Err(Failure { fault, unsent });
+            return Err(Failure {
+                fault,
+                unsent: true,
+                awaited_client: false,
+            });
         }
         self.exchange.begin(outbound, limits.http, last);
         let (method, upload) = (&outbound.head.method, outbound.upload);
@@ -193,6 +196,8 @@ impl Connection {
             let permit = &self.permit;
             let mut cx = Context::from_waker(&self.waker);
             let polled = exchange.poll_head(&mut cx, transport, method, limits, &mut interim);
+            let awaited_client = matches!(&polled, Poll::Ready(Err(Broken::Closed)))
+                && exchange.awaits_client(transport);
             let polled = polled.map_err(|broken| match broken {
                 Broken::Fault(fault) => fault,
                 Broken::Closed if let Some(error) = transport.tls_error() => {
@@ -221,7 +226,11 @@ impl Connection {
                 Err(mut fault) => {
                     let unsent = transport.written_total() == written && upload.is_whole();
                     fault.retryable &= unsent;
-                    Err(Failure { fault, unsent })
+                    Err(Failure {
+                        fault,
+                        unsent,
+                        awaited_client,
+                    })
                 }
             })
         })
