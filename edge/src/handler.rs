@@ -8,6 +8,7 @@ mod connection_queue;
 mod encodings;
 mod fault;
 mod fault_response;
+mod followed;
 mod head;
 pub mod loops;
 pub mod representation;
@@ -34,6 +35,7 @@ pub use crate::tls::{ClientCertificate, Session};
 pub use connection_queue::ConnectionQueue;
 pub use encodings::{Choice, Encoded, Encodings, Get, Identity};
 pub use fault::Fault;
+pub use followed::Followed;
 pub use head::{Head, HeadParts};
 
 /// Anything that responds to a request: a cache, an upstream, files, the admin pages.
@@ -261,6 +263,8 @@ pub struct UpstreamTimings {
     pub status: Cell<Option<Status>>,
     /// Body bytes received.
     pub body_bytes: Cell<u64>,
+    /// The redirects that were followed.
+    pub followed: Cell<Followed>,
     /// Id of the request as the origin receives it, if requests have ids.
     pub request_id: RefCell<Option<RequestId>>,
     /// The requests that wait for a connection to the upstream's servers.
@@ -276,6 +280,7 @@ impl UpstreamTimings {
         self.response_us.set(other.response_us.get());
         self.status.set(other.status.get());
         self.body_bytes.set(other.body_bytes.get());
+        self.followed.set(other.followed.get());
         self.request_id.replace(other.request_id.borrow().clone());
     }
 }

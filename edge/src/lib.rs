@@ -50,7 +50,7 @@ pub mod test_rigs {
     pub mod http {
         pub use crate::http::{
             FieldBlock, Method, Scheme, cache_control, conditional, date, fields, freshen,
-            freshness, key, location, pattern, range, surrogate, target, targeted, vary,
+            freshness, key, location, pattern, range, reference, surrogate, target, targeted, vary,
         };
     }
 

@@ -13,6 +13,7 @@ use sluice::test_rigs::http::freshen::{self, freshen};
 use sluice::test_rigs::http::freshness::{ExchangeTimes, SetCookie, Terms, judge};
 use sluice::test_rigs::http::key::{KeyRules, Parts, resource_with};
 use sluice::test_rigs::http::location::{Base, same_host_target};
+use sluice::test_rigs::http::reference;
 use sluice::test_rigs::http::pattern::Pattern;
 use sluice::test_rigs::http::range::{self, ContentRange, Resolved};
 use sluice::test_rigs::http::target::{self, Form};
@@ -199,13 +200,18 @@ pub fn signed_url(data: &[u8]) {
     }
 }
 
-/// Checks the resolution of Location relative to a request target.
+/// Checks the resolution of Location relative to a request target, on the same host and to any URL.
 pub fn location(data: &[u8]) {
     let base = Base {
         scheme: Scheme::Http,
         authority: "a.example",
         target: "/b/c?d",
     };
+    if let Some(url) = reference::resolve(base, data) {
+        let text = format!("{}://{}{}", url.scheme.as_str(), url.authority, url.target);
+        assert!(text.bytes().all(|b| b.is_ascii_graphic() && !b"\\#".contains(&b)), "{text}");
+        assert_eq!(reference::resolve(base, text.as_bytes()), Some(url));
+    }
     let Some((path, query)) = same_host_target(base, data) else {
         return;
     };

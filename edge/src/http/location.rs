@@ -5,7 +5,7 @@ use super::key::without_default_port;
 use super::{Method, Scheme, target};
 
 /// Longer references are ignored.
-const BYTES_MAX: usize = 8 << 10;
+pub(super) const BYTES_MAX: usize = 8 << 10;
 
 /// The base of a reference: the target of the request.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +91,7 @@ fn after_authority<'a>(base: Base<'_>, reference: &'a [u8]) -> Option<&'a [u8]> 
     (same && !host.is_empty()).then_some(rest)
 }
 
-fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+pub(super) fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     match memchr::memchr(b'?', target) {
         Some(at) => (&target[..at], Some(&target[at + 1..])),
         None => (target, None),
@@ -100,7 +100,7 @@ fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
 
 /// Applies remove_dot_segments (RFC 3986 5.2.4) to an absolute path. Surplus `..` segments lead to
 /// the root here, while a request target with surplus `..` segments is refused.
-fn without_dots(path: &[u8]) -> Vec<u8> {
+pub(super) fn without_dots(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut segments = path
         .get(1..)

@@ -23,6 +23,7 @@ pub mod path_regex;
 pub mod pattern;
 pub mod purge;
 pub mod range;
+pub mod reference;
 pub mod request_id;
 mod status;
 pub mod surrogate;

@@ -214,13 +214,15 @@ fn upstream_fields(out: &mut Vec<u8>, upstream: &AccessUpstream) {
         server_address(out, server);
         out.push(b'"');
     }
-    let times = [
+    let redirects = upstream.redirects > 0;
+    let numbers = [
         ("upstream_status", upstream.status.map(u64::from)),
         ("connect_us", Some(upstream.connect_us)),
         ("header_us", upstream.header_us),
         ("response_us", upstream.response_us),
+        ("redirects", redirects.then_some(upstream.redirects.into())),
     ];
-    for (name, value) in times {
+    for (name, value) in numbers {
         if let Some(value) = value {
             field(out, name, value);
         }
@@ -412,6 +414,7 @@ mod tests {
             connect_us: 5,
             header_us: Some(6),
             response_us: None,
+            redirects: 2,
         });
         assert_eq!(
             lines(&record).1,
@@ -422,7 +425,7 @@ mod tests {
                 r#""client_subject":"CN=\"a\"","client_fingerprint":"0af1","#,
                 r#""referer":"http://www.example.com/start.html","user_agent":"Mozilla/4.08 [en] (Win98; I ;Nav)","#,
                 r#""range":"bytes=0-9","cache":"hit","reason":"body-cut","request_us":71,"upstream":"[::1]:9000","#,
-                r#""upstream_status":206,"connect_us":5,"header_us":6,"cut":true}"#,
+                r#""upstream_status":206,"connect_us":5,"header_us":6,"redirects":2,"cut":true}"#,
                 "\n"
             )
         );

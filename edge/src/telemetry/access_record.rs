@@ -79,4 +79,6 @@ pub struct AccessUpstream {
     pub connect_us: u64,
     pub header_us: Option<u64>,
     pub response_us: Option<u64>,
+    /// Number of redirects that were followed.
+    pub redirects: u8,
 }

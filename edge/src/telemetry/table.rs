@@ -273,6 +273,10 @@ counters! {
         upstream_probes: Counter Count,
         /// Response bodies that broke off and were continued by another server.
         upstream_resumed: Counter Count,
+        /// Redirects of origin servers that were followed.
+        upstream_redirects: Counter Count,
+        /// Redirects that clients got although their route follows redirects: too many, a loop, or another host.
+        upstream_redirects_passed: Counter Count,
         /// Failed requests to servers, including failed attempts to connect.
         upstream_failures: Counter Count,
         /// Idle connections to origin servers.

@@ -123,6 +123,7 @@ fields! {
     "header_time" => HeaderTime,
     "response_us" => ResponseUs,
     "response_time" => ResponseTime,
+    "redirects" => Redirects,
 }
 
 impl Field {
@@ -356,6 +357,7 @@ fn own(out: &mut Vec<u8>, field: Field, record: &AccessRecord<'_>, stamp: &Stamp
         Field::HeaderTime => seconds(out, upstream.and_then(|u| u.header_us)),
         Field::ResponseUs => optional(out, upstream.and_then(|u| u.response_us)),
         Field::ResponseTime => seconds(out, upstream.and_then(|u| u.response_us)),
+        Field::Redirects => optional(out, upstream.map(|u| u.redirects.into())),
         _ => out.push(b'-'),
     }
 }

@@ -8,6 +8,7 @@ use super::inbound::{Failure, Received};
 use super::lease::{Grant, Lease, Opened, Opening};
 use super::options::Limits;
 use super::outbound::Outbound;
+use super::redirect_names::Visited;
 use super::retry::{self, Tries};
 use super::route_headers::RouteHeaders;
 use super::route_options::RouteOptions;
@@ -39,6 +40,8 @@ pub(super) struct Forward {
     pub(super) upload: Upload,
     pub(super) interim: Option<Interim>,
     pub(super) record: Rc<UpstreamTimings>,
+    /// The URLs to which redirects led, if some were followed.
+    pub(super) visited: Option<Rc<Visited>>,
 }
 
 impl Forward {
@@ -98,6 +101,7 @@ impl Forward {
             upload: Upload::default(),
             interim: None,
             record: self.record.clone(),
+            visited: self.visited.clone(),
         }
     }
 
@@ -109,8 +113,16 @@ impl Forward {
         self.target.as_deref().unwrap_or(&self.head.target)
     }
 
+    /// Returns the value of Host.
+    pub(super) fn host(&self) -> &str {
+        let visited = self.visited.as_ref();
+        let redirected = visited.map(|visited| &visited.url().authority);
+        self.upstream
+            .host(redirected.unwrap_or(&self.head.authority))
+    }
+
     fn outbound(&self) -> Outbound<'_> {
-        let host = self.upstream.host(&self.head.authority);
+        let host = self.host();
         let request = sign::Request {
             method: self.head.method.as_str(),
             target: self.target(),

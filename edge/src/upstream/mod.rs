@@ -9,6 +9,7 @@
 //! `download` the content of the response.
 //! `transport` is the byte stream to a server, a `socket` or an `encrypted` one; `waker` and
 //! `deadline` are its waker and timer.
+//! `redirect` follows redirects by a route's `redirect_rule`, and `redirect_names` keeps the URLs to which they led.
 //! `retry` decides whether a failed request is sent to another server, `resume` continues content
 //! that broke off, `hedge` sends late requests to a second server within a `hedge_budget`.
 //! `failure_log` reports failing servers in the error log. `balancing` is a worker's
@@ -54,6 +55,9 @@ mod permit;
 mod pool;
 mod probe;
 mod receive;
+mod redirect;
+mod redirect_names;
+mod redirect_rule;
 mod resume;
 mod retry;
 mod route_headers;
@@ -90,6 +94,7 @@ pub use self::hedge_budget::HedgeOptions;
 pub use self::monitor::Monitor;
 pub use self::options::{Options, Server};
 pub use self::path_map::PathMap;
+pub use self::redirect_rule::Redirects;
 pub use self::retry::{RetryCauses, RetryOptions};
 pub use self::route_headers::RouteHeaders;
 pub use self::route_options::RouteOptions;
@@ -157,6 +162,15 @@ impl Upstream {
     }
 }
 
+impl Redirects {
+    /// Creates the rule of a route that follows up to `times` redirects for one request, to its own
+    /// upstream and to those in `to`.
+    pub fn new(times: u8, to: Vec<Upstream>) -> Redirects {
+        let to = to.into_iter().map(|upstream| upstream.worker).collect();
+        Redirects { times, to }
+    }
+}
+
 impl Upstream {
     /// Returns the target for the servers, if it is not that of the request.
     fn target(&self, head: &Head) -> Option<String> {
@@ -215,6 +229,7 @@ impl Handler for Upstream {
                 ..UpstreamTimings::default()
             }),
             head: request.head,
+            visited: None,
         };
         let upstream = Some(forward.record.clone());
         Answer::Later(Pending {

@@ -148,6 +148,18 @@ impl Options {
         servers.any(|server| server.scheme == Scheme::Https)
     }
 
+    /// Whether URLs with this scheme and authority are those of the upstream's servers: the authority
+    /// is that of a server, or the configured Host.
+    pub(super) fn is_named(&self, scheme: Scheme, authority: &str) -> bool {
+        let host = self.host.as_deref();
+        let host = host.map(|host| without_default_port(scheme, host));
+        self.servers.iter().any(|server| {
+            // A Unix socket has no name.
+            let is_own = || server.unix.is_none() && server.authority() == authority;
+            server.scheme == scheme && (host == Some(authority) || is_own())
+        })
+    }
+
     /// Returns the name for which a server's certificate has to be valid, if `tls` has no other one:
     /// the configured Host, which servers expect as SNI, or the server's own name.
     pub(super) fn tls_name<'a>(&'a self, server: &'a Server) -> &'a str {

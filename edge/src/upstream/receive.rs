@@ -18,12 +18,18 @@ use crate::reason::Reason;
 
 impl Forward {
     /// Sends the request, and returns the response of the server that answers it.
-    pub(super) async fn run(self) -> Result<Response, Fault> {
-        // A request that cannot be sent takes no permit.
-        outbound::check(&self.head, self.target())?;
-        self.upstream.retries.add_request();
-        let (lease, received, sent_us) = self.exchange_hedged().await?;
-        self.receive(lease, received, sent_us).await
+    pub(super) async fn run(mut self) -> Result<Response, Fault> {
+        loop {
+            // A request that cannot be sent takes no permit.
+            outbound::check(&self.head, self.target())?;
+            self.upstream.retries.add_request();
+            let (lease, received, sent_us) = self.exchange_hedged().await?;
+            let Some(next) = self.redirected(&lease, &received) else {
+                return self.receive(lease, received, sent_us).await;
+            };
+            self.drain(lease, &received, sent_us);
+            self = next;
+        }
     }
 
     /// Turns a received head into a response whose content is read from the same connection.
@@ -106,6 +112,9 @@ impl Forward {
             // Each client gets the id of its own request, also if the response is stored.
             response.fields.remove(RequestId::HEADER);
         }
+        if let Some(visited) = &self.visited {
+            visited.apply(self.record.followed.get(), &mut response.fields);
+        }
         if self.options.write_back {
             write_back::apply(&mut response.fields, &self.names());
         }
@@ -118,10 +127,13 @@ impl Forward {
 
     /// Returns the names under which origin and client know the resource.
     fn names(&self) -> Names<'_> {
+        if let Some(visited) = &self.visited {
+            return visited.names();
+        }
         Names {
             path: self.options.path.as_ref(),
             servers: &self.upstream.options.servers,
-            host: self.upstream.host(&self.head.authority),
+            host: self.host(),
             client: &self.head.authority,
         }
     }

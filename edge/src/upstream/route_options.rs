@@ -1,10 +1,13 @@
 //! The options of a route that concern the exchange with its upstream.
 
+use std::rc::Rc;
+
 use super::path_map::PathMap;
+use super::redirect_rule::Redirects;
 use crate::sys::Random;
 
 /// The options of a route that concern the exchange with its upstream.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RouteOptions {
     /// The replacement of paths, if `proxy` has a path.
     pub path: Option<PathMap>,
@@ -15,6 +18,8 @@ pub struct RouteOptions {
     pub write_back: bool,
     /// Whether requests have X-Request-ID: the random numbers of ids for requests without one.
     pub request_ids: Option<Random>,
+    /// The redirects that are followed. `None`: clients get all redirects.
+    pub redirects: Option<Rc<Redirects>>,
 }
 
 impl Default for RouteOptions {
@@ -24,6 +29,7 @@ impl Default for RouteOptions {
             sticky: false,
             write_back: true,
             request_ids: None,
+            redirects: None,
         }
     }
 }

@@ -212,7 +212,7 @@ fn same(scheme: Option<&str>, authority: &str, other: Option<&str>, other_author
 }
 
 /// Returns the path so that its beginning can't be taken for a host (RFC 3986 4.2).
-fn unambiguous(path: String) -> String {
+pub(super) fn unambiguous(path: String) -> String {
     match path.starts_with("//") {
         true => format!("/.{path}"),
         false => path,

@@ -20,7 +20,7 @@ use crate::spool::{Buffered, Buffering};
 use crate::sys::Random;
 use crate::telemetry::{AccessLog, Counters, LogRule, Selection};
 use crate::tls::HttpsRedirect;
-use crate::upstream::{RouteHeaders, RouteOptions, Upstream};
+use crate::upstream::{Redirects, RouteHeaders, RouteOptions, Upstream};
 
 /// A worker's upstreams, by name.
 pub(super) type Upstreams = BTreeMap<String, Upstream>;
@@ -152,6 +152,13 @@ impl Handlers {
         Rc::new(Buffering::new(origin, buffered, memory, counters))
     }
 
+    /// Returns the redirects that a route follows, with this worker's upstreams.
+    fn redirects(&self, proxied: &Proxied) -> Option<Redirects> {
+        let follow = proxied.follow_redirects.as_ref()?;
+        let to = follow.to.iter().filter_map(|name| self.upstreams.get(name));
+        Some(Redirects::new(follow.times, to.cloned().collect()))
+    }
+
     fn proxied(&self, route: &RoutePlan, proxied: &Proxied) -> Option<Rc<dyn Handler>> {
         let upstream = self.upstreams.get(&proxied.upstream)?;
         let upstream = upstream.with_route(route_headers(route, proxied));
@@ -161,6 +168,7 @@ impl Handlers {
             sticky: proxied.cache.is_none(),
             write_back: proxied.write_back,
             request_ids: self.request_ids.clone(),
+            redirects: self.redirects(proxied).map(Rc::new),
         });
         let origin = self.buffered(proxied.buffered, Rc::new(upstream));
         let Some(name) = &proxied.cache else {

@@ -84,6 +84,7 @@ mod random_ranges;
 mod range_sharing;
 mod ranges;
 mod ranges_of_errors;
+mod redirects;
 mod refused_fetches;
 mod reload;
 mod request_ids;

@@ -84,7 +84,7 @@ pub(in crate::cache) fn store_as(
     }
     let (status, fields, length) = represented(response, content);
     let fields = &*fields;
-    let verdict = freshness::judge(sent, status, fields, &rules.terms(status), exchanged)?;
+    let verdict = judge(sent, status, fields, response, exchanged, rules)?;
     let generation = version(primary, fields, length);
     let withheld = lines_in(fields, &verdict.stripped);
     let explicit = verdict.source.is_explicit();
@@ -102,6 +102,37 @@ pub(in crate::cache) fn store_as(
         withheld,
         explicit,
     })
+}
+
+/// Decides whether a head with this status and these fields may be stored, and as what. `response` is
+/// the response that the origin sent, whose redirects count as well if some were followed.
+fn judge(
+    sent: &Fields,
+    status: Status,
+    fields: &Fields,
+    response: &Response,
+    exchanged: ExchangeTimes,
+    rules: &Rules,
+) -> Result<Verdict, Reason> {
+    let terms = rules.terms(status);
+    let mut verdict = freshness::judge(sent, status, fields, &terms, exchanged)?;
+    let followed = response.upstream.as_ref().map(|one| one.followed.get());
+    let Some(followed) = followed.filter(|followed| followed.count > 0) else {
+        return Ok(verdict);
+    };
+    if followed.not_for_all {
+        if sent.contains("authorization") {
+            return Err(Reason::Authorization);
+        }
+        verdict.authorized = false;
+    }
+    match () {
+        () if terms.ignore.cache_control => {}
+        () if followed.no_store => return Err(Reason::NoStore),
+        () if followed.private => return Err(Reason::Private),
+        () => verdict.no_cache |= followed.no_cache,
+    }
+    Ok(verdict)
 }
 
 /// Limits an error to the variant that it was fetched for: many origins send errors without the Vary
@@ -141,8 +172,7 @@ pub(in crate::cache) fn freshened(
         update.to_mut().remove("set-cookie");
     }
     let fields = freshen(&old.fields, &update);
-    let terms = rules.terms(old.status);
-    let verdict = freshness::judge(sent, old.status, &fields, &terms, exchanged)?;
+    let verdict = judge(sent, old.status, &fields, response, exchanged, rules)?;
     let mut stripped = verdict.stripped.clone();
     if update.len() < response.fields.len() {
         stripped.push("set-cookie".to_owned());

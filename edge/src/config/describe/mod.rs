@@ -15,7 +15,7 @@ mod tls;
 
 use std::fmt::{Debug, Write};
 
-use super::plan::{Plan, RouteHandler, RoutePlan, SitePlan, segment_of};
+use super::plan::{Plan, Proxied, RouteHandler, RoutePlan, SitePlan, segment_of};
 use super::value::{show_count, show_size, show_time};
 use crate::fill::ReadAhead;
 use crate::store::disk_tier::{self, Admit, PlacementKind};
@@ -134,6 +134,7 @@ fn route(route: &RoutePlan) -> String {
             if !proxied.write_back {
                 path += ", its URLs in responses stay";
             }
+            path += &redirects(proxied);
             if proxied.buffered.requests {
                 path += ", request bodies buffered";
             }
@@ -147,6 +148,17 @@ fn route(route: &RoutePlan) -> String {
         }
     };
     format!("{} -> {to}", route.matcher)
+}
+
+fn redirects(proxied: &Proxied) -> String {
+    let Some(follow) = &proxied.follow_redirects else {
+        return String::new();
+    };
+    let times = show_count(follow.times.into(), "redirect");
+    match follow.to.is_empty() {
+        true => format!(", up to {times} followed"),
+        false => format!(", up to {times} followed, also to {}", follow.to.join(", ")),
+    }
 }
 
 fn cache(options: &cache::Options) -> String {

@@ -8,6 +8,7 @@ mod balance;
 mod compress;
 mod eject;
 mod health;
+mod redirects;
 mod server;
 mod sticky;
 mod tables;
@@ -30,6 +31,7 @@ pub use balance::{BalanceFile, BalanceTable};
 pub use compress::{CompressFile, CompressForm};
 pub use eject::EjectFile;
 pub use health::HealthFile;
+pub use redirects::FollowForm;
 pub use server::{HttpVersion, ServerFile, TcpFile};
 pub use sticky::StickyFile;
 pub use tables::*;
@@ -334,6 +336,7 @@ rule_keys!(section(
         proxy: Key<String>,
         rewrite: Key<Pairs>,
         write_back: Key<bool>,
+        follow_redirects: Key<FollowForm>,
         request_buffering: Key<bool>,
         response_buffering: Key<bool>,
         cache: Key<String>,

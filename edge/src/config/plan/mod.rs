@@ -18,7 +18,7 @@ use crate::{cache, downstream, spool, tls, upstream};
 
 pub use listener::ListenerPlan;
 pub use privileges::{Privileges, User};
-pub use site::{Proxied, RouteHandler, RoutePlan, SitePlan};
+pub use site::{FollowRedirects, Proxied, RouteHandler, RoutePlan, SitePlan};
 pub use volume::{goes_on, segment_of};
 
 /// Default address of the listener.

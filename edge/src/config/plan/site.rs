@@ -60,6 +60,8 @@ pub struct Proxied {
     pub path: Option<PathMap>,
     /// Whether the origin's own URLs in responses are replaced by those that the client knows.
     pub write_back: bool,
+    /// The redirects that are followed. `None`: clients get all redirects.
+    pub follow_redirects: Option<FollowRedirects>,
     /// Choice of the bodies that are buffered.
     pub buffered: Buffered,
     /// Rules that change the target before the cache makes its key.
@@ -68,6 +70,23 @@ pub struct Proxied {
     pub cache: Option<String>,
     /// Caching rules. Each rule is the route's, else its cache's, else the default.
     pub rules: Arc<Rules>,
+}
+
+impl Proxied {
+    /// Whether requests are sent to the upstream with this name.
+    pub fn uses(&self, upstream: &str) -> bool {
+        let mut others = self.follow_redirects.iter().flat_map(|follow| &follow.to);
+        self.upstream == upstream || others.any(|name| name == upstream)
+    }
+}
+
+/// The redirects that a route follows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FollowRedirects {
+    /// Most redirects that are followed for one request.
+    pub times: u8,
+    /// Names of the upstreams to which redirects may lead besides the route's own.
+    pub to: Vec<String>,
 }
 
 impl RoutePlan {

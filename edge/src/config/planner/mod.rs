@@ -18,6 +18,8 @@ mod methods;
 mod names;
 mod paths;
 mod privileges;
+mod redirect_hosts;
+mod redirects;
 mod resolver;
 mod respond;
 mod retry;

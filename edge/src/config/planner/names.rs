@@ -1,4 +1,4 @@
-//! Checks lists of names: of headers, cookies, parameters, languages and addresses.
+//! Checks names of sections, and lists of names: of headers, cookies, parameters, languages and addresses.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -8,7 +8,8 @@ use toml::Spanned;
 use crate::cache::rules::FORWARD_ADDRESS;
 use crate::config::checks::Checks;
 use crate::config::report::Problem;
-use crate::config::value::Names;
+use crate::config::suggestions::did_you_mean;
+use crate::config::value::{Named, Names};
 use crate::http::Network;
 use crate::http::fields::is_token_byte;
 use crate::http::hop;
@@ -48,6 +49,32 @@ impl Kind {
             Kind::Parameter => byte.is_ascii_graphic() && !matches!(byte, b'&' | b'=' | b'#'),
         }
     }
+}
+
+/// Returns the name of a section, and reports it if there is no such section.
+pub fn named<T>(
+    kind: &str,
+    name: Option<&Spanned<String>>,
+    sections: &Named<T>,
+    checks: &mut Checks,
+) -> Option<String> {
+    let name = name?;
+    let known = || sections.keys().map(|k| k.get_ref().as_str());
+    if !known().any(|k| k == name.get_ref()) {
+        let help = match did_you_mean(name.get_ref(), known()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if kind == "upstream" && name.get_ref().contains(['.', ':']) => {
+                "write the URL of a server, as in \"http://127.0.0.1:9000\", or the NAME of an [upstream.NAME]".to_owned()
+            }
+            None => format!("add a section [{kind}.{}]", name.get_ref()),
+        };
+        checks.push(
+            Problem::error(format!("no {kind} is named `{}`", name.get_ref()))
+                .at(name.span())
+                .help(help),
+        );
+    }
+    Some(name.get_ref().clone())
 }
 
 /// Reports a list that has too many entries.

@@ -7,15 +7,16 @@ use std::sync::Arc;
 use toml::Spanned;
 
 use super::edit::{Level, ReadPage};
+use super::names::named;
 use super::{
-    buffers, compress, files, gate, logs, methods, paths, respond, rules, server_url, upstreams,
+    buffers, compress, files, gate, logs, methods, paths, redirects, respond, rules, server_url,
+    upstreams,
 };
 use crate::cache::Rules;
 use crate::config::checks::Checks;
 use crate::config::file::{CacheFile, RouteFile, SiteFile, UpstreamFile};
 use crate::config::plan::{Proxied, RouteHandler, RoutePlan};
 use crate::config::report::Problem;
-use crate::config::suggestions::did_you_mean;
 use crate::config::value::Named;
 use crate::edit;
 use crate::http::hop;
@@ -175,6 +176,7 @@ fn proxied(typed: &RouteFile, matcher: &Matcher, known: &Sections, checks: &mut 
         path,
         rewrite,
         write_back: paths::write_back(typed, checks),
+        follow_redirects: redirects::plan(typed, known.upstreams, checks),
         buffered: buffers::of_route(typed, checks),
         cache: named("cache", typed.cache.as_ref(), known.caches, checks),
         rules: Arc::new(rules),
@@ -251,31 +253,6 @@ fn upstream<'a>(
         }
     };
     (name.unwrap_or_default(), path)
-}
-
-fn named<T>(
-    kind: &str,
-    name: Option<&Spanned<String>>,
-    sections: &Named<T>,
-    checks: &mut Checks,
-) -> Option<String> {
-    let name = name?;
-    let known = || sections.keys().map(|k| k.get_ref().as_str());
-    if !known().any(|k| k == name.get_ref()) {
-        let help = match did_you_mean(name.get_ref(), known()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None if kind == "upstream" && name.get_ref().contains(['.', ':']) => {
-                "write the URL of a server, as in \"http://127.0.0.1:9000\", or the NAME of an [upstream.NAME]".to_owned()
-            }
-            None => format!("add a section [{kind}.{}]", name.get_ref()),
-        };
-        checks.push(
-            Problem::error(format!("no {kind} is named `{}`", name.get_ref()))
-                .at(name.span())
-                .help(help),
-        );
-    }
-    Some(name.get_ref().clone())
 }
 
 fn matcher(route: &RouteFile, checks: &mut Checks) -> Matcher {

@@ -55,7 +55,7 @@ pub fn plan(
     unused(
         "upstream",
         &file.upstream,
-        |name| routes().any(|r| r.proxied().is_some_and(|p| p.upstream == name)),
+        |name| routes().any(|r| r.proxied().is_some_and(|p| p.uses(name))),
         |name| {
             let routes = sites.iter().flat_map(|site| &site.get_ref().route);
             let mut urls = routes.filter_map(|route| route.get_ref().proxy.as_ref());

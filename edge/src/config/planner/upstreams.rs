@@ -9,7 +9,8 @@ use toml::Spanned;
 
 use super::server_url::{ServerUrl, is_host, is_url, split_port};
 use super::{
-    balance, eject, health, paths, retry, server_tcp, server_tls, server_url, signing, sticky,
+    balance, eject, health, paths, redirect_hosts, retry, server_tcp, server_tls, server_url,
+    signing, sticky,
 };
 use crate::config::checks::Checks;
 use crate::config::file::{HttpVersion, RouteFile, ServerFile, UpstreamFile};
@@ -69,7 +70,7 @@ fn listed(url: ServerUrl, weight: u32, backup: bool) -> Server {
     }
 }
 
-/// Adds an upstream for each URL in a route's `proxy`. Routes whose URLs have the same host and port
+/// Adds an upstream for each URL in `proxy` and `follow_redirects` of a route. Routes whose URLs have the same host and port
 /// share one upstream.
 pub fn of_routes<'a>(
     routes: impl Iterator<Item = &'a RouteFile>,
@@ -77,7 +78,14 @@ pub fn of_routes<'a>(
     plans: &mut BTreeMap<String, Options>,
     checks: &mut Checks,
 ) {
-    for typed in routes.filter_map(|route| route.proxy.as_ref()) {
+    let urls = routes.flat_map(|route| {
+        route
+            .proxy
+            .iter()
+            .cloned()
+            .chain(redirect_hosts::urls(route))
+    });
+    for typed in urls {
         let url = typed.get_ref();
         let name = name_of(url);
         let is_planned = |name: &String| plans.contains_key(name);

@@ -58,3 +58,39 @@ fn keys_about_paths_need_an_upstream() {
         "{warned}"
     );
 }
+
+#[test]
+fn followed_redirects_are_described_and_mistakes_explained() {
+    let bucket = "[upstream.bucket]\nservers = \"https://10.0.0.2\"\n";
+    let routes = [
+        "true",
+        "\"https://a.example\"",
+        "[\"https://a.example/\", \"bucket\"]",
+        "{ times = 1 }",
+        "{ times = 20, to = \"bucket\" }",
+        "false",
+    ];
+    let routes = routes.iter().enumerate().map(|(n, follow)| {
+        format!("[[route]]\npath = \"/{n}\"\nproxy = \"a\"\nfollow_redirects = {follow}\n")
+    });
+    let routes: String = routes.collect();
+    let text = format!("[upstream.a]\nservers = \"http://127.0.0.1:9000\"\n{bucket}{routes}");
+    let mut all = vec![describe(&super::plan(&text))];
+    let wrong = [
+        "proxy = \"a\"\nfollow_redirects = 3",
+        "proxy = \"a\"\nfollow_redirects = []",
+        "proxy = \"a\"\nfollow_redirects = \"off\"",
+        "proxy = \"a\"\nfollow_redirects = { times = 0 }",
+        "proxy = \"a\"\nfollow_redirects = { time = 2 }",
+        "proxy = \"a\"\nfollow_redirects = \"b\"",
+        "proxy = \"a\"\nfollow_redirects = \"bucket.example.com\"",
+        "proxy = \"a\"\nfollow_redirects = [\"*.example.com\"]",
+        "proxy = \"a\"\nfollow_redirects = \"https://a.example/path\"",
+        "proxy = \"a\"\nfollow_redirects = \"https://u@a.example\"",
+        "proxy = \"a\"\nfollow_redirects = { to = \"https://a.example:0\" }",
+        "proxy = \"a\"\nfollow_redirects = \"unix:/run/app.sock\"",
+        "respond = \"x\"\nfollow_redirects = true",
+    ];
+    all.extend(wrong.map(|route| format!("--- {route}\n{}", errors(route))));
+    insta::assert_snapshot!(all.join("\n"));
+}

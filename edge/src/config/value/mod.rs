@@ -25,7 +25,7 @@ pub use port::SwitchOrPort;
 pub use retry_cause::RetryCause;
 pub use sandbox::Sandbox;
 pub use shape::{
-    BALANCE, COMPRESS, EDITS, EJECT, HEALTH, PAGES, RETRY, SERVER_TLS, STICKY, TABLE,
+    BALANCE, COMPRESS, EDITS, EJECT, FOLLOW, HEALTH, PAGES, RETRY, SERVER_TLS, STICKY, TABLE,
     TABLE_OR_FALSE, TCP, TLS, advice, nothing_in,
 };
 pub use show::{YEAR, show_count, show_size, show_time};

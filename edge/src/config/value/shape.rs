@@ -3,7 +3,7 @@
 
 /// The name of each type, as it occurs in serde's messages, and the advice on how to write a value
 /// of the type.
-const SHAPES: [(&str, &str); 30] = [
+const SHAPES: [(&str, &str); 31] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),
     (PARALLEL, PARALLEL_ADVICE),
@@ -59,6 +59,10 @@ const SHAPES: [(&str, &str); 30] = [
         COMPRESS,
         "write true, false, a list as in [\"br\", \"gzip\"], or a table",
     ),
+    (
+        FOLLOW,
+        "write true, false, a list as in [\"https://bucket.example.com\"], or a table as in { times = 3, to = \"https://bucket.example.com\" }",
+    ),
     (LIST, LIST_ADVICE),
     (
         "a whole number",
@@ -104,6 +108,7 @@ pub const TABLE_OR_FALSE: &str = "a table or false";
 pub const BOOL_OR_TABLE: &str = "true, false or a table";
 pub const OR_TABLE: &str = "text in quotes or a table";
 pub const COMPRESS: &str = "true, false, a list or a table";
+pub const FOLLOW: &str = "true, false, hosts or a table";
 pub const LIST: &str = "a list";
 pub const LIST_ADVICE: &str =
     "write one value in quotes, or a list in brackets, as in [\"a\", \"b\"]";

@@ -305,6 +305,7 @@ impl Record {
                 connect_us: upstream.connect_us.get(),
                 header_us: upstream.header_us.get(),
                 response_us: upstream.response_us.get(),
+                redirects: upstream.followed.get().count,
             }),
             cut: !self.complete,
         });

@@ -52,6 +52,7 @@ fn every_field_has_its_form() {
         connect_us: 0,
         header_us: Some(1500),
         response_us: None,
+        redirects: 2,
     });
     record.cut = true;
     record.tls = Some(AccessTls {
@@ -103,6 +104,7 @@ fn every_field_has_its_form() {
         ("header_time", "0.001"),
         ("response_us", "-"),
         ("response_time", "-"),
+        ("redirects", "2"),
     ];
     let names: Vec<&str> = forms.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, FIELD_NAMES);
