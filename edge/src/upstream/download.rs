@@ -32,12 +32,12 @@ pub(super) struct Download {
     /// microseconds of the upstream's clock.
     pub(super) began_us: u64,
     pub(super) sent_us: u64,
-    pub(super) client: ClientPace,
+    client: ClientPace,
 }
 
 /// The times that the client's side takes between two pieces of content.
 #[derive(Default)]
-pub(super) struct ClientPace {
+struct ClientPace {
     /// Time at which the last piece was taken, in microseconds of the upstream's clock, unless more
     /// was wanted since.
     taken_us: Option<u64>,
@@ -65,6 +65,20 @@ enum End {
 }
 
 impl Download {
+    /// Creates the download of the response to a request that was sent at the time `sent_us`.
+    pub(super) fn new(forward: Forward, lease: Lease, sent_us: u64) -> Download {
+        Download {
+            forward,
+            lease: Some(lease),
+            first: None,
+            left: None,
+            resume: None,
+            began_us: sent_us,
+            sent_us,
+            client: ClientPace::default(),
+        }
+    }
+
     /// Returns the next frame if it has already been received. Ready with `None` at the end of the
     /// content.
     fn poll_received(&mut self) -> Poll<Option<Result<Frame, Fault>>> {

@@ -3,7 +3,7 @@
 
 use smallvec::smallvec;
 
-use super::download::{ClientPace, Download};
+use super::download::Download;
 use super::forward::Forward;
 use super::inbound::{Content, Received};
 use super::lease::Lease;
@@ -57,16 +57,7 @@ impl Forward {
             response.tunnel = Some(tunnel);
             return Ok(response);
         }
-        let mut download = Download {
-            forward: self,
-            lease: Some(lease),
-            first: None,
-            left: None,
-            resume: None,
-            began_us: sent_us,
-            sent_us,
-            client: ClientPace::default(),
-        };
+        let mut download = Download::new(self, lease, sent_us);
         match content {
             Content::None { declared } => {
                 response.length = declared;
