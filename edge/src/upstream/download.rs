@@ -6,15 +6,11 @@ use bytes::Bytes;
 use tokio::io::ReadBuf;
 
 use super::forward::Forward;
-use super::inbound::Step;
+use super::inbound::{SLOW_US, Step};
 use super::lease::Lease;
 use super::resume::{Resume, Resumed};
 use crate::handler::{BodyStream, Fault, Frame, Piece};
 use crate::reason::Reason;
-
-/// Time after which a server that had to wait for the client may close the connection without a fault
-/// of its own, in microseconds.
-pub(super) const SLOW_US: u64 = 1_000_000;
 
 /// The content still to be received, and the connection from which it is read. If this is dropped
 /// before the content's end, the connection is closed.

@@ -3,8 +3,7 @@
 
 use std::rc::Rc;
 
-use super::download::SLOW_US;
-use super::inbound::{Failure, Received};
+use super::inbound::{Failure, Received, SLOW_US};
 use super::lease::{Grant, Lease, Opened, Opening};
 use super::options::Limits;
 use super::outbound::Outbound;

@@ -167,25 +167,13 @@ impl Connection {
     ) -> Result<Received, Failure> {
         let reused = self.uses > 0;
         self.uses += 1;
-        // A connection is not used again after HEAD: a broken origin may send the content of the
-        // response some time later, where it would be taken for the next response (RFC 9112 6.3).
-        let head = outbound.head.method == Method::Head;
-        // After content without a meaning, neither: an origin that does not read the content takes
-        // it for the next request (RFC 9110 9.3.1), and would answer that one with the response to
-        // this request's content.
-        let ignorable =
-            outbound.upload.length() != Some(0) && !outbound.head.method.defines_content();
-        let last = limits.is_last(self.uses) || head || ignorable;
+        let last = limits.is_last(self.uses) || is_last(outbound);
         self.reusable &= !last;
         if limits.http == Version::Http10 && outbound.upload.length().is_none() {
             // Without chunks, the end of the content could only be that of the connection, after which
             // there is no response (RFC 9112 6.3).
             let fault = Fault::from(Reason::LengthRequired);
-            return Err(Failure {
-                fault,
-                unsent: true,
-                awaited_client: false,
-            });
+            return Err(Failure::unsent(fault));
         }
         self.exchange.begin(outbound, limits.http, last);
         let (method, upload) = (&outbound.head.method, outbound.upload);
@@ -335,4 +323,15 @@ impl Connection {
         let early = connection.exchange.into_rest();
         Ok((connection.transport, early, connection.permit))
     }
+}
+
+/// Whether the connection is not used again after this request.
+fn is_last(outbound: &Outbound<'_>) -> bool {
+    // After HEAD, a broken origin may send the content of the response some time later, where it would
+    // be taken for the next response (RFC 9112 6.3).
+    let head = outbound.head.method == Method::Head;
+    // After content without a meaning, an origin that does not read the content takes it for the next
+    // request (RFC 9110 9.3.1), and would answer that one with the response to this request's content.
+    let ignorable = outbound.upload.length() != Some(0) && !outbound.head.method.defines_content();
+    head || ignorable
 }
