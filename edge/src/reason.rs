@@ -168,7 +168,7 @@ reasons! {
         BodyCut = "body-cut", 502, Origin, false;
         /// The framing of the origin's body is invalid.
         BadBody = "bad-body", 502, Origin, false;
-        /// No byte of the origin's body arrived within `read_timeout`.
+        /// The origin's body arrived too slowly: no byte within `read_timeout`, or more slowly than `min_rate`.
         BodyTimeout = "body-timeout", 504, Origin, false;
         /// Sluice ended the fetch that this request waited for: there was no memory, or no reader kept up.
         FetchAbandoned = "fetch-abandoned", 503, Edge, false;

@@ -6,8 +6,9 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject;
@@ -16,6 +17,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{HandshakeKind, RootCertStore, ServerConfig, ServerConnection};
 
 use crate::certificates::{Authority, Pair};
+use crate::origin::Ending;
 
 /// Most bytes that are passed on at once.
 const PART: usize = 16 << 10;
@@ -47,7 +49,20 @@ struct Shared {
     origin: SocketAddr,
     config: Mutex<Arc<ServerConfig>>,
     handshakes: Mutex<Vec<Handshake>>,
+    cut: Mutex<Option<Cut>>,
+    /// Whether the end of the origin's bytes is not announced by a close_notify.
+    is_abrupt: AtomicBool,
+    sent: AtomicU64,
     stopped: AtomicBool,
+}
+
+/// The early end of a connection, also in the middle of a handshake or a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Number of encrypted bytes, those of the handshake included, that are sent before.
+    pub after: u64,
+    /// The way in which the connection is closed. No close_notify is sent.
+    pub ending: Ending,
 }
 
 /// Returns the TLS of a server with this certificate. With `clients`, clients need a certificate that this authority has
@@ -85,6 +100,9 @@ impl TlsFront {
             origin,
             config: Mutex::new(config),
             handshakes: Mutex::default(),
+            cut: Mutex::default(),
+            is_abrupt: AtomicBool::new(false),
+            sent: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
         });
         let accepting = shared.clone();
@@ -114,6 +132,22 @@ impl TlsFront {
     /// Returns the completed handshakes, in their order.
     pub fn handshakes(&self) -> Vec<Handshake> {
         self.shared.handshakes.lock().clone()
+    }
+
+    /// Ends each new connection in this way.
+    pub fn set_cut(&self, cut: Option<Cut>) {
+        *self.shared.cut.lock() = cut;
+    }
+
+    /// Sets whether connections end without a close_notify, so that an end of the origin's bytes looks like a truncation
+    /// (RFC 8446 6.1).
+    pub fn set_abrupt(&self, is_abrupt: bool) {
+        self.shared.is_abrupt.store(is_abrupt, Ordering::Relaxed);
+    }
+
+    /// Returns the number of encrypted bytes sent so far.
+    pub fn sent(&self) -> u64 {
+        self.shared.sent.load(Ordering::Relaxed)
     }
 
     /// Uses another configuration for new connections.
@@ -180,26 +214,59 @@ fn plain(client: UnixStream, origin: SocketAddr) -> io::Result<()> {
 struct Session {
     connection: ServerConnection,
     client: TcpStream,
+    cut: Option<Cut>,
+    shared: Arc<Shared>,
 }
 
 impl Session {
-    /// Writes all ciphertext.
+    /// Writes all encrypted bytes, up to the cut.
     fn flush(&mut self) -> io::Result<()> {
+        let mut bytes = Vec::new();
         while self.connection.wants_write() {
-            self.connection.write_tls(&mut self.client)?;
+            self.connection.write_tls(&mut bytes)?;
         }
-        Ok(())
+        let left = self.cut.map_or(u64::MAX, |cut| cut.after);
+        let length = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.client.write_all(&bytes[..length])?;
+        let sent = length as u64;
+        self.shared.sent.fetch_add(sent, Ordering::Relaxed);
+        match &mut self.cut {
+            Some(cut) if length < bytes.len() => {
+                cut.after = 0;
+                self.end()
+            }
+            Some(cut) => {
+                cut.after -= sent;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the connection before its time. Returns an error, which ends both threads.
+    fn end(&self) -> io::Result<()> {
+        if self.cut.is_some_and(|cut| cut.ending == Ending::Reset) {
+            // With a linger time of zero, the close of the last descriptor sends a reset.
+            socket2::SockRef::from(&self.client).set_linger(Some(Duration::ZERO))?;
+            // Wakes the thread that reads, which sends nothing.
+            self.client.shutdown(Shutdown::Read)?;
+        } else {
+            self.client.shutdown(Shutdown::Both)?;
+        }
+        Err(io::ErrorKind::ConnectionAborted.into())
     }
 }
 
 /// Completes a handshake, and passes on the bytes of the connection in both directions.
-fn encrypted(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
+fn encrypted(mut client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     client.set_nodelay(true)?;
     let config = shared.config.lock().clone();
     let connection = ServerConnection::new(config).map_err(io::Error::other)?;
     let session = Arc::new(Mutex::new(Session {
         connection,
         client: client.try_clone()?,
+        cut: *shared.cut.lock(),
+        shared: shared.clone(),
     }));
     let mut origin = None;
     let mut received = vec![0; PART];
@@ -242,7 +309,9 @@ fn respond(mut origin: TcpStream, session: &Mutex<Session>) -> io::Result<()> {
         let n = origin.read(&mut received)?;
         let mut session = session.lock();
         if n == 0 {
-            session.connection.send_close_notify();
+            if !session.shared.is_abrupt.load(Ordering::Relaxed) {
+                session.connection.send_close_notify();
+            }
             session.flush()?;
             return session.client.shutdown(Shutdown::Write);
         }

@@ -43,15 +43,18 @@ pub enum Conduct {
     Cut,
     /// Responses arrive at a byte a second.
     Drip,
+    /// Heads arrive at once, and bodies at a byte a second.
+    DripBody,
 }
 
 impl Conduct {
-    const ALL: [Conduct; 5] = [
+    const ALL: [Conduct; 6] = [
         Conduct::Serve,
         Conduct::Error,
         Conduct::Reset,
         Conduct::Cut,
         Conduct::Drip,
+        Conduct::DripBody,
     ];
 
     /// Returns the path of the request that changes the conduct to this one.
@@ -64,16 +67,14 @@ impl Conduct {
             after: 2000,
             ending: Ending::Fin,
         };
-        let drip = Fault::Drip {
-            bytes: 1,
-            every: Duration::from_secs(1),
-        };
+        let (bytes, every) = (1, Duration::from_secs(1));
         match self {
             Conduct::Serve => resource,
             Conduct::Error => Resource::status(500),
             Conduct::Reset => resource.fault(Fault::EndBeforeHead(Ending::Reset)),
             Conduct::Cut => resource.fault(cut),
-            Conduct::Drip => resource.fault(drip),
+            Conduct::Drip => resource.fault(Fault::Drip { bytes, every }),
+            Conduct::DripBody => resource.fault(Fault::DripBody { bytes, every }),
         }
     }
 }

@@ -114,7 +114,8 @@ pub struct ServerTotal {
 pub struct ServerState {
     /// Host and port of the server.
     pub address: String,
-    /// `up`, `drain` or `down` as the operator has ordered; `unhealthy` if health checks fail, or
+    /// `up`, `drain` or `down` as the operator has ordered; `checking` before the first health
+    /// check of an added address has ended, `unhealthy` if health checks fail, or
     /// `ejected` if requests failed.
     pub state: &'static str,
     /// Share of the requests relative to the other servers' weights.

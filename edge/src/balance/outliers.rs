@@ -54,6 +54,8 @@ pub struct Outliers {
 /// The exchanges with one server.
 #[derive(Clone, Default)]
 struct Window {
+    /// Id of the server, if `set_ids` named one.
+    id: Option<u64>,
     /// Failures since the last success.
     failures_in_a_row: u32,
     began_us: u64,
@@ -71,6 +73,17 @@ impl Outliers {
         Outliers {
             options,
             servers: Vec::new(),
+        }
+    }
+
+    /// Replaces the ids of the servers (`Balancer::set_ids`). A server that takes over the index of
+    /// another one begins without counts.
+    pub fn set_ids(&mut self, ids: &[u64]) {
+        self.servers.resize(ids.len(), Window::default());
+        for (window, &id) in self.servers.iter_mut().zip(ids) {
+            if window.id != Some(id) {
+                *window = Window::of(id);
+            }
         }
     }
 
@@ -92,7 +105,11 @@ impl Outliers {
             false => self.slow(server),
         };
         if cause.is_some() {
-            self.servers[server] = Window::default();
+            let window = &mut self.servers[server];
+            *window = Window {
+                id: window.id,
+                ..Window::default()
+            };
         }
         cause
     }
@@ -129,10 +146,18 @@ impl Outliers {
 }
 
 impl Window {
+    fn of(id: u64) -> Window {
+        Window {
+            id: Some(id),
+            ..Window::default()
+        }
+    }
+
     /// Begins the next window. Failures in a row go on.
     fn begin(&mut self, now_us: u64, window_us: u64) {
         let is_next = now_us.saturating_sub(self.began_us) < 2 * window_us;
         *self = Window {
+            id: self.id,
             failures_in_a_row: self.failures_in_a_row,
             began_us: now_us,
             mean_us: self.mean_us().filter(|_| is_next),
@@ -249,6 +274,20 @@ mod tests {
         }
         assert_eq!(found[0], (2, Cause::Latency));
         assert!(found.iter().all(|(server, _)| *server == 2));
+    }
+
+    #[test]
+    fn a_server_that_takes_over_an_index_begins_without_counts() {
+        let mut outliers = outliers();
+        outliers.set_ids(&[7, 8]);
+        for _ in 0..4 {
+            assert_eq!(outliers.note(0, Outcome::Broken, SECOND), None);
+            assert_eq!(outliers.note(1, Outcome::Broken, SECOND), None);
+        }
+        outliers.set_ids(&[9, 8, 10]);
+        assert_eq!(outliers.note(0, Outcome::Broken, SECOND), None);
+        let last = outliers.note(1, Outcome::Broken, SECOND);
+        assert_eq!(last, Some(Cause::Failures));
     }
 
     #[test]

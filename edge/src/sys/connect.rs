@@ -10,6 +10,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
 use super::clock::timer_now;
+use super::socket_option;
 
 /// Time after which the connection to another address is opened, too.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -144,8 +145,7 @@ async fn connect_to(address: SocketAddr, options: &TcpOptions) -> Result<TcpStre
             SocketAddr::V6(_) => TcpSocket::new_v6(),
         }?;
         if let Some(from) = options.bind {
-            // Fails if the addresses are of different families.
-            socket.bind(SocketAddr::new(from, 0))?;
+            bind(&socket, from)?;
         }
         let stream = socket.connect(address).await?;
         set(&stream, options)?;
@@ -153,6 +153,16 @@ async fn connect_to(address: SocketAddr, options: &TcpOptions) -> Result<TcpStre
     }
     .await;
     opened.map_err(|_| ConnectError::Failed)
+}
+
+/// Binds a socket to an address of this machine, but not yet to a port: the kernel chooses one when the socket is connected
+/// (IP_BIND_ADDRESS_NO_PORT). If it chose one now, the port could not be used again for another server, so that all servers
+/// together would get no more connections than there are ports.
+fn bind(socket: &TcpSocket, from: IpAddr) -> io::Result<()> {
+    // A kernel without the option chooses the port at once.
+    let _ = socket_option::set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
+    // Fails if the addresses of socket and server are of different families.
+    socket.bind(SocketAddr::new(from, 0))
 }
 
 /// Sets the options of a connection.
@@ -234,6 +244,19 @@ mod tests {
             let other = connect_either(address, None, &v6, timeout).await;
             assert_eq!(other.err(), Some(ConnectError::Failed));
         });
+    }
+
+    #[test]
+    fn a_bound_socket_has_no_port_before_it_is_connected() {
+        for (socket, from) in [
+            (TcpSocket::new_v4(), IpAddr::from([127, 0, 0, 1])),
+            (TcpSocket::new_v6(), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])),
+        ] {
+            let socket = socket.expect("a socket");
+            bind(&socket, from).expect("an address of this machine");
+            let bound = socket.local_addr().expect("an address");
+            assert_eq!((bound.ip(), bound.port()), (from, 0));
+        }
     }
 
     /// Returns a listener with a full accept queue, which does not answer further connections, and the connections in its queue.

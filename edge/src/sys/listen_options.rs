@@ -1,12 +1,13 @@
 //! The options of a listening socket, which its connections inherit.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use std::ffi::{c_int, c_void};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::net::sockopt;
+
+use super::socket_option;
 
 /// Number of unanswered keepalive probes after which the kernel closes a connection.
 const PROBES: u32 = 4;
@@ -80,21 +81,8 @@ impl ListenOptions {
 
 /// Sets TCP_DEFER_ACCEPT: a connection is accepted when its first bytes have arrived, or after about a second.
 fn defer_accept(fd: &OwnedFd) -> io::Result<()> {
-    let seconds: c_int = 1;
-    // SAFETY: the descriptor is open, and the pointer is to a `c_int` of the given length, which the call only reads.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_DEFER_ACCEPT,
-            (&raw const seconds).cast::<c_void>(),
-            size_of::<c_int>() as libc::socklen_t,
-        )
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let seconds = 1;
+    socket_option::set(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)
 }
 
 /// Whether none of these events has occurred on the descriptor.

@@ -17,6 +17,7 @@ pub mod random;
 pub mod root;
 pub mod sandbox;
 pub mod socket_file;
+mod socket_option;
 pub mod user;
 mod watch;
 

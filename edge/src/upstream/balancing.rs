@@ -49,6 +49,9 @@ impl Balancing {
         let mut balancer = self.balancer.borrow_mut();
         balancer.set_ids(ids);
         balancer.set_weights(weights);
+        if let Some(ejecting) = &self.ejecting {
+            ejecting.outliers.borrow_mut().set_ids(ids);
+        }
     }
 
     /// Replaces the weights of the servers.

@@ -40,6 +40,8 @@ pub enum Standing {
     Drain,
     /// The operator has taken the server down.
     Down,
+    /// The address was added while the program runs, and no health check of it has ended yet.
+    Checking,
     /// Health checks fail.
     Unhealthy,
     /// The server was ejected because requests to it failed.
@@ -53,6 +55,7 @@ impl Standing {
             Standing::Up => "up",
             Standing::Drain => "drain",
             Standing::Down => "down",
+            Standing::Checking => "checking",
             Standing::Unhealthy => "unhealthy",
             Standing::Ejected => "ejected",
         }
@@ -68,7 +71,11 @@ struct Facts {
     order: Order,
     /// Weight that replaces the configured one.
     weight: Option<u32>,
-    is_unhealthy: bool,
+    /// Times of the operator's last order and weight for this server. 0: there was none. Orders for
+    /// its name may be in force instead.
+    ordered_us: u64,
+    weighed_us: u64,
+    health: Health,
     ejection: Ejection,
     /// Number of ejections since the server last stayed in use for as long as it was ejected.
     ejections: u32,
@@ -79,6 +86,18 @@ struct Facts {
     ejected_for_us: u64,
     /// Time since which the server gets a growing share of the requests. 0: it gets its full share.
     starting_since_us: u64,
+}
+
+/// The results of health checks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Health {
+    /// The checks succeed, or there are none, or none has ended since the program was started.
+    #[default]
+    Good,
+    /// No check of an address has ended that was added while the program runs.
+    Unknown,
+    /// The checks fail.
+    Failed,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +137,7 @@ impl Condition {
         Seen {
             order: facts.order,
             weight: facts.weight,
-            is_avoided: facts.is_unhealthy || facts.ejection != Ejection::None,
+            is_avoided: facts.health != Health::Good || facts.ejection != Ejection::None,
             trial_from_us: facts.trial_from_us(),
             starting_since_us: facts.starting_since_us,
         }
@@ -130,15 +149,17 @@ impl Condition {
         match facts.order {
             Order::Down => Standing::Down,
             Order::Drain => Standing::Drain,
-            Order::Up if facts.is_unhealthy => Standing::Unhealthy,
+            Order::Up if facts.health == Health::Failed => Standing::Unhealthy,
+            Order::Up if facts.health == Health::Unknown => Standing::Checking,
             Order::Up if facts.ejection != Ejection::None => Standing::Ejected,
             Order::Up => Standing::Up,
         }
     }
 
     /// Replaces the configured weight.
-    pub(super) fn set_weight(&self, weight: u32) {
-        self.0.lock().weight = Some(weight);
+    pub(super) fn set_weight(&self, weight: u32, now_us: u64) {
+        let mut facts = self.0.lock();
+        (facts.weight, facts.weighed_us) = (Some(weight), now_us);
     }
 
     /// Carries out an operator's order. A server that comes up starts without ejection. Returns
@@ -153,17 +174,21 @@ impl Condition {
                 facts.starting_since_us = now_us;
             }
         }
-        facts.order = order;
+        (facts.order, facts.ordered_us) = (order, now_us);
         is_new
     }
 
     /// Notes the result of health checks. Returns whether it has changed.
     pub(super) fn set_healthy(&self, is_healthy: bool, now_us: u64) -> bool {
         let mut facts = self.0.lock();
-        if facts.is_unhealthy != is_healthy {
+        let health = match is_healthy {
+            true => Health::Good,
+            false => Health::Failed,
+        };
+        if facts.health == health {
             return false;
         }
-        facts.is_unhealthy = !is_healthy;
+        facts.health = health;
         if is_healthy {
             facts.starting_since_us = now_us;
         }
@@ -173,7 +198,9 @@ impl Condition {
     /// Forgets the results of health checks, and ejections, that are no longer configured.
     pub(super) fn forget(&self, health: bool, ejections: bool) {
         let mut facts = self.0.lock();
-        facts.is_unhealthy &= !health;
+        if health {
+            facts.health = Health::Good;
+        }
         if ejections {
             facts.ejection = Ejection::None;
         }
@@ -182,6 +209,33 @@ impl Condition {
     /// Begins a start with a small share of the requests.
     pub(super) fn start(&self, now_us: u64) {
         self.0.lock().starting_since_us = now_us;
+    }
+
+    /// Begins the use of an address that was added while the program runs. `is_checked`: whether
+    /// there are health checks. Other servers are then preferred until the first one has succeeded.
+    pub(super) fn add(&self, is_checked: bool, now_us: u64) {
+        let mut facts = self.0.lock();
+        facts.starting_since_us = now_us;
+        if is_checked && facts.health == Health::Good {
+            facts.health = Health::Unknown;
+        }
+    }
+
+    /// Whether the next result of a health check alone decides whether the server is healthy.
+    pub(super) fn awaits_check(&self) -> bool {
+        self.0.lock().health == Health::Unknown
+    }
+
+    /// Takes over the orders in `other`, unless those for this server are newer.
+    fn follow(&self, other: &Condition) {
+        let other = *other.0.lock();
+        let mut facts = self.0.lock();
+        if other.ordered_us > facts.ordered_us {
+            facts.order = other.order;
+        }
+        if other.weighed_us > facts.weighed_us {
+            facts.weight = other.weight;
+        }
     }
 
     /// Whether the server is ejected, or on trial.
@@ -240,9 +294,9 @@ impl Condition {
     /// Whether there is nothing to keep about the server.
     fn is_default(&self) -> bool {
         let facts = self.0.lock();
-        facts.order == Order::Up
-            && facts.weight.is_none()
-            && !facts.is_unhealthy
+        facts.ordered_us == 0
+            && facts.weighed_us == 0
+            && facts.health != Health::Failed
             && facts.ejection == Ejection::None
     }
 }
@@ -291,6 +345,17 @@ impl Seen {
 pub(super) struct Conditions(Mutex<HashMap<String, Arc<Condition>>>);
 
 impl Conditions {
+    /// Returns the condition of an address that belongs to the server with this configured name.
+    /// Orders about the server hold for addresses that are added later, too.
+    pub(super) fn of_address(&self, address: &str, server: &str) -> Arc<Condition> {
+        let condition = self.of(address);
+        let of_server = self.0.lock().get(server).cloned();
+        if let Some(of_server) = of_server {
+            condition.follow(&of_server);
+        }
+        condition
+    }
+
     /// Returns the condition of the server with this address.
     pub(super) fn of(&self, address: &str) -> Arc<Condition> {
         let mut conditions = self.0.lock();

@@ -50,6 +50,7 @@ mod names;
 mod options;
 mod other_family;
 mod outbound;
+mod pace;
 mod path_map;
 mod permit;
 mod pool;

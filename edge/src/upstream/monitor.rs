@@ -162,7 +162,7 @@ async fn check_one(checker: Rc<Checker>, server: Arc<ServerState>, clock: Clock,
             Ok(()) => (good + 1, 0),
             Err(_) => (0, bad + 1),
         };
-        if good == health.up || bad == health.down {
+        if good == health.up || bad == health.down || server.condition().awaits_check() {
             note(&server, result, &clock);
         }
         // Further results of the same kind change nothing.
@@ -184,7 +184,7 @@ fn note(server: &ServerState, result: Result<(), Unhealthy>, clock: &Clock) {
     server.note_change();
     let (upstream, address) = (server.upstream(), server.address());
     match result {
-        Ok(()) => tracing::info!(%upstream, server = %address, "a server is healthy again"),
+        Ok(()) => tracing::info!(%upstream, server = %address, "a server is healthy"),
         Err(cause) => {
             tracing::warn!(%upstream, server = %address, %cause, "health checks of a server fail");
         }

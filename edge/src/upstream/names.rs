@@ -89,12 +89,13 @@ impl Names {
     }
 
     /// Notes an answer about the name with this index, and logs changes. Returns the targets if they
-    /// have changed. A failure changes nothing: the targets of the last answer stay in use.
+    /// have changed, and whether this is the first answer. A failure changes nothing: the targets of
+    /// the last answer stay in use.
     pub(super) fn note(
         &self,
         index: usize,
         answer: Result<Answer, Failure>,
-    ) -> Option<Vec<Target>> {
+    ) -> Option<(Vec<Target>, bool)> {
         let mut states = self.states.lock();
         let (state, (_, name)) = (states.get_mut(index)?, self.all.get(index)?);
         let upstream = &self.upstream;
@@ -118,11 +119,12 @@ impl Names {
                 let addresses = answer.targets.iter().map(|one| one.address.to_string());
                 let addresses = addresses.collect::<Vec<_>>().join(", ");
                 tracing::info!(%upstream, server = %name, %addresses, "a server has other addresses");
+                let is_first = *state == State::Waiting;
                 *state = State::Known {
                     targets: answer.targets.clone(),
                     fails: false,
                 };
-                return Some(answer.targets);
+                return Some((answer.targets, is_first));
             }
         }
         None

@@ -47,6 +47,9 @@ pub struct Options {
     /// Longest time between two reads of a response, and between sending the request and receiving
     /// the head.
     pub read_timeout: Duration,
+    /// Minimum rate of content with Content-Length, in bytes per second: it may fall behind by the bytes
+    /// of `read_timeout` at this rate. 0: none.
+    pub min_rate: u64,
     /// Longest time between two writes of a request.
     pub send_timeout: Duration,
     /// Most connections per worker and server, busy ones included. 0: no limit.
@@ -119,6 +122,7 @@ impl Options {
             keepalive_timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(5),
             read_timeout: Duration::from_secs(60),
+            min_rate: 128,
             send_timeout: Duration::from_secs(60),
             max_connections: 0,
             queue: 1024,
@@ -256,6 +260,7 @@ pub(super) struct Limits {
     pub(super) head: usize,
     pub(super) connect: Duration,
     pub(super) read: Duration,
+    pub(super) min_rate: u64,
     pub(super) send: Duration,
     pub(super) max_connections: usize,
     pub(super) queue: usize,
@@ -274,6 +279,7 @@ impl Limits {
             head: options.max_response_headers,
             connect: options.connect_timeout,
             read: options.read_timeout,
+            min_rate: options.min_rate,
             send: options.send_timeout,
             max_connections: options.max_connections,
             queue: options.queue,

@@ -67,7 +67,7 @@ impl Pool {
     ) -> Rc<Pool> {
         let idle_events = Arc::<Notify>::default();
         Rc::new(Pool {
-            slots: Slots::new(state, counters, &idle_events),
+            slots: Slots::new(state, counters, &idle_events, &clock),
             balancing: Rc::new(Balancing::new(options, clock.clone(), state)),
             clock,
             waiting: RefCell::new(FairQueue::new(limits.queue)),

@@ -40,7 +40,7 @@ pub struct RetryCauses {
     pub tls: bool,
     /// The server closed the connection before the response was complete.
     pub reset: bool,
-    /// No byte of the response arrived within `read_timeout`.
+    /// The response did not arrive within `read_timeout`, or at `min_rate`.
     pub timeout: bool,
     /// Statuses of responses that count as failures.
     pub statuses: SmallVec<[Status; 4]>,

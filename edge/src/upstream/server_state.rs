@@ -47,6 +47,8 @@ pub struct ServerState {
     /// Whether the last attempt to connect to the server failed.
     pub(super) is_down: AtomicBool,
     pub(super) condition: Arc<Condition>,
+    /// Whether there are health checks.
+    pub(super) is_checked: bool,
     /// Whether clients that stick to the server keep it while it is drained.
     pub(super) keeps_clients: bool,
     pub(super) trials: Trials,
@@ -93,7 +95,7 @@ impl ServerState {
     pub(super) fn order(&self, set: Option<Order>, weight: Option<u32>, now_us: u64) {
         let (upstream, address) = (&self.upstream, &self.address);
         if let Some(weight) = weight {
-            self.condition.set_weight(weight);
+            self.condition.set_weight(weight, now_us);
             tracing::info!(%upstream, server = %address, weight, "an operator changed the weight of a server");
         }
         if let Some(order) = set
@@ -151,9 +153,16 @@ impl ServerState {
     }
 
     /// Notes whether the server has this address now, and with which weight and priority.
-    pub(super) fn set_target(&self, target: Option<&Target>) {
-        self.is_present.store(target.is_some(), Ordering::Relaxed);
+    /// `added_us`: the time, if an address that the server did not have before is one that was added
+    /// while the program runs.
+    pub(super) fn set_target(&self, target: Option<&Target>, added_us: Option<u64>) {
+        let was_present = self.is_present.swap(target.is_some(), Ordering::Relaxed);
         let Some(target) = target else { return };
+        if let Some(now_us) = added_us
+            && !was_present
+        {
+            self.condition.add(self.is_checked, now_us);
+        }
         let weight = target.weight.unwrap_or(self.server.weight);
         self.weight.store(weight, Ordering::Relaxed);
         let backup = self.server.backup || target.backup;

@@ -13,6 +13,7 @@ use super::permit::Gauges;
 use super::state::{ServerState, UpstreamState};
 use crate::handler::Fault;
 use crate::reason::Reason;
+use crate::sys::Clock;
 use crate::telemetry::Counters;
 
 /// Time for which only requests that can be repeated test an ejected server.
@@ -53,9 +54,10 @@ impl Slots {
         state: &Arc<UpstreamState>,
         counters: &Arc<Counters>,
         changed: &Arc<Notify>,
+        clock: &Clock,
     ) -> Slots {
         state.changes().notify(changed);
-        state.look_up_names();
+        state.look_up_names(clock);
         Slots {
             state: state.clone(),
             counters: counters.clone(),

@@ -18,6 +18,8 @@ use super::upstream_tls::UpstreamTls;
 use crate::http::Scheme;
 use crate::reason::Reason;
 use crate::resolve::{self, Answer, Failure, Target};
+use crate::sys::Clock;
+use crate::telemetry::{Numbers, ServerMeasures, ServerNumbers};
 use crate::tls;
 
 /// Most slots of an upstream.
@@ -34,6 +36,14 @@ pub struct UpstreamState {
     servers: Configured,
     /// Requests that failed because no name is resolved.
     unresolved: FailureLog,
+    past: Mutex<Past>,
+}
+
+/// Totals of the addresses that lost their slots to others.
+#[derive(Default)]
+struct Past {
+    numbers: ServerNumbers,
+    measures: ServerMeasures,
 }
 
 /// The configured servers, and everything that their slots share.
@@ -87,10 +97,11 @@ impl UpstreamState {
         let indices = 0..options.servers.len();
         let fixed = indices.filter(|&index| !options.servers[index].is_looked_up());
         Ok(Arc::new(UpstreamState {
-            slots: Mutex::new(fixed.map(|index| servers.slot(index, None)).collect()),
+            slots: Mutex::new(fixed.map(|index| servers.slot(index, None, None)).collect()),
             names: Names::new(name, options),
             servers,
             unresolved: FailureLog::default(),
+            past: Mutex::default(),
         }))
     }
 
@@ -114,17 +125,30 @@ impl UpstreamState {
         servers
     }
 
+    /// Returns the numbers of the upstream, with those of addresses that its servers no longer have.
+    pub fn total(&self) -> (ServerNumbers, ServerMeasures) {
+        let slots = self.slots.lock();
+        let past = self.past.lock();
+        let mut total = Past {
+            numbers: past.numbers,
+            measures: past.measures.clone(),
+        };
+        drop(past);
+        slots.iter().for_each(|slot| total.add(slot));
+        (total.numbers, total.measures)
+    }
+
     /// Begins to look up the names of servers, if that has not begun.
-    pub(super) fn look_up_names(self: &Arc<UpstreamState>) {
+    pub(super) fn look_up_names(self: &Arc<UpstreamState>, clock: &Clock) {
         if !self.names.begins() {
             return;
         }
         for (index, (_, name)) in self.names.all.iter().enumerate() {
-            let state = Arc::downgrade(self);
+            let (state, clock) = (Arc::downgrade(self), clock.clone());
             resolve::watch(&self.names.resolver, name.clone(), move |answer| {
                 let state = state.upgrade();
                 if let Some(state) = &state {
-                    state.answered(index, answer);
+                    state.answered(index, answer, clock.monotonic_us());
                 }
                 state.is_some()
             });
@@ -153,21 +177,23 @@ impl UpstreamState {
     }
 
     /// Takes over an answer about the name with this index.
-    fn answered(&self, index: usize, answer: Result<Answer, Failure>) {
+    fn answered(&self, index: usize, answer: Result<Answer, Failure>, now_us: u64) {
         let server = self.names.all.get(index).map(|(server, _)| *server);
         let targets = self.names.note(index, answer);
-        if let (Some(server), Some(targets)) = (server, targets) {
-            self.set_targets(server, &targets);
+        if let (Some(server), Some((targets, is_first))) = (server, targets) {
+            self.set_targets(server, &targets, (!is_first).then_some(now_us));
         }
         self.names.wake();
     }
 
     /// Sets the addresses of a server. Addresses that the server had before keep their slots.
-    pub(super) fn set_targets(&self, server: usize, targets: &[Target]) {
+    /// `added_us`: the time, if new addresses are ones that were added while the program runs. The
+    /// addresses of the first answer are not: they begin as configured addresses do.
+    pub(super) fn set_targets(&self, server: usize, targets: &[Target], added_us: Option<u64>) {
         let mut slots = self.slots.lock();
         for slot in slots.iter().filter(|slot| slot.index == server) {
             let target = targets.iter().find(|one| Some(one.address) == slot.peer);
-            slot.set_target(target);
+            slot.set_target(target, added_us);
         }
         for target in targets {
             let is_same =
@@ -175,10 +201,13 @@ impl UpstreamState {
             if slots.iter().any(is_same) {
                 continue;
             }
-            let slot = self.servers.slot(server, Some(target));
+            let slot = self.servers.slot(server, Some(target), added_us);
             let length = slots.len();
             match slots.iter_mut().find(|slot| slot.is_free()) {
-                Some(free) if length >= SLOTS_KEPT => *free = slot,
+                Some(free) if length >= SLOTS_KEPT => {
+                    let former = std::mem::replace(free, slot);
+                    self.past.lock().add(&former);
+                }
                 _ if length < SLOTS_MAX => slots.push(slot),
                 _ => {
                     let upstream = &self.servers.upstream;
@@ -208,12 +237,12 @@ impl UpstreamState {
         let slots = self.slots().clone();
         let is_meant =
             |slot: &&Arc<ServerState>| slot.address == address || slot.server.address() == address;
-        let mut count = 0;
+        let mut is_known = self.servers.order_name(address, set, weight, now_us);
         for slot in slots.iter().filter(is_meant) {
             slot.order(set, weight, now_us);
-            count += 1;
+            is_known = true;
         }
-        count > 0
+        is_known
     }
 
     /// Locks the slots.
@@ -241,13 +270,43 @@ impl UpstreamState {
     }
 }
 
+impl Past {
+    fn add(&mut self, server: &ServerState) {
+        self.numbers.add(&server.numbers());
+        self.measures.add(&server.measures());
+    }
+}
+
 impl Configured {
-    /// Creates the slot of a server with a looked-up address, or without one.
-    fn slot(&self, index: usize, target: Option<&Target>) -> Arc<ServerState> {
+    /// Notes an order about the servers with this name, for addresses that they have later. Returns
+    /// whether there are such servers.
+    fn order_name(&self, name: &str, set: Option<Order>, weight: Option<u32>, now_us: u64) -> bool {
+        let mut servers = self.options.servers.iter();
+        if !servers.any(|server| server.is_looked_up() && server.address() == name) {
+            return false;
+        }
+        let condition = self.conditions.of(name);
+        if let Some(weight) = weight {
+            condition.set_weight(weight, now_us);
+        }
+        if let Some(order) = set {
+            condition.set_order(order, now_us);
+        }
+        true
+    }
+
+    /// Creates the slot of a server with a looked-up address, or without one. `added_us`: as for
+    /// `UpstreamState::set_targets`.
+    fn slot(
+        &self,
+        index: usize,
+        target: Option<&Target>,
+        added_us: Option<u64>,
+    ) -> Arc<ServerState> {
         let server = self.options.servers[index].clone();
         let peer = target.map(|target| target.address);
         let address = peer.map_or_else(|| server.address(), |peer| peer.to_string());
-        let condition = self.conditions.of(&address);
+        let condition = self.conditions.of_address(&address, &server.address());
         condition.forget(self.options.health.is_none(), self.options.eject.is_none());
         let slot = ServerState {
             condition,
@@ -260,7 +319,8 @@ impl Configured {
             tls_name: self.tls_names[index].clone(),
             tls: self.tls.clone().filter(|_| server.scheme == Scheme::Https),
             tls_error: Mutex::default(),
-            is_present: AtomicBool::new(true),
+            is_checked: self.options.health.is_some(),
+            is_present: AtomicBool::new(target.is_none()),
             weight: AtomicU32::new(server.weight),
             backup: AtomicBool::new(server.backup),
             server,
@@ -272,7 +332,7 @@ impl Configured {
             changes: self.changes.clone(),
         };
         if target.is_some() {
-            slot.set_target(target);
+            slot.set_target(target, added_us);
         }
         Arc::new(slot)
     }
@@ -282,11 +342,17 @@ impl Configured {
 mod tests {
     use std::net::SocketAddr;
 
+    use super::super::condition::Standing;
+    use super::super::health_options::Health;
     use super::super::options::Server;
     use super::*;
 
     /// Returns an upstream whose only server is a name, and that is never looked up.
     fn named() -> Arc<UpstreamState> {
+        named_with(|_| {})
+    }
+
+    fn named_with(change: impl FnOnce(&mut Options)) -> Arc<UpstreamState> {
         let server = Server {
             scheme: Scheme::Http,
             host: "origin.example".to_owned(),
@@ -297,7 +363,8 @@ mod tests {
             weight: 3,
             backup: false,
         };
-        let options = Options::new(vec![server]);
+        let mut options = Options::new(vec![server]);
+        change(&mut options);
         UpstreamState::new("origin", &options).expect("no files are read")
     }
 
@@ -323,18 +390,137 @@ mod tests {
     fn addresses_keep_their_slots_when_others_come_and_go() {
         let state = named();
         assert!(weights(&state).is_empty());
-        state.answered(0, answer(&["10.0.0.1:80", "10.0.0.2:80"]));
+        state.answered(0, answer(&["10.0.0.1:80", "10.0.0.2:80"]), 1);
         let (first, second) = ("10.0.0.1:80".to_owned(), "10.0.0.2:80".to_owned());
         assert_eq!(weights(&state), [(first.clone(), 3), (second.clone(), 3)]);
         let version = state.changes().version();
-        state.answered(0, answer(&["10.0.0.1:80", "10.0.0.2:80"]));
-        state.answered(0, Err("a failure".to_owned()));
+        state.answered(0, answer(&["10.0.0.1:80", "10.0.0.2:80"]), 1);
+        state.answered(0, Err("a failure".to_owned()), 1);
         assert_eq!(state.changes().version(), version);
-        state.answered(0, answer(&["10.0.0.2:80", "10.0.0.3:80"]));
+        state.answered(0, answer(&["10.0.0.2:80", "10.0.0.3:80"]), 1);
         let third = ("10.0.0.3:80".to_owned(), 3);
         assert_eq!(weights(&state), [(first, 0), (second, 3), third]);
         assert!(state.changes().version() > version);
         assert_eq!(state.servers().len(), 2);
+    }
+
+    /// Returns the slot of an address.
+    fn slot(state: &UpstreamState, address: &str) -> Arc<ServerState> {
+        let slots = state.slots.lock();
+        let slot = slots.iter().find(|slot| slot.address == address);
+        slot.cloned().expect("a slot")
+    }
+
+    #[test]
+    fn addresses_that_are_added_later_start_and_those_of_the_first_answer_do_not() {
+        let (a, b) = ("10.0.0.1:80", "10.0.0.2:80");
+        let state = named();
+        let since = |address| slot(&state, address).condition.seen().starting_since_us;
+        state.answered(0, answer(&[a]), 5);
+        state.answered(0, answer(&[a, b]), 6);
+        assert_eq!((since(a), since(b)), (0, 6));
+        state.answered(0, answer(&[b]), 7);
+        state.answered(0, answer(&[a, b]), 8);
+        assert_eq!((since(a), since(b)), (8, 6));
+    }
+
+    #[test]
+    fn added_addresses_wait_for_a_health_check() {
+        let (a, b) = ("10.0.0.1:80", "10.0.0.2:80");
+        let state = named_with(|options| options.health = Some(Health::default()));
+        let standing = |address| slot(&state, address).standing();
+        state.answered(0, answer(&[a]), 1);
+        state.answered(0, answer(&[a, b]), 2);
+        assert_eq!(
+            (standing(a), standing(b)),
+            (Standing::Up, Standing::Checking)
+        );
+        let added = slot(&state, b);
+        assert!(added.condition.seen().is_avoided && added.condition.awaits_check());
+        assert!(added.condition.set_healthy(true, 3));
+        assert!(!added.condition.seen().is_avoided && !added.condition.awaits_check());
+        assert!(added.condition.set_healthy(false, 4));
+        state.answered(0, answer(&[a]), 5);
+        state.answered(0, answer(&[a, b]), 6);
+        assert_eq!(standing(b), Standing::Unhealthy);
+        assert!(!slot(&state, b).condition.awaits_check());
+    }
+
+    #[test]
+    fn orders_hold_for_an_address_that_goes_and_comes_again() {
+        let (a, b) = ("10.0.0.1:80", "10.0.0.2:80");
+        let state = named();
+        state.answered(0, answer(&[a, b]), 1);
+        assert!(state.order(a, Some(Order::Down), Some(9), 2));
+        // Meanwhile, the slot is used for another address.
+        for round in 0..SLOTS_KEPT {
+            state.answered(0, answer(&[&format!("10.0.1.{round}:80")]), 3);
+        }
+        assert!(!weights(&state).iter().any(|(address, _)| address == a));
+        state.answered(0, answer(&[a, b]), 4);
+        let (first, second) = (slot(&state, a), slot(&state, b));
+        assert_eq!((first.standing(), first.weight()), (Standing::Down, 9));
+        assert_eq!((second.standing(), second.weight()), (Standing::Up, 3));
+    }
+
+    #[test]
+    fn orders_about_a_name_hold_for_addresses_that_are_added_later() {
+        let (a, b) = ("10.0.0.1:80", "10.0.0.2:80");
+        let state = named();
+        let standing = |address| slot(&state, address).standing();
+        assert!(!state.order("other.example:80", Some(Order::Down), None, 1));
+        state.answered(0, answer(&[a]), 1);
+        assert!(state.order("origin.example:80", Some(Order::Drain), None, 2));
+        state.answered(0, answer(&[a, b]), 3);
+        assert_eq!(
+            (standing(a), standing(b)),
+            (Standing::Drain, Standing::Drain)
+        );
+        assert!(state.order("origin.example:80", Some(Order::Up), None, 4));
+        state.answered(0, answer(&[a, b, "10.0.0.3:80"]), 5);
+        assert_eq!(
+            (standing(b), standing("10.0.0.3:80")),
+            (Standing::Up, Standing::Up)
+        );
+    }
+
+    #[test]
+    fn the_newer_of_the_orders_about_a_name_and_an_address_holds() {
+        let (a, name) = ("10.0.0.1:80", "origin.example:80");
+        let first = named();
+        let order = |state: &UpstreamState, address, order, now_us| {
+            assert!(state.order(address, Some(order), None, now_us));
+        };
+        first.answered(0, answer(&[a]), 1);
+        order(&first, name, Order::Drain, 2);
+        order(&first, a, Order::Up, 3);
+        let options = first.servers.options.clone();
+        let reloaded = || {
+            let state = UpstreamState::after("origin", &options, Some(&first));
+            state.expect("no files are read")
+        };
+        let next = reloaded();
+        next.answered(0, answer(&[a]), 4);
+        assert_eq!(slot(&next, a).standing(), Standing::Up);
+        // Both orders are given before the address is known.
+        order(&next, a, Order::Down, 5);
+        let last = reloaded();
+        order(&last, name, Order::Up, 6);
+        last.answered(0, answer(&[a]), 7);
+        assert_eq!(slot(&last, a).standing(), Standing::Up);
+    }
+
+    #[test]
+    fn the_total_has_the_numbers_of_addresses_that_lost_their_slots() {
+        let state = named();
+        let rounds = 3 * SLOTS_KEPT as u64;
+        for round in 0..rounds {
+            let address = format!("10.0.{}.{}:80", round / 250, round % 250);
+            state.answered(0, answer(&[&address]), 1);
+            slot(&state, &address).worker().requests.add(1);
+        }
+        assert_eq!(weights(&state).len(), SLOTS_KEPT);
+        assert_eq!(state.total().0.requests, rounds);
     }
 
     #[test]
@@ -342,14 +528,14 @@ mod tests {
         let state = named();
         for round in 0..1000 {
             let address = format!("10.0.{}.{}:80", round / 250, round % 250);
-            state.answered(0, answer(&[&address]));
+            state.answered(0, answer(&[&address]), 1);
         }
         assert_eq!(weights(&state).len(), SLOTS_KEPT);
         // Slots that a worker has pinned are not used for other addresses.
         let state = named();
         for round in 0..1000 {
             let address = format!("10.0.{}.{}:80", round / 250, round % 250);
-            state.answered(0, answer(&[&address]));
+            state.answered(0, answer(&[&address]), 1);
             state.pin_slots();
         }
         assert_eq!(weights(&state).len(), SLOTS_MAX);
@@ -358,7 +544,7 @@ mod tests {
     #[test]
     fn a_connection_may_also_be_opened_to_an_address_of_the_other_family() {
         let state = named();
-        state.answered(0, answer(&["10.0.0.1:80", "10.0.0.2:80", "[::1]:80"]));
+        state.answered(0, answer(&["10.0.0.1:80", "10.0.0.2:80", "[::1]:80"]), 1);
         let slots = state.servers();
         let v6: SocketAddr = "[::1]:80".parse().expect("an address");
         let v4: SocketAddr = "10.0.0.1:80".parse().expect("an address");
@@ -374,7 +560,7 @@ mod tests {
                 .1
                 .is_some_and(|other| other.is_ipv4())
         );
-        state.answered(0, answer(&["10.0.0.1:80"]));
+        state.answered(0, answer(&["10.0.0.1:80"]), 1);
         assert_eq!(slots[0].other.in_order(v4), (v4, None));
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::edge::Edge;
 use crate::admin::{Refusal, ServerOrder, ServerSet, ServerState, ServerTotal, UpstreamState};
-use crate::telemetry::Numbers;
 use crate::upstream::{self, Order};
 
 impl Edge {
@@ -56,10 +55,7 @@ fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
         measures: server.measures(),
     });
     let servers: Vec<ServerState> = servers.collect();
-    let mut total = ServerTotal::default();
-    for server in &servers {
-        total.numbers.add(&server.numbers);
-        total.measures.add(&server.measures);
-    }
+    let (numbers, measures) = state.total();
+    let total = ServerTotal { numbers, measures };
     UpstreamState { servers, total }
 }

@@ -1,10 +1,12 @@
 //! Tests of bodies that break off and are continued by another server.
 
+use std::time::Duration;
+
 use sluice_lab::offset::verify_offset;
 use sluice_lab::origin::{Ending, Fault, Framing, Origin, Resource, Tag};
 
 use crate::failover::first_then;
-use crate::harness::{eventually, fresh, origin};
+use crate::harness::{Setup, eventually, fresh, origin};
 
 /// Size of the tests' resource, and of the part of it that a failing server sends.
 const SIZE: u64 = 300_000;
@@ -77,6 +79,59 @@ fn another_server_sends_the_rest_after_a_timeout() {
             reply.body.len() as u64 == SIZE
         });
     }
+}
+
+/// The head at once, and then 5,000 bytes a second without a pause that is a timeout.
+fn trickle() -> Fault {
+    Fault::DripBody {
+        bytes: 50,
+        every: Duration::from_millis(10),
+    }
+}
+
+// The first server is never silent for long, but too slow. The timeout is short, so the other server
+// may be too late as well.
+#[test]
+fn another_server_sends_the_rest_of_a_body_that_trickles() {
+    for path in ["/pass/x", "/x"] {
+        let bad = everywhere(fresh(SIZE).fault(trickle()));
+        let good = everywhere(fresh(SIZE));
+        let keys = format!("read_timeout = \"200ms\"\nmin_rate = \"1MiB\"\n{RETRY}");
+        let edge = first_then(&bad, &good, &keys);
+        eventually("all of the body", || {
+            let reply = edge.get(path, &[]);
+            verify_offset(0, &reply.body).expect("the right bytes");
+            reply.body.len() as u64 == SIZE && edge.counter("upstream_resumed") > 0
+        });
+        let said = edge.process.stderr();
+        assert!(said.contains("cause=body-timeout"), "{said}");
+    }
+}
+
+// The responses take longer than the timeout, but each pause in them is shorter. With a declared
+// length that is too slow, without one it is not.
+#[test]
+fn a_body_without_a_declared_length_may_trickle() {
+    let slow = Fault::DripBody {
+        bytes: 100,
+        every: Duration::from_millis(100),
+    };
+    let origin = origin();
+    let sized = fresh(3000).fault(slow.clone());
+    origin.serve(
+        "/pass/chunked",
+        sized.clone().framing(Framing::Chunked(1500)),
+    );
+    origin.serve("/pass/sized", sized);
+    let edge = Setup::cached(&origin)
+        .upstream("read_timeout = \"2s\"\nmin_rate = \"1MiB\"\nretry = false\neject = false")
+        .start();
+    eventually("the whole response", || {
+        edge.get("/pass/chunked", &[]).verify_whole(3000).is_ok()
+    });
+    eventually("a response that is cut", || {
+        edge.get("/pass/sized", &[]).truncated()
+    });
 }
 
 #[test]

@@ -44,6 +44,7 @@ mod freshness;
 mod gap_fetches;
 mod grace;
 mod harness;
+mod health_checks;
 mod hosts;
 #[cfg(feature = "lab")]
 mod idle_workers;
@@ -97,6 +98,7 @@ mod retries;
 mod rule_precedence;
 mod server_names;
 mod server_tls;
+mod server_tls_faults;
 mod sharing;
 mod short_bodies;
 mod shutdown;

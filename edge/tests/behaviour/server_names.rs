@@ -1,20 +1,21 @@
 //! Tests of servers with names: DNS with several addresses, changes, failures and services.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_lab::dns::{NameServer, Service};
-use sluice_lab::origin::{Origin, OriginOptions};
+use sluice_lab::origin::{Latch, Origin, OriginOptions, Resource};
 
 use crate::harness::{Edge, Setup, assert_reason, eventually, fresh, origin};
 
-const NAME: &str = "origin.test";
+pub const NAME: &str = "origin.test";
 
-fn ip(last: u8) -> IpAddr {
+pub fn ip(last: u8) -> IpAddr {
     Ipv4Addr::new(127, 0, 0, last).into()
 }
 
 /// Starts origins at 127.0.0.1, 127.0.0.2 and so on, all on the same port.
-fn origins(count: u8) -> Vec<Origin> {
+pub fn origins(count: u8) -> Vec<Origin> {
     for _ in 0..20 {
         let first = origin();
         let at = |last| OriginOptions {
@@ -29,6 +30,7 @@ fn origins(count: u8) -> Vec<Origin> {
             for origin in &all {
                 origin.serve("/x", fresh(10));
                 origin.serve("/pass/x", fresh(10));
+                origin.serve_rest(fresh(10));
             }
             return all;
         }
@@ -37,7 +39,7 @@ fn origins(count: u8) -> Vec<Origin> {
 }
 
 /// Returns a configuration whose server has this name, resolved by this name server.
-fn named(dns: &NameServer, origin: &Origin) -> Setup {
+pub fn named(dns: &NameServer, origin: &Origin) -> Setup {
     let url = format!("http://{NAME}:{}", origin.addr().port());
     with_url(dns, url)
 }
@@ -55,7 +57,7 @@ fn reaches(edge: &Edge, origin: &Origin) -> bool {
     })
 }
 
-fn dns() -> NameServer {
+pub fn dns() -> NameServer {
     NameServer::start().expect("a free port")
 }
 
@@ -143,6 +145,110 @@ fn a_dead_address_is_not_noticed_by_clients() {
     for _ in 0..40 {
         assert_eq!(edge.get("/pass/x", &[]).status, 200);
     }
+}
+
+// The addresses change as often as the answers expire, and one of the four refuses connections.
+#[test]
+fn no_client_notices_that_addresses_come_and_go_under_load() {
+    const CHANGES: usize = 5;
+    let (dns, origins) = (dns(), origins(5));
+    let dead = ip(9);
+    let addresses = |change: usize| {
+        let running = (0..3).map(|n| ip(1 + ((change + n) % 5) as u8));
+        running.chain([dead]).collect::<Vec<IpAddr>>()
+    };
+    dns.set(NAME, &addresses(0));
+    let edge = named(&dns, &origins[0])
+        .upstream("connect_timeout = \"60s\"\nretry = { tries = 4, total = \"1h\", budget = 1 }")
+        .start();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for client in 0..3 {
+            let (edge, is_over) = (&edge, &is_over);
+            scope.spawn(move || {
+                let mut number = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    number += 1;
+                    let cached = format!("/changing/{client}/{number}");
+                    for path in ["/pass/x", &cached] {
+                        let reply = edge.get(path, &[]);
+                        reply.verify_whole(10).expect("the response");
+                    }
+                }
+            });
+        }
+        for change in 1..=CHANGES {
+            dns.set(NAME, &addresses(change));
+            let added = &origins[(change + 2) % 5];
+            let before = added.requests().len();
+            eventually("requests at the added address", || {
+                added.requests().len() > before
+            });
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(edge.counter("upstream_retries_refused"), 0);
+}
+
+/// Returns the state of an origin in the status, if its address is there.
+pub fn state(edge: &Edge, origin: &Origin) -> Option<String> {
+    let status = edge.status();
+    let servers = status["upstreams"]["origin"]["servers"].as_array()?.clone();
+    let address = origin.addr().to_string();
+    let server = servers.iter().find(|one| one["address"] == address)?;
+    server["state"].as_str().map(str::to_owned)
+}
+
+// The first check of the added address does not end before the test permits it. Other addresses get
+// the requests until then.
+#[test]
+fn an_added_address_gets_no_requests_before_its_first_health_check() {
+    let (dns, origins) = (dns(), origins(2));
+    let latch = Latch::closed();
+    origins[0].serve("/healthz", Resource::bytes("well"));
+    origins[1].serve("/healthz", Resource::bytes("well").hold_head(&latch));
+    dns.set(NAME, &[ip(1)]);
+    let edge = named(&dns, &origins[0])
+        .workers(1)
+        .upstream(
+            "health = { path = \"/healthz\", interval = \"100ms\", timeout = \"1h\", up = 1000 }",
+        )
+        .start();
+    assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    dns.set(NAME, &[ip(1), ip(2)]);
+    eventually("it is checked", || origins[1].requests().len() == 1);
+    assert_eq!(state(&edge, &origins[1]).as_deref(), Some("checking"));
+    for _ in 0..6 {
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    }
+    assert_eq!(origins[1].read_record(|record| record.count("/pass/x")), 0);
+    latch.release();
+    eventually("it is in use", || {
+        state(&edge, &origins[1]).as_deref() == Some("up")
+    });
+    eventually("it gets requests", || reaches(&edge, &origins[1]));
+}
+
+#[test]
+fn an_order_about_an_address_holds_when_it_comes_again() {
+    let (dns, origins) = (dns(), origins(2));
+    dns.set(NAME, &[ip(1), ip(2)]);
+    let edge = named(&dns, &origins[0]).start();
+    assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    let address = origins[1].addr().to_string();
+    let down = edge.command(&["servers", "origin", &address, "--set", "down"]);
+    assert!(down.status.success(), "{down:?}");
+    let is_listed = || state(&edge, &origins[1]).is_some();
+    dns.set(NAME, &[ip(1)]);
+    eventually("the address goes", || !is_listed());
+    dns.set(NAME, &[ip(1), ip(2)]);
+    eventually("the address comes again", is_listed);
+    assert_eq!(state(&edge, &origins[1]).as_deref(), Some("down"));
+    let before = origins[1].requests().len();
+    for _ in 0..8 {
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    }
+    assert_eq!(origins[1].requests().len(), before);
 }
 
 #[test]

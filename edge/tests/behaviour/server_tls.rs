@@ -1,29 +1,30 @@
 //! Tests of servers with TLS, and of servers on Unix sockets.
 
 use sluice_lab::certificates::{Authority, Pair};
-use sluice_lab::front::{self, TlsFront, UnixFront};
-use sluice_lab::origin::Origin;
+use sluice_lab::front::{self, Cut, TlsFront, UnixFront};
+use sluice_lab::origin::{Ending, Origin};
 use tempfile::TempDir;
 
 use crate::harness::{Edge, Setup, assert_hit, assert_reason, eventually, fresh, origin, serving};
 
 const LENGTH: u64 = 3_000_000;
-const NAME: &str = "origin.test";
+pub const NAME: &str = "origin.test";
 
 /// An origin behind a front with TLS, and the authority that signs its certificates.
-struct Rig {
-    origin: Origin,
-    front: TlsFront,
-    folder: TempDir,
+pub struct Rig {
+    pub origin: Origin,
+    pub front: TlsFront,
+    pub authority: Authority,
+    pub folder: TempDir,
 }
 
 impl Rig {
     /// Starts an origin whose certificate `sign` makes. The authority is in the file `ca.pem`.
-    fn new(sign: impl FnOnce(&Authority) -> Pair) -> Rig {
+    pub fn new(sign: impl FnOnce(&Authority) -> Pair) -> Rig {
         Rig::demanding(sign, None)
     }
 
-    fn demanding(sign: impl FnOnce(&Authority) -> Pair, clients: Option<&Authority>) -> Rig {
+    pub fn demanding(sign: impl FnOnce(&Authority) -> Pair, clients: Option<&Authority>) -> Rig {
         let authority = Authority::new("Test authority of origins");
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("ca.pem");
@@ -34,19 +35,20 @@ impl Rig {
         Rig {
             origin,
             front,
+            authority,
             folder,
         }
     }
 
     /// Returns a configuration with these keys in `tls` of the upstream, besides the authority.
-    fn setup(&self, keys: &str) -> Setup {
+    pub fn setup(&self, keys: &str) -> Setup {
         let ca = self.folder.path().join("ca.pem");
         let tls = format!("tls = {{ ca = {ca:?}, {keys} }}");
         Setup::of_servers(vec![self.front.url()]).upstream(&tls)
     }
 }
 
-fn valid(authority: &Authority) -> Pair {
+pub fn valid(authority: &Authority) -> Pair {
     authority.server(&[NAME])
 }
 
@@ -171,19 +173,39 @@ fn connections_over_tls_are_reused() {
     assert_eq!(rig.front.handshakes().len(), 1);
 }
 
+// An expired certificate, one for another name, and connections that end before, in and at the end of
+// the server's part of the handshake.
 #[test]
 fn another_server_is_tried_if_tls_fails() {
-    let (bad, good) = (
-        Rig::new(|authority| authority.server_expired(&[NAME])),
-        origin(),
-    );
-    good.serve("/x", fresh(10));
-    let edge = bad
-        .setup("server_name = \"origin.test\"")
-        .also(&good)
-        .start();
-    for _ in 0..4 {
-        assert_eq!(edge.get("/x", &[]).status, 200);
+    let expired = Rig::new(|authority| authority.server_expired(&[NAME]));
+    let other_name = Rig::new(|authority| authority.server(&["other.test"]));
+    let cut = |after, ending| {
+        let rig = Rig::new(valid);
+        rig.front.set_cut(Some(Cut { after, ending }));
+        rig
+    };
+    let cuts = [Ending::Fin, Ending::Reset].map(|ending| [0, 1, 90, 500].map(|n| cut(n, ending)));
+    for bad in [expired, other_name]
+        .into_iter()
+        .chain(cuts.into_iter().flatten())
+    {
+        let good = origin();
+        good.serve_rest(fresh(10));
+        let edge = bad
+            .setup("server_name = \"origin.test\"")
+            .upstream("retry = { total = \"1h\", budget = 1 }")
+            .also(&good)
+            .start();
+        for number in 0..3 {
+            for path in ["/pass", ""] {
+                let reply = edge.get(&format!("{path}/{number}"), &[]);
+                reply.verify_whole(10).expect("the other server's response");
+            }
+        }
+        // No byte of the request was sent, so its method does not matter.
+        assert_eq!(edge.ask("POST", "/pass/x", &[], b"content").status, 200);
+        assert!(bad.origin.requests().is_empty());
+        assert!(edge.process.stderr().contains("TLS with a server fails"));
     }
 }
 
@@ -199,6 +221,62 @@ fn a_changed_authority_is_used_after_a_reload() {
     // The files are polled, so no reload is needed, but this test does not wait that long.
     assert!(edge.command(&["reload"]).status.success());
     eventually("the new authority is trusted", || {
+        edge.get("/pass/x", &[]).status == 404
+    });
+}
+
+/// Uses these certificates of servers and authority of clients from now on, also for connections that are open.
+fn replace(rig: &Rig, pair: &Pair, clients: Option<&Authority>) {
+    rig.front.set_config(front::config(pair, clients));
+    rig.origin.drop_connections();
+}
+
+const UNUSABLE: &str = "files of TLS can't be used; their earlier contents stay in use";
+
+#[test]
+fn a_changed_authority_is_used_without_a_reload_and_a_broken_one_is_not() {
+    let rig = Rig::new(valid);
+    // Each request has a handshake of its own.
+    let edge = rig
+        .setup("server_name = \"origin.test\"")
+        .upstream("keepalive = 0")
+        .start();
+    assert_eq!(edge.get("/pass/x", &[]).status, 404);
+    let ca = rig.folder.path().join("ca.pem");
+    std::fs::write(&ca, "no certificate").expect("written");
+    eventually(UNUSABLE, || edge.process.stderr().contains(UNUSABLE));
+    assert_eq!(edge.get("/pass/x", &[]).status, 404);
+    let another = Authority::new("Another authority");
+    replace(&rig, &valid(&another), None);
+    assert_eq!(edge.get("/pass/x", &[]).status, 502);
+    std::fs::write(&ca, another.pem()).expect("written");
+    eventually("the new authority is trusted", || {
+        edge.get("/pass/x", &[]).status == 404
+    });
+}
+
+#[test]
+fn a_changed_client_certificate_is_used_without_a_reload_and_a_broken_one_is_not() {
+    let (clients, others) = (Authority::new("Edges"), Authority::new("Other edges"));
+    let rig = Rig::demanding(valid, Some(&clients));
+    let write = |pair: &Pair| pair.write(rig.folder.path(), "edge").expect("written");
+    let files = write(&clients.client("edge"));
+    let edge = rig
+        .setup(&format!("server_name = \"origin.test\", {}", files.keys()))
+        .upstream("keepalive = 0")
+        .start();
+    assert_eq!(edge.get("/pass/x", &[]).status, 404);
+    // A key that does not belong to the certificate.
+    let broken = Pair {
+        key: others.client("edge").key,
+        ..clients.client("edge")
+    };
+    write(&broken);
+    eventually(UNUSABLE, || edge.process.stderr().contains(UNUSABLE));
+    assert_eq!(edge.get("/pass/x", &[]).status, 404);
+    replace(&rig, &valid(&rig.authority), Some(&others));
+    write(&others.client("edge"));
+    eventually("the new certificate is shown", || {
         edge.get("/pass/x", &[]).status == 404
     });
 }

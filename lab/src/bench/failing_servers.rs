@@ -50,7 +50,7 @@ enum Failure {
     Conduct(Conduct),
 }
 
-const FAILURES: [(&str, Failure); 7] = [
+const FAILURES: [(&str, Failure); 8] = [
     ("killed", Failure::Killed),
     ("paused", Failure::Paused),
     ("black-holed", Failure::BlackHoled),
@@ -58,6 +58,10 @@ const FAILURES: [(&str, Failure); 7] = [
     ("resetting", Failure::Conduct(Conduct::Reset)),
     ("cutting bodies", Failure::Conduct(Conduct::Cut)),
     ("sending a byte a second", Failure::Conduct(Conduct::Drip)),
+    (
+        "sending a byte a second after the head",
+        Failure::Conduct(Conduct::DripBody),
+    ),
 ];
 
 /// The results of one run.

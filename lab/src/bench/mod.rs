@@ -4,6 +4,7 @@
 //! the compared servers alternate (A B A B), and medians count.
 
 mod behaviour;
+mod changing_names;
 pub(crate) mod contest;
 mod cpu;
 mod encrypted;
@@ -104,6 +105,7 @@ const ROWS: &[(&str, Measure)] = &[
     ("slow-server", upstreams::slow_server),
     ("all-down", upstreams::all_down),
     ("failing-servers", failing_servers::failing_servers),
+    ("changing-names", changing_names::changing_names),
     #[cfg(feature = "lab")]
     ("slow-reads", slow_reads::slow_reads),
 ];

@@ -24,6 +24,8 @@ pub struct SluiceOptions {
     pub origin: SocketAddr,
     /// Further servers of the same upstream.
     pub more_origins: Vec<SocketAddr>,
+    /// Name in place of the origin's address, with the port of `origin`, and the name server that resolves it.
+    pub name: Option<(String, SocketAddr)>,
     /// Size of the cache in memory, as written in the configuration; `None`: no cache.
     pub memory: Option<String>,
     /// Fill policy of the cache, as written in the configuration.
@@ -113,6 +115,7 @@ impl SluiceOptions {
             binary: binary.into(),
             origin,
             more_origins: Vec::new(),
+            name: None,
             memory: None,
             fill: "whole".to_owned(),
             cache: Vec::new(),
@@ -216,16 +219,26 @@ fn launch(binary: &Path, file: &Path, folder: &Path) -> Launch {
 fn configuration(options: &SluiceOptions, address: SocketAddr, admin: SocketAddr) -> String {
     let tls = options.tls.as_ref();
     let tls = tls.map_or_else(String::new, |pair| format!("tls = {{ {} }}\n", pair.keys()));
+    let name = options.name.as_ref();
+    let resolver = name.map_or_else(String::new, |(_, resolver)| {
+        format!("resolver = \"{resolver}\"\n")
+    });
     let mut text = format!(
-        "[server]\nworkers = {}\n\n[[listener]]\naddress = \"{address}\"\n{tls}\n\
+        "[server]\nworkers = {}\n{resolver}\n[[listener]]\naddress = \"{address}\"\n{tls}\n\
          [admin]\naddress = \"{admin}\"\n\n[limits]\n",
         options.workers
     );
     settings(&mut text, &options.limits);
-    let servers = [&[options.origin], &options.more_origins[..]].concat();
+    let first = match name {
+        Some((name, _)) => format!("{name}:{}", options.origin.port()),
+        None => options.origin.to_string(),
+    };
+    let more = options.more_origins.iter().map(ToString::to_string);
+    let servers: Vec<String> = std::iter::once(first).chain(more).collect();
     upstream(&mut text, "origin", &servers, options);
     for (number, route) in options.routes.iter().enumerate() {
-        upstream(&mut text, &number.to_string(), &[route.origin], options);
+        let server = route.origin.to_string();
+        upstream(&mut text, &number.to_string(), &[server], options);
     }
     if let Some(memory) = &options.memory {
         text.push_str(&format!(
@@ -280,10 +293,10 @@ fn routes(text: &mut String, options: &SluiceOptions) {
     }
 }
 
-fn upstream(text: &mut String, name: &str, servers: &[SocketAddr], options: &SluiceOptions) {
+fn upstream(text: &mut String, name: &str, servers: &[String], options: &SluiceOptions) {
     let more = &options.upstream;
     let scheme = if options.origin_tls { "https" } else { "http" };
-    let url = |server: &SocketAddr| format!("{scheme}://{server}");
+    let url = |server: &String| format!("{scheme}://{server}");
     let urls: Vec<String> = servers.iter().map(url).collect();
     text.push_str(&format!("[upstream.{name}]\nservers = {urls:?}\n"));
     let defaults = [

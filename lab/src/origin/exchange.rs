@@ -292,6 +292,11 @@ impl Exchange<'_> {
             return Err(Stop::Aborted);
         }
         self.wire.write(&head).await?;
+        for fault in &self.faults {
+            if let Fault::DripBody { bytes, every } = fault {
+                self.wire.drip = Some((*bytes, *every));
+            }
+        }
         if self.faults.contains(&Fault::Head(BrokenHead::Endless)) {
             for _ in 0..ENDLESS_FIELDS {
                 self.wire

@@ -64,6 +64,13 @@ pub enum Fault {
         /// Pause between two writes.
         every: Duration,
     },
+    /// Sends the head at once, and the body in small writes with pauses between them.
+    DripBody {
+        /// Number of bytes per write.
+        bytes: usize,
+        /// Pause between two writes.
+        every: Duration,
+    },
     /// Sends a Content-Length that is too large by this many bytes, then closes the connection.
     LengthTooLong(u64),
     /// Sends these bytes after the end of the body.

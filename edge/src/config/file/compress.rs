@@ -64,7 +64,7 @@ impl<'de> Deserialize<'de> for CompressForm {
 
             fn visit_str<E: Error>(self, text: &str) -> Result<CompressForm, E> {
                 match is_old_off(text) {
-                    true => Err(written_false(text)),
+                    true => Err(E::custom(written_false(text))),
                     // A deserializer of a string does not know its position in the file (0..0). The
                     // caller uses the position of the whole value instead.
                     false => Ok(CompressForm::of(vec![Spanned::new(0..0, text.to_owned())])),

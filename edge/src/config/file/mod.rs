@@ -282,6 +282,7 @@ pub struct UpstreamFile {
     pub keepalive_timeout: Key<Time>,
     pub connect_timeout: Key<Time>,
     pub read_timeout: Key<Time>,
+    pub min_rate: Key<Size>,
     pub send_timeout: Key<Time>,
     pub max_connections: Key<u64>,
     pub queue: Key<u64>,

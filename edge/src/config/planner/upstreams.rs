@@ -142,6 +142,7 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
             d.read_timeout,
             MS..=read_max,
         ),
+        min_rate: checks.within("min_rate", &file.min_rate, d.min_rate, 0..=1 << 30),
         send_timeout: checks.within(
             "send_timeout",
             &file.send_timeout,
@@ -160,12 +161,7 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
         http: http(file),
         retry: retry::plan(&file.retry, checks),
         hedge: retry::hedge(&file.hedge, checks),
-        max_response_headers: checks.count(
-            "max_response_headers",
-            &file.max_response_headers,
-            d.max_response_headers,
-            8 << 10..=1 << 20,
-        ),
+        max_response_headers: max_response_headers(file, d.max_response_headers, checks),
         host: file.host.as_ref().and_then(|text| host_sent(text, checks)),
         tls: server_tls::options(file, &d.servers, d.tls, checks),
         via: file.via.unwrap_or(d.via),
@@ -175,6 +171,11 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
     };
     keeps_too_many(file, &options, checks);
     options
+}
+
+fn max_response_headers(file: &UpstreamFile, default: usize, checks: &mut Checks) -> usize {
+    let (name, key) = ("max_response_headers", &file.max_response_headers);
+    checks.count(name, key, default, 8 << 10..=1 << 20)
 }
 
 /// Returns the number, which is 0 if `false` was written.

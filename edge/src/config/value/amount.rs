@@ -1,13 +1,13 @@
 //! Types of amounts: sizes and times, and numbers for which a word may be written.
 
-use std::fmt;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::Deserializer;
 
 use super::or_false::{is_old_off, written_false};
+use super::scalar::{self, Misfit, Scalar};
 use super::shape::{
     AHEAD, AHEAD_ADVICE, PARALLEL, PARALLEL_ADVICE, SIZE, SIZE_ADVICE, TIME, TIME_ADVICE,
 };
@@ -82,123 +82,65 @@ pub enum Ahead {
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
-        struct SizeVisitor;
-        impl Visitor<'_> for SizeVisitor {
-            type Value = Size;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(SIZE)
-            }
-
-            fn visit_i64<E: Error>(self, n: i64) -> Result<Size, E> {
-                u64::try_from(n)
-                    .map(|bytes| Size(bytes, Spelling::Clear))
-                    .map_err(|_| E::custom(format!("a size can't be negative\n{SIZE_ADVICE}")))
-            }
-
-            fn visit_u64<E: Error>(self, n: u64) -> Result<Size, E> {
-                Ok(Size(n, Spelling::Clear))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
-                size(text)
-                    .ok_or_else(|| E::custom(format!("{text:?} is not a size\n{SIZE_ADVICE}")))
-            }
-        }
-        deserializer.deserialize_any(SizeVisitor)
+        scalar::read(deserializer, SIZE, |written| match written {
+            Scalar::Number(n) => bytes(n, SIZE_ADVICE),
+            Scalar::Text(text) => size(text)
+                .ok_or_else(|| Misfit::Value(format!("{text:?} is not a size\n{SIZE_ADVICE}"))),
+            Scalar::Switch(_) => Err(Misfit::Type),
+        })
     }
+}
+
+/// Returns a size that was written as a number of bytes.
+fn bytes(n: i64, advice: &str) -> Result<Size, Misfit> {
+    u64::try_from(n)
+        .map(|bytes| Size(bytes, Spelling::Clear))
+        .map_err(|_| Misfit::Value(format!("a size can't be negative\n{advice}")))
 }
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
-        struct TimeVisitor;
-        impl Visitor<'_> for TimeVisitor {
-            type Value = Time;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(TIME)
-            }
-
-            fn visit_i64<E: Error>(self, n: i64) -> Result<Time, E> {
-                Err(E::custom(format!(
-                    "a time needs a unit\nwrite \"{n}s\", \"{n}ms\" or \"{n}m\", in quotes"
-                )))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Time, E> {
-                time(text)
-                    .ok_or_else(|| E::custom(format!("{text:?} is not a time\n{TIME_ADVICE}")))
-            }
-        }
-        deserializer.deserialize_any(TimeVisitor)
+        scalar::read(deserializer, TIME, |written| match written {
+            Scalar::Number(n) => Err(Misfit::Value(format!(
+                "a time needs a unit\nwrite \"{n}s\", \"{n}ms\" or \"{n}m\", in quotes"
+            ))),
+            Scalar::Text(text) => time(text)
+                .ok_or_else(|| Misfit::Value(format!("{text:?} is not a time\n{TIME_ADVICE}"))),
+            Scalar::Switch(_) => Err(Misfit::Type),
+        })
     }
 }
 
 impl<'de> Deserialize<'de> for Parallel {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Parallel, D::Error> {
-        struct ParallelVisitor;
-        impl Visitor<'_> for ParallelVisitor {
-            type Value = Parallel;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(PARALLEL)
-            }
-
-            fn visit_i64<E: Error>(self, n: i64) -> Result<Parallel, E> {
-                u64::try_from(n).map(Parallel::Count).map_err(|_| {
-                    E::custom("a number of fetches can't be negative\nwrite \"auto\", or a number from 1 on")
-                })
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Parallel, E> {
-                match text {
-                    "auto" => Ok(Parallel::Auto),
-                    _ => Err(E::custom(format!(
-                        "{text:?} is not a number of fetches\n{PARALLEL_ADVICE}"
-                    ))),
-                }
-            }
-        }
-        deserializer.deserialize_any(ParallelVisitor)
+        scalar::read(deserializer, PARALLEL, |written| match written {
+            Scalar::Number(n) => u64::try_from(n).map(Parallel::Count).map_err(|_| {
+                let error =
+                    "a number of fetches can't be negative\nwrite \"auto\", or a number from 1 on";
+                Misfit::Value(error.to_owned())
+            }),
+            Scalar::Text("auto") => Ok(Parallel::Auto),
+            Scalar::Text(text) => Err(Misfit::Value(format!(
+                "{text:?} is not a number of fetches\n{PARALLEL_ADVICE}"
+            ))),
+            Scalar::Switch(_) => Err(Misfit::Type),
+        })
     }
 }
 
 impl<'de> Deserialize<'de> for Ahead {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Ahead, D::Error> {
-        struct AheadVisitor;
-        impl Visitor<'_> for AheadVisitor {
-            type Value = Ahead;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(AHEAD)
-            }
-
-            fn visit_bool<E: Error>(self, on: bool) -> Result<Ahead, E> {
-                match on {
-                    false => Ok(Ahead::None),
-                    true => Err(E::invalid_type(serde::de::Unexpected::Bool(on), &AHEAD)),
-                }
-            }
-
-            fn visit_i64<E: Error>(self, n: i64) -> Result<Ahead, E> {
-                u64::try_from(n)
-                    .map(|bytes| Ahead::Window(Size(bytes, Spelling::Clear)))
-                    .map_err(|_| E::custom(format!("a size can't be negative\n{AHEAD_ADVICE}")))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Ahead, E> {
-                match text {
-                    word if is_old_off(word) => Err(written_false(word)),
-                    "whole" => Ok(Ahead::Whole),
-                    text => match size(text) {
-                        Some(size) => Ok(Ahead::Window(size)),
-                        None => Err(E::custom(format!(
-                            "{text:?} is not a size to read ahead\n{AHEAD_ADVICE}"
-                        ))),
-                    },
-                }
-            }
-        }
-        deserializer.deserialize_any(AheadVisitor)
+        scalar::read(deserializer, AHEAD, |written| match written {
+            Scalar::Switch(false) => Ok(Ahead::None),
+            Scalar::Switch(true) => Err(Misfit::Type),
+            Scalar::Number(n) => bytes(n, AHEAD_ADVICE).map(Ahead::Window),
+            Scalar::Text("whole") => Ok(Ahead::Whole),
+            Scalar::Text(word) if is_old_off(word) => Err(Misfit::Value(written_false(word))),
+            Scalar::Text(text) => size(text).map(Ahead::Window).ok_or_else(|| {
+                Misfit::Value(format!(
+                    "{text:?} is not a size to read ahead\n{AHEAD_ADVICE}"
+                ))
+            }),
+        })
     }
 }

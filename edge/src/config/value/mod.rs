@@ -9,6 +9,7 @@ mod pairs;
 mod port;
 mod retry_cause;
 mod sandbox;
+mod scalar;
 mod shape;
 mod show;
 mod status_range;

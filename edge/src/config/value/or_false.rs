@@ -32,10 +32,8 @@ impl<T> OrFalse<T> {
 }
 
 /// Returns the error for a word that earlier versions accepted in place of `false`.
-pub fn written_false<E: Error>(word: &str) -> E {
-    E::custom(format!(
-        "{word:?} is written `false` now\nwrite false, without quotes"
-    ))
+pub fn written_false(word: &str) -> String {
+    format!("{word:?} is written `false` now\nwrite false, without quotes")
 }
 
 /// Whether earlier versions turned a value off with this word.
@@ -62,7 +60,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrFalse<T> {
 
             fn visit_str<E: Error>(self, text: &str) -> Result<OrFalse<T>, E> {
                 match is_old_off(text) {
-                    true => Err(written_false(text)),
+                    true => Err(E::custom(written_false(text))),
                     false => T::deserialize(StrDeserializer::new(text)).map(OrFalse::On),
                 }
             }
@@ -117,7 +115,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Switch<T> {
                     "on" => Err(E::custom(
                         "\"on\" is written `true`\nwrite true, without quotes",
                     )),
-                    word if is_old_off(word) => Err(written_false(word)),
+                    word if is_old_off(word) => Err(E::custom(written_false(word))),
                     _ => Err(E::invalid_type(
                         serde::de::Unexpected::Str(text),
                         &BOOL_OR_TABLE,

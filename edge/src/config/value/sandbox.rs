@@ -1,9 +1,11 @@
 //! The type of `sandbox`: `"auto"`, `true` or `false`.
 
-use std::fmt;
-
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::Deserializer;
+
+use super::scalar::{self, Misfit, Scalar};
+
+const SHAPE: &str = "\"auto\", true or false";
 
 /// Value of `sandbox`: whether the process restricts its own access to files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,27 +20,14 @@ pub enum Sandbox {
 
 impl<'de> Deserialize<'de> for Sandbox {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Sandbox, D::Error> {
-        struct SandboxVisitor;
-        impl Visitor<'_> for SandboxVisitor {
-            type Value = Sandbox;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"auto\", true or false")
-            }
-
-            fn visit_bool<E: Error>(self, yes: bool) -> Result<Sandbox, E> {
-                Ok(if yes { Sandbox::Yes } else { Sandbox::No })
-            }
-
-            fn visit_str<E: Error>(self, word: &str) -> Result<Sandbox, E> {
-                match word {
-                    "auto" => Ok(Sandbox::Auto),
-                    _ => Err(E::custom(format!(
-                        "{word:?} is not a value of `sandbox`\nwrite \"auto\", or true or false without quotes"
-                    ))),
-                }
-            }
-        }
-        deserializer.deserialize_any(SandboxVisitor)
+        scalar::read(deserializer, SHAPE, |written| match written {
+            Scalar::Switch(true) => Ok(Sandbox::Yes),
+            Scalar::Switch(false) => Ok(Sandbox::No),
+            Scalar::Text("auto") => Ok(Sandbox::Auto),
+            Scalar::Text(word) => Err(Misfit::Value(format!(
+                "{word:?} is not a value of `sandbox`\nwrite \"auto\", or true or false without quotes"
+            ))),
+            Scalar::Number(_) => Err(Misfit::Type),
+        })
     }
 }

@@ -1,11 +1,11 @@
 //! Statuses of responses, as single numbers or as ranges in quotes.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::Deserializer;
 
+use super::scalar::{self, Misfit, Scalar};
 use super::shape::{STATUS_RANGE, STATUS_RANGE_ADVICE};
 
 /// Statuses of final responses.
@@ -17,37 +17,30 @@ pub struct StatusRange(pub RangeInclusive<u16>);
 
 impl<'de> Deserialize<'de> for StatusRange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StatusRange, D::Error> {
-        struct StatusVisitor;
-        impl Visitor<'_> for StatusVisitor {
-            type Value = StatusRange;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(STATUS_RANGE)
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<StatusRange, E> {
-                let status = u16::try_from(number).ok();
-                let status = status.filter(|status| FINAL.contains(status));
-                let range = status.map(|status| StatusRange(status..=status));
-                range.ok_or_else(|| {
-                    E::custom(format!(
-                        "{number} is not the status of a response\nwrite a status from {} to {}",
-                        FINAL.start(),
-                        FINAL.end()
-                    ))
-                })
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<StatusRange, E> {
-                range(text).ok_or_else(|| {
-                    E::custom(format!(
-                        "{text:?} is not a range of statuses\n{STATUS_RANGE_ADVICE}"
-                    ))
-                })
-            }
+        scalar::read(deserializer, STATUS_RANGE, |written| {
+            match written {
+            Scalar::Number(number) => single(number).ok_or_else(|| {
+                let (first, last) = (FINAL.start(), FINAL.end());
+                Misfit::Value(format!(
+                    "{number} is not the status of a response\nwrite a status from {first} to {last}"
+                ))
+            }),
+            Scalar::Text(text) => range(text).ok_or_else(|| {
+                Misfit::Value(format!(
+                    "{text:?} is not a range of statuses\n{STATUS_RANGE_ADVICE}"
+                ))
+            }),
+            Scalar::Switch(_) => Err(Misfit::Type),
         }
-        deserializer.deserialize_any(StatusVisitor)
+        })
     }
+}
+
+fn single(number: i64) -> Option<StatusRange> {
+    let status = u16::try_from(number).ok()?;
+    FINAL
+        .contains(&status)
+        .then_some(StatusRange(status..=status))
 }
 
 fn range(text: &str) -> Option<StatusRange> {

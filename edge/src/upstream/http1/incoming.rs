@@ -68,6 +68,11 @@ impl Incoming {
         matches!(self.decoding, Decoding::Ended)
     }
 
+    /// Whether the content has a declared length, of which some is still to be received.
+    pub(super) fn is_sized(&self) -> bool {
+        matches!(self.decoding, Decoding::Sized(_))
+    }
+
     /// Frees the buffer, which an idle connection does not need.
     pub(super) fn trim(&mut self) {
         *self = Incoming::new();

@@ -18,6 +18,7 @@ use crate::upstream::deadline::Deadline;
 use crate::upstream::inbound::{Received, Step};
 use crate::upstream::options::Limits;
 use crate::upstream::outbound::Outbound;
+use crate::upstream::pace::Pace;
 use crate::upstream::transport::Transport;
 use crate::upstream::upload::Upload;
 
@@ -29,6 +30,7 @@ pub(super) struct RoundTrip {
     answered_early: bool,
     awaits: Awaits,
     deadline: Deadline,
+    pace: Pace,
 }
 
 /// The event for which an exchange waits, which determines the timeout that applies.
@@ -58,6 +60,7 @@ impl RoundTrip {
             answered_early: false,
             awaits: Awaits::Nothing,
             deadline: Deadline::none(),
+            pace: Pace::default(),
         }
     }
 
@@ -65,6 +68,7 @@ impl RoundTrip {
     /// announces to the server.
     pub(super) fn begin(&mut self, outbound: &Outbound<'_>, version: Version, last: bool) {
         self.awaits = Awaits::Nothing;
+        self.pace = Pace::default();
         self.answered_early = false;
         let head = self.outgoing.load(outbound.upload.clone());
         request::render(outbound, version, last, head);
@@ -157,7 +161,8 @@ impl RoundTrip {
 
     /// Returns the timeout that the wait for the next bytes of a body has exceeded, if any. While
     /// the client still sends, no timeout applies to the origin, which may be waiting for the
-    /// client.
+    /// client. Content with a declared length must also arrive at the minimum rate. Without one, long
+    /// pauses may be intended, as in server-sent events.
     pub(super) fn watch_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -180,6 +185,9 @@ impl RoundTrip {
             (room, Some(limits.send), Reason::SendFailed)
         } else if !self.outgoing.has_taken_all() {
             (Awaits::Client, None, late)
+        } else if response == Awaits::Body && self.incoming.is_sized() {
+            let longest = self.pace.wait(limits.min_rate, limits.read, timer_now());
+            (response, Some(longest), late)
         } else {
             (response, Some(limits.read), late)
         };
@@ -241,6 +249,9 @@ impl RoundTrip {
             None => self.incoming.poll_read(cx, transport),
         });
         self.awaits = Awaits::Nothing;
+        if let Ok(n) = read {
+            self.pace.arrived(n, timer_now);
+        }
         Poll::Ready(read.map_err(|_| Reason::BodyCut.into()))
     }
 

@@ -1,0 +1,125 @@
+//! Tests of health checks over each transport, and of addresses that a name has.
+
+use sluice_lab::front::UnixFront;
+use sluice_lab::origin::{Origin, Resource};
+
+use crate::harness::{Edge, Setup, eventually, fresh, origin};
+use crate::server_names::{self, NAME as HOST, ip};
+use crate::server_tls::{NAME, Rig, valid};
+
+/// Each check decides.
+const HEALTH: &str =
+    "health = { path = \"/healthz\", interval = \"100ms\", timeout = \"1h\", up = 1, down = 1 }";
+
+/// Returns the state of the server with this address.
+fn state(edge: &Edge, address: &str) -> String {
+    let status = edge.status();
+    let servers = status["upstreams"]["origin"]["servers"].as_array();
+    let mut servers = servers.expect("servers").iter();
+    let server = servers.find(|one| one["address"] == address);
+    let state = server.map(|server| server["state"].as_str().expect("a state"));
+    state.unwrap_or("absent").to_owned()
+}
+
+/// Asserts that the checks of the server with this address follow the answers of its origin.
+fn follows(edge: &Edge, address: &str, origin: &Origin) {
+    for (status, expected) in [(503, "unhealthy"), (200, "up"), (500, "unhealthy")] {
+        origin.serve("/healthz", Resource::status(status));
+        eventually(expected, || state(edge, address) == expected);
+    }
+    // The other server gets the requests meanwhile.
+    let before = origin.read_record(|record| record.count("/pass/x"));
+    for _ in 0..4 {
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    }
+    assert_eq!(origin.read_record(|record| record.count("/pass/x")), before);
+    origin.serve("/healthz", Resource::status(204));
+    eventually("up", || state(edge, address) == "up");
+    eventually("it gets requests", || {
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+        origin.read_record(|record| record.count("/pass/x")) > before
+    });
+}
+
+fn well() -> Origin {
+    let origin = origin();
+    origin.serve_rest(fresh(10));
+    origin
+}
+
+#[test]
+fn servers_with_tls_are_checked() {
+    let (rig, other) = (Rig::new(valid), well());
+    rig.origin.serve_rest(fresh(10));
+    let edge = rig
+        .setup("server_name = \"origin.test\"")
+        .upstream(HEALTH)
+        .also(&other)
+        .start();
+    let url = rig.front.url();
+    follows(&edge, url.trim_start_matches("https://"), &rig.origin);
+    let handshakes = rig.front.handshakes();
+    let name = |name: &Option<String>| name.as_deref() == Some(NAME);
+    assert!(handshakes.iter().all(|one| name(&one.name)));
+}
+
+#[test]
+fn a_server_whose_certificate_is_refused_is_unhealthy() {
+    let (rig, other) = (Rig::new(|ca| ca.server(&["other.test"])), well());
+    rig.origin.serve_rest(fresh(10));
+    let edge = rig
+        .setup("server_name = \"origin.test\"")
+        .upstream(HEALTH)
+        .also(&other)
+        .start();
+    let url = rig.front.url();
+    let address = url.trim_start_matches("https://");
+    eventually("it is unhealthy", || state(&edge, address) == "unhealthy");
+    for _ in 0..4 {
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    }
+    assert!(rig.origin.requests().is_empty());
+}
+
+#[test]
+fn servers_on_unix_sockets_are_checked() {
+    let (behind, other) = (well(), well());
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("app.sock");
+    let front = UnixFront::start(behind.addr(), &path).expect("a socket");
+    let edge = Setup::of_servers(vec![front.url(), other.url("")])
+        .upstream(HEALTH)
+        .start();
+    follows(&edge, &front.url(), &behind);
+    // A socket without a listener is unhealthy, too.
+    drop(front);
+    std::fs::remove_file(&path).expect("a socket");
+    let address = format!("unix:{}", path.display());
+    eventually("it is unhealthy", || state(&edge, &address) == "unhealthy");
+}
+
+#[test]
+fn each_address_of_a_name_is_checked() {
+    let (dns, origins) = (server_names::dns(), server_names::origins(2));
+    dns.set(HOST, &[ip(1), ip(2)]);
+    let edge = server_names::named(&dns, &origins[0])
+        .upstream(HEALTH)
+        .start();
+    let address = origins[1].addr().to_string();
+    follows(&edge, &address, &origins[1]);
+    // An address that the name no longer has is not checked.
+    dns.set(HOST, &[ip(1)]);
+    eventually("it is gone", || state(&edge, &address) == "absent");
+    let checks = |origin: &Origin| origin.read_record(|record| record.count("/healthz"));
+    let further = || {
+        let before = checks(&origins[0]);
+        eventually("further checks of the other address", || {
+            checks(&origins[0]) >= before + 4
+        });
+    };
+    // Some checks may have been in progress.
+    further();
+    let before = checks(&origins[1]);
+    further();
+    assert!(checks(&origins[1]) <= before + 1);
+}
