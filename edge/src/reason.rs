@@ -102,7 +102,7 @@ reasons! {
         ClientGone = "client-gone", 400, Client, false;
         /// The framing of the client's body is invalid.
         BadRequestBody = "bad-request-body", 400, Client, false;
-        /// The request body is larger than `body` allows.
+        /// The request body is larger than `body` allows, or than a buffered body may be (`[buffers]`).
         RequestBodyTooLarge = "request-body-too-large", 413, Client, false;
         /// The client's body has no known length, and the origin's protocol (HTTP/1.0) needs one.
         LengthRequired = "length-required", 411, Client, false;
@@ -142,6 +142,12 @@ reasons! {
         RequestMemory = "request-memory", 503, Edge, true;
         /// The buffers of request bodies take as much memory as `[buffers]` allows, or those of this client half of it.
         BuffersFull = "buffers-full", 503, Edge, true;
+        /// The request body is too long for memory, and its file has no room: all files take as much as `disk` in `[buffers]` allows, or those of this client half of it, or the file system is full.
+        BufferDiskFull = "buffer-disk-full", 507, Edge, false;
+        /// The file of a buffered body could not be written or read (a response is cut). The log has the cause.
+        BufferDiskFailed = "buffer-disk-failed", 507, Edge, false;
+        /// Writing or reading the file of a buffered body took longer than `disk_timeout` (a response is cut).
+        BufferDiskTimeout = "buffer-disk-timeout", 507, Edge, false;
         /// The server's name did not resolve.
         Unresolved = "unresolved", 502, Origin, true;
         /// The server or the network refused the connection.

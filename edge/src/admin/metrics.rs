@@ -4,9 +4,9 @@ use std::fmt::{Display, Write};
 
 use super::status::{Status, VolumeState, VolumeUse};
 use crate::telemetry::{
-    CacheNumbers, CompressNumbers, Counters, Failures, FilesNumbers, Histogram, Kind, Metric,
-    Numbers, ProcessNumbers, ServerCounters, ServerNumbers, VolumeFlags, VolumeNumbers,
-    WorkerNumbers,
+    BufferNumbers, CacheNumbers, CompressNumbers, Counters, Failures, FilesNumbers, Histogram,
+    Kind, Metric, Numbers, ProcessNumbers, ServerCounters, ServerNumbers, VolumeFlags,
+    VolumeNumbers, WorkerNumbers,
 };
 
 /// Media type of the format.
@@ -31,6 +31,7 @@ pub(super) fn render(status: &Status) -> String {
     out.histogram(&Counters::HISTOGRAMS[0], durations);
     let caches = status.caches.iter();
     out.numbers::<CacheNumbers, 1>(caches.map(|(name, numbers)| ([name.as_str()], *numbers)));
+    out.numbers::<BufferNumbers, 0>([([], status.buffers)]);
     out.numbers::<CompressNumbers, 0>(status.compress.map(|numbers| ([], numbers)));
     let volumes = status.volumes.iter();
     out.numbers::<VolumeFlags, 1>(volumes.clone().map(|v| ([v.name.as_str()], flags(v))));

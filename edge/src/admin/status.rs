@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::telemetry::{
-    CacheNumbers, CompressNumbers, FilesNumbers, Histogram, Percentiles, Rates, ServerMeasures,
-    ServerNumbers, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CompressNumbers, FilesNumbers, Histogram, Percentiles, Rates,
+    ServerMeasures, ServerNumbers, VolumeNumbers, WorkerNumbers,
 };
 
 /// Response to `GET /status`.
@@ -32,6 +32,8 @@ pub struct Status {
     pub recent: Rates,
     /// Caches by name.
     pub caches: BTreeMap<String, CacheNumbers>,
+    /// Numbers of the buffers of bodies.
+    pub buffers: BufferNumbers,
     /// Numbers of compressed content, if a route compresses.
     pub compress: Option<CompressNumbers>,
     /// Volumes, in the order of their names.

@@ -11,8 +11,8 @@ use super::*;
 use crate::http::purge::{Answer, Purge, Purged};
 use crate::sys::listener::bind_one;
 use crate::telemetry::{
-    CacheNumbers, CompressNumbers, FilesNumbers, Percentiles, Rates, ServerNumbers, Telemetry,
-    VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CompressNumbers, FilesNumbers, Percentiles, Rates, ServerNumbers,
+    Telemetry, VolumeNumbers, WorkerNumbers,
 };
 
 /// Number of objects whose state takes more bytes than the buffers of a connection.
@@ -70,6 +70,10 @@ impl Inspect for Edge {
             request_duration: Percentiles::default(),
             recent: Rates::default(),
             caches: [("a\"\\\nb".to_owned(), cache)].into(),
+            buffers: BufferNumbers {
+                disk_bytes: 4,
+                ..BufferNumbers::default()
+            },
             compress: Some(CompressNumbers {
                 made: 3,
                 ..CompressNumbers::default()

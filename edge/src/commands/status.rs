@@ -19,7 +19,7 @@ use values::{items, number, text};
 
 use crate::config::{show_count, show_size, show_time};
 use crate::telemetry::{
-    self, CacheNumbers, CompressNumbers, FilesNumbers, Numbers, Unit, WorkerNumbers,
+    self, BufferNumbers, CacheNumbers, CompressNumbers, FilesNumbers, Numbers, Unit, WorkerNumbers,
 };
 
 #[derive(Debug, Args)]
@@ -81,6 +81,7 @@ fn show_status(status: &Value) -> String {
     for (name, cache) in entries(&status["caches"]) {
         let _ = writeln!(out, "{}", show_cache(name, cache));
     }
+    out += &show_buffers(&status["buffers"]);
     if status["compress"].is_object() {
         let _ = writeln!(out, "{}", show_compress(&status["compress"]));
     }
@@ -214,6 +215,30 @@ fn show_cache(name: &str, cache: &Value) -> String {
         let _ = write!(line, ", {hits} found on volumes ({bytes})");
     }
     line
+}
+
+/// Returns the line about buffers; empty if there were none.
+fn show_buffers(buffers: &Value) -> String {
+    let buffers = BufferNumbers::read(|name| number(buffers, name));
+    let memory = format!(
+        "{} of {}",
+        show_size(buffers.bytes),
+        show_size(buffers.limit)
+    );
+    match (buffers.bytes, buffers.disk_limit, buffers.spilled) {
+        (0, 0, 0) => String::new(),
+        (_, 0, 0) => format!("buffers: {memory}\n"),
+        _ => format!(
+            "buffers: {memory}, {} of {} on disk in {}, {} spilled, {} without room, {} failed, {} late\n",
+            show_size(buffers.disk_bytes),
+            show_size(buffers.disk_limit),
+            show_count(buffers.files, "file"),
+            buffers.spilled,
+            buffers.disk_full,
+            buffers.disk_errors,
+            buffers.disk_timeouts,
+        ),
+    }
 }
 
 fn show_compress(compress: &Value) -> String {

@@ -27,7 +27,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
     };
     note(old.limits != new.limits, "limits changed");
     note(old.trust != new.trust, "trusted proxies changed");
-    note(old.buffers != new.buffers, "the memory of buffers changed");
+    note(old.buffers != new.buffers, "buffers of bodies changed");
     note(old.request_id != new.request_id, "request ids changed");
     note(old.log.access != new.log.access, "access log changed");
     note(places(old) != places(new), "sites changed");

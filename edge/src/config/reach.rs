@@ -28,6 +28,9 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
     for volume in plan.volumes.values() {
         add(&volume.path, Reach::ReadWrite);
     }
+    if let Some(disk) = &plan.buffers.disk {
+        add(&disk.folder, Reach::Temporary);
+    }
     // The folders of these files are allowed, because a file may be replaced by a new one.
     for route in plan.sites.iter().flat_map(|site| &site.routes) {
         let signed = route

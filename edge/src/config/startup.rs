@@ -42,6 +42,7 @@ pub fn check(name: &str, file: &File, plan: &Plan, purpose: Purpose, checks: &mu
         certificates::check(file, plan, account, &mut checks);
         logs(file, (purpose, account), &mut checks);
         volumes(name, file, plan, (purpose, account), &mut checks);
+        buffer_folder(file, account, &mut checks);
         let sites = file.site.iter().flat_map(|site| &site.get_ref().route);
         for route in sites.chain(&file.route) {
             files(route, account, &mut checks);
@@ -329,6 +330,18 @@ fn volumes(
                     .help("name another file or device, or write `overwrite = true` to lose what is there"),
             );
         }
+    }
+}
+
+fn buffer_folder(file: &File, account: Account<'_>, checks: &mut Checks) {
+    let Some(typed) = &file.buffers.folder else {
+        return;
+    };
+    let path = Path::new(typed.get_ref());
+    if let Err(error) = access::create_in(path) {
+        let what = "no buffered body can go on in this folder";
+        let problem = account.unusable(what, path, &error, typed.span());
+        checks.problems.extend(problem);
     }
 }
 

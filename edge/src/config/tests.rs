@@ -1,5 +1,6 @@
 //! Tests of the configuration: error messages, defaults and bounds.
 
+mod buffers;
 mod compress;
 mod documentation;
 mod edit;

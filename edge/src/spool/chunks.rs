@@ -1,10 +1,10 @@
-//! The buffered bytes of one body, in chunks.
+//! The bytes of one body that are in memory, in chunks.
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use super::memory::Charge;
+use super::quota::Charge;
 
 /// Size of a chunk that is filled with small pieces, in bytes.
 const CHUNK: usize = 16 << 10;
@@ -12,7 +12,7 @@ const CHUNK: usize = 16 << 10;
 /// buffer that it comes from.
 const LARGE: usize = 8 << 10;
 
-/// The buffered bytes of one body.
+/// The bytes of one body that are in memory.
 pub(super) struct Chunks {
     /// Complete chunks, each with the bytes that are counted for it.
     full: VecDeque<(Bytes, u64)>,
@@ -35,7 +35,7 @@ impl Chunks {
         }
     }
 
-    /// Returns the number of buffered bytes.
+    /// Returns the number of bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -75,6 +75,30 @@ impl Chunks {
         self.bytes -= chunk.len() as u64;
         self.charge.shrink(charged);
         Some(chunk)
+    }
+
+    /// Takes the first chunks that have `least` bytes, or all, with the charge of their memory.
+    pub(super) fn take(&mut self, least: u64) -> (VecDeque<Bytes>, Charge) {
+        if self.bytes - (self.last.len() as u64) < least {
+            self.end_chunk();
+        }
+        let (mut taken, mut length, mut charged) = (VecDeque::new(), 0, 0);
+        while length < least
+            && let Some((chunk, its)) = self.full.pop_front()
+        {
+            length += chunk.len() as u64;
+            charged += its;
+            taken.push_back(chunk);
+        }
+        self.bytes -= length;
+        (taken, self.charge.split(charged))
+    }
+
+    /// Returns a charge of memory for the same client, to which `bytes` were added if there is room.
+    pub(super) fn charge_if_free(&mut self, bytes: u64) -> Charge {
+        let mut charge = self.charge.split(0);
+        charge.grow(bytes);
+        charge
     }
 
     fn end_chunk(&mut self) {

@@ -1,13 +1,20 @@
 //! Buffers for bodies, so that slow clients hold no connections to origins.
 //!
 //! `Buffering` wraps an upstream. With `request_buffering`, a request is forwarded once its whole body has arrived
-//! (`request`). With `response_buffering`, a response is read as fast as the origin sends it (`response`). `memory` counts
-//! the buffers of all workers and of each client, `chunks` holds the bytes of one body.
+//! (`request`). With `response_buffering`, a response is read as fast as the origin sends it (`response`). `buffer` holds
+//! the bytes of one body: the first ones in a temporary file if there are many (`spill`, `folder`), the others in memory
+//! (`chunks`). `quota` limits what all bodies and those of each client use, and `shared` has the limits and numbers of all
+//! workers.
 
+mod buffer;
 mod chunks;
-mod memory;
+mod folder;
+mod options;
+mod quota;
 mod request;
 mod response;
+mod shared;
+mod spill;
 
 #[cfg(test)]
 mod tests;
@@ -20,9 +27,12 @@ use crate::http::ClientId;
 use crate::reason::Reason;
 use crate::telemetry::Counters;
 
-pub use memory::{BufferMemory, Options};
+pub use folder::Folder;
+pub use options::{DiskOptions, Options};
+pub use shared::Buffers;
 
-use memory::Charge;
+use buffer::Buffer;
+use spill::Disk;
 
 /// Choice of the bodies of a route that are buffered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,22 +49,32 @@ pub struct Buffering(Rc<Parts>);
 struct Parts {
     inner: Rc<dyn Handler>,
     buffered: Buffered,
-    memory: Arc<BufferMemory>,
+    buffers: Arc<Buffers>,
+    /// The files in which long bodies go on.
+    disk: Option<Disk>,
     counters: Arc<Counters>,
 }
 
 impl Buffering {
-    /// Creates a handler that buffers the bodies of requests to `inner`, and those of its responses.
+    /// Creates a handler that buffers the bodies of requests to `inner`, and those of its responses. `disk` is the folder
+    /// in which long bodies go on, and its options.
     pub fn new(
         inner: Rc<dyn Handler>,
         buffered: Buffered,
-        memory: Arc<BufferMemory>,
+        buffers: Arc<Buffers>,
+        disk: Option<(Arc<Folder>, DiskOptions)>,
         counters: Arc<Counters>,
     ) -> Buffering {
+        let disk = disk.map(|(folder, options)| Disk {
+            folder,
+            options: options.into(),
+            buffers: buffers.clone(),
+        });
         Buffering(Rc::new(Parts {
             inner,
             buffered,
-            memory,
+            buffers,
+            disk,
             counters,
         }))
     }
@@ -96,9 +116,9 @@ impl Parts {
         timings: &UpstreamTimings,
     ) -> Result<Response, Fault> {
         let body = std::mem::take(&mut request.body);
-        let gathered = request::gather(body, self.charge(client)).await;
+        let gathered = request::gather(body, self.buffer(client)).await;
         request.body = gathered.inspect_err(|fault| {
-            if fault.reason == Reason::BuffersFull {
+            if matches!(fault.reason, Reason::BuffersFull | Reason::BufferDiskFull) {
                 self.counters.requests_over_buffers.add(1);
             }
         })?;
@@ -122,13 +142,15 @@ impl Parts {
             && response.tunnel.is_none()
         {
             let body = std::mem::take(&mut response.body);
-            response.body = response::read_ahead(body, self.charge(client));
+            response.body = response::read_ahead(body, self.buffer(client));
             self.counters.responses_buffered.add(1);
         }
         response
     }
 
-    fn charge(&self, client: ClientId) -> Charge {
-        Charge::new(&self.memory, &self.counters, client)
+    fn buffer(&self, client: ClientId) -> Buffer {
+        let memory = self.buffers.memory_of(client);
+        let memory_max = self.buffers.memory.of_client();
+        Buffer::new(memory, memory_max, self.disk.clone(), client)
     }
 }

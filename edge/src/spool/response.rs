@@ -1,21 +1,20 @@
-//! Reads the content of a response as fast as the origin sends it, while buffers have room.
+//! Reads the content of a response as fast as the origin sends it, while memory and disk have room.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::task::JoinHandle;
 
-use super::chunks::Chunks;
-use super::memory::Charge;
+use super::buffer::Buffer;
 use crate::handler::{Body, BodyStream, Fault, Frame};
 use crate::http::Fields;
 use crate::reason::Reason;
 
 /// The content between the task that reads it and the client.
 struct Queue {
-    chunks: Chunks,
+    buffer: Buffer,
     trailers: Option<Fields>,
     /// The end of the content, once it is known: complete, or with a fault.
     end: Option<Result<(), Fault>>,
@@ -37,9 +36,9 @@ struct ReadAhead {
 struct Filler(Rc<RefCell<Queue>>);
 
 /// Has a body read by a task of its own.
-pub(super) fn read_ahead(body: Body, charge: Charge) -> Body {
+pub(super) fn read_ahead(body: Body, buffer: Buffer) -> Body {
     let queue = Rc::new(RefCell::new(Queue {
-        chunks: Chunks::new(charge),
+        buffer,
         trailers: None,
         end: None,
         reader: None,
@@ -71,14 +70,15 @@ async fn fill(mut body: Body, filler: Filler) {
 }
 
 impl Queue {
-    /// Adds bytes. Pending while there is no memory for them, unless the client has taken everything.
+    /// Adds bytes. Pending while there is no room for them, unless the client has taken everything. If the disk fails,
+    /// the buffer has the room in memory only.
     fn poll_push(&mut self, cx: &mut Context<'_>, bytes: &bytes::Bytes) -> Poll<()> {
-        if !self.chunks.push(bytes, true) {
-            self.filler = Some(cx.waker().clone());
-            return Poll::Pending;
+        if let Poll::Ready(Ok(())) = self.buffer.poll_push(cx, bytes, true) {
+            self.wake_reader();
+            return Poll::Ready(());
         }
-        self.wake_reader();
-        Poll::Ready(())
+        self.filler = Some(cx.waker().clone());
+        Poll::Pending
     }
 
     fn finish(&mut self, end: Result<(), Fault>) {
@@ -105,10 +105,14 @@ impl Drop for Filler {
 impl BodyStream for ReadAhead {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
         let mut queue = self.queue.borrow_mut();
-        if let Some(bytes) = queue.chunks.pop() {
+        if let Some(bytes) = ready!(queue.buffer.poll_pop(cx)) {
             if let Some(filler) = queue.filler.take() {
                 filler.wake();
             }
+            let bytes = match bytes {
+                Ok(bytes) => bytes,
+                Err(reason) => return Poll::Ready(Some(Err(reason.into()))),
+            };
             self.left = self
                 .left
                 .map(|left| left.saturating_sub(bytes.len() as u64));

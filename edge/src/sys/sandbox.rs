@@ -21,6 +21,8 @@ pub enum Reach {
     ReadWrite,
     /// Create and write files in a folder.
     Append,
+    /// Create, write, read and remove files in a folder.
+    Temporary,
 }
 
 /// A permitted file or folder.
@@ -103,6 +105,9 @@ fn rights(reach: Reach, is_folder: bool) -> BitFlags<AccessFs> {
             AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev
         }
         Reach::Append => AccessFs::WriteFile | AccessFs::MakeReg,
+        Reach::Temporary => {
+            AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile
+        }
     }
 }
 
@@ -134,7 +139,7 @@ pub fn beyond<'a>(wanted: &'a [Allowed], allowed: &[Allowed]) -> Vec<&'a Path> {
         let enough = one.reach == wanted.reach;
         let below = match one.reach {
             Reach::ReadWrite => at == real(&one.path),
-            Reach::Read | Reach::Append => at.starts_with(real(&one.path)),
+            Reach::Read | Reach::Append | Reach::Temporary => at.starts_with(real(&one.path)),
         };
         enough && below
     };

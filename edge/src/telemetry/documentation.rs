@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use super::metric::Scope;
 use super::{
-    CacheNumbers, CompressNumbers, Counters, FIELD_NAMES, Failures, FilesNumbers, Kind, Metric,
-    Numbers, ProcessNumbers, ServerCounters, ServerNumbers, VolumeFlags, VolumeNumbers,
-    WorkerNumbers,
+    BufferNumbers, CacheNumbers, CompressNumbers, Counters, FIELD_NAMES, Failures, FilesNumbers,
+    Kind, Metric, Numbers, ProcessNumbers, ServerCounters, ServerNumbers, VolumeFlags,
+    VolumeNumbers, WorkerNumbers,
 };
 
 const BEGINNING: &str = "\
@@ -67,6 +67,11 @@ fn sections() -> Vec<Section> {
             "Caches",
             "In the status: `caches`, by name.",
             vec![(CacheNumbers::METRICS, true)],
+        ),
+        section(
+            "Buffers of bodies",
+            "In the status: `buffers`.",
+            vec![(BufferNumbers::METRICS, true)],
         ),
         section(
             "Compression",

@@ -62,6 +62,8 @@ pub enum Scope {
     Route,
     /// One cache.
     Cache,
+    /// The buffers of bodies of all routes together.
+    Buffers,
     /// The compressed content of all routes together.
     Compress,
     /// One volume.
@@ -130,7 +132,7 @@ impl Scope {
     /// Returns the labels that identify a member of the scope in Prometheus' text format.
     pub fn labels(self) -> &'static [&'static str] {
         match self {
-            Scope::Process | Scope::Compress => &[],
+            Scope::Process | Scope::Buffers | Scope::Compress => &[],
             Scope::Worker => &["worker"],
             Scope::Route => &["route"],
             Scope::Cache => &["cache"],
@@ -147,6 +149,7 @@ impl Scope {
             Scope::Process | Scope::Worker => "",
             Scope::Route => "route_",
             Scope::Cache => "cache_",
+            Scope::Buffers => "buffers_",
             Scope::Compress => "compress_",
             Scope::Volume => "volume_",
             Scope::Files => "files_",

@@ -34,7 +34,7 @@ pub use registry::Telemetry;
 pub use selection::{LogRule, Selection};
 pub use server::ServerMeasures;
 pub use table::{
-    CacheNumbers, CompressNumbers, Counters, FilesNumbers, ProcessNumbers, ServerCounters,
-    ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CompressNumbers, Counters, FilesNumbers, ProcessNumbers,
+    ServerCounters, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
 };
 pub use template::{FIELD_NAMES, Template, TemplateError, TemplateFault};

@@ -195,13 +195,12 @@ counters! {
         /// Requests refused because waiting requests took as much memory as `request_memory` allows
         /// (503).
         requests_over_memory: Counter Count,
-        /// Memory of the buffers of bodies (`request_buffering`, `response_buffering`).
-        buffers_now: Gauge Bytes,
         /// Requests forwarded once their whole body had arrived.
         requests_buffered: Counter Count,
         /// Responses read as fast as the origin sent them.
         responses_buffered: Counter Count,
-        /// Requests refused because the buffers took as much memory as `[buffers]` allows (503).
+        /// Requests refused because the buffers took as much memory or disk space as `[buffers]` allows, or the disk was
+        /// full (503, 507).
         requests_over_buffers: Counter Count,
         /// Requests refused because of their head or body (400, 413, 414, 431, 501, 505).
         requests_refused: Counter Count => "requests" "refused",
@@ -320,6 +319,32 @@ numbers! {
         volume_hits: Counter Count,
         /// Bytes read from volumes.
         volume_bytes: Counter Bytes,
+    }
+}
+
+numbers! {
+    /// The numbers of the buffers of bodies (`request_buffering`, `response_buffering`).
+    BufferNumbers of Buffers {
+        /// Memory in use.
+        bytes: Gauge Bytes,
+        /// Memory that may be used.
+        limit: Gauge Bytes,
+        /// Space that temporary files take on the disk.
+        disk_bytes: Gauge Bytes,
+        /// Space that temporary files may take on the disk; 0 without `folder`.
+        disk_limit: Gauge Bytes,
+        /// Temporary files, one for each body that is too long for memory.
+        files: Gauge Count,
+        /// Bodies that went on in a temporary file.
+        spilled: Counter Count,
+        /// Bytes written to temporary files.
+        disk_written_bytes: Counter Bytes,
+        /// Bodies for which the disk or its limits in `[buffers]` had no room.
+        disk_full: Counter Count,
+        /// Failed writes and reads of temporary files, except those of a full disk.
+        disk_errors: Counter Count,
+        /// Writes and reads of temporary files that took longer than `disk_timeout`.
+        disk_timeouts: Counter Count,
     }
 }
 

@@ -17,10 +17,11 @@ use super::format::{Geometry, NUMBER_MAX};
 use super::index::{Index, RecordLocation};
 use super::purges::PurgeLog;
 use super::queue::Queue;
-use super::reading::{LogDevice, Pins, Pool, Reader, Tally};
+use super::reading::{LogDevice, Pins, Reader, Tally, start_pool};
 use super::types::{Id, LogError, Options, Witness};
 use crate::sys::Clock;
 use crate::sys::disk::device::Device;
+use crate::sys::disk::pool::Pool;
 use crate::sys::random::Random;
 
 /// Difference between the first sequence numbers of two consecutive runs of the program.
@@ -203,7 +204,7 @@ impl Mounted {
     /// The system can't create the reader threads.
     pub fn begin(context: Arc<Context>, parts: Parts) -> io::Result<Arc<Mounted>> {
         let options = &context.options;
-        let pool = Arc::new(Pool::start(&options.name, options.readers)?);
+        let pool = Arc::new(start_pool(&options.name, options.readers)?);
         Ok(Arc::new_cyclic(|weak| {
             Mounted::new(context, parts, pool, weak)
         }))

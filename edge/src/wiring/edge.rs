@@ -15,7 +15,7 @@ use super::snapshot::{Log, Snapshot};
 use super::volumes::OpenVolumes;
 use crate::config::{self, Loaded};
 use crate::downstream::ConnectionBalance;
-use crate::spool::BufferMemory;
+use crate::spool::Buffers;
 use crate::sys::{Clock, Random, memory};
 use crate::telemetry::{Recent, Telemetry, messages};
 use crate::upstream::Monitor;
@@ -61,8 +61,8 @@ pub(super) struct Edge {
     pub(super) telemetry: Telemetry,
     pub(super) recent: Recent,
     pub(super) balance: Arc<ConnectionBalance>,
-    /// The memory of the buffers of bodies.
-    pub(super) buffers: Arc<BufferMemory>,
+    /// The limits and numbers of the buffers of bodies.
+    pub(super) buffers: Arc<Buffers>,
     pub(super) source: Option<Source>,
     pub(super) dropped_privileges: DroppedPrivileges,
     /// The current snapshot. Workers watch it; only `reload` replaces it.
@@ -177,7 +177,7 @@ impl Edge {
             return Err("it is stopping\n".to_owned());
         }
         let (volumes, shutdown_timeout) = (next.volumes.clone(), next.plan.limits.shutdown_timeout);
-        self.buffers.set_options(next.plan.buffers);
+        self.buffers.set_options(&next.plan.buffers);
         next.take_effect(&before);
         let next = Arc::new(next);
         self.snapshots.send_replace(next.clone());

@@ -148,8 +148,10 @@ impl Handlers {
         if buffered == Buffered::default() {
             return origin;
         }
-        let (memory, counters) = (self.edge.buffers.clone(), self.counters.clone());
-        Rc::new(Buffering::new(origin, buffered, memory, counters))
+        let (buffers, counters) = (self.edge.buffers.clone(), self.counters.clone());
+        let options = self.snapshot.plan.buffers.disk.clone();
+        let disk = self.snapshot.buffer_folder.clone().zip(options);
+        Rc::new(Buffering::new(origin, buffered, buffers, disk, counters))
     }
 
     /// Returns the redirects that a route follows, with this worker's upstreams.

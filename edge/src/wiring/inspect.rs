@@ -72,6 +72,7 @@ impl Inspect for Edge {
                 .iter()
                 .map(|(name, stored)| (name.clone(), stored.store.numbers()))
                 .collect(),
+            buffers: self.buffers.numbers(),
             compress: snapshot.compression.numbers(),
             volumes: snapshot
                 .volumes

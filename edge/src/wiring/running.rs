@@ -22,7 +22,7 @@ use crate::admin::Admin;
 use crate::config::{Part, Plan, Unusable};
 use crate::downstream::ConnectionBalance;
 use crate::http::Scheme;
-use crate::spool::BufferMemory;
+use crate::spool::Buffers;
 use crate::sys::listener::bind_one;
 use crate::sys::socket_file::SocketFile;
 use crate::sys::{Clock, ListenAddress, Random, limits};
@@ -84,7 +84,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         random: Random::system(),
         telemetry: Telemetry::default(),
         balance: ConnectionBalance::new(count),
-        buffers: BufferMemory::new(first.plan.buffers),
+        buffers: Buffers::new(&first.plan.buffers),
         source,
         dropped_privileges,
         snapshots: watch::Sender::new(Arc::new(first)),

@@ -12,6 +12,7 @@ use crate::config::{Part, Plan, RouteHandler, RoutePlan, SitePlan, Unusable};
 use crate::files;
 use crate::gate;
 use crate::route::{Router, Site};
+use crate::spool::Folder;
 use crate::store::{self, Store, disk_tier};
 use crate::sys::Clock;
 use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
@@ -40,6 +41,8 @@ pub(super) struct Snapshot {
     /// The served folders: one entry for each folder and set of options.
     pub(super) files: Vec<Arc<files::Shared>>,
     pub(super) compression: Compression,
+    /// The folder of the temporary files of buffered bodies.
+    pub(super) buffer_folder: Option<Arc<Folder>>,
     /// The gates of the routes. Routes with the same options share one entry.
     pub(super) gates: Vec<Arc<gate::Shared>>,
     pub(super) log: Option<Arc<Log>>,
@@ -94,6 +97,7 @@ impl Snapshot {
         let files = folders(&plan, before, clock)?;
         let compression = Compression::build(&plan, before.map(|before| &before.compression))?;
         let gates = gates(&plan, before)?;
+        let buffer_folder = buffer_folder(&plan, before)?;
         let volumes = volumes::open(
             &plan,
             before.map(|before| (&before.plan, &before.volumes)),
@@ -138,6 +142,7 @@ impl Snapshot {
             upstreams,
             files,
             compression,
+            buffer_folder,
             gates,
             log,
             encryption,
@@ -285,6 +290,26 @@ fn folders(
         folders.push(folder);
     }
     Ok(folders)
+}
+
+/// Returns the folder of the temporary files of buffered bodies. An unchanged folder is taken over.
+fn buffer_folder(plan: &Plan, before: Option<&Snapshot>) -> anyhow::Result<Option<Arc<Folder>>> {
+    let Some(options) = &plan.buffers.disk else {
+        return Ok(None);
+    };
+    let path = options.folder.as_path();
+    let kept = before.and_then(|before| before.buffer_folder.as_ref());
+    if let Some(kept) = kept.filter(|kept| kept.path() == path) {
+        return Ok(Some(kept.clone()));
+    }
+    let folder = Folder::open(path).map_err(|error| {
+        let what = format!(
+            "can't create files of buffered bodies in {}",
+            path.display()
+        );
+        Unusable::new(Part::BufferFolder, &what, &error)
+    })?;
+    Ok(Some(folder))
 }
 
 /// Returns the router of a plan.

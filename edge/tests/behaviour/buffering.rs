@@ -28,7 +28,7 @@ fn a_slow_upload_holds_no_connection_to_the_origin() {
     );
     client.send_raw(head.as_bytes()).expect("sent");
     client.send_raw(&body[..200_000]).expect("sent");
-    let buffered = || edge.counter("buffers_now") >= 200_000;
+    let buffered = || edge.buffers("bytes") >= 200_000;
     eventually("the beginning is in memory", buffered);
     assert!(no_connection(&origin), "the body is not complete");
     client.send_raw(&body[200_000..]).expect("sent");
@@ -36,9 +36,7 @@ fn a_slow_upload_holds_no_connection_to_the_origin() {
     let seen = &origin.requests()[0];
     assert!(seen.body_complete && seen.body_is_offset);
     assert_eq!(seen.header("content-length"), Some("300000"));
-    eventually("the memory is released", || {
-        edge.counter("buffers_now") == 0
-    });
+    eventually("the memory is released", || edge.buffers("bytes") == 0);
     assert_eq!(edge.counter("requests_buffered"), 1);
 }
 
@@ -89,7 +87,7 @@ fn a_body_without_room_is_refused() {
     first.send_raw(&head(400_000)).expect("sent");
     first.send_raw(&[0; 399_999]).expect("sent");
     eventually("the first one is in memory", || {
-        edge.counter("buffers_now") >= 399_999
+        edge.buffers("bytes") >= 399_999
     });
     let reply = edge.ask("POST", "/x", &[], &[0; 300_000]);
     assert_eq!(reply.status, 503);
@@ -157,13 +155,9 @@ fn a_client_that_leaves_releases_its_buffers() {
     client
         .send_raw(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nx")
         .expect("sent");
-    eventually("the beginning is in memory", || {
-        edge.counter("buffers_now") > 0
-    });
+    eventually("the beginning is in memory", || edge.buffers("bytes") > 0);
     client.reset().expect("reset");
-    eventually("the memory is released", || {
-        edge.counter("buffers_now") == 0
-    });
+    eventually("the memory is released", || edge.buffers("bytes") == 0);
     assert!(no_connection(&origin));
 }
 
@@ -185,9 +179,7 @@ fn a_slow_reader_holds_no_connection_to_the_origin() {
         );
         let reply = client.read_response().expect("a reply");
         reply.verify_whole(LENGTH).expect("the body");
-        eventually("the memory is released", || {
-            edge.counter("buffers_now") == 0
-        });
+        eventually("the memory is released", || edge.buffers("bytes") == 0);
         assert_eq!(edge.counter("responses_buffered"), 1);
     }
 }
@@ -203,7 +195,7 @@ fn a_buffered_response_that_breaks_stays_truncated() {
     let mut client = edge.client();
     client.send("GET", "/x", &[], b"").expect("sent");
     assert!(client.read_response().is_ok_and(|reply| reply.truncated()));
-    let held = || edge.counter("buffers_now") == 0;
+    let held = || edge.buffers("bytes") == 0;
     eventually("the memory is released", held);
 }
 
@@ -216,10 +208,8 @@ fn a_response_without_room_is_streamed() {
     let edge = routed(&origin, lines, "[buffers]\nmemory = \"1MiB\"\n");
     let mut client = edge.slow_reader();
     client.send("GET", "/x", &[], b"").expect("sent");
-    eventually("the buffers are full", || {
-        edge.counter("buffers_now") > 400_000
-    });
-    assert!(edge.counter("buffers_now") <= 512 << 10);
+    eventually("the buffers are full", || edge.buffers("bytes") > 400_000);
+    assert!(edge.buffers("bytes") <= 512 << 10);
     client
         .read_response()
         .expect("a reply")

@@ -14,6 +14,7 @@ mod balance;
 mod bodies;
 mod broken_bytes;
 mod broken_updates;
+mod buffer_files;
 mod buffering;
 mod cache;
 mod cache_status;

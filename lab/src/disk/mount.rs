@@ -37,11 +37,18 @@ pub(super) struct Mounted {
 
 impl Mounted {
     /// Mounts an empty file system with space for `capacity` bytes at a new folder.
-    pub(super) fn new(capacity: u64, pacer: Arc<Shared>) -> anyhow::Result<Mounted> {
+    /// If `cached` is false, each read and each write of a program is a request, as if files were always open with
+    /// O_DIRECT.
+    pub(super) fn new(capacity: u64, pacer: Arc<Shared>, cached: bool) -> anyhow::Result<Mounted> {
         let folder = tempfile::Builder::new().prefix("lab-disk-").tempdir()?;
         let served = Served {
             files: Mutex::new(Files::new(capacity)),
             pacer,
+            // Without the flag FOPEN_KEEP_CACHE, each open would drop the file from the page cache.
+            open_flags: match cached {
+                true => FopenFlags::FOPEN_KEEP_CACHE,
+                false => FopenFlags::FOPEN_DIRECT_IO,
+            },
         };
         let session = Session::new(served, folder.path(), &config())
             .map_err(|error| anyhow::anyhow!("can't mount the lab's file system: {error}"))?;
@@ -96,6 +103,7 @@ fn config() -> Config {
 struct Served {
     files: Mutex<Files>,
     pacer: Arc<Shared>,
+    open_flags: FopenFlags,
 }
 
 impl Served {
@@ -117,12 +125,18 @@ impl Served {
         self.files.lock().reserve(ino, offset, length, keep)
     }
 
-    fn write_or_error(&self, ino: INodeNo, offset: u64, data: &[u8]) -> Result<(), Errno> {
+    /// Writes the data, or only its beginning if the disk makes short writes. Returns the number of bytes written.
+    fn write_or_error(&self, ino: INodeNo, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         // A write that fails leaves the file unchanged, so the error is checked before the data is stored.
-        match self.pacer.trouble(Kind::Write) {
-            Some(trouble) => Err(trouble.errno()),
-            None => self.files.lock().write(ino, offset, data),
+        if let Some(trouble) = self.pacer.trouble(Kind::Write) {
+            return Err(trouble.errno());
         }
+        let length = match self.pacer.writes_short() {
+            true => data.len().div_ceil(2),
+            false => data.len(),
+        };
+        self.files.lock().write(ino, offset, &data[..length])?;
+        Ok(length)
     }
 }
 
@@ -226,20 +240,13 @@ impl Filesystem for Served {
     ) {
         let made = self.files.lock().create(parent, name, mode & !umask, false);
         match made {
-            Ok(attr) => reply.created(
-                &TTL,
-                &attr,
-                Generation(0),
-                FileHandle(0),
-                FopenFlags::FOPEN_KEEP_CACHE,
-            ),
+            Ok(attr) => reply.created(&TTL, &attr, Generation(0), FileHandle(0), self.open_flags),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Without the flag FOPEN_KEEP_CACHE, each open would drop the file from the page cache.
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+        reply.opened(FileHandle(0), self.open_flags);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -321,10 +328,12 @@ impl Filesystem for Served {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // The conversion can't fail: the kernel never sends more than REQUEST_MAX bytes.
-        let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
         match self.write_or_error(ino, offset, data) {
-            Ok(()) => self.pacer.answer_later(Reply::Write(reply, count)),
+            Ok(length) => {
+                // The conversion can't fail: the kernel never sends more than REQUEST_MAX bytes.
+                let count = u32::try_from(length).unwrap_or(u32::MAX);
+                self.pacer.answer_later(Reply::Write(reply, count));
+            }
             Err(errno) => reply.error(errno),
         }
     }

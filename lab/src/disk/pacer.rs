@@ -134,6 +134,11 @@ impl Shared {
         self.state.lock().queue.trouble(kind)
     }
 
+    /// Whether writes transfer only a part of their bytes now.
+    pub(super) fn writes_short(&self) -> bool {
+        self.state.lock().queue.writes_short()
+    }
+
     /// Schedules an answer to be sent when the disk completes the request.
     pub(super) fn answer_later(&self, reply: Reply) {
         let mut state = self.state.lock();

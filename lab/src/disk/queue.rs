@@ -108,6 +108,11 @@ impl<R> Queue<R> {
         }
     }
 
+    /// Whether writes transfer only a part of their bytes.
+    pub(super) fn writes_short(&self) -> bool {
+        self.condition == Condition::ShortWrites
+    }
+
     /// Adds a request that arrives at the time `now`.
     pub(super) fn arrive(&mut self, now: Duration, kind: Kind, bytes: u64, reply: R) {
         if self.in_flight == 0 {

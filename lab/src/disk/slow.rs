@@ -31,6 +31,8 @@ pub enum Condition {
     Fail,
     /// Writes fail with ENOSPC.
     Full,
+    /// A write transfers only half of its bytes, and says so. The page cache hides this, see [`SlowDisk::uncached`].
+    ShortWrites,
     /// Requests are not answered until the condition changes.
     Hang,
 }
@@ -52,8 +54,20 @@ impl SlowDisk {
     ///
     /// Errors: no /dev/fuse, or no permission to mount.
     pub fn new(capacity: u64, pace: Pace) -> anyhow::Result<SlowDisk> {
+        SlowDisk::mount(capacity, pace, true)
+    }
+
+    /// Creates a disk like `new`, without a page cache: each read and each write of a program waits for the disk, and
+    /// gets the disk's error.
+    ///
+    /// Errors: no /dev/fuse, or no permission to mount.
+    pub fn uncached(capacity: u64, pace: Pace) -> anyhow::Result<SlowDisk> {
+        SlowDisk::mount(capacity, pace, false)
+    }
+
+    fn mount(capacity: u64, pace: Pace, cached: bool) -> anyhow::Result<SlowDisk> {
         let pacer = Pacer::start(pace)?;
-        let mounted = Mounted::new(capacity, pacer.shared().clone())?;
+        let mounted = Mounted::new(capacity, pacer.shared().clone(), cached)?;
         Ok(SlowDisk { mounted, pacer })
     }
 
@@ -286,6 +300,31 @@ mod tests {
                 return;
             }
         }
+    }
+
+    #[test]
+    fn a_disk_without_a_page_cache_gives_each_error_to_the_caller() {
+        let disk = match SlowDisk::uncached(64 << 20, Pace::default()) {
+            Ok(disk) => disk,
+            Err(error) => return eprintln!("skipped: {error:#}"),
+        };
+        let path = disk.path().join("file");
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).open(&path);
+        let file = file.expect("a file");
+        file.write_all_at(&[1; 10_000], 0).expect("written");
+        disk.set_condition(Condition::Full);
+        let error = file.write_at(&[2; 10], 0).expect_err("it is full");
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        disk.set_condition(Condition::ShortWrites);
+        assert_eq!(file.write_at(&[3; 1000], 0).expect("written"), 500);
+        file.write_all_at(&[4; 1000], 5000).expect("written");
+        disk.set_condition(Condition::FailReads);
+        assert!(file.read_at(&mut [0; 10], 0).is_err());
+        disk.set_condition(Condition::Fine);
+        let mut bytes = vec![0; 10_000];
+        file.read_exact_at(&mut bytes, 0).expect("read");
+        assert_eq!((bytes[499], bytes[500], bytes[5999]), (3, 1, 4));
     }
 
     #[test]

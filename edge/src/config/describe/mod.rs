@@ -37,10 +37,7 @@ pub fn describe(plan: &Plan) -> String {
         line(text);
     }
     if plan.buffers != spool::Options::default() {
-        line(format!(
-            "buffers of bodies take up to {} of memory",
-            show_size(plan.buffers.memory)
-        ));
+        line(buffers(&plan.buffers));
     }
     if plan.request_id {
         line("requests have ids in X-Request-ID".to_owned());
@@ -81,6 +78,22 @@ pub fn describe(plan: &Plan) -> String {
         line(format!("upstream {name}: {}", upstream(options)));
     }
     out
+}
+
+fn buffers(options: &spool::Options) -> String {
+    let memory = show_size(options.memory);
+    let mut text = format!("buffers of bodies take up to {memory} of memory");
+    if let Some(disk) = &options.disk {
+        text += &format!(
+            "; beyond {} a body goes on in a file in {}, of up to {}, together up to {}, at most {} for a write or read",
+            show_size(disk.memory_per_body),
+            disk.folder.display(),
+            show_size(disk.bytes_per_body),
+            show_size(disk.bytes),
+            show_time(disk.timeout),
+        );
+    }
+    text
 }
 
 fn admin(plan: &Plan) -> String {

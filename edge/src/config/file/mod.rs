@@ -159,6 +159,11 @@ pub struct ServerSection {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct BuffersFile {
     pub memory: Key<Size>,
+    pub folder: Key<String>,
+    pub memory_per_body: Key<Size>,
+    pub disk: Key<Size>,
+    pub disk_per_body: Key<Size>,
+    pub disk_timeout: Key<Time>,
 }
 
 /// The section `[limits]`.

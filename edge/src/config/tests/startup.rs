@@ -43,6 +43,14 @@ fn what_a_start_would_fail_on_is_an_error() -> std::io::Result<()> {
             format!("{SERVED}[log]\naccess = \"FOLDER/log/a\"\nerror = \"FOLDER\"\n{answer}"),
         ),
         (
+            "no buffer folder",
+            format!("{SERVED}[buffers]\nfolder = \"FOLDER/none\"\n{answer}"),
+        ),
+        (
+            "a buffer folder that is a file",
+            format!("{SERVED}[buffers]\nfolder = \"FOLDER/file\"\n{answer}"),
+        ),
+        (
             "a user",
             format!("{SERVED}[server]\nuser = \"no-such-user\"\n{answer}"),
         ),

@@ -19,6 +19,18 @@ pub fn folder(path: &Path) -> io::Result<()> {
     Ok(access(path, Access::EXEC_OK)?)
 }
 
+/// Checks that a path is a folder in which this user may create files.
+///
+/// # Errors
+///
+/// The path does not exist, is not a folder, or this user may not create files in it.
+pub fn create_in(path: &Path) -> io::Result<()> {
+    if !fs::metadata(path)?.is_dir() {
+        return Err(ErrorKind::NotADirectory.into());
+    }
+    Ok(access(path, Access::WRITE_OK | Access::EXEC_OK)?)
+}
+
 /// Most symbolic links that the kernel follows in one path.
 const LINKS_MAX: usize = 40;
 
@@ -73,10 +85,7 @@ fn open(path: &Path, rights: Access) -> io::Result<()> {
                 Some(folder) if !folder.as_os_str().is_empty() => folder,
                 _ => Path::new("."),
             };
-            if !fs::metadata(folder)?.is_dir() {
-                return Err(ErrorKind::NotADirectory.into());
-            }
-            Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?)
+            create_in(folder)
         }
         Err(error) => Err(error),
     }

@@ -4,9 +4,11 @@ pub mod access;
 pub mod device;
 mod locks;
 pub mod path_info;
+pub mod pool;
 mod real;
 #[cfg(test)]
 pub mod simulated;
+pub mod temporary;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

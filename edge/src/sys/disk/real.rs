@@ -412,7 +412,11 @@ fn preadv2(
 }
 
 /// Reads until all buffers are full, or to the end of the file.
-fn read_all(file: &File, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> io::Result<usize> {
+pub(super) fn read_all(
+    file: &File,
+    at: u64,
+    into: &mut [&mut [MaybeUninit<u8>]],
+) -> io::Result<usize> {
     let length: usize = into.iter().map(|piece| piece.len()).sum();
     let mut done = 0;
     while done < length {
@@ -426,7 +430,8 @@ fn read_all(file: &File, at: u64, into: &mut [&mut [MaybeUninit<u8>]]) -> io::Re
     Ok(done)
 }
 
-fn write_all(file: &File, at: u64, from: &[&[u8]]) -> io::Result<()> {
+/// Writes all bytes, beginning at this offset.
+pub(super) fn write_all(file: &File, at: u64, from: &[&[u8]]) -> io::Result<()> {
     let mut pieces: SmallVec<[IoSlice<'_>; 18]> =
         from.iter().map(|piece| IoSlice::new(piece)).collect();
     let mut left = &mut pieces[..];

@@ -1,7 +1,6 @@
 //! Reads that never block a worker: data in the page cache is read at once, other data by separate threads.
 
 mod pins;
-mod pool;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -15,7 +14,6 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 pub use pins::Pins;
-pub use pool::Pool;
 pub use record::LogDevice;
 
 use super::index::{Index, Key, RecordLocation};
@@ -23,7 +21,21 @@ use super::types::{Found, HeadRead, Id, Missing};
 use crate::sys::Clock;
 use crate::sys::buffer::Buffer;
 use crate::sys::disk::device::ReadMode;
+use crate::sys::disk::pool::Pool;
 use record::{Read, ReadError, SomePages, WholeHead};
+
+/// Maximum number of queued reads per thread. Further reads would exceed their time limit in any case.
+const WAITING_PER_THREAD: usize = 64;
+
+/// Starts the threads that read from the volume of this name.
+///
+/// # Errors
+///
+/// The system can't create a thread.
+pub fn start_pool(volume: &str, readers: usize) -> io::Result<Pool> {
+    let name = format!("read {volume}");
+    Pool::start(&name, readers, readers * WAITING_PER_THREAD)
+}
 
 /// Counters of reads for the status page.
 #[derive(Debug, Default)]

@@ -40,7 +40,7 @@ impl Rig {
             },
             index,
             pins: Pins::new(geometry.segments as usize),
-            pool: Arc::new(Pool::start("test", 1).expect("a thread")),
+            pool: Arc::new(start_pool("test", 1).expect("a thread")),
             tally: Arc::default(),
             clock: Clock::manual(1_000),
             made_s: 900,

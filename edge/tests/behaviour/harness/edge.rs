@@ -153,6 +153,14 @@ impl Edge {
             .unwrap_or_else(|| panic!("no counter {name}"))
     }
 
+    /// Returns a number from the status of the buffers of bodies.
+    pub fn buffers(&self, name: &str) -> u64 {
+        let state = &self.status()["buffers"];
+        state[name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no {name} in {state}"))
+    }
+
     /// Returns a number from the status of the cache `main`.
     pub fn cache_state(&self, name: &str) -> u64 {
         let state = &self.status()["caches"]["main"];

@@ -7,9 +7,6 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Maximum number of queued reads per thread. Further reads would exceed their time limit in any case.
-const WAITING_PER_THREAD: usize = 64;
-
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A pool of threads with a job queue. The threads end when the pool is dropped.
@@ -30,24 +27,23 @@ struct State {
 }
 
 impl Pool {
-    /// Creates a pool with this many threads, at least one.
+    /// Creates a pool with this many threads of this name, at least one, and a queue of at most `waiting_max` jobs.
     ///
     /// # Errors
     ///
     /// The system can't create a thread.
-    pub fn start(name: &str, threads: usize) -> io::Result<Pool> {
-        let threads = threads.max(1);
+    pub fn start(name: &str, threads: usize, waiting_max: usize) -> io::Result<Pool> {
         let pool = Pool {
             queue: Arc::new(Queue {
                 state: Mutex::default(),
                 changed: Condvar::new(),
-                waiting_max: threads * WAITING_PER_THREAD,
+                waiting_max,
             }),
         };
-        for _ in 0..threads {
+        for _ in 0..threads.max(1) {
             let queue = pool.queue.clone();
             std::thread::Builder::new()
-                .name(format!("read {name}"))
+                .name(name.to_owned())
                 .spawn(move || queue.work())?;
         }
         Ok(pool)
@@ -107,10 +103,12 @@ mod tests {
 
     use super::*;
 
+    const WAITING: usize = 64;
+
     #[test]
     fn the_queue_is_bounded_and_a_panic_does_not_stop_the_pool() {
-        let pool = Pool::start("test", 1).expect("a thread");
-        assert!(pool.submit(Box::new(|| panic!("a bug in a read"))));
+        let pool = Pool::start("test", 1, WAITING).expect("a thread");
+        assert!(pool.submit(Box::new(|| panic!("a bug in a job"))));
         let (begin, begun) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         pool.submit(Box::new(move || {
@@ -127,7 +125,7 @@ mod tests {
         while submit(taken) {
             taken += 1;
         }
-        assert_eq!(taken, WAITING_PER_THREAD);
+        assert_eq!(taken, WAITING);
         end.send(()).expect("it waits");
         let order: Vec<usize> = results.iter().take(taken).collect();
         assert_eq!(order, (0..taken).collect::<Vec<_>>());
@@ -135,7 +133,7 @@ mod tests {
 
     #[test]
     fn queued_jobs_are_dropped_with_the_pool() {
-        let pool = Pool::start("test", 1).expect("a thread");
+        let pool = Pool::start("test", 1, WAITING).expect("a thread");
         let (begin, begun) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         pool.submit(Box::new(move || {
