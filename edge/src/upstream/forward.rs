@@ -282,7 +282,7 @@ impl Forward {
         self.upstream.pool.note_connect(index, result, began_us);
         match opened {
             Ok(Opened { lease, rest }) => {
-                self.upstream.count_connect(index, took_us);
+                self.upstream.count_connect(&lease, took_us);
                 self.upstream.pool.keep(rest);
                 Ok(lease)
             }

@@ -84,12 +84,17 @@ impl UpstreamWorker {
         }
     }
 
-    /// Counts a connection that was opened within this time.
-    pub(super) fn count_connect(&self, server: usize, took_us: u64) {
+    /// Counts a connection that was opened within this time, for this request.
+    pub(super) fn count_connect(&self, lease: &Lease, took_us: u64) {
         self.counters.upstream_connects.add(1);
-        let gauges = self.pool.gauges(server);
+        let gauges = self.pool.gauges(lease.server());
         gauges.server.connects.add(1);
         gauges.server.connect_duration.record(took_us);
+        if let Some(handshake) = lease.stream.handshake() {
+            // A handshake is limited by `connect_timeout`, so its microseconds fit.
+            let handshake_us = handshake.as_micros() as u64;
+            gauges.server.tls_handshake_duration.record(handshake_us);
+        }
     }
 
     /// Counts a response whose head arrived in this time after the request was sent.

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::ReadBuf;
@@ -80,6 +81,11 @@ impl Connection {
     /// Returns the server's address.
     pub(in crate::upstream) fn peer(&self) -> Option<Address> {
         self.transport.peer()
+    }
+
+    /// Returns the time of the handshake, if the connection has TLS.
+    pub(in crate::upstream) fn handshake(&self) -> Option<Duration> {
+        self.transport.handshake()
     }
 
     /// Returns the number of requests sent so far.
