@@ -10,9 +10,12 @@ use super::table::ServerCounters;
 /// Durations and failures of one server. As JSON, the histograms are percentiles.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ServerMeasures {
-    /// Times to open a connection.
+    /// Times to open a connection, including the handshake of TLS.
     #[serde(serialize_with = "percentiles")]
     pub connect_duration: Histogram,
+    /// Times of handshakes of TLS.
+    #[serde(serialize_with = "percentiles")]
+    pub tls_handshake_duration: Histogram,
     /// Times from sending a request to the complete head of the response.
     #[serde(serialize_with = "percentiles")]
     pub header_duration: Histogram,
@@ -30,6 +33,8 @@ impl ServerMeasures {
     /// Adds the current values of one worker.
     pub fn add_worker(&mut self, worker: &ServerCounters) {
         self.connect_duration.add(&worker.connect_duration.values());
+        let handshake = worker.tls_handshake_duration.values();
+        self.tls_handshake_duration.add(&handshake);
         self.header_duration.add(&worker.header_duration.values());
         let response = worker.response_duration.values();
         self.response_duration.add(&response);
@@ -41,6 +46,8 @@ impl ServerMeasures {
     /// Adds the values of another server.
     pub fn add(&mut self, other: &ServerMeasures) {
         self.connect_duration.add(&other.connect_duration);
+        self.tls_handshake_duration
+            .add(&other.tls_handshake_duration);
         self.header_duration.add(&other.header_duration);
         self.response_duration.add(&other.response_duration);
         self.tcp_rtt.add(&other.tcp_rtt);
@@ -51,6 +58,7 @@ impl ServerMeasures {
     pub fn histograms(&self) -> impl Iterator<Item = (&'static Metric, &Histogram)> {
         let all = [
             &self.connect_duration,
+            &self.tls_handshake_duration,
             &self.header_duration,
             &self.response_duration,
             &self.tcp_rtt,

@@ -473,8 +473,10 @@ counters! {
         tcp_retransmits: Counter Count,
     }
     with {
-        /// Times to open a connection.
+        /// Times to open a connection, including the handshake of TLS.
         connect_duration,
+        /// Times of handshakes of TLS, from the open TCP connection or Unix socket on.
+        tls_handshake_duration,
         /// Times from sending a request to the complete head of the response.
         header_duration,
         /// Times from sending a request to the end of the response.

@@ -99,6 +99,9 @@ impl Balancing {
         let now = || self.clock.monotonic_us();
         self.balancer.borrow_mut().end(server, outcome, &now);
         let Some(ejecting) = &self.ejecting else {
+            if is_trial {
+                state.return_to_use();
+            }
             return;
         };
         let now_us = now();

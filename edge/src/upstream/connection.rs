@@ -5,6 +5,7 @@
 //! for one exchange from it, and `Stream::end` gives the room back.
 
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::io::ReadBuf;
 
@@ -112,6 +113,13 @@ impl Stream {
     pub(super) fn peer(&self) -> Option<Address> {
         match self {
             Stream::Http1(connection) => connection.peer(),
+        }
+    }
+
+    /// Returns the time of the connection's handshake, if the connection has TLS.
+    pub(super) fn handshake(&self) -> Option<Duration> {
+        match self {
+            Stream::Http1(connection) => connection.handshake(),
         }
     }
 

@@ -6,10 +6,11 @@ use bytes::Bytes;
 use tokio::io::ReadBuf;
 
 use super::forward::Forward;
-use super::inbound::Step;
+use super::inbound::{SLOW_US, Step};
 use super::lease::Lease;
-use super::resume::Resume;
+use super::resume::{Resume, Resumed};
 use crate::handler::{BodyStream, Fault, Frame, Piece};
+use crate::reason::Reason;
 
 /// The content still to be received, and the connection from which it is read. If this is dropped
 /// before the content's end, the connection is closed.
@@ -23,8 +24,32 @@ pub(super) struct Download {
     pub(super) left: Option<u64>,
     /// The ability to continue the content on another server.
     pub(super) resume: Option<Box<Resume>>,
-    /// Time at which the request was sent, in microseconds of the upstream's clock.
+    /// Times at which the first request for the content was sent, and the one on `lease`, in
+    /// microseconds of the upstream's clock.
+    pub(super) began_us: u64,
     pub(super) sent_us: u64,
+    client: ClientPace,
+}
+
+/// The times that the client's side takes between two pieces of content.
+#[derive(Default)]
+struct ClientPace {
+    /// Time at which the last piece was taken, in microseconds of the upstream's clock, unless more
+    /// was wanted since.
+    taken_us: Option<u64>,
+    /// Whether the server once had to wait long.
+    was_slow: bool,
+}
+
+impl ClientPace {
+    fn note_wanted(&mut self, now_us: u64) {
+        let since_us = self.taken_us.take().unwrap_or(now_us);
+        self.was_slow |= now_us.saturating_sub(since_us) >= SLOW_US;
+    }
+
+    fn note_taken(&mut self, now_us: u64) {
+        self.taken_us = Some(now_us);
+    }
 }
 
 /// The reason why no content can be read from a connection any more.
@@ -36,6 +61,20 @@ enum End {
 }
 
 impl Download {
+    /// Creates the download of the response to a request that was sent at the time `sent_us`.
+    pub(super) fn new(forward: Forward, lease: Lease, sent_us: u64) -> Download {
+        Download {
+            forward,
+            lease: Some(lease),
+            first: None,
+            left: None,
+            resume: None,
+            began_us: sent_us,
+            sent_us,
+            client: ClientPace::default(),
+        }
+    }
+
     /// Returns the next frame if it has already been received. Ready with `None` at the end of the
     /// content.
     fn poll_received(&mut self) -> Poll<Option<Result<Frame, Fault>>> {
@@ -116,8 +155,8 @@ impl Download {
         };
         Poll::Ready(match ready!(resume.poll(cx)) {
             None => Ok(()),
-            Some(Ok(lease)) => {
-                self.lease = Some(lease);
+            Some(Ok(Resumed { lease, sent_us })) => {
+                (self.lease, self.sent_us) = (Some(lease), sent_us);
                 Ok(())
             }
             Some(Err(fault)) => Err(fault),
@@ -153,7 +192,10 @@ impl Download {
     fn fail(&mut self, fault: Fault) -> Option<usize> {
         let mut lease = self.lease.take()?;
         self.note_time();
-        lease.note_failure(&fault);
+        // Servers limit the time for which a client may take nothing.
+        if !(self.client.was_slow && fault.reason == Reason::BodyCut) {
+            lease.note_failure(&fault);
+        }
         self.forward.count_failure(lease.server(), &fault);
         Some(lease.server())
     }
@@ -161,14 +203,14 @@ impl Download {
     /// Notes the duration of the exchange, and returns the current time.
     fn note_time(&self) -> u64 {
         let now_us = self.forward.upstream.clock.monotonic_us();
-        let took_us = now_us.saturating_sub(self.sent_us);
+        let took_us = now_us.saturating_sub(self.began_us);
         self.forward.record.response_us.set(Some(took_us));
         now_us
     }
 }
 
-impl BodyStream for Download {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+impl Download {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(Frame::Data(first))));
         }
@@ -193,7 +235,7 @@ impl BodyStream for Download {
         }
     }
 
-    fn poll_into(
+    fn poll_next_into(
         &mut self,
         cx: &mut Context<'_>,
         room: &mut ReadBuf<'_>,
@@ -216,8 +258,34 @@ impl BodyStream for Download {
                 End::Resumed => {}
             }
         }
-        let polled = self.poll_frame(cx);
+        let polled = self.poll_next(cx);
         polled.map(|frame| frame.map(|frame| frame.map(Piece::Frame)))
+    }
+}
+
+impl BodyStream for Download {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+        let now_us = self.forward.upstream.clock.recent_us();
+        self.client.note_wanted(now_us);
+        let polled = self.poll_next(cx);
+        if let Poll::Ready(Some(Ok(_))) = &polled {
+            self.client.note_taken(now_us);
+        }
+        polled
+    }
+
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<Option<Result<Piece, Fault>>> {
+        let now_us = self.forward.upstream.clock.recent_us();
+        self.client.note_wanted(now_us);
+        let polled = self.poll_next_into(cx, room);
+        if let Poll::Ready(Some(Ok(_))) = &polled {
+            self.client.note_taken(now_us);
+        }
+        polled
     }
 
     fn length(&self) -> Option<u64> {

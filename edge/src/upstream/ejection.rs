@@ -40,6 +40,13 @@ impl UpstreamState {
 }
 
 impl ServerState {
+    /// Ends the ejection of a server. An exchange that began before a reload may have caused it,
+    /// although the configuration now permits none.
+    pub(super) fn return_to_use(&self) {
+        self.condition().forget(false, true);
+        self.note_change();
+    }
+
     /// Ends the trial of an ejected server. `failed` is `None` if the request says nothing about
     /// the server.
     pub(super) fn end_trial(&self, failed: Option<bool>, options: &Eject, now_us: u64) {

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::inbound::{Failure, Received};
+use super::inbound::{Failure, Received, SLOW_US};
 use super::lease::{Grant, Lease, Opened, Opening};
 use super::options::Limits;
 use super::outbound::Outbound;
@@ -76,6 +76,9 @@ impl Forward {
                     opening = Some(self.upstream.pool.reopen(lease));
                 }
                 Err(failure) => {
+                    if self.is_clients_delay(&failure, sent_us) {
+                        lease.note(Outcome::Cancelled);
+                    }
                     drop(lease);
                     self.count_failure(server, &failure.fault);
                     let may_move = self.may_move(&failure);
@@ -186,6 +189,14 @@ impl Forward {
         }
     }
 
+    /// Whether a server, to which the request is being sent since `sent_us`, closed the connection after
+    /// it had waited for the client's content. Servers limit this time, so the close says nothing about
+    /// the server.
+    fn is_clients_delay(&self, failure: &Failure, sent_us: u64) -> bool {
+        let took_us = self.upstream.clock.monotonic_us().saturating_sub(sent_us);
+        failure.awaited_client && took_us >= SLOW_US
+    }
+
     /// Whether the request may be sent to another server after this failure: nothing was written, or
     /// the request asks for no change and none of its content has been consumed.
     fn may_move(&self, failure: &Failure) -> bool {
@@ -271,7 +282,7 @@ impl Forward {
         self.upstream.pool.note_connect(index, result, began_us);
         match opened {
             Ok(Opened { lease, rest }) => {
-                self.upstream.count_connect(index, took_us);
+                self.upstream.count_connect(&lease, took_us);
                 self.upstream.pool.keep(rest);
                 Ok(lease)
             }

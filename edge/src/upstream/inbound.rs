@@ -5,6 +5,10 @@ use smallvec::SmallVec;
 use crate::handler::{Fault, Frame};
 use crate::http::{Fields, Status, Version};
 
+/// Time after which a server that had to wait for the client may close the connection without a fault
+/// of its own, in microseconds.
+pub(super) const SLOW_US: u64 = 1_000_000;
+
 /// A response's head.
 #[derive(Debug)]
 pub(super) struct Received {
@@ -45,4 +49,17 @@ pub(super) struct Failure {
     pub(super) fault: Fault,
     /// Whether nothing of the request was written.
     pub(super) unsent: bool,
+    /// Whether the server closed the connection while the client's next content was awaited.
+    pub(super) awaited_client: bool,
+}
+
+impl Failure {
+    /// The failure of an exchange of which nothing was written.
+    pub(super) fn unsent(fault: Fault) -> Failure {
+        Failure {
+            fault,
+            unsent: true,
+            awaited_client: false,
+        }
+    }
 }

@@ -410,10 +410,14 @@ impl PermitOwner for Pool {
     /// Gives a waiting request the permit for a new connection at once, so that no later request
     /// can take it.
     fn released(self: Rc<Self>, server: usize) {
-        self.slots.server(server).note_closed();
+        let pooled = self.slots.server(server);
+        pooled.note_closed();
         self.refresh_for_waiting();
         self.admit_waiting(server);
-        self.recall_waiting();
+        // Looking through the whole queue takes long, so that is done only if it may help.
+        if !pooled.is_open() || pooled.state().is_down() {
+            self.recall_waiting();
+        }
     }
 }
 

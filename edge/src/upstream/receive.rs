@@ -57,14 +57,7 @@ impl Forward {
             response.tunnel = Some(tunnel);
             return Ok(response);
         }
-        let mut download = Download {
-            forward: self,
-            lease: Some(lease),
-            first: None,
-            left: None,
-            resume: None,
-            sent_us,
-        };
+        let mut download = Download::new(self, lease, sent_us);
         match content {
             Content::None { declared } => {
                 response.length = declared;

@@ -212,14 +212,7 @@ impl Forward {
         // The log is about the last response.
         self.record = Rc::default();
         self.note_head(&mut lease, received.status, sent_us);
-        let mut download = Download {
-            forward: self,
-            lease: Some(lease),
-            first: None,
-            left: None,
-            resume: None,
-            sent_us,
-        };
+        let mut download = Download::new(self, lease, sent_us);
         match received.content {
             Content::None { .. } => return download.finish(),
             Content::Sized(..=CONTENT_MAX) | Content::Delimited => {}

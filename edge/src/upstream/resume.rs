@@ -47,11 +47,18 @@ struct Version {
     length: u64,
 }
 
+/// The exchange that sends the missing bytes.
+pub(super) struct Resumed {
+    pub(super) lease: Lease,
+    /// Time at which the request for them was sent, in microseconds of the upstream's clock.
+    pub(super) sent_us: u64,
+}
+
 /// A request for missing bytes, in progress.
 struct Running {
     /// The fault that the body ends with if there is no usable response.
     fault: Fault,
-    rest: Pin<Box<dyn Future<Output = (Option<Lease>, Tries)>>>,
+    rest: Pin<Box<dyn Future<Output = (Option<Resumed>, Tries)>>>,
 }
 
 impl Resume {
@@ -109,7 +116,7 @@ impl Resume {
             if fits {
                 forward.upstream.counters.upstream_resumed.add(1);
             }
-            (fits.then_some(lease), tries)
+            (fits.then_some(Resumed { lease, sent_us }), tries)
         };
         self.running = Some(Running {
             fault,
@@ -118,16 +125,16 @@ impl Resume {
         true
     }
 
-    /// Waits for the response with the missing bytes, if they have been requested. Returns the lease
+    /// Waits for the response with the missing bytes, if they have been requested. Returns the exchange
     /// from which the body goes on, or the fault with which it ends; `None` if nothing was requested.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Lease, Fault>>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Resumed, Fault>>> {
         let Some(running) = &mut self.running else {
             return Poll::Ready(None);
         };
-        let (lease, tries) = ready!(running.rest.as_mut().poll(cx));
+        let (resumed, tries) = ready!(running.rest.as_mut().poll(cx));
         let fault = running.fault;
         (self.running, self.tries) = (None, tries);
-        Poll::Ready(Some(lease.ok_or(fault)))
+        Poll::Ready(Some(resumed.ok_or(fault)))
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Transport {
     link: Link,
     /// The server's address.
     peer: Option<Address>,
+    /// Time of the handshake, if the connection has TLS.
+    handshake: Option<Duration>,
     /// Bytes received.
     read: u64,
     /// Bytes that the kernel accepted for sending.
@@ -64,17 +66,20 @@ impl Transport {
         let began = timer_now();
         let socket = Socket::connect(server, options, timeout).await?;
         let peer = socket.peer();
-        let link = match server.tls() {
-            None => Link::Plain(socket),
+        let (link, handshake) = match server.tls() {
+            None => (Link::Plain(socket), None),
             Some(client) => {
-                let left = timeout.saturating_sub(began.elapsed());
+                let opened = timer_now();
+                let left = timeout.saturating_sub(opened.duration_since(began));
                 let stream = client.connect(socket, server.tls_name(), left).await?;
-                Link::Tls(Box::new(Encrypted(stream)))
+                let link = Link::Tls(Box::new(Encrypted(stream)));
+                (link, Some(timer_now().duration_since(opened)))
             }
         };
         Ok(Transport {
             link,
             peer,
+            handshake,
             read: 0,
             written: 0,
             write_blocked: false,
@@ -86,6 +91,11 @@ impl Transport {
     /// Returns the server's address.
     pub(super) fn peer(&self) -> Option<Address> {
         self.peer
+    }
+
+    /// Returns the time of the handshake, if the connection has TLS.
+    pub(super) fn handshake(&self) -> Option<Duration> {
+        self.handshake
     }
 
     /// Returns the number of bytes received so far.

@@ -32,7 +32,8 @@ pub(super) struct UpstreamWorker {
     pub(super) hedges: Option<HedgeBudget>,
     /// Value of Host sent in place of the client's.
     host: Option<String>,
-    /// Value of Host sent when neither client nor configuration name one (HTTP/1.0).
+    /// Value of Host sent when neither client nor configuration name one (HTTP/1.0), or the client's
+    /// must not be sent.
     fallback_host: String,
 }
 
@@ -64,9 +65,11 @@ impl UpstreamWorker {
 
     /// Returns the value of Host for a request with this authority.
     pub(super) fn host<'a>(&'a self, authority: &'a str) -> &'a str {
+        let is_usable = !authority.is_empty() && is_field_value(authority.as_bytes());
         match &self.host {
             Some(configured) => configured,
-            None if !authority.is_empty() && is_field_value(authority.as_bytes()) => authority,
+            // Stores take the name of the bucket from Host, and a client must not choose the bucket.
+            None if is_usable && self.signer.is_none() => authority,
             None => &self.fallback_host,
         }
     }
@@ -81,12 +84,17 @@ impl UpstreamWorker {
         }
     }
 
-    /// Counts a connection that was opened within this time.
-    pub(super) fn count_connect(&self, server: usize, took_us: u64) {
+    /// Counts a connection that was opened within this time, for this request.
+    pub(super) fn count_connect(&self, lease: &Lease, took_us: u64) {
         self.counters.upstream_connects.add(1);
-        let gauges = self.pool.gauges(server);
+        let gauges = self.pool.gauges(lease.server());
         gauges.server.connects.add(1);
         gauges.server.connect_duration.record(took_us);
+        if let Some(handshake) = lease.stream.handshake() {
+            // A handshake is limited by `connect_timeout`, so its microseconds fit.
+            let handshake_us = handshake.as_micros() as u64;
+            gauges.server.tls_handshake_duration.record(handshake_us);
+        }
     }
 
     /// Counts a response whose head arrived in this time after the request was sent.

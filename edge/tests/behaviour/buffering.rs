@@ -1,7 +1,7 @@
 //! Tests of `request_buffering` and `response_buffering`: slow clients hold no connections to the origin.
 
 use sluice_lab::offset::offset_bytes;
-use sluice_lab::origin::{Fault, Framing, Origin, Resource};
+use sluice_lab::origin::{Fault, Framing, Latch, Origin, Resource};
 
 use crate::harness::{Edge, SOON, Setup, assert_reason, eventually, fresh, origin, serving};
 
@@ -96,6 +96,55 @@ fn a_body_without_room_is_refused() {
     assert!(no_connection(&origin));
     first.send_raw(&[0]).expect("sent");
     assert_eq!(first.read_response().expect("a reply").status, 200);
+}
+
+const BUFFERED: &str = "request_buffering = true\nresponse_buffering = true";
+
+#[test]
+fn trailers_pass_in_both_directions_with_buffering() {
+    let response = Resource::offset(100)
+        .framing(Framing::Chunked(30))
+        .trailer("X-Response", "43");
+    let origin = serving("/x", response);
+    let edge = routed(&origin, BUFFERED, "");
+    let mut client = edge.client();
+    let request = "POST /x HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: TE\r\n\
+                   Trailer: X-Request\r\nTransfer-Encoding: chunked\r\n\r\n\
+                   5\r\nhello\r\n0\r\nX-Request: 42\r\n\r\n";
+    client.send_raw(request.as_bytes()).expect("sent");
+    let reply = client.read_response().expect("a reply");
+    reply.verify_whole(100).expect("the body");
+    assert_eq!(reply.trailers, [("x-response".to_owned(), "43".to_owned())]);
+    let received = String::from_utf8_lossy(&origin.connections()[0].received).to_lowercase();
+    assert!(
+        received.ends_with("0\r\nx-request: 42\r\n\r\n"),
+        "{received}"
+    );
+}
+
+#[test]
+fn interim_responses_arrive_before_the_final_head_with_buffering() {
+    let latch = Latch::closed();
+    let resource = fresh(10)
+        .interim(102, &[])
+        .interim(103, &[("Link", "</a.css>; rel=preload")])
+        .hold_head(&latch);
+    let origin = serving("/x", resource);
+    let edge = routed(&origin, BUFFERED, "");
+    let mut client = edge.client();
+    for _ in 0..2 {
+        client.send("POST", "/x", &[], b"content").expect("sent");
+        assert_eq!(client.read_head().expect("a 102").status, 102);
+        let hint = client.read_head().expect("a 103");
+        assert_eq!(
+            (hint.status, hint.header("link")),
+            (103, Some("</a.css>; rel=preload"))
+        );
+        latch.release();
+        let reply = client.read_response().expect("a reply");
+        reply.verify_whole(10).expect("the body");
+        latch.advance_to(0);
+    }
 }
 
 #[test]

@@ -61,6 +61,7 @@ mod lifetimes;
 mod limits;
 mod listeners;
 mod log_formats;
+mod long_polling;
 mod malformed;
 mod many_routes;
 mod methods;

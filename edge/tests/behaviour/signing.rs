@@ -82,6 +82,20 @@ fn only_reads_are_signed_unless_writes_are_allowed() {
 }
 
 #[test]
+fn clients_do_not_choose_the_host_that_is_signed() {
+    let origin = serving("/x", Resource::status(200));
+    let sign = format!("sign = {{ {KEYS} }}");
+    let edge = Setup::uncached(&origin).upstream(&sign).start();
+    edge.get("/x", &[("Host", "other-bucket.example")]);
+    let seen = origin.requests();
+    assert_eq!(
+        seen[0].header_all("host"),
+        [origin.url("").trim_start_matches("http://")]
+    );
+    assert!(seen[0].header("authorization").is_some());
+}
+
+#[test]
 fn credentials_must_be_complete() {
     let origin = serving("/x", Resource::status(200));
     let setup = Setup::uncached(&origin);

@@ -3,11 +3,13 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sluice_lab::certificates::Authority;
 use sluice_lab::client::{Client, Closing};
+use sluice_lab::front::{self, TlsFront, UnixFront};
 use sluice_lab::offset::{offset_bytes, verify_offset};
 use sluice_lab::origin::{Origin, Record, Resource};
 
-use crate::harness::{Edge, SOON, Setup, origin, serving};
+use crate::harness::{Edge, SOON, Setup, eventually, origin, serving};
 
 const ASK: [(&str, &str); 2] = [("Connection", "keep-alive, Upgrade"), ("Upgrade", "echo")];
 
@@ -49,6 +51,51 @@ fn a_tunnel_carries_bytes_both_ways() {
             .iter()
             .all(|seen| seen.header("upgrade") == Some("echo"))
     );
+}
+
+/// Sends words of a line each through a tunnel, and expects each of them back.
+fn echo_words(edge: &Edge) {
+    let mut client = tunnel(edge);
+    for word in ["hello", "\0\r\n\n", "GET / HTTP/1.1\r\n\r\n"] {
+        client.send_raw(word.as_bytes()).expect("sent");
+        let back = client.read_some(word.len()).expect("an echo");
+        assert_eq!(back, word.as_bytes());
+    }
+    client.finish_sending().expect("half closed");
+    assert_eq!(client.wait_closed(SOON).expect("a socket"), Closing::Fin);
+}
+
+#[test]
+fn a_tunnel_leads_to_an_origin_with_tls() {
+    let origin = echoing();
+    let authority = Authority::new("Test authority of origins");
+    let folder = tempfile::tempdir().expect("a folder");
+    let ca = folder.path().join("ca.pem");
+    std::fs::write(&ca, authority.pem()).expect("written");
+    let config = front::config(&authority.server(&["127.0.0.1"]), None);
+    let front = TlsFront::start(origin.addr(), config).expect("a free port");
+    let setup = Setup::of_servers(vec![front.url()]).upstream(&format!("tls = {{ ca = {ca:?} }}"));
+    echo_words(&setup.start());
+    assert_eq!(front.handshakes().len(), 1);
+}
+
+#[test]
+fn a_tunnel_leads_to_an_origin_on_a_unix_socket() {
+    let origin = echoing();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("app.sock");
+    let front = UnixFront::start(origin.addr(), &path).expect("a socket");
+    echo_words(&Setup::of_servers(vec![front.url()]).start());
+}
+
+#[test]
+fn a_tunnel_passes_a_route_with_buffering() {
+    let origin = echoing();
+    let text = Setup::uncached(&origin).text();
+    let lines = "[[site.route]]\nrequest_buffering = true\nresponse_buffering = true\n";
+    let edge = Setup::of_text(text.replace("[[site.route]]\n", lines)).start();
+    echo_words(&edge);
+    eventually("no memory is held", || edge.counter("buffers_now") == 0);
 }
 
 // Both sides send more bytes than all buffers hold, at the same time.

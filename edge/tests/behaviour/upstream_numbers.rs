@@ -3,6 +3,8 @@
 use std::net::TcpListener;
 
 use serde_json::Value;
+use sluice_lab::certificates::Authority;
+use sluice_lab::front::{self, TlsFront};
 use sluice_lab::origin::{BrokenHead, Fault, Resource};
 
 use crate::harness::{Edge, Setup, eventually, serving};
@@ -33,6 +35,8 @@ fn requests_durations_and_bytes_of_a_server_are_measured() {
     for name in ["connect_duration", "header_duration", "response_duration"] {
         assert!(server[name]["p99_us"].is_u64(), "{name}: {server}");
     }
+    let handshake = &server["tls_handshake_duration"];
+    assert!(handshake["p99_us"].is_null(), "{handshake}");
     let samples = server["tcp_samples"].as_u64().expect("a number");
     assert!(samples >= 1, "{server}");
     assert!(server["tcp_window_bytes"].as_u64() > Some(0), "{server}");
@@ -57,6 +61,38 @@ fn requests_durations_and_bytes_of_a_server_are_measured() {
     let cells: Vec<&str> = row.split_whitespace().take(6).collect();
     let expected = ["origin", &address.to_string(), "up", "5", "0", "80%"];
     assert_eq!(cells, expected);
+}
+
+#[test]
+fn handshakes_with_a_server_are_measured() {
+    let origin = serving("/x", Resource::offset(10));
+    let pair = Authority::new("Test authority").server(&["127.0.0.1"]);
+    let front = TlsFront::start(origin.addr(), front::config(&pair, None)).expect("a free port");
+    let setup = Setup::of_servers(vec![front.url()]).upstream("tls = { verify = false }");
+    let edge = setup.workers(1).start();
+    for _ in 0..2 {
+        assert_eq!(edge.get("/pass/x", &[]).status, 404);
+    }
+    let server = server(&edge);
+    assert_eq!(server["connects"], 1);
+    assert!(
+        server["tls_handshake_duration"]["p50_us"].is_u64(),
+        "{server}"
+    );
+    let metrics = edge.get_admin("/metrics").text();
+    let address = front.address();
+    let line = format!(
+        "sluice_server_tls_handshake_duration_seconds_count{{upstream=\"origin\",server=\"{address}\"}} 1\n"
+    );
+    assert!(metrics.contains(&line), "{metrics}");
+    let said = String::from_utf8(edge.command(&["status"]).stdout).expect("text");
+    let rows: Vec<Vec<&str>> = said
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let heading = rows.iter().find(|row| row.first() == Some(&"upstream"));
+    let heading = heading.expect("a table of servers");
+    assert!(heading.contains(&"tls"), "{said}");
 }
 
 #[test]

@@ -10,9 +10,9 @@ use crate::commands::output::harmless;
 use crate::config::show_size;
 use crate::telemetry::{Numbers, ServerNumbers};
 
-const HEADING: [&str; 14] = [
+const HEADING: [&str; 15] = [
     "upstream", "server", "state", "requests", "failed", "reused", "busy", "idle", "sent",
-    "received", "connect", "header", "response", "rtt",
+    "received", "connect", "tls", "header", "response", "rtt",
 ];
 /// Number of text columns, which are aligned to the left. The other columns are numbers.
 const TEXT_COLUMNS: usize = 3;
@@ -40,7 +40,7 @@ pub fn show(upstreams: &Value) -> String {
     }
 }
 
-fn row(upstream: &str, server: String, value: &Value) -> [String; 14] {
+fn row(upstream: &str, server: String, value: &Value) -> [String; 15] {
     let numbers = ServerNumbers::read(|name| number(value, name));
     let reused = match numbers.requests {
         0 => "-".to_owned(),
@@ -65,6 +65,7 @@ fn row(upstream: &str, server: String, value: &Value) -> [String; 14] {
         show_size(numbers.bytes_out),
         show_size(numbers.bytes_in),
         times("connect_duration"),
+        times("tls_handshake_duration"),
         times("header_duration"),
         times("response_duration"),
         times("tcp_rtt"),
@@ -118,7 +119,7 @@ mod tests {
                 "servers": [
                     {
                         "address": "10.0.0.1:9000", "state": "ejected", "requests": 1234, "failures": 7, "reuses": 1200, "busy": 3, "idle": 4,
-                        "bytes_out": 300_000, "bytes_in": 5_u64 << 30, "connect_duration": times, "header_duration": times,
+                        "bytes_out": 300_000, "bytes_in": 5_u64 << 30, "connect_duration": times, "tls_handshake_duration": times, "header_duration": times,
                         "response_duration": { "p50_us": 1_000_000, "p99_us": 2_000_000 }, "tcp_rtt": times,
                         "failures_by_reason": { "connect-failed": 2, "head-timeout": 5 }
                     },

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::ReadBuf;
@@ -80,6 +81,11 @@ impl Connection {
     /// Returns the server's address.
     pub(in crate::upstream) fn peer(&self) -> Option<Address> {
         self.transport.peer()
+    }
+
+    /// Returns the time of the handshake, if the connection has TLS.
+    pub(in crate::upstream) fn handshake(&self) -> Option<Duration> {
+        self.transport.handshake()
     }
 
     /// Returns the number of requests sent so far.
@@ -167,22 +173,13 @@ impl Connection {
     ) -> Result<Received, Failure> {
         let reused = self.uses > 0;
         self.uses += 1;
-        // A connection is not used again after HEAD: a broken origin may send the content of the
-        // response some time later, where it would be taken for the next response (RFC 9112 6.3).
-        let head = outbound.head.method == Method::Head;
-        // After content without a meaning, neither: an origin that does not read the content takes
-        // it for the next request (RFC 9110 9.3.1), and would answer that one with the response to
-        // this request's content.
-        let ignorable =
-            outbound.upload.length() != Some(0) && !outbound.head.method.defines_content();
-        let last = limits.is_last(self.uses) || head || ignorable;
+        let last = limits.is_last(self.uses) || is_last(outbound);
         self.reusable &= !last;
         if limits.http == Version::Http10 && outbound.upload.length().is_none() {
             // Without chunks, the end of the content could only be that of the connection, after which
             // there is no response (RFC 9112 6.3).
             let fault = Fault::from(Reason::LengthRequired);
-            let unsent = true;
-            return Err(Failure { fault, unsent });
+            return Err(Failure::unsent(fault));
         }
         self.exchange.begin(outbound, limits.http, last);
         let (method, upload) = (&outbound.head.method, outbound.upload);
@@ -193,6 +190,8 @@ impl Connection {
             let permit = &self.permit;
             let mut cx = Context::from_waker(&self.waker);
             let polled = exchange.poll_head(&mut cx, transport, method, limits, &mut interim);
+            let awaited_client = matches!(&polled, Poll::Ready(Err(Broken::Closed)))
+                && exchange.awaits_client(transport);
             let polled = polled.map_err(|broken| match broken {
                 Broken::Fault(fault) => fault,
                 Broken::Closed if let Some(error) = transport.tls_error() => {
@@ -221,7 +220,11 @@ impl Connection {
                 Err(mut fault) => {
                     let unsent = transport.written_total() == written && upload.is_whole();
                     fault.retryable &= unsent;
-                    Err(Failure { fault, unsent })
+                    Err(Failure {
+                        fault,
+                        unsent,
+                        awaited_client,
+                    })
                 }
             })
         })
@@ -326,4 +329,15 @@ impl Connection {
         let early = connection.exchange.into_rest();
         Ok((connection.transport, early, connection.permit))
     }
+}
+
+/// Whether the connection is not used again after this request.
+fn is_last(outbound: &Outbound<'_>) -> bool {
+    // After HEAD, a broken origin may send the content of the response some time later, where it would
+    // be taken for the next response (RFC 9112 6.3).
+    let head = outbound.head.method == Method::Head;
+    // After content without a meaning, an origin that does not read the content takes it for the next
+    // request (RFC 9110 9.3.1), and would answer that one with the response to this request's content.
+    let ignorable = outbound.upload.length() != Some(0) && !outbound.head.method.defines_content();
+    head || ignorable
 }

@@ -133,6 +133,11 @@ impl RoundTrip {
         }
     }
 
+    /// Whether more content of the request is awaited from the client.
+    pub(super) fn awaits_client(&self, transport: &Transport) -> bool {
+        !self.outgoing.has_taken_all() && !transport.is_write_blocked()
+    }
+
     /// Returns the fault if the server has closed the connection before the head. `stale`: the
     /// connection had been used before, and was closed without a byte of this response.
     pub(super) fn closed_early(&self, upload: &Upload, stale: bool) -> Fault {
@@ -183,7 +188,7 @@ impl RoundTrip {
         let (awaits, limit, reason) = if transport.is_write_blocked() {
             let room = Awaits::Room(transport.written_total());
             (room, Some(limits.send), Reason::SendFailed)
-        } else if !self.outgoing.has_taken_all() {
+        } else if self.awaits_client(transport) {
             (Awaits::Client, None, late)
         } else if response == Awaits::Body && self.incoming.is_sized() {
             let longest = self.pace.wait(limits.min_rate, limits.read, timer_now());

@@ -154,6 +154,134 @@ fn a_drained_server_gets_no_retries() {
     });
 }
 
+/// Has a server close the connection on which it sends a body, `hold_us` after the client took the
+/// first part.
+fn outcomes_of_a_cut_body(hold_us: u64) -> Vec<Outcome> {
+    let (close, closed) = channel::<()>();
+    let closed = std::sync::Mutex::new(closed);
+    let origin = Origin::new(move |_, served| {
+        served.request();
+        served.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+        // Receiving fails when the test has dropped the sender.
+        let _ = closed.lock().map(|closed| closed.recv());
+    });
+    let record = Recorded::default();
+    run(async {
+        let testing = Testing::new(Options::new(vec![origin.server(), server(refusing())]));
+        testing.record_choices(&record);
+        let mut response = testing.ask(get("/")).await.expect("a response");
+        assert!(matches!(response.body.frame().await, Some(Ok(_))));
+        testing.clock.advance_us(hold_us);
+        drop(close);
+        assert_eq!(content(&mut response.body).await, Err(Reason::BodyCut));
+    });
+    record.outcomes.take()
+}
+
+#[test]
+fn a_server_that_gives_a_slow_client_up_has_not_failed() {
+    assert_eq!(outcomes_of_a_cut_body(SECOND - 1), [Outcome::Broken]);
+    let outcomes = outcomes_of_a_cut_body(SECOND);
+    assert!(
+        matches!(outcomes[..], [Outcome::Answered { status: 200, .. }]),
+        "{outcomes:?}"
+    );
+}
+
+/// Has a server close the connection on which it gets a body, `hold_us` after the first part.
+fn outcomes_of_a_cut_upload(hold_us: u64) -> Vec<Outcome> {
+    let (close, closed) = channel::<()>();
+    let closed = std::sync::Mutex::new(closed);
+    let origin = Origin::new(move |_, served| {
+        served.request();
+        served.read(b"4\r\npart\r\n".len());
+        // Receiving fails when the test has dropped the sender.
+        let _ = closed.lock().map(|closed| closed.recv());
+    });
+    let record = Recorded::default();
+    run(async {
+        let testing = Testing::new(Options::new(vec![origin.server(), server(refusing())]));
+        testing.record_choices(&record);
+        let fed = Fed::default();
+        fed.data(b"part");
+        let mut asked = Box::pin(testing.ask(post(Body::stream(fed.clone()))));
+        while testing.status()[0].requests == 0 {
+            assert!(is_waiting(&mut asked).await);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        testing.clock.advance_us(hold_us);
+        drop(close);
+        assert_eq!(asked.await.map(|_| ()), Err(Reason::SendFailed));
+    });
+    record.outcomes.take()
+}
+
+#[test]
+fn a_server_that_gives_a_slow_upload_up_has_not_failed() {
+    assert_eq!(outcomes_of_a_cut_upload(SECOND - 1), [Outcome::Broken]);
+    assert_eq!(outcomes_of_a_cut_upload(SECOND), [Outcome::Cancelled]);
+}
+
+#[test]
+fn a_server_that_continues_a_body_is_not_charged_with_the_time_before() {
+    const TAG: &str = "ETag: \"a\"\r\n";
+    let (close, closed) = channel::<()>();
+    let closed = std::sync::Mutex::new(closed);
+    let slow = Origin::new(move |_, served| {
+        served.request();
+        let head = format!("HTTP/1.1 200 OK\r\n{TAG}Content-Length: 10\r\n\r\nhello");
+        served.send(head.as_bytes());
+        // Receiving fails when the test has dropped the sender.
+        let _ = closed.lock().map(|closed| closed.recv());
+    });
+    let fast = Origin::once(format!(
+        "HTTP/1.1 206 Part\r\n{TAG}Content-Range: bytes 5-9/10\r\nContent-Length: 5\r\n\r\nworld"
+    ));
+    let record = Recorded::default();
+    run(async {
+        let mut options = Options::new(vec![slow.server(), fast.server()]);
+        options.retry.total = Duration::from_secs(3600);
+        let testing = Testing::new(options);
+        testing.record_choices(&record);
+        let mut response = testing.ask(get("/")).await.expect("a response");
+        assert!(matches!(response.body.frame().await, Some(Ok(_))));
+        let mut rest = Box::pin(content(&mut response.body));
+        assert!(is_waiting(&mut rest).await);
+        testing.clock.advance_us(30 * SECOND);
+        drop(close);
+        assert_eq!(rest.await.as_deref(), Ok(&b"world"[..]));
+    });
+    let outcomes = record.outcomes.take();
+    let end = |outcome: &Outcome| match outcome {
+        Outcome::Answered { total_us, .. } => *total_us,
+        _ => None,
+    };
+    assert_eq!(outcomes[0], Outcome::Broken);
+    assert_eq!(
+        outcomes.iter().map(end).collect::<Vec<_>>(),
+        [None, Some(0)]
+    );
+}
+
+#[test]
+fn a_server_that_was_ejected_returns_after_ejection_is_turned_off() {
+    let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
+    run(async {
+        let mut options = Options::new(vec![a.server(), b.server()]);
+        let testing = Testing::new(options.clone());
+        options.eject = None;
+        let reloaded = Testing::after(options, Some(&testing));
+        // An exchange that began before the reload fails.
+        let first = testing.state.servers()[0].clone();
+        let now_us = testing.clock.monotonic_us();
+        first.condition().eject(Duration::from_secs(1), now_us);
+        first.note_change();
+        assert_eq!(requests(&reloaded, 10).await, [0, 10]);
+        testing.clock.advance_us(SECOND);
+        assert_eq!(requests(&reloaded, 11).await[0], 6);
+    });
+}
+
 #[test]
 fn a_backup_is_used_while_the_other_servers_are_full() {
     let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
