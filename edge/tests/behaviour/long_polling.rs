@@ -89,6 +89,6 @@ fn a_client_that_leaves_while_it_polls_ends_the_request() {
         client.reset().expect("reset");
         let closed = origin.wait_for(|record| record.open_connections() == 0, SOON);
         assert!(closed, "the connection to the origin is closed");
-        eventually("no memory is held", || edge.counter("buffers_now") == 0);
+        eventually("no memory is held", || edge.buffers("bytes") == 0);
     }
 }

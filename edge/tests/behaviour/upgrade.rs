@@ -95,7 +95,7 @@ fn a_tunnel_passes_a_route_with_buffering() {
     let lines = "[[site.route]]\nrequest_buffering = true\nresponse_buffering = true\n";
     let edge = Setup::of_text(text.replace("[[site.route]]\n", lines)).start();
     echo_words(&edge);
-    eventually("no memory is held", || edge.counter("buffers_now") == 0);
+    eventually("no memory is held", || edge.buffers("bytes") == 0);
 }
 
 // Both sides send more bytes than all buffers hold, at the same time.
