@@ -92,7 +92,7 @@ fn steps(arguments: &SoakArguments) -> Result<Vec<Step>> {
     steps.push(
         Step::cargo(
             "every-byte",
-            "test --package sluice --test behaviour broken_bytes::",
+            "test --package sluice --test behaviour -- broken_bytes:: server_tls_faults::",
         )
         .env("SLUICE_EVERY_BYTE", "1")
         .tests(),

@@ -188,13 +188,14 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
+    fn runtime() -> tokio::runtime::Runtime {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime")
+    }
+
     #[test]
     fn connects_to_names_and_addresses_and_reports_failures() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(async {
+        runtime().block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
             let port = listener.local_addr().expect("an address").port();
             let (options, timeout) = (TcpOptions::default(), Duration::from_secs(20));
@@ -214,11 +215,7 @@ mod tests {
 
     #[test]
     fn options_of_sockets_are_set() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(async {
+        runtime().block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
             let address = listener.local_addr().expect("an address");
             let options = TcpOptions {

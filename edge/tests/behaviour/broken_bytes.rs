@@ -15,7 +15,7 @@ use crate::failover::first_then;
 use crate::harness::{Edge, Setup, fresh, origin};
 
 /// Environment variable with which every byte is tried instead of a sample.
-const EVERY_BYTE: &str = "SLUICE_EVERY_BYTE";
+pub const EVERY_BYTE: &str = "SLUICE_EVERY_BYTE";
 /// Number of bytes of a response's head or body that are tried otherwise.
 const SAMPLE: usize = 6;
 /// Size of the responses' content.
@@ -58,8 +58,9 @@ fn positions(from: usize, to: usize, seed: usize) -> Vec<usize> {
     some
 }
 
-/// Asserts that a response is right, an error, or visibly cut. Returns whether it is whole.
-fn check(reply: &Reply, method: &str, case: &str) -> bool {
+/// Asserts that a response to a request with this method, for content of `size` bytes, is right, an
+/// error, or visibly cut. Returns whether it is whole.
+pub fn check(reply: &Reply, method: &str, size: u64, case: &str) -> bool {
     match reply.status {
         200 if method == "HEAD" => {
             assert!(reply.body.is_empty(), "{case}");
@@ -67,7 +68,7 @@ fn check(reply: &Reply, method: &str, case: &str) -> bool {
         }
         200 => {
             verify_offset(0, &reply.body).unwrap_or_else(|wrong| panic!("{case}: {wrong}"));
-            let is_all = reply.body.len() as u64 == SIZE;
+            let is_all = reply.body.len() as u64 == size;
             assert!(is_all || reply.truncated(), "{case}: it looks complete");
             is_all && !reply.truncated()
         }
@@ -124,7 +125,7 @@ fn try_breaks(
                 } else {
                     b""
                 };
-                let is_whole = check(&edge.ask(method, &path, &[], content), method, &case);
+                let is_whole = check(&edge.ask(method, &path, &[], content), method, SIZE, &case);
                 let safe = matches!(method, "GET" | "HEAD");
                 if !safe {
                     assert!(count(&[&bad, &good], &path) <= 1, "{case}: executed twice");

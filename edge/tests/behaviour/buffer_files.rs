@@ -8,6 +8,7 @@ use sluice_lab::disk::{Condition, Pace, SlowDisk};
 use sluice_lab::offset::offset_bytes;
 use sluice_lab::origin::{Framing, Latch, Origin, Resource};
 
+use crate::buffering::{is_read, no_connection};
 use crate::harness::{Edge, SOON, Setup, assert_reason, eventually, fresh, serving};
 
 const MIB: usize = 1 << 20;
@@ -61,10 +62,6 @@ fn unused(edge: &Edge) {
             .iter()
             .all(|name| edge.buffers(name) == 0)
     });
-}
-
-fn no_connection(origin: &Origin) -> bool {
-    origin.connections().is_empty()
 }
 
 fn entries(folder: &Path) -> usize {
@@ -141,14 +138,7 @@ fn a_slow_reader_of_a_long_response_holds_neither_connection_nor_memory() {
         let edge = setup(&origin, folder.path(), "memory = \"1MiB\"\n").start();
         let mut client = edge.slow_reader();
         client.send("GET", "/x", &[], b"").expect("sent");
-        let done = origin.wait_for(
-            |record| record.open_connections() == 0 && record.count("/x") == 1,
-            SOON,
-        );
-        assert!(
-            done,
-            "the response is read although the client does not read"
-        );
+        is_read(&origin);
         assert_eq!(edge.buffers("files"), 1);
         let reply = client.read_response().expect("a reply");
         reply.verify_whole(LENGTH).expect("the body");

@@ -12,7 +12,8 @@ fn routed(origin: &Origin, lines: &str, more: &str) -> Edge {
     Setup::of_text(text.replace("[[site.route]]\n", &route) + more).start()
 }
 
-fn no_connection(origin: &Origin) -> bool {
+/// Whether the edge never connected to the origin.
+pub fn no_connection(origin: &Origin) -> bool {
     origin.connections().is_empty()
 }
 
@@ -161,6 +162,15 @@ fn a_client_that_leaves_releases_its_buffers() {
     assert!(no_connection(&origin));
 }
 
+/// Waits until the response to the only request for `/x` is read, although its client does not read.
+pub fn is_read(origin: &Origin) {
+    let done = origin.wait_for(
+        |record| record.open_connections() == 0 && record.count("/x") == 1,
+        SOON,
+    );
+    assert!(done, "the response is read");
+}
+
 #[test]
 fn a_slow_reader_holds_no_connection_to_the_origin() {
     const LENGTH: u64 = 30_000_000;
@@ -169,14 +179,7 @@ fn a_slow_reader_holds_no_connection_to_the_origin() {
         let edge = routed(&origin, "response_buffering = true", "");
         let mut client = edge.slow_reader();
         client.send("GET", "/x", &[], b"").expect("sent");
-        let done = origin.wait_for(
-            |record| record.open_connections() == 0 && record.count("/x") == 1,
-            SOON,
-        );
-        assert!(
-            done,
-            "the response is read although the client does not read"
-        );
+        is_read(&origin);
         let reply = client.read_response().expect("a reply");
         reply.verify_whole(LENGTH).expect("the body");
         eventually("the memory is released", || edge.buffers("bytes") == 0);

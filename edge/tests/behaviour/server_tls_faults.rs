@@ -1,16 +1,14 @@
 //! Tests of servers whose TLS connections break, in the handshake, in records, or without a close_notify.
 
-use sluice_lab::client::Reply;
 use sluice_lab::front::Cut;
 use sluice_lab::offset::verify_offset;
 use sluice_lab::origin::{Ending, Framing};
 
+use crate::broken_bytes::{EVERY_BYTE, check};
 use crate::harness::{Edge, Setup, cache_status, eventually, fresh, origin};
 use crate::server_tls::{NAME, Rig, valid};
 
-/// Environment variable with which every byte is tried instead of a sample.
-const EVERY_BYTE: &str = "SLUICE_EVERY_BYTE";
-/// Number of bytes that are tried otherwise.
+/// Number of bytes that are tried unless every byte is.
 const SAMPLE: u64 = 12;
 const SIZE: u64 = 40_000;
 /// Failures have no effect on later requests, and each request has a connection of its own.
@@ -58,22 +56,6 @@ fn an_end_without_a_close_notify_does_no_harm_after_a_complete_body() {
     let edge = setup(&rig).start();
     for path in ["/pass/chunked", "/pass/sized"] {
         edge.get(path, &[]).verify_whole(SIZE).expect(path);
-    }
-}
-
-/// Asserts that a response is right, an error, or visibly cut. Returns whether it is whole.
-fn check(reply: &Reply, case: &str) -> bool {
-    match reply.status {
-        200 => {
-            verify_offset(0, &reply.body).unwrap_or_else(|wrong| panic!("{case}: {wrong}"));
-            let is_all = reply.body.len() as u64 == SIZE;
-            assert!(is_all || reply.truncated(), "{case}: it looks complete");
-            is_all && !reply.truncated()
-        }
-        status => {
-            assert!([502, 504].contains(&status), "{case}: {status}");
-            false
-        }
     }
 }
 
@@ -126,8 +108,9 @@ fn try_cuts(ending: Ending) {
             calm(edge, &rig);
             rig.front.set_cut(Some(Cut { after, ending }));
             let path = format!("{prefix}/{after}");
-            let is_whole = check(&edge.get(&path, &[]), &format!("{path}, {ending:?}"));
-            assert!(is_whole || prefix == "/pass/a", "{path}, {ending:?}");
+            let case = format!("{path}, {ending:?}");
+            let is_whole = check(&edge.get(&path, &[]), "GET", SIZE, &case);
+            assert!(is_whole || prefix == "/pass/a", "{case}");
         }
     }
 }

@@ -105,10 +105,8 @@ mod tests {
 
     const WAITING: usize = 64;
 
-    #[test]
-    fn the_queue_is_bounded_and_a_panic_does_not_stop_the_pool() {
-        let pool = Pool::start("test", 1, WAITING).expect("a thread");
-        assert!(pool.submit(Box::new(|| panic!("a bug in a job"))));
+    /// Makes the only thread of a pool run a job that ends with the returned value.
+    fn occupy(pool: &Pool) -> mpsc::Sender<()> {
         let (begin, begun) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         pool.submit(Box::new(move || {
@@ -116,6 +114,14 @@ mod tests {
             let _ = ended.recv();
         }));
         begun.recv().expect("it runs");
+        end
+    }
+
+    #[test]
+    fn the_queue_is_bounded_and_a_panic_does_not_stop_the_pool() {
+        let pool = Pool::start("test", 1, WAITING).expect("a thread");
+        assert!(pool.submit(Box::new(|| panic!("a bug in a job"))));
+        let end = occupy(&pool);
         let (done, results) = mpsc::channel();
         let mut taken = 0;
         let submit = |n: usize| {
@@ -134,13 +140,7 @@ mod tests {
     #[test]
     fn queued_jobs_are_dropped_with_the_pool() {
         let pool = Pool::start("test", 1, WAITING).expect("a thread");
-        let (begin, begun) = mpsc::channel();
-        let (end, ended) = mpsc::channel::<()>();
-        pool.submit(Box::new(move || {
-            begin.send(()).expect("the test waits");
-            let _ = ended.recv();
-        }));
-        begun.recv().expect("it runs");
+        let end = occupy(&pool);
         let (done, results) = mpsc::channel::<()>();
         pool.submit(Box::new(move || drop(done)));
         drop(pool);
