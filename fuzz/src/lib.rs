@@ -13,9 +13,9 @@ use sluice::test_rigs::http::freshen::{self, freshen};
 use sluice::test_rigs::http::freshness::{ExchangeTimes, SetCookie, Terms, judge};
 use sluice::test_rigs::http::key::{KeyRules, Parts, resource_with};
 use sluice::test_rigs::http::location::{Base, same_host_target};
-use sluice::test_rigs::http::reference;
 use sluice::test_rigs::http::pattern::Pattern;
 use sluice::test_rigs::http::range::{self, ContentRange, Resolved};
+use sluice::test_rigs::http::reference;
 use sluice::test_rigs::http::target::{self, Form};
 use sluice::test_rigs::http::vary::{self, Codings, NAMES_MAX, Reductions, Vary};
 use sluice::test_rigs::http::{Method, Scheme, date, surrogate, targeted};
@@ -209,7 +209,11 @@ pub fn location(data: &[u8]) {
     };
     if let Some(url) = reference::resolve(base, data) {
         let text = format!("{}://{}{}", url.scheme.as_str(), url.authority, url.target);
-        assert!(text.bytes().all(|b| b.is_ascii_graphic() && !b"\\#".contains(&b)), "{text}");
+        assert!(
+            text.bytes()
+                .all(|b| b.is_ascii_graphic() && !b"\\#".contains(&b)),
+            "{text}"
+        );
         assert_eq!(reference::resolve(base, text.as_bytes()), Some(url));
     }
     let Some((path, query)) = same_host_target(base, data) else {
