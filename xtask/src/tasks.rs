@@ -24,7 +24,13 @@ pub fn test(quick: bool, only: Option<&str>) -> Result<()> {
 /// Runs `cargo xtask lint`.
 pub fn lint() -> Result<()> {
     run(
-        &[format(), clippy(), architecture(), dependencies()],
+        &[
+            format(),
+            fuzz_format(),
+            clippy(),
+            architecture(),
+            dependencies(),
+        ],
         &mut Totals::default(),
     )
 }
@@ -33,6 +39,7 @@ fn all_steps() -> Vec<Step> {
     vec![
         Step::action("tools", tools::ensure),
         format(),
+        fuzz_format(),
         clippy(),
         // The architecture test runs early for a quick result. The total counts it in the later step that runs all
         // tests.
@@ -48,7 +55,6 @@ fn all_steps() -> Vec<Step> {
             "test --package sluice --lib --features shuttle store::tests::shuttle",
         )
         .tests(),
-        Step::cargo("fuzz-format", "fmt --manifest-path fuzz/Cargo.toml --check"),
         Step::cargo("fuzz", "test --manifest-path fuzz/Cargo.toml").tests(),
     ]
 }
@@ -56,6 +62,7 @@ fn all_steps() -> Vec<Step> {
 fn quick_steps() -> Vec<Step> {
     vec![
         format(),
+        fuzz_format(),
         clippy(),
         architecture(),
         Step::cargo("tests", "test --workspace --lib --bins --no-fail-fast").tests(),
@@ -64,6 +71,11 @@ fn quick_steps() -> Vec<Step> {
 
 fn format() -> Step {
     Step::cargo("format", "fmt --all --check")
+}
+
+/// Returns the step that checks the format of the fuzz targets, which are a workspace of their own.
+fn fuzz_format() -> Step {
+    Step::cargo("fuzz-format", "fmt --manifest-path fuzz/Cargo.toml --check")
 }
 
 fn clippy() -> Step {

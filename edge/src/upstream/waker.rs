@@ -37,8 +37,10 @@ impl Wake for WakeForwarder {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if let Some(waker) = &*self.target.lock() {
-            waker.wake_by_ref();
+        // The lock is released first, since a waker may run code that sets another target.
+        let target = self.target.lock().clone();
+        if let Some(waker) = target {
+            waker.wake();
         }
     }
 }
@@ -70,5 +72,27 @@ mod tests {
         waker.wake_by_ref();
         assert_eq!(a.0.load(Ordering::SeqCst), 1);
         assert_eq!(b.0.load(Ordering::SeqCst), 1);
+    }
+
+    /// Sets itself as the target when it is woken.
+    struct Retarget(Arc<WakeForwarder>, AtomicUsize);
+
+    impl Wake for Retarget {
+        fn wake(self: Arc<Self>) {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            let forwarder = self.0.clone();
+            assert!(forwarder.target.try_lock().is_some(), "no lock is held");
+            forwarder.set_target(&Waker::from(self));
+        }
+    }
+
+    #[test]
+    fn a_woken_task_may_set_the_target() {
+        let (forwarder, waker) = WakeForwarder::new();
+        let task = Arc::new(Retarget(forwarder.clone(), AtomicUsize::new(0)));
+        forwarder.set_target(&Waker::from(task.clone()));
+        waker.wake_by_ref();
+        waker.wake_by_ref();
+        assert_eq!(task.1.load(Ordering::SeqCst), 2);
     }
 }

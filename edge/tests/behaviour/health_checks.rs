@@ -47,15 +47,19 @@ fn well() -> Origin {
     origin
 }
 
+/// Starts an edge that checks a server with TLS and another one.
+fn checking(rig: &Rig, other: &Origin) -> Edge {
+    rig.origin.serve_rest(fresh(10));
+    rig.setup("server_name = \"origin.test\"")
+        .upstream(HEALTH)
+        .also(other)
+        .start()
+}
+
 #[test]
 fn servers_with_tls_are_checked() {
     let (rig, other) = (Rig::new(valid), well());
-    rig.origin.serve_rest(fresh(10));
-    let edge = rig
-        .setup("server_name = \"origin.test\"")
-        .upstream(HEALTH)
-        .also(&other)
-        .start();
+    let edge = checking(&rig, &other);
     let url = rig.front.url();
     follows(&edge, url.trim_start_matches("https://"), &rig.origin);
     let handshakes = rig.front.handshakes();
@@ -66,12 +70,7 @@ fn servers_with_tls_are_checked() {
 #[test]
 fn a_server_whose_certificate_is_refused_is_unhealthy() {
     let (rig, other) = (Rig::new(|ca| ca.server(&["other.test"])), well());
-    rig.origin.serve_rest(fresh(10));
-    let edge = rig
-        .setup("server_name = \"origin.test\"")
-        .upstream(HEALTH)
-        .also(&other)
-        .start();
+    let edge = checking(&rig, &other);
     let url = rig.front.url();
     let address = url.trim_start_matches("https://");
     eventually("it is unhealthy", || state(&edge, address) == "unhealthy");
