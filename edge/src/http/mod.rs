@@ -30,6 +30,7 @@ pub mod surrogate;
 pub mod tags;
 pub mod target;
 pub mod targeted;
+pub mod trailers;
 pub mod url;
 pub mod vary;
 pub mod wanted;

@@ -12,8 +12,7 @@ use httparse::{Header, Status};
 use crate::downstream::Refusal;
 use crate::downstream::exchange::{RefusedRequest, check_declared};
 use crate::handler::{Head, HeadParts};
-use crate::http::hop::reads_as;
-use crate::http::{Fields, Method, Scheme, Version, target};
+use crate::http::{Fields, Method, Scheme, Version, target, trailers};
 use crate::reason::Reason;
 
 use super::framing_headers::{Framing, FramingHeaders};
@@ -316,33 +315,12 @@ pub fn parse_trailers(text: &[u8]) -> Result<Fields, &'static str> {
     check_lines(&text[..length], lines).map_err(Reason::text)?;
     let mut fields = Fields::new();
     for line in lines {
-        if is_barred_from_trailers(line.name) {
+        if trailers::is_barred(line.name.as_bytes()) {
             return Err("framing header in trailers");
         }
         fields.append_bytes(line.name.as_bytes(), line.value);
     }
     Ok(fields)
-}
-
-/// Whether this header may not be a trailer because it frames or routes the message (RFC 9110
-/// 6.5.1).
-fn is_barred_from_trailers(name: &str) -> bool {
-    [
-        "content-length",
-        "transfer-encoding",
-        "host",
-        "connection",
-        "te",
-        "trailer",
-        "upgrade",
-        "expect",
-        "content-encoding",
-        "content-type",
-        "content-range",
-        "authorization",
-    ]
-    .iter()
-    .any(|barred| reads_as(name.as_bytes(), barred.as_bytes()))
 }
 
 /// Checks for the fuzzer that an accepted head has only one meaning: it ends at its first empty
