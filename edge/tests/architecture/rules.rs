@@ -300,8 +300,10 @@ fn in_parts(module: &[String], parts: &[&str]) -> bool {
 /// Whether a module belongs to a part without I/O, whose tests need no sockets, and which receives
 /// the current time as an argument.
 fn is_pure(module: &[String]) -> bool {
-    in_parts(module, &["ranges", "http", "fill", "evict", "balance"])
-        || matches!(module, [cache, decide, ..] if cache == "cache" && decide.starts_with("decide"))
+    in_parts(
+        module,
+        &["ranges", "http", "http2", "fill", "evict", "balance"],
+    ) || matches!(module, [cache, decide, ..] if cache == "cache" && decide.starts_with("decide"))
 }
 
 fn matches_path(pattern: &str, path: &[String]) -> bool {

@@ -1,0 +1,10 @@
+//! HTTP/2 (RFC 9113) without connections: frames, HPACK (RFC 7541), settings, flow control, priorities (RFC 9218), and
+//! the rules for header sections. Downstream uses it as server, upstream as client.
+//!
+//! Everything here is a pure function or a state without I/O: bytes come in as slices and go out into a `Vec`.
+
+pub mod field;
+pub mod hpack;
+
+/// The bytes with which a client begins a connection (RFC 9113 3.4).
+pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
