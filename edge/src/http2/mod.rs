@@ -4,7 +4,14 @@
 //! Everything here is a pure function or a state without I/O: bytes come in as slices and go out into a `Vec`.
 
 pub mod field;
+pub mod frame;
+pub mod header_block;
 pub mod hpack;
+pub mod payload;
+pub mod settings;
+pub mod violation;
+pub mod window;
+pub mod write;
 
 /// The bytes with which a client begins a connection (RFC 9113 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
