@@ -18,11 +18,7 @@ pub(crate) mod fill;
 pub(crate) mod gate;
 pub(crate) mod handler;
 pub(crate) mod http;
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "no connection speaks HTTP/2 yet"
-)]
+#[allow(dead_code, unused_imports, reason = "no connection speaks HTTP/2 yet")]
 pub(crate) mod http2;
 pub(crate) mod ranges;
 pub(crate) mod reason;
@@ -50,6 +46,12 @@ pub mod test_rigs {
     /// The parser of HTTP/1 requests.
     pub mod http1 {
         pub use crate::downstream::http1::{chunked, head};
+    }
+
+    /// The parsers of HTTP/2.
+    pub mod http2 {
+        pub use crate::http2::exercise;
+        pub use crate::http2::hpack::DecodeError;
     }
 
     /// Parsers and rules of HTTP that all versions of HTTP share.

@@ -20,6 +20,7 @@ use sluice::test_rigs::http::target::{self, Form};
 use sluice::test_rigs::http::vary::{self, Codings, NAMES_MAX, Reductions, Vary};
 use sluice::test_rigs::http::{Method, Scheme, date, surrogate, targeted};
 use sluice::test_rigs::http1::{chunked, head};
+use sluice::test_rigs::http2::{DecodeError, exercise as http2};
 use sluice::test_rigs::proxy_protocol;
 use sluice::test_rigs::signed;
 use sluice::test_rigs::tls_exercise::Bench;
@@ -54,6 +55,32 @@ pub fn request_head(data: &[u8]) {
 pub fn chunked_body(data: &[u8]) {
     let content = chunked::exercise(data);
     assert!(content.is_none_or(|content| content.len() < data.len()));
+}
+
+/// Checks the decoder of HTTP/2 header blocks, which must find the fields that another decoder finds. The input is the
+/// blocks of one connection, each after its length in one byte.
+pub fn http2_header_blocks(data: &[u8]) {
+    let (blocks, error) = http2::blocks(data);
+    let mut other = loona_hpack::Decoder::new();
+    other.set_max_allowed_table_size(4096);
+    let mut inputs = http2::split(data);
+    for (lines, block) in blocks.iter().zip(&mut inputs) {
+        match other.decode(block) {
+            Ok(found) => assert_eq!(&found, lines),
+            // The other decoder refuses a block that only changes the size of the table.
+            Err(error) => assert!(lines.is_empty(), "{error}"),
+        }
+    }
+    if let (Some(DecodeError::Index | DecodeError::Truncated | DecodeError::Huffman), Some(block)) =
+        (error, inputs.next())
+    {
+        assert!(other.decode(block).is_err());
+    }
+}
+
+/// Checks the parsers of HTTP/2 frames, requests and trailers.
+pub fn http2_frames(data: &[u8]) {
+    http2::frames(data);
 }
 
 /// Checks the parsers of Range and Content-Range.

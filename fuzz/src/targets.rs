@@ -182,6 +182,30 @@ pub const TARGETS: &[Target] = &[
         ],
     },
     Target {
+        name: "http2_header_blocks",
+        run: http2_header_blocks,
+        runs: RUNS,
+        seeds: &[
+            // The requests of RFC 7541 C.4, and its responses of C.5 with a small table.
+            b"\x11\x82\x86\x84\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff\x0c\x82\x86\x84\xbe\x58\x86\xa8\xeb\x10\x64\x9c\xbf\x18\x82\x87\x85\xbf\x40\x88\x25\xa8\x49\xe9\x5b\xa9\x7d\x7f\x89\x25\xa8\x49\xe9\x5b\xb8\xe8\xb4\xbf",
+            b"\x1b\x3f\x41H\x03302X\x07privatea\x09Mon, 2013\x07\x48\x03307\xc1\xc0\x04\x88\xc1\xbf\xbe",
+            b"\x0d\x40\x01a\x01b\x10\x01c\x01d\xbe\x0f\x2f\x04\x20\x3f\xe1\x1f\x03\x00\x82\x07",
+        ],
+    },
+    Target {
+        name: "http2_frames",
+        run: http2_frames,
+        runs: RUNS,
+        seeds: &[
+            // SETTINGS, a request with padding and priority, its continuation, content, PING, WINDOW_UPDATE.
+            b"\0\0\x0c\x04\0\0\0\0\0\0\x03\0\0\0\x64\0\x04\0\x10\0\0\0\0\x0b\x01\x28\0\0\0\x01\x02\0\0\0\0\x10\x82\x86\x84xx\0\0\x05\x09\x04\0\0\0\x01\x01\x03a.b\0\0\x02\0\x01\0\0\0\x01hi\0\0\x08\x06\0\0\0\0\012345678\0\0\x04\x08\0\0\0\0\0\0\0\0\x01",
+            // A POST with several kinds of fields, and trailers.
+            b"\0\0\x55\x01\x04\0\0\0\x03\x83\x87\x84\x41\x09a.example\x40\x06cookie\x03a=b\x60\x03c=d\x5c\x015\0\x02te\x08trailers\0\x08priority\x06u=1, i\0\x06expect\x0c100-continue\0\0\x09\x01\x05\0\0\0\x03\0\x05x-sum\x011",
+            // Other control frames: PRIORITY, RST_STREAM, GOAWAY, PRIORITY_UPDATE, an unknown type.
+            b"\0\0\x05\x02\0\0\0\0\x05\0\0\0\x03\x10\0\0\x04\x03\0\0\0\0\x05\0\0\0\x08\0\0\x09\x07\0\0\0\0\0\0\0\0\x05\0\0\0\0x\0\0\x07\x10\0\0\0\0\0\0\0\0\x05u=1\0\0\x01\x42\xff\0\0\0\x07x",
+        ],
+    },
+    Target {
         name: "volume",
         run: volume,
         runs: RUNS,

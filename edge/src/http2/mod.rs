@@ -3,6 +3,8 @@
 //!
 //! Everything here is a pure function or a state without I/O: bytes come in as slices and go out into a `Vec`.
 
+#[cfg(any(test, feature = "test-rigs"))]
+pub mod exercise;
 pub mod field;
 pub mod frame;
 pub mod header_block;

@@ -341,6 +341,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_decoded_or_refused(blocks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..6)) {
+        crate::http2::exercise::blocks(&blocks.concat());
         let mut decoder = Decoder::new();
         for block in blocks {
             if decode(&mut decoder, &block).is_err() {
