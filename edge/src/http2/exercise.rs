@@ -7,7 +7,10 @@ use super::payload::Payload;
 use super::priority::Priority;
 use super::request::Request;
 use super::response::Trailers;
+use super::server::{Event, Options, Server};
 use super::settings::{Sender, Settings};
+use super::violation::Violation;
+use super::{PREFACE, write};
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::{Fields, Method};
 
@@ -161,5 +164,181 @@ fn check_lines(fields: &Fields) {
         assert!(!name.iter().any(u8::is_ascii_uppercase));
         assert!(value.trim_ascii() == value);
         assert!(![&b"transfer-encoding"[..], b"connection", b"upgrade"].contains(&name));
+    }
+}
+
+/// Describes an event, and the request that it announces.
+pub fn describe(event: &Event<'_>, request: &Request) -> String {
+    let end = |ends: &bool| if *ends { " ends" } else { "" };
+    match event {
+        Event::Request {
+            slot,
+            ends,
+            is_over: true,
+        } => format!("request {slot} too large{}", end(ends)),
+        Event::Request { slot, ends, .. } => {
+            let method = request.method.as_ref().map_or("", |method| method.as_str());
+            let path = request.path.escape_ascii();
+            format!("request {slot} {method} {path}{}", end(ends))
+        }
+        Event::Content {
+            slot,
+            content,
+            ends,
+        } => format!("content {slot} {}{}", content.escape_ascii(), end(ends)),
+        Event::Trailers { slot, fields } => {
+            let text = String::from_utf8_lossy(fields.text());
+            format!("trailers {slot} {}", text.replace("\r\n", ";"))
+        }
+        Event::Cancelled {
+            slot,
+            code,
+            violation: Some(text),
+        } => format!("cancelled {slot} {} {text}", code.0),
+        Event::Cancelled { slot, code, .. } => format!("cancelled {slot} {}", code.0),
+        Event::Refused { violation } => format!("refused {violation}"),
+    }
+}
+
+/// Describes the frames that a server has sent, which must be valid and complete.
+pub fn describe_frames(mut bytes: &[u8]) -> Vec<String> {
+    let mut all = Vec::new();
+    while let Some((header, rest)) = bytes.split_first_chunk::<HEADER_LENGTH>() {
+        let header = FrameHeader::parse(header);
+        assert_eq!(header.check(1 << 14), Ok(()));
+        let (payload, rest) = rest.split_at(header.length as usize);
+        bytes = rest;
+        let end = if header.has(flag::END_STREAM) {
+            " end"
+        } else {
+            ""
+        };
+        let text = match Payload::parse(&header, payload) {
+            Ok(Payload::Data { content, .. }) => format!("DATA {}{end}", content.len()),
+            Ok(Payload::Headers { .. }) => format!("HEADERS{end}"),
+            Ok(Payload::Reset(code)) => format!("RST_STREAM {}", code.0),
+            Ok(Payload::Settings(changes)) => changes
+                .iter()
+                .map(|(id, value)| format!(" {id}={value}"))
+                .fold("SETTINGS".to_owned(), |all, one| all + &one),
+            Ok(Payload::SettingsAck) => "SETTINGS ack".into(),
+            Ok(Payload::Ping(bytes)) => format!("PING {}", bytes.escape_ascii()),
+            Ok(Payload::Pong(bytes)) => format!("PING ack {}", bytes.escape_ascii()),
+            Ok(Payload::GoAway { last_stream, code }) => format!("GOAWAY {last_stream} {}", code.0),
+            Ok(Payload::WindowUpdate(increment)) => format!("WINDOW_UPDATE {increment}"),
+            other => panic!("{other:?}"),
+        };
+        all.push(format!("{} {text}", header.stream));
+    }
+    assert!(bytes.is_empty());
+    all
+}
+
+/// Runs a whole connection with the input as the frames of a client, after its preface and settings. Checks that slots and
+/// limits are respected, and that nothing depends on the pieces in which the input arrives.
+pub fn server(data: &[u8]) {
+    let whole = served(data, usize::MAX);
+    for piece in [1, 7] {
+        assert_eq!(served(data, piece), whole);
+    }
+}
+
+/// Returns the frames that a server sends, with the error that ends the connection. The client's frames arrive in pieces
+/// of this length.
+fn served(data: &[u8], piece: usize) -> (Vec<String>, Option<Violation>) {
+    let mut out = Vec::new();
+    let options = Options {
+        streams: 4,
+        ..Options::default()
+    };
+    let mut server = Server::new(options, 0, &mut out);
+    let mut input = PREFACE.to_vec();
+    write::settings(&mut input, std::iter::empty());
+    input.extend_from_slice(data);
+    let mut caller = Caller::default();
+    let (mut buffer, mut request) = (Vec::new(), Request::default());
+    for part in input.chunks(piece) {
+        buffer.extend_from_slice(part);
+        loop {
+            let (used, event) = match server.take(&buffer, 0, &mut request, &mut out) {
+                Ok(taken) => taken,
+                Err(violation) => {
+                    server.close(&violation, &mut out);
+                    return (describe_frames(&out), Some(violation));
+                }
+            };
+            if let Some(event) = event {
+                caller.handle(event, &request, &mut server, &mut out);
+            }
+            caller.respond(&mut server, &mut out);
+            assert!(server.open_streams() <= 4 && server.memory() < 40_000);
+            if used == 0 {
+                break;
+            }
+            buffer.drain(..used);
+        }
+    }
+    (describe_frames(&out), None)
+}
+
+/// A caller of a server that responds to some requests at once.
+#[derive(Default)]
+struct Caller {
+    /// For each slot in use: the bytes of content that the response still has, if there is one.
+    slots: Vec<Option<Option<u32>>>,
+    requests: u32,
+}
+
+impl Caller {
+    fn handle(
+        &mut self,
+        event: Event<'_>,
+        request: &Request,
+        server: &mut Server,
+        out: &mut Vec<u8>,
+    ) {
+        match event {
+            Event::Request { slot, is_over, .. } => {
+                self.slots.resize(self.slots.len().max(slot + 1), None);
+                assert!(self.slots[slot].is_none(), "a slot in use");
+                if !is_over {
+                    check_request(request);
+                }
+                self.requests += 1;
+                self.slots[slot] = Some(None);
+                if self.requests % 3 != 0 {
+                    server.head(slot, false, out, |encoder, out| encoder.status(out, 200));
+                    server.set_content(slot, true);
+                    self.slots[slot] = Some(Some(self.requests * 10_000));
+                }
+            }
+            Event::Content { slot, content, .. } => {
+                assert!(self.slots[slot].is_some());
+                server.release(slot, content.len() as u32, out);
+            }
+            Event::Trailers { slot, fields } => {
+                assert!(self.slots[slot].is_some());
+                check_lines(&fields);
+            }
+            Event::Cancelled { slot, .. } => assert!(self.slots[slot].take().is_some()),
+            Event::Refused { .. } => {}
+        }
+    }
+
+    /// Sends content as far as the windows permit.
+    fn respond(&mut self, server: &mut Server, out: &mut Vec<u8>) {
+        while let Some((slot, most)) = server.next() {
+            let Some(Some(left)) = self.slots[slot] else {
+                panic!("a stream without content");
+            };
+            let length = left.min(most);
+            let ends = left == length;
+            server.data(slot, length, ends, out);
+            out.extend(std::iter::repeat_n(0, length as usize));
+            if ends {
+                server.end(slot, out);
+            }
+            self.slots[slot] = (!ends).then_some(Some(left - length));
+        }
     }
 }

@@ -3,12 +3,23 @@
 use super::violation::{ErrorCode, Violation};
 
 /// Limits of one block.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest block in bytes.
     pub bytes: usize,
     /// Most CONTINUATION frames, of which each may be empty.
     pub continuations: u32,
+}
+
+impl Limits {
+    /// Returns these limits for the payload of HEADERS, which may have padding and a priority in addition to the block.
+    #[must_use]
+    pub fn with_framing(self) -> Limits {
+        Limits {
+            bytes: self.bytes + 1 + 255 + 5,
+            ..self
+        }
+    }
 }
 
 /// A block of which some parts are missing. Until it is complete, only CONTINUATION frames of its stream may follow.

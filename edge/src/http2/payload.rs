@@ -116,6 +116,10 @@ fn split_first(payload: &[u8]) -> Result<(&u8, &[u8]), Violation> {
     payload.split_first().ok_or(TOO_SHORT)
 }
 
+/// The error of any PUSH_PROMISE: neither a client may send it nor a server, since this side never enables push (RFC
+/// 9113 8.4).
+pub const PUSH: Violation = Violation::protocol("PUSH_PROMISE without push");
+
 const TOO_SHORT: Violation = Violation::frame_size("length does not fit the frame's type");
 
 fn headers<'a>(header: &FrameHeader, payload: &'a [u8]) -> Result<Payload<'a>, Violation> {
@@ -149,8 +153,7 @@ fn of_control<'a>(header: &FrameHeader, payload: &'a [u8]) -> Result<Payload<'a>
         kind::RST_STREAM => Payload::Reset(ErrorCode(number(payload)?)),
         kind::SETTINGS if header.has(flag::ACK) => Payload::SettingsAck,
         kind::SETTINGS => Payload::Settings(Changes::new(payload)),
-        // Neither a client may send it nor a server, since this side never enables push (RFC 9113 8.4).
-        kind::PUSH_PROMISE => return Err(Violation::protocol("PUSH_PROMISE without push")),
+        kind::PUSH_PROMISE => return Err(PUSH),
         kind::PING => {
             let bytes = *payload.first_chunk::<8>().ok_or(TOO_SHORT)?;
             match header.has(flag::ACK) {

@@ -73,6 +73,8 @@ pub struct ReceiveWindow {
     size: u32,
     /// Bytes to announce with the next WINDOW_UPDATE.
     owed: u32,
+    /// Increment from which on a WINDOW_UPDATE is worth sending.
+    least: u32,
 }
 
 impl ReceiveWindow {
@@ -83,7 +85,15 @@ impl ReceiveWindow {
             window: Window::new(announced),
             size,
             owed: size - announced.min(size),
+            least: size / 2,
         }
+    }
+
+    /// Makes updates of at least this increment worth sending, instead of half of the window. The window of a connection
+    /// needs this, since streams that are not read may hold more than half of it.
+    #[must_use]
+    pub fn updated_by(self, least: u32) -> ReceiveWindow {
+        ReceiveWindow { least, ..self }
     }
 
     /// Counts received payload, including padding (RFC 9113 6.9.1).
@@ -102,11 +112,24 @@ impl ReceiveWindow {
         self.owed = self.owed.saturating_add(bytes);
     }
 
-    /// Returns the increment of a WINDOW_UPDATE that is worth sending: at least half of the window, so that a long body
-    /// needs few frames and a sender never waits for one whose bytes were released.
+    /// Takes over a change of SETTINGS_INITIAL_WINDOW_SIZE, which changes the size by the same amount (RFC 9113 6.9.2).
+    ///
+    /// # Errors
+    ///
+    /// The window would be above `WINDOW_MAX`.
+    pub fn adjust(&mut self, before: u32, after: u32) -> Result<(), Overflow> {
+        self.window.adjust(before, after)?;
+        let size = i64::from(self.size) + i64::from(after) - i64::from(before);
+        self.size = size.clamp(1, i64::from(WINDOW_MAX)) as u32;
+        self.least = self.size / 2;
+        Ok(())
+    }
+
+    /// Returns the increment of a WINDOW_UPDATE that is worth sending: by default at least half of the window, so that a
+    /// long body needs few frames and a sender never waits for one whose bytes were released.
     #[inline]
     pub fn update(&mut self) -> Option<u32> {
-        if self.owed == 0 || self.owed < self.size / 2 {
+        if self.owed == 0 || self.owed < self.least {
             return None;
         }
         let increment = std::mem::take(&mut self.owed).min(WINDOW_MAX - self.window.available());
@@ -153,6 +176,16 @@ mod tests {
         let mut window = ReceiveWindow::new(65_535, 1 << 20);
         assert_eq!(window.update(), Some((1 << 20) - 65_535));
         assert_eq!(window.update(), None);
+    }
+
+    #[test]
+    fn a_window_of_which_most_is_held_is_still_opened() {
+        let mut window = ReceiveWindow::new(100, 100).updated_by(5);
+        assert_eq!(window.receive(100), Ok(()));
+        window.release(4);
+        assert_eq!(window.update(), None);
+        window.release(1);
+        assert_eq!((window.update(), window.available()), (Some(5), 5));
     }
 
     proptest! {

@@ -1,0 +1,287 @@
+//! A server's side of a connection, without I/O: received bytes become requests and their content, and the frames of
+//! responses are ordered by priority and limited by flow control.
+//!
+//! The caller passes received bytes to `take` and handles each event before it continues. Frames that the connection
+//! itself has to send are appended to the output of the call that causes them. To send responses, the caller asks `next`
+//! which stream sends how much.
+
+mod allowance;
+mod options;
+mod receive;
+mod scheduler;
+mod send;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+pub use allowance::Rate;
+pub use options::Options;
+
+use allowance::Allowance;
+use scheduler::Scheduler;
+use streams::{State, Streams};
+
+use super::hpack::{Decoder, Encoder};
+use super::inbound::Inbound;
+use super::request::Request;
+use super::settings::{OwnSettings, Settings};
+use super::violation::{ErrorCode, Violation};
+use super::window::{ReceiveWindow, WINDOW_MAX, Window};
+use super::write;
+use crate::http::Fields;
+
+/// Content of the PING whose answer shows that the client knows of the shutdown.
+const SHUTDOWN_PING: [u8; 8] = *b"shutdown";
+
+/// A server's side of a connection.
+pub struct Server {
+    options: Options,
+    inbound: Inbound,
+    decoder: Decoder,
+    encoder: Encoder,
+    /// The settings of this side, and those of the client.
+    own: OwnSettings,
+    peer: Settings,
+    /// The client's window for the connection, and this side's.
+    window: ReceiveWindow,
+    send_window: Window,
+    streams: Streams,
+    scheduler: Scheduler,
+    frames: Allowance,
+    resets: Allowance,
+    shutdown: Shutdown,
+    now_ms: u64,
+}
+
+/// Progress of a graceful shutdown (RFC 9113 6.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shutdown {
+    /// The connection accepts requests.
+    None,
+    /// The client was told to send no more requests. Some may still be on their way.
+    Announced,
+    /// The client knows that this request is the last one to be processed. Later ones are ignored.
+    Final(u32),
+}
+
+/// An event for the caller. Slots are small numbers that are used again after their stream has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A stream has begun. Its request is in the `Request` that was passed to `take`.
+    Request {
+        /// Slot of the stream, until the response ends or the stream is cancelled.
+        slot: usize,
+        /// Whether the request has no content.
+        ends: bool,
+        /// Whether the header list was over the limit, so that the request is incomplete and not checked.
+        is_over: bool,
+    },
+    /// Content of a request. `release` has to be called as it is consumed.
+    Content {
+        /// Slot of the stream.
+        slot: usize,
+        /// The content, possibly empty.
+        content: &'a [u8],
+        /// Whether the request ends with it.
+        ends: bool,
+    },
+    /// The end of a request with trailers.
+    Trailers {
+        /// Slot of the stream.
+        slot: usize,
+        /// The trailers.
+        fields: Fields,
+    },
+    /// A stream has ended because of the client: it has reset the stream, or violated the protocol. The slot is free.
+    Cancelled {
+        /// Slot of the stream.
+        slot: usize,
+        /// The code in RST_STREAM.
+        code: ErrorCode,
+        /// Description of the violation, if there was one.
+        violation: Option<&'static str>,
+    },
+    /// A request was refused before it had a slot, or a frame on a closed stream.
+    Refused {
+        /// Description for the log.
+        violation: &'static str,
+    },
+}
+
+impl Server {
+    /// Creates a connection that waits for the client's preface, and appends this side's first frames.
+    pub fn new(options: Options, now_ms: u64, out: &mut Vec<u8>) -> Server {
+        let mut server = Server {
+            inbound: Inbound::of_server(options.block),
+            decoder: Decoder::new(),
+            encoder: Encoder::new(options.table),
+            own: OwnSettings::default(),
+            peer: Settings::default(),
+            window: ReceiveWindow::new(
+                Settings::default().initial_window_size,
+                options.connection_window,
+            )
+            .updated_by(options.stream_window / 2),
+            send_window: Window::new(Settings::default().initial_window_size),
+            streams: Streams::default(),
+            scheduler: Scheduler::default(),
+            frames: Allowance::new(options.frames, now_ms),
+            resets: Allowance::new(options.resets, now_ms),
+            shutdown: Shutdown::None,
+            now_ms,
+            options,
+        };
+        let settings = options.settings();
+        write::settings(out, settings.changes());
+        server.own.sent(settings);
+        server.update_connection(out);
+        server
+    }
+
+    /// Takes the next frame, or a part of one, from the start of `input`. Returns the number of bytes used, 0 if more input
+    /// is needed. The memory of `request` is used for a request's head.
+    ///
+    /// # Errors
+    ///
+    /// The client violates the protocol or a limit, so that the connection has to be closed: see `close`.
+    #[inline]
+    pub fn take<'a>(
+        &mut self,
+        input: &'a [u8],
+        now_ms: u64,
+        request: &mut Request,
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Option<Event<'a>>), Violation> {
+        self.now_ms = now_ms;
+        let (used, frame) = self.inbound.take(input, self.own.max_frame_size())?;
+        let Some(frame) = frame else {
+            return Ok((used, None));
+        };
+        let event = match self.receive(frame, request, out) {
+            Err(Violation::Stream(id, code, text)) => self.fail(id, code, text, out)?,
+            Err(violation) => return Err(violation),
+            Ok(event) => event,
+        };
+        Ok((used, event))
+    }
+
+    /// Resets a stream because of a violation by the client.
+    fn fail<'a>(
+        &mut self,
+        id: u32,
+        code: ErrorCode,
+        text: &'static str,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Event<'a>>, Violation> {
+        let state = self.streams.state(id);
+        if state == State::Idle {
+            // RST_STREAM must not be sent for an idle stream (RFC 9113 6.4).
+            return Err(Violation::Connection(code, text));
+        }
+        if state == State::Abandoned {
+            // The client will learn of the earlier reset.
+            self.frames.spend(1, self.now_ms, text)?;
+            return Ok(None);
+        }
+        self.resets
+            .spend(1, self.now_ms, "too many stream errors")?;
+        write::reset(out, id, code);
+        self.streams.abandon(id);
+        let State::Open(slot) = state else {
+            return Ok(Some(Event::Refused { violation: text }));
+        };
+        self.remove(slot, out);
+        Ok(Some(Event::Cancelled {
+            slot,
+            code,
+            violation: Some(text),
+        }))
+    }
+
+    /// Closes a stream.
+    fn remove(&mut self, slot: usize, out: &mut Vec<u8>) {
+        self.scheduler.remove(slot as u32);
+        if let Some(stream) = self.streams.close(slot) {
+            self.window.release(stream.held);
+            self.update_connection(out);
+        }
+    }
+
+    /// Announces the connection's window, if that is worth a frame.
+    fn update_connection(&mut self, out: &mut Vec<u8>) {
+        if let Some(increment) = self.window.update() {
+            write::window_update(out, 0, increment);
+        }
+    }
+
+    /// Appends the frame that ends the connection after an error of `take`.
+    pub fn close(&self, violation: &Violation, out: &mut Vec<u8>) {
+        let (Violation::Connection(code, text) | Violation::Stream(_, code, text)) = *violation;
+        // The number must not grow (RFC 9113 6.8).
+        let last = match self.shutdown {
+            Shutdown::Final(last) => last,
+            Shutdown::None | Shutdown::Announced => self.streams.last(),
+        };
+        write::go_away(out, last, code, text);
+    }
+
+    /// Tells the client to send no more requests. Those that are on their way are still processed.
+    pub fn begin_shutdown(&mut self, out: &mut Vec<u8>) {
+        if self.shutdown == Shutdown::None {
+            self.shutdown = Shutdown::Announced;
+            write::go_away(out, WINDOW_MAX, ErrorCode::NO_ERROR, "");
+            write::ping(out, SHUTDOWN_PING);
+        }
+    }
+
+    /// Ignores further requests, of which the client is told. Happens by itself once the client has noticed
+    /// `begin_shutdown`.
+    pub fn end_shutdown(&mut self, out: &mut Vec<u8>) {
+        if !matches!(self.shutdown, Shutdown::Final(_)) {
+            let last = self.streams.last();
+            self.shutdown = Shutdown::Final(last);
+            write::go_away(out, last, ErrorCode::NO_ERROR, "");
+        }
+    }
+
+    /// Whether the connection can be closed after a shutdown.
+    pub fn is_done(&self) -> bool {
+        matches!(self.shutdown, Shutdown::Final(_)) && self.streams.len() == 0
+    }
+
+    /// Returns the number of open streams.
+    pub fn open_streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Whether the client has not acknowledged the settings of this side.
+    pub fn awaits_settings(&self) -> bool {
+        self.own.awaits_acknowledgement()
+    }
+
+    /// Whether the client has sent its preface and settings.
+    pub fn has_begun(&self) -> bool {
+        self.inbound.has_begun()
+    }
+
+    /// Whether a frame or header block has begun and not arrived completely.
+    pub fn is_within_frame(&self) -> bool {
+        self.inbound.is_within_frame()
+    }
+
+    /// Frees memory that an idle connection does not need.
+    pub fn rest(&mut self) {
+        if self.streams.len() == 0 {
+            self.streams.shrink();
+            self.scheduler.shrink();
+        }
+    }
+
+    /// Returns the heap memory in bytes.
+    pub fn memory(&self) -> usize {
+        self.decoder.memory()
+            + self.encoder.memory()
+            + self.streams.memory()
+            + self.scheduler.memory()
+    }
+}
