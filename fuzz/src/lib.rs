@@ -83,6 +83,11 @@ pub fn http2_frames(data: &[u8]) {
     http2::frames(data);
 }
 
+/// Runs whole HTTP/2 connections, whose clients send the input after their preface.
+pub fn http2_server(data: &[u8]) {
+    http2::server(data);
+}
+
 /// Checks the parsers of Range and Content-Range.
 pub fn range(data: &[u8]) {
     if let Some(specs) = range::parse(data) {

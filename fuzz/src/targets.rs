@@ -206,6 +206,21 @@ pub const TARGETS: &[Target] = &[
         ],
     },
     Target {
+        name: "http2_server",
+        run: http2_server,
+        runs: RUNS / 3,
+        seeds: &[
+            // SETTINGS, a request with padding and priority, its continuation, content, PING, WINDOW_UPDATE.
+            b"\0\0\x0c\x04\0\0\0\0\0\0\x03\0\0\0\x64\0\x04\0\x10\0\0\0\0\x0b\x01\x28\0\0\0\x01\x02\0\0\0\0\x10\x82\x86\x84xx\0\0\x05\x09\x04\0\0\0\x01\x01\x03a.b\0\0\x02\0\x01\0\0\0\x01hi\0\0\x08\x06\0\0\0\0\012345678\0\0\x04\x08\0\0\0\0\0\0\0\0\x01",
+            // A POST with several kinds of fields, and trailers.
+            b"\0\0\x55\x01\x04\0\0\0\x03\x83\x87\x84\x41\x09a.example\x40\x06cookie\x03a=b\x60\x03c=d\x5c\x015\0\x02te\x08trailers\0\x08priority\x06u=1, i\0\x06expect\x0c100-continue\0\0\x09\x01\x05\0\0\0\x03\0\x05x-sum\x011",
+            // Other control frames: PRIORITY, RST_STREAM, GOAWAY, PRIORITY_UPDATE, an unknown type.
+            b"\0\0\x05\x02\0\0\0\0\x05\0\0\0\x03\x10\0\0\x04\x03\0\0\0\0\x05\0\0\0\x08\0\0\x09\x07\0\0\0\0\0\0\0\0\x05\0\0\0\0x\0\0\x07\x10\0\0\0\0\0\0\0\0\x05u=1\0\0\x01\x42\xff\0\0\0\x07x",
+            // Two requests, the second one with content; windows, a reset, and the answer to a shutdown.
+            b"\0\0\x06\x01\x05\0\0\0\x01\x82\x87\x84\x41\x01a\0\0\x06\x01\x04\0\0\0\x03\x83\x87\x84\x41\x01a\0\0\x03\0\x01\0\0\0\x03abc\0\0\x04\x08\0\0\0\0\0\0\0\xff\xff\0\0\x04\x08\0\0\0\0\x01\0\0\xff\xff\0\0\x04\x03\0\0\0\0\x03\0\0\0\x08\0\0\x06\x01\x05\0\0\0\x05\x82\x87\x84\x41\x01a\0\0\0\x04\x01\0\0\0\0",
+        ],
+    },
+    Target {
         name: "volume",
         run: volume,
         runs: RUNS,
