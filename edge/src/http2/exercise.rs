@@ -101,7 +101,8 @@ pub fn frames(data: &[u8]) {
                 block = Some(begun);
             }
             (Payload::Continuation { block: part, .. }, Some(assembly)) => {
-                if assembly.add(header.stream, part, limits).is_err() {
+                let added = assembly.add(header.stream, part, limits);
+                if added.is_err() {
                     return;
                 }
             }
@@ -123,23 +124,31 @@ pub fn frames(data: &[u8]) {
             && let Some(whole) = block.take()
         {
             assert!(whole.bytes().len() <= limits.bytes);
-            request.clear();
-            let mut trailers = Trailers::default();
-            let decoded = decoder.decode(whole.bytes(), 1 << 14, |field| {
-                request.add(&field);
-                trailers.add(&field);
-            });
-            if decoded.is_err() {
+            if !sections(&whole, &mut decoder, &mut request) {
                 return;
-            }
-            if request.finish(true).is_ok() {
-                check_request(&request);
-            }
-            if let Ok(fields) = trailers.finish() {
-                check_lines(&fields);
             }
         }
     }
+}
+
+/// Decodes a header block and checks it as a request and as trailers. Returns false if the block cannot be decoded.
+fn sections(block: &Assembly, decoder: &mut Decoder, request: &mut Request) -> bool {
+    request.clear();
+    let mut trailers = Trailers::default();
+    let decoded = decoder.decode(block.bytes(), 1 << 14, |field| {
+        request.add(&field);
+        trailers.add(&field);
+    });
+    if decoded.is_err() {
+        return false;
+    }
+    if request.finish(true).is_ok() {
+        check_request(request);
+    }
+    if let Ok(fields) = trailers.finish() {
+        check_lines(&fields);
+    }
+    true
 }
 
 fn check_request(request: &Request) {
@@ -306,7 +315,7 @@ impl Caller {
                 }
                 self.requests += 1;
                 self.slots[slot] = Some(None);
-                if self.requests % 3 != 0 {
+                if !self.requests.is_multiple_of(3) {
                     server.head(slot, false, out, |encoder, out| encoder.status(out, 200));
                     server.set_content(slot, true);
                     self.slots[slot] = Some(Some(self.requests * 10_000));

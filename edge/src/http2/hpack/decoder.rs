@@ -2,43 +2,10 @@
 
 use std::ops::Range;
 
-use super::dynamic_table::{DynamicTable, Found};
-use super::{DEFAULT_TABLE_SIZE, FIELD_OVERHEAD, huffman, integer, static_table};
+use super::dynamic_table::{DEFAULT_TABLE_SIZE, DynamicTable, FIELD_OVERHEAD, Found};
+use super::error::DecodeError;
+use super::{huffman, integer, static_table};
 use crate::http2::field;
-
-/// Errors in a header block. Each is a connection error of type COMPRESSION_ERROR (RFC 9113 4.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecodeError {
-    /// The block ends within a representation.
-    Truncated,
-    /// An integer is too large or has too many bytes.
-    Integer,
-    /// An index is 0 or beyond both tables.
-    Index,
-    /// A string is not valid Huffman code.
-    Huffman,
-    /// The table would become larger than the limit (RFC 7541 6.3).
-    TableSize,
-    /// The table's size changes after a field (RFC 7541 4.2).
-    LateTableSize,
-    /// The block does not begin with the change of the table's size that a lower limit requires (RFC 7541 4.2).
-    MissingTableSize,
-}
-
-impl DecodeError {
-    /// Returns a description for the log.
-    pub fn text(self) -> &'static str {
-        match self {
-            DecodeError::Truncated => "truncated header block",
-            DecodeError::Integer => "integer in a header block too large",
-            DecodeError::Index => "index in a header block beyond the tables",
-            DecodeError::Huffman => "invalid Huffman code",
-            DecodeError::TableSize => "dynamic table above its limit",
-            DecodeError::LateTableSize => "change of the dynamic table after a field",
-            DecodeError::MissingTableSize => "missing change of the dynamic table",
-        }
-    }
-}
 
 /// A field of a header section, as it is passed to the caller of `Decoder::decode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::FIELD_OVERHEAD;
+/// The table size that both sides assume until SETTINGS_HEADER_TABLE_SIZE says otherwise (RFC 9113 6.5.2).
+pub const DEFAULT_TABLE_SIZE: u32 = 4096;
+
+/// The size in bytes that a field counts in addition to its name and value, in tables (RFC 7541 4.1) and in header lists
+/// (RFC 9113 6.5.2).
+pub const FIELD_OVERHEAD: usize = 32;
 
 /// Largest size of a table, so that the lengths of names and values fit into 16 bits.
 const SIZE_MAX: u32 = u16::MAX as u32;

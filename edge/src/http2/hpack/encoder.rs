@@ -4,8 +4,8 @@
 //! the fields of a stored head once for all responses. The dynamic table is small, since it serves only the few fields
 //! that are made per message and repeated: Date, the name of Cache-Status, Via.
 
-use super::dynamic_table::DynamicTable;
-use super::{DEFAULT_TABLE_SIZE, huffman, integer, static_table};
+use super::dynamic_table::{DEFAULT_TABLE_SIZE, DynamicTable};
+use super::{huffman, integer, static_table};
 
 /// The way in which a field is encoded that is not in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

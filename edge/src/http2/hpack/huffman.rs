@@ -3,7 +3,7 @@
 //! The code is canonical: codes of one length are consecutive numbers in the order of their symbols, and shorter codes
 //! come first. So the lengths of Appendix B determine all codes.
 
-use super::DecodeError;
+use super::error::DecodeError;
 
 /// The symbol that ends a string only as padding (RFC 7541 5.2).
 const EOS: usize = 256;

@@ -1,6 +1,6 @@
 //! Integers with a prefix of some bits (RFC 7541 5.1).
 
-use super::DecodeError;
+use super::error::DecodeError;
 
 /// Most bytes after the first one. Four of them express more than 2^28, far more than any valid length or index.
 const MORE_MAX: u32 = 4;

@@ -40,9 +40,12 @@ fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Lines, DecodeError> {
     decode_up_to(decoder, block, u64::MAX).map(|(lines, _)| lines)
 }
 
-/// Decodes the blocks of one connection, given in hexadecimal with their fields and the entries of the table after them.
+/// A block in hexadecimal, its fields, and the entries of the table after it.
+type Example<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [(&'a str, &'a str)]);
+
+/// Decodes the blocks of one connection.
 #[track_caller]
-fn check(decoder: &mut Decoder, blocks: &[(&str, &[(&str, &str)], &[(&str, &str)])]) {
+fn check(decoder: &mut Decoder, blocks: &[Example<'_>]) {
     for (hex, fields, table) in blocks {
         assert_eq!(decode(decoder, &bytes(hex)), Ok(lines(fields)));
         assert_eq!(decoder.entries(), lines(table));
