@@ -12,6 +12,7 @@ mod handshakes;
 pub mod http1;
 mod input;
 mod lingering;
+mod outbox;
 mod protocol;
 mod proxy_preamble;
 pub mod proxy_protocol;

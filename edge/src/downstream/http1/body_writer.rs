@@ -9,8 +9,8 @@ use crate::downstream::turn::Turn;
 use crate::handler::Fault;
 use crate::http::Fields;
 
-use super::outbox::Outbox;
 use super::render::Delivery;
+use crate::downstream::outbox::Outbox;
 
 /// Writes the content of one response, whose head is in the outbox.
 pub struct BodyWriter {

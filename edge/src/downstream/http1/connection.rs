@@ -18,7 +18,7 @@ use crate::sys::Clock;
 
 use super::cycle::{Cycle, CycleOptions, Next};
 use super::head::{self, Limits, Parsed};
-use super::outbox::Outbox;
+use crate::downstream::outbox::Outbox;
 
 /// Longest time from a TLS handshake to the client's first request while the worker drains.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);

@@ -20,10 +20,10 @@ use crate::reason::Reason;
 
 use super::body_writer::{BodyWriter, Step};
 use super::framing_headers::Framing;
-use super::outbox::Outbox;
 use super::render::{self, Delivery, Persistence};
 use super::request_body::{self, RequestBody};
 use super::tunnel::Tunnel;
+use crate::downstream::outbox::Outbox;
 
 /// The parts of a request head that affect the framing of its response and the persistence of its
 /// connection.

@@ -8,7 +8,6 @@ mod connection;
 mod cycle;
 mod framing_headers;
 pub mod head;
-mod outbox;
 mod render;
 mod request_body;
 mod tunnel;
