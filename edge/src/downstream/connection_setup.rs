@@ -31,6 +31,9 @@ pub enum Protocol {
     /// HTTP/1.0 and HTTP/1.1.
     #[default]
     Http1,
+    /// HTTP/2, without a choice: over TLS by ALPN, in clear text by prior knowledge (RFC 9113 3.3).
+    #[allow(dead_code, reason = "no listener speaks HTTP/2 yet")]
+    Http2,
 }
 
 impl Protocol {
@@ -38,6 +41,7 @@ impl Protocol {
     pub fn alpn(self) -> &'static str {
         match self {
             Protocol::Http1 => "http/1.1",
+            Protocol::Http2 => "h2",
         }
     }
 }

@@ -10,6 +10,7 @@ mod deadlines;
 mod exchange;
 mod handshakes;
 pub mod http1;
+mod http2;
 mod input;
 mod lingering;
 mod outbox;

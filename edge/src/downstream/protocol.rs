@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::connection::Connection;
 use super::connection_setup::{ConnectionSetup, Protocol};
 use super::http1::Http1;
+use super::http2::Http2;
 use super::proxy_preamble;
 use super::tls_handshake;
 
@@ -43,5 +44,6 @@ async fn prepare(mut connection: Connection, setup: Arc<ConnectionSetup>) {
 fn speak(protocol: Protocol, connection: Connection) {
     match protocol {
         Protocol::Http1 => tokio::task::spawn_local(Http1::new(connection)),
+        Protocol::Http2 => tokio::task::spawn_local(Http2::new(connection)),
     };
 }

@@ -72,13 +72,20 @@ pub(super) fn check(field: &Field<'_>) -> Result<(), Malformed> {
     }
 }
 
+/// Whether a field, whose name is in lower case, belongs to a connection of HTTP/1.1 (RFC 9113 8.2.2).
+#[inline]
+pub fn is_connection_specific(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"connection" | b"proxy-connection" | b"keep-alive" | b"transfer-encoding" | b"upgrade"
+    )
+}
+
 /// Checks that a field, which is no pseudo-header, is permitted in HTTP/2 (RFC 9113 8.2.2).
 #[inline]
 pub(super) fn check_regular(name: &[u8], value: &[u8]) -> Result<(), Malformed> {
     match name {
-        b"connection" | b"proxy-connection" | b"keep-alive" | b"transfer-encoding" | b"upgrade" => {
-            Err(Malformed::ConnectionSpecific)
-        }
+        _ if is_connection_specific(name) => Err(Malformed::ConnectionSpecific),
         b"te" if !value.eq_ignore_ascii_case(b"trailers") => Err(Malformed::ConnectionSpecific),
         b"content-length" => Ok(()),
         _ if matches!(name.len(), 14 | 17)

@@ -56,6 +56,8 @@ struct Queue {
     gathered: Vec<u8>,
     /// Number of waiting bytes.
     bytes: usize,
+    /// Number of bytes that have left the queue since the last call of `poll_taken`.
+    taken: usize,
     /// Bytes still to arrive, if the length is declared.
     left: Option<u64>,
     ended: bool,
@@ -101,6 +103,24 @@ impl Intake {
         Poll::Pending
     }
 
+    /// Whether the reader has polled, and so wants the body.
+    pub fn is_wanted(&self) -> bool {
+        self.queue.borrow().wanted
+    }
+
+    /// Whether the reader waits for content and none is there.
+    pub fn is_starved(&self) -> bool {
+        let queue = self.queue.borrow();
+        queue.wanted && queue.bytes == 0 && !queue.abandoned && queue.fault.is_none()
+    }
+
+    /// Returns the number of bytes that the reader has taken or dropped since the last call. Its next poll wakes `cx`.
+    pub fn poll_taken(&self, cx: &mut Context<'_>) -> usize {
+        let mut queue = self.queue.borrow_mut();
+        queue.connection = Some(cx.waker().clone());
+        std::mem::take(&mut queue.taken)
+    }
+
     /// Whether the reader has dropped the body.
     pub fn is_abandoned(&self) -> bool {
         self.queue.borrow().abandoned
@@ -121,6 +141,10 @@ impl Intake {
     /// Queues bytes of the body for the reader, and wakes it.
     pub fn push(&mut self, data: &[u8]) {
         let mut queue = self.queue.borrow_mut();
+        if queue.abandoned {
+            queue.taken += data.len();
+            return;
+        }
         queue.bytes += data.len();
         queue.left = queue
             .left
@@ -186,6 +210,7 @@ impl BodyStream for IntakeBody {
         if let Some(frame) = queue.frames.pop_front() {
             if let Frame::Data(bytes) = &frame {
                 queue.bytes -= bytes.len();
+                queue.taken += bytes.len();
             }
             return Poll::Ready(Some(Ok(frame)));
         }
@@ -209,6 +234,7 @@ impl Drop for IntakeBody {
     fn drop(&mut self) {
         let mut queue = self.queue.borrow_mut();
         queue.abandoned = true;
+        queue.taken += std::mem::take(&mut queue.bytes);
         queue.frames.clear();
         queue.gathered = Vec::new();
         if let Some(connection) = queue.connection.take() {

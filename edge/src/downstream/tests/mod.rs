@@ -2,6 +2,7 @@
 
 mod bodies;
 mod framing;
+mod http2;
 mod lifetime;
 mod limits;
 #[path = "../../../tests/behaviour/malformed.rs"]

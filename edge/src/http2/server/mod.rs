@@ -244,6 +244,11 @@ impl Server {
         }
     }
 
+    /// Whether a shutdown has begun.
+    pub fn is_shutting_down(&self) -> bool {
+        self.shutdown != Shutdown::None
+    }
+
     /// Whether the connection can be closed after a shutdown.
     pub fn is_done(&self) -> bool {
         matches!(self.shutdown, Shutdown::Final(_)) && self.streams.len() == 0

@@ -240,7 +240,7 @@ fn streams_that_are_not_read_hold_up_no_other_one() {
         client.send(&data(255, &[0; 16 << 10])).expect("content");
         client.server.release(127, 16 << 10, &mut client.out);
     }
-    // What a cancelled stream held is free again.
+    // The windows that cancelled streams held are free again.
     for n in 0..127 {
         client.send(&reset(2 * n + 1)).expect("a reset");
     }

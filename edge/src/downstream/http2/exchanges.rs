@@ -1,0 +1,212 @@
+//! The exchanges of an HTTP/2 connection: begins them with requests, and passes on their responses.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use crate::downstream::Refusal;
+use crate::downstream::exchange::{Exchange, Extent, Intake, RefusedRequest, ResponseHead};
+use crate::downstream::worker::Serving;
+use crate::handler::{Body, Fault, Head, Peer, Response};
+use crate::http2::request::{Expectation, Request};
+use crate::reason::Reason;
+
+use super::connection::Http2;
+use super::render;
+use super::request;
+use super::stream::{End, Stream};
+
+impl Http2 {
+    /// Begins the exchange of a request.
+    pub(super) fn begin(&mut self, slot: usize, ends: bool, is_over: bool, request: &mut Request) {
+        if slot >= self.streams.len() {
+            self.streams.resize_with(slot + 1, || None);
+        }
+        self.requests += 1;
+        let serving = self.connection.worker.serving();
+        let most = serving.options.keepalive_requests;
+        if most > 0 && self.requests >= most {
+            self.out.text(|text| self.server.begin_shutdown(text));
+        }
+        let peer = serving.trust.peer(self.connection.peer, &request.fields);
+        let head = match is_over {
+            true => Err(Refusal::of(Reason::HeadersTooLarge)),
+            false => self.head(ends, request, &serving, peer),
+        };
+        match head {
+            Ok(head) => self.start(slot, ends, head, request, serving, peer),
+            Err(refusal) => self.refuse(slot, serving, request, refusal),
+        }
+    }
+
+    fn head(
+        &self,
+        ends: bool,
+        request: &mut Request,
+        serving: &Serving,
+        peer: Peer,
+    ) -> Result<Head, Refusal> {
+        let connection = &self.connection;
+        let mut head = request::head(request, ends, peer.scheme, &serving.options)?;
+        if let Some((terms, certificate)) = connection.transport.handshake() {
+            if !serving.permits(terms, &head.authority) {
+                return Err(Refusal::of(Reason::Misdirected));
+            }
+            head.certificate = certificate.cloned();
+        }
+        let clock = &connection.worker.clock;
+        head.id = serving.request_id(clock, &connection.peer, &head.fields);
+        Ok(head)
+    }
+
+    /// Passes a valid request to its handler.
+    fn start(
+        &mut self,
+        slot: usize,
+        ends: bool,
+        head: Head,
+        request: &Request,
+        serving: Rc<Serving>,
+        peer: Peer,
+    ) {
+        let limit = serving.options.body;
+        let worker = &self.connection.worker;
+        let mut exchange = Exchange::new(worker, serving, peer, &head, false);
+        let mut body = Body::Empty;
+        if !ends {
+            let (intake, stream) = Intake::new(request.content_length, limit);
+            exchange.intake = Some(intake);
+            body = Body::stream(stream);
+        }
+        let owes_continue = !ends && request.expectation == Expectation::Continue;
+        let response = exchange.start(head, body, peer);
+        let stream = Stream::new(exchange, owes_continue, request.takes_trailers);
+        self.streams[slot] = Some(Box::new(stream));
+        match response {
+            Some(mut response) => self.respond(slot, &mut response),
+            None => self.poll_stream(slot),
+        }
+    }
+
+    /// Responds to a request that is refused.
+    fn refuse(&mut self, slot: usize, serving: Rc<Serving>, request: &Request, refusal: Refusal) {
+        let refused = RefusedRequest {
+            method: request.method.as_ref().map_or("", |method| method.as_str()),
+            target: std::str::from_utf8(&request.path).unwrap_or_default(),
+            version: crate::http::Version::Http2.as_str(),
+            line: b"",
+        };
+        let connection = &self.connection;
+        let (exchange, mut response) = Exchange::refused(
+            &connection.worker,
+            serving,
+            connection.peer,
+            refused,
+            refusal,
+        );
+        self.streams[slot] = Some(Box::new(Stream::new(exchange, false, false)));
+        self.respond(slot, &mut response);
+    }
+
+    /// Polls the exchange of a stream, for which something has happened.
+    pub(super) fn poll_stream(&mut self, slot: usize) {
+        self.release_taken(slot);
+        let waker = self.wakeups.waker(slot);
+        let mut cx = Context::from_waker(&waker);
+        let Some(Some(stream)) = self.streams.get_mut(slot) else {
+            return;
+        };
+        if stream.responds {
+            return self.fetch(slot);
+        }
+        if stream.owes_continue && stream.wants_content() {
+            stream.owes_continue = false;
+            let encode = |encoder: &mut crate::http2::hpack::Encoder, out: &mut Vec<u8>| {
+                encoder.status(out, 100);
+            };
+            self.out
+                .text(|text| self.server.head(slot, false, text, encode));
+        }
+        loop {
+            let has_room = !self.out.is_full();
+            match stream.exchange.poll_response(&mut cx, has_room) {
+                Poll::Ready(ResponseHead::Interim(status, fields)) => self.out.text(|text| {
+                    self.server.head(slot, false, text, |encoder, out| {
+                        render::interim(encoder, out, status, &fields);
+                    });
+                }),
+                Poll::Ready(ResponseHead::Final(mut response)) => {
+                    return self.respond(slot, &mut response);
+                }
+                Poll::Pending => return,
+            }
+        }
+    }
+
+    /// Opens the windows by the content that the reader of a request has taken.
+    pub(super) fn release_taken(&mut self, slot: usize) {
+        let waker = self.wakeups.waker(slot);
+        let mut cx = Context::from_waker(&waker);
+        if let Some(Some(stream)) = self.streams.get_mut(slot)
+            && let Some(intake) = &stream.exchange.intake
+        {
+            let taken = intake.poll_taken(&mut cx);
+            if taken > 0 {
+                self.out
+                    .text(|text| self.server.release(slot, taken as u32, text));
+            }
+        }
+    }
+
+    /// Queues the head of a final response. The content follows as `gather` takes it.
+    fn respond(&mut self, slot: usize, response: &mut Response) {
+        let Some(Some(stream)) = self.streams.get_mut(slot) else {
+            return;
+        };
+        if response.tunnel.is_some() {
+            // No request asks for a tunnel yet (RFC 8441).
+            *response = Fault::from(Reason::UnexpectedStatus).response();
+        }
+        let extent = stream.exchange.extent(response);
+        let ends = matches!(extent, Extent::None | Extent::Exactly(0));
+        let (out, server) = (&mut self.out, &mut self.server);
+        self.connection.worker.with_date(|date| {
+            out.text(|text| {
+                server.head(slot, ends, text, |encoder, out| {
+                    render::head(encoder, out, response, extent, date);
+                });
+            });
+        });
+        stream.exchange.respond(response, extent);
+        stream.responds = true;
+        match ends {
+            true => {
+                if let Some(stream) = self.streams[slot].take() {
+                    self.finish(stream);
+                }
+            }
+            false => self.fetch(slot),
+        }
+    }
+
+    /// Takes content from the exchange of a stream, unless there is some. An end without content is sent at once, since it
+    /// needs no window.
+    pub(super) fn fetch(&mut self, slot: usize) {
+        let waker = self.wakeups.waker(slot);
+        let mut cx = Context::from_waker(&waker);
+        let Some(Some(stream)) = self.streams.get_mut(slot) else {
+            return;
+        };
+        let has_content = stream.fetch(&mut cx);
+        if !stream.is_at_end() {
+            return self.server.set_content(slot, has_content);
+        }
+        if let (_, Some(end)) = stream.take(0) {
+            self.end(slot, end, false);
+        }
+    }
+
+    /// Ends a response that cannot be completed.
+    pub(super) fn cut(&mut self, slot: usize, reason: Reason) {
+        self.end(slot, End::Cut(reason), false);
+    }
+}

@@ -1,0 +1,55 @@
+//! Turns the checked header section of a request into a head in canonical form.
+
+use crate::downstream::exchange::check_declared;
+use crate::downstream::{Options, Refusal};
+use crate::handler::Head;
+use crate::http::{Method, Scheme, Version, target};
+use crate::http2::request::{Expectation, Request};
+use crate::reason::Reason;
+
+/// Returns the head of a request and takes its fields. `ends`: there is no content. `scheme` is the scheme that clients of
+/// the connection use.
+///
+/// # Errors
+///
+/// The request is refused. Unlike a malformed request, it gets a response.
+pub fn head(
+    request: &mut Request,
+    ends: bool,
+    scheme: Scheme,
+    options: &Options,
+) -> Result<Head, Refusal> {
+    check_declared(request.content_length.unwrap_or(0), options.body)?;
+    if request.path.len() > options.request_line {
+        return Err(Refusal::of(Reason::RequestLineTooLong));
+    }
+    let method = request.method.take().unwrap_or(Method::Get);
+    match method {
+        Method::Connect => return Err(Refusal::of(Reason::Connect)),
+        Method::Trace if !ends => return Err(Refusal::of(Reason::TraceWithBody)),
+        _ => {}
+    }
+    if request.expectation == Expectation::Unknown {
+        return Err(Refusal::of(Reason::UnknownExpectation));
+    }
+    match request.scheme {
+        None => return Err(Refusal::of(Reason::TargetScheme)),
+        Some(other) if other != scheme => {
+            return Err(Refusal::of(Reason::TargetOfAnotherScheme));
+        }
+        Some(_) => {}
+    }
+    let mut head = Head::new();
+    target::host(&request.authority, &mut head.authority)
+        .map_err(|error| Refusal::of(error.reason()))?;
+    target::canonical(&method, &request.path, &mut head.target)
+        .map_err(|error| Refusal::of(error.reason()))?;
+    if head.target.as_bytes() != request.path {
+        head.received_target = Some(String::from_utf8_lossy(&request.path).into());
+    }
+    head.normalize_authority(scheme);
+    head.method = method;
+    head.version = Version::Http2;
+    std::mem::swap(&mut head.fields, &mut request.fields);
+    Ok(head)
+}
