@@ -83,6 +83,8 @@ enum Received {
     Some,
     /// Nothing is there.
     Nothing,
+    /// Nothing was read, since the client does not read the answers.
+    Choked,
     /// The client has closed its direction or reset the connection.
     End,
 }
@@ -151,7 +153,13 @@ impl Http2 {
                 break;
             }
             let sends_more = !self.is_blocked && self.server.next().is_some();
-            if received == Received::Nothing && !sends_more {
+            let receives_more = match received {
+                Received::Some => true,
+                // No event wakes the connection for input that was there before.
+                Received::Choked => !self.is_choked(),
+                Received::Nothing | Received::End => false,
+            };
+            if !sends_more && !receives_more {
                 break;
             }
         }
@@ -166,15 +174,19 @@ impl Http2 {
 
     /// Handles the frames that have arrived.
     fn receive(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Received {
-        if self.is_ending || self.is_choked() {
+        if self.is_ending {
             return Received::Nothing;
+        }
+        if self.is_choked() {
+            return Received::Choked;
         }
         if let Err(violation) = self.handle_input(turn) {
             self.fail(&violation);
             return Received::Nothing;
         }
-        if turn.is_spent() || self.is_choked() {
-            return Received::Nothing;
+        if turn.is_spent() {
+            // The next turn reads.
+            return Received::Some;
         }
         if self.connection.is_full() {
             self.connection.grow_buffer(INPUT_MAX);

@@ -574,3 +574,27 @@ fn a_client_that_reads_nothing_makes_no_queue() {
         assert_eq!(client.response(1).await, "200 content-length=1|x");
     });
 }
+
+#[test]
+fn input_that_came_while_the_client_did_not_read_is_handled_once_it_reads() {
+    on_worker(async {
+        let bench = Bench::new(|request| match request.head.path() {
+            "/large" => ok(vec![b'x'; 190_000]),
+            _ => ok("y"),
+        });
+        let mut client = bench.http2_with_room(100_000).await;
+        let mut windows = Vec::new();
+        write::settings(&mut windows, [(4, 1 << 20)].into_iter());
+        write::window_update(&mut windows, 0, 1 << 20);
+        client.client.send(windows).await;
+        client.get(1, "/large").await;
+        bench
+            .until(|bench| bench.counters.client_bytes_out.get() > 100_000)
+            .await;
+        client.get(3, "/").await;
+        tokio::task::yield_now().await;
+        let found = client.until("3 DATA").await;
+        let content: usize = found.iter().map(|frame| frame.matches('x').count()).sum();
+        assert_eq!(content, 190_000);
+    });
+}
