@@ -10,7 +10,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::downstream::connection::Connection;
-use crate::downstream::deadlines::Tick;
+use crate::downstream::deadlines::{NEVER, Tick};
+use crate::downstream::exchange::TransferTimeouts;
 use crate::downstream::outbox::Outbox;
 use crate::downstream::turn::{Turn, yield_turn};
 use crate::http2::request::Request;
@@ -49,6 +50,10 @@ pub struct Http2 {
     pub(super) is_blocked: bool,
     /// Whether the connection closes once the output is written.
     pub(super) is_ending: bool,
+    /// The progress of the output while the transport accepts no more of it.
+    pub(super) output: TransferTimeouts,
+    /// Tick from which on no further request is accepted after a shutdown was announced.
+    pub(super) shutdown_ends: Tick,
     pub(super) waits_for: WaitsFor,
     pub(super) closing: Option<Closing>,
 }
@@ -64,8 +69,6 @@ pub(super) enum WaitsFor {
     Request,
     /// The rest of a frame or of a header block.
     Frame,
-    /// The answer that shows that the client knows of a shutdown.
-    Shutdown,
 }
 
 /// The end of a connection that has sent its last byte.
@@ -114,6 +117,8 @@ impl Http2 {
             requests: 0,
             is_blocked: false,
             is_ending: false,
+            output: TransferTimeouts::default(),
+            shutdown_ends: NEVER,
             waits_for: WaitsFor::Nothing,
             closing: None,
         }
@@ -133,7 +138,7 @@ impl Http2 {
         Clock::forget();
         self.wakeups.watch(cx);
         if worker.is_draining() {
-            self.out.text(|text| self.server.begin_shutdown(text));
+            self.announce_shutdown();
         }
         for slot in self.wakeups.take() {
             self.poll_stream(slot);
@@ -142,7 +147,10 @@ impl Http2 {
         loop {
             let received = self.receive(cx, &mut turn);
             self.gather(&turn);
-            if received == Received::End || self.flush(cx, &mut turn).is_err() {
+            if received == Received::End {
+                return self.end_of_input();
+            }
+            if self.flush(cx, &mut turn).is_err() {
                 return self.cut_off(Reason::ClientGone);
             }
             if self.has_ended() {
@@ -163,7 +171,7 @@ impl Http2 {
                 break;
             }
         }
-        self.check_deadlines(cx)
+        self.check_deadlines(cx, &mut turn)
     }
 
     /// Whether the connection has nothing left to do.
@@ -286,6 +294,7 @@ impl Http2 {
                 continue;
             };
             let (bytes, end) = stream.take(most);
+            let receipt = stream.receipt.clone().filter(|_| !bytes.is_empty());
             let now = self.connection.worker.deadlines.now();
             stream.exchange.timeouts.sent(now, bytes.len());
             let ends = matches!(end, Some(End::Complete(None)));
@@ -293,6 +302,12 @@ impl Http2 {
                 let length = bytes.len() as u32;
                 self.out
                     .text(|text| self.server.data(slot, length, ends, text));
+                if let Some(receipt) = receipt {
+                    // Only acknowledged bytes are reported, so the content may still be queued.
+                    let unsent = self.out.len() as u64;
+                    self.connection.begin_receipt(receipt, unsent);
+                    self.connection.wrote_content(u64::from(length));
+                }
                 if !bytes.is_empty() {
                     self.out.content(bytes);
                 }
@@ -375,6 +390,14 @@ impl Http2 {
             stream.exchange.record.reason = Some(reason);
             stream.record_sent(self.out.len());
         }
+    }
+
+    /// Ends the connection of a client that has closed its direction.
+    fn end_of_input(&mut self) -> Poll<()> {
+        if self.server.open_streams() > 0 || !self.finishing.is_empty() {
+            return self.cut_off(Reason::ClientGone);
+        }
+        Poll::Ready(())
     }
 
     /// Ends all exchanges and the connection at once.

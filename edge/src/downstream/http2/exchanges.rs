@@ -22,10 +22,11 @@ impl Http2 {
             self.streams.resize_with(slot + 1, || None);
         }
         self.requests += 1;
+        self.connection.report_received();
         let serving = self.connection.worker.serving();
         let most = serving.options.keepalive_requests;
         if most > 0 && self.requests >= most {
-            self.out.text(|text| self.server.begin_shutdown(text));
+            self.announce_shutdown();
         }
         let peer = serving.trust.peer(self.connection.peer, &request.fields);
         let head = match is_over {
@@ -178,6 +179,7 @@ impl Http2 {
         });
         stream.exchange.respond(response, extent);
         stream.responds = true;
+        stream.receipt = response.receipt.take();
         match ends {
             true => {
                 if let Some(stream) = self.streams[slot].take() {

@@ -1,11 +1,13 @@
 //! One stream with its exchange: the request's content goes in, the response's content comes out part by part.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
 use crate::downstream::deadlines::Tick;
 use crate::downstream::exchange::{Exchange, Intake, Part};
+use crate::handler::Receipt;
 use crate::http::Fields;
 use crate::reason::Reason;
 
@@ -19,6 +21,8 @@ pub struct Stream {
     pub responds: bool,
     /// Whether the client waits for `100 Continue` before it sends the content.
     pub owes_continue: bool,
+    /// Learns how much of the content the client has received.
+    pub receipt: Option<Arc<dyn Receipt>>,
     takes_trailers: bool,
     /// Content that has been taken from the exchange and not been queued.
     part: Bytes,
@@ -42,6 +46,7 @@ impl Stream {
             exchange,
             responds: false,
             owes_continue,
+            receipt: None,
             takes_trailers,
             part: Bytes::new(),
             end: None,
@@ -55,7 +60,7 @@ impl Stream {
             return;
         };
         if let Err(fault) = intake.count(content.len()) {
-            intake.fail(fault);
+            return intake.fail(fault);
         }
         if !content.is_empty() {
             self.exchange.timeouts.received(now, content.len());

@@ -3,9 +3,10 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::downstream::deadlines::{NEVER, ticks};
+use crate::downstream::deadlines::{NEVER, Tick, ticks};
 use crate::downstream::exchange::Expired;
 use crate::downstream::lingering::{self, DISCARD_BYTES_MAX, LINGER};
+use crate::downstream::turn::Turn;
 use crate::reason::Reason;
 
 use super::connection::{Closing, Http2, WaitsFor};
@@ -17,40 +18,80 @@ const SHUTDOWN: Duration = Duration::from_secs(1);
 const KEPT: usize = 2 << 10;
 
 impl Http2 {
-    /// Sets the deadline, and ends streams or the connection if the client is too late.
-    pub(super) fn check_deadlines(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.connection.release_buffer();
-        match self.server.open_streams() {
-            0 => self.wait_idle(cx),
-            _ => self.check_streams(cx),
+    /// Tells the client to send no more requests, unless that has been done.
+    pub(super) fn announce_shutdown(&mut self) {
+        if self.server.is_shutting_down() {
+            return;
         }
+        self.out.text(|text| self.server.begin_shutdown(text));
+        let now = self.connection.worker.deadlines.now();
+        self.shutdown_ends = now.saturating_add(ticks(SHUTDOWN));
+        // The deadline has to be set again.
+        self.waits_for = WaitsFor::Nothing;
     }
 
-    /// Waits while no stream is open.
+    /// Sets the deadline, and ends streams or the connection if the client is too late.
+    pub(super) fn check_deadlines(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Poll<()> {
+        self.connection.release_buffer();
+        let worker = self.connection.worker.clone();
+        let now = worker.deadlines.now();
+        if self.shutdown_ends <= now {
+            self.shutdown_ends = NEVER;
+            self.out.text(|text| self.server.end_shutdown(text));
+            cx.waker().wake_by_ref();
+        }
+        let (output, expired) = self.check_output(now, turn);
+        if expired.is_some() {
+            worker.counters.client_timeouts.add(1);
+            return self.cut_off(Reason::SendTimeout);
+        }
+        if self.server.open_streams() == 0 && self.out.is_empty() && !self.is_ending {
+            return self.wait_idle(cx);
+        }
+        self.waits_for = WaitsFor::Nothing;
+        let next = self.check_streams(cx, now);
+        let next = next.min(output).min(self.shutdown_ends);
+        worker.deadlines.set(self.connection.slot, next, false);
+        Poll::Pending
+    }
+
+    /// Checks whether the client receives the queued output. Returns the tick of the next check.
+    fn check_output(&mut self, now: Tick, turn: &mut Turn) -> (Tick, Option<Expired>) {
+        let written = turn.take_written();
+        if written > 0 {
+            self.output.sent(now, written);
+        }
+        self.output.awaits_client_reads = self.is_blocked;
+        let serving = self.connection.worker.serving();
+        let transport = &self.connection.transport;
+        self.output
+            .check(&serving.options, now, || transport.acknowledged())
+    }
+
+    /// Waits while no stream is open and nothing has to be sent.
     fn wait_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let worker = self.connection.worker.clone();
+        let (deadlines, slot) = (&worker.deadlines, self.connection.slot);
         let waits_for = match () {
             () if !self.server.has_begun() => WaitsFor::Settings,
             () if self.server.is_within_frame() || !self.connection.input().is_empty() => {
                 WaitsFor::Frame
             }
-            () if self.server.is_shutting_down() => WaitsFor::Shutdown,
             () => WaitsFor::Request,
         };
         if self.waits_for != waits_for {
             self.waits_for = waits_for;
             let options = &worker.serving().options;
-            let time = match waits_for {
-                WaitsFor::Request => options.keepalive_timeout,
-                WaitsFor::Shutdown => SHUTDOWN.min(options.header_timeout),
-                _ => options.header_timeout,
+            let (time, is_idle) = match waits_for {
+                WaitsFor::Request => (options.keepalive_timeout, true),
+                _ => (options.header_timeout, false),
             };
-            let is_idle = waits_for == WaitsFor::Request;
-            worker.deadlines.set_in(self.connection.slot, time, is_idle);
+            let until = deadlines.now().saturating_add(ticks(time));
+            deadlines.set(slot, until.min(self.shutdown_ends), is_idle);
             self.rest();
             return Poll::Pending;
         }
-        if !worker.deadlines.expired(self.connection.slot) {
+        if !deadlines.expired(slot) {
             return Poll::Pending;
         }
         match waits_for {
@@ -74,14 +115,11 @@ impl Http2 {
         self.wakeups.rest();
     }
 
-    /// Sets the deadline to that of the first stream, and ends streams that are too late.
-    fn check_streams(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.waits_for = WaitsFor::Nothing;
-        let worker = self.connection.worker.clone();
-        let now = worker.deadlines.now();
+    /// Ends streams that are too late. Returns the soonest deadline of a stream.
+    fn check_streams(&mut self, cx: &mut Context<'_>, now: Tick) -> Tick {
         let mut next = NEVER;
         for slot in 0..self.streams.len() {
-            let awaits_window = self.is_blocked || self.server.awaits_window(slot);
+            let awaits_window = self.server.awaits_window(slot);
             let Some(stream) = &mut self.streams[slot] else {
                 continue;
             };
@@ -89,19 +127,18 @@ impl Http2 {
             let transport = &self.connection.transport;
             let exchange = &mut stream.exchange;
             exchange.timeouts.awaits_client_data = awaits_data;
-            exchange.timeouts.awaits_client_reads = stream.responds && awaits_window;
+            exchange.timeouts.awaits_client_reads = awaits_window;
             let options = &exchange.record.serving.options;
-            let check = exchange
+            let (check, expired) = exchange
                 .timeouts
                 .check(options, now, || transport.acknowledged());
-            next = next.min(check.0);
-            let Some(expired) = check.1 else {
+            next = next.min(check);
+            let Some(expired) = expired else {
                 continue;
             };
-            worker.counters.client_timeouts.add(1);
+            self.connection.worker.counters.client_timeouts.add(1);
             cx.waker().wake_by_ref();
             match expired {
-                Expired::Sending if self.is_blocked => return self.cut_off(Reason::SendTimeout),
                 Expired::Sending => self.cut(slot, Reason::SendTimeout),
                 Expired::Receiving => {
                     if let Some(stream) = &mut self.streams[slot] {
@@ -111,8 +148,7 @@ impl Http2 {
                 }
             }
         }
-        worker.deadlines.set(self.connection.slot, next, false);
-        Poll::Pending
+        next
     }
 
     /// Closes the outgoing direction after the last byte.

@@ -598,3 +598,92 @@ fn input_that_came_while_the_client_did_not_read_is_handled_once_it_reads() {
         assert_eq!(content, 190_000);
     });
 }
+
+#[test]
+fn a_client_that_reads_nothing_is_cut() {
+    on_worker(async {
+        let bench = Bench::new(|_| ok(vec![b'x'; 50_000]));
+        let mut client = bench.http2_with_room(1000).await;
+        client.get(1, "/").await;
+        bench
+            .until(|bench| bench.counters.client_bytes_out.get() > 1000)
+            .await;
+        bench.advance_s(60);
+        bench.until(|bench| bench.worker.connections() == 0).await;
+        assert_eq!(bench.counters.responses_cut.get(), 1);
+        // The same holds for a client that is told to go away.
+        let mut client = bench.http2_with_room(1000).await;
+        client.get(1, "/").await;
+        let connections = bench.worker.connections();
+        client.data(9, b"x", true).await;
+        tokio::task::yield_now().await;
+        assert_eq!(connections, 1);
+        bench.advance_s(60);
+        bench.until(|bench| bench.worker.connections() == 0).await;
+    });
+}
+
+#[test]
+fn a_frame_that_does_not_end_closes_the_connection() {
+    on_worker(async {
+        let bench = Bench::new(|_| ok("x"));
+        let mut client = bench.http2().await;
+        let header = FrameHeader {
+            length: 5,
+            kind: kind::HEADERS,
+            flags: 0,
+            stream: 1,
+        };
+        client.client.send(header.to_bytes()).await;
+        tokio::task::yield_now().await;
+        bench.advance_s(11);
+        assert_eq!(client.until("0 GOAWAY").await, ["0 GOAWAY 0 0"]);
+        assert_eq!(client.frame().await, None);
+        drop(client);
+        // The same holds for a client that does not begin.
+        let setup = ConnectionSetup {
+            protocol: Protocol::Http2,
+            ..(*ConnectionSetup::plain()).clone()
+        };
+        let mut silent = bench.client_of(1 << 20, &Arc::new(setup));
+        silent.send(&PREFACE[..10]).await;
+        tokio::task::yield_now().await;
+        bench.advance_s(11);
+        bench.until(|bench| bench.worker.connections() == 0).await;
+    });
+}
+
+/// A receipt that counts.
+struct Received(std::sync::atomic::AtomicU64);
+
+impl crate::handler::Receipt for Received {
+    fn received(&self, bytes: u64) {
+        self.0
+            .fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn received_content_is_reported() {
+    on_worker(async {
+        let receipt = Arc::new(Received(0.into()));
+        let bench = Bench::new({
+            let receipt = receipt.clone();
+            move |_| {
+                let mut response = Response::new(200);
+                response.body = Body::Bytes(vec![b'x'; 20_000].into());
+                response.receipt = Some(receipt.clone());
+                Answer::Ready(Ok(response))
+            }
+        });
+        let mut client = bench.http2().await;
+        client.get(1, "/").await;
+        client.get(3, "/").await;
+        client.response(1).await;
+        client.until("3 DATA").await;
+        drop(client);
+        bench.until(|bench| bench.worker.connections() == 0).await;
+        let received = receipt.0.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(received, 40_000);
+    });
+}

@@ -104,10 +104,11 @@ impl Server {
         if length >= USEFUL_MIN || !(is_blocked || self.send_window.available() == 0) {
             self.frames.earn(FRAMES_PER_DATA);
         }
+        if let Some(place) = self.scheduler.sent(slot as u32) {
+            stream.place = place;
+        }
         if is_blocked {
             self.scheduler.remove(slot as u32);
-        } else if let Some(place) = self.scheduler.sent(slot as u32) {
-            stream.place = place;
         }
     }
 
