@@ -17,7 +17,7 @@ pub struct Rate {
 
 /// The rest of an allowance.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Allowance {
+pub(in crate::http2) struct Allowance {
     left: u32,
     rate: Rate,
     /// Time up to which the restored amount is included.
@@ -25,7 +25,7 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    pub(super) fn new(rate: Rate, now_ms: u64) -> Allowance {
+    pub(in crate::http2) fn new(rate: Rate, now_ms: u64) -> Allowance {
         Allowance {
             left: rate.most,
             rate,
@@ -39,7 +39,7 @@ impl Allowance {
     ///
     /// Less than that is left.
     #[inline]
-    pub(super) fn spend(
+    pub(in crate::http2) fn spend(
         &mut self,
         amount: u32,
         now_ms: u64,
@@ -69,7 +69,7 @@ impl Allowance {
 
     /// Restores a part because of useful work.
     #[inline]
-    pub(super) fn earn(&mut self, amount: u32) {
+    pub(in crate::http2) fn earn(&mut self, amount: u32) {
         self.left = self.left.saturating_add(amount).min(self.rate.most);
     }
 }

@@ -5,12 +5,12 @@
 //! itself has to send are appended to the output of the call that causes them. To send responses, the caller asks `next`
 //! which stream sends how much.
 
-mod allowance;
+pub(super) mod allowance;
 mod options;
 mod receive;
-mod scheduler;
+pub(super) mod scheduler;
 mod send;
-mod streams;
+pub(super) mod streams;
 #[cfg(test)]
 mod tests;
 

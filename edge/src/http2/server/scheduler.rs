@@ -8,7 +8,7 @@ use crate::http2::priority::Priority;
 
 /// The streams that can send.
 #[derive(Debug, Default)]
-pub(super) struct Scheduler {
+pub(in crate::http2) struct Scheduler {
     ready: Vec<Candidate>,
     /// The place after all others.
     back: u64,
@@ -25,13 +25,13 @@ struct Candidate {
 
 impl Scheduler {
     /// Returns the place of a new stream, after all others of its urgency.
-    pub(super) fn new_place(&mut self) -> u64 {
+    pub(in crate::http2) fn new_place(&mut self) -> u64 {
         self.back += 1;
         self.back
     }
 
     /// Adds a stream, with the place that it had before. Must not be called if the stream is there.
-    pub(super) fn add(&mut self, slot: u32, priority: Priority, place: u64) {
+    pub(in crate::http2) fn add(&mut self, slot: u32, priority: Priority, place: u64) {
         self.ready.push(Candidate {
             slot,
             urgency: priority.urgency,
@@ -41,7 +41,7 @@ impl Scheduler {
     }
 
     /// Removes a stream if it is there.
-    pub(super) fn remove(&mut self, slot: u32) {
+    pub(in crate::http2) fn remove(&mut self, slot: u32) {
         if let Some(at) = self.ready.iter().position(|other| other.slot == slot) {
             self.ready.swap_remove(at);
         }
@@ -49,14 +49,14 @@ impl Scheduler {
 
     /// Returns the stream that sends next. There are few streams, so a scan costs less than an order.
     #[inline]
-    pub(super) fn next(&self) -> Option<u32> {
+    pub(in crate::http2) fn next(&self) -> Option<u32> {
         let first = |it: &&Candidate| (it.urgency, it.place);
         self.ready.iter().min_by_key(first).map(|it| it.slot)
     }
 
     /// Notes that a stream has sent a part of its content. Returns the new place of the stream.
     #[inline]
-    pub(super) fn sent(&mut self, slot: u32) -> Option<u64> {
+    pub(in crate::http2) fn sent(&mut self, slot: u32) -> Option<u64> {
         let candidate = self.ready.iter_mut().find(|it| it.slot == slot)?;
         if candidate.incremental {
             self.back += 1;
@@ -66,7 +66,7 @@ impl Scheduler {
     }
 
     /// Changes the priority of a stream, if it is there.
-    pub(super) fn set_priority(&mut self, slot: u32, priority: Priority) {
+    pub(in crate::http2) fn set_priority(&mut self, slot: u32, priority: Priority) {
         if let Some(candidate) = self.ready.iter_mut().find(|it| it.slot == slot) {
             candidate.urgency = priority.urgency;
             candidate.incremental = priority.incremental;
@@ -74,12 +74,12 @@ impl Scheduler {
     }
 
     /// Returns the heap memory in bytes.
-    pub(super) fn memory(&self) -> usize {
+    pub(in crate::http2) fn memory(&self) -> usize {
         self.ready.capacity() * size_of::<Candidate>()
     }
 
     /// Frees memory that is not needed.
-    pub(super) fn shrink(&mut self) {
+    pub(in crate::http2) fn shrink(&mut self) {
         self.ready.shrink_to_fit();
     }
 }

@@ -14,34 +14,34 @@ const ABANDONED_MAX: usize = 128;
 
 /// An open stream. It is closed and forgotten when the response has been sent, or when it is reset.
 #[derive(Debug)]
-pub(super) struct Stream {
-    pub(super) id: u32,
+pub(in crate::http2) struct Stream {
+    pub(in crate::http2) id: u32,
     /// Whether the client may still send.
-    pub(super) receives: bool,
-    pub(super) content: ContentCount,
+    pub(in crate::http2) receives: bool,
+    pub(in crate::http2) content: ContentCount,
     /// The client's window.
-    pub(super) window: ReceiveWindow,
+    pub(in crate::http2) window: ReceiveWindow,
     /// Received bytes that still count against the windows of stream and connection.
-    pub(super) held: u32,
+    pub(in crate::http2) held: u32,
     /// This side's window.
-    pub(super) send_window: Window,
-    pub(super) priority: Priority,
+    pub(in crate::http2) send_window: Window,
+    pub(in crate::http2) priority: Priority,
     /// The stream's place among those of its urgency.
-    pub(super) place: u64,
+    pub(in crate::http2) place: u64,
     /// Whether the response has content that could be sent.
-    pub(super) has_content: bool,
+    pub(in crate::http2) has_content: bool,
 }
 
 impl Stream {
     /// Whether content could be sent as far as this stream is concerned.
-    pub(super) fn can_send(&self) -> bool {
+    pub(in crate::http2) fn can_send(&self) -> bool {
         self.has_content && self.send_window.available() > 0
     }
 }
 
 /// State of a stream that a frame names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(in crate::http2) enum State {
     /// The stream has not begun, or belongs to the server, which never begins one.
     Idle,
     /// The stream is open, in this slot.
@@ -54,7 +54,7 @@ pub(super) enum State {
 
 /// The streams of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Streams {
+pub(in crate::http2) struct Streams {
     open: Slab<Stream>,
     /// Ids of the open streams with their slots, in the order of the ids.
     ids: Vec<(u32, u32)>,
@@ -69,23 +69,23 @@ pub(super) struct Streams {
 impl Streams {
     /// Returns the number of open streams.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::http2) fn len(&self) -> usize {
         self.ids.len()
     }
 
     /// Returns the highest id of a stream that has begun, 0 if none has.
-    pub(super) fn last(&self) -> u32 {
+    pub(in crate::http2) fn last(&self) -> u32 {
         self.last
     }
 
     /// Returns the stream that was closed last without a reset by this side.
-    pub(super) fn last_closed(&self) -> u32 {
+    pub(in crate::http2) fn last_closed(&self) -> u32 {
         self.last_closed
     }
 
     /// Returns the state of a stream.
     #[inline]
-    pub(super) fn state(&self, id: u32) -> State {
+    pub(in crate::http2) fn state(&self, id: u32) -> State {
         if id > self.last || id.is_multiple_of(2) {
             return State::Idle;
         }
@@ -98,13 +98,13 @@ impl Streams {
 
     /// Notes that a stream, whose id must be the highest so far, has begun. It counts as closed until it is opened.
     #[inline]
-    pub(super) fn begin(&mut self, id: u32) {
+    pub(in crate::http2) fn begin(&mut self, id: u32) {
         self.last = id;
     }
 
     /// Opens the stream that has begun last, and returns its slot.
     #[inline]
-    pub(super) fn open(&mut self, stream: Stream) -> usize {
+    pub(in crate::http2) fn open(&mut self, stream: Stream) -> usize {
         let id = stream.id;
         let slot = self.open.insert(stream);
         self.ids.push((id, slot as u32));
@@ -113,23 +113,23 @@ impl Streams {
 
     /// Returns the stream in a slot, if there is one.
     #[inline]
-    pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Stream> {
+    pub(in crate::http2) fn get_mut(&mut self, slot: usize) -> Option<&mut Stream> {
         self.open.get_mut(slot)
     }
 
     /// Returns the stream in a slot, if there is one.
     #[inline]
-    pub(super) fn get(&self, slot: usize) -> Option<&Stream> {
+    pub(in crate::http2) fn get(&self, slot: usize) -> Option<&Stream> {
         self.open.get(slot)
     }
 
     /// Returns all open streams with their slots.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Stream)> {
+    pub(in crate::http2) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Stream)> {
         self.open.iter_mut()
     }
 
     /// Closes a stream.
-    pub(super) fn close(&mut self, slot: usize) -> Option<Stream> {
+    pub(in crate::http2) fn close(&mut self, slot: usize) -> Option<Stream> {
         let stream = self.open.try_remove(slot)?;
         if let Ok(at) = self.ids.binary_search_by_key(&stream.id, |entry| entry.0) {
             self.ids.remove(at);
@@ -139,7 +139,7 @@ impl Streams {
     }
 
     /// Remembers that this side has reset a stream.
-    pub(super) fn abandon(&mut self, id: u32) {
+    pub(in crate::http2) fn abandon(&mut self, id: u32) {
         if self.abandoned.len() == ABANDONED_MAX {
             self.abandoned.pop_front();
         }
@@ -147,14 +147,14 @@ impl Streams {
     }
 
     /// Frees memory that is not needed while no stream is open. Forgets streams that were reset.
-    pub(super) fn shrink(&mut self) {
+    pub(in crate::http2) fn shrink(&mut self) {
         self.open.shrink_to_fit();
         self.ids.shrink_to_fit();
         self.abandoned = VecDeque::new();
     }
 
     /// Returns the heap memory in bytes.
-    pub(super) fn memory(&self) -> usize {
+    pub(in crate::http2) fn memory(&self) -> usize {
         // A slot of the slab also says whether it is free.
         self.open.capacity() * (size_of::<Stream>() + 8)
             + self.ids.capacity() * size_of::<(u32, u32)>()
