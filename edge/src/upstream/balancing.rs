@@ -20,6 +20,15 @@ pub(super) struct Balancing {
     trial: Cell<Option<usize>>,
 }
 
+/// The end of an exchange with a server.
+pub(super) struct Ended {
+    pub(super) outcome: Outcome,
+    /// Time of the end, if it is known.
+    pub(super) at_us: Option<u64>,
+    /// Whether the exchange tested a server that was ejected.
+    pub(super) is_trial: bool,
+}
+
 /// Counts of failures, by which this worker ejects servers.
 struct Ejecting {
     options: Eject,
@@ -89,14 +98,9 @@ impl Balancing {
     }
 
     /// Notes that an exchange with this server has ended.
-    pub(super) fn end(
-        &self,
-        server: usize,
-        state: &Arc<ServerState>,
-        outcome: Outcome,
-        is_trial: bool,
-    ) {
-        let now = || self.clock.monotonic_us();
+    pub(super) fn end(&self, server: usize, state: &Arc<ServerState>, ended: Ended) {
+        let (outcome, is_trial) = (ended.outcome, ended.is_trial);
+        let now = || ended.at_us.unwrap_or_else(|| self.clock.monotonic_us());
         self.balancer.borrow_mut().end(server, outcome, &now);
         let Some(ejecting) = &self.ejecting else {
             if is_trial {

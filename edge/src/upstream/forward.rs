@@ -182,7 +182,8 @@ impl Forward {
                 },
             };
             let server = opening.server();
-            match self.open(opening, tries).await {
+            // Boxed, since few requests open a connection and each carries its future.
+            match Box::pin(self.open(opening, tries)).await {
                 Ok(lease) => return Ok(lease),
                 Err(fault) => self.move_on(fault, server, true, tries)?,
             }
@@ -318,17 +319,20 @@ impl Forward {
         }
     }
 
-    /// Notes the status of the response and the time to its head, for log and balancer.
-    pub(super) fn note_head(&self, lease: &mut Lease, status: Status, sent_us: u64) {
-        let head_us = self.note_outcome(lease, status, sent_us);
+    /// Notes the status of the response and the time to its head, for log and balancer. Returns the
+    /// current time.
+    pub(super) fn note_head(&self, lease: &mut Lease, status: Status, sent_us: u64) -> u64 {
+        let now_us = self.note_outcome(lease, status, sent_us);
         self.record.status.set(Some(status));
+        let head_us = now_us.saturating_sub(sent_us);
         self.record.header_us.set(Some(head_us));
+        now_us
     }
 
-    /// Notes the status of a response and the time to its head, for the balancer. Returns this time
-    /// in microseconds.
+    /// Notes the status of a response and the time to its head, for the balancer. Returns the current
+    /// time, which the clock keeps as the recent one.
     pub(super) fn note_outcome(&self, lease: &mut Lease, status: Status, sent_us: u64) -> u64 {
-        let now_us = self.upstream.clock.monotonic_us();
+        let now_us = self.upstream.clock.read_us();
         let head_us = now_us.saturating_sub(sent_us);
         self.upstream.count_head(lease.server(), head_us);
         lease.note(Outcome::Answered {
@@ -336,6 +340,6 @@ impl Forward {
             head_us,
             total_us: None,
         });
-        head_us
+        now_us
     }
 }

@@ -25,7 +25,8 @@ impl Forward {
         };
         budget.add_request();
         let began_us = self.upstream.clock.monotonic_us();
-        let exchanged = self.race(budget).await?;
+        // Boxed, since its two exchanges would enlarge the future of every request.
+        let exchanged = Box::pin(self.race(budget)).await?;
         let now_us = self.upstream.clock.monotonic_us();
         budget.note(now_us.saturating_sub(began_us));
         // The other request may have noted its server later.

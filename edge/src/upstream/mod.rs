@@ -216,7 +216,7 @@ impl Handler for Upstream {
         }
         request.head.id = self.request_id(&request.head);
         let interim = request.interim();
-        let forward = Forward {
+        let forward = Box::new(Forward {
             upstream: self.worker.clone(),
             route: self.route.clone(),
             target: self.target(&request.head),
@@ -231,7 +231,7 @@ impl Handler for Upstream {
             }),
             head: request.head,
             visited: None,
-        };
+        });
         let upstream = Some(forward.record.clone());
         Answer::Later(Pending {
             response: Box::pin(forward.run()),

@@ -173,7 +173,8 @@ impl Pool {
         let Some(connection) = available else {
             return Grant::Opening(Opening::new(exchange, self.permit(server)));
         };
-        if self.expires_in_us(&connection) == 0 || !connection.has_room() {
+        let now_us = self.clock.recent_us();
+        if self.expires_in_us(&connection, now_us) == 0 || !connection.has_room() {
             return Grant::Opening(self.opening(exchange, connection.close()));
         }
         let (stream, rest) = connection.begin();
@@ -319,7 +320,7 @@ impl Pool {
             }
         }
         connection.rest(now_us);
-        let is_expired = self.expires_in_us(&connection) == 0;
+        let is_expired = self.expires_in_us(&connection, now_us) == 0;
         if is_expired || !connection.stays_usable(&self.idle_waker) {
             return;
         }
@@ -343,10 +344,9 @@ impl Pool {
         }
     }
 
-    /// Returns the time until an idle connection expires. One with exchanges in progress is not
-    /// idle.
-    fn expires_in_us(&self, connection: &Connection) -> u64 {
-        let now_us = self.clock.monotonic_us();
+    /// Returns the time from `now_us` until an idle connection expires. One with exchanges in
+    /// progress is not idle.
+    fn expires_in_us(&self, connection: &Connection, now_us: u64) -> u64 {
         let since_us = connection.idle_since_us().unwrap_or(now_us);
         let idle_us = now_us.saturating_sub(since_us);
         let limit_us = self.limits.keepalive_timeout_us;
@@ -359,10 +359,11 @@ impl Pool {
     fn sweep(&self) -> Duration {
         let mut next_us = self.limits.keepalive_timeout_us;
         let servers = self.slots.servers().clone();
+        let now_us = self.clock.monotonic_us();
         for server in servers {
             let all = server.available.take();
             for mut connection in all {
-                let left_us = self.expires_in_us(&connection);
+                let left_us = self.expires_in_us(&connection, now_us);
                 if left_us > 0 && connection.stays_usable(&self.idle_waker) {
                     next_us = next_us.min(left_us);
                     server.available.borrow_mut().push(connection);

@@ -208,13 +208,13 @@ impl Forward {
 
     /// Receives the content of a redirect in the background if it is short, so that its connection
     /// can be used again.
-    pub(super) fn drain(mut self, mut lease: Lease, received: &Received, sent_us: u64) {
+    pub(super) fn drain(mut self: Box<Self>, mut lease: Lease, received: &Received, sent_us: u64) {
         // The log is about the last response.
         self.record = Rc::default();
-        self.note_head(&mut lease, received.status, sent_us);
+        let now_us = self.note_head(&mut lease, received.status, sent_us);
         let mut download = Download::new(self, lease, sent_us);
         match received.content {
-            Content::None { .. } => return download.finish(),
+            Content::None { .. } => return download.finish(now_us),
             Content::Sized(..=CONTENT_MAX) | Content::Delimited => {}
             Content::Sized(_) | Content::UntilClose => return,
         }
