@@ -4,10 +4,11 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use rustix::process::Signal;
 
-use super::contest::{self, Contender};
-use super::sluice::SluiceOptions;
+use super::contest::{self, Contender, Server};
+use super::sluice::{Sluice, SluiceOptions};
 use super::table::{Row, Unit};
 use super::{Bench, median};
 use crate::client;
@@ -20,9 +21,8 @@ const BODY: u64 = 5 << 10;
 const RATE: f64 = 2000.0;
 const CONNECTIONS: usize = 64;
 const SERVERS: usize = 3;
-/// Seconds before the server fails, and seconds for which it fails.
+/// Seconds before the server fails.
 const BEFORE: f64 = 5.0;
-const FAILING: f64 = 30.0;
 /// Length in seconds of the periods of which the 99th percentile of the latency is taken.
 const PERIOD: f64 = 0.5;
 /// Longest time in seconds until the latency is normal again.
@@ -34,6 +34,8 @@ const NORMAL_US: f64 = 5_000.0;
 const MOST_STOLEN: f64 = 0.02;
 /// Number of objects, so that every request of the cached runs is a miss.
 const OBJECTS: u64 = 10_000_000;
+/// Most lines of a server's output that are printed.
+const LINES_MAX: usize = 60;
 /// Most connections that fill the queue of a server that no longer accepts any.
 const QUEUE_MAX: usize = 6000;
 
@@ -50,34 +52,54 @@ enum Failure {
     Conduct(Conduct),
 }
 
-const FAILURES: [(&str, Failure); 8] = [
-    ("killed", Failure::Killed),
-    ("paused", Failure::Paused),
-    ("black-holed", Failure::BlackHoled),
-    ("answering 500", Failure::Conduct(Conduct::Error)),
-    ("resetting", Failure::Conduct(Conduct::Reset)),
-    ("cutting bodies", Failure::Conduct(Conduct::Cut)),
-    ("sending a byte a second", Failure::Conduct(Conduct::Drip)),
-    (
-        "sending a byte a second after the head",
-        Failure::Conduct(Conduct::DripBody),
-    ),
-];
-
 /// The results of one run.
 struct Outcome {
     errors: u64,
     /// Seconds from the failure to the end of the last period with an unusual latency.
     recovery: f64,
+    /// State and failures of the failing server in the status, and number of log messages that name it.
+    named: String,
 }
 
-/// Measures each way to fail, without and with a cache.
-pub(super) fn failing_servers(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+pub(super) fn killed(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    rows(bench, "killed", Failure::Killed)
+}
+
+pub(super) fn paused(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    rows(bench, "paused", Failure::Paused)
+}
+
+pub(super) fn black_holed(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    rows(bench, "black-holed", Failure::BlackHoled)
+}
+
+pub(super) fn answering_500(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    rows(bench, "answering 500", Failure::Conduct(Conduct::Error))
+}
+
+pub(super) fn resetting(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    rows(bench, "resetting", Failure::Conduct(Conduct::Reset))
+}
+
+pub(super) fn cutting(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    rows(bench, "cutting bodies", Failure::Conduct(Conduct::Cut))
+}
+
+pub(super) fn dripping(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    let failure = Failure::Conduct(Conduct::Drip);
+    rows(bench, "sending a byte a second", failure)
+}
+
+pub(super) fn dripping_bodies(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    let failure = Failure::Conduct(Conduct::DripBody);
+    rows(bench, "sending a byte a second after the head", failure)
+}
+
+/// Measures a way to fail, without and with a cache.
+fn rows(bench: &Bench<'_>, name: &str, failure: Failure) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for (name, failure) in FAILURES {
-        for cached in [false, true] {
-            rows.extend(rows_of(bench, name, failure, cached)?);
-        }
+    for cached in [false, true] {
+        rows.extend(rows_of(bench, name, failure, cached)?);
     }
     Ok(rows)
 }
@@ -98,8 +120,11 @@ fn rows_of(
         recovery.nginx = outcome.map(|one| one.recovery);
     }
     let outcome = run(bench, failure, |servers| sluice(bench, servers, cached))?;
-    errors.sluice = outcome.as_ref().map(|one| one.errors as f64);
-    recovery.sluice = outcome.map(|one| one.recovery);
+    if let Some(outcome) = outcome {
+        errors.sluice = Some(outcome.errors as f64);
+        errors = errors.note(&outcome.named);
+        recovery.sluice = Some(outcome.recovery);
+    }
     Ok([errors.goal_most(0.0), recovery.goal_most(RECOVERY)])
 }
 
@@ -164,10 +189,50 @@ fn run(
     origins[0].process.signal(Signal::KILL).ok();
     let load = load?;
     eprintln!("  {}: {:?}", one.label, load.errors);
-    Ok(Some(Outcome {
+    let outcome = Outcome {
         errors: load.errors.total(),
         recovery: recovery(&load.windows),
-    }))
+        named: match &one.server {
+            Server::Sluice(sluice) => named(sluice, &addresses[0].to_string())?,
+            _ => String::new(),
+        },
+    };
+    if outcome.errors > 0 || outcome.recovery > RECOVERY {
+        explain(&one, &load);
+    }
+    Ok(Some(outcome))
+}
+
+/// Returns how the status names the server at this address, and how many messages of the log do.
+fn named(sluice: &Sluice, address: &str) -> anyhow::Result<String> {
+    let status = sluice.status()?;
+    let mut servers = status["upstreams"]["origin"]["servers"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let server = servers.find(|server| server["address"] == address);
+    let server = server.context("status: the failing server")?;
+    let output = [sluice.process().stdout(), sluice.process().stderr()].concat();
+    let messages = output.lines().filter(|line| line.contains(address)).count();
+    Ok(format!(
+        "status: {}, {}; {messages} messages in the log",
+        server["state"], server["failures_by_reason"]
+    ))
+}
+
+/// Prints the unusual periods, and what the server wrote.
+fn explain(one: &Contender, load: &LoadResult) {
+    for window in &load.windows {
+        if window.p99_us.is_none_or(|p99| p99 > NORMAL_US) {
+            eprintln!("    {window:?}");
+        }
+    }
+    if let Server::Sluice(sluice) = &one.server {
+        let output = [sluice.process().stdout(), sluice.process().stderr()].concat();
+        for line in output.lines().take(LINES_MAX) {
+            eprintln!("    {line}");
+        }
+    }
 }
 
 fn origin(bench: &Bench<'_>) -> anyhow::Result<RoleServer> {
@@ -183,11 +248,12 @@ fn plan(bench: &Bench<'_>, address: SocketAddr) -> LoadPlan {
     LoadPlan {
         connections: CONNECTIONS,
         rate: Some(RATE),
-        seconds: Some(BEFORE + FAILING),
+        seconds: Some(BEFORE + bench.options.failing_seconds),
         window_seconds: Some(PERIOD),
         numbers: Some((0, OBJECTS)),
         expect_length: Some(BODY),
         verify: true,
+        consecutive_errors_max: None,
         core: Some(bench.options.load_core),
         ..LoadPlan::new(address, &format!("/offset/{BODY}?{{n}}"))
     }

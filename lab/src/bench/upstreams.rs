@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use super::contest::{self, Server};
 use super::memory::settled;
-use super::sluice::SluiceOptions;
+use super::sluice::{Sluice, SluiceOptions};
 use super::table::{Row, Unit};
 use super::{Bench, median};
 use crate::certificates::Authority;
@@ -30,6 +30,8 @@ const PER_CONNECTION: u64 = 1000;
 /// threads for each.
 const IDLE: usize = 4000;
 const IDLE_TLS: usize = 1000;
+/// Number of requests before the memory of a process is taken for the first time.
+const WARM_UP: usize = 5;
 /// Delay in milliseconds of the ordinary servers' responses, and of the slow server's.
 const DELAY_MS: u64 = 2;
 const SLOW_MS: u64 = 20;
@@ -86,8 +88,7 @@ pub(super) fn connections(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
 /// Measures the memory of idle connections to an origin, without and with TLS.
 pub(super) fn idle(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let origin = origin(bench, 1000, None)?;
-    let mut plain = Row::new("idle connection to an origin: memory", Unit::Bytes);
-    plain.sluice = idle_memory(bench, IDLE, |options| SluiceOptions {
+    let plain = idle_memory(bench, IDLE, |options| SluiceOptions {
         origin: origin.address,
         ..options
     })?;
@@ -96,8 +97,7 @@ pub(super) fn idle(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     std::fs::write(&ca, authority.pem())?;
     let pair = authority.server(&["127.0.0.1"]);
     let front = TlsFront::start(origin.address, front::config(&pair, None))?;
-    let mut encrypted = Row::new("idle TLS connection to an origin: memory", Unit::Bytes);
-    encrypted.sluice = idle_memory(bench, IDLE_TLS, |mut options| {
+    let encrypted = idle_memory(bench, IDLE_TLS, |mut options| {
         let tls = format!("{{ ca = {ca:?} }}");
         options.upstream.push(("tls".to_owned(), tls));
         SluiceOptions {
@@ -106,20 +106,38 @@ pub(super) fn idle(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
             ..options
         }
     })?;
-    let note = |count| format!("difference over {count} connections to a run that keeps none");
     Ok(vec![
-        plain.goal_most(1536.0).note(&note(IDLE)),
-        encrypted.goal_most(20_480.0).note(&note(IDLE_TLS)),
+        idle_row("idle connection to an origin: memory", plain).goal_most(1536.0),
+        idle_row("idle TLS connection to an origin: memory", encrypted).goal_most(20_480.0),
     ])
 }
 
-/// Returns the memory of one of `count` idle connections to an origin, in bytes. `change` sets the origin.
+fn idle_row(name: &str, grown: Option<Grown>) -> Row {
+    let mut row = Row::new(name, Unit::Bytes);
+    let Some(grown) = grown else { return row };
+    row.sluice = Some(grown.idle);
+    row.note(&format!(
+        "growth of a process that had one connection, which then got {} at once, per idle connection; {:.0} B if it closes them",
+        grown.count, grown.closed
+    ))
+}
+
+/// The growth of a process per connection to an origin, in bytes.
+struct Grown {
+    count: usize,
+    /// If the connections are idle.
+    idle: f64,
+    /// If they are closed. The allocator keeps some memory of closed connections, which is in `idle`, too.
+    closed: f64,
+}
+
+/// Measures the memory of `count` connections to an origin. `change` sets the origin.
 fn idle_memory(
     bench: &Bench<'_>,
     count: usize,
     change: impl Fn(SluiceOptions) -> SluiceOptions,
-) -> anyhow::Result<Option<f64>> {
-    let mut memory = Vec::new();
+) -> anyhow::Result<Option<Grown>> {
+    let mut grown = Vec::new();
     for keepalive in [0, count * 2] {
         let one = contest::sluice(bench, |binary| {
             let unset = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -128,31 +146,50 @@ fn idle_memory(
                 ..SluiceOptions::new(binary, unset)
             })
         })?;
-        let Some(one) = one else { return Ok(None) };
-        let plan = LoadPlan {
-            connections: count,
-            requests: Some(count as u64),
-            keepalive: false,
-            timeout_seconds: 60.0,
-            ..LoadPlan::new(one.server.address(), &format!("/offset/{BODY}"))
+        let Some(Server::Sluice(sluice)) = one.map(|one| one.server) else {
+            return Ok(None);
         };
-        for _ in 0..2 {
-            let load = roles::run_load(&plan, bench.folder.path())?;
-            anyhow::ensure!(load.errors.total() == 0, "{:?}", load.errors);
-        }
-        memory.push(settled(one.server.process())? as f64);
-        if let Server::Sluice(sluice) = &one.server {
-            let idle = sluice.status()?["counters"]["upstream_idle_now"].as_u64();
-            anyhow::ensure!(
-                idle.is_some_and(|idle| (idle > 0) == (keepalive > 0)),
-                "{idle:?} idle connections"
-            );
-        }
+        grown.push(growth(bench, &sluice, count, keepalive > 0)?);
     }
-    let [without, with] = memory[..] else {
+    let [closed, idle] = grown[..] else {
         return Ok(None);
     };
-    Ok(Some((with - without).max(0.0) / count as f64))
+    Ok(Some(Grown {
+        count,
+        idle,
+        closed,
+    }))
+}
+
+/// Sends a few requests one after another, and then `count` at once. Returns the growth of the resident memory between
+/// both, per connection to the origin, in bytes. `stay`: the connections are idle afterwards.
+fn growth(bench: &Bench<'_>, sluice: &Sluice, count: usize, stay: bool) -> anyhow::Result<f64> {
+    let plan = |connections: usize, requests: usize| LoadPlan {
+        connections,
+        requests: Some(requests as u64),
+        keepalive: false,
+        timeout_seconds: 60.0,
+        ..LoadPlan::new(sluice.addr(), &format!("/offset/{BODY}"))
+    };
+    let run = |plan: &LoadPlan| {
+        let load = roles::run_load(plan, bench.folder.path())?;
+        anyhow::ensure!(load.errors.total() == 0, "{:?}", load.errors);
+        Ok(())
+    };
+    run(&plan(1, WARM_UP))?;
+    let before = settled(sluice.process())?;
+    run(&plan(count, count))?;
+    run(&plan(count, count))?;
+    let after = settled(sluice.process())?;
+    let idle = sluice.status()?["counters"]["upstream_idle_now"].as_u64();
+    let idle = idle.context("status: upstream_idle_now")?;
+    let expected = if stay { count as u64 * 9 / 10 } else { 0 };
+    anyhow::ensure!(
+        idle >= expected && (idle > 0) == stay,
+        "{idle} of {count} connections are idle"
+    );
+    let connections = if stay { idle as f64 } else { count as f64 };
+    Ok(after.saturating_sub(before) as f64 / connections)
 }
 
 fn origin(
@@ -234,9 +271,9 @@ pub(super) fn all_down(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
         more_origins: addresses[1..].to_vec(),
         ..SluiceOptions::new(binary, addresses[0])
     })?;
-    if let Some(one) = one {
+    if let Some(Server::Sluice(sluice)) = one.map(|one| one.server) {
         let path = format!("/offset/{BODY}");
-        client::get(one.server.address(), &path, &[])?;
+        client::get(sluice.addr(), &path, &[])?;
         for origin in &origins {
             origin.process.signal(Signal::KILL)?;
         }
@@ -245,25 +282,45 @@ pub(super) fn all_down(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
             connections: CLIENTS,
             rate: Some(DOWN_RATE),
             seconds: Some(DOWN),
+            consecutive_errors_max: None,
             core: Some(bench.options.load_core),
-            ..LoadPlan::new(one.server.address(), &path)
+            ..LoadPlan::new(sluice.addr(), &path)
         };
         let before = failed_attempts()?;
-        roles::run_load(&plan, bench.folder.path())?;
+        let load = roles::run_load(&plan, bench.folder.path())?;
         let failed = failed_attempts()?.saturating_sub(before);
         attempts.sluice = Some(failed as f64 / DOWN / addresses.len() as f64);
-        let _origins: Vec<RoleServer> = addresses
-            .iter()
-            .map(|address| origin(bench, 0, Some(*address)))
-            .collect::<anyhow::Result<_>>()?;
-        let began = Instant::now();
-        while client::get(one.server.address(), &path, &[])?.status != 200 {
-            anyhow::ensure!(began.elapsed() < Duration::from_secs(60), "they stay down");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        back.sluice = Some(began.elapsed().as_secs_f64());
+        let probes = sluice.status()?["counters"]["upstream_probes"].as_u64();
+        attempts = attempts.note(&format!(
+            "{failed} failed attempts on this machine, {} probes; statuses of the responses: {:?}; errors: {:?}",
+            probes.context("status: upstream_probes")?,
+            load.statuses,
+            load.errors
+        ));
+        back.sluice = Some(time_to_return(bench, &addresses, sluice.addr(), &path)?);
     }
     Ok(vec![attempts.goal_most(10.0), back.goal_most(1.0)])
+}
+
+/// Starts the servers again. Returns the time in seconds from the start of the first one to the first good response.
+fn time_to_return(
+    bench: &Bench<'_>,
+    servers: &[SocketAddr],
+    sluice: SocketAddr,
+    path: &str,
+) -> anyhow::Result<f64> {
+    let start = |address: &SocketAddr| origin(bench, 0, Some(*address));
+    let _first = start(&servers[0])?;
+    let began = Instant::now();
+    let _others: Vec<RoleServer> = servers[1..]
+        .iter()
+        .map(start)
+        .collect::<anyhow::Result<_>>()?;
+    while client::get(sluice, path, &[])?.status != 200 {
+        anyhow::ensure!(began.elapsed() < Duration::from_secs(60), "they stay down");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(began.elapsed().as_secs_f64())
 }
 
 /// Returns the number of failed attempts to connect on this machine since its start.
