@@ -27,7 +27,8 @@ const BEFORE: f64 = 5.0;
 const PERIOD: f64 = 0.5;
 /// Longest time in seconds until the latency is normal again.
 const RECOVERY: f64 = 2.0;
-/// The latency is normal up to this multiple of its value before the failure, and in any case up to `NORMAL_US`.
+/// The latency is normal up to this multiple of its median before the failure, up to its largest value before the
+/// failure, and in any case up to `NORMAL_US`.
 const NORMAL_FACTOR: f64 = 2.0;
 const NORMAL_US: f64 = 5_000.0;
 /// Largest share of a period that the hypervisor may take from this machine. Otherwise the period does not count.
@@ -222,8 +223,10 @@ fn named(sluice: &Sluice, address: &str) -> anyhow::Result<String> {
 
 /// Prints the unusual periods, and what the server wrote.
 fn explain(one: &Contender, load: &LoadResult) {
+    let most = usual_most(&load.windows);
+    eprintln!("    usual up to {most:.0} µs");
     for window in &load.windows {
-        if window.p99_us.is_none_or(|p99| p99 > NORMAL_US) {
+        if window.p99_us.is_none_or(|p99| p99 > most) {
             eprintln!("    {window:?}");
         }
     }
@@ -282,15 +285,26 @@ fn fail(failure: Failure, origin: &RoleServer) -> anyhow::Result<Vec<TcpStream>>
 
 /// Returns the seconds from the failure to the end of the last period with an unusual latency.
 fn recovery(windows: &[Window]) -> f64 {
-    let counted = || windows.iter().filter(|one| one.stolen <= MOST_STOLEN);
-    // The first period has the first connections in it.
-    let before = counted().filter(|one| one.begin >= PERIOD && one.begin + PERIOD <= BEFORE);
-    let usual = median(before.filter_map(|one| one.p99_us).collect()).unwrap_or(0.0);
-    let most = (usual * NORMAL_FACTOR).max(NORMAL_US);
+    let most = usual_most(windows);
     let unusual = |one: &&Window| one.p99_us.is_none_or(|p99| p99 > most);
-    let mut after = counted().filter(|one| one.begin + PERIOD > BEFORE);
+    let mut after = counted(windows).filter(|one| one.begin + PERIOD > BEFORE);
     let last = after.rfind(unusual);
     last.map_or(0.0, |one| (one.begin + PERIOD - BEFORE).max(0.0))
+}
+
+/// Returns the largest 99th percentile in microseconds that is not unusual. If other programs disturb the measurement,
+/// some periods before the failure show that.
+fn usual_most(windows: &[Window]) -> f64 {
+    // The first period has the first connections in it.
+    let before = counted(windows).filter(|one| one.begin >= PERIOD && one.begin + PERIOD <= BEFORE);
+    let before: Vec<f64> = before.filter_map(|one| one.p99_us).collect();
+    let disturbed = before.iter().copied().fold(NORMAL_US, f64::max);
+    let usual = median(before).unwrap_or(0.0);
+    (usual * NORMAL_FACTOR).max(disturbed)
+}
+
+fn counted(windows: &[Window]) -> impl DoubleEndedIterator<Item = &Window> {
+    windows.iter().filter(|one| one.stolen <= MOST_STOLEN)
 }
 
 #[cfg(test)]
@@ -322,5 +336,8 @@ mod tests {
             ..window(15.0, None)
         };
         assert_eq!(recovery(&windows), 1.5, "a disturbed period does not count");
+        windows[4] = window(2.0, Some(1_000_000.0));
+        windows[12] = window(6.0, Some(1_000_000.0));
+        assert_eq!(recovery(&windows), 0.0, "it was no better before");
     }
 }

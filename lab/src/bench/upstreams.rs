@@ -13,9 +13,10 @@ use super::sluice::{Sluice, SluiceOptions};
 use super::table::{Row, Unit};
 use super::{Bench, median};
 use crate::certificates::Authority;
-use crate::client;
+use crate::client::{self, Client, Reply};
 use crate::front::{self, TlsFront};
 use crate::load::LoadPlan;
+use crate::origin::{Origin, OriginOptions, Resource};
 use crate::process::free_port;
 use crate::rivals::FloorOptions;
 use crate::roles::{self, OriginPlan, RoleServer};
@@ -30,8 +31,13 @@ const PER_CONNECTION: u64 = 1000;
 /// threads for each.
 const IDLE: usize = 4000;
 const IDLE_TLS: usize = 1000;
-/// Number of requests before the memory of a process is taken for the first time.
-const WARM_UP: usize = 5;
+/// Paths at the origin whose responses arrive at once, and after `AT_ONCE`.
+const FAST: &str = "/fast";
+const SLOW: &str = "/slow";
+/// Time in which all clients send a request.
+const AT_ONCE: Duration = Duration::from_secs(2);
+/// Time after the last request within which Sluice returns unused memory to the system.
+const GIVEN_BACK: Duration = Duration::from_secs(3);
 /// Delay in milliseconds of the ordinary servers' responses, and of the slow server's.
 const DELAY_MS: u64 = 2;
 const SLOW_MS: u64 = 20;
@@ -87,16 +93,21 @@ pub(super) fn connections(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
 
 /// Measures the memory of idle connections to an origin, without and with TLS.
 pub(super) fn idle(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
-    let origin = origin(bench, 1000, None)?;
+    let origin = Origin::start(OriginOptions {
+        forget: true,
+        ..OriginOptions::default()
+    })?;
+    origin.serve(FAST, Resource::offset(BODY));
+    origin.serve(SLOW, Resource::offset(BODY).delay_head(AT_ONCE));
     let plain = idle_memory(bench, IDLE, |options| SluiceOptions {
-        origin: origin.address,
+        origin: origin.addr(),
         ..options
     })?;
     let authority = Authority::new("Bench authority");
     let ca = bench.folder.path().join("authority.pem");
     std::fs::write(&ca, authority.pem())?;
     let pair = authority.server(&["127.0.0.1"]);
-    let front = TlsFront::start(origin.address, front::config(&pair, None))?;
+    let front = TlsFront::start(origin.addr(), front::config(&pair, None))?;
     let encrypted = idle_memory(bench, IDLE_TLS, |mut options| {
         let tls = format!("{{ ca = {ca:?} }}");
         options.upstream.push(("tls".to_owned(), tls));
@@ -106,90 +117,85 @@ pub(super) fn idle(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
             ..options
         }
     })?;
+    let row = |name, memory, goal, count| {
+        let mut row = Row::new(name, Unit::Bytes);
+        row.sluice = memory;
+        row.goal_most(goal).note(&format!(
+            "growth of a process with {count} clients, per connection, from {} to {count} idle connections", count / 4
+        ))
+    };
+    let names = [
+        "idle connection to an origin: memory",
+        "idle TLS connection to an origin: memory",
+    ];
     Ok(vec![
-        idle_row("idle connection to an origin: memory", plain).goal_most(1536.0),
-        idle_row("idle TLS connection to an origin: memory", encrypted).goal_most(20_480.0),
+        row(names[0], plain, 1536.0, IDLE),
+        row(names[1], encrypted, 20_480.0, IDLE_TLS),
     ])
 }
 
-fn idle_row(name: &str, grown: Option<Grown>) -> Row {
-    let mut row = Row::new(name, Unit::Bytes);
-    let Some(grown) = grown else { return row };
-    row.sluice = Some(grown.idle);
-    row.note(&format!(
-        "growth of a process that had one connection, which then got {} at once, per idle connection; {:.0} B if it closes them",
-        grown.count, grown.closed
-    ))
-}
-
-/// The growth of a process per connection to an origin, in bytes.
-struct Grown {
-    count: usize,
-    /// If the connections are idle.
-    idle: f64,
-    /// If they are closed. The allocator keeps some memory of closed connections, which is in `idle`, too.
-    closed: f64,
-}
-
-/// Measures the memory of `count` connections to an origin. `change` sets the origin.
+/// Returns the memory of one of `count` idle connections to an origin, in bytes. `change` sets the origin.
 fn idle_memory(
     bench: &Bench<'_>,
     count: usize,
     change: impl Fn(SluiceOptions) -> SluiceOptions,
-) -> anyhow::Result<Option<Grown>> {
-    let mut grown = Vec::new();
-    for keepalive in [0, count * 2] {
-        let one = contest::sluice(bench, |binary| {
-            let unset = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            change(SluiceOptions {
-                upstream: vec![("keepalive".to_owned(), keepalive.to_string())],
-                ..SluiceOptions::new(binary, unset)
-            })
-        })?;
-        let Some(Server::Sluice(sluice)) = one.map(|one| one.server) else {
-            return Ok(None);
-        };
-        grown.push(growth(bench, &sluice, count, keepalive > 0)?);
-    }
-    let [closed, idle] = grown[..] else {
+) -> anyhow::Result<Option<f64>> {
+    let one = contest::sluice(bench, |binary| {
+        let unset = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        change(SluiceOptions {
+            upstream: vec![("keepalive".to_owned(), (2 * count).to_string())],
+            ..SluiceOptions::new(binary, unset)
+        })
+    })?;
+    let Some(Server::Sluice(sluice)) = one.map(|one| one.server) else {
         return Ok(None);
     };
-    Ok(Some(Grown {
-        count,
-        idle,
-        closed,
-    }))
+    growth(&sluice, count).map(Some)
 }
 
-/// Sends a few requests one after another, and then `count` at once. Returns the growth of the resident memory between
-/// both, per connection to the origin, in bytes. `stay`: the connections are idle afterwards.
-fn growth(bench: &Bench<'_>, sluice: &Sluice, count: usize, stay: bool) -> anyhow::Result<f64> {
-    let plan = |connections: usize, requests: usize| LoadPlan {
-        connections,
-        requests: Some(requests as u64),
-        keepalive: false,
-        timeout_seconds: 60.0,
-        ..LoadPlan::new(sluice.addr(), &format!("/offset/{BODY}"))
-    };
-    let run = |plan: &LoadPlan| {
-        let load = roles::run_load(plan, bench.folder.path())?;
-        anyhow::ensure!(load.errors.total() == 0, "{:?}", load.errors);
-        Ok(())
-    };
-    run(&plan(1, WARM_UP))?;
-    let before = settled(sluice.process())?;
-    run(&plan(count, count))?;
-    run(&plan(count, count))?;
-    let after = settled(sluice.process())?;
+/// Returns the growth of the resident memory in bytes, per idle connection to the origin, while their number rises from a
+/// quarter of `count` to `count`. `count` clients are connected all the time, so their own memory is in both
+/// measurements, and no client ends in between, which would leave gaps of unused memory.
+fn growth(sluice: &Sluice, count: usize) -> anyhow::Result<f64> {
+    let mut clients = Vec::with_capacity(count);
+    for number in 0..count {
+        let connected = Client::connect(sluice.addr());
+        let mut client = connected.with_context(|| format!("after {number} clients"))?;
+        expect_body(&client.get(FAST, &[])?)?;
+        clients.push(client);
+    }
+    let (few, all) = (count / 4, count);
+    let (few, before) = idle_after(sluice, &mut clients[..few])?;
+    let (all, after) = idle_after(sluice, &mut clients[..all])?;
+    anyhow::ensure!(all > few, "{few} and {all} connections are idle");
+    Ok(after.saturating_sub(before) as f64 / (all - few) as f64)
+}
+
+/// Has each client send a request at the same time, twice. Returns the number of idle connections to the origin
+/// afterwards, and the resident memory in bytes.
+fn idle_after(sluice: &Sluice, clients: &mut [Client]) -> anyhow::Result<(u64, u64)> {
+    for _ in 0..2 {
+        for client in clients.iter_mut() {
+            client.send("GET", SLOW, &[], b"")?;
+        }
+        for client in clients.iter_mut() {
+            expect_body(&client.read_response()?)?;
+        }
+    }
+    std::thread::sleep(GIVEN_BACK);
+    let memory = settled(sluice.process())?;
     let idle = sluice.status()?["counters"]["upstream_idle_now"].as_u64();
     let idle = idle.context("status: upstream_idle_now")?;
-    let expected = if stay { count as u64 * 9 / 10 } else { 0 };
     anyhow::ensure!(
-        idle >= expected && (idle > 0) == stay,
-        "{idle} of {count} connections are idle"
+        idle >= clients.len() as u64 * 9 / 10,
+        "{idle} of {} connections are idle",
+        clients.len()
     );
-    let connections = if stay { idle as f64 } else { count as f64 };
-    Ok(after.saturating_sub(before) as f64 / connections)
+    Ok((idle, memory))
+}
+
+fn expect_body(reply: &Reply) -> anyhow::Result<()> {
+    reply.verify_whole(BODY).map_err(anyhow::Error::msg)
 }
 
 fn origin(
