@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::admin::AdminArgs;
+use super::nothing::Nothing;
 use super::output::{harmless, json, percent_encoded, refused, say};
 use super::status::table::table;
 
@@ -14,7 +15,7 @@ use super::status::table::table;
 pub struct ServersArgs {
     /// Name of an upstream [default: all]
     upstream: Option<String>,
-    /// Address of one of its servers, as this command shows it
+    /// Address of one of its servers, as this command shows it, or the configured name of some
     #[arg(requires = "upstream")]
     server: Option<String>,
     /// Give the server this state; it is kept until the next start
@@ -41,19 +42,24 @@ enum Set {
 }
 
 pub fn run(args: &ServersArgs) -> anyhow::Result<()> {
-    let reply = match order(args) {
-        Some(target) => args.admin.request("POST", &target)?,
+    let ordered = order(args);
+    let reply = match &ordered {
+        Some(target) => args.admin.request("POST", target)?,
         None => args.admin.request("GET", "/servers")?,
     };
-    if reply.status != 200 {
-        return Err(refused(&reply.text()));
+    match reply.status {
+        200 => {}
+        404 => bail!(nothing(&reply.text())),
+        _ => return Err(refused(&reply.text())),
     }
-    let value: Value = serde_json::from_slice(&reply.body).context("the answer is not JSON")?;
-    let value = only(value, args);
-    say(&match args.json {
-        true => json(&value),
-        false => servers(&value),
-    })
+    let mut value: Value = serde_json::from_slice(&reply.body).context("the answer is not JSON")?;
+    let missing = only(&mut value, args);
+    match missing {
+        Some(why) if ordered.is_none() => bail!(nothing(&why)),
+        _ if args.json => say(&json(&value)),
+        Some(_) => say("the name has no address yet; the order holds for those that it gets\n"),
+        None => say(&servers(&value)),
+    }
 }
 
 /// Returns the target of the request that gives an order, if an order is given.
@@ -75,18 +81,41 @@ fn order(args: &ServersArgs) -> Option<String> {
     (set.is_some() || args.weight.is_some()).then_some(target)
 }
 
-/// Leaves only the servers that the arguments name.
-fn only(mut value: Value, args: &ServersArgs) -> Value {
-    let Some(upstreams) = value.as_object_mut() else {
-        return value;
-    };
-    upstreams.retain(|name, _| args.upstream.as_ref().is_none_or(|only| only == name));
-    for upstream in upstreams.values_mut() {
-        if let (Some(servers), Some(only)) = (upstream["servers"].as_array_mut(), &args.server) {
-            servers.retain(|server| server["address"] == only.as_str());
-        }
+/// Leaves only the servers that the arguments name. Returns the text of an error if there are none.
+fn only(value: &mut Value, args: &ServersArgs) -> Option<String> {
+    let name = args.upstream.as_ref()?;
+    let upstreams = value.as_object_mut()?;
+    if !upstreams.contains_key(name) {
+        let names = upstreams.keys().map(String::as_str);
+        return Some(unknown("upstream", name, names));
     }
-    value
+    upstreams.retain(|other, _| other == name);
+    let address = args.server.as_deref()?;
+    let all = upstreams[name]["servers"].as_array_mut()?;
+    let is_it = |server: &&Value| server["address"] == address || server["name"] == address;
+    let found: Vec<Value> = all.iter().filter(is_it).cloned().collect();
+    let before = std::mem::replace(all, found);
+    let addresses = before
+        .iter()
+        .filter_map(|server| server["address"].as_str());
+    all.is_empty()
+        .then(|| unknown("server", address, addresses))
+}
+
+/// Returns the text of the error that there is no upstream or server of this name, only `names`.
+fn unknown<'a>(what: &str, name: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    match &names[..] {
+        [] => format!("there is no {what} {name:?}, nor any other"),
+        names => format!("there is no {what} {name:?}, only: {}", names.join(", ")),
+    }
+}
+
+fn nothing(text: &str) -> Nothing {
+    Nothing {
+        text: harmless(text.trim_end()),
+        help: None,
+    }
 }
 
 const HEADING: [&str; 8] = [

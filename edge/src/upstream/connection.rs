@@ -200,6 +200,13 @@ impl Stream {
         }
     }
 
+    /// Requires the minimum rate of content without a declared length, too.
+    pub(super) fn require_rate(&mut self) {
+        match self {
+            Stream::Http1(connection) => connection.require_rate(),
+        }
+    }
+
     /// Returns the timeout that the wait for more content has exceeded, if any. Must be called
     /// whenever `poll_content` is pending.
     pub(super) fn watch_body(&mut self, limits: &Limits) -> Option<Reason> {

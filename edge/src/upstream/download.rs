@@ -288,6 +288,13 @@ impl BodyStream for Download {
         polled
     }
 
+    fn require_rate(&mut self) {
+        // A body without a declared length is not continued on another connection.
+        if let Some(lease) = &mut self.lease {
+            lease.stream.require_rate();
+        }
+    }
+
     fn length(&self) -> Option<u64> {
         let first = self.first.as_ref().map_or(0, Bytes::len) as u64;
         self.left.map(|left| left + first)

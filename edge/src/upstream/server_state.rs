@@ -81,9 +81,19 @@ impl ServerState {
         &self.address
     }
 
+    /// Returns the configured server: host and port, the name of a service, or the path of the Unix
+    /// socket.
+    pub fn name(&self) -> String {
+        self.server.address()
+    }
+
     /// Returns the state as operators see it.
     pub fn standing(&self) -> Standing {
-        self.condition.standing()
+        match self.condition.standing() {
+            // An ejected server is tested only after it has accepted a connection.
+            Standing::Up | Standing::Ejected if self.is_down() => Standing::Unreachable,
+            standing => standing,
+        }
     }
 
     /// Returns the share of the requests relative to the other servers' weights, if the server is up.

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::changes::Changes;
 use super::condition::{Conditions, Order};
 use super::failure_log::FailureLog;
-use super::names::Names;
+use super::names::{IsFirst, Names};
 use super::options::Options;
 use super::other_family::OtherFamily;
 pub(super) use super::server_state::{ServerState, WorkerCounters};
@@ -72,7 +72,8 @@ impl UpstreamState {
     }
 
     /// Creates the state of the upstream of this name, before any worker uses it. The conditions of
-    /// servers are those of `before`, the state of the same upstream before a reload.
+    /// servers are those of `before`, the state of the same upstream before a reload, and so are the
+    /// addresses of names until there is another answer.
     ///
     /// # Errors
     ///
@@ -96,13 +97,17 @@ impl UpstreamState {
         };
         let indices = 0..options.servers.len();
         let fixed = indices.filter(|&index| !options.servers[index].is_looked_up());
-        Ok(Arc::new(UpstreamState {
+        let state = UpstreamState {
             slots: Mutex::new(fixed.map(|index| servers.slot(index, None, None)).collect()),
-            names: Names::new(name, options),
+            names: Names::new(name, options, before.map(|before| &before.names)),
             servers,
             unresolved: FailureLog::default(),
             past: Mutex::default(),
-        }))
+        };
+        for (server, targets) in state.names.targets() {
+            state.set_targets(server, &targets, None);
+        }
+        Ok(Arc::new(state))
     }
 
     /// Reads the files of TLS again, for connections that are opened from now on.
@@ -179,10 +184,12 @@ impl UpstreamState {
     /// Takes over an answer about the name with this index.
     fn answered(&self, index: usize, answer: Result<Answer, Failure>, now_us: u64) {
         let server = self.names.all.get(index).map(|(server, _)| *server);
-        let targets = self.names.note(index, answer);
-        if let (Some(server), Some((targets, is_first))) = (server, targets) {
-            self.set_targets(server, &targets, (!is_first).then_some(now_us));
+        if let (Some(server), Ok(answer)) = (server, &answer)
+            && let Some(IsFirst(is_first)) = self.names.changes(index, answer)
+        {
+            self.set_targets(server, &answer.targets, (!is_first).then_some(now_us));
         }
+        self.names.note(index, answer);
         self.names.wake();
     }
 
@@ -521,6 +528,47 @@ mod tests {
         }
         assert_eq!(weights(&state).len(), SLOTS_KEPT);
         assert_eq!(state.total().0.requests, rounds);
+    }
+
+    // A request that finds the name resolved must also find its servers. Without that order, the
+    // loop below finds the gap in most runs.
+    #[test]
+    fn a_name_is_resolved_only_when_its_addresses_are_in_use() {
+        for _ in 0..200 {
+            let state = named();
+            std::thread::scope(|scope| {
+                scope.spawn(|| state.answered(0, answer(&["10.0.0.1:80"]), 1));
+                while !state.names.is_resolved() {
+                    std::hint::spin_loop();
+                }
+                assert_eq!(weights(&state).len(), 1);
+            });
+        }
+    }
+
+    #[test]
+    fn addresses_stay_in_use_over_a_reload_that_keeps_the_name() {
+        let before = named();
+        let two = answer(&["10.0.0.1:80", "10.0.0.2:80"]);
+        before.answered(0, two.clone(), 1);
+        before.answered(0, Err("a failure".to_owned()), 2);
+        let after = |change: fn(&mut Options)| {
+            let mut options = before.servers.options.clone();
+            change(&mut options);
+            let state = UpstreamState::after("origin", &options, Some(&before));
+            state.expect("no files are read")
+        };
+        let next = after(|options| options.keepalive = 7);
+        assert!(next.names.is_resolved());
+        assert_eq!(weights(&next), weights(&before));
+        // An answer with the same addresses changes nothing, another one does.
+        let version = next.changes().version();
+        next.answered(0, two, 3);
+        assert_eq!(next.changes().version(), version);
+        next.answered(0, answer(&["10.0.0.2:80"]), 4);
+        assert_eq!(weights(&next)[0].1, 0);
+        let other = after(|options| options.servers[0].port = 81);
+        assert!(!other.names.is_resolved() && weights(&other).is_empty());
     }
 
     #[test]

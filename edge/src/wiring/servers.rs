@@ -39,15 +39,20 @@ impl Edge {
 }
 
 fn unknown(what: &str, name: &str, names: &[&str]) -> Refusal {
+    let only = match names {
+        [] => "nor any other".to_owned(),
+        names => format!("only: {}", names.join(", ")),
+    };
     Refusal {
         status: 404,
-        why: format!("there is no {what} {name:?}, only: {}\n", names.join(", ")),
+        why: format!("there is no {what} {name:?}, {only}\n"),
     }
 }
 
 fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
     let servers = state.servers().into_iter().map(|server| ServerState {
         address: server.address().to_owned(),
+        name: server.name(),
         state: server.standing().name(),
         weight: server.weight(),
         backup: server.is_backup(),

@@ -251,6 +251,59 @@ fn an_order_about_an_address_holds_when_it_comes_again() {
     assert_eq!(origins[1].requests().len(), before);
 }
 
+// A reload that changes the upstream while no name server answers keeps the last addresses in use,
+// until there is another answer.
+#[test]
+fn a_reload_keeps_the_addresses_of_a_name_while_dns_fails() {
+    let (dns, origins) = (dns(), origins(2));
+    dns.set(NAME, &[ip(1)]);
+    let setup = named(&dns, &origins[0]);
+    let edge = setup.start();
+    assert!(reaches(&edge, &origins[0]));
+    dns.fail(true);
+    for keepalive in [7, 8] {
+        let changed = setup.clone().upstream(&format!("keepalive = {keepalive}"));
+        edge.rewrite(&changed.text());
+        let output = edge.command(&["reload"]);
+        assert!(output.status.success(), "{output:?}");
+        assert!(reaches(&edge, &origins[0]));
+    }
+    let message = "its last addresses stay in use";
+    eventually(message, || edge.process.stderr().contains(message));
+    assert!(reaches(&edge, &origins[0]));
+    dns.fail(false);
+    dns.set(NAME, &[ip(2)]);
+    eventually("the new address is used", || {
+        reaches(&edge, &origins[1]) && !reaches(&edge, &origins[0])
+    });
+}
+
+// The name of a server stands for all of its addresses, also before DNS has any.
+#[test]
+fn the_command_takes_a_name_for_all_of_its_addresses() {
+    let (dns, origins) = (dns(), origins(2));
+    let edge = named(&dns, &origins[0]).start();
+    let name = format!("{NAME}:{}", origins[0].addr().port());
+    let early = edge.command(&["servers", "origin", &name]);
+    assert_eq!(early.status.code(), Some(3), "{early:?}");
+    let ordered = edge.command(&["servers", "origin", &name, "--set", "drain"]);
+    assert!(ordered.status.success(), "{ordered:?}");
+    let said = String::from_utf8_lossy(&ordered.stdout).into_owned();
+    assert!(said.contains("no address"), "{said}");
+    dns.set(NAME, &[ip(1), ip(2)]);
+    eventually("it has both addresses", || {
+        origins.iter().all(|origin| state(&edge, origin).is_some())
+    });
+    for orders in [&[][..], &["--set", "down"]] {
+        let arguments = [&["servers", "origin", name.as_str()], orders].concat();
+        let output = edge.command(&arguments);
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let expected = if orders.is_empty() { "drain" } else { "down" };
+        assert_eq!(said.matches(expected).count(), 2, "{said}");
+    }
+}
+
 #[test]
 fn the_address_of_the_other_family_is_used_if_one_fails() {
     let (dns, origins) = (dns(), origins(1));

@@ -314,6 +314,11 @@ impl Connection {
         })
     }
 
+    /// Requires the minimum rate of content without a declared length, too.
+    pub(in crate::upstream) fn require_rate(&mut self) {
+        self.exchange.get_mut().require_rate();
+    }
+
     /// Returns the timeout that the wait for more content has exceeded, if any. Must be called
     /// whenever `poll_content` is pending.
     pub(in crate::upstream) fn watch_body(&mut self, limits: &Limits) -> Option<Reason> {
