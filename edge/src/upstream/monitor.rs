@@ -110,7 +110,15 @@ impl Drop for Task {
 async fn follow(mut orders: mpsc::UnboundedReceiver<Vec<Watched>>, clock: Clock) {
     let mut running: Vec<(Arc<UpstreamState>, Task)> = Vec::new();
     while let Some(watched) = orders.recv().await {
-        running.retain(|(state, _)| watched.iter().any(|w| Arc::ptr_eq(&w.state, state)));
+        let is_watched =
+            |state: &Arc<UpstreamState>| watched.iter().any(|w| Arc::ptr_eq(&w.state, state));
+        for (state, task) in running.extract_if(.., |(state, _)| !is_watched(state)) {
+            drop(task);
+            // A check may have ended after the reload that ends the checks.
+            if !watched.iter().any(|w| w.state.name() == state.name()) {
+                state.forget_health();
+            }
+        }
         for Watched { options, state } in watched {
             if running.iter().any(|(other, _)| Arc::ptr_eq(other, &state)) {
                 continue;
@@ -162,10 +170,10 @@ async fn check_one(checker: Rc<Checker>, server: Arc<ServerState>, clock: Clock,
             Ok(()) => (good + 1, 0),
             Err(_) => (0, bad + 1),
         };
-        if good == health.up || bad == health.down || server.condition().awaits_check() {
+        // Further results of the same kind confirm the state, which a reload that failed may have changed.
+        if good >= health.up || bad >= health.down || server.condition().awaits_check() {
             note(&server, result, &clock);
         }
-        // Further results of the same kind change nothing.
         (good, bad) = (good.min(health.up), bad.min(health.down));
         let change = health.jitter * (2.0 * part(&random) - 1.0);
         let pause = health.interval.mul_f64(1.0 + change);

@@ -110,6 +110,19 @@ impl UpstreamState {
         Ok(Arc::new(state))
     }
 
+    /// Returns the name of the upstream.
+    pub(super) fn name(&self) -> &str {
+        &self.servers.upstream
+    }
+
+    /// Forgets the results of health checks, of which there will be no more.
+    pub(super) fn forget_health(&self) {
+        for server in self.servers() {
+            server.condition().forget(true, false);
+            server.note_change();
+        }
+    }
+
     /// Reads the files of TLS again, for connections that are opened from now on.
     ///
     /// # Errors

@@ -122,3 +122,21 @@ fn each_address_of_a_name_is_checked() {
     further();
     assert!(checks(&origins[1]) <= before + 1);
 }
+
+// A reload without health checks that fails for another reason changes nothing.
+#[test]
+fn a_reload_that_fails_leaves_an_unhealthy_server_unhealthy() {
+    let (sick, other) = (well(), well());
+    sick.serve("/healthz", Resource::status(503));
+    let setup = Setup::cached(&sick).also(&other);
+    let edge = setup.clone().upstream(HEALTH).start();
+    let address = sick.addr().to_string();
+    let is_unhealthy = || state(&edge, &address) == "unhealthy";
+    eventually("it is unhealthy", is_unhealthy);
+    let broken =
+        "[upstream.unused]\nservers = [\"https://192.0.2.1\"]\ntls = { ca = \"/missing.pem\" }";
+    edge.rewrite(&format!("{}\n{broken}\n", setup.text()));
+    let output = edge.command(&["reload"]);
+    assert!(!output.status.success(), "{output:?}");
+    eventually("it is unhealthy again", is_unhealthy);
+}
