@@ -21,6 +21,7 @@ use super::inbound::Step;
 use super::lease::{Grant, Lease, Opening};
 use super::options::{Limits, Options};
 use super::permit::{Gauges, InProgress, Permit, PermitOwner};
+use super::probe_waiters::ProbeWaiters;
 use super::retry::Failed;
 use super::slots::Slots;
 use super::state::UpstreamState;
@@ -41,8 +42,8 @@ pub(super) struct Pool {
     pub(super) clock: Clock,
     pub(super) balancing: Rc<Balancing>,
     waiting: RefCell<FairQueue<Rc<Waiter>>>,
-    /// Number of requests that wait for a probe.
-    pub(super) probe_waiters: Cell<usize>,
+    /// The requests that wait for a probe.
+    pub(super) probe_waiters: ProbeWaiters,
     /// Notified when an attempt to connect to a server has ended.
     pub(super) probe_ended: Notify,
     /// The length of `waiting`, for fetches that can make room.
@@ -71,8 +72,8 @@ impl Pool {
             balancing: Rc::new(Balancing::new(options, clock.clone(), state)),
             clock,
             waiting: RefCell::new(FairQueue::new(limits.queue)),
+            probe_waiters: ProbeWaiters::new(limits.queue),
             limits,
-            probe_waiters: Cell::new(0),
             probe_ended: Notify::new(),
             queue: Rc::default(),
             idle_waker: Waker::from(Arc::new(IdleWaker(idle_events.clone()))),
@@ -155,7 +156,9 @@ impl Pool {
                 }
                 Choice::Down => {
                     let since_us = *since_us.get_or_insert_with(|| self.clock.monotonic_us());
-                    if let Some((server, reason)) = self.await_probe(failed, since_us).await {
+                    if let Some((server, reason)) =
+                        self.await_probe(failed, wish.client, since_us).await
+                    {
                         return Ok(Grant::Refused(server, reason));
                     }
                 }
@@ -338,7 +341,7 @@ impl Pool {
         if result.is_err() {
             self.recall_waiting();
         }
-        if self.probe_waiters.get() > 0 {
+        if !self.probe_waiters.is_empty() {
             self.probe_ended.notify_waiters();
         }
     }
