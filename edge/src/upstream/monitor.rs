@@ -166,12 +166,16 @@ async fn check_one(checker: Rc<Checker>, server: Arc<ServerState>, clock: Clock,
     tokio::time::sleep(health.interval.mul_f64(FIRST * part(&random))).await;
     loop {
         let result = checker.check(&server).await;
+        let counts = !result.as_ref().is_err_and(Unhealthy::is_local);
         (good, bad) = match &result {
             Ok(()) => (good + 1, 0),
-            Err(_) => (0, bad + 1),
+            Err(_) if counts => (0, bad + 1),
+            Err(_) => (good, bad),
         };
         // Further results of the same kind confirm the state, which a reload that failed may have changed.
-        if good >= health.up || bad >= health.down || server.condition().awaits_check() {
+        if !counts {
+            tracing::debug!(server = %server.address(), "this machine can't open connections for health checks");
+        } else if good >= health.up || bad >= health.down || server.condition().awaits_check() {
             note(&server, result, &clock);
         }
         (good, bad) = (good.min(health.up), bad.min(health.down));

@@ -334,11 +334,14 @@ impl Pool {
     }
 
     /// Notes whether a server accepted a connection, or the reason why it did not. The attempt began
-    /// at the time `began_us`.
+    /// at the time `began_us`. A failure of this machine says nothing about the server.
     pub(super) fn note_connect(&self, server: usize, result: Result<(), Reason>, began_us: u64) {
-        let server = self.slots.server(server);
-        server.state().note_connect(result, began_us);
-        if result.is_err() {
+        let is_local = result.is_err_and(Reason::is_local_connect);
+        if !is_local {
+            let server = self.slots.server(server);
+            server.state().note_connect(result, began_us);
+        }
+        if result.is_err() && !is_local {
             self.recall_waiting();
         }
         if !self.probe_waiters.is_empty() {

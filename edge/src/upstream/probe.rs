@@ -97,7 +97,9 @@ impl Pool {
             let opened = opening.connect(&pool.limits).await;
             let result = opened.as_ref().map(|_| ()).map_err(|fault| fault.reason);
             drop(opened);
-            if let Err(cause) = result {
+            if let Err(cause) = result
+                && !cause.is_local_connect()
+            {
                 let gauges = pool.gauges(server);
                 gauges.server.failures.add(1);
                 gauges.server.failures_by_reason.add(cause);

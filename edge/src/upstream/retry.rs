@@ -68,7 +68,11 @@ impl RetryCauses {
     /// Whether another server may be tried after a failure for this reason.
     pub(super) fn covers(&self, reason: Reason) -> bool {
         match reason {
-            Reason::Unresolved | Reason::ConnectFailed | Reason::ConnectTimeout => self.connect,
+            // Ports are scarce for connections to one server; descriptors for those to all.
+            Reason::Unresolved
+            | Reason::NoLocalPort
+            | Reason::ConnectFailed
+            | Reason::ConnectTimeout => self.connect,
             Reason::TlsFailed => self.tls,
             Reason::StaleConnection
             | Reason::ClosedBeforeHead
@@ -271,6 +275,7 @@ mod tests {
         let none = RetryCauses::default();
         for reason in [
             Reason::Unresolved,
+            Reason::NoLocalPort,
             Reason::ConnectFailed,
             Reason::ConnectTimeout,
             Reason::TlsFailed,
@@ -283,7 +288,12 @@ mod tests {
         ] {
             assert!(all.covers(reason) && !none.covers(reason), "{reason}");
         }
-        for reason in [Reason::BadHead, Reason::ServersBusy, Reason::ClientGone] {
+        for reason in [
+            Reason::NoSocket,
+            Reason::BadHead,
+            Reason::ServersBusy,
+            Reason::ClientGone,
+        ] {
             assert!(!all.covers(reason), "{reason}");
         }
     }

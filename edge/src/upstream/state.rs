@@ -34,8 +34,8 @@ pub struct UpstreamState {
     slots: Mutex<Vec<Arc<ServerState>>>,
     names: Names,
     servers: Configured,
-    /// Requests that failed because no name is resolved.
-    unresolved: FailureLog,
+    /// Requests that reached no server.
+    unreached: FailureLog,
     past: Mutex<Past>,
 }
 
@@ -101,7 +101,7 @@ impl UpstreamState {
             slots: Mutex::new(fixed.map(|index| servers.slot(index, None, None)).collect()),
             names: Names::new(name, options, before.map(|before| &before.names)),
             servers,
-            unresolved: FailureLog::default(),
+            unreached: FailureLog::default(),
             past: Mutex::default(),
         };
         for (server, targets) in state.names.targets() {
@@ -180,11 +180,22 @@ impl UpstreamState {
             return;
         };
         let cause = Reason::Unresolved;
-        if let Some(failures) = self.unresolved.count(cause, now_us) {
+        if let Some(failures) = self.unreached.count(cause, now_us) {
             let (upstream, url) = (&self.servers.upstream, url());
             tracing::warn!(
                 %upstream, server = %name, %url, cause = cause.text(), failures,
                 "requests to a server fail"
+            );
+        }
+    }
+
+    /// Logs that this machine could open no connection, unless the last message is recent.
+    pub(super) fn report_local(&self, cause: Reason, now_us: u64) {
+        if let Some(failures) = self.unreached.count(cause, now_us) {
+            let upstream = &self.servers.upstream;
+            tracing::warn!(
+                %upstream, cause = cause.text(), failures,
+                "this machine can't open connections to servers"
             );
         }
     }
