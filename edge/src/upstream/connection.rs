@@ -73,6 +73,20 @@ impl Connection {
         }
     }
 
+    /// Frees all memory that the next exchange can allocate again, if no exchange is in progress.
+    pub(super) fn shrink(&mut self) {
+        match self {
+            Connection::Http1(connection) => connection.shrink(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_shrunk(&self) -> bool {
+        match self {
+            Connection::Http1(connection) => connection.is_shrunk(),
+        }
+    }
+
     /// Reads again and returns whether the connection still has room for an exchange. `waker` is
     /// woken when the server closes the connection or sends something unexpected.
     pub(super) fn stays_usable(&mut self, waker: &Waker) -> bool {

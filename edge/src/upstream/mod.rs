@@ -1,8 +1,8 @@
 //! Upstreams: forwarding requests to origin servers.
 //!
 //! `forward` handles one request: `pool` gives it room on a connection (`lease`) or a `permit` to
-//! open one. `outbound` is the request and `inbound` the response in the form that every protocol
-//! shares; `via`, `forwarded`, `hop`, `route_headers` and `upgrade` decide about their headers,
+//! open one, and `idle` sweeps idle connections. `outbound` is the request and `inbound` the response
+//! in the form that every protocol shares; `via`, `forwarded`, `hop`, `route_headers` and `upgrade` decide about their headers,
 //! `path_map` and `write_back` about paths and the origin's own URLs. `connection` selects
 //! the protocol of a connection, today always `http1`, which sends the request and reads the
 //! response. `receive` makes the response of the handler. `upload` holds the content of the request,
@@ -43,6 +43,7 @@ mod hedge;
 mod hedge_budget;
 mod hop;
 mod http1;
+mod idle;
 mod inbound;
 mod lease;
 mod monitor;

@@ -165,8 +165,13 @@ async fn check_one(checker: Rc<Checker>, server: Arc<ServerState>, clock: Clock,
     let (mut good, mut bad) = (0, 0);
     tokio::time::sleep(health.interval.mul_f64(FIRST * part(&random))).await;
     loop {
+        let began_us = clock.monotonic_us();
         let result = checker.check(&server).await;
         let counts = !result.as_ref().is_err_and(Unhealthy::is_local);
+        if result.is_ok() {
+            // Otherwise a server that was down would wait for a request to have it probed.
+            server.note_connect(Ok(()), began_us);
+        }
         (good, bad) = match &result {
             Ok(()) => (good + 1, 0),
             Err(_) if counts => (0, bad + 1),

@@ -8,7 +8,6 @@ use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Wake, Waker};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -50,10 +49,12 @@ pub(super) struct Pool {
     queue: Rc<ConnectionQueue>,
     /// Notified when the server of an idle connection closes it or sends something, and when the
     /// slots have changed.
-    idle_events: Arc<Notify>,
-    idle_waker: Waker,
-    /// The task that closes idle connections. Started with the first request.
-    idle_task: RefCell<Option<JoinHandle<()>>>,
+    pub(super) idle_events: Arc<Notify>,
+    pub(super) idle_waker: Waker,
+    /// The task that sweeps idle connections. Started with the first request.
+    pub(super) idle_task: RefCell<Option<JoinHandle<()>>>,
+    /// Whether this task sweeps within a second, so that it need not be told of another idle connection.
+    pub(super) is_sweep_due: Cell<bool>,
     /// Time at which the weights of servers that have just started grow next.
     pub(super) grows_at_us: Cell<u64>,
 }
@@ -79,6 +80,7 @@ impl Pool {
             idle_waker: Waker::from(Arc::new(IdleWaker(idle_events.clone()))),
             idle_events,
             idle_task: RefCell::default(),
+            is_sweep_due: Cell::new(false),
             grows_at_us: Cell::new(u64::MAX),
         })
     }
@@ -176,7 +178,8 @@ impl Pool {
         let Some(connection) = available else {
             return Grant::Opening(Opening::new(exchange, self.permit(server)));
         };
-        if self.expires_in_us(&connection) == 0 || !connection.has_room() {
+        let now_us = self.clock.monotonic_us();
+        if self.expires_in_us(&connection, now_us) == 0 || !connection.has_room() {
             return Grant::Opening(self.opening(exchange, connection.close()));
         }
         let (stream, rest) = connection.begin();
@@ -322,7 +325,7 @@ impl Pool {
             }
         }
         connection.rest(now_us);
-        let is_expired = self.expires_in_us(&connection) == 0;
+        let is_expired = self.expires_in_us(&connection, now_us) == 0;
         if is_expired || !connection.stays_usable(&self.idle_waker) {
             return;
         }
@@ -331,6 +334,7 @@ impl Pool {
         available.push(connection);
         drop(available);
         drop(oldest);
+        self.note_idle();
     }
 
     /// Notes whether a server accepted a connection, or the reason why it did not. The attempt began
@@ -349,53 +353,6 @@ impl Pool {
         }
     }
 
-    /// Returns the time until an idle connection expires. One with exchanges in progress is not
-    /// idle.
-    fn expires_in_us(&self, connection: &Connection) -> u64 {
-        let now_us = self.clock.monotonic_us();
-        let since_us = connection.idle_since_us().unwrap_or(now_us);
-        let idle_us = now_us.saturating_sub(since_us);
-        let limit_us = self.limits.keepalive_timeout_us;
-        let limit_us = limit_us.min(connection.idle_limit_us());
-        limit_us.saturating_sub(idle_us)
-    }
-
-    /// Closes idle connections that have expired or that the server has closed. Returns the time
-    /// until the next one expires.
-    fn sweep(&self) -> Duration {
-        let mut next_us = self.limits.keepalive_timeout_us;
-        let servers = self.slots.servers().clone();
-        for server in servers {
-            let all = server.available.take();
-            for mut connection in all {
-                let left_us = self.expires_in_us(&connection);
-                if left_us > 0 && connection.stays_usable(&self.idle_waker) {
-                    next_us = next_us.min(left_us);
-                    server.available.borrow_mut().push(connection);
-                }
-            }
-        }
-        Duration::from_micros(next_us.max(1000))
-    }
-
-    /// Starts the task that runs `sweep` whenever an idle connection has an event or expires, and
-    /// takes over changed slots.
-    fn start_idle_task(self: &Rc<Pool>) {
-        if self.idle_task.borrow().is_some() {
-            return;
-        }
-        let (pool, events) = (Rc::downgrade(self), self.idle_events.clone());
-        let rounds = async move {
-            while let Some(pool) = pool.upgrade() {
-                pool.refresh();
-                let next = pool.sweep();
-                drop(pool);
-                let _ = tokio::time::timeout(next, events.notified()).await;
-            }
-        };
-        *self.idle_task.borrow_mut() = Some(tokio::task::spawn_local(rounds));
-    }
-
     #[cfg(test)]
     pub(super) fn set_balancer(&self, balancer: Box<dyn Balancer>) {
         self.balancing.replace(balancer);
@@ -409,6 +366,13 @@ impl Pool {
     #[cfg(test)]
     pub(super) fn idle_connections(&self, server: usize) -> usize {
         self.slots.server(server).available.borrow().len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn shrunk_connections(&self, server: usize) -> usize {
+        let server = self.slots.server(server);
+        let available = server.available.borrow();
+        available.iter().filter(|one| one.is_shrunk()).count()
     }
 }
 
@@ -435,7 +399,7 @@ impl Drop for Pool {
     }
 }
 
-/// A waker that wakes the task which closes idle connections.
+/// A waker that wakes the task which sweeps idle connections.
 struct IdleWaker(Arc<Notify>);
 
 impl Wake for IdleWaker {

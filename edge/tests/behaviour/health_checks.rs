@@ -192,3 +192,22 @@ fn servers_do_not_get_the_blame_for_missing_descriptors() {
     );
     assert!(!said.contains("health checks of a server fail"), "{said}");
 }
+
+// No request is needed to find out that a server accepts connections again: a check shows that.
+#[test]
+fn a_check_that_succeeds_shows_that_a_server_is_reachable_again() {
+    let (server, other) = (well(), well());
+    let edge = Setup::uncached(&server)
+        .also(&other)
+        .upstream(&HEALTH.replace("down = 1", "down = 1000"))
+        .start();
+    let address = server.addr().to_string();
+    server.refuse().expect("it stops listening");
+    server.drop_connections();
+    eventually("it is unreachable", || {
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+        state(&edge, &address) == "unreachable"
+    });
+    server.reopen().expect("it listens again");
+    eventually("it is up", || state(&edge, &address) == "up");
+}
