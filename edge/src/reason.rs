@@ -150,6 +150,10 @@ reasons! {
         BufferDiskTimeout = "buffer-disk-timeout", 507, Edge, false;
         /// The server's name did not resolve.
         Unresolved = "unresolved", 502, Origin, true;
+        /// All local ports for connections to the server are in use, or this machine does not have the address in `bind`. This counts as no failure of the server.
+        NoLocalPort = "no-local-port", 503, Edge, true;
+        /// The system has no descriptor or no memory for another connection. This counts as no failure of the server, and no other one is tried.
+        NoSocket = "no-socket", 503, Edge, true;
         /// The server or the network refused the connection.
         ConnectFailed = "connect-failed", 502, Origin, true;
         /// The server did not accept the connection within `connect_timeout`.
@@ -415,6 +419,11 @@ impl Reason {
     /// Whether a fetch failed before any of its request was sent, so that the failure can't be about the client.
     pub const fn is_before_request(self) -> bool {
         self.retryable() && !matches!(self, Reason::StaleConnection)
+    }
+
+    /// Whether this machine alone is the reason that a connection to a server could not be opened.
+    pub const fn is_local_connect(self) -> bool {
+        matches!(self, Reason::NoLocalPort | Reason::NoSocket)
     }
 }
 

@@ -164,7 +164,6 @@ impl Simulation {
     fn choose(&mut self) -> usize {
         let ask = Ask {
             key: &|| 0,
-            attempt: 0,
             now: &|| self.now_us,
             random: &|| self.random.next_u64(),
             excluded: &|_| false,
@@ -353,7 +352,6 @@ fn is_tried_again(kind: Kind, first: Outcome, seconds: u64) -> bool {
         now_us += SECOND_US / 10;
         let ask = Ask {
             key: &|| 0,
-            attempt: 0,
             now: &|| now_us,
             random: &|| random.next_u64(),
             excluded: &|_| false,

@@ -1,6 +1,8 @@
 //! Resolves a name once.
 
+use std::cmp::Reverse;
 use std::fmt;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use hickory_resolver::config::{
 };
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{RData, RecordType};
+use tokio::task::JoinSet;
 
 use crate::sys::clock::timer_now;
 
@@ -21,6 +24,8 @@ const TARGETS_MAX: usize = 256;
 /// Time that a name server has to answer, and the number of attempts.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 2;
+/// Most hosts of one service that are resolved at the same time.
+const LOOKUPS_MAX: usize = 8;
 
 /// A name to resolve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +124,8 @@ pub(super) async fn lookup(resolver: &TokioResolver, name: &Name) -> Result<Answ
         Name::Host(host, port) => addresses(resolver, host, *port).await?,
         Name::Service(service) => services(resolver, service).await?,
     };
-    targets.sort_by_key(|target| target.address);
+    // An address in several records has the best priority and the largest weight of them.
+    targets.sort_by_key(|one| (one.address, one.backup, Reverse(one.weight)));
     targets.dedup_by_key(|target| target.address);
     targets.truncate(TARGETS_MAX);
     match targets.is_empty() {
@@ -161,18 +167,26 @@ async fn services(resolver: &TokioResolver, service: &str) -> Result<Found, Stri
             RData::SRV(srv) => Some(srv),
             _ => None,
         });
-    let records: Vec<_> = records.take(TARGETS_MAX).collect();
+    let records: Vec<_> = records.take(TARGETS_MAX).cloned().collect();
     let best = records.iter().map(|srv| srv.priority).min();
     let (mut targets, mut failure) = (Vec::new(), None);
-    for srv in records {
-        match addresses(resolver, &srv.target.to_string(), srv.port).await {
-            Ok((hosts, host_ttl)) => {
+    let lookups = records.into_iter().map(|srv| {
+        let resolver = resolver.clone();
+        async move {
+            let (hosts, ttl) = addresses(&resolver, &srv.target.to_string(), srv.port).await?;
+            let targets = hosts.into_iter().map(|host| Target {
+                weight: Some(u32::from(srv.weight).max(1)),
+                backup: Some(srv.priority) != best,
+                ..host
+            });
+            Ok((targets.collect(), ttl))
+        }
+    });
+    for found in concurrently(lookups, LOOKUPS_MAX).await {
+        match found {
+            Ok::<Found, String>((hosts, host_ttl)) => {
                 ttl = ttl.min(host_ttl);
-                targets.extend(hosts.into_iter().map(|host| Target {
-                    weight: Some(u32::from(srv.weight).max(1)),
-                    backup: Some(srv.priority) != best,
-                    ..host
-                }));
+                targets.extend(hosts);
             }
             Err(error) => failure = Some(error),
         }
@@ -180,5 +194,60 @@ async fn services(resolver: &TokioResolver, service: &str) -> Result<Found, Stri
     match (targets.is_empty(), failure) {
         (true, Some(failure)) => Err(failure),
         _ => Ok((targets, ttl)),
+    }
+}
+
+/// Runs these futures, at most `limit` at the same time, and returns their results in the order in which they end.
+async fn concurrently<T: Send + 'static>(
+    futures: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>,
+    limit: usize,
+) -> Vec<T> {
+    let (mut waiting, mut running) = (futures.into_iter(), JoinSet::new());
+    let mut results = Vec::new();
+    loop {
+        while running.len() < limit
+            && let Some(future) = waiting.next()
+        {
+            running.spawn(future);
+        }
+        match running.join_next().await {
+            Some(Ok(result)) => results.push(result),
+            // A panic has been reported by the panic hook; its future has no result.
+            Some(Err(_)) => {}
+            None => return results,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Barrier;
+
+    use super::*;
+
+    // The futures wait for one another in groups of four, so that fewer at a time would never end.
+    #[test]
+    fn futures_run_concurrently_up_to_the_limit() {
+        let (running, most) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let group = Arc::new(Barrier::new(4));
+        let futures = (0..12).map(|number| {
+            let (running, most, group) = (running.clone(), most.clone(), group.clone());
+            async move {
+                let now = running.fetch_add(1, Ordering::Relaxed) + 1;
+                most.fetch_max(now, Ordering::Relaxed);
+                group.wait().await;
+                running.fetch_sub(1, Ordering::Relaxed);
+                number
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.expect("a runtime");
+        let mut results = runtime.block_on(concurrently(futures, 4));
+        results.sort_unstable();
+        assert_eq!(results, (0..12).collect::<Vec<_>>());
+        assert_eq!(most.load(Ordering::Relaxed), 4);
     }
 }

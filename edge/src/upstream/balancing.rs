@@ -68,17 +68,14 @@ impl Balancing {
         self.balancer.borrow_mut().set_weights(weights);
     }
 
-    /// Chooses one of the servers that are not excluded. `attempt` is the number of servers that
-    /// were tried for this request before.
+    /// Chooses one of the servers that are not excluded.
     pub(super) fn choose(
         &self,
         key: &dyn Fn() -> u64,
-        attempt: usize,
         excluded: &dyn Fn(usize) -> bool,
     ) -> Option<usize> {
         let ask = Ask {
             key,
-            attempt,
             now: &|| self.clock.monotonic_us(),
             random: &|| self.random.next_u64(),
             excluded,

@@ -50,7 +50,7 @@ impl Pool {
             let excluded = |index: usize| {
                 tier(&servers, index, failed) != wanted || self.is_full(&servers[index])
             };
-            self.balancing.choose(wish.key, failed.len(), &excluded)
+            self.balancing.choose(wish.key, &excluded)
         };
         match among(best).or_else(|| (best == 0).then(|| among(1)).flatten()) {
             Some(server) => Choice::Server(server),

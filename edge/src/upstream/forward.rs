@@ -61,7 +61,7 @@ impl Forward {
             self.upstream.count_request(&lease);
             let sent_us = self.upstream.clock.monotonic_us();
             tries.begin(sent_us);
-            tries.note_server(server);
+            tries.note_sent(server, sent_us);
             let outbound = self.outbound();
             let sent = lease.send(&outbound, self.limits(), |head| self.show(head));
             match sent.await {

@@ -56,6 +56,7 @@ mod path_map;
 mod permit;
 mod pool;
 mod probe;
+mod probe_waiters;
 mod receive;
 mod redirect;
 mod redirect_names;

@@ -110,7 +110,15 @@ impl Drop for Task {
 async fn follow(mut orders: mpsc::UnboundedReceiver<Vec<Watched>>, clock: Clock) {
     let mut running: Vec<(Arc<UpstreamState>, Task)> = Vec::new();
     while let Some(watched) = orders.recv().await {
-        running.retain(|(state, _)| watched.iter().any(|w| Arc::ptr_eq(&w.state, state)));
+        let is_watched =
+            |state: &Arc<UpstreamState>| watched.iter().any(|w| Arc::ptr_eq(&w.state, state));
+        for (state, task) in running.extract_if(.., |(state, _)| !is_watched(state)) {
+            drop(task);
+            // A check may have ended after the reload that ends the checks.
+            if !watched.iter().any(|w| w.state.name() == state.name()) {
+                state.forget_health();
+            }
+        }
         for Watched { options, state } in watched {
             if running.iter().any(|(other, _)| Arc::ptr_eq(other, &state)) {
                 continue;
@@ -159,18 +167,22 @@ async fn check_one(checker: Rc<Checker>, server: Arc<ServerState>, clock: Clock,
     loop {
         let began_us = clock.monotonic_us();
         let result = checker.check(&server).await;
+        let counts = !result.as_ref().is_err_and(Unhealthy::is_local);
         if result.is_ok() {
             // Otherwise a server that was down would wait for a request to have it probed.
             server.note_connect(Ok(()), began_us);
         }
         (good, bad) = match &result {
             Ok(()) => (good + 1, 0),
-            Err(_) => (0, bad + 1),
+            Err(_) if counts => (0, bad + 1),
+            Err(_) => (good, bad),
         };
-        if good == health.up || bad == health.down || server.condition().awaits_check() {
+        // Further results of the same kind confirm the state, which a reload that failed may have changed.
+        if !counts {
+            tracing::debug!(server = %server.address(), "this machine can't open connections for health checks");
+        } else if good >= health.up || bad >= health.down || server.condition().awaits_check() {
             note(&server, result, &clock);
         }
-        // Further results of the same kind change nothing.
         (good, bad) = (good.min(health.up), bad.min(health.down));
         let change = health.jitter * (2.0 * part(&random) - 1.0);
         let pause = health.interval.mul_f64(1.0 + change);

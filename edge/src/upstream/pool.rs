@@ -20,6 +20,7 @@ use super::inbound::Step;
 use super::lease::{Grant, Lease, Opening};
 use super::options::{Limits, Options};
 use super::permit::{Gauges, InProgress, Permit, PermitOwner};
+use super::probe_waiters::ProbeWaiters;
 use super::retry::Failed;
 use super::slots::Slots;
 use super::state::UpstreamState;
@@ -40,8 +41,8 @@ pub(super) struct Pool {
     pub(super) clock: Clock,
     pub(super) balancing: Rc<Balancing>,
     waiting: RefCell<FairQueue<Rc<Waiter>>>,
-    /// Number of requests that wait for a probe.
-    pub(super) probe_waiters: Cell<usize>,
+    /// The requests that wait for a probe.
+    pub(super) probe_waiters: ProbeWaiters,
     /// Notified when an attempt to connect to a server has ended.
     pub(super) probe_ended: Notify,
     /// The length of `waiting`, for fetches that can make room.
@@ -72,8 +73,8 @@ impl Pool {
             balancing: Rc::new(Balancing::new(options, clock.clone(), state)),
             clock,
             waiting: RefCell::new(FairQueue::new(limits.queue)),
+            probe_waiters: ProbeWaiters::new(limits.queue),
             limits,
-            probe_waiters: Cell::new(0),
             probe_ended: Notify::new(),
             queue: Rc::default(),
             idle_waker: Waker::from(Arc::new(IdleWaker(idle_events.clone()))),
@@ -157,7 +158,9 @@ impl Pool {
                 }
                 Choice::Down => {
                     let since_us = *since_us.get_or_insert_with(|| self.clock.monotonic_us());
-                    if let Some((server, reason)) = self.await_probe(failed, since_us).await {
+                    if let Some((server, reason)) =
+                        self.await_probe(failed, wish.client, since_us).await
+                    {
                         return Ok(Grant::Refused(server, reason));
                     }
                 }
@@ -335,14 +338,17 @@ impl Pool {
     }
 
     /// Notes whether a server accepted a connection, or the reason why it did not. The attempt began
-    /// at the time `began_us`.
+    /// at the time `began_us`. A failure of this machine says nothing about the server.
     pub(super) fn note_connect(&self, server: usize, result: Result<(), Reason>, began_us: u64) {
-        let server = self.slots.server(server);
-        server.state().note_connect(result, began_us);
-        if result.is_err() {
+        let is_local = result.is_err_and(Reason::is_local_connect);
+        if !is_local {
+            let server = self.slots.server(server);
+            server.state().note_connect(result, began_us);
+        }
+        if result.is_err() && !is_local {
             self.recall_waiting();
         }
-        if self.probe_waiters.get() > 0 {
+        if !self.probe_waiters.is_empty() {
             self.probe_ended.notify_waiters();
         }
     }

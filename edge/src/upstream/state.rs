@@ -34,8 +34,8 @@ pub struct UpstreamState {
     slots: Mutex<Vec<Arc<ServerState>>>,
     names: Names,
     servers: Configured,
-    /// Requests that failed because no name is resolved.
-    unresolved: FailureLog,
+    /// Requests that reached no server.
+    unreached: FailureLog,
     past: Mutex<Past>,
 }
 
@@ -101,13 +101,26 @@ impl UpstreamState {
             slots: Mutex::new(fixed.map(|index| servers.slot(index, None, None)).collect()),
             names: Names::new(name, options, before.map(|before| &before.names)),
             servers,
-            unresolved: FailureLog::default(),
+            unreached: FailureLog::default(),
             past: Mutex::default(),
         };
         for (server, targets) in state.names.targets() {
             state.set_targets(server, &targets, None);
         }
         Ok(Arc::new(state))
+    }
+
+    /// Returns the name of the upstream.
+    pub(super) fn name(&self) -> &str {
+        &self.servers.upstream
+    }
+
+    /// Forgets the results of health checks, of which there will be no more.
+    pub(super) fn forget_health(&self) {
+        for server in self.servers() {
+            server.condition().forget(true, false);
+            server.note_change();
+        }
     }
 
     /// Reads the files of TLS again, for connections that are opened from now on.
@@ -167,11 +180,22 @@ impl UpstreamState {
             return;
         };
         let cause = Reason::Unresolved;
-        if let Some(failures) = self.unresolved.count(cause, now_us) {
+        if let Some(failures) = self.unreached.count(cause, now_us) {
             let (upstream, url) = (&self.servers.upstream, url());
             tracing::warn!(
                 %upstream, server = %name, %url, cause = cause.text(), failures,
                 "requests to a server fail"
+            );
+        }
+    }
+
+    /// Logs that this machine could open no connection, unless the last message is recent.
+    pub(super) fn report_local(&self, cause: Reason, now_us: u64) {
+        if let Some(failures) = self.unreached.count(cause, now_us) {
+            let upstream = &self.servers.upstream;
+            tracing::warn!(
+                %upstream, cause = cause.text(), failures,
+                "this machine can't open connections to servers"
             );
         }
     }

@@ -308,6 +308,8 @@ impl From<ConnectError> for Unconnected {
             ConnectError::Unresolved => Reason::Unresolved,
             ConnectError::Failed => Reason::ConnectFailed,
             ConnectError::Timeout => Reason::ConnectTimeout,
+            ConnectError::NoPort => Reason::NoLocalPort,
+            ConnectError::NoSocket => Reason::NoSocket,
         };
         Unconnected { reason, tls: None }
     }

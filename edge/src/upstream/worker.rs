@@ -117,9 +117,13 @@ impl UpstreamWorker {
         }
     }
 
-    /// Counts a failed request to a server, and reports the failure in the error log.
+    /// Counts a failed request to a server, and reports the failure in the error log. The server does
+    /// not get the blame for a connection that this machine could not open.
     pub(super) fn count_failure(&self, server: usize, cause: Reason, scheme: Scheme, head: &Head) {
         self.counters.upstream_failures.add(1);
+        if cause.is_local_connect() {
+            return self.state.report_local(cause, self.clock.monotonic_us());
+        }
         let gauges = self.pool.gauges(server);
         gauges.server.failures.add(1);
         gauges.server.failures_by_reason.add(cause);
