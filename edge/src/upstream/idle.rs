@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::pool::Pool;
 
 /// Time after which an idle connection frees the memory of exchanges, in microseconds, and the shortest
-/// time between two looks for such connections. A connection that is used more often keeps the
+/// time between two sweeps. A connection that is used more often keeps the
 /// memory, since allocating it for each request costs CPU time.
 const SHRINK_US: u64 = 1_000_000;
 
