@@ -1,6 +1,6 @@
 //! Plans `[log]`, and `log` of sites and routes.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::config::lints::variables;
 use crate::config::plan::LogOptions;
 use crate::config::report::Problem;
 use crate::config::suggestions::did_you_mean;
-use crate::config::value::{Key, Level, Names, OrFalse, Switch, Word};
+use crate::config::value::{Key, Level, List, OrFalse, Switch, Word};
 use crate::telemetry::messages::MessageTarget;
 use crate::telemetry::{
     AccessFormat, AccessOptions, AccessTarget, FIELD_NAMES, LogRule, Template, TemplateError,
@@ -221,7 +221,8 @@ fn rule(typed: &Spanned<Switch<RouteLogFile>>, checks: &mut Checks) -> LogRule {
         Switch::On => return LogRule::all(),
         Switch::Table(table) => table,
     };
-    let statuses = statuses(table.statuses.as_ref(), checks);
+    let statuses = table.statuses.iter().flat_map(List::get_ref);
+    let statuses: Vec<_> = statuses.map(|range| range.get_ref().0.clone()).collect();
     let slower_than = table
         .slower_than
         .as_ref()
@@ -249,27 +250,4 @@ fn sample(key: &Key<f64>, default: f64, checks: &mut Checks) -> f64 {
             .help("choose a share from 0 to 1, as in 0.01 for one request of a hundred"),
     );
     default
-}
-
-fn statuses(key: Option<&Names>, checks: &mut Checks) -> Vec<RangeInclusive<u16>> {
-    let mut ranges = Vec::new();
-    for typed in key.iter().flat_map(|key| key.get_ref()) {
-        let text = typed.get_ref();
-        let range = match text.strip_suffix("xx") {
-            Some(class) => class
-                .parse::<u16>()
-                .ok()
-                .map(|class| class * 100..=class * 100 + 99),
-            None => text.parse::<u16>().ok().map(|status| status..=status),
-        };
-        match range.filter(|range| (100..=999).contains(range.start()) && text.len() == 3) {
-            Some(range) => ranges.push(range),
-            None => checks.push(
-                Problem::error("this is not a status")
-                    .at(typed.span())
-                    .help("write \"404\" for one status, or \"4xx\" for a whole class"),
-            ),
-        }
-    }
-    ranges
 }
