@@ -94,12 +94,7 @@ fn format(key: &Key<String>, checks: &mut Checks) -> AccessFormat {
     match Template::parse(text) {
         Ok(template) => {
             secrets(&template, typed, checks);
-            let known: Vec<&str> = FIELD_NAMES
-                .iter()
-                .copied()
-                .chain(["request.NAME"])
-                .collect();
-            variables::check(typed, &known, checks);
+            variables::check(typed, &known_variables(), checks);
             AccessFormat::Template(Arc::new(template))
         }
         Err(error) => {
@@ -132,16 +127,7 @@ fn wrong(typed: &Spanned<String>, error: &TemplateError) -> Problem {
                 ),
             }
         }
-        TemplateFault::Unknown(name) => (
-            format!("unknown variable `{name}`"),
-            match did_you_mean(name, FIELD_NAMES.iter().copied()) {
-                Some(nearest) => format!("did you mean `{nearest}`?"),
-                None => format!(
-                    "allowed here: {}, `request.NAME`",
-                    FIELD_NAMES.map_names().join(", ")
-                ),
-            },
-        ),
+        TemplateFault::Unknown(name) => (format!("unknown variable `{name}`"), other_name(name)),
         TemplateFault::NoFieldName(name) => (
             format!("`{name}` is not the name of a request header"),
             "write one as in {request.accept-language}".to_owned(),
@@ -171,6 +157,29 @@ fn wrong(typed: &Spanned<String>, error: &TemplateError) -> Problem {
         ),
     };
     Problem::error(title).at(at).help(help)
+}
+
+/// Returns advice on an unknown variable of a format.
+fn other_name(name: &str) -> String {
+    if let Some(ours) = variables::ours(name, &known_variables()) {
+        return format!("write {ours}");
+    }
+    match did_you_mean(name, FIELD_NAMES.iter().copied()) {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => format!(
+            "allowed here: {}, `request.NAME`",
+            FIELD_NAMES.map_names().join(", ")
+        ),
+    }
+}
+
+/// Returns the names of the variables of a format.
+fn known_variables() -> Vec<&'static str> {
+    FIELD_NAMES
+        .iter()
+        .copied()
+        .chain(["request.NAME"])
+        .collect()
 }
 
 /// Formats names in backquotes.
