@@ -14,7 +14,7 @@ const HEADING: [&str; 15] = [
     "upstream", "server", "state", "requests", "failed", "reused", "busy", "idle", "sent",
     "received", "connect", "tls", "header", "response", "rtt",
 ];
-/// What the columns are, below the table.
+/// Line below the table that explains columns.
 const LEGEND: &str = "times are p50/p99; sent and received include heads and health checks\n";
 /// Number of text columns, which are aligned to the left. The other columns are numbers.
 const TEXT_COLUMNS: usize = 3;
