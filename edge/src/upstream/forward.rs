@@ -114,10 +114,12 @@ impl Forward {
 
     /// Returns the value of Host.
     pub(super) fn host(&self) -> &str {
-        let visited = self.visited.as_ref();
-        let redirected = visited.map(|visited| &visited.url().authority);
-        self.upstream
-            .host(redirected.unwrap_or(&self.head.authority))
+        let authority = match &self.visited {
+            Some(visited) => &visited.url().authority,
+            None if self.names_another_host() => "",
+            None => &self.head.authority,
+        };
+        self.upstream.host(authority)
     }
 
     fn outbound(&self) -> Outbound<'_> {
