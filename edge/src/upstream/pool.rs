@@ -112,15 +112,12 @@ impl Pool {
         others.any(|(index, server)| server.is_open() && !failed.contains(&index))
     }
 
-    /// Whether there is such a server that a request would reach at once, as far as is known.
-    pub(super) fn has_ready(&self, failed: &Failed) -> bool {
+    /// Whether there is such a server that accepts connections, as far as is known.
+    pub(super) fn has_reachable(&self, failed: &Failed) -> bool {
         let servers = self.slots.servers();
         let mut others = servers.iter().enumerate();
         others.any(|(index, server)| {
-            server.is_open()
-                && !failed.contains(&index)
-                && !server.state().is_down()
-                && !self.is_full(server)
+            server.is_open() && !failed.contains(&index) && !server.state().is_down()
         })
     }
 
@@ -347,6 +344,10 @@ impl Pool {
         drop(available);
         drop(oldest);
         self.note_idle();
+        if !self.probe_waiters.is_empty() {
+            // One request may use the connection instead of waiting for a probe.
+            self.probe_ended.notify_one();
+        }
     }
 
     /// Notes whether a server accepted a connection, or the reason why it did not. The attempt began
