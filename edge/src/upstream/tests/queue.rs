@@ -145,7 +145,9 @@ fn one_client_does_not_take_all_the_room_for_requests_that_wait_for_a_probe() {
 fn a_fetch_that_waited_for_a_connection_is_hedged_when_its_server_is_late() {
     run(async {
         let late = Origin::new(|_, served| {
-            served.request();
+            while served.request().is_some_and(|head| !head.contains("/late")) && served.send(HELLO)
+            {
+            }
             served.await_close();
         });
         let other = Origin::always(HELLO);
@@ -163,6 +165,8 @@ fn a_fetch_that_waited_for_a_connection_is_hedged_when_its_server_is_late() {
             request.peer.shared = true;
             request
         };
+        // Only requests for several clients are hedged.
+        assert!(testing.fetch(get("/")).await.is_ok());
         // The worker knows which responses are late: nearly all.
         let hedges = testing.upstream.worker.hedges.as_ref();
         (0..40).for_each(|_| hedges.expect("it is configured").note(1));
