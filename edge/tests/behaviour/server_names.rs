@@ -66,12 +66,11 @@ fn all_addresses_of_a_name_are_servers() {
     let (dns, origins) = (dns(), origins(3));
     dns.set(NAME, &[ip(1), ip(2), ip(3)]);
     let edge = named(&dns, &origins[0]).workers(1).start();
-    for _ in 0..6 {
+    // A renewed answer begins the turns again, so that the shares of few requests may differ.
+    eventually("all addresses are used", || {
         assert_eq!(edge.get("/pass/x", &[]).status, 200);
-    }
-    for origin in &origins {
-        assert_eq!(origin.requests().len(), 2);
-    }
+        origins.iter().all(|origin| origin.requests().len() >= 2)
+    });
     let servers = edge.status()["upstreams"]["origin"]["servers"].clone();
     assert_eq!(servers.as_array().expect("a list").len(), 3);
     assert_eq!(servers[0]["address"], origins[0].addr().to_string());
