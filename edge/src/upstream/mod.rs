@@ -33,6 +33,7 @@ mod download;
 mod eject;
 mod ejection;
 mod encrypted;
+mod error_detail;
 mod failure_log;
 mod fair_queue;
 mod forward;

@@ -349,7 +349,7 @@ impl Configured {
             address,
             tls_name: self.tls_names[index].clone(),
             tls: self.tls.clone().filter(|_| server.scheme == Scheme::Https),
-            tls_error: Mutex::default(),
+            last_error: Mutex::default(),
             is_checked: self.options.health.is_some(),
             is_present: AtomicBool::new(target.is_none()),
             weight: AtomicU32::new(server.weight),
