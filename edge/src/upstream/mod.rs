@@ -67,6 +67,7 @@ mod retry;
 mod route_headers;
 mod route_options;
 mod sample;
+mod server_name;
 mod server_state;
 mod slots;
 mod socket;
@@ -102,6 +103,7 @@ pub use self::redirect_rule::Redirects;
 pub use self::retry::{RetryCauses, RetryOptions};
 pub use self::route_headers::RouteHeaders;
 pub use self::route_options::RouteOptions;
+pub use self::server_name::is_named;
 pub use self::state::UpstreamState;
 pub use self::sticky::Sticky;
 
