@@ -263,7 +263,7 @@ impl Stream {
                     stream: transport.into_stream(),
                     early,
                     _exchange: exchange,
-                    _permit: permit,
+                    permit,
                 }))
             }
         }

@@ -19,7 +19,7 @@ use crate::balance::Outcome;
 use crate::handler::template::RequestValues;
 use crate::handler::{Fault, Head, Interim, Peer, Response, UpstreamTimings};
 use crate::http::key::KeyHash;
-use crate::http::{ClientId, FieldBlock, Status};
+use crate::http::{ClientId, FieldBlock, RequestId, Status};
 use crate::reason::Reason;
 use crate::sign;
 
@@ -117,10 +117,12 @@ impl Forward {
 
     /// Returns the value of Host.
     pub(super) fn host(&self) -> &str {
-        let visited = self.visited.as_ref();
-        let redirected = visited.map(|visited| &visited.url().authority);
-        self.upstream
-            .host(redirected.unwrap_or(&self.head.authority))
+        let authority = match &self.visited {
+            Some(visited) => &visited.url().authority,
+            None if self.names_another_host() => "",
+            None => &self.head.authority,
+        };
+        self.upstream.host(authority)
     }
 
     fn outbound(&self) -> Outbound<'_> {
@@ -147,14 +149,17 @@ impl Forward {
     }
 
     /// Passes a 1xx head on to the client.
-    fn show(&self, head: Received) {
+    fn show(&self, mut head: Received) {
         if let Some(interim) = &self.interim {
+            if self.options.request_ids.is_some() {
+                head.fields.remove(RequestId::HEADER);
+            }
             interim.push(head.status, FieldBlock::from(&head.fields));
         }
     }
 
-    /// Returns a lease on a connection to a server that accepts one. If `opening` is given, only a
-    /// connection newly opened with it is used.
+    /// Returns a lease on a connection to a server that accepts one. If `opening` is given, it is
+    /// tried first.
     async fn reach(&self, tries: &mut Tries, mut opening: Option<Opening>) -> Result<Lease, Fault> {
         let wish = Wish {
             client: ClientId::of(self.peer.client),
@@ -164,7 +169,6 @@ impl Forward {
                 .sticky()
                 .and_then(|sticky| sticky.named(&self.head.fields)),
         };
-        let must_open = opening.is_some();
         loop {
             let opening = match opening.take() {
                 Some(opening) => opening,
@@ -172,7 +176,7 @@ impl Forward {
                     Ok(Grant::Opening(opening)) => opening,
                     // A connection with unread bytes is not used, since they would be taken for the
                     // response to this request.
-                    Ok(Grant::Lease(mut lease)) => match !must_open && lease.stream.is_quiet() {
+                    Ok(Grant::Lease(mut lease)) => match lease.stream.is_quiet() {
                         true => return Ok(lease),
                         false => self.upstream.pool.reopen(lease),
                     },
@@ -235,7 +239,8 @@ impl Forward {
             return false;
         }
         tries.failed.push(server);
-        self.upstream.may_retry(server, tries)
+        // The response is better than a wait for a server that may not respond at all.
+        self.upstream.pool.has_ready(&tries.failed) && self.upstream.may_retry(server, tries)
     }
 
     /// Returns the hash of the requested URL, or of the text that the configuration names, for

@@ -58,7 +58,7 @@ impl Forward {
             Err(late) => late,
         };
         let others: Failed = smallvec![late.server];
-        if !self.upstream.pool.has_other(&others) || !budget.take() {
+        if !self.upstream.pool.has_ready(&others) || !budget.take() {
             return first.await.map(with_time);
         }
         self.upstream.counters.upstream_hedges.add(1);

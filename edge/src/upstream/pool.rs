@@ -112,6 +112,18 @@ impl Pool {
         others.any(|(index, server)| server.is_open() && !failed.contains(&index))
     }
 
+    /// Whether there is such a server that a request would reach at once, as far as is known.
+    pub(super) fn has_ready(&self, failed: &Failed) -> bool {
+        let servers = self.slots.servers();
+        let mut others = servers.iter().enumerate();
+        others.any(|(index, server)| {
+            server.is_open()
+                && !failed.contains(&index)
+                && !server.state().is_down()
+                && !self.is_full(server)
+        })
+    }
+
     /// Returns the number that names a server in cookies.
     pub(super) fn sticky_id(&self, server: usize) -> u64 {
         self.slots.servers()[server].sticky_id

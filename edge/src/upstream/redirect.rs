@@ -129,6 +129,17 @@ impl Forward {
         Some((other.clone(), elsewhere))
     }
 
+    /// Whether the client's Host has the name of another host to which redirects may lead. The origin
+    /// must not get such a Host: the origin may repeat the name in a redirect, and so the client would
+    /// choose where the redirect leads.
+    pub(super) fn names_another_host(&self) -> bool {
+        self.options.redirects.as_ref().is_some_and(|redirects| {
+            redirects.to.iter().any(|other| {
+                !Rc::ptr_eq(other, &self.upstream) && other.options.has_name(&self.head.authority)
+            })
+        })
+    }
+
     /// Returns the URL of this request, as the server sees it.
     fn url(&self, lease: &Lease) -> Resolved {
         if let Some(visited) = &self.visited {

@@ -287,10 +287,11 @@ impl UpstreamState {
         weight: Option<u32>,
         now_us: u64,
     ) -> bool {
+        // First, so that an address that the name gets meanwhile follows the order, too.
+        let mut is_known = self.servers.order_name(address, set, weight, now_us);
         let slots = self.slots().clone();
         let is_meant =
             |slot: &&Arc<ServerState>| is_named(address, &slot.address, &slot.server.address());
-        let mut is_known = self.servers.order_name(address, set, weight, now_us);
         for slot in slots.iter().filter(is_meant) {
             slot.order(set, weight, now_us);
             is_known = true;
