@@ -110,7 +110,7 @@ reasons! {
         RequestBodyTimeout = "request-body-timeout", 408, Client, false;
         /// No route matches this host and path.
         NoRoute = "no-route", 404, Client, false;
-        /// No server is configured, or all are marked down.
+        /// No server is configured, or all are down or drained by an order.
         NoServer = "no-server", 503, Origin, true;
         /// The path leads to no file, or to one that may not be served.
         NotFound = "not-found", 404, Client, false;
@@ -136,7 +136,7 @@ reasons! {
         BadRewrite = "bad-rewrite", 500, Edge, false;
         /// The client's address sends requests more often than it may (RFC 6585 4).
         TooManyRequests = "too-many-requests", 429, Client, false;
-        /// Every server is at its limit of connections, and the queue is full, this client has half of it, or no connection became free within `connect_timeout`.
+        /// Every server is at its limit of connections, and the queue is full, this client has half of it, or no connection became free within `queue_timeout`.
         ServersBusy = "servers-busy", 503, Edge, true;
         /// The requests that wait for their responses take as much memory as `request_memory` allows, or those of this client half of it.
         RequestMemory = "request-memory", 503, Edge, true;
@@ -164,7 +164,7 @@ reasons! {
         StaleConnection = "stale-connection", 502, Origin, true;
         /// Sending the request failed.
         SendFailed = "send-failed", 502, Origin, false;
-        /// The origin closed the connection before a complete head.
+        /// The origin closed the connection before a complete head. So does a server that expects TLS if its URL has `http://`.
         ClosedBeforeHead = "closed-before-head", 502, Origin, false;
         /// The origin sent no complete head within `read_timeout`.
         HeadTimeout = "head-timeout", 504, Origin, false;

@@ -170,8 +170,8 @@ fn everything_typed_is_in_the_plan() {
     assert_eq!(
         rules.lifetimes.valid,
         [
-            (200, Duration::from_secs(3600)),
-            (404, Duration::from_secs(60))
+            (200..=200, Duration::from_secs(3600)),
+            (404..=404, Duration::from_secs(60))
         ]
     );
     let upstream = &plan.upstreams["origin"];

@@ -235,7 +235,10 @@ impl Forward {
     /// Whether another server gets the request because of the status of this server's response.
     fn may_replace(&self, received: &Received, server: usize, tries: &mut Tries) -> bool {
         let statuses = &self.upstream.options.retry.on.statuses;
-        if !statuses.contains(&received.status) || !self.is_repeatable() {
+        let is_failure = statuses
+            .iter()
+            .any(|range| range.contains(&received.status));
+        if !is_failure || !self.is_repeatable() {
             return false;
         }
         tries.failed.push(server);

@@ -347,6 +347,10 @@ impl Pool {
         drop(available);
         drop(oldest);
         self.note_idle();
+        if !self.probe_waiters.is_empty() {
+            // One request may use the connection instead of waiting for a probe.
+            self.probe_ended.notify_one();
+        }
     }
 
     /// Notes whether a server accepted a connection, or the reason why it did not. The attempt began

@@ -1,6 +1,7 @@
 //! Retries: which failed requests are sent to another server, and how many of them.
 
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ pub struct RetryCauses {
     /// The response did not arrive within `read_timeout`, or at `min_rate`.
     pub timeout: bool,
     /// Statuses of responses that count as failures.
-    pub statuses: SmallVec<[Status; 4]>,
+    pub statuses: SmallVec<[RangeInclusive<Status>; 2]>,
 }
 
 impl Default for RetryOptions {

@@ -45,7 +45,7 @@ pub struct ServerState {
     pub(super) is_present: AtomicBool,
     pub(super) weight: AtomicU32,
     pub(super) backup: AtomicBool,
-    /// Whether the last attempt to connect to the server failed.
+    /// Whether the last attempt to connect to the server that counts failed.
     pub(super) is_down: AtomicBool,
     pub(super) condition: Arc<Condition>,
     /// Whether there are health checks.
@@ -270,12 +270,15 @@ impl ServerState {
     }
 
     /// Notes whether the server accepted a connection (`Ok`), or the reason why it did not, and logs
-    /// when that changes. The attempt began at the time `began_us` and ended at `now_us`. A server
-    /// that accepts connections again starts.
+    /// when that changes. The attempt began at the time `began_us` and ended at `now_us`; a failure
+    /// does not count if a later attempt has succeeded. A server that accepts connections again
+    /// starts.
     pub(super) fn note_connect(&self, result: Result<(), Reason>, began_us: u64, now_us: u64) {
         let accepted = result.is_ok();
-        if let Err(reason) = result {
-            self.trials.note_failure(began_us, reason);
+        match result {
+            Ok(()) => self.trials.note_success(began_us),
+            Err(reason) if self.trials.note_failure(began_us, reason) => {}
+            Err(_) => return,
         }
         // Usually nothing changed: then the flag is only read, so that workers do not contend for
         // its cache line.

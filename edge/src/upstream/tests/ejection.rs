@@ -141,7 +141,7 @@ fn a_drained_server_gets_no_retries() {
     let failed = Origin::always(FAILED);
     run(async {
         let mut options = Options::new(vec![failed.server(), server(refusing())]);
-        options.retry.on.statuses.push(500);
+        options.retry.on.statuses.push(500..=500);
         options.sticky = Some(Sticky {
             cookie: "server".to_owned(),
             max_age: None,

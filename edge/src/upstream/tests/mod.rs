@@ -1,6 +1,7 @@
 //! Tests of exchanges over real sockets with scripted origins, and the helpers for these tests.
 
 mod bodies;
+mod down;
 mod ejection;
 mod heads;
 mod limits;
