@@ -174,6 +174,8 @@ reasons! {
         UnexpectedStatus = "unexpected-status", 502, Origin, false;
         /// The server answered with a status in `retry.on`, so another server was tried.
         RetriedStatus = "retried-status", 502, Origin, false;
+        /// The server answered with 500, 502, 503 or 504, which counts as a failure of the server. The response was passed on.
+        ErrorStatus = "error-status", 502, Origin, false;
         /// The origin's body ended before its declared length or last chunk.
         BodyCut = "body-cut", 502, Origin, false;
         /// The framing of the origin's body is invalid.

@@ -18,7 +18,7 @@ mod simulation;
 use serde::Deserialize;
 
 pub use estimate::Measure;
-pub use outliers::{Cause, OutlierOptions, Outliers, is_failure};
+pub use outliers::{Cause, Failure, OutlierOptions, Outliers, is_failure, is_failure_status};
 #[cfg(test)]
 pub use policy::Now;
 pub use policy::{Ask, Balancer, Outcome};

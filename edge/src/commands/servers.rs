@@ -1,5 +1,6 @@
 //! `sluice servers`: shows the servers of a running Sluice's upstreams, and gives orders about them.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use anyhow::{Context, bail};
@@ -10,12 +11,13 @@ use super::admin::AdminArgs;
 use super::nothing::Nothing;
 use super::output::{harmless, json, percent_encoded, refused, say};
 use super::status::table::table;
+use crate::upstream::is_named;
 
 #[derive(Debug, Args)]
 pub struct ServersArgs {
     /// Name of an upstream [default: all]
     upstream: Option<String>,
-    /// Address of one of its servers, as this command shows it, or the configured name of some
+    /// Address of one of its servers, or the configured name or URL of some, also without port
     #[arg(requires = "upstream")]
     server: Option<String>,
     /// Give the server this state; it is kept until the next start
@@ -57,8 +59,10 @@ pub fn run(args: &ServersArgs) -> anyhow::Result<()> {
     match missing {
         Some(why) if ordered.is_none() => bail!(nothing(&why)),
         _ if args.json => say(&json(&value)),
-        Some(_) => say("the name has no address yet; the order holds for those that it gets\n"),
-        None => say(&servers(&value)),
+        _ if ordered.is_some() && are_unresolved(&value) => {
+            say("the name has no address yet; the order holds for those that it gets\n")
+        }
+        _ => say(&servers(&value)),
     }
 }
 
@@ -92,14 +96,27 @@ fn only(value: &mut Value, args: &ServersArgs) -> Option<String> {
     upstreams.retain(|other, _| other == name);
     let address = args.server.as_deref()?;
     let all = upstreams[name]["servers"].as_array_mut()?;
-    let is_it = |server: &&Value| server["address"] == address || server["name"] == address;
+    let is_it = |server: &&Value| {
+        let text = |key: &str| server[key].as_str().unwrap_or_default();
+        is_named(address, text("address"), text("name"))
+    };
     let found: Vec<Value> = all.iter().filter(is_it).cloned().collect();
     let before = std::mem::replace(all, found);
-    let addresses = before
-        .iter()
-        .filter_map(|server| server["address"].as_str());
-    all.is_empty()
-        .then(|| unknown("server", address, addresses))
+    let known = ["name", "address"].iter().flat_map(|key| {
+        let servers = before.iter();
+        servers.filter_map(|server| server[*key].as_str())
+    });
+    let mut seen = HashSet::new();
+    let known = known.filter(|name| seen.insert(*name));
+    all.is_empty().then(|| unknown("server", address, known))
+}
+
+/// Whether none of the servers has an address.
+fn are_unresolved(value: &Value) -> bool {
+    let upstreams = value.as_object().into_iter().flatten();
+    let servers = upstreams.filter_map(|(_, upstream)| upstream["servers"].as_array());
+    let mut states = servers.flatten().map(|server| server["state"].as_str());
+    states.all(|state| matches!(state, Some("resolving" | "unresolved")))
 }
 
 /// Returns the text of the error that there is no upstream or server of this name, only `names`.
@@ -141,9 +158,13 @@ fn row(upstream: &str, server: &Value) -> [String; HEADING.len()] {
         Some(true) => " (backup)",
         _ => "",
     };
+    let name = match text("name") {
+        name if name == "-" || name == text("address") => String::new(),
+        name => format!(" ({name})"),
+    };
     [
         harmless(upstream),
-        text("address"),
+        text("address") + &name,
         text("state") + backup,
         number("weight"),
         number("busy"),
@@ -163,12 +184,12 @@ mod tests {
     fn servers_are_a_table() {
         let server = json!({ "address": "10.0.0.1:80", "state": "up", "weight": 2, "busy": 1,
             "idle": 10, "requests": 1234, "failures": 0, "backup": false });
-        let other = json!({ "address": "10.0.0.2:80", "state": "down\u{1b}", "backup": true });
+        let other = json!({ "address": "10.0.0.2:80", "name": "b:80", "state": "down\u{1b}", "backup": true });
         let shown = servers(&json!({ "origin": { "servers": [server, other] } }));
         let expected = "\
-upstream  server       state                weight  busy  idle  requests  failed
-origin    10.0.0.1:80  up                        2     1    10      1234       0
-origin    10.0.0.2:80  down\\u{1b} (backup)       0     0     0         0       0
+upstream  server              state                weight  busy  idle  requests  failed
+origin    10.0.0.1:80         up                        2     1    10      1234       0
+origin    10.0.0.2:80 (b:80)  down\\u{1b} (backup)       0     0     0         0       0
 ";
         assert_eq!(shown, expected);
     }

@@ -11,6 +11,8 @@ use hickory_resolver::config::{
     ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolverConfig,
 };
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{RData, RecordType};
 use tokio::task::JoinSet;
 
@@ -26,6 +28,9 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 2;
 /// Most hosts of one service that are resolved at the same time.
 const LOOKUPS_MAX: usize = 8;
+
+/// Text of the failure that a name exists, but has no address.
+const NO_ADDRESS: &str = "the name has no address";
 
 /// A name to resolve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +134,7 @@ pub(super) async fn lookup(resolver: &TokioResolver, name: &Name) -> Result<Answ
     targets.dedup_by_key(|target| target.address);
     targets.truncate(TARGETS_MAX);
     match targets.is_empty() {
-        true => Err("the name has no address".to_owned()),
+        true => Err(NO_ADDRESS.to_owned()),
         false => Ok(Answer {
             targets,
             ttl: ttl.clamp(TTL_MIN, TTL_MAX),
@@ -139,9 +144,24 @@ pub(super) async fn lookup(resolver: &TokioResolver, name: &Name) -> Result<Answ
 
 type Found = (Vec<Target>, Duration);
 
+/// Describes a failure, for operators.
+fn text(error: &NetError) -> String {
+    match error {
+        NetError::Dns(DnsError::NoRecordsFound(none)) => match none.response_code {
+            ResponseCode::NXDomain => "no such name".to_owned(),
+            _ => NO_ADDRESS.to_owned(),
+        },
+        NetError::Dns(DnsError::ResponseCode(code)) => format!("the name server answers: {code}"),
+        NetError::Timeout => "no name server answers".to_owned(),
+        NetError::NoConnections => "no name server can be reached".to_owned(),
+        NetError::Io(error) => format!("no name server can be reached: {error}"),
+        other => other.to_string(),
+    }
+}
+
 async fn addresses(resolver: &TokioResolver, host: &str, port: u16) -> Result<Found, String> {
     let found = resolver.lookup_ip(host).await;
-    let found = found.map_err(|error| error.to_string())?;
+    let found = found.map_err(|error| text(&error))?;
     let targets = found.iter().map(|ip| Target {
         address: SocketAddr::new(ip, port),
         weight: None,
@@ -156,7 +176,7 @@ async fn addresses(resolver: &TokioResolver, host: &str, port: u16) -> Result<Fo
 /// Resolves a service, and the hosts of its servers. A host without an address is left out.
 async fn services(resolver: &TokioResolver, service: &str) -> Result<Found, String> {
     let found = resolver.lookup(service, RecordType::SRV).await;
-    let found = found.map_err(|error| error.to_string())?;
+    let found = found.map_err(|error| text(&error))?;
     let mut ttl = found
         .valid_until()
         .saturating_duration_since(timer_now().into());
@@ -224,9 +244,25 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use hickory_resolver::net::NoRecords;
+    use hickory_resolver::proto::op::Query;
     use tokio::sync::Barrier;
 
     use super::*;
+
+    #[test]
+    fn failures_have_plain_texts() {
+        let none = |code| {
+            let none = NoRecords::new(Query::default(), code);
+            text(&NetError::Dns(DnsError::NoRecordsFound(none)))
+        };
+        assert_eq!(none(ResponseCode::NXDomain), "no such name");
+        assert_eq!(none(ResponseCode::NoError), "the name has no address");
+        assert_eq!(text(&NetError::Timeout), "no name server answers");
+        let refused = DnsError::ResponseCode(ResponseCode::Refused);
+        let refused = text(&NetError::Dns(refused));
+        assert_eq!(refused, "the name server answers: Query Refused");
+    }
 
     // The futures wait for one another in groups of four, so that fewer at a time would never end.
     #[test]

@@ -1,5 +1,6 @@
 //! Outgoing connections. No other code opens client sockets.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -47,14 +48,28 @@ const PROBES: u32 = 3;
 pub enum ConnectError {
     /// The name has no address.
     Unresolved,
-    /// Every address refused the connection or was unreachable.
-    Failed,
+    /// Every address refused the connection or was unreachable. The system's error about the last
+    /// one, if there is one.
+    Failed(Option<Errno>),
     /// Name resolution or all addresses timed out.
     Timeout,
     /// This machine has no port, or not the configured address, for a connection to the server.
     NoPort,
     /// The system has no descriptor or no memory for another socket.
     NoSocket,
+}
+
+/// Number of an error of the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(i32);
+
+impl fmt::Display for Errno {
+    /// Writes the system's text, without the number that the standard library adds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = io::Error::from_raw_os_error(self.0).to_string();
+        let number = format!(" (os error {})", self.0);
+        f.write_str(text.strip_suffix(&number).unwrap_or(&text))
+    }
 }
 
 impl ConnectError {
@@ -65,7 +80,7 @@ impl ConnectError {
                 ConnectError::NoSocket
             }
             Some(libc::EADDRNOTAVAIL | libc::EAGAIN) => ConnectError::NoPort,
-            _ => ConnectError::Failed,
+            error => ConnectError::Failed(error.map(Errno)),
         }
     }
 
@@ -73,7 +88,7 @@ impl ConnectError {
     /// server's queue is full.
     fn of_unix(error: &io::Error) -> ConnectError {
         match ConnectError::of(error) {
-            ConnectError::NoPort => ConnectError::Failed,
+            ConnectError::NoPort => ConnectError::Failed(error.raw_os_error().map(Errno)),
             other => other,
         }
     }
@@ -245,7 +260,8 @@ mod tests {
             assert!(connect("localhost", port, &options, timeout).await.is_ok());
             drop(listener);
             let refused = connect("127.0.0.1", port, &options, timeout).await;
-            assert_eq!(refused.err(), Some(ConnectError::Failed));
+            let failed = ConnectError::Failed(Some(Errno(libc::ECONNREFUSED)));
+            assert_eq!(refused.err(), Some(failed));
             let unknown = connect("no-such-name.invalid", 80, &options, timeout).await;
             assert_eq!(unknown.err(), Some(ConnectError::Unresolved));
         });
@@ -284,7 +300,7 @@ mod tests {
                 ..options
             };
             let other = connect_either(address, None, &v6, timeout).await;
-            assert_eq!(other.err(), Some(ConnectError::Failed));
+            assert!(matches!(other, Err(ConnectError::Failed(_))));
         });
     }
 
@@ -298,10 +314,11 @@ mod tests {
             assert_eq!(of(error), ConnectError::NoPort);
         }
         for error in [libc::ECONNREFUSED, libc::ENETUNREACH, libc::ETIMEDOUT] {
-            assert_eq!(of(error), ConnectError::Failed);
+            assert_eq!(of(error), ConnectError::Failed(Some(Errno(error))));
         }
         let of_unix = |error| ConnectError::of_unix(&io::Error::from_raw_os_error(error));
-        assert_eq!(of_unix(libc::EAGAIN), ConnectError::Failed);
+        let full = ConnectError::Failed(Some(Errno(libc::EAGAIN)));
+        assert_eq!(of_unix(libc::EAGAIN), full);
         assert_eq!(of_unix(libc::EMFILE), ConnectError::NoSocket);
     }
 

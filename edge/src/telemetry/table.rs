@@ -278,7 +278,7 @@ counters! {
         upstream_redirects: Counter Count,
         /// Redirects that clients got although their route follows redirects: too many, a loop, or another host.
         upstream_redirects_passed: Counter Count,
-        /// Failed requests to servers, including failed attempts to connect.
+        /// Failed requests to servers, including failed attempts to connect and the statuses 500, 502, 503 and 504.
         upstream_failures: Counter Count,
         /// Idle connections to origin servers.
         upstream_idle_now: Gauge Count,
@@ -457,7 +457,7 @@ counters! {
         requests: Counter Count,
         /// Requests sent on connections that had carried other requests before.
         reuses: Counter Count,
-        /// Failed requests, including failed attempts to connect.
+        /// Failed requests, including failed attempts to connect and the statuses 500, 502, 503 and 504.
         failures: Counter Count,
         /// Bytes sent to the server, including heads and health checks.
         bytes_out: Counter Bytes,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::eject::Eject;
 use super::options::Options;
 use super::state::{ServerState, UpstreamState};
-use crate::balance::{self, Ask, Balancer, Outcome, Outliers, is_failure};
+use crate::balance::{self, Ask, Balancer, Outcome, Outliers};
 use crate::sys::{Clock, Random};
 
 /// One worker's balancer of an upstream.
@@ -107,7 +107,7 @@ impl Balancing {
         };
         let now_us = now();
         if is_trial {
-            state.end_trial(is_failure(outcome), &ejecting.options, now_us);
+            state.end_trial(outcome, &ejecting.options, now_us);
         }
         let cause = ejecting.outliers.borrow_mut().note(server, outcome, now_us);
         if let Some(cause) = cause {

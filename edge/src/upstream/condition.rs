@@ -224,6 +224,11 @@ impl Condition {
         }
     }
 
+    /// Whether health checks fail.
+    pub(super) fn is_unhealthy(&self) -> bool {
+        self.0.lock().health == Health::Failed
+    }
+
     /// Whether the next result of a health check alone decides whether the server is healthy.
     pub(super) fn awaits_check(&self) -> bool {
         self.0.lock().health == Health::Unknown

@@ -70,7 +70,10 @@ impl Forward {
                     self.count_failure(server, &Reason::RetriedStatus.into());
                     self.upstream.pool.discard(lease);
                 }
-                Ok(received) => return Ok((lease, received, sent_us)),
+                Ok(received) => {
+                    self.upstream.count_status(server, received.status);
+                    return Ok((lease, received, sent_us));
+                }
                 Err(failure) if self.may_repeat(&failure) && tries.repeat(server) => {
                     self.upstream.counters.upstream_retries.add(1);
                     opening = Some(self.upstream.pool.reopen(lease));

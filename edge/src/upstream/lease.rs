@@ -69,9 +69,9 @@ impl Opening {
                 let lease = Lease::new(self.exchange, stream);
                 Ok(Opened { lease, rest })
             }
-            Err(Unconnected { reason, tls }) => {
-                if let Some(error) = tls {
-                    self.permit.state().note_tls_error(error);
+            Err(Unconnected { reason, detail }) => {
+                if let Some(detail) = detail {
+                    self.permit.state().note_detail(detail);
                 }
                 let fault = Fault::from(reason);
                 self.exchange.note_failure(&fault);

@@ -136,12 +136,14 @@ async fn check_all(checker: Rc<Checker>, state: Arc<UpstreamState>, clock: Clock
     let (changed, random) = (Arc::new(Notify::new()), Random::system());
     state.changes().notify(&changed);
     let mut checks: Vec<(Arc<ServerState>, Task)> = Vec::new();
+    let mut health = HealthOfAll::default();
     loop {
         let present: Vec<_> = state
             .servers()
             .into_iter()
             .filter(|s| s.is_present())
             .collect();
+        health.note(state.name(), &present);
         checks.retain(|(server, _)| present.iter().any(|p| Arc::ptr_eq(p, server)));
         for server in present {
             if checks.iter().any(|(other, _)| Arc::ptr_eq(other, &server)) {
@@ -159,6 +161,35 @@ async fn check_all(checker: Rc<Checker>, state: Arc<UpstreamState>, clock: Clock
     }
 }
 
+/// Whether all servers of an upstream are unhealthy.
+#[derive(Default)]
+struct HealthOfAll {
+    all_fail: bool,
+}
+
+impl HealthOfAll {
+    /// Logs if all servers that may get requests are unhealthy now, or no longer.
+    fn note(&mut self, upstream: &str, servers: &[Arc<ServerState>]) {
+        let mut used = servers
+            .iter()
+            .filter(|s| s.effective_weight() > 0)
+            .peekable();
+        let is_any = used.peek().is_some();
+        let all_fail = is_any && used.all(|server| server.condition().is_unhealthy());
+        if std::mem::replace(&mut self.all_fail, all_fail) == all_fail {
+            return;
+        }
+        match all_fail {
+            true => {
+                tracing::warn!(%upstream, "all servers of an upstream are unhealthy, so all of them get requests");
+            }
+            false => {
+                tracing::info!(%upstream, "not all servers of an upstream are unhealthy any more")
+            }
+        }
+    }
+}
+
 /// Checks one server again and again.
 async fn check_one(checker: Rc<Checker>, server: Arc<ServerState>, clock: Clock, random: Random) {
     let health = &checker.health;
@@ -170,7 +201,7 @@ async fn check_one(checker: Rc<Checker>, server: Arc<ServerState>, clock: Clock,
         let counts = !result.as_ref().is_err_and(Unhealthy::is_local);
         if result.is_ok() {
             // Otherwise a server that was down would wait for a request to have it probed.
-            server.note_connect(Ok(()), began_us);
+            server.note_connect(Ok(()), began_us, clock.monotonic_us());
         }
         (good, bad) = match &result {
             Ok(()) => (good + 1, 0),

@@ -80,6 +80,19 @@ impl Names {
         targets.collect()
     }
 
+    /// Returns the index of each server whose name has no address yet, and whether there was an
+    /// answer.
+    pub(super) fn without_address(&self) -> Vec<(usize, bool)> {
+        let states = self.states.lock();
+        let all = states.iter().zip(&self.all);
+        let without = all.filter_map(|(state, (server, _))| match state {
+            State::Waiting => Some((*server, false)),
+            State::Failed => Some((*server, true)),
+            State::Known { .. } => None,
+        });
+        without.collect()
+    }
+
     /// Returns true once: to the caller who has to begin the resolution.
     pub(super) fn begins(&self) -> bool {
         !self.begun.load(Ordering::Relaxed) && !self.begun.swap(true, Ordering::Relaxed)

@@ -356,7 +356,8 @@ impl Pool {
         let is_local = result.is_err_and(Reason::is_local_connect);
         if !is_local {
             let server = self.slots.server(server);
-            server.state().note_connect(result, began_us);
+            let now_us = self.clock.monotonic_us();
+            server.state().note_connect(result, began_us, now_us);
         }
         if result.is_err() && !is_local {
             self.recall_waiting();

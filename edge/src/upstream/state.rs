@@ -10,8 +10,9 @@ use super::changes::Changes;
 use super::condition::{Conditions, Order};
 use super::failure_log::FailureLog;
 use super::names::{IsFirst, Names};
-use super::options::Options;
+use super::options::{Options, Server};
 use super::other_family::OtherFamily;
+use super::server_name::is_named;
 pub(super) use super::server_state::{ServerState, WorkerCounters};
 use super::trials::Trials;
 use super::upstream_tls::UpstreamTls;
@@ -37,6 +38,14 @@ pub struct UpstreamState {
     /// Requests that reached no server.
     unreached: FailureLog,
     past: Mutex<Past>,
+}
+
+/// A server whose name has no address yet.
+pub struct Unresolved {
+    /// The configured server.
+    pub server: Server,
+    /// `resolving` before the first answer about the name, then `unresolved`.
+    pub state: &'static str,
 }
 
 /// Totals of the addresses that lost their slots to others.
@@ -141,6 +150,19 @@ impl UpstreamState {
         let mut servers = self.slots.lock().clone();
         servers.retain(|slot| !slot.is_free());
         servers
+    }
+
+    /// Returns the servers whose names have no address yet, so that there are no slots for them.
+    pub fn unresolved(&self) -> Vec<Unresolved> {
+        let without = self.names.without_address().into_iter();
+        let unresolved = without.map(|(index, was_answered)| Unresolved {
+            server: self.servers.options.servers[index].clone(),
+            state: match was_answered {
+                true => "unresolved",
+                false => "resolving",
+            },
+        });
+        unresolved.collect()
     }
 
     /// Returns the numbers of the upstream, with those of addresses that its servers no longer have.
@@ -269,7 +291,7 @@ impl UpstreamState {
         let mut is_known = self.servers.order_name(address, set, weight, now_us);
         let slots = self.slots().clone();
         let is_meant =
-            |slot: &&Arc<ServerState>| slot.address == address || slot.server.address() == address;
+            |slot: &&Arc<ServerState>| is_named(address, &slot.address, &slot.server.address());
         for slot in slots.iter().filter(is_meant) {
             slot.order(set, weight, now_us);
             is_known = true;
@@ -313,18 +335,23 @@ impl Configured {
     /// Notes an order about the servers with this name, for addresses that they have later. Returns
     /// whether there are such servers.
     fn order_name(&self, name: &str, set: Option<Order>, weight: Option<u32>, now_us: u64) -> bool {
-        let mut servers = self.options.servers.iter();
-        if !servers.any(|server| server.is_looked_up() && server.address() == name) {
-            return false;
+        let servers = self.options.servers.iter();
+        let meant = servers.filter(|server| {
+            let address = server.address();
+            server.is_looked_up() && is_named(name, &address, &address)
+        });
+        let mut is_known = false;
+        for server in meant {
+            let condition = self.conditions.of(&server.address());
+            if let Some(weight) = weight {
+                condition.set_weight(weight, now_us);
+            }
+            if let Some(order) = set {
+                condition.set_order(order, now_us);
+            }
+            is_known = true;
         }
-        let condition = self.conditions.of(name);
-        if let Some(weight) = weight {
-            condition.set_weight(weight, now_us);
-        }
-        if let Some(order) = set {
-            condition.set_order(order, now_us);
-        }
-        true
+        is_known
     }
 
     /// Creates the slot of a server with a looked-up address, or without one. `added_us`: as for
@@ -350,7 +377,7 @@ impl Configured {
             address,
             tls_name: self.tls_names[index].clone(),
             tls: self.tls.clone().filter(|_| server.scheme == Scheme::Https),
-            tls_error: Mutex::default(),
+            last_error: Mutex::default(),
             is_checked: self.options.health.is_some(),
             is_present: AtomicBool::new(target.is_none()),
             weight: AtomicU32::new(server.weight),
@@ -376,7 +403,6 @@ mod tests {
 
     use super::super::condition::Standing;
     use super::super::health_options::Health;
-    use super::super::options::Server;
     use super::*;
 
     /// Returns an upstream whose only server is a name, and that is never looked up.
@@ -422,7 +448,12 @@ mod tests {
     fn addresses_keep_their_slots_when_others_come_and_go() {
         let state = named();
         assert!(weights(&state).is_empty());
+        let unresolved = || state.unresolved().first().map(|server| server.state);
+        assert_eq!(unresolved(), Some("resolving"));
+        state.answered(0, Err("a failure".to_owned()), 1);
+        assert_eq!(unresolved(), Some("unresolved"));
         state.answered(0, answer(&["10.0.0.1:80", "10.0.0.2:80"]), 1);
+        assert_eq!(unresolved(), None);
         let (first, second) = ("10.0.0.1:80".to_owned(), "10.0.0.2:80".to_owned());
         assert_eq!(weights(&state), [(first.clone(), 3), (second.clone(), 3)]);
         let version = state.changes().version();

@@ -124,7 +124,16 @@ fn a_failing_server_is_ejected_reported_and_tested_again() {
         edge.process.stderr().contains("a server is ejected")
     });
     assert!(choices(&edge, 10).iter().all(|number| number == "1"));
-    assert_eq!(state(&edge, &origins[0]), "ejected");
+    let failed = entry(&edge, &origins[0]);
+    assert_eq!(failed["state"], "ejected");
+    assert!(failed["failures"].as_u64() >= Some(3), "{failed}");
+    assert_eq!(
+        failed["failures_by_reason"]["error-status"],
+        failed["failures"]
+    );
+    assert_eq!(entry(&edge, &origins[1])["failures"], 0);
+    let cause = "cause=\"3 failures in a row, the last one: status 500\"";
+    assert!(edge.process.stderr().contains(cause));
     let edge = in_front_of(&origins)
         .upstream("eject = { failures = 3, for = \"1s\" }")
         .start();

@@ -58,6 +58,28 @@ fn checking(rig: &Rig, other: &Origin) -> Edge {
 }
 
 #[test]
+fn the_log_says_that_all_servers_are_unhealthy_and_when_that_ends() {
+    let origins = [well(), well()];
+    let edge = Setup::of_servers(vec![origins[0].url(""), origins[1].url("")])
+        .upstream(HEALTH)
+        .start();
+    let logged = |text: &str| {
+        eventually(text, || edge.process.stderr().contains(text));
+    };
+    let serve = |origin: &Origin, status, expected: &str| {
+        origin.serve("/healthz", Resource::status(status));
+        let address = origin.addr().to_string();
+        eventually(expected, || state(&edge, &address) == expected);
+    };
+    serve(&origins[0], 503, "unhealthy");
+    serve(&origins[1], 503, "unhealthy");
+    logged("all servers of an upstream are unhealthy, so all of them get requests upstream=origin");
+    assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    serve(&origins[1], 200, "up");
+    logged("not all servers of an upstream are unhealthy any more upstream=origin");
+}
+
+#[test]
 fn servers_with_tls_are_checked() {
     let (rig, other) = (Rig::new(valid), well());
     let edge = checking(&rig, &other);

@@ -283,8 +283,21 @@ fn the_command_takes_a_name_for_all_of_its_addresses() {
     let (dns, origins) = (dns(), origins(2));
     let edge = named(&dns, &origins[0]).start();
     let name = format!("{NAME}:{}", origins[0].addr().port());
-    let early = edge.command(&["servers", "origin", &name]);
-    assert_eq!(early.status.code(), Some(3), "{early:?}");
+    let shown = |arguments: &[&str]| {
+        let output = edge.command(&[&["servers", "origin"], arguments].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    eventually("it is shown", || {
+        let row = format!("{name}  unresolved");
+        shown(&[]).contains(&row) && shown(&[&name]).contains(&row)
+    });
+    let log = edge.process.stderr();
+    assert!(log.contains("does not resolve"), "{log}");
+    assert!(
+        !log.contains("DNS error") && !log.contains("Query {"),
+        "{log}"
+    );
     let ordered = edge.command(&["servers", "origin", &name, "--set", "drain"]);
     assert!(ordered.status.success(), "{ordered:?}");
     let said = String::from_utf8_lossy(&ordered.stdout).into_owned();
@@ -301,6 +314,14 @@ fn the_command_takes_a_name_for_all_of_its_addresses() {
         let expected = if orders.is_empty() { "drain" } else { "down" };
         assert_eq!(said.matches(expected).count(), 2, "{said}");
     }
+    // The port may be left out, and a URL be copied from the configuration.
+    for given in [NAME.to_owned(), format!("http://{name}")] {
+        let said = shown(&[&given, "--set", "up"]);
+        assert_eq!(said.matches(&format!("({name})  up")).count(), 2, "{said}");
+    }
+    let unknown = edge.command(&["servers", "origin", "other.test"]);
+    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(said.contains(&format!("only: {name}, ")), "{said}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::handler::Fault;
 use crate::http::{Method, Version};
 use crate::reason::Reason;
 use crate::sys::Address;
+use crate::upstream::error_detail::ErrorDetail;
 use crate::upstream::inbound::{Failure, Received, Step};
 use crate::upstream::options::Limits;
 use crate::upstream::outbound::Outbound;
@@ -214,7 +215,7 @@ impl Connection {
             let polled = polled.map_err(|broken| match broken {
                 Broken::Fault(fault) => fault,
                 Broken::Closed if let Some(error) = transport.tls_error() => {
-                    permit.state().note_tls_error(error);
+                    permit.state().note_detail(ErrorDetail::Tls(error));
                     Fault::from(Reason::TlsFailed)
                 }
                 Broken::Closed => {

@@ -9,20 +9,20 @@ use crate::upstream::retry::Failed;
 fn a_late_failure_to_connect_does_not_undo_a_newer_success() {
     let testing = Testing::new(Options::new(vec![server(refusing())]));
     let server = testing.state.servers()[0].clone();
-    server.note_connect(Err(Reason::ConnectTimeout), 10);
+    server.note_connect(Err(Reason::ConnectTimeout), 10, 10);
     assert!(server.is_down());
-    server.note_connect(Ok(()), 20);
+    server.note_connect(Ok(()), 20, 20);
     let started = server.condition().seen().starting_since_us;
     for began_us in [11, 19] {
-        server.note_connect(Err(Reason::ConnectTimeout), began_us);
+        server.note_connect(Err(Reason::ConnectTimeout), began_us, began_us);
         assert!(!server.is_down());
         assert_eq!(server.trials().failed_since(11), None);
     }
-    server.note_connect(Ok(()), 18);
-    server.note_connect(Err(Reason::ConnectTimeout), 19);
+    server.note_connect(Ok(()), 18, 18);
+    server.note_connect(Err(Reason::ConnectTimeout), 19, 19);
     assert!(!server.is_down());
     assert_eq!(server.condition().seen().starting_since_us, started);
-    server.note_connect(Err(Reason::ConnectFailed), 20);
+    server.note_connect(Err(Reason::ConnectFailed), 20, 20);
     assert!(server.is_down());
 }
 
@@ -31,8 +31,8 @@ fn a_late_failure_to_connect_does_not_undo_a_newer_success() {
 fn a_slow_failure_to_connect_does_not_take_down_a_server_that_accepts_connections() {
     let testing = Testing::new(Options::new(vec![server(refusing())]));
     let server = testing.state.servers()[0].clone();
-    server.note_connect(Ok(()), 20);
-    server.note_connect(Err(Reason::ConnectTimeout), 19);
+    server.note_connect(Ok(()), 20, 20);
+    server.note_connect(Err(Reason::ConnectTimeout), 19, 19);
     assert!(!server.is_down());
 }
 
