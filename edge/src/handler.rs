@@ -326,6 +326,9 @@ pub trait BodyStream {
         false
     }
 
+    /// Requires that the content arrives at the origin's minimum rate even if it has no declared length.
+    fn require_rate(&mut self) {}
+
     /// Returns the exact length of all further frames, if known.
     fn length(&self) -> Option<u64>;
 }

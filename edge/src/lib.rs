@@ -2,7 +2,7 @@
 //!
 //! `ARCHITECTURE.md` describes the folders, the permitted imports and the invariants.
 //!
-//! The library exports only the command line, so that the compiler finds everything that the program doesn't use.
+//! The library exports only the command line and the allocator, so that the compiler finds everything that the program doesn't use.
 
 pub(crate) mod admin;
 pub(crate) mod balance;
@@ -35,6 +35,7 @@ pub(crate) mod volume;
 pub(crate) mod wiring;
 
 pub use commands::run;
+pub use sys::Allocator;
 
 /// Parsers and test helpers that the fuzz targets use.
 #[cfg(feature = "test-rigs")]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 /// The allocator is mimalloc: it needs little memory when idle and is fast for the workers. See
 /// `docs/decisions/0006`.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: sluice::Allocator = sluice::Allocator;
 
 fn main() -> ExitCode {
     sluice::run()

@@ -110,7 +110,7 @@ reasons! {
         RequestBodyTimeout = "request-body-timeout", 408, Client, false;
         /// No route matches this host and path.
         NoRoute = "no-route", 404, Client, false;
-        /// No server is configured, or all are marked down.
+        /// No server is configured, or all are down or drained by an order.
         NoServer = "no-server", 503, Origin, true;
         /// The path leads to no file, or to one that may not be served.
         NotFound = "not-found", 404, Client, false;
@@ -136,7 +136,7 @@ reasons! {
         BadRewrite = "bad-rewrite", 500, Edge, false;
         /// The client's address sends requests more often than it may (RFC 6585 4).
         TooManyRequests = "too-many-requests", 429, Client, false;
-        /// Every server is at its limit of connections, and the queue is full, this client has half of it, or no connection became free within `connect_timeout`.
+        /// Every server is at its limit of connections, and the queue is full, this client has half of it, or no connection became free within `queue_timeout`.
         ServersBusy = "servers-busy", 503, Edge, true;
         /// The requests that wait for their responses take as much memory as `request_memory` allows, or those of this client half of it.
         RequestMemory = "request-memory", 503, Edge, true;
@@ -150,6 +150,10 @@ reasons! {
         BufferDiskTimeout = "buffer-disk-timeout", 507, Edge, false;
         /// The server's name did not resolve.
         Unresolved = "unresolved", 502, Origin, true;
+        /// All local ports for connections to the server are in use, or this machine does not have the address in `bind`. This counts as no failure of the server.
+        NoLocalPort = "no-local-port", 503, Edge, true;
+        /// The system has no descriptor or no memory for another connection. This counts as no failure of the server, and no other one is tried.
+        NoSocket = "no-socket", 503, Edge, true;
         /// The server or the network refused the connection.
         ConnectFailed = "connect-failed", 502, Origin, true;
         /// The server did not accept the connection within `connect_timeout`.
@@ -160,7 +164,7 @@ reasons! {
         StaleConnection = "stale-connection", 502, Origin, true;
         /// Sending the request failed.
         SendFailed = "send-failed", 502, Origin, false;
-        /// The origin closed the connection before a complete head.
+        /// The origin closed the connection before a complete head. So does a server that expects TLS if its URL has `http://`.
         ClosedBeforeHead = "closed-before-head", 502, Origin, false;
         /// The origin sent no complete head within `read_timeout`.
         HeadTimeout = "head-timeout", 504, Origin, false;
@@ -170,6 +174,8 @@ reasons! {
         UnexpectedStatus = "unexpected-status", 502, Origin, false;
         /// The server answered with a status in `retry.on`, so another server was tried.
         RetriedStatus = "retried-status", 502, Origin, false;
+        /// The server answered with 500, 502, 503 or 504, which counts as a failure of the server. The response was passed on.
+        ErrorStatus = "error-status", 502, Origin, false;
         /// The origin's body ended before its declared length or last chunk.
         BodyCut = "body-cut", 502, Origin, false;
         /// The framing of the origin's body is invalid.
@@ -415,6 +421,11 @@ impl Reason {
     /// Whether a fetch failed before any of its request was sent, so that the failure can't be about the client.
     pub const fn is_before_request(self) -> bool {
         self.retryable() && !matches!(self, Reason::StaleConnection)
+    }
+
+    /// Whether this machine alone is the reason that a connection to a server could not be opened.
+    pub const fn is_local_connect(self) -> bool {
+        matches!(self, Reason::NoLocalPort | Reason::NoSocket)
     }
 }
 

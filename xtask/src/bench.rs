@@ -21,6 +21,9 @@ pub struct BenchArguments {
     /// Duration of each run in seconds
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     seconds: u16,
+    /// Seconds for which a server fails in each row `failing-servers-…`
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u16).range(3..))]
+    failing_seconds: u16,
     /// The build of Sluice to measure [default: a release build of the present source]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
@@ -44,6 +47,7 @@ pub fn bench(arguments: BenchArguments) -> Result<()> {
         against: arguments.against,
         rounds: arguments.rounds.into(),
         seconds_per_run: arguments.seconds.into(),
+        failing_seconds: arguments.failing_seconds.into(),
         only: arguments.filter,
         ..BenchOptions::default()
     };

@@ -13,7 +13,7 @@ const WEIGHT_MAX: u32 = 1000;
 pub struct ServerOrder {
     /// Name of the upstream.
     pub upstream: String,
-    /// Address of the server, as `GET /servers` shows it.
+    /// Address or name of the server, as `GET /servers` shows them, with or without port, or its URL.
     pub server: String,
     /// The state that the server gets.
     pub set: Option<ServerSet>,

@@ -114,11 +114,14 @@ pub struct ServerTotal {
 /// The state of one origin server, over all workers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ServerState {
-    /// Host and port of the server.
+    /// Host and port of the server, or its name if that has no address yet.
     pub address: String,
+    /// The server as configured: host and port, or the name of which `address` is one.
+    pub name: String,
     /// `up`, `drain` or `down` as the operator has ordered; `checking` before the first health
-    /// check of an added address has ended, `unhealthy` if health checks fail, or
-    /// `ejected` if requests failed.
+    /// check of an added address has ended, `unhealthy` if health checks fail,
+    /// `ejected` if requests failed, or `unreachable` if the last attempt to connect failed;
+    /// `resolving` before the first answer about a name, and `unresolved` if it has no address.
     pub state: &'static str,
     /// Share of the requests relative to the other servers' weights.
     pub weight: u32,

@@ -44,6 +44,7 @@ impl Inspect for Edge {
         };
         let server = ServerState {
             address: "127.0.0.1:9000".to_owned(),
+            name: "origin.example:9000".to_owned(),
             state: "up",
             weight: 1,
             backup: false,

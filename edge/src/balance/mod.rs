@@ -1,6 +1,7 @@
 //! Balancers, which choose the server of an upstream for each request, one file per policy; and
 //! `outliers`, which finds servers that fail or are slow.
 
+mod estimate;
 mod hash;
 mod least_connections;
 mod least_time;
@@ -11,11 +12,13 @@ mod round_robin;
 
 #[cfg(test)]
 mod laws;
+#[cfg(test)]
+mod simulation;
 
 use serde::Deserialize;
 
-pub use least_time::Measure;
-pub use outliers::{Cause, OutlierOptions, Outliers, is_failure};
+pub use estimate::Measure;
+pub use outliers::{Cause, Failure, OutlierOptions, Outliers, is_failure, is_failure_status};
 #[cfg(test)]
 pub use policy::Now;
 pub use policy::{Ask, Balancer, Outcome};
@@ -29,7 +32,7 @@ pub enum Kind {
     RoundRobin,
     /// The server with the fewest requests in progress relative to its weight.
     LeastConnections,
-    /// Of two servers chosen at random, the one with fewer requests in progress.
+    /// Of two servers chosen at random, the one that is expected to respond first.
     RandomTwo,
     /// The server that is expected to respond first.
     LeastTime,
@@ -83,7 +86,7 @@ pub fn build(options: &Options, weights: &[u32]) -> Box<dyn Balancer> {
     let mut balancer: Box<dyn Balancer> = match options.kind {
         Kind::RoundRobin => Box::new(round_robin::RoundRobin::default()),
         Kind::LeastConnections => Box::new(least_connections::LeastConnections::default()),
-        Kind::RandomTwo => Box::new(random_two::RandomTwo::default()),
+        Kind::RandomTwo => Box::new(random_two::RandomTwo::new()),
         Kind::LeastTime => Box::new(least_time::LeastTime::new(options.measure)),
         Kind::Hash => Box::new(hash::Hash::new(options.load_percent)),
     };

@@ -1,5 +1,7 @@
 //! Finds servers that fail or are slow compared with the others (outlier detection).
 
+use std::fmt;
+
 use super::policy::Outcome;
 
 /// Fewest exchanges in a window from which a share of failures or a mean time is taken.
@@ -26,21 +28,63 @@ pub struct OutlierOptions {
 /// Reason for which a server is an outlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Many exchanges failed one after the other.
-    Failures,
-    /// A large share of the exchanges failed.
-    ErrorRate,
-    /// Responses took longer than those of the other servers.
-    Latency,
+    /// This many exchanges failed one after the other, the last one in this way.
+    Failures { in_a_row: u32, last: Outcome },
+    /// A large share of the exchanges failed, the last one in this way.
+    ErrorRate {
+        failures: u32,
+        exchanges: u32,
+        last: Outcome,
+    },
+    /// Responses took longer than those of the other servers: the mean time to the header, and the
+    /// median of the others' mean times.
+    Latency { mean_us: u64, others_us: u64 },
 }
 
-impl Cause {
-    /// Returns a description for messages.
-    pub fn text(self) -> &'static str {
-        match self {
-            Cause::Failures => "requests failed one after the other",
-            Cause::ErrorRate => "too many requests failed",
-            Cause::Latency => "responses took longer than those of the other servers",
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Cause::Failures { in_a_row: 1, last } => write!(f, "a failure: {}", Failure(last)),
+            Cause::Failures { in_a_row, last } => {
+                write!(
+                    f,
+                    "{in_a_row} failures in a row, the last one: {}",
+                    Failure(last)
+                )
+            }
+            Cause::ErrorRate {
+                failures,
+                exchanges,
+                last,
+            } => {
+                let last = Failure(last);
+                write!(
+                    f,
+                    "{failures} of {exchanges} requests failed, the last one: {last}"
+                )
+            }
+            Cause::Latency { mean_us, others_us } => {
+                let (mean_ms, others_ms) = (mean_us as f64 / 1e3, others_us as f64 / 1e3);
+                write!(
+                    f,
+                    "responses take {mean_ms:.1} ms, those of the other servers {others_ms:.1} ms"
+                )
+            }
+        }
+    }
+}
+
+/// Shows the outcome of an exchange that failed.
+pub struct Failure(pub Outcome);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Outcome::Answered { status, .. } => write!(f, "status {status}"),
+            Outcome::ConnectFailed => f.write_str("no connection"),
+            Outcome::TimedOut => f.write_str("timeout"),
+            Outcome::Broken => f.write_str("closed connection or invalid response"),
+            Outcome::Cancelled => f.write_str("cancelled"),
         }
     }
 }
@@ -101,7 +145,7 @@ impl Outliers {
         }
         window.count(failed, outcome);
         let cause = match failed {
-            true => self.failing(server),
+            true => self.failing(server, outcome),
             false => self.slow(server),
         };
         if cause.is_some() {
@@ -114,14 +158,19 @@ impl Outliers {
         cause
     }
 
-    fn failing(&self, server: usize) -> Option<Cause> {
+    fn failing(&self, server: usize, last: Outcome) -> Option<Cause> {
         let (window, options) = (&self.servers[server], &self.options);
         if options.failures > 0 && window.failures_in_a_row >= options.failures {
-            return Some(Cause::Failures);
+            let in_a_row = window.failures_in_a_row;
+            return Some(Cause::Failures { in_a_row, last });
         }
         let share = f64::from(window.failures) / f64::from(window.exchanges);
         let is_over = options.error_rate.is_some_and(|most| share >= most);
-        (is_over && window.exchanges >= SAMPLES_MIN).then_some(Cause::ErrorRate)
+        (is_over && window.exchanges >= SAMPLES_MIN).then_some(Cause::ErrorRate {
+            failures: window.failures,
+            exchanges: window.exchanges,
+            last,
+        })
     }
 
     fn slow(&self, server: usize) -> Option<Cause> {
@@ -141,7 +190,10 @@ impl Outliers {
         times.sort_by(f64::total_cmp);
         let median_us = times[(times.len() - 1) / 2];
         let is_slow = mean_us > median_us * factor && mean_us > median_us + SLOWER_MIN_US;
-        is_slow.then_some(Cause::Latency)
+        is_slow.then_some(Cause::Latency {
+            mean_us: mean_us as u64,
+            others_us: median_us as u64,
+        })
     }
 }
 
@@ -195,9 +247,14 @@ pub fn is_failure(outcome: Outcome) -> Option<bool> {
         // A server that accepts no connections is found by other means.
         Outcome::Cancelled | Outcome::ConnectFailed => None,
         // 501 and 505 are about the request (RFC 9110 15.6).
-        Outcome::Answered { status, .. } => Some(matches!(status, 500 | 502..=504)),
+        Outcome::Answered { status, .. } => Some(is_failure_status(status)),
         Outcome::TimedOut | Outcome::Broken => Some(true),
     }
+}
+
+/// Whether a response with this status counts as a failure of the server.
+pub fn is_failure_status(status: u16) -> bool {
+    matches!(status, 500 | 502..=504)
 }
 
 #[cfg(test)]
@@ -234,8 +291,9 @@ mod tests {
             assert_eq!(outliers.note(0, answered(200, 1), SECOND), None);
             assert_eq!(outliers.note(0, answered(404, 1), SECOND), None);
             assert_eq!(outliers.note(1, Outcome::Cancelled, SECOND), None);
-            let last = outliers.note(1, answered(503, 1), SECOND);
-            assert_eq!(last, Some(Cause::Failures));
+            let cause = outliers.note(1, answered(503, 1), SECOND).expect("a cause");
+            let text = "5 failures in a row, the last one: status 503";
+            assert_eq!(cause.to_string(), text);
         }
     }
 
@@ -249,10 +307,9 @@ mod tests {
         }
         // The twentieth exchange is a success, so the next failure decides.
         assert_eq!(found, None);
-        assert_eq!(
-            outliers.note(0, answered(500, 1), SECOND),
-            Some(Cause::ErrorRate)
-        );
+        let cause = outliers.note(0, Outcome::TimedOut, SECOND);
+        let text = "11 of 21 requests failed, the last one: timeout";
+        assert_eq!(cause.expect("a cause").to_string(), text);
         for n in 0..40u64 {
             let status = if n % 2 == 0 { 500 } else { 200 };
             assert_eq!(outliers.note(0, answered(status, 1), n * SECOND), None);
@@ -272,7 +329,8 @@ mod tests {
                 );
             }
         }
-        assert_eq!(found[0], (2, Cause::Latency));
+        let text = "responses take 50.0 ms, those of the other servers 10.0 ms";
+        assert_eq!((found[0].0, found[0].1.to_string()), (2, text.to_owned()));
         assert!(found.iter().all(|(server, _)| *server == 2));
     }
 
@@ -286,8 +344,9 @@ mod tests {
         }
         outliers.set_ids(&[9, 8, 10]);
         assert_eq!(outliers.note(0, Outcome::Broken, SECOND), None);
-        let last = outliers.note(1, Outcome::Broken, SECOND);
-        assert_eq!(last, Some(Cause::Failures));
+        let (in_a_row, last) = (5, Outcome::Broken);
+        let cause = outliers.note(1, last, SECOND);
+        assert_eq!(cause, Some(Cause::Failures { in_a_row, last }));
     }
 
     #[test]

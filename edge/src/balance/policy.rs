@@ -9,8 +9,6 @@ pub type Now<'a> = &'a dyn Fn() -> u64;
 pub struct Ask<'a> {
     /// Computes the hash of the requested URL. A function, since few balancers need it.
     pub key: &'a dyn Fn() -> u64,
-    /// Number of servers that were tried for this request before.
-    pub attempt: usize,
     /// Returns the current time.
     pub now: Now<'a>,
     /// Returns a random number.
@@ -30,7 +28,6 @@ impl Ask<'_> {
     pub fn excluding<'b>(&'b self, excluded: &'b dyn Fn(usize) -> bool) -> Ask<'b> {
         Ask {
             key: self.key,
-            attempt: self.attempt,
             now: self.now,
             random: self.random,
             excluded,

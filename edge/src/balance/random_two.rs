@@ -1,71 +1,62 @@
 //! Balancer that compares two servers chosen at random ("power of two choices").
 
+use super::estimate::{Estimates, Measure};
 use super::policy::{Ask, Balancer, Now, Outcome};
 
-/// Chooses two servers at random by weight, and of these the one with fewer requests in progress
-/// relative to its weight.
+/// Chooses two servers at random by weight, and of these the one that is expected to respond first.
 ///
 /// Several workers, or several proxies, that do not know of each other's requests thus do not send
-/// all of them to the server that seems the least busy to each.
-#[derive(Default)]
-pub(super) struct RandomTwo {
-    weights: Vec<u32>,
-    in_progress: Vec<u64>,
-}
+/// all of them to the server that seems the best to each.
+pub(super) struct RandomTwo(Estimates);
 
 impl RandomTwo {
+    pub(super) fn new() -> RandomTwo {
+        RandomTwo(Estimates::new(Measure::Header))
+    }
+
     /// Returns the candidate at position `at` of the sum of all candidates' weights.
     fn candidate(&self, mut at: u64, allows: impl Fn(usize) -> bool) -> Option<usize> {
-        let candidates = (0..self.weights.len()).filter(|&server| allows(server));
-        let mut with_weight = candidates.filter(|&server| self.weights[server] > 0);
-        with_weight.find(|&server| {
-            let weight = u64::from(self.weights[server]);
+        let mut candidates = (0..self.0.len()).filter(|&server| allows(server));
+        candidates.find(|&server| {
+            let weight = u64::from(self.0.weight(server));
             let found = at < weight;
             at = at.saturating_sub(weight);
             found
         })
     }
-
-    /// Whether `a` has strictly fewer requests in progress than `b`, relative to their weights.
-    fn is_less_busy(&self, a: usize, b: usize) -> bool {
-        let load = |of: usize, other: usize| {
-            u128::from(self.in_progress[of]) * u128::from(self.weights[other])
-        };
-        load(a, b) < load(b, a)
-    }
 }
 
 impl Balancer for RandomTwo {
     fn set_weights(&mut self, weights: &[u32]) {
-        self.weights = weights.to_vec();
-        self.in_progress.resize(weights.len(), 0);
+        self.0.set_weights(weights);
     }
 
     fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
-        let servers = (0..self.weights.len()).filter(|&server| ask.allows(server));
-        let sum: u64 = servers.map(|server| u64::from(self.weights[server])).sum();
+        let servers = (0..self.0.len()).filter(|&server| ask.allows(server));
+        let sum: u64 = servers.map(|server| u64::from(self.0.weight(server))).sum();
         if sum == 0 {
             return None;
         }
         let random = (ask.random)();
         let first = self.candidate(part(random >> 32, sum), |server| ask.allows(server))?;
-        let rest = sum - u64::from(self.weights[first]);
+        let rest = sum - u64::from(self.0.weight(first));
         let others = |server| server != first && ask.allows(server);
         let second = self.candidate(part(random & 0xffff_ffff, rest), others);
-        Some(
-            second.map_or(first, |second| match self.is_less_busy(second, first) {
-                true => second,
-                false => first,
-            }),
-        )
+        let now_us = (ask.now)();
+        let cost = |server| self.0.cost(server, now_us);
+        let chosen = second
+            .filter(|&second| cost(second) < cost(first))
+            .unwrap_or(first);
+        self.0.choose(chosen, now_us);
+        Some(chosen)
     }
 
     fn begin(&mut self, server: usize) {
-        self.in_progress[server] += 1;
+        self.0.begin(server);
     }
 
-    fn end(&mut self, server: usize, _outcome: Outcome, _now: Now<'_>) {
-        self.in_progress[server] = self.in_progress[server].saturating_sub(1);
+    fn end(&mut self, server: usize, outcome: Outcome, now: Now<'_>) {
+        self.0.end(server, outcome, now);
     }
 }
 

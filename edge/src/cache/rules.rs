@@ -1,5 +1,6 @@
 //! The caching rules of one route, from its own keys and its cache's keys in the configuration.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::http::freshness::{Ignored, SetCookie, Terms};
@@ -60,7 +61,7 @@ pub struct Requests {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lifetimes {
     /// The lifetime by status of responses that give none.
-    pub valid: Vec<(Status, Duration)>,
+    pub valid: Vec<(RangeInclusive<Status>, Duration)>,
     /// The lifetime of responses of all other statuses that may be stored, if they give none.
     pub valid_any: Option<Duration>,
     /// The longest heuristic lifetime (RFC 9111 4.2.2); zero disables them.
@@ -148,7 +149,7 @@ impl Rules {
     /// The storing terms for a response with this status.
     pub fn terms(&self, status: Status) -> Terms<'_> {
         let (lifetimes, stale, headers) = (&self.lifetimes, &self.stale, &self.headers);
-        let named = lifetimes.valid.iter().find(|(of, _)| *of == status);
+        let named = lifetimes.valid.iter().find(|(of, _)| of.contains(&status));
         let valid = named.map(|(_, lifetime)| *lifetime).or(lifetimes.valid_any);
         Terms {
             valid_s: valid.map(|lifetime| lifetime.as_secs()),

@@ -7,7 +7,6 @@ mod show;
 mod tests;
 
 use std::env;
-use std::fmt;
 use std::io::{self, IsTerminal};
 
 use anyhow::{Context, bail};
@@ -15,9 +14,9 @@ use clap::Args;
 use serde_json::Value;
 
 use super::admin::AdminArgs;
+use super::nothing::Nothing;
 use super::output::{colours, harmless, json, misused_for, percent_encoded, refused, say};
 use crate::admin::UrlState;
-use crate::config::Report;
 use crate::http::url::Url;
 
 pub use layout::Style;
@@ -59,41 +58,19 @@ pub struct KeyHeaders {
     headers: Vec<String>,
 }
 
-/// Error: no cache has stored or is fetching the URL. This error has a separate exit status, so
-/// that a script can distinguish it from an edge that does not respond.
-#[derive(Debug)]
-pub struct Nothing {
-    url: String,
-    /// Advice of the running Sluice.
-    note: String,
-}
-
-impl fmt::Display for Nothing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "no cache has stored or is fetching {}",
-            harmless(&self.url)
-        )
+/// Returns the error that no cache has stored or is fetching the URL, with the advice of the running
+/// Sluice.
+fn nothing(url: &str, note: &str) -> Nothing {
+    Nothing {
+        text: format!("no cache has stored or is fetching {}", harmless(url)),
+        help: Some(harmless(note)),
     }
 }
-
-impl Nothing {
-    /// Returns the report of this error, with advice.
-    pub(super) fn report(&self) -> Report {
-        Report::without_file(self.to_string(), Some(harmless(&self.note)))
-    }
-}
-
-impl std::error::Error for Nothing {}
 
 pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
     match print(&args.admin, &args.url, &args.headers, args.json, args.ascii)? {
         None => Ok(()),
-        Some(note) => bail!(Nothing {
-            url: args.url.clone(),
-            note,
-        }),
+        Some(note) => bail!(nothing(&args.url, &note)),
     }
 }
 

@@ -7,6 +7,7 @@ mod demo;
 mod hit_ratio;
 mod inspect;
 mod lab;
+mod nothing;
 mod output;
 mod purge;
 mod reload;
@@ -25,6 +26,7 @@ use clap::{Parser, Subcommand};
 
 use crate::config::{Report, without_error_numbers};
 use admin::AdminArgs;
+use nothing::Nothing;
 use output::in_colour;
 
 /// Help text about the environment and the exit statuses of all commands. clap itself ends with 2.
@@ -38,7 +40,7 @@ Exit status:
   0  Success
   1  Error
   2  Unknown, missing or invalid arguments
-  3  `sluice inspect` found nothing";
+  3  `sluice inspect` or `sluice servers` found nothing";
 
 /// A caching reverse proxy that serves any byte of a file as soon as it has arrived from the origin
 #[derive(Debug, Parser)]
@@ -130,11 +132,11 @@ fn tip(error: &clap::Error) -> Option<String> {
     }
 }
 
-/// Returns the exit status for an error: 3 if `sluice inspect` found nothing, 2 if options of the
+/// Returns the exit status for an error: 3 if the command found nothing, 2 if options of the
 /// command line are invalid, else 1.
 fn exit_code(error: &anyhow::Error) -> ExitCode {
     let report = error.downcast_ref::<Report>();
-    match error.is::<inspect::Nothing>() {
+    match error.is::<Nothing>() {
         true => ExitCode::from(3),
         false if report.is_some_and(Report::is_about_options) => ExitCode::from(2),
         false => ExitCode::FAILURE,
@@ -157,6 +159,6 @@ fn report(error: &anyhow::Error) -> Option<Report> {
     if let Some(report) = error.downcast_ref::<Report>() {
         return Some(report.clone());
     }
-    let nothing = error.downcast_ref::<inspect::Nothing>()?;
+    let nothing = error.downcast_ref::<Nothing>()?;
     Some(nothing.report())
 }

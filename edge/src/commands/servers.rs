@@ -1,20 +1,23 @@
 //! `sluice servers`: shows the servers of a running Sluice's upstreams, and gives orders about them.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::admin::AdminArgs;
+use super::nothing::Nothing;
 use super::output::{harmless, json, percent_encoded, refused, say};
 use super::status::table::table;
+use crate::upstream::is_named;
 
 #[derive(Debug, Args)]
 pub struct ServersArgs {
     /// Name of an upstream [default: all]
     upstream: Option<String>,
-    /// Address of one of its servers, as this command shows it
+    /// Address of one of its servers, or the configured name or URL of some, also without port
     #[arg(requires = "upstream")]
     server: Option<String>,
     /// Give the server this state; it is kept until the next start
@@ -41,19 +44,26 @@ enum Set {
 }
 
 pub fn run(args: &ServersArgs) -> anyhow::Result<()> {
-    let reply = match order(args) {
-        Some(target) => args.admin.request("POST", &target)?,
+    let ordered = order(args);
+    let reply = match &ordered {
+        Some(target) => args.admin.request("POST", target)?,
         None => args.admin.request("GET", "/servers")?,
     };
-    if reply.status != 200 {
-        return Err(refused(&reply.text()));
+    match reply.status {
+        200 => {}
+        404 => bail!(nothing(&reply.text())),
+        _ => return Err(refused(&reply.text())),
     }
-    let value: Value = serde_json::from_slice(&reply.body).context("the answer is not JSON")?;
-    let value = only(value, args);
-    say(&match args.json {
-        true => json(&value),
-        false => servers(&value),
-    })
+    let mut value: Value = serde_json::from_slice(&reply.body).context("the answer is not JSON")?;
+    let missing = only(&mut value, args);
+    match missing {
+        Some(why) if ordered.is_none() => bail!(nothing(&why)),
+        _ if args.json => say(&json(&value)),
+        _ if ordered.is_some() && are_unresolved(&value) => {
+            say("the name has no address yet; the order holds for those that it gets\n")
+        }
+        _ => say(&servers(&value)),
+    }
 }
 
 /// Returns the target of the request that gives an order, if an order is given.
@@ -75,18 +85,54 @@ fn order(args: &ServersArgs) -> Option<String> {
     (set.is_some() || args.weight.is_some()).then_some(target)
 }
 
-/// Leaves only the servers that the arguments name.
-fn only(mut value: Value, args: &ServersArgs) -> Value {
-    let Some(upstreams) = value.as_object_mut() else {
-        return value;
-    };
-    upstreams.retain(|name, _| args.upstream.as_ref().is_none_or(|only| only == name));
-    for upstream in upstreams.values_mut() {
-        if let (Some(servers), Some(only)) = (upstream["servers"].as_array_mut(), &args.server) {
-            servers.retain(|server| server["address"] == only.as_str());
-        }
+/// Leaves only the servers that the arguments name. Returns the text of an error if there are none.
+fn only(value: &mut Value, args: &ServersArgs) -> Option<String> {
+    let name = args.upstream.as_ref()?;
+    let upstreams = value.as_object_mut()?;
+    if !upstreams.contains_key(name) {
+        let names = upstreams.keys().map(String::as_str);
+        return Some(unknown("upstream", name, names));
     }
-    value
+    upstreams.retain(|other, _| other == name);
+    let address = args.server.as_deref()?;
+    let all = upstreams[name]["servers"].as_array_mut()?;
+    let is_it = |server: &&Value| {
+        let text = |key: &str| server[key].as_str().unwrap_or_default();
+        is_named(address, text("address"), text("name"))
+    };
+    let found: Vec<Value> = all.iter().filter(is_it).cloned().collect();
+    let before = std::mem::replace(all, found);
+    let known = ["name", "address"].iter().flat_map(|key| {
+        let servers = before.iter();
+        servers.filter_map(|server| server[*key].as_str())
+    });
+    let mut seen = HashSet::new();
+    let known = known.filter(|name| seen.insert(*name));
+    all.is_empty().then(|| unknown("server", address, known))
+}
+
+/// Whether none of the servers has an address.
+fn are_unresolved(value: &Value) -> bool {
+    let upstreams = value.as_object().into_iter().flatten();
+    let servers = upstreams.filter_map(|(_, upstream)| upstream["servers"].as_array());
+    let mut states = servers.flatten().map(|server| server["state"].as_str());
+    states.all(|state| matches!(state, Some("resolving" | "unresolved")))
+}
+
+/// Returns the text of the error that there is no upstream or server of this name, only `names`.
+fn unknown<'a>(what: &str, name: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    match &names[..] {
+        [] => format!("there is no {what} {name:?}, nor any other"),
+        names => format!("there is no {what} {name:?}, only: {}", names.join(", ")),
+    }
+}
+
+fn nothing(text: &str) -> Nothing {
+    Nothing {
+        text: harmless(text.trim_end()),
+        help: None,
+    }
 }
 
 const HEADING: [&str; 8] = [
@@ -112,9 +158,13 @@ fn row(upstream: &str, server: &Value) -> [String; HEADING.len()] {
         Some(true) => " (backup)",
         _ => "",
     };
+    let name = match text("name") {
+        name if name == "-" || name == text("address") => String::new(),
+        name => format!(" ({name})"),
+    };
     [
         harmless(upstream),
-        text("address"),
+        text("address") + &name,
         text("state") + backup,
         number("weight"),
         number("busy"),
@@ -134,12 +184,12 @@ mod tests {
     fn servers_are_a_table() {
         let server = json!({ "address": "10.0.0.1:80", "state": "up", "weight": 2, "busy": 1,
             "idle": 10, "requests": 1234, "failures": 0, "backup": false });
-        let other = json!({ "address": "10.0.0.2:80", "state": "down\u{1b}", "backup": true });
+        let other = json!({ "address": "10.0.0.2:80", "name": "b:80", "state": "down\u{1b}", "backup": true });
         let shown = servers(&json!({ "origin": { "servers": [server, other] } }));
         let expected = "\
-upstream  server       state                weight  busy  idle  requests  failed
-origin    10.0.0.1:80  up                        2     1    10      1234       0
-origin    10.0.0.2:80  down\\u{1b} (backup)       0     0     0         0       0
+upstream  server              state                weight  busy  idle  requests  failed
+origin    10.0.0.1:80         up                        2     1    10      1234       0
+origin    10.0.0.2:80 (b:80)  down\\u{1b} (backup)       0     0     0         0       0
 ";
         assert_eq!(shown, expected);
     }

@@ -2,9 +2,10 @@
 //! waiting requests.
 
 use std::collections::HashMap;
-use std::collections::hash_map::{Entry, RandomState};
+use std::collections::hash_map::Entry;
 use std::hash::BuildHasher;
 
+use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 
 use crate::http::ClientId;
@@ -14,10 +15,13 @@ const SHARDS: usize = 64;
 /// Capacity in entries above which an empty part releases its memory.
 const KEPT: usize = 256;
 
+/// The totals of the clients in one part.
+type Totals = HashMap<ClientId, u64, RandomState>;
+
 /// A total for each client. A client whose total is 0 has no entry, so there are at most as many
 /// entries as connections.
 pub struct ClientTotals {
-    shards: Box<[Mutex<HashMap<ClientId, u64>>]>,
+    shards: Box<[Mutex<Totals>]>,
     hasher: RandomState,
 }
 
@@ -25,13 +29,13 @@ impl Default for ClientTotals {
     fn default() -> ClientTotals {
         ClientTotals {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
         }
     }
 }
 
 impl ClientTotals {
-    fn shard(&self, client: ClientId) -> &Mutex<HashMap<ClientId, u64>> {
+    fn shard(&self, client: ClientId) -> &Mutex<Totals> {
         let hash = self.hasher.hash_one(client);
         &self.shards[(hash % self.shards.len() as u64) as usize]
     }

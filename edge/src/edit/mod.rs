@@ -26,7 +26,7 @@ pub use crate::handler::template::{Template, Variable};
 pub use expires::{Expires, Lifetime};
 pub use fields::FieldEdits;
 pub use https::ToHttps;
-pub use pages::{ErrorPage, ErrorPages, PageFor};
+pub use pages::{ErrorPage, ErrorPages};
 pub use respond::{Redirect, RedirectOptions, Respond, RespondOptions};
 pub use rewrite::{Rewrite, RewriteRule, Rewriting};
 pub use security::SECURITY;

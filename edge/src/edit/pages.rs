@@ -1,5 +1,6 @@
 //! Error pages: configured content that replaces the content of error responses.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -8,20 +9,11 @@ use super::fields::take_out;
 use crate::handler::{Body, Fault, Response};
 use crate::http::{CacheStatus, Status};
 
-/// The statuses whose responses an error page replaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PageFor {
-    /// A single status, 400 to 599.
-    Status(Status),
-    /// A class of statuses by its first digit: 4 or 5.
-    Class(u16),
-}
-
 /// A configured error page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorPage {
     /// The statuses that the page is for.
-    pub statuses: PageFor,
+    pub statuses: RangeInclusive<Status>,
     /// File that the page's content was read from, or `None` if the content is in the
     /// configuration.
     pub file: Option<Box<Path>>,
@@ -62,12 +54,12 @@ const CONTENT_HEADERS: [&str; 13] = [
 ];
 
 impl ErrorPages {
-    /// Returns the page for a status: the page of that single status, otherwise the page of its
-    /// class.
+    /// Returns the page for a status: that of the smallest range with this status.
     fn page(&self, status: Status) -> Option<&ErrorPage> {
-        let pages = || self.pages.iter();
-        let own = pages().find(|page| page.statuses == PageFor::Status(status));
-        own.or_else(|| pages().find(|page| page.statuses == PageFor::Class(status / 100)))
+        let pages = self.pages.iter();
+        pages
+            .filter(|page| page.statuses.contains(&status))
+            .min_by_key(|page| page.statuses.end() - page.statuses.start())
     }
 
     /// Returns the error page for a fault as a response, or `None` if its status has no page.
@@ -145,10 +137,7 @@ mod tests {
             media_type: "text/html".into(),
         };
         ErrorPages {
-            pages: vec![
-                page(PageFor::Class(4), "any"),
-                page(PageFor::Status(404), "own"),
-            ],
+            pages: vec![page(400..=499, "any"), page(404..=404, "own")],
             intercept,
             keep_own: false,
         }

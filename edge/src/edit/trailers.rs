@@ -62,6 +62,10 @@ impl<F: Fn(&[u8]) -> bool> BodyStream for Filtered<F> {
         self.inner.take_back(bytes)
     }
 
+    fn require_rate(&mut self) {
+        self.inner.require_rate();
+    }
+
     fn length(&self) -> Option<u64> {
         self.inner.length()
     }

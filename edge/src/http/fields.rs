@@ -86,6 +86,13 @@ impl Fields {
         });
     }
 
+    /// Same as `append_bytes`, with the name in lower case.
+    pub fn append_lower(&mut self, name: &[u8], value: &[u8]) {
+        let start = self.text.len();
+        self.append_bytes(name, value);
+        self.text[start..start + name.len()].make_ascii_lowercase();
+    }
+
     /// Replaces all lines of this name by one line.
     pub fn set(&mut self, name: &str, value: impl AsRef<[u8]>) {
         self.remove(name);
@@ -200,15 +207,34 @@ pub fn is_token(name: &[u8]) -> bool {
 
 /// Whether a byte is permitted in a token.
 pub fn is_token_byte(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
+    const PERMITTED: [bool; 256] = permitted_in_tokens();
+    PERMITTED[usize::from(b)]
+}
+
+/// Returns for each byte whether it is permitted in a token (RFC 9110 5.6.2).
+const fn permitted_in_tokens() -> [bool; 256] {
+    let marks = b"!#$%&'*+-.^_`|~";
+    let mut permitted = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        permitted[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut mark = 0;
+    while mark < marks.len() {
+        permitted[marks[mark] as usize] = true;
+        mark += 1;
+    }
+    permitted
 }
 
 /// Whether the bytes are a valid field value: no CR, LF, NUL or other control characters except TAB
 /// (RFC 9110 5.5).
 pub fn is_field_value(value: &[u8]) -> bool {
-    value
-        .iter()
-        .all(|&b| b == b'\t' || (b >= b' ' && b != 0x7f))
+    // Without an early end, the compiler checks many bytes at once.
+    value.iter().fold(true, |valid, &b| {
+        valid & (b == b'\t' || (b >= b' ' && b != 0x7f))
+    })
 }
 
 impl fmt::Debug for Fields {

@@ -204,6 +204,13 @@ pub fn is_in(list: &[&str], name: &[u8]) -> bool {
     list.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name))
 }
 
+/// Whether a header is one of `HOP_BY_HOP`.
+pub fn is_hop_by_hop(name: &[u8]) -> bool {
+    // Few names of usual heads begin like one of the list.
+    let begins = |first: &u8| b"chkptu".contains(&first.to_ascii_lowercase());
+    name.first().is_some_and(begins) && is_in(HOP_BY_HOP, name)
+}
+
 /// The hop-by-hop headers of one message.
 pub struct HopByHop<'a> {
     named: SmallVec<[&'a [u8]; 4]>,
@@ -226,9 +233,14 @@ impl<'a> HopByHop<'a> {
         HopByHop::new(fields.get_all("connection"))
     }
 
+    /// Whether Connection names this header.
+    pub fn names(&self, name: &[u8]) -> bool {
+        self.named.iter().any(|n| n.eq_ignore_ascii_case(name))
+    }
+
     /// Whether a header of this name is hop-by-hop in this message.
     pub fn covers(&self, name: &[u8]) -> bool {
-        is_in(HOP_BY_HOP, name) || self.named.iter().any(|n| n.eq_ignore_ascii_case(name))
+        is_hop_by_hop(name) || self.names(name)
     }
 }
 
@@ -532,5 +544,6 @@ mod tests {
         }
         assert!(SHARED.iter().all(|n| may_be_carried(n.as_bytes())));
         assert!(HOP_BY_HOP.iter().all(|n| !is_end_to_end(n.as_bytes())));
+        assert!(HOP_BY_HOP.iter().all(|n| is_hop_by_hop(n.as_bytes())));
     }
 }

@@ -22,6 +22,8 @@ use crate::sys::disk::temporary::TemporaryFile;
 
 /// Number of threads that write and read the files.
 const THREADS: usize = 4;
+/// Longest time that opening the folder waits for its disk.
+const OPEN_MAX: Duration = Duration::from_secs(10);
 /// Most jobs of one file that are queued at the same time: a write, a read, and the closing of the file.
 const JOBS_PER_FILE: usize = 3;
 
@@ -61,17 +63,27 @@ pub(super) type Written = (io::Result<u32>, Charge);
 pub(super) type Read = (io::Result<Bytes>, Charge);
 
 impl Folder {
-    /// Starts the threads, and checks that files can be created.
+    /// Starts the threads, and checks that files can be created. If the disk does not answer in time, logs that, and
+    /// leaves the check to the first file.
     ///
     /// # Errors
     ///
     /// The folder does not exist, may not be written, its file system failed, or the system can't create a thread.
     pub fn open(path: &Path) -> io::Result<Arc<Folder>> {
-        TemporaryFile::create(path)?;
         let jobs_max = JOBS_PER_FILE * FILES_MAX as usize;
+        let pool = Pool::start("buffer files", THREADS, jobs_max)?;
+        let checked = path.to_owned();
+        let check = move || TemporaryFile::create(&checked).map(drop);
+        match within(OPEN_MAX, &pool, check) {
+            Some(result) => result?,
+            None => tracing::error!(
+                folder = %path.display(),
+                "the disk of the folder in [buffers] does not answer; bodies that need a file fail until it does"
+            ),
+        }
         Ok(Arc::new(Folder {
             path: path.to_owned(),
-            pool: Pool::start("buffer files", THREADS, jobs_max)?,
+            pool,
         }))
     }
 
@@ -79,6 +91,20 @@ impl Folder {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Returns the result of a job of these threads, or `None` if there is none within `time`.
+fn within<T: Send + 'static>(
+    time: Duration,
+    pool: &Pool,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, result) = std::sync::mpsc::channel();
+    pool.submit(Box::new(move || {
+        // Sending fails if the job took too long.
+        let _ = sender.send(job());
+    }));
+    result.recv_timeout(time).ok()
 }
 
 impl SpillFile {
@@ -220,5 +246,20 @@ pub(super) fn reason_of(error: &io::Error) -> Reason {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Reason::BufferDiskFull,
         _ => Reason::BufferDiskFailed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_hangs_does_not_block_the_start() {
+        let pool = Pool::start("test", 1, 2).expect("a thread");
+        let (answer, disk) = std::sync::mpsc::channel();
+        let hanging = move || disk.recv().is_ok();
+        assert_eq!(within(Duration::from_millis(1), &pool, hanging), None);
+        answer.send(()).expect("the job waits");
+        assert_eq!(within(Duration::from_secs(60), &pool, || 7), Some(7));
     }
 }

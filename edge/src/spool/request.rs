@@ -29,6 +29,8 @@ pub(super) async fn gather(mut body: Body, mut buffer: Buffer) -> Result<Body, F
     }
     let mut trailers = None;
     while let Some(frame) = body.frame().await {
+        // Frames may be as small as a byte and need no wait, and other tasks of the worker must run.
+        tokio::task::coop::consume_budget().await;
         match frame? {
             Frame::Data(bytes) => {
                 if buffer.has_disk() && is_too_long(buffer.bytes() + bytes.len() as u64) {

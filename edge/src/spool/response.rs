@@ -55,6 +55,8 @@ pub(super) fn read_ahead(body: Body, buffer: Buffer) -> Body {
 
 async fn fill(mut body: Body, filler: Filler) {
     let end = loop {
+        // Frames may be as small as a byte and need no wait, and other tasks of the worker must run.
+        tokio::task::coop::consume_budget().await;
         match body.frame().await {
             None => break Ok(()),
             Some(Err(fault)) => break Err(fault),

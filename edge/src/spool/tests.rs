@@ -1,7 +1,9 @@
 //! Tests of the limits, the memory and the files of buffers.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -16,6 +18,8 @@ use super::options::{DiskOptions, Options};
 use super::quota::{Charge, Quota};
 use super::shared::Buffers;
 use super::spill::Disk;
+use super::{request, response};
+use crate::handler::{Body, BodyStream, Fault, Frame};
 use crate::http::ClientId;
 use crate::reason::Reason;
 
@@ -331,4 +335,53 @@ proptest! {
         prop_assert!(given == taken);
         rig.wait_unused();
     }
+}
+
+/// Content of single bytes that are ready at once, until another task has run.
+struct SingleBytes {
+    has_run: Rc<Cell<bool>>,
+    left: u32,
+}
+
+impl BodyStream for SingleBytes {
+    fn poll_frame(&mut self, _cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
+        if self.has_run.get() {
+            return Poll::Ready(None);
+        }
+        self.left -= 1;
+        Poll::Ready(match self.left {
+            0 => Some(Err(Reason::BodyCut.into())),
+            _ => Some(Ok(Frame::Data(Bytes::from_static(b"a")))),
+        })
+    }
+
+    fn length(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Returns content whose end is reached without a fault only if another task runs soon, and starts
+/// that task.
+fn single_bytes() -> Body {
+    let has_run = Rc::<Cell<bool>>::default();
+    let set = has_run.clone();
+    tokio::task::spawn_local(async move { set.set(true) });
+    Body::stream(SingleBytes {
+        has_run,
+        left: 10_000,
+    })
+}
+
+#[test]
+fn other_tasks_run_while_content_of_single_bytes_is_gathered() {
+    let rig = Rig::new(MIB, |_| {});
+    let local = tokio::task::LocalSet::new();
+    run(local.run_until(async {
+        let gathered = request::gather(single_bytes(), rig.buffer()).await;
+        assert!(gathered.is_ok(), "the other task did not run");
+        let mut body = response::read_ahead(single_bytes(), rig.buffer());
+        while let Some(frame) = body.frame().await {
+            assert!(frame.is_ok(), "the other task did not run");
+        }
+    }));
 }

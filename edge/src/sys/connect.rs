@@ -1,5 +1,6 @@
 //! Outgoing connections. No other code opens client sockets.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -47,10 +48,58 @@ const PROBES: u32 = 3;
 pub enum ConnectError {
     /// The name has no address.
     Unresolved,
-    /// Every address refused the connection or was unreachable.
-    Failed,
+    /// Every address refused the connection or was unreachable. The system's error about the last
+    /// one, if there is one.
+    Failed(Option<Errno>),
     /// Name resolution or all addresses timed out.
     Timeout,
+    /// This machine has no port, or not the configured address, for a connection to the server.
+    NoPort,
+    /// The system has no descriptor or no memory for another socket.
+    NoSocket,
+}
+
+/// Number of an error of the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(i32);
+
+impl fmt::Display for Errno {
+    /// Writes the system's text, without the number that the standard library adds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = io::Error::from_raw_os_error(self.0).to_string();
+        let number = format!(" (os error {})", self.0);
+        f.write_str(text.strip_suffix(&number).unwrap_or(&text))
+    }
+}
+
+impl ConnectError {
+    /// Returns the meaning of an error of the system.
+    fn of(error: &io::Error) -> ConnectError {
+        match error.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => {
+                ConnectError::NoSocket
+            }
+            Some(libc::EADDRNOTAVAIL | libc::EAGAIN) => ConnectError::NoPort,
+            error => ConnectError::Failed(error.map(Errno)),
+        }
+    }
+
+    /// Returns the meaning of an error of the system about a Unix socket. EAGAIN means that the
+    /// server's queue is full.
+    fn of_unix(error: &io::Error) -> ConnectError {
+        match ConnectError::of(error) {
+            ConnectError::NoPort => ConnectError::Failed(error.raw_os_error().map(Errno)),
+            other => other,
+        }
+    }
+
+    /// Returns the meaning of a failed look-up, which may fail since the system has no descriptor.
+    fn of_lookup() -> ConnectError {
+        match TcpSocket::new_v4() {
+            Ok(_) => ConnectError::Unresolved,
+            Err(error) => ConnectError::of(&error),
+        }
+    }
 }
 
 /// Connects to a host name or address (an IPv6 address with or without brackets), and tries each of its addresses in turn. `timeout` limits
@@ -70,7 +119,7 @@ pub async fn connect(
         tokio::time::timeout(timeout, tokio::net::lookup_host((host, port)))
             .await
             .map_err(|_| ConnectError::Timeout)?
-            .map_err(|_| ConnectError::Unresolved)?
+            .map_err(|_| ConnectError::of_lookup())?
             .collect();
     connect_any(&addresses, options, timeout.saturating_sub(began.elapsed())).await
 }
@@ -94,11 +143,16 @@ pub async fn connect_either(
                 Err(_) => connect_to(other, options).await,
             };
         }
-        let late = connect_to(other, options);
+        let mut late = pin!(connect_to(other, options));
         tokio::select! {
-            Ok(stream) = early => Ok(stream),
-            Ok(stream) = late => Ok(stream),
-            else => Err(ConnectError::Failed),
+            opened = &mut early => match opened {
+                Ok(stream) => Ok(stream),
+                Err(_) => late.await,
+            },
+            opened = &mut late => match opened {
+                Ok(stream) => Ok(stream),
+                Err(_) => early.await,
+            },
         }
     };
     let raced = tokio::time::timeout(timeout, race).await;
@@ -108,7 +162,7 @@ pub async fn connect_either(
 /// Connects to a Unix socket within `timeout`.
 pub async fn connect_unix(path: &Path, timeout: Duration) -> Result<UnixStream, ConnectError> {
     match tokio::time::timeout(timeout, UnixStream::connect(path)).await {
-        Ok(opened) => opened.map_err(|_| ConnectError::Failed),
+        Ok(opened) => opened.map_err(|error| ConnectError::of_unix(&error)),
         Err(_) => Err(ConnectError::Timeout),
     }
 }
@@ -152,7 +206,7 @@ async fn connect_to(address: SocketAddr, options: &TcpOptions) -> Result<TcpStre
         Ok(stream)
     }
     .await;
-    opened.map_err(|_| ConnectError::Failed)
+    opened.map_err(|error| ConnectError::of(&error))
 }
 
 /// Binds a socket to an address of this machine, but not yet to a port: the kernel chooses one when the socket is connected
@@ -206,7 +260,8 @@ mod tests {
             assert!(connect("localhost", port, &options, timeout).await.is_ok());
             drop(listener);
             let refused = connect("127.0.0.1", port, &options, timeout).await;
-            assert_eq!(refused.err(), Some(ConnectError::Failed));
+            let failed = ConnectError::Failed(Some(Errno(libc::ECONNREFUSED)));
+            assert_eq!(refused.err(), Some(failed));
             let unknown = connect("no-such-name.invalid", 80, &options, timeout).await;
             assert_eq!(unknown.err(), Some(ConnectError::Unresolved));
         });
@@ -234,13 +289,37 @@ mod tests {
             assert!(socket.keepalive().expect("an option"));
             let waits = socket.tcp_user_timeout().expect("an option");
             assert_eq!(waits, options.user_timeout);
+            let elsewhere = TcpOptions {
+                bind: Some([192, 0, 2, 1].into()),
+                ..options.clone()
+            };
+            let unbound = connect_either(address, None, &elsewhere, timeout).await;
+            assert_eq!(unbound.err(), Some(ConnectError::NoPort));
             let v6 = TcpOptions {
                 bind: Some([0, 0, 0, 0, 0, 0, 0, 1].into()),
                 ..options
             };
             let other = connect_either(address, None, &v6, timeout).await;
-            assert_eq!(other.err(), Some(ConnectError::Failed));
+            assert!(matches!(other, Err(ConnectError::Failed(_))));
         });
+    }
+
+    #[test]
+    fn errors_of_this_machine_are_told_from_those_of_servers() {
+        let of = |error| ConnectError::of(&io::Error::from_raw_os_error(error));
+        for error in [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM] {
+            assert_eq!(of(error), ConnectError::NoSocket);
+        }
+        for error in [libc::EADDRNOTAVAIL, libc::EAGAIN] {
+            assert_eq!(of(error), ConnectError::NoPort);
+        }
+        for error in [libc::ECONNREFUSED, libc::ENETUNREACH, libc::ETIMEDOUT] {
+            assert_eq!(of(error), ConnectError::Failed(Some(Errno(error))));
+        }
+        let of_unix = |error| ConnectError::of_unix(&io::Error::from_raw_os_error(error));
+        let full = ConnectError::Failed(Some(Errno(libc::EAGAIN)));
+        assert_eq!(of_unix(libc::EAGAIN), full);
+        assert_eq!(of_unix(libc::EMFILE), ConnectError::NoSocket);
     }
 
     #[test]

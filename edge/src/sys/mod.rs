@@ -1,6 +1,7 @@
 //! Interfaces to the system: clock, randomness, files, sockets. No other code uses these directly.
 
 pub mod address;
+mod allocator;
 pub mod buffer;
 pub mod clock;
 pub mod connect;
@@ -22,6 +23,7 @@ pub mod user;
 mod watch;
 
 pub use address::Address;
+pub use allocator::Allocator;
 pub use clock::Clock;
 pub use listen_address::ListenAddress;
 pub use random::Random;

@@ -37,7 +37,7 @@ impl Failures {
         kind: Kind::Counter,
         unit: Unit::Count,
         scope: Scope::Server,
-        help: "Failed requests by reason, including failed attempts to connect.",
+        help: "Failed requests by reason, including failed attempts to connect and responses with status 500, 502, 503 or 504.",
         summary: None,
     };
 

@@ -278,7 +278,7 @@ counters! {
         upstream_redirects: Counter Count,
         /// Redirects that clients got although their route follows redirects: too many, a loop, or another host.
         upstream_redirects_passed: Counter Count,
-        /// Failed requests to servers, including failed attempts to connect.
+        /// Failed requests to servers, including failed attempts to connect and the statuses 500, 502, 503 and 504.
         upstream_failures: Counter Count,
         /// Idle connections to origin servers.
         upstream_idle_now: Gauge Count,
@@ -288,7 +288,7 @@ counters! {
         client_bytes_in: Counter Bytes,
         /// Bytes sent to clients.
         client_bytes_out: Counter Bytes => "bytes" "to clients",
-        /// Bytes of response bodies received from origin servers.
+        /// Bytes of response bodies received from origin servers, without heads and health checks.
         upstream_bytes_in: Counter Bytes => "bytes" "from origins",
         /// Access log lines lost because the writer was too slow or could not write them.
         log_lines_dropped: Counter Count,
@@ -457,11 +457,11 @@ counters! {
         requests: Counter Count,
         /// Requests sent on connections that had carried other requests before.
         reuses: Counter Count,
-        /// Failed requests, including failed attempts to connect.
+        /// Failed requests, including failed attempts to connect and the statuses 500, 502, 503 and 504.
         failures: Counter Count,
-        /// Bytes sent to the server, including heads.
+        /// Bytes sent to the server, including heads and health checks.
         bytes_out: Counter Bytes,
-        /// Bytes received from the server, including heads.
+        /// Bytes received from the server, including heads and health checks.
         bytes_in: Counter Bytes,
         /// Samples of the kernel's data about a connection (TCP_INFO), taken after a response, at most one per second and connection.
         tcp_samples: Counter Count,

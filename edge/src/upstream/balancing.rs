@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::eject::Eject;
 use super::options::Options;
 use super::state::{ServerState, UpstreamState};
-use crate::balance::{self, Ask, Balancer, Outcome, Outliers, is_failure};
+use crate::balance::{self, Ask, Balancer, Outcome, Outliers};
 use crate::sys::{Clock, Random};
 
 /// One worker's balancer of an upstream.
@@ -18,6 +18,15 @@ pub(super) struct Balancing {
     ejecting: Option<Ejecting>,
     /// The ejected server that the next exchange tests.
     trial: Cell<Option<usize>>,
+}
+
+/// The end of an exchange with a server.
+pub(super) struct Ended {
+    pub(super) outcome: Outcome,
+    /// Time of the end, if it is known.
+    pub(super) at_us: Option<u64>,
+    /// Whether the exchange tested a server that was ejected.
+    pub(super) is_trial: bool,
 }
 
 /// Counts of failures, by which this worker ejects servers.
@@ -59,17 +68,14 @@ impl Balancing {
         self.balancer.borrow_mut().set_weights(weights);
     }
 
-    /// Chooses one of the servers that are not excluded. `attempt` is the number of servers that
-    /// were tried for this request before.
+    /// Chooses one of the servers that are not excluded.
     pub(super) fn choose(
         &self,
         key: &dyn Fn() -> u64,
-        attempt: usize,
         excluded: &dyn Fn(usize) -> bool,
     ) -> Option<usize> {
         let ask = Ask {
             key,
-            attempt,
             now: &|| self.clock.monotonic_us(),
             random: &|| self.random.next_u64(),
             excluded,
@@ -89,14 +95,9 @@ impl Balancing {
     }
 
     /// Notes that an exchange with this server has ended.
-    pub(super) fn end(
-        &self,
-        server: usize,
-        state: &Arc<ServerState>,
-        outcome: Outcome,
-        is_trial: bool,
-    ) {
-        let now = || self.clock.monotonic_us();
+    pub(super) fn end(&self, server: usize, state: &Arc<ServerState>, ended: Ended) {
+        let (outcome, is_trial) = (ended.outcome, ended.is_trial);
+        let now = || ended.at_us.unwrap_or_else(|| self.clock.monotonic_us());
         self.balancer.borrow_mut().end(server, outcome, &now);
         let Some(ejecting) = &self.ejecting else {
             if is_trial {
@@ -106,7 +107,7 @@ impl Balancing {
         };
         let now_us = now();
         if is_trial {
-            state.end_trial(is_failure(outcome), &ejecting.options, now_us);
+            state.end_trial(outcome, &ejecting.options, now_us);
         }
         let cause = ejecting.outliers.borrow_mut().note(server, outcome, now_us);
         if let Some(cause) = cause {

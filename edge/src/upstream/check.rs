@@ -51,6 +51,14 @@ pub(super) enum Unhealthy {
     Timeout,
 }
 
+impl Unhealthy {
+    /// Whether the check says nothing about the server, since this machine could not open a
+    /// connection.
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self, Unhealthy::Fault(reason) if reason.is_local_connect())
+    }
+}
+
 impl fmt::Display for Unhealthy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::connection::Connection;
 use super::pool::Pool;
 use super::retry::Failed;
 use super::slots::PooledServer;
@@ -40,7 +41,7 @@ impl Pool {
         }
         let best = match best_tier(&servers, failed) {
             best @ 0..DOWN => best,
-            DOWN => return Choice::Down,
+            DOWN => return self.choose_open(&servers, failed, wish),
             _ => return Choice::None,
         };
         if servers.iter().any(|server| server.state().is_down()) {
@@ -50,11 +51,40 @@ impl Pool {
             let excluded = |index: usize| {
                 tier(&servers, index, failed) != wanted || self.is_full(&servers[index])
             };
-            self.balancing.choose(wish.key, failed.len(), &excluded)
+            self.balancing.choose(wish.key, &excluded)
         };
         match among(best).or_else(|| (best == 0).then(|| among(1)).flatten()) {
             Some(server) => Choice::Server(server),
             None => Choice::Full,
+        }
+    }
+
+    /// Chooses among servers that accept no connections: one with an open connection that is idle,
+    /// since a server that has too many connections to accept another one still serves those.
+    fn choose_open(
+        self: &Rc<Pool>,
+        servers: &[Rc<PooledServer>],
+        failed: &Failed,
+        wish: &Wish<'_>,
+    ) -> Choice {
+        let now_us = self.clock.monotonic_us();
+        let is_usable = |connection: &Connection| {
+            connection.has_room() && self.expires_in_us(connection, now_us) > 0
+        };
+        let excluded = |index: usize| {
+            tier(servers, index, failed) != DOWN
+                || !servers[index]
+                    .available
+                    .borrow()
+                    .last()
+                    .is_some_and(is_usable)
+        };
+        match self.balancing.choose(wish.key, &excluded) {
+            Some(server) => {
+                self.probe();
+                Choice::Server(server)
+            }
+            None => Choice::Down,
         }
     }
 

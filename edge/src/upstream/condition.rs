@@ -46,6 +46,8 @@ pub enum Standing {
     Unhealthy,
     /// The server was ejected because requests to it failed.
     Ejected,
+    /// The last attempt to connect to the server failed, or its TLS handshake.
+    Unreachable,
 }
 
 impl Standing {
@@ -58,6 +60,7 @@ impl Standing {
             Standing::Checking => "checking",
             Standing::Unhealthy => "unhealthy",
             Standing::Ejected => "ejected",
+            Standing::Unreachable => "unreachable",
         }
     }
 }
@@ -143,7 +146,7 @@ impl Condition {
         }
     }
 
-    /// Returns the state as operators see it.
+    /// Returns the state as operators see it, apart from the attempts to connect to the server.
     pub(super) fn standing(&self) -> Standing {
         let facts = self.0.lock();
         match facts.order {
@@ -219,6 +222,11 @@ impl Condition {
         if is_checked && facts.health == Health::Good {
             facts.health = Health::Unknown;
         }
+    }
+
+    /// Whether health checks fail.
+    pub(super) fn is_unhealthy(&self) -> bool {
+        self.0.lock().health == Health::Failed
     }
 
     /// Whether the next result of a health check alone decides whether the server is healthy.

@@ -73,6 +73,20 @@ impl Connection {
         }
     }
 
+    /// Frees all memory that the next exchange can allocate again, if no exchange is in progress.
+    pub(super) fn shrink(&mut self) {
+        match self {
+            Connection::Http1(connection) => connection.shrink(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_shrunk(&self) -> bool {
+        match self {
+            Connection::Http1(connection) => connection.is_shrunk(),
+        }
+    }
+
     /// Reads again and returns whether the connection still has room for an exchange. `waker` is
     /// woken when the server closes the connection or sends something unexpected.
     pub(super) fn stays_usable(&mut self, waker: &Waker) -> bool {
@@ -186,6 +200,13 @@ impl Stream {
         }
     }
 
+    /// Requires the minimum rate of content without a declared length, too.
+    pub(super) fn require_rate(&mut self) {
+        match self {
+            Stream::Http1(connection) => connection.require_rate(),
+        }
+    }
+
     /// Returns the timeout that the wait for more content has exceeded, if any. Must be called
     /// whenever `poll_content` is pending.
     pub(super) fn watch_body(&mut self, limits: &Limits) -> Option<Reason> {
@@ -242,7 +263,7 @@ impl Stream {
                     stream: transport.into_stream(),
                     early,
                     _exchange: exchange,
-                    _permit: permit,
+                    permit,
                 }))
             }
         }

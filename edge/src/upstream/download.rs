@@ -11,12 +11,13 @@ use super::lease::Lease;
 use super::resume::{Resume, Resumed};
 use crate::handler::{BodyStream, Fault, Frame, Piece};
 use crate::reason::Reason;
+use crate::sys::Clock;
 
 /// The content still to be received, and the connection from which it is read. If this is dropped
 /// before the content's end, the connection is closed.
 pub(super) struct Download {
     /// The request.
-    pub(super) forward: Forward,
+    pub(super) forward: Box<Forward>,
     pub(super) lease: Option<Lease>,
     /// Content that was received together with the head.
     pub(super) first: Option<Bytes>,
@@ -62,7 +63,7 @@ enum End {
 
 impl Download {
     /// Creates the download of the response to a request that was sent at the time `sent_us`.
-    pub(super) fn new(forward: Forward, lease: Lease, sent_us: u64) -> Download {
+    pub(super) fn new(forward: Box<Forward>, lease: Lease, sent_us: u64) -> Download {
         Download {
             forward,
             lease: Some(lease),
@@ -76,8 +77,8 @@ impl Download {
     }
 
     /// Returns the next frame if it has already been received. Ready with `None` at the end of the
-    /// content.
-    fn poll_received(&mut self) -> Poll<Option<Result<Frame, Fault>>> {
+    /// content, whose time `now_us` reads from the clock.
+    fn poll_received(&mut self, now_us: fn(&Clock) -> u64) -> Poll<Option<Result<Frame, Fault>>> {
         let Some(lease) = &mut self.lease else {
             return Poll::Ready(None);
         };
@@ -88,12 +89,12 @@ impl Download {
                     self.note_bytes(bytes.len() as u64);
                 }
                 if self.has_ended() {
-                    self.finish();
+                    self.finish(now_us(&self.forward.upstream.clock));
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
             Ok(Step::End) => {
-                self.finish();
+                self.finish(now_us(&self.forward.upstream.clock));
                 Poll::Ready(None)
             }
             Err(fault) => {
@@ -106,7 +107,8 @@ impl Download {
     /// Takes the content if all of it was received together with the head, which is usual for small
     /// content.
     pub(super) fn take_whole(&mut self) -> Result<Option<Bytes>, Fault> {
-        let first = match self.poll_received() {
+        // The clock was read when the head had arrived.
+        let first = match self.poll_received(Clock::recent_us) {
             Poll::Ready(Some(Ok(Frame::Data(bytes)))) => bytes,
             Poll::Ready(Some(Err(fault))) => return Err(fault),
             _ => return Ok(None),
@@ -132,7 +134,7 @@ impl Download {
             },
         };
         let Err(fault) = ended else {
-            self.finish();
+            self.finish(self.forward.upstream.clock.monotonic_us());
             return Poll::Ready(End::Complete);
         };
         let server = self.fail(fault);
@@ -177,11 +179,11 @@ impl Download {
     }
 
     /// Returns the connection to the pool, since the content is complete.
-    pub(super) fn finish(&mut self) {
+    pub(super) fn finish(&mut self, now_us: u64) {
         if let Some(mut lease) = self.lease.take() {
-            let now_us = self.note_time();
+            self.note_time(now_us);
             let took_us = now_us.saturating_sub(self.sent_us);
-            lease.note_end(took_us);
+            lease.note_end(took_us, now_us);
             let upstream = &self.forward.upstream;
             upstream.count_end(&mut lease, took_us, now_us);
             upstream.pool.give_back(lease, now_us);
@@ -191,7 +193,7 @@ impl Download {
     /// Closes the connection after a fault. Returns its server.
     fn fail(&mut self, fault: Fault) -> Option<usize> {
         let mut lease = self.lease.take()?;
-        self.note_time();
+        self.note_time(self.forward.upstream.clock.monotonic_us());
         // Servers limit the time for which a client may take nothing.
         if !(self.client.was_slow && fault.reason == Reason::BodyCut) {
             lease.note_failure(&fault);
@@ -200,12 +202,10 @@ impl Download {
         Some(lease.server())
     }
 
-    /// Notes the duration of the exchange, and returns the current time.
-    fn note_time(&self) -> u64 {
-        let now_us = self.forward.upstream.clock.monotonic_us();
+    /// Notes the duration of the exchange, which ended at the time `now_us`.
+    fn note_time(&self, now_us: u64) {
         let took_us = now_us.saturating_sub(self.began_us);
         self.forward.record.response_us.set(Some(took_us));
-        now_us
     }
 }
 
@@ -218,7 +218,7 @@ impl Download {
             if let Err(fault) = ready!(self.poll_resumed(cx)) {
                 return Poll::Ready(Some(Err(fault)));
             }
-            if let Poll::Ready(frame) = self.poll_received() {
+            if let Poll::Ready(frame) = self.poll_received(Clock::monotonic_us) {
                 return Poll::Ready(frame);
             }
             let Some(lease) = &mut self.lease else {
@@ -248,7 +248,7 @@ impl Download {
             if let Poll::Ready(Ok(n @ 1..)) = read {
                 self.note_bytes(n as u64);
                 if self.has_ended() {
-                    self.finish();
+                    self.finish(self.forward.upstream.clock.monotonic_us());
                 }
                 return Poll::Ready(Some(Ok(Piece::Placed)));
             }
@@ -286,6 +286,13 @@ impl BodyStream for Download {
             self.client.note_taken(now_us);
         }
         polled
+    }
+
+    fn require_rate(&mut self) {
+        // A body without a declared length is not continued on another connection.
+        if let Some(lease) = &mut self.lease {
+            lease.stream.require_rate();
+        }
     }
 
     fn length(&self) -> Option<u64> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::condition::Tested;
 use super::eject::Eject;
 use super::state::{ServerState, UpstreamState};
-use crate::balance::Cause;
+use crate::balance::{Cause, Failure, Outcome, is_failure};
 
 impl UpstreamState {
     /// Ejects a server, unless too many are ejected already.
@@ -34,7 +34,7 @@ impl UpstreamState {
             server.note_change();
             let (upstream, address, for_s) =
                 (server.upstream(), server.address(), time.as_secs_f64());
-            tracing::warn!(%upstream, server = %address, cause = cause.text(), for_s, "a server is ejected");
+            tracing::warn!(%upstream, server = %address, %cause, for_s, "a server is ejected");
         }
     }
 }
@@ -47,9 +47,9 @@ impl ServerState {
         self.note_change();
     }
 
-    /// Ends the trial of an ejected server. `failed` is `None` if the request says nothing about
-    /// the server.
-    pub(super) fn end_trial(&self, failed: Option<bool>, options: &Eject, now_us: u64) {
+    /// Ends the trial of an ejected server.
+    pub(super) fn end_trial(&self, outcome: Outcome, options: &Eject, now_us: u64) {
+        let failed = is_failure(outcome);
         let tested = self.condition().end_trial(failed, options.time, now_us);
         self.note_change();
         let (upstream, address) = (self.upstream(), self.address());
@@ -58,8 +58,8 @@ impl ServerState {
                 tracing::info!(%upstream, server = %address, "an ejected server works again");
             }
             Some(Tested::Ejected(time)) => {
-                let for_s = time.as_secs_f64();
-                tracing::warn!(%upstream, server = %address, for_s, "an ejected server failed again");
+                let (cause, for_s) = (Failure(outcome), time.as_secs_f64());
+                tracing::warn!(%upstream, server = %address, %cause, for_s, "an ejected server failed again");
             }
             None => {}
         }

@@ -31,12 +31,9 @@ impl FailureLog {
     /// about this cause is too recent.
     pub(super) fn count(&self, cause: Reason, now_us: u64) -> Option<u64> {
         let mut all = self.0.lock();
-        let Some(failures) = all.iter_mut().find(|failures| failures.cause == cause) else {
-            all.push(Failures {
-                cause,
-                reported_us: now_us,
-                count: 0,
-            });
+        let known = all.iter_mut().find(|failures| failures.cause == cause);
+        let Some(failures) = known else {
+            all.push(Failures::reported(cause, now_us));
             return Some(1);
         };
         failures.count += 1;
@@ -45,6 +42,25 @@ impl FailureLog {
         }
         failures.reported_us = now_us;
         Some(std::mem::take(&mut failures.count))
+    }
+
+    /// Notes that another message has just reported this cause.
+    pub(super) fn note_reported(&self, cause: Reason, now_us: u64) {
+        let mut all = self.0.lock();
+        match all.iter_mut().find(|failures| failures.cause == cause) {
+            Some(failures) => failures.reported_us = now_us,
+            None => all.push(Failures::reported(cause, now_us)),
+        }
+    }
+}
+
+impl Failures {
+    fn reported(cause: Reason, reported_us: u64) -> Failures {
+        Failures {
+            cause,
+            reported_us,
+            count: 0,
+        }
     }
 }
 
@@ -72,6 +88,9 @@ mod tests {
         assert_eq!(count(Reason::HeadTimeout, 12), None);
         assert_eq!(count(Reason::HeadTimeout, 16), Some(3));
         assert_eq!(count(Reason::HeadTimeout, 30), Some(1));
+        log.note_reported(Reason::ConnectFailed, 40_000_000);
+        assert_eq!(count(Reason::ConnectFailed, 41), None);
+        assert_eq!(count(Reason::ConnectFailed, 45), Some(2));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::balance::Outcome;
 use crate::handler::template::RequestValues;
 use crate::handler::{Fault, Head, Interim, Peer, Response, UpstreamTimings};
 use crate::http::key::KeyHash;
-use crate::http::{ClientId, FieldBlock, Status};
+use crate::http::{ClientId, FieldBlock, RequestId, Status};
 use crate::reason::Reason;
 use crate::sign;
 
@@ -61,7 +61,7 @@ impl Forward {
             self.upstream.count_request(&lease);
             let sent_us = self.upstream.clock.monotonic_us();
             tries.begin(sent_us);
-            tries.note_server(server);
+            tries.note_sent(server, sent_us);
             let outbound = self.outbound();
             let sent = lease.send(&outbound, self.limits(), |head| self.show(head));
             match sent.await {
@@ -70,7 +70,10 @@ impl Forward {
                     self.count_failure(server, &Reason::RetriedStatus.into());
                     self.upstream.pool.discard(lease);
                 }
-                Ok(received) => return Ok((lease, received, sent_us)),
+                Ok(received) => {
+                    self.upstream.count_status(server, received.status);
+                    return Ok((lease, received, sent_us));
+                }
                 Err(failure) if self.may_repeat(&failure) && tries.repeat(server) => {
                     self.upstream.counters.upstream_retries.add(1);
                     opening = Some(self.upstream.pool.reopen(lease));
@@ -114,10 +117,12 @@ impl Forward {
 
     /// Returns the value of Host.
     pub(super) fn host(&self) -> &str {
-        let visited = self.visited.as_ref();
-        let redirected = visited.map(|visited| &visited.url().authority);
-        self.upstream
-            .host(redirected.unwrap_or(&self.head.authority))
+        let authority = match &self.visited {
+            Some(visited) => &visited.url().authority,
+            None if self.names_another_host() => "",
+            None => &self.head.authority,
+        };
+        self.upstream.host(authority)
     }
 
     fn outbound(&self) -> Outbound<'_> {
@@ -144,14 +149,17 @@ impl Forward {
     }
 
     /// Passes a 1xx head on to the client.
-    fn show(&self, head: Received) {
+    fn show(&self, mut head: Received) {
         if let Some(interim) = &self.interim {
+            if self.options.request_ids.is_some() {
+                head.fields.remove(RequestId::HEADER);
+            }
             interim.push(head.status, FieldBlock::from(&head.fields));
         }
     }
 
-    /// Returns a lease on a connection to a server that accepts one. If `opening` is given, only a
-    /// connection newly opened with it is used.
+    /// Returns a lease on a connection to a server that accepts one. If `opening` is given, it is
+    /// tried first.
     async fn reach(&self, tries: &mut Tries, mut opening: Option<Opening>) -> Result<Lease, Fault> {
         let wish = Wish {
             client: ClientId::of(self.peer.client),
@@ -161,7 +169,6 @@ impl Forward {
                 .sticky()
                 .and_then(|sticky| sticky.named(&self.head.fields)),
         };
-        let must_open = opening.is_some();
         loop {
             let opening = match opening.take() {
                 Some(opening) => opening,
@@ -169,7 +176,7 @@ impl Forward {
                     Ok(Grant::Opening(opening)) => opening,
                     // A connection with unread bytes is not used, since they would be taken for the
                     // response to this request.
-                    Ok(Grant::Lease(mut lease)) => match !must_open && lease.stream.is_quiet() {
+                    Ok(Grant::Lease(mut lease)) => match lease.stream.is_quiet() {
                         true => return Ok(lease),
                         false => self.upstream.pool.reopen(lease),
                     },
@@ -182,7 +189,8 @@ impl Forward {
                 },
             };
             let server = opening.server();
-            match self.open(opening, tries).await {
+            // Boxed, since few requests open a connection and each carries its future.
+            match Box::pin(self.open(opening, tries)).await {
                 Ok(lease) => return Ok(lease),
                 Err(fault) => self.move_on(fault, server, true, tries)?,
             }
@@ -227,11 +235,15 @@ impl Forward {
     /// Whether another server gets the request because of the status of this server's response.
     fn may_replace(&self, received: &Received, server: usize, tries: &mut Tries) -> bool {
         let statuses = &self.upstream.options.retry.on.statuses;
-        if !statuses.contains(&received.status) || !self.is_repeatable() {
+        let is_failure = statuses
+            .iter()
+            .any(|range| range.contains(&received.status));
+        if !is_failure || !self.is_repeatable() {
             return false;
         }
         tries.failed.push(server);
-        self.upstream.may_retry(server, tries)
+        // The response is better than a wait for a server that may not respond at all.
+        self.upstream.pool.has_reachable(&tries.failed) && self.upstream.may_retry(server, tries)
     }
 
     /// Returns the hash of the requested URL, or of the text that the configuration names, for
@@ -318,17 +330,20 @@ impl Forward {
         }
     }
 
-    /// Notes the status of the response and the time to its head, for log and balancer.
-    pub(super) fn note_head(&self, lease: &mut Lease, status: Status, sent_us: u64) {
-        let head_us = self.note_outcome(lease, status, sent_us);
+    /// Notes the status of the response and the time to its head, for log and balancer. Returns the
+    /// current time.
+    pub(super) fn note_head(&self, lease: &mut Lease, status: Status, sent_us: u64) -> u64 {
+        let now_us = self.note_outcome(lease, status, sent_us);
         self.record.status.set(Some(status));
+        let head_us = now_us.saturating_sub(sent_us);
         self.record.header_us.set(Some(head_us));
+        now_us
     }
 
-    /// Notes the status of a response and the time to its head, for the balancer. Returns this time
-    /// in microseconds.
+    /// Notes the status of a response and the time to its head, for the balancer. Returns the current
+    /// time, which the clock keeps as the recent one.
     pub(super) fn note_outcome(&self, lease: &mut Lease, status: Status, sent_us: u64) -> u64 {
-        let now_us = self.upstream.clock.monotonic_us();
+        let now_us = self.upstream.clock.read_us();
         let head_us = now_us.saturating_sub(sent_us);
         self.upstream.count_head(lease.server(), head_us);
         lease.note(Outcome::Answered {
@@ -336,6 +351,6 @@ impl Forward {
             head_us,
             total_us: None,
         });
-        head_us
+        now_us
     }
 }

@@ -16,10 +16,10 @@ pub(super) fn add(peer: &Peer, authority: &[u8], lines: &mut impl HeaderLines) {
     let proxy = (proxy != peer.client && !peer.shared).then_some(proxy);
     if !peer.shared {
         lines.line_with(b"x-forwarded-for", |out| {
-            // Writing to a `Vec` does not fail.
-            let _ = write!(out, "{}", peer.client);
+            append_address(out, peer.client);
             if let Some(proxy) = proxy {
-                let _ = write!(out, ", {proxy}");
+                out.extend_from_slice(b", ");
+                append_address(out, proxy);
             }
         });
     }
@@ -41,8 +41,7 @@ pub(super) fn add_real_ip(peer: &Peer, lines: &mut impl HeaderLines) {
     if peer.shared {
         return;
     }
-    // Writing to a `Vec` does not fail.
-    lines.line_with(b"x-real-ip", |out| _ = write!(out, "{}", peer.client));
+    lines.line_with(b"x-real-ip", |out| append_address(out, peer.client));
 }
 
 /// Writes `for=…;host=…;proto=…` (RFC 7239 4). The host is quoted, since it may contain a colon.
@@ -53,23 +52,75 @@ fn write_element(out: &mut Vec<u8>, peer: &Peer, authority: Option<&[u8]>) {
     }
     if let Some(authority) = authority {
         out.extend_from_slice(b"host=\"");
-        for &b in authority {
-            if matches!(b, b'"' | b'\\') {
-                out.push(b'\\');
-            }
-            out.push(b);
-        }
+        append_escaped(out, authority);
         out.extend_from_slice(b"\";");
     }
     out.extend_from_slice(b"proto=");
     out.extend_from_slice(peer.scheme.as_str().as_bytes());
 }
 
+/// Appends the text of a quoted string (RFC 9110 5.6.4).
+fn append_escaped(out: &mut Vec<u8>, mut text: &[u8]) {
+    while let Some(at) = memchr::memchr2(b'"', b'\\', text) {
+        out.extend_from_slice(&text[..at]);
+        out.extend_from_slice(&[b'\\', text[at]]);
+        text = &text[at + 1..];
+    }
+    out.extend_from_slice(text);
+}
+
 /// Writes `for=…` (RFC 7239 6). IPv6 addresses are quoted, since they contain colons.
 fn write_node(out: &mut Vec<u8>, address: IpAddr) {
-    // Writing to a `Vec` does not fail.
-    let _ = match address {
-        IpAddr::V4(address) => write!(out, "for={address}"),
-        IpAddr::V6(address) => write!(out, "for=\"[{address}]\""),
+    let (before, after): (&[u8], &[u8]) = match address {
+        IpAddr::V4(_) => (b"for=", b""),
+        IpAddr::V6(_) => (b"for=\"[", b"]\""),
     };
+    out.extend_from_slice(before);
+    append_address(out, address);
+    out.extend_from_slice(after);
+}
+
+/// Appends an address. Formatting that of IPv4 with `write!` takes 1,900 instructions, which every
+/// request would spend twice.
+fn append_address(out: &mut Vec<u8>, address: IpAddr) {
+    let IpAddr::V4(address) = address else {
+        // Writing to a `Vec` does not fail.
+        let _ = write!(out, "{address}");
+        return;
+    };
+    let mut digits = itoa::Buffer::new();
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        if index > 0 {
+            out.push(b'.');
+        }
+        out.extend_from_slice(digits.format(octet).as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_the_standard_library_does() {
+        for text in [
+            "0.0.0.0",
+            "192.0.2.10",
+            "255.255.255.255",
+            "2001:db8::1",
+            "::ffff:192.0.2.1",
+        ] {
+            let address: IpAddr = text.parse().expect("an address");
+            let mut out = Vec::new();
+            append_address(&mut out, address);
+            assert_eq!(out, address.to_string().as_bytes());
+        }
+    }
+
+    #[test]
+    fn quotes_and_backslashes_are_escaped() {
+        let mut out = Vec::new();
+        append_escaped(&mut out, br#"a"b\c""#);
+        assert_eq!(out, br#"a\"b\\c\""#);
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -12,9 +12,10 @@ use smallvec::smallvec;
 
 use super::forward::{Exchanged, Forward};
 use super::hedge_budget::HedgeBudget;
-use super::retry::{Failed, Tries};
+use super::retry::{Failed, Sent, Tries};
 use crate::handler::Fault;
 use crate::http::{Method, range};
+use crate::sys::clock::timer_now;
 
 impl Forward {
     /// Sends the request as `exchange` does. A shared fetch is hedged if the options permit that.
@@ -24,10 +25,10 @@ impl Forward {
             return self.exchange(&mut Tries::default()).await;
         };
         budget.add_request();
-        let began_us = self.upstream.clock.monotonic_us();
-        let exchanged = self.race(budget).await?;
+        // Boxed, since its two exchanges would enlarge the future of every request.
+        let (exchanged, sent_us) = Box::pin(self.race(budget)).await?;
         let now_us = self.upstream.clock.monotonic_us();
-        budget.note(now_us.saturating_sub(began_us));
+        budget.note(now_us.saturating_sub(sent_us));
         // The other request may have noted its server later.
         self.record.server.set(exchanged.0.stream.peer());
         Ok(exchanged)
@@ -42,28 +43,61 @@ impl Forward {
             && range_bytes(self.head.fields.get("range")) <= budget.max_size()
     }
 
-    /// Sends the request, and if its response is late, to another server as well.
-    async fn race(&self, budget: &HedgeBudget) -> Result<Exchanged, Fault> {
-        let server = Rc::<Cell<Option<usize>>>::default();
-        let mut tries = Tries::watched(server.clone());
-        let Some(after) = budget.after_us() else {
-            return self.exchange(&mut tries).await;
-        };
+    /// Sends the request, and if its response is late, to another server as well. Also returns the
+    /// time at which the request was sent whose response could be late.
+    async fn race(&self, budget: &HedgeBudget) -> Result<(Exchanged, u64), Fault> {
+        let sent = Rc::<Cell<Option<Sent>>>::default();
+        let mut tries = Tries::watched(sent.clone());
         let mut first = pin!(self.exchange(&mut tries));
-        let after = Duration::from_micros(after);
-        if let Ok(exchanged) = tokio::time::timeout(after, first.as_mut()).await {
-            return exchanged;
-        }
-        let others: Failed = server.get().map_or(smallvec![], |server| smallvec![server]);
-        if others.is_empty() || !self.upstream.pool.has_other(&others) || !budget.take() {
-            return first.await;
+        let waited = match budget.after_us() {
+            Some(after) => until_late(first.as_mut(), &sent, Duration::from_micros(after)).await,
+            None => Ok(first.as_mut().await),
+        };
+        let late = match waited {
+            Ok(exchanged) => return exchanged.map(with_time),
+            Err(late) => late,
+        };
+        let others: Failed = smallvec![late.server];
+        if !self.upstream.pool.has_reachable(&others) || !budget.take() {
+            return first.await.map(with_time);
         }
         self.upstream.counters.upstream_hedges.add(1);
         let again = self.again(self.head.clone());
         let mut tries = Tries::default();
         tries.failed = others;
-        first_success(first, pin!(again.exchange(&mut tries))).await
+        let exchanged = first_success(first, pin!(again.exchange(&mut tries))).await?;
+        Ok((exchanged, late.at_us))
     }
+}
+
+/// Returns the exchange and the time at which its request was sent.
+fn with_time(exchanged: Exchanged) -> (Exchanged, u64) {
+    let sent_us = exchanged.2;
+    (exchanged, sent_us)
+}
+
+/// Waits for the result of a request, of which `sent` has the latest sending, or until `after` has
+/// passed since this sending, which is then the error. The time before a request is sent, in which
+/// it waits for a connection, says nothing about its server.
+async fn until_late<T>(
+    mut request: Pin<&mut impl Future<Output = T>>,
+    sent: &Cell<Option<Sent>>,
+    after: Duration,
+) -> Result<T, Sent> {
+    let (mut timer, mut timed) = (pin!(tokio::time::sleep(after)), None);
+    std::future::poll_fn(move |cx| {
+        if let Poll::Ready(result) = request.as_mut().poll(cx) {
+            return Poll::Ready(Ok(result));
+        }
+        let Some(latest) = sent.get() else {
+            return Poll::Pending;
+        };
+        if timed.replace(latest) != Some(latest) {
+            timer.as_mut().reset(timer_now() + after);
+        }
+        timer.as_mut().poll(cx).map(|()| Err(latest))
+    })
+    .await
 }
 
 /// Returns the result of the future that succeeds first, or the error of the last one that fails.

@@ -69,9 +69,9 @@ impl Opening {
                 let lease = Lease::new(self.exchange, stream);
                 Ok(Opened { lease, rest })
             }
-            Err(Unconnected { reason, tls }) => {
-                if let Some(error) = tls {
-                    self.permit.state().note_tls_error(error);
+            Err(Unconnected { reason, detail }) => {
+                if let Some(detail) = detail {
+                    self.permit.state().note_detail(detail);
                 }
                 let fault = Fault::from(reason);
                 self.exchange.note_failure(&fault);
@@ -112,9 +112,10 @@ impl Lease {
         self.exchange.note(outcome);
     }
 
-    /// Notes the time from sending the request to the end of the response, in microseconds.
-    pub(super) fn note_end(&mut self, took_us: u64) {
-        self.exchange.note_end(took_us);
+    /// Notes the time from sending the request to the end of the response, in microseconds, and the
+    /// time `now_us` of the end.
+    pub(super) fn note_end(&mut self, took_us: u64, now_us: u64) {
+        self.exchange.note_end(took_us, now_us);
     }
 
     /// Notes that the exchange failed, for the balancer.

@@ -1,8 +1,8 @@
 //! Upstreams: forwarding requests to origin servers.
 //!
 //! `forward` handles one request: `pool` gives it room on a connection (`lease`) or a `permit` to
-//! open one. `outbound` is the request and `inbound` the response in the form that every protocol
-//! shares; `via`, `forwarded`, `hop`, `route_headers` and `upgrade` decide about their headers,
+//! open one, and `idle` sweeps idle connections. `outbound` is the request and `inbound` the response
+//! in the form that every protocol shares; `via`, `forwarded`, `hop`, `route_headers` and `upgrade` decide about their headers,
 //! `path_map` and `write_back` about paths and the origin's own URLs. `connection` selects
 //! the protocol of a connection, today always `http1`, which sends the request and reads the
 //! response. `receive` makes the response of the handler. `upload` holds the content of the request,
@@ -33,6 +33,7 @@ mod download;
 mod eject;
 mod ejection;
 mod encrypted;
+mod error_detail;
 mod failure_log;
 mod fair_queue;
 mod forward;
@@ -43,6 +44,7 @@ mod hedge;
 mod hedge_budget;
 mod hop;
 mod http1;
+mod idle;
 mod inbound;
 mod lease;
 mod monitor;
@@ -55,6 +57,7 @@ mod path_map;
 mod permit;
 mod pool;
 mod probe;
+mod probe_waiters;
 mod receive;
 mod redirect;
 mod redirect_names;
@@ -64,6 +67,7 @@ mod retry;
 mod route_headers;
 mod route_options;
 mod sample;
+mod server_name;
 mod server_state;
 mod slots;
 mod socket;
@@ -99,6 +103,7 @@ pub use self::redirect_rule::Redirects;
 pub use self::retry::{RetryCauses, RetryOptions};
 pub use self::route_headers::RouteHeaders;
 pub use self::route_options::RouteOptions;
+pub use self::server_name::is_named;
 pub use self::state::UpstreamState;
 pub use self::sticky::Sticky;
 
@@ -216,7 +221,7 @@ impl Handler for Upstream {
         }
         request.head.id = self.request_id(&request.head);
         let interim = request.interim();
-        let forward = Forward {
+        let forward = Box::new(Forward {
             upstream: self.worker.clone(),
             route: self.route.clone(),
             target: self.target(&request.head),
@@ -231,7 +236,7 @@ impl Handler for Upstream {
             }),
             head: request.head,
             visited: None,
-        };
+        });
         let upstream = Some(forward.record.clone());
         Answer::Later(Pending {
             response: Box::pin(forward.run()),

@@ -110,7 +110,15 @@ impl Drop for Task {
 async fn follow(mut orders: mpsc::UnboundedReceiver<Vec<Watched>>, clock: Clock) {
     let mut running: Vec<(Arc<UpstreamState>, Task)> = Vec::new();
     while let Some(watched) = orders.recv().await {
-        running.retain(|(state, _)| watched.iter().any(|w| Arc::ptr_eq(&w.state, state)));
+        let is_watched =
+            |state: &Arc<UpstreamState>| watched.iter().any(|w| Arc::ptr_eq(&w.state, state));
+        for (state, task) in running.extract_if(.., |(state, _)| !is_watched(state)) {
+            drop(task);
+            // A check may have ended after the reload that ends the checks.
+            if !watched.iter().any(|w| w.state.name() == state.name()) {
+                state.forget_health();
+            }
+        }
         for Watched { options, state } in watched {
             if running.iter().any(|(other, _)| Arc::ptr_eq(other, &state)) {
                 continue;
@@ -128,12 +136,14 @@ async fn check_all(checker: Rc<Checker>, state: Arc<UpstreamState>, clock: Clock
     let (changed, random) = (Arc::new(Notify::new()), Random::system());
     state.changes().notify(&changed);
     let mut checks: Vec<(Arc<ServerState>, Task)> = Vec::new();
+    let mut health = HealthOfAll::default();
     loop {
         let present: Vec<_> = state
             .servers()
             .into_iter()
             .filter(|s| s.is_present())
             .collect();
+        health.note(state.name(), &present);
         checks.retain(|(server, _)| present.iter().any(|p| Arc::ptr_eq(p, server)));
         for server in present {
             if checks.iter().any(|(other, _)| Arc::ptr_eq(other, &server)) {
@@ -151,21 +161,59 @@ async fn check_all(checker: Rc<Checker>, state: Arc<UpstreamState>, clock: Clock
     }
 }
 
+/// Whether all servers of an upstream are unhealthy.
+#[derive(Default)]
+struct HealthOfAll {
+    all_fail: bool,
+}
+
+impl HealthOfAll {
+    /// Logs if all servers that may get requests are unhealthy now, or no longer.
+    fn note(&mut self, upstream: &str, servers: &[Arc<ServerState>]) {
+        let mut used = servers
+            .iter()
+            .filter(|s| s.effective_weight() > 0)
+            .peekable();
+        let is_any = used.peek().is_some();
+        let all_fail = is_any && used.all(|server| server.condition().is_unhealthy());
+        if std::mem::replace(&mut self.all_fail, all_fail) == all_fail {
+            return;
+        }
+        match all_fail {
+            true => {
+                tracing::warn!(%upstream, "all servers of an upstream are unhealthy, so all of them get requests");
+            }
+            false => {
+                tracing::info!(%upstream, "not all servers of an upstream are unhealthy any more")
+            }
+        }
+    }
+}
+
 /// Checks one server again and again.
 async fn check_one(checker: Rc<Checker>, server: Arc<ServerState>, clock: Clock, random: Random) {
     let health = &checker.health;
     let (mut good, mut bad) = (0, 0);
     tokio::time::sleep(health.interval.mul_f64(FIRST * part(&random))).await;
     loop {
+        let began_us = clock.monotonic_us();
         let result = checker.check(&server).await;
+        let counts = !result.as_ref().is_err_and(Unhealthy::is_local);
+        if result.is_ok() {
+            // Otherwise a server that was down would wait for a request to have it probed.
+            server.note_connect(Ok(()), began_us, clock.monotonic_us());
+        }
         (good, bad) = match &result {
             Ok(()) => (good + 1, 0),
-            Err(_) => (0, bad + 1),
+            Err(_) if counts => (0, bad + 1),
+            Err(_) => (good, bad),
         };
-        if good == health.up || bad == health.down || server.condition().awaits_check() {
+        // Further results of the same kind confirm the state, which a reload that failed may have changed.
+        if !counts {
+            tracing::debug!(server = %server.address(), "this machine can't open connections for health checks");
+        } else if good >= health.up || bad >= health.down || server.condition().awaits_check() {
             note(&server, result, &clock);
         }
-        // Further results of the same kind change nothing.
         (good, bad) = (good.min(health.up), bad.min(health.down));
         let change = health.jitter * (2.0 * part(&random) - 1.0);
         let pause = health.interval.mul_f64(1.0 + change);

@@ -37,26 +37,71 @@ enum State {
     Known { targets: Vec<Target>, fails: bool },
 }
 
+/// Whether an answer is the first one about a name.
+pub(super) struct IsFirst(pub(super) bool);
+
 impl Names {
-    /// Returns the names in the options of the upstream with this name.
-    pub(super) fn new(upstream: &str, options: &Options) -> Names {
+    /// Returns the names in the options of the upstream with this name. Names that it had `before` a
+    /// reload keep their states.
+    pub(super) fn new(upstream: &str, options: &Options, before: Option<&Names>) -> Names {
         let servers = options.servers.iter().enumerate();
         let all = servers.filter_map(|(index, server)| Some((index, server.name()?)));
         let all: Vec<(usize, Name)> = all.collect();
+        let kept = |name| before.and_then(|before| before.known(name));
+        let states = all
+            .iter()
+            .map(|(_, name)| kept(name).unwrap_or(State::Waiting));
         Names {
             upstream: upstream.to_owned(),
             resolver: options.resolver.clone(),
             has_others: all.len() < options.servers.len(),
             begun: AtomicBool::new(all.is_empty()),
-            states: Mutex::new(vec![State::Waiting; all.len()]),
+            states: Mutex::new(states.collect()),
             all,
             answers: watch::Sender::default(),
         }
     }
 
+    /// Returns the state of this name, if there was an answer.
+    fn known(&self, name: &Name) -> Option<State> {
+        let index = self.all.iter().position(|(_, other)| other == name)?;
+        let state = self.states.lock().get(index)?.clone();
+        matches!(state, State::Known { .. }).then_some(state)
+    }
+
+    /// Returns the targets of the names that are known, each with the index of its server.
+    pub(super) fn targets(&self) -> Vec<(usize, Vec<Target>)> {
+        let states = self.states.lock();
+        let known = states.iter().zip(&self.all);
+        let targets = known.filter_map(|(state, (server, _))| match state {
+            State::Known { targets, .. } => Some((*server, targets.clone())),
+            State::Waiting | State::Failed => None,
+        });
+        targets.collect()
+    }
+
+    /// Returns the index of each server whose name has no address yet, and whether there was an
+    /// answer.
+    pub(super) fn without_address(&self) -> Vec<(usize, bool)> {
+        let states = self.states.lock();
+        let all = states.iter().zip(&self.all);
+        let without = all.filter_map(|(state, (server, _))| match state {
+            State::Waiting => Some((*server, false)),
+            State::Failed => Some((*server, true)),
+            State::Known { .. } => None,
+        });
+        without.collect()
+    }
+
     /// Returns true once: to the caller who has to begin the resolution.
     pub(super) fn begins(&self) -> bool {
         !self.begun.load(Ordering::Relaxed) && !self.begun.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether the address of a server is known.
+    #[cfg(test)]
+    pub(super) fn is_resolved(&self) -> bool {
+        self.is_known() == Some(true)
     }
 
     /// Waits until a name is resolved. Returns at once if the upstream has servers without a name.
@@ -88,16 +133,23 @@ impl Names {
         self.answers.send_replace(());
     }
 
-    /// Notes an answer about the name with this index, and logs changes. Returns the targets if they
-    /// have changed, and whether this is the first answer. A failure changes nothing: the targets of
-    /// the last answer stay in use.
-    pub(super) fn note(
-        &self,
-        index: usize,
-        answer: Result<Answer, Failure>,
-    ) -> Option<(Vec<Target>, bool)> {
+    /// Whether an answer about the name with this index has other targets than the last one. If so,
+    /// also returns whether it is the first answer.
+    pub(super) fn changes(&self, index: usize, answer: &Answer) -> Option<IsFirst> {
+        match self.states.lock().get(index)? {
+            State::Known { targets, .. } if *targets == answer.targets => None,
+            state => Some(IsFirst(*state == State::Waiting)),
+        }
+    }
+
+    /// Notes an answer about the name with this index, and logs changes. The targets are in use
+    /// before that, so that a request which finds the name resolved finds its servers, too. A failure
+    /// changes nothing: the targets of the last answer stay in use.
+    pub(super) fn note(&self, index: usize, answer: Result<Answer, Failure>) {
         let mut states = self.states.lock();
-        let (state, (_, name)) = (states.get_mut(index)?, self.all.get(index)?);
+        let (Some(state), Some((_, name))) = (states.get_mut(index), self.all.get(index)) else {
+            return;
+        };
         let upstream = &self.upstream;
         match (answer, &mut *state) {
             (Err(error), State::Waiting) => {
@@ -119,14 +171,11 @@ impl Names {
                 let addresses = answer.targets.iter().map(|one| one.address.to_string());
                 let addresses = addresses.collect::<Vec<_>>().join(", ");
                 tracing::info!(%upstream, server = %name, %addresses, "a server has other addresses");
-                let is_first = *state == State::Waiting;
                 *state = State::Known {
-                    targets: answer.targets.clone(),
+                    targets: answer.targets,
                     fails: false,
                 };
-                return Some((answer.targets, is_first));
             }
         }
-        None
     }
 }

@@ -164,6 +164,18 @@ impl Options {
         })
     }
 
+    /// Whether an authority has the name of a server, or that of the configured Host, with any port.
+    pub(super) fn has_name(&self, authority: &str) -> bool {
+        let name = name_of(authority);
+        let is_own = |other: &str| other.eq_ignore_ascii_case(name);
+        let host = self.host.as_deref().map(name_of);
+        host.is_some_and(is_own)
+            || self
+                .servers
+                .iter()
+                .any(|server| server.unix.is_none() && is_own(server.domain()))
+    }
+
     /// Returns the name for which a server's certificate has to be valid, if `tls` has no other one:
     /// the configured Host, which servers expect as SNI, or the server's own name.
     pub(super) fn tls_name<'a>(&'a self, server: &'a Server) -> &'a str {

@@ -4,7 +4,7 @@
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use super::balancing::Balancing;
+use super::balancing::{Balancing, Ended};
 use super::state::{ServerState, WorkerCounters};
 use crate::balance::Outcome;
 use crate::handler::Fault;
@@ -103,6 +103,8 @@ pub(super) struct InProgress {
     /// Whether the exchange tests a server that was ejected.
     is_trial: bool,
     outcome: Outcome,
+    /// Time of the end of the response, if it has ended.
+    ended_us: Option<u64>,
 }
 
 impl InProgress {
@@ -118,6 +120,7 @@ impl InProgress {
             gauges: gauges.clone(),
             server,
             outcome: Outcome::Cancelled,
+            ended_us: None,
         }
     }
 
@@ -126,8 +129,10 @@ impl InProgress {
         self.outcome = outcome;
     }
 
-    /// Notes the time from sending the request to the end of the response, in microseconds.
-    pub(super) fn note_end(&mut self, took_us: u64) {
+    /// Notes the time from sending the request to the end of the response, in microseconds, and the
+    /// time `now_us` of the end.
+    pub(super) fn note_end(&mut self, took_us: u64, now_us: u64) {
+        self.ended_us = Some(now_us);
         if let Outcome::Answered { total_us, .. } = &mut self.outcome {
             *total_us = Some(took_us);
         }
@@ -142,8 +147,12 @@ impl InProgress {
 impl Drop for InProgress {
     fn drop(&mut self) {
         let state = &self.gauges.server.server;
-        let (server, outcome) = (self.server, self.outcome);
-        self.balancing.end(server, state, outcome, self.is_trial);
+        let ended = Ended {
+            outcome: self.outcome,
+            at_us: self.ended_us,
+            is_trial: self.is_trial,
+        };
+        self.balancing.end(self.server, state, ended);
     }
 }
 

@@ -8,7 +8,6 @@ use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Wake, Waker};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -21,6 +20,7 @@ use super::inbound::Step;
 use super::lease::{Grant, Lease, Opening};
 use super::options::{Limits, Options};
 use super::permit::{Gauges, InProgress, Permit, PermitOwner};
+use super::probe_waiters::ProbeWaiters;
 use super::retry::Failed;
 use super::slots::Slots;
 use super::state::UpstreamState;
@@ -41,18 +41,20 @@ pub(super) struct Pool {
     pub(super) clock: Clock,
     pub(super) balancing: Rc<Balancing>,
     waiting: RefCell<FairQueue<Rc<Waiter>>>,
-    /// Number of requests that wait for a probe.
-    pub(super) probe_waiters: Cell<usize>,
+    /// The requests that wait for a probe.
+    pub(super) probe_waiters: ProbeWaiters,
     /// Notified when an attempt to connect to a server has ended.
     pub(super) probe_ended: Notify,
     /// The length of `waiting`, for fetches that can make room.
     queue: Rc<ConnectionQueue>,
     /// Notified when the server of an idle connection closes it or sends something, and when the
     /// slots have changed.
-    idle_events: Arc<Notify>,
-    idle_waker: Waker,
-    /// The task that closes idle connections. Started with the first request.
-    idle_task: RefCell<Option<JoinHandle<()>>>,
+    pub(super) idle_events: Arc<Notify>,
+    pub(super) idle_waker: Waker,
+    /// The task that sweeps idle connections. Started with the first request.
+    pub(super) idle_task: RefCell<Option<JoinHandle<()>>>,
+    /// Whether this task sweeps within a second, so that it need not be told of another idle connection.
+    pub(super) is_sweep_due: Cell<bool>,
     /// Time at which the weights of servers that have just started grow next.
     pub(super) grows_at_us: Cell<u64>,
 }
@@ -71,13 +73,14 @@ impl Pool {
             balancing: Rc::new(Balancing::new(options, clock.clone(), state)),
             clock,
             waiting: RefCell::new(FairQueue::new(limits.queue)),
+            probe_waiters: ProbeWaiters::new(limits.queue),
             limits,
-            probe_waiters: Cell::new(0),
             probe_ended: Notify::new(),
             queue: Rc::default(),
             idle_waker: Waker::from(Arc::new(IdleWaker(idle_events.clone()))),
             idle_events,
             idle_task: RefCell::default(),
+            is_sweep_due: Cell::new(false),
             grows_at_us: Cell::new(u64::MAX),
         })
     }
@@ -107,6 +110,15 @@ impl Pool {
         let servers = self.slots.servers();
         let mut others = servers.iter().enumerate();
         others.any(|(index, server)| server.is_open() && !failed.contains(&index))
+    }
+
+    /// Whether there is such a server that accepts connections, as far as is known.
+    pub(super) fn has_reachable(&self, failed: &Failed) -> bool {
+        let servers = self.slots.servers();
+        let mut others = servers.iter().enumerate();
+        others.any(|(index, server)| {
+            server.is_open() && !failed.contains(&index) && !server.state().is_down()
+        })
     }
 
     /// Returns the number that names a server in cookies.
@@ -155,7 +167,9 @@ impl Pool {
                 }
                 Choice::Down => {
                     let since_us = *since_us.get_or_insert_with(|| self.clock.monotonic_us());
-                    if let Some((server, reason)) = self.await_probe(failed, since_us).await {
+                    if let Some((server, reason)) =
+                        self.await_probe(failed, wish.client, since_us).await
+                    {
                         return Ok(Grant::Refused(server, reason));
                     }
                 }
@@ -173,7 +187,8 @@ impl Pool {
         let Some(connection) = available else {
             return Grant::Opening(Opening::new(exchange, self.permit(server)));
         };
-        if self.expires_in_us(&connection) == 0 || !connection.has_room() {
+        let now_us = self.clock.recent_us();
+        if self.expires_in_us(&connection, now_us) == 0 || !connection.has_room() {
             return Grant::Opening(self.opening(exchange, connection.close()));
         }
         let (stream, rest) = connection.begin();
@@ -319,7 +334,7 @@ impl Pool {
             }
         }
         connection.rest(now_us);
-        let is_expired = self.expires_in_us(&connection) == 0;
+        let is_expired = self.expires_in_us(&connection, now_us) == 0;
         if is_expired || !connection.stays_usable(&self.idle_waker) {
             return;
         }
@@ -328,66 +343,28 @@ impl Pool {
         available.push(connection);
         drop(available);
         drop(oldest);
+        self.note_idle();
+        if !self.probe_waiters.is_empty() {
+            // One request may use the connection instead of waiting for a probe.
+            self.probe_ended.notify_one();
+        }
     }
 
     /// Notes whether a server accepted a connection, or the reason why it did not. The attempt began
-    /// at the time `began_us`.
+    /// at the time `began_us`. A failure of this machine says nothing about the server.
     pub(super) fn note_connect(&self, server: usize, result: Result<(), Reason>, began_us: u64) {
-        let server = self.slots.server(server);
-        server.state().note_connect(result, began_us);
-        if result.is_err() {
+        let is_local = result.is_err_and(Reason::is_local_connect);
+        if !is_local {
+            let server = self.slots.server(server);
+            let now_us = self.clock.monotonic_us();
+            server.state().note_connect(result, began_us, now_us);
+        }
+        if result.is_err() && !is_local {
             self.recall_waiting();
         }
-        if self.probe_waiters.get() > 0 {
+        if !self.probe_waiters.is_empty() {
             self.probe_ended.notify_waiters();
         }
-    }
-
-    /// Returns the time until an idle connection expires. One with exchanges in progress is not
-    /// idle.
-    fn expires_in_us(&self, connection: &Connection) -> u64 {
-        let now_us = self.clock.monotonic_us();
-        let since_us = connection.idle_since_us().unwrap_or(now_us);
-        let idle_us = now_us.saturating_sub(since_us);
-        let limit_us = self.limits.keepalive_timeout_us;
-        let limit_us = limit_us.min(connection.idle_limit_us());
-        limit_us.saturating_sub(idle_us)
-    }
-
-    /// Closes idle connections that have expired or that the server has closed. Returns the time
-    /// until the next one expires.
-    fn sweep(&self) -> Duration {
-        let mut next_us = self.limits.keepalive_timeout_us;
-        let servers = self.slots.servers().clone();
-        for server in servers {
-            let all = server.available.take();
-            for mut connection in all {
-                let left_us = self.expires_in_us(&connection);
-                if left_us > 0 && connection.stays_usable(&self.idle_waker) {
-                    next_us = next_us.min(left_us);
-                    server.available.borrow_mut().push(connection);
-                }
-            }
-        }
-        Duration::from_micros(next_us.max(1000))
-    }
-
-    /// Starts the task that runs `sweep` whenever an idle connection has an event or expires, and
-    /// takes over changed slots.
-    fn start_idle_task(self: &Rc<Pool>) {
-        if self.idle_task.borrow().is_some() {
-            return;
-        }
-        let (pool, events) = (Rc::downgrade(self), self.idle_events.clone());
-        let rounds = async move {
-            while let Some(pool) = pool.upgrade() {
-                pool.refresh();
-                let next = pool.sweep();
-                drop(pool);
-                let _ = tokio::time::timeout(next, events.notified()).await;
-            }
-        };
-        *self.idle_task.borrow_mut() = Some(tokio::task::spawn_local(rounds));
     }
 
     #[cfg(test)]
@@ -403,6 +380,13 @@ impl Pool {
     #[cfg(test)]
     pub(super) fn idle_connections(&self, server: usize) -> usize {
         self.slots.server(server).available.borrow().len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn shrunk_connections(&self, server: usize) -> usize {
+        let server = self.slots.server(server);
+        let available = server.available.borrow();
+        available.iter().filter(|one| one.is_shrunk()).count()
     }
 }
 
@@ -429,7 +413,7 @@ impl Drop for Pool {
     }
 }
 
-/// A waker that wakes the task which closes idle connections.
+/// A waker that wakes the task which sweeps idle connections.
 struct IdleWaker(Arc<Notify>);
 
 impl Wake for IdleWaker {

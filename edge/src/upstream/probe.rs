@@ -9,6 +9,7 @@ use super::lease::Opening;
 use super::permit::InProgress;
 use super::pool::Pool;
 use super::retry::Failed;
+use crate::http::ClientId;
 use crate::reason::Reason;
 
 /// Shortest time between two attempts for which requests wait, in microseconds: at most eight per
@@ -25,11 +26,12 @@ impl Pool {
 
     /// Waits until a server that is down accepts connections (`None`), or an attempt to connect
     /// to one of them that began at the time `since_us` or later has failed: then returns the server
-    /// and the reason. Servers in `failed` do not count. The caller has to choose again after
-    /// `None`, and must not rely on a success.
+    /// and the reason. Servers in `failed` do not count. The number of requests that wait is limited,
+    /// also per client. The caller has to choose again after `None`, and must not rely on a success.
     pub(super) async fn await_probe(
         self: &Rc<Pool>,
         failed: &Failed,
+        client: ClientId,
         since_us: u64,
     ) -> Option<(usize, Reason)> {
         let mut ended = std::pin::pin!(self.probe_ended.notified());
@@ -40,13 +42,12 @@ impl Pool {
         }
         let waited_us = now_us.saturating_sub(since_us);
         let is_late = u128::from(waited_us) >= self.limits.connect.as_micros();
-        let waiting = self.probe_waiters.get();
-        if is_late || waiting >= self.limits.queue {
+        let waiter = self.probe_waiters.add(client).filter(|_| !is_late);
+        let Some(_waiter) = waiter else {
             // Any earlier failure counts.
             return self.refused(failed, 0);
-        }
+        };
         let due_us = self.begin_probes(AWAITED_INTERVAL_US, now_us);
-        let _counted = Waiting::begin(self);
         let due = Duration::from_micros(due_us.max(1000));
         let _ = tokio::time::timeout(due, ended).await;
         None
@@ -96,7 +97,9 @@ impl Pool {
             let opened = opening.connect(&pool.limits).await;
             let result = opened.as_ref().map(|_| ()).map_err(|fault| fault.reason);
             drop(opened);
-            if let Err(cause) = result {
+            if let Err(cause) = result
+                && !cause.is_local_connect()
+            {
                 let gauges = pool.gauges(server);
                 gauges.server.failures.add(1);
                 gauges.server.failures_by_reason.add(cause);
@@ -104,22 +107,5 @@ impl Pool {
             }
             pool.note_connect(server, result, began_us);
         });
-    }
-}
-
-/// Counts a request that waits for a probe.
-struct Waiting<'a>(&'a Pool);
-
-impl Waiting<'_> {
-    fn begin(pool: &Pool) -> Waiting<'_> {
-        pool.probe_waiters.set(pool.probe_waiters.get() + 1);
-        Waiting(pool)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let waiters = &self.0.probe_waiters;
-        waiters.set(waiters.get().saturating_sub(1));
     }
 }

@@ -17,8 +17,9 @@ use crate::http::RequestId;
 use crate::reason::Reason;
 
 impl Forward {
-    /// Sends the request, and returns the response of the server that answers it.
-    pub(super) async fn run(mut self) -> Result<Response, Fault> {
+    /// Sends the request, and returns the response of the server that answers it. The request is in a
+    /// box, since it passes from the wait for the head to the download of the content.
+    pub(super) async fn run(mut self: Box<Self>) -> Result<Response, Fault> {
         loop {
             // A request that cannot be sent takes no permit.
             outbound::check(&self.head, self.target())?;
@@ -28,20 +29,20 @@ impl Forward {
                 return self.receive(lease, received, sent_us).await;
             };
             self.drain(lease, &received, sent_us);
-            self = next;
+            self = Box::new(next);
         }
     }
 
     /// Turns a received head into a response whose content is read from the same connection.
     async fn receive(
-        self,
+        self: Box<Self>,
         mut lease: Lease,
         received: Received,
         sent_us: u64,
     ) -> Result<Response, Fault> {
         let server = lease.server();
         let content = received.content;
-        self.note_head(&mut lease, received.status, sent_us);
+        let now_us = self.note_head(&mut lease, received.status, sent_us);
         let mut response = match self.head(received) {
             Ok(response) => response,
             Err(fault) => {
@@ -52,7 +53,7 @@ impl Forward {
         };
         self.stick(&mut response, server);
         if response.status == 101 {
-            let tunnel = lease.into_tunnel(self.limits()).await;
+            let tunnel = Box::pin(lease.into_tunnel(self.limits())).await;
             let tunnel = tunnel.inspect_err(|fault| self.count_failure(server, fault))?;
             response.tunnel = Some(tunnel);
             return Ok(response);
@@ -61,7 +62,7 @@ impl Forward {
         match content {
             Content::None { declared } => {
                 response.length = declared;
-                download.finish();
+                download.finish(now_us);
             }
             Content::Sized(length) => {
                 download.left = Some(length);

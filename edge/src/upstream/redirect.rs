@@ -129,6 +129,17 @@ impl Forward {
         Some((other.clone(), elsewhere))
     }
 
+    /// Whether the client's Host has the name of another host to which redirects may lead. The origin
+    /// must not get such a Host: the origin may repeat the name in a redirect, and so the client would
+    /// choose where the redirect leads.
+    pub(super) fn names_another_host(&self) -> bool {
+        self.options.redirects.as_ref().is_some_and(|redirects| {
+            redirects.to.iter().any(|other| {
+                !Rc::ptr_eq(other, &self.upstream) && other.options.has_name(&self.head.authority)
+            })
+        })
+    }
+
     /// Returns the URL of this request, as the server sees it.
     fn url(&self, lease: &Lease) -> Resolved {
         if let Some(visited) = &self.visited {
@@ -208,13 +219,13 @@ impl Forward {
 
     /// Receives the content of a redirect in the background if it is short, so that its connection
     /// can be used again.
-    pub(super) fn drain(mut self, mut lease: Lease, received: &Received, sent_us: u64) {
+    pub(super) fn drain(mut self: Box<Self>, mut lease: Lease, received: &Received, sent_us: u64) {
         // The log is about the last response.
         self.record = Rc::default();
-        self.note_head(&mut lease, received.status, sent_us);
+        let now_us = self.note_head(&mut lease, received.status, sent_us);
         let mut download = Download::new(self, lease, sent_us);
         match received.content {
-            Content::None { .. } => return download.finish(),
+            Content::None { .. } => return download.finish(now_us),
             Content::Sized(..=CONTENT_MAX) | Content::Delimited => {}
             Content::Sized(_) | Content::UntilClose => return,
         }

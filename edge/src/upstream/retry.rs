@@ -1,6 +1,7 @@
 //! Retries: which failed requests are sent to another server, and how many of them.
 
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ pub struct RetryCauses {
     /// The response did not arrive within `read_timeout`, or at `min_rate`.
     pub timeout: bool,
     /// Statuses of responses that count as failures.
-    pub statuses: SmallVec<[Status; 4]>,
+    pub statuses: SmallVec<[RangeInclusive<Status>; 2]>,
 }
 
 impl Default for RetryOptions {
@@ -68,7 +69,11 @@ impl RetryCauses {
     /// Whether another server may be tried after a failure for this reason.
     pub(super) fn covers(&self, reason: Reason) -> bool {
         match reason {
-            Reason::Unresolved | Reason::ConnectFailed | Reason::ConnectTimeout => self.connect,
+            // Ports are scarce for connections to one server; descriptors for those to all.
+            Reason::Unresolved
+            | Reason::NoLocalPort
+            | Reason::ConnectFailed
+            | Reason::ConnectTimeout => self.connect,
             Reason::TlsFailed => self.tls,
             Reason::StaleConnection
             | Reason::ClosedBeforeHead
@@ -99,23 +104,31 @@ pub(super) struct Tries {
     began_us: Option<u64>,
     /// The server to which the request was sent once more after a stale connection.
     repeated: Option<usize>,
-    /// Gets the server to which the request is being sent.
-    watch: Option<Rc<Cell<Option<usize>>>>,
+    /// Gets each sending of the request.
+    watch: Option<Rc<Cell<Option<Sent>>>>,
+}
+
+/// One sending of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub(super) server: usize,
+    /// Time at which sending began, in microseconds of the upstream's clock.
+    pub(super) at_us: u64,
 }
 
 impl Tries {
-    /// Creates the tries of a request that writes each of its servers to `server`.
-    pub(super) fn watched(server: Rc<Cell<Option<usize>>>) -> Tries {
+    /// Creates the tries of a request of which `sent` gets the latest sending.
+    pub(super) fn watched(sent: Rc<Cell<Option<Sent>>>) -> Tries {
         Tries {
-            watch: Some(server),
+            watch: Some(sent),
             ..Tries::default()
         }
     }
 
-    /// Notes that the request is sent to this server.
-    pub(super) fn note_server(&self, server: usize) {
+    /// Notes that the request is sent to this server from the time `at_us` on.
+    pub(super) fn note_sent(&self, server: usize, at_us: u64) {
         if let Some(watch) = &self.watch {
-            watch.set(Some(server));
+            watch.set(Some(Sent { server, at_us }));
         }
     }
 
@@ -263,6 +276,7 @@ mod tests {
         let none = RetryCauses::default();
         for reason in [
             Reason::Unresolved,
+            Reason::NoLocalPort,
             Reason::ConnectFailed,
             Reason::ConnectTimeout,
             Reason::TlsFailed,
@@ -275,7 +289,12 @@ mod tests {
         ] {
             assert!(all.covers(reason) && !none.covers(reason), "{reason}");
         }
-        for reason in [Reason::BadHead, Reason::ServersBusy, Reason::ClientGone] {
+        for reason in [
+            Reason::NoSocket,
+            Reason::BadHead,
+            Reason::ServersBusy,
+            Reason::ClientGone,
+        ] {
             assert!(!all.covers(reason), "{reason}");
         }
     }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::changes::Changes;
 use super::condition::{Condition, Order, Standing};
+use super::error_detail::ErrorDetail;
 use super::failure_log::FailureLog;
 use super::options::Server;
 use super::other_family::OtherFamily;
@@ -38,13 +39,13 @@ pub struct ServerState {
     pub(super) tls_name: String,
     /// The upstream's TLS, if the server has TLS.
     pub(super) tls: Option<Arc<UpstreamTls>>,
-    /// The last error of TLS with the server.
-    pub(super) tls_error: Mutex<Option<tls::ConnectError>>,
+    /// The last exact error for which the server could not be connected to.
+    pub(super) last_error: Mutex<Option<ErrorDetail>>,
     /// Whether the server has this address now.
     pub(super) is_present: AtomicBool,
     pub(super) weight: AtomicU32,
     pub(super) backup: AtomicBool,
-    /// Whether the last attempt to connect to the server failed.
+    /// Whether the last attempt to connect to the server that counts failed.
     pub(super) is_down: AtomicBool,
     pub(super) condition: Arc<Condition>,
     /// Whether there are health checks.
@@ -81,9 +82,19 @@ impl ServerState {
         &self.address
     }
 
+    /// Returns the configured server: host and port, the name of a service, or the path of the Unix
+    /// socket.
+    pub fn name(&self) -> String {
+        self.server.address()
+    }
+
     /// Returns the state as operators see it.
     pub fn standing(&self) -> Standing {
-        self.condition.standing()
+        match self.condition.standing() {
+            // An ejected server is tested only after it has accepted a connection.
+            Standing::Up | Standing::Ejected if self.is_down() => Standing::Unreachable,
+            standing => standing,
+        }
     }
 
     /// Returns the share of the requests relative to the other servers' weights, if the server is up.
@@ -186,15 +197,15 @@ impl ServerState {
         &self.tls_name
     }
 
-    /// Notes the cause for the next message about a failure of TLS.
-    pub(super) fn note_tls_error(&self, error: tls::ConnectError) {
-        *self.tls_error.lock() = Some(error);
+    /// Notes the exact error for the next message about a failed connection.
+    pub(super) fn note_detail(&self, error: ErrorDetail) {
+        *self.last_error.lock() = Some(error);
     }
 
     /// Returns the description of a failure's cause.
     fn cause(&self, reason: Reason) -> String {
-        let tls = (*self.tls_error.lock()).filter(|_| reason == Reason::TlsFailed);
-        match tls {
+        let detail = (*self.last_error.lock()).filter(|error| error.explains(reason));
+        match detail {
             Some(error) => format!("{} ({error})", reason.text()),
             None => reason.text().to_owned(),
         }
@@ -259,12 +270,15 @@ impl ServerState {
     }
 
     /// Notes whether the server accepted a connection (`Ok`), or the reason why it did not, and logs
-    /// when that changes. The attempt began at the time `began_us`. A server that accepts connections
-    /// again starts.
-    pub(super) fn note_connect(&self, result: Result<(), Reason>, began_us: u64) {
+    /// when that changes. The attempt began at the time `began_us` and ended at `now_us`; a failure
+    /// does not count if a later attempt has succeeded. A server that accepts connections again
+    /// starts.
+    pub(super) fn note_connect(&self, result: Result<(), Reason>, began_us: u64, now_us: u64) {
         let accepted = result.is_ok();
-        if let Err(reason) = result {
-            self.trials.note_failure(began_us, reason);
+        match result {
+            Ok(()) => self.trials.note_success(began_us),
+            Err(reason) if self.trials.note_failure(began_us, reason) => {}
+            Err(_) => return,
         }
         // Usually nothing changed: then the flag is only read, so that workers do not contend for
         // its cache line.
@@ -278,14 +292,27 @@ impl ServerState {
                 self.note_change();
                 tracing::info!(%upstream, server = %address, "a server accepts connections again");
             }
-            (false, false) if result == Err(Reason::TlsFailed) => {
-                let cause = self.cause(Reason::TlsFailed);
-                tracing::warn!(%upstream, server = %address, %cause, "TLS with a server fails");
-            }
             (false, false) => {
-                tracing::warn!(%upstream, server = %address, "a server accepts no connections");
+                if let Err(reason) = result {
+                    self.report_down(reason, now_us);
+                }
             }
             _ => {}
+        }
+    }
+
+    /// Logs that the server can't be connected to any more. The message about failed requests, of
+    /// which the first one follows, would say the same, so the next one comes an interval later.
+    fn report_down(&self, reason: Reason, now_us: u64) {
+        let (upstream, address, cause) = (&self.upstream, &self.address, self.cause(reason));
+        self.failures.note_reported(reason, now_us);
+        match reason {
+            Reason::TlsFailed => {
+                tracing::warn!(%upstream, server = %address, %cause, "TLS with a server fails");
+            }
+            _ => {
+                tracing::warn!(%upstream, server = %address, %cause, "a server accepts no connections");
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use rustix::net::SendFlags;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::encrypted::Encrypted;
+use super::error_detail::ErrorDetail;
 use super::socket::Socket;
 use super::state::ServerState;
 use crate::reason::Reason;
@@ -52,8 +53,8 @@ pub(super) struct Transport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unconnected {
     pub(super) reason: Reason,
-    /// The error of TLS, if `reason` is `TlsFailed`.
-    pub(super) tls: Option<tls::ConnectError>,
+    /// The exact error, if it is known.
+    pub(super) detail: Option<ErrorDetail>,
 }
 
 impl Transport {
@@ -306,10 +307,16 @@ impl From<ConnectError> for Unconnected {
     fn from(error: ConnectError) -> Unconnected {
         let reason = match error {
             ConnectError::Unresolved => Reason::Unresolved,
-            ConnectError::Failed => Reason::ConnectFailed,
+            ConnectError::Failed(_) => Reason::ConnectFailed,
             ConnectError::Timeout => Reason::ConnectTimeout,
+            ConnectError::NoPort => Reason::NoLocalPort,
+            ConnectError::NoSocket => Reason::NoSocket,
         };
-        Unconnected { reason, tls: None }
+        let detail = match error {
+            ConnectError::Failed(error) => error.map(ErrorDetail::System),
+            _ => None,
+        };
+        Unconnected { reason, detail }
     }
 }
 
@@ -319,8 +326,8 @@ impl From<tls::ConnectError> for Unconnected {
             tls::ConnectError::Timeout => Reason::ConnectTimeout,
             _ => Reason::TlsFailed,
         };
-        let tls = Some(error);
-        Unconnected { reason, tls }
+        let detail = Some(ErrorDetail::Tls(error));
+        Unconnected { reason, detail }
     }
 }
 

@@ -16,7 +16,16 @@ pub(super) struct Tunnel<S> {
     /// Bytes that the server sent directly after its head.
     pub(super) early: Bytes,
     pub(super) _exchange: InProgress,
-    pub(super) _permit: Permit,
+    pub(super) permit: Permit,
+}
+
+impl<S> Tunnel<S> {
+    fn count_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(n)) = &written {
+            self.permit.count_traffic(0, *n as u64);
+        }
+        written
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Tunnel<S> {
@@ -26,7 +35,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tunnel<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.early.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buf);
+            let before = buf.filled().len();
+            let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+            let n = buf.filled().len() - before;
+            self.permit.count_traffic(n as u64, 0);
+            return polled;
         }
         let n = self.early.len().min(buf.remaining());
         buf.put_slice(&self.early[..n]);
@@ -41,7 +54,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tunnel<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.count_written(written)
     }
 
     fn poll_write_vectored(
@@ -49,7 +63,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tunnel<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.count_written(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -18,7 +18,7 @@ pub(super) enum Choice {
     Server(usize),
     /// All servers that may be used have reached their limit of connections.
     Full,
-    /// All servers that may be used accept no connections.
+    /// All servers that may be used accept no connections, and none has an idle one.
     Down,
     /// No server may be used.
     None,

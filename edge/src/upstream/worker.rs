@@ -10,9 +10,10 @@ use super::options::{Limits, Options, Server};
 use super::pool::Pool;
 use super::retry::{RetryBudget, Tries};
 use super::state::UpstreamState;
+use crate::balance::is_failure_status;
 use crate::handler::Head;
-use crate::http::Scheme;
 use crate::http::fields::is_field_value;
+use crate::http::{Scheme, Status};
 use crate::reason::Reason;
 use crate::sign::Signer;
 use crate::sys::Clock;
@@ -117,15 +118,30 @@ impl UpstreamWorker {
         }
     }
 
-    /// Counts a failed request to a server, and reports the failure in the error log.
+    /// Counts a failed request to a server, and reports the failure in the error log. The server does
+    /// not get the blame for a connection that this machine could not open.
     pub(super) fn count_failure(&self, server: usize, cause: Reason, scheme: Scheme, head: &Head) {
         self.counters.upstream_failures.add(1);
+        if cause.is_local_connect() {
+            return self.state.report_local(cause, self.clock.monotonic_us());
+        }
         let gauges = self.pool.gauges(server);
         gauges.server.failures.add(1);
         gauges.server.failures_by_reason.add(cause);
         let now_us = self.clock.monotonic_us();
         let url = || failure_log::url(scheme, head);
         gauges.server.server.report_failure(cause, now_us, url);
+    }
+
+    /// Counts a response whose status counts as a failure of the server. Such a response is passed on,
+    /// so only the ejection of the server is logged.
+    pub(super) fn count_status(&self, server: usize, status: Status) {
+        if is_failure_status(status) {
+            self.counters.upstream_failures.add(1);
+            let gauges = self.pool.gauges(server);
+            gauges.server.failures.add(1);
+            gauges.server.failures_by_reason.add(Reason::ErrorStatus);
+        }
     }
 
     /// Counts a request that reached no server, and reports a name that is not resolved.

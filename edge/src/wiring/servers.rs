@@ -1,6 +1,6 @@
 //! The servers of all upstreams for the admin API, and the operator's orders about them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::edge::Edge;
 use crate::admin::{Refusal, ServerOrder, ServerSet, ServerState, ServerTotal, UpstreamState};
@@ -32,29 +32,49 @@ impl Edge {
         if state.order(&order.server, set, order.weight, now_us) {
             return Ok(());
         }
-        let servers = state.servers();
-        let names: Vec<&str> = servers.iter().map(|server| server.address()).collect();
-        Err(unknown("server", &order.server, &names))
+        let servers = upstream_state(state).servers;
+        let names = servers.iter().map(|server| server.name.as_str());
+        let addresses = servers.iter().map(|server| server.address.as_str());
+        let mut all: Vec<&str> = names.chain(addresses).collect();
+        let mut seen = HashSet::new();
+        all.retain(|name| seen.insert(*name));
+        Err(unknown("server", &order.server, &all))
     }
 }
 
 fn unknown(what: &str, name: &str, names: &[&str]) -> Refusal {
+    let only = match names {
+        [] => "nor any other".to_owned(),
+        names => format!("only: {}", names.join(", ")),
+    };
     Refusal {
         status: 404,
-        why: format!("there is no {what} {name:?}, only: {}\n", names.join(", ")),
+        why: format!("there is no {what} {name:?}, {only}\n"),
     }
 }
 
 fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
     let servers = state.servers().into_iter().map(|server| ServerState {
         address: server.address().to_owned(),
+        name: server.name(),
         state: server.standing().name(),
         weight: server.weight(),
         backup: server.is_backup(),
         numbers: server.numbers(),
         measures: server.measures(),
     });
-    let servers: Vec<ServerState> = servers.collect();
+    let unresolved = state
+        .unresolved()
+        .into_iter()
+        .map(|unresolved| ServerState {
+            address: unresolved.server.address(),
+            name: unresolved.server.address(),
+            state: unresolved.state,
+            weight: unresolved.server.weight,
+            backup: unresolved.server.backup,
+            ..ServerState::default()
+        });
+    let servers: Vec<ServerState> = servers.chain(unresolved).collect();
     let (numbers, measures) = state.total();
     let total = ServerTotal { numbers, measures };
     UpstreamState { servers, total }

@@ -124,7 +124,16 @@ fn a_failing_server_is_ejected_reported_and_tested_again() {
         edge.process.stderr().contains("a server is ejected")
     });
     assert!(choices(&edge, 10).iter().all(|number| number == "1"));
-    assert_eq!(state(&edge, &origins[0]), "ejected");
+    let failed = entry(&edge, &origins[0]);
+    assert_eq!(failed["state"], "ejected");
+    assert!(failed["failures"].as_u64() >= Some(3), "{failed}");
+    assert_eq!(
+        failed["failures_by_reason"]["error-status"],
+        failed["failures"]
+    );
+    assert_eq!(entry(&edge, &origins[1])["failures"], 0);
+    let cause = "cause=\"3 failures in a row, the last one: status 500\"";
+    assert!(edge.process.stderr().contains(cause));
     let edge = in_front_of(&origins)
         .upstream("eject = { failures = 3, for = \"1s\" }")
         .start();
@@ -140,6 +149,44 @@ fn a_failing_server_is_ejected_reported_and_tested_again() {
         log.contains("an ejected server works again")
     });
     eventually("it counts as up", || state(&edge, &origins[0]) == "up");
+}
+
+// A server that accepts no connections is passed over, and operators see that and its end.
+#[test]
+fn a_server_that_accepts_no_connections_is_unreachable_until_it_does() {
+    let origins = origins(2);
+    let edge = in_front_of(&origins).upstream("eject = false").start();
+    let said = |arguments: &[&str]| {
+        let output = edge.command(arguments);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let count = |text: &str| edge.process.stderr().matches(text).count();
+    assert_eq!(state(&edge, &origins[0]), "up");
+    origins[0].refuse().expect("it stops listening");
+    origins[0].drop_connections();
+    eventually("it is unreachable", || {
+        edge.get("/pass/x", &[]);
+        state(&edge, &origins[0]) == "unreachable"
+    });
+    for arguments in [&["servers"][..], &["status"]] {
+        let text = said(arguments);
+        assert_eq!(text.matches("unreachable").count(), 1, "{text}");
+    }
+    assert_eq!(order(&edge, &origins[0], "set=down").status, 200);
+    assert_eq!(state(&edge, &origins[0]), "down");
+    assert_eq!(order(&edge, &origins[0], "set=up").status, 200);
+    assert_eq!(state(&edge, &origins[0]), "unreachable");
+    assert_eq!(state(&edge, &origins[1]), "up");
+    origins[0].reopen().expect("it listens again");
+    eventually("it is up", || {
+        edge.get("/pass/x", &[]);
+        state(&edge, &origins[0]) == "up"
+    });
+    eventually("both are logged", || {
+        count("a server accepts connections again") == 1
+    });
+    assert_eq!(count("a server accepts no connections"), 1);
 }
 
 /// Returns the entry of an origin in the list of servers.
@@ -209,10 +256,33 @@ fn the_command_lists_servers_and_gives_orders() {
     let listed = edge.command(&["servers", "--json"]);
     let listed: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
     assert_eq!(listed["origin"]["servers"][0]["state"], "up");
-    let unknown = edge.command(&["servers", "nowhere", &address, "--set", "up"]);
-    assert!(!unknown.status.success());
-    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
-    assert!(said.contains("no upstream \"nowhere\""), "{said}");
+}
+
+// An order about an unknown server, and a list of none, are errors that name the known ones.
+#[test]
+fn the_command_finds_nothing_for_unknown_upstreams_and_servers() {
+    let origins = origins(1);
+    let edge = in_front_of(&origins).start();
+    let address = origins[0].addr().to_string();
+    let upstream = ("no upstream \"nowhere\"", "origin");
+    let server = ("no server \"192.0.2.1:80\"", address.as_str());
+    let cases: [(&[&str], _); 5] = [
+        (&["servers", "nowhere"], upstream),
+        (&["servers", "nowhere", &address, "--set", "up"], upstream),
+        (&["servers", "origin", "192.0.2.1:80"], server),
+        (&["servers", "origin", "192.0.2.1:80", "--json"], server),
+        (
+            &["servers", "origin", "192.0.2.1:80", "--set", "up"],
+            server,
+        ),
+    ];
+    for (arguments, (unknown, known)) in cases {
+        let output = edge.command(arguments);
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(unknown) && said.contains(known), "{said}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+    }
 }
 
 // The checks of one server fail, so it gets no requests, although it would answer them.

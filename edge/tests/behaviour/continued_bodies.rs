@@ -137,6 +137,33 @@ fn a_body_without_a_declared_length_may_trickle() {
     });
 }
 
+// A body that is stored must arrive at the minimum rate, also without a declared length: many clients
+// may wait for it. A stream of events may pause.
+#[test]
+fn a_stored_body_without_a_declared_length_may_not_trickle() {
+    let slow = Fault::DripBody {
+        bytes: 100,
+        every: Duration::from_millis(100),
+    };
+    let stored = fresh(3000).fault(slow).framing(Framing::Chunked(1500));
+    let events = stored.clone().header("content-type", "text/event-stream");
+    let origin = everywhere(stored);
+    origin.serve("/events", events);
+    let edge = Setup::cached(&origin)
+        .upstream("read_timeout = \"2s\"\nmin_rate = \"1MiB\"\nretry = false\neject = false")
+        .start();
+    let mut number = 0;
+    eventually("a response that is cut", || {
+        number += 1;
+        edge.get(&format!("/{number}"), &[]).truncated()
+    });
+    let said = edge.process.stderr();
+    assert!(said.contains("cause=body-timeout"), "{said}");
+    eventually("all events", || {
+        edge.get("/events", &[]).verify_whole(3000).is_ok()
+    });
+}
+
 #[test]
 fn the_rest_of_a_range_is_requested() {
     let bad = everywhere(fresh(SIZE).fault(cut(Ending::Fin)));

@@ -145,6 +145,42 @@ fn a_response_with_a_chosen_status_is_replaced_by_that_of_another_server() {
     assert_eq!(edge.get("/x", &[]).status, 503);
 }
 
+// The other server is known to accept no connections, so that the response is the best one there is.
+#[test]
+fn a_response_with_a_chosen_status_is_passed_on_if_the_other_server_is_unreachable() {
+    let (bad, down) = (answering(503), origin());
+    down.refuse().expect("it stops listening");
+    let retry = format!("retry = {{ on = [\"connect\", 503], {PATIENT} }}");
+    let edge = first_then(&bad, &down, &retry);
+    // This request learns that the other server accepts no connections.
+    edge.get("/pass/first", &[]);
+    assert_eq!(edge.get("/pass/second", &[]).status, 503);
+    assert_eq!(edge.get("/third", &[]).status, 503);
+}
+
+// The first server closes a connection instead of a response, and accepts no further ones. The
+// request is then sent on the idle connection to the other server.
+#[test]
+fn a_request_that_is_sent_elsewhere_uses_an_idle_connection() {
+    let servers = [correct(), correct()];
+    let edge = Setup::uncached(&servers[0]).also(&servers[1]).workers(1);
+    let edge = edge.upstream(&format!("retry = {{ {PATIENT} }}")).start();
+    for _ in 0..2 {
+        edge.get("/x", &[]).verify_whole(1000).expect("the body");
+    }
+    let [first, second] = &servers;
+    assert_eq!(
+        (first.connections().len(), second.connections().len()),
+        (1, 1)
+    );
+    first.refuse().expect("it stops listening");
+    first.serve_rest(fresh(1000).fault(Fault::EndBeforeHead(Ending::Fin)));
+    for _ in 0..2 {
+        edge.get("/x", &[]).verify_whole(1000).expect("the body");
+    }
+    assert_eq!(second.connections().len(), 1);
+}
+
 // A response that is not used leaves its connection usable if it was received completely.
 #[test]
 fn a_replaced_response_does_not_cost_the_connection() {

@@ -1,9 +1,10 @@
 //! Tests of health checks over each transport, and of addresses that a name has.
 
+use rustix::process::{Pid, Resource as Limited, Rlimit, getrlimit, prlimit};
 use sluice_lab::front::UnixFront;
 use sluice_lab::origin::{Origin, Resource};
 
-use crate::harness::{Edge, Setup, eventually, fresh, origin};
+use crate::harness::{Edge, Setup, assert_reason, eventually, fresh, origin};
 use crate::server_names::{self, NAME as HOST, ip};
 use crate::server_tls::{NAME, Rig, valid};
 
@@ -54,6 +55,28 @@ fn checking(rig: &Rig, other: &Origin) -> Edge {
         .upstream(HEALTH)
         .also(other)
         .start()
+}
+
+#[test]
+fn the_log_says_that_all_servers_are_unhealthy_and_when_that_ends() {
+    let origins = [well(), well()];
+    let edge = Setup::of_servers(vec![origins[0].url(""), origins[1].url("")])
+        .upstream(HEALTH)
+        .start();
+    let logged = |text: &str| {
+        eventually(text, || edge.process.stderr().contains(text));
+    };
+    let serve = |origin: &Origin, status, expected: &str| {
+        origin.serve("/healthz", Resource::status(status));
+        let address = origin.addr().to_string();
+        eventually(expected, || state(&edge, &address) == expected);
+    };
+    serve(&origins[0], 503, "unhealthy");
+    serve(&origins[1], 503, "unhealthy");
+    logged("all servers of an upstream are unhealthy, so all of them get requests upstream=origin");
+    assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    serve(&origins[1], 200, "up");
+    logged("not all servers of an upstream are unhealthy any more upstream=origin");
 }
 
 #[test]
@@ -121,4 +144,92 @@ fn each_address_of_a_name_is_checked() {
     let before = checks(&origins[1]);
     further();
     assert!(checks(&origins[1]) <= before + 1);
+}
+
+// A reload without health checks that fails for another reason changes nothing.
+#[test]
+fn a_reload_that_fails_leaves_an_unhealthy_server_unhealthy() {
+    let (sick, other) = (well(), well());
+    sick.serve("/healthz", Resource::status(503));
+    let setup = Setup::cached(&sick).also(&other);
+    let edge = setup.clone().upstream(HEALTH).start();
+    let address = sick.addr().to_string();
+    let is_unhealthy = || state(&edge, &address) == "unhealthy";
+    eventually("it is unhealthy", is_unhealthy);
+    let broken =
+        "[upstream.unused]\nservers = [\"https://192.0.2.1\"]\ntls = { ca = \"/missing.pem\" }";
+    edge.rewrite(&format!("{}\n{broken}\n", setup.text()));
+    let output = edge.command(&["reload"]);
+    assert!(!output.status.success(), "{output:?}");
+    eventually("it is unhealthy again", is_unhealthy);
+}
+
+/// Limits the number of the edge's descriptors, and returns the limit before.
+fn limit_descriptors(edge: &Edge, most: u64) -> u64 {
+    let pid = Pid::from_raw(edge.process.pid().try_into().expect("a pid"));
+    let new = Rlimit {
+        current: Some(most),
+        maximum: getrlimit(Limited::Nofile).maximum,
+    };
+    let old = prlimit(pid, Limited::Nofile, new);
+    old.expect("it is ours").current.unwrap_or(1024)
+}
+
+// No descriptor is left for a connection to a server. No server gets the blame, neither for requests
+// nor for health checks, and another one would not do either.
+#[test]
+fn servers_do_not_get_the_blame_for_missing_descriptors() {
+    let (one, other) = (well(), well());
+    let edge = Setup::cached(&one)
+        .also(&other)
+        .workers(1)
+        .upstream(HEALTH)
+        .upstream("keepalive = false")
+        .start();
+    let addresses = [&one, &other].map(|origin| origin.addr().to_string());
+    let mut client = edge.client();
+    let mut get = || {
+        let sent = client.send("GET", "/pass/x", &[("Host", "a")], b"");
+        sent.expect("sent");
+        client.read_response().expect("an answer")
+    };
+    assert_eq!(get().status, 200);
+    let retries = edge.counter("upstream_retries");
+    let before = limit_descriptors(&edge, 3);
+    for _ in 0..20 {
+        let reply = get();
+        assert_eq!(reply.status, 503);
+        assert_reason(&reply, "no-socket");
+    }
+    limit_descriptors(&edge, before);
+    for address in &addresses {
+        assert_eq!(state(&edge, address), "up");
+    }
+    assert_eq!(get().status, 200);
+    assert_eq!(edge.counter("upstream_retries"), retries);
+    let said = edge.process.stderr();
+    assert!(
+        said.contains("cause=\"no-socket\"") || said.contains("cause=no-socket"),
+        "{said}"
+    );
+    assert!(!said.contains("health checks of a server fail"), "{said}");
+}
+
+// No request is needed to find out that a server accepts connections again: a check shows that.
+#[test]
+fn a_check_that_succeeds_shows_that_a_server_is_reachable_again() {
+    let (server, other) = (well(), well());
+    let edge = Setup::uncached(&server)
+        .also(&other)
+        .upstream(&HEALTH.replace("down = 1", "down = 1000"))
+        .start();
+    let address = server.addr().to_string();
+    server.refuse().expect("it stops listening");
+    server.drop_connections();
+    eventually("it is unreachable", || {
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+        state(&edge, &address) == "unreachable"
+    });
+    server.reopen().expect("it listens again");
+    eventually("it is up", || state(&edge, &address) == "up");
 }

@@ -217,7 +217,9 @@ fn messages_report_a_failing_and_recovering_server() {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     assert_eq!(edge.get("/x", &[]).status, 502);
     edge.get("/x", &[]);
-    let down = format!("WARN a server accepts no connections upstream=origin server={address}\n");
+    let cause = "cause=\"connect-failed (Connection refused)\"";
+    let down =
+        format!("WARN a server accepts no connections upstream=origin server={address} {cause}\n");
     eventually("a message", || read(&path).contains(&down));
     let moved = folder.path().join("old.log");
     fs::rename(&path, &moved).expect("moved");

@@ -102,6 +102,35 @@ fn the_host_of_a_redirected_request_is_that_of_its_url() {
     assert_eq!(last(&first).header_all("host"), ["own.example"]);
 }
 
+// An origin may repeat the name in a redirect, without the port, as in one to HTTPS.
+#[test]
+fn clients_do_not_choose_the_host_of_a_redirect() {
+    let (first, other) = pair();
+    let named = format!(
+        "[upstream.bucket]\nservers = [{:?}]\nhost = \"bucket.example\"\n",
+        other.url("")
+    );
+    let text = setup(&first, "follow_redirects = \"bucket\"").text() + &named;
+    let edge = Setup::of_text(text).start();
+    for (path, host) in [
+        ("/1", "bucket.example"),
+        ("/2", "bucket.example:81"),
+        ("/pass/3", "Bucket.Example"),
+    ] {
+        first.serve(path, to(302, "http://bucket.example/x"));
+        let reply = edge.get(path, &[("Host", host)]);
+        reply.verify_whole(LENGTH).expect("the other host's");
+        let own = first.addr().to_string();
+        assert_eq!(last(&first).header_all("host"), [own], "{path}");
+        assert_eq!(last(&other).header_all("host"), ["bucket.example"]);
+    }
+    first.serve("/own", to(302, "/end"));
+    first.serve("/end", fresh(LENGTH));
+    let reply = edge.get("/own", &[("Host", "bucket.example")]);
+    reply.verify_whole(LENGTH).expect("the last response");
+    assert_eq!(last(&first).target, "/end");
+}
+
 #[test]
 fn other_hosts_learn_nothing_about_the_client() {
     let (first, other) = pair();

@@ -55,6 +55,21 @@ fn a_request_has_one_id_at_origin_client_and_log() {
 }
 
 #[test]
+fn an_interim_response_has_no_id_of_the_origin() {
+    let hints = [(HEADER, "of the origin"), ("Link", "</a.css>")];
+    let origin = serving("/x", Resource::offset(10).interim(103, &hints));
+    for setup in [Setup::uncached(&origin), Setup::cached(&origin)] {
+        let edge = setup.server("request_id = true\n").start();
+        let said = edge.send_raw(b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        assert!(
+            said.starts_with("HTTP/1.1 103 ") && said.contains("</a.css>"),
+            "{said}"
+        );
+        assert!(!said.contains("of the origin"), "{said}");
+    }
+}
+
+#[test]
 fn a_shared_fetch_has_an_id_of_its_own() {
     let origin = serving("/x", fresh(10).header(HEADER, "of the origin"));
     let setup = Setup::cached(&origin).server("request_id = true\n");

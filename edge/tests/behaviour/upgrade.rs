@@ -100,6 +100,23 @@ fn a_tunnel_passes_a_route_with_buffering() {
 
 // Both sides send more bytes than all buffers hold, at the same time.
 #[test]
+fn the_bytes_of_a_tunnel_are_counted() {
+    let origin = echoing();
+    let edge = Setup::uncached(&origin).start();
+    let mut client = tunnel(&edge);
+    let bytes = vec![b'a'; 10_000];
+    client.send_raw(&bytes).expect("sent");
+    assert_eq!(client.read_some(bytes.len()).expect("an echo"), bytes);
+    let is_counted = || {
+        let server = &edge.status()["upstreams"]["origin"]["servers"][0];
+        ["bytes_in", "bytes_out"]
+            .iter()
+            .all(|name| server[name].as_u64() >= Some(10_000))
+    };
+    eventually("the bytes are counted", is_counted);
+}
+
+#[test]
 fn a_tunnel_carries_large_amounts_of_data() {
     let origin = echoing();
     let edge = Setup::uncached(&origin).in_clear_text().start();

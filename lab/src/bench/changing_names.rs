@@ -82,6 +82,7 @@ fn run(bench: &Bench<'_>, dns: &NameServer, address: SocketAddr) -> anyhow::Resu
         seconds: Some(f64::from(CHANGES) + 1.0),
         expect_length: Some(BODY),
         verify: true,
+        consecutive_errors_max: None,
         core: Some(bench.options.load_core),
         ..LoadPlan::new(address, &format!("/offset/{BODY}"))
     };

@@ -4,10 +4,11 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use rustix::process::Signal;
 
-use super::contest::{self, Contender};
-use super::sluice::SluiceOptions;
+use super::contest::{self, Contender, Server};
+use super::sluice::{Sluice, SluiceOptions};
 use super::table::{Row, Unit};
 use super::{Bench, median};
 use crate::client;
@@ -20,20 +21,22 @@ const BODY: u64 = 5 << 10;
 const RATE: f64 = 2000.0;
 const CONNECTIONS: usize = 64;
 const SERVERS: usize = 3;
-/// Seconds before the server fails, and seconds for which it fails.
+/// Seconds before the server fails.
 const BEFORE: f64 = 5.0;
-const FAILING: f64 = 30.0;
 /// Length in seconds of the periods of which the 99th percentile of the latency is taken.
 const PERIOD: f64 = 0.5;
 /// Longest time in seconds until the latency is normal again.
 const RECOVERY: f64 = 2.0;
-/// The latency is normal up to this multiple of its value before the failure, and in any case up to `NORMAL_US`.
+/// The latency is normal up to this multiple of its median before the failure, up to its largest value before the
+/// failure, and in any case up to `NORMAL_US`.
 const NORMAL_FACTOR: f64 = 2.0;
 const NORMAL_US: f64 = 5_000.0;
 /// Largest share of a period that the hypervisor may take from this machine. Otherwise the period does not count.
 const MOST_STOLEN: f64 = 0.02;
 /// Number of objects, so that every request of the cached runs is a miss.
 const OBJECTS: u64 = 10_000_000;
+/// Most lines of a server's output that are printed.
+const LINES_MAX: usize = 60;
 /// Most connections that fill the queue of a server that no longer accepts any.
 const QUEUE_MAX: usize = 6000;
 
@@ -50,34 +53,54 @@ enum Failure {
     Conduct(Conduct),
 }
 
-const FAILURES: [(&str, Failure); 8] = [
-    ("killed", Failure::Killed),
-    ("paused", Failure::Paused),
-    ("black-holed", Failure::BlackHoled),
-    ("answering 500", Failure::Conduct(Conduct::Error)),
-    ("resetting", Failure::Conduct(Conduct::Reset)),
-    ("cutting bodies", Failure::Conduct(Conduct::Cut)),
-    ("sending a byte a second", Failure::Conduct(Conduct::Drip)),
-    (
-        "sending a byte a second after the head",
-        Failure::Conduct(Conduct::DripBody),
-    ),
-];
-
 /// The results of one run.
 struct Outcome {
     errors: u64,
     /// Seconds from the failure to the end of the last period with an unusual latency.
     recovery: f64,
+    /// State and failures of the failing server in the status, and number of log messages that name it.
+    named: String,
 }
 
-/// Measures each way to fail, without and with a cache.
-pub(super) fn failing_servers(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+pub(super) fn killed(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    rows(bench, "killed", Failure::Killed)
+}
+
+pub(super) fn paused(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    rows(bench, "paused", Failure::Paused)
+}
+
+pub(super) fn black_holed(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    rows(bench, "black-holed", Failure::BlackHoled)
+}
+
+pub(super) fn answering_500(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    rows(bench, "answering 500", Failure::Conduct(Conduct::Error))
+}
+
+pub(super) fn resetting(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    rows(bench, "resetting", Failure::Conduct(Conduct::Reset))
+}
+
+pub(super) fn cutting(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    rows(bench, "cutting bodies", Failure::Conduct(Conduct::Cut))
+}
+
+pub(super) fn dripping(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    let failure = Failure::Conduct(Conduct::Drip);
+    rows(bench, "sending a byte a second", failure)
+}
+
+pub(super) fn dripping_bodies(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
+    let failure = Failure::Conduct(Conduct::DripBody);
+    rows(bench, "sending a byte a second after the head", failure)
+}
+
+/// Measures a way to fail, without and with a cache.
+fn rows(bench: &Bench<'_>, name: &str, failure: Failure) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for (name, failure) in FAILURES {
-        for cached in [false, true] {
-            rows.extend(rows_of(bench, name, failure, cached)?);
-        }
+    for cached in [false, true] {
+        rows.extend(rows_of(bench, name, failure, cached)?);
     }
     Ok(rows)
 }
@@ -98,8 +121,11 @@ fn rows_of(
         recovery.nginx = outcome.map(|one| one.recovery);
     }
     let outcome = run(bench, failure, |servers| sluice(bench, servers, cached))?;
-    errors.sluice = outcome.as_ref().map(|one| one.errors as f64);
-    recovery.sluice = outcome.map(|one| one.recovery);
+    if let Some(outcome) = outcome {
+        errors.sluice = Some(outcome.errors as f64);
+        errors = errors.note(&outcome.named);
+        recovery.sluice = Some(outcome.recovery);
+    }
     Ok([errors.goal_most(0.0), recovery.goal_most(RECOVERY)])
 }
 
@@ -164,10 +190,52 @@ fn run(
     origins[0].process.signal(Signal::KILL).ok();
     let load = load?;
     eprintln!("  {}: {:?}", one.label, load.errors);
-    Ok(Some(Outcome {
+    let outcome = Outcome {
         errors: load.errors.total(),
         recovery: recovery(&load.windows),
-    }))
+        named: match &one.server {
+            Server::Sluice(sluice) => named(sluice, &addresses[0].to_string())?,
+            _ => String::new(),
+        },
+    };
+    if outcome.errors > 0 || outcome.recovery > RECOVERY {
+        explain(&one, &load);
+    }
+    Ok(Some(outcome))
+}
+
+/// Returns how the status names the server at this address, and how many messages of the log do.
+fn named(sluice: &Sluice, address: &str) -> anyhow::Result<String> {
+    let status = sluice.status()?;
+    let mut servers = status["upstreams"]["origin"]["servers"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let server = servers.find(|server| server["address"] == address);
+    let server = server.context("status: the failing server")?;
+    let output = [sluice.process().stdout(), sluice.process().stderr()].concat();
+    let messages = output.lines().filter(|line| line.contains(address)).count();
+    Ok(format!(
+        "status: {}, {}; {messages} messages in the log",
+        server["state"], server["failures_by_reason"]
+    ))
+}
+
+/// Prints the unusual periods, and what the server wrote.
+fn explain(one: &Contender, load: &LoadResult) {
+    let most = usual_most(&load.windows);
+    eprintln!("    usual up to {most:.0} µs");
+    for window in &load.windows {
+        if window.p99_us.is_none_or(|p99| p99 > most) {
+            eprintln!("    {window:?}");
+        }
+    }
+    if let Server::Sluice(sluice) = &one.server {
+        let output = [sluice.process().stdout(), sluice.process().stderr()].concat();
+        for line in output.lines().take(LINES_MAX) {
+            eprintln!("    {line}");
+        }
+    }
 }
 
 fn origin(bench: &Bench<'_>) -> anyhow::Result<RoleServer> {
@@ -183,11 +251,12 @@ fn plan(bench: &Bench<'_>, address: SocketAddr) -> LoadPlan {
     LoadPlan {
         connections: CONNECTIONS,
         rate: Some(RATE),
-        seconds: Some(BEFORE + FAILING),
+        seconds: Some(BEFORE + bench.options.failing_seconds),
         window_seconds: Some(PERIOD),
         numbers: Some((0, OBJECTS)),
         expect_length: Some(BODY),
         verify: true,
+        consecutive_errors_max: None,
         core: Some(bench.options.load_core),
         ..LoadPlan::new(address, &format!("/offset/{BODY}?{{n}}"))
     }
@@ -216,15 +285,26 @@ fn fail(failure: Failure, origin: &RoleServer) -> anyhow::Result<Vec<TcpStream>>
 
 /// Returns the seconds from the failure to the end of the last period with an unusual latency.
 fn recovery(windows: &[Window]) -> f64 {
-    let counted = || windows.iter().filter(|one| one.stolen <= MOST_STOLEN);
-    // The first period has the first connections in it.
-    let before = counted().filter(|one| one.begin >= PERIOD && one.begin + PERIOD <= BEFORE);
-    let usual = median(before.filter_map(|one| one.p99_us).collect()).unwrap_or(0.0);
-    let most = (usual * NORMAL_FACTOR).max(NORMAL_US);
+    let most = usual_most(windows);
     let unusual = |one: &&Window| one.p99_us.is_none_or(|p99| p99 > most);
-    let mut after = counted().filter(|one| one.begin + PERIOD > BEFORE);
+    let mut after = counted(windows).filter(|one| one.begin + PERIOD > BEFORE);
     let last = after.rfind(unusual);
     last.map_or(0.0, |one| (one.begin + PERIOD - BEFORE).max(0.0))
+}
+
+/// Returns the largest 99th percentile in microseconds that is not unusual. If other programs disturb the measurement,
+/// some periods before the failure show that.
+fn usual_most(windows: &[Window]) -> f64 {
+    // The first period has the first connections in it.
+    let before = counted(windows).filter(|one| one.begin >= PERIOD && one.begin + PERIOD <= BEFORE);
+    let before: Vec<f64> = before.filter_map(|one| one.p99_us).collect();
+    let disturbed = before.iter().copied().fold(NORMAL_US, f64::max);
+    let usual = median(before).unwrap_or(0.0);
+    (usual * NORMAL_FACTOR).max(disturbed)
+}
+
+fn counted(windows: &[Window]) -> impl DoubleEndedIterator<Item = &Window> {
+    windows.iter().filter(|one| one.stolen <= MOST_STOLEN)
 }
 
 #[cfg(test)]
@@ -256,5 +336,8 @@ mod tests {
             ..window(15.0, None)
         };
         assert_eq!(recovery(&windows), 1.5, "a disturbed period does not count");
+        windows[4] = window(2.0, Some(1_000_000.0));
+        windows[12] = window(6.0, Some(1_000_000.0));
+        assert_eq!(recovery(&windows), 0.0, "it was no better before");
     }
 }

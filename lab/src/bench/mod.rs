@@ -42,6 +42,8 @@ pub struct BenchOptions {
     pub rounds: usize,
     /// Duration of each run in seconds.
     pub seconds_per_run: f64,
+    /// Seconds for which a server fails in each row of `failing-servers`.
+    pub failing_seconds: f64,
     /// Text that the name of a row must contain for the row to be measured; `None`: all rows are.
     pub only: Option<String>,
     /// Number of the CPU core on which servers run.
@@ -57,6 +59,7 @@ impl Default for BenchOptions {
             against: None,
             rounds: 3,
             seconds_per_run: 3.0,
+            failing_seconds: 30.0,
             only: None,
             server_core: 0,
             load_core: 1,
@@ -104,7 +107,17 @@ const ROWS: &[(&str, Measure)] = &[
     ("origin-idle", upstreams::idle),
     ("slow-server", upstreams::slow_server),
     ("all-down", upstreams::all_down),
-    ("failing-servers", failing_servers::failing_servers),
+    ("failing-servers-killed", failing_servers::killed),
+    ("failing-servers-paused", failing_servers::paused),
+    ("failing-servers-black-holed", failing_servers::black_holed),
+    ("failing-servers-500", failing_servers::answering_500),
+    ("failing-servers-resetting", failing_servers::resetting),
+    ("failing-servers-cutting", failing_servers::cutting),
+    ("failing-servers-dripping", failing_servers::dripping),
+    (
+        "failing-servers-dripping-bodies",
+        failing_servers::dripping_bodies,
+    ),
     ("changing-names", changing_names::changing_names),
     #[cfg(feature = "lab")]
     ("slow-reads", slow_reads::slow_reads),

@@ -9,13 +9,14 @@ use rustix::process::Signal;
 
 use super::contest::{self, Server};
 use super::memory::settled;
-use super::sluice::SluiceOptions;
+use super::sluice::{Sluice, SluiceOptions};
 use super::table::{Row, Unit};
 use super::{Bench, median};
 use crate::certificates::Authority;
-use crate::client;
+use crate::client::{self, Client, Reply};
 use crate::front::{self, TlsFront};
 use crate::load::LoadPlan;
+use crate::origin::{Origin, OriginOptions, Resource};
 use crate::process::free_port;
 use crate::rivals::FloorOptions;
 use crate::roles::{self, OriginPlan, RoleServer};
@@ -30,6 +31,13 @@ const PER_CONNECTION: u64 = 1000;
 /// threads for each.
 const IDLE: usize = 4000;
 const IDLE_TLS: usize = 1000;
+/// Paths at the origin whose responses arrive at once, and after `AT_ONCE`.
+const FAST: &str = "/fast";
+const SLOW: &str = "/slow";
+/// Time in which all clients send a request.
+const AT_ONCE: Duration = Duration::from_secs(2);
+/// Time after the last request within which Sluice returns unused memory to the system.
+const GIVEN_BACK: Duration = Duration::from_secs(3);
 /// Delay in milliseconds of the ordinary servers' responses, and of the slow server's.
 const DELAY_MS: u64 = 2;
 const SLOW_MS: u64 = 20;
@@ -85,19 +93,22 @@ pub(super) fn connections(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
 
 /// Measures the memory of idle connections to an origin, without and with TLS.
 pub(super) fn idle(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
-    let origin = origin(bench, 1000, None)?;
-    let mut plain = Row::new("idle connection to an origin: memory", Unit::Bytes);
-    plain.sluice = idle_memory(bench, IDLE, |options| SluiceOptions {
-        origin: origin.address,
+    let origin = Origin::start(OriginOptions {
+        forget: true,
+        ..OriginOptions::default()
+    })?;
+    origin.serve(FAST, Resource::offset(BODY));
+    origin.serve(SLOW, Resource::offset(BODY).delay_head(AT_ONCE));
+    let plain = idle_memory(bench, IDLE, |options| SluiceOptions {
+        origin: origin.addr(),
         ..options
     })?;
     let authority = Authority::new("Bench authority");
     let ca = bench.folder.path().join("authority.pem");
     std::fs::write(&ca, authority.pem())?;
     let pair = authority.server(&["127.0.0.1"]);
-    let front = TlsFront::start(origin.address, front::config(&pair, None))?;
-    let mut encrypted = Row::new("idle TLS connection to an origin: memory", Unit::Bytes);
-    encrypted.sluice = idle_memory(bench, IDLE_TLS, |mut options| {
+    let front = TlsFront::start(origin.addr(), front::config(&pair, None))?;
+    let encrypted = idle_memory(bench, IDLE_TLS, |mut options| {
         let tls = format!("{{ ca = {ca:?} }}");
         options.upstream.push(("tls".to_owned(), tls));
         SluiceOptions {
@@ -106,10 +117,20 @@ pub(super) fn idle(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
             ..options
         }
     })?;
-    let note = |count| format!("difference over {count} connections to a run that keeps none");
+    let row = |name, memory, goal, count| {
+        let mut row = Row::new(name, Unit::Bytes);
+        row.sluice = memory;
+        row.goal_most(goal).note(&format!(
+            "growth of a process with {count} clients, per connection, from {} to {count} idle connections", count / 4
+        ))
+    };
+    let names = [
+        "idle connection to an origin: memory",
+        "idle TLS connection to an origin: memory",
+    ];
     Ok(vec![
-        plain.goal_most(1536.0).note(&note(IDLE)),
-        encrypted.goal_most(20_480.0).note(&note(IDLE_TLS)),
+        row(names[0], plain, 1536.0, IDLE),
+        row(names[1], encrypted, 20_480.0, IDLE_TLS),
     ])
 }
 
@@ -119,40 +140,62 @@ fn idle_memory(
     count: usize,
     change: impl Fn(SluiceOptions) -> SluiceOptions,
 ) -> anyhow::Result<Option<f64>> {
-    let mut memory = Vec::new();
-    for keepalive in [0, count * 2] {
-        let one = contest::sluice(bench, |binary| {
-            let unset = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            change(SluiceOptions {
-                upstream: vec![("keepalive".to_owned(), keepalive.to_string())],
-                ..SluiceOptions::new(binary, unset)
-            })
-        })?;
-        let Some(one) = one else { return Ok(None) };
-        let plan = LoadPlan {
-            connections: count,
-            requests: Some(count as u64),
-            keepalive: false,
-            timeout_seconds: 60.0,
-            ..LoadPlan::new(one.server.address(), &format!("/offset/{BODY}"))
-        };
-        for _ in 0..2 {
-            let load = roles::run_load(&plan, bench.folder.path())?;
-            anyhow::ensure!(load.errors.total() == 0, "{:?}", load.errors);
-        }
-        memory.push(settled(one.server.process())? as f64);
-        if let Server::Sluice(sluice) = &one.server {
-            let idle = sluice.status()?["counters"]["upstream_idle_now"].as_u64();
-            anyhow::ensure!(
-                idle.is_some_and(|idle| (idle > 0) == (keepalive > 0)),
-                "{idle:?} idle connections"
-            );
-        }
-    }
-    let [without, with] = memory[..] else {
+    let one = contest::sluice(bench, |binary| {
+        let unset = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        change(SluiceOptions {
+            upstream: vec![("keepalive".to_owned(), (2 * count).to_string())],
+            ..SluiceOptions::new(binary, unset)
+        })
+    })?;
+    let Some(Server::Sluice(sluice)) = one.map(|one| one.server) else {
         return Ok(None);
     };
-    Ok(Some((with - without).max(0.0) / count as f64))
+    growth(&sluice, count).map(Some)
+}
+
+/// Returns the growth of the resident memory in bytes, per idle connection to the origin, while their number rises from a
+/// quarter of `count` to `count`. `count` clients are connected all the time, so their own memory is in both
+/// measurements, and no client ends in between, which would leave gaps of unused memory.
+fn growth(sluice: &Sluice, count: usize) -> anyhow::Result<f64> {
+    let mut clients = Vec::with_capacity(count);
+    for number in 0..count {
+        let connected = Client::connect(sluice.addr());
+        let mut client = connected.with_context(|| format!("after {number} clients"))?;
+        expect_body(&client.get(FAST, &[])?)?;
+        clients.push(client);
+    }
+    let (few, all) = (count / 4, count);
+    let (few, before) = idle_after(sluice, &mut clients[..few])?;
+    let (all, after) = idle_after(sluice, &mut clients[..all])?;
+    anyhow::ensure!(all > few, "{few} and {all} connections are idle");
+    Ok(after.saturating_sub(before) as f64 / (all - few) as f64)
+}
+
+/// Has each client send a request at the same time, twice. Returns the number of idle connections to the origin
+/// afterwards, and the resident memory in bytes.
+fn idle_after(sluice: &Sluice, clients: &mut [Client]) -> anyhow::Result<(u64, u64)> {
+    for _ in 0..2 {
+        for client in clients.iter_mut() {
+            client.send("GET", SLOW, &[], b"")?;
+        }
+        for client in clients.iter_mut() {
+            expect_body(&client.read_response()?)?;
+        }
+    }
+    std::thread::sleep(GIVEN_BACK);
+    let memory = settled(sluice.process())?;
+    let idle = sluice.status()?["counters"]["upstream_idle_now"].as_u64();
+    let idle = idle.context("status: upstream_idle_now")?;
+    anyhow::ensure!(
+        idle >= clients.len() as u64 * 9 / 10,
+        "{idle} of {} connections are idle",
+        clients.len()
+    );
+    Ok((idle, memory))
+}
+
+fn expect_body(reply: &Reply) -> anyhow::Result<()> {
+    reply.verify_whole(BODY).map_err(anyhow::Error::msg)
 }
 
 fn origin(
@@ -234,9 +277,9 @@ pub(super) fn all_down(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
         more_origins: addresses[1..].to_vec(),
         ..SluiceOptions::new(binary, addresses[0])
     })?;
-    if let Some(one) = one {
+    if let Some(Server::Sluice(sluice)) = one.map(|one| one.server) {
         let path = format!("/offset/{BODY}");
-        client::get(one.server.address(), &path, &[])?;
+        client::get(sluice.addr(), &path, &[])?;
         for origin in &origins {
             origin.process.signal(Signal::KILL)?;
         }
@@ -245,25 +288,45 @@ pub(super) fn all_down(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
             connections: CLIENTS,
             rate: Some(DOWN_RATE),
             seconds: Some(DOWN),
+            consecutive_errors_max: None,
             core: Some(bench.options.load_core),
-            ..LoadPlan::new(one.server.address(), &path)
+            ..LoadPlan::new(sluice.addr(), &path)
         };
         let before = failed_attempts()?;
-        roles::run_load(&plan, bench.folder.path())?;
+        let load = roles::run_load(&plan, bench.folder.path())?;
         let failed = failed_attempts()?.saturating_sub(before);
         attempts.sluice = Some(failed as f64 / DOWN / addresses.len() as f64);
-        let _origins: Vec<RoleServer> = addresses
-            .iter()
-            .map(|address| origin(bench, 0, Some(*address)))
-            .collect::<anyhow::Result<_>>()?;
-        let began = Instant::now();
-        while client::get(one.server.address(), &path, &[])?.status != 200 {
-            anyhow::ensure!(began.elapsed() < Duration::from_secs(60), "they stay down");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        back.sluice = Some(began.elapsed().as_secs_f64());
+        let probes = sluice.status()?["counters"]["upstream_probes"].as_u64();
+        attempts = attempts.note(&format!(
+            "{failed} failed attempts on this machine, {} probes; statuses of the responses: {:?}; errors: {:?}",
+            probes.context("status: upstream_probes")?,
+            load.statuses,
+            load.errors
+        ));
+        back.sluice = Some(time_to_return(bench, &addresses, sluice.addr(), &path)?);
     }
     Ok(vec![attempts.goal_most(10.0), back.goal_most(1.0)])
+}
+
+/// Starts the servers again. Returns the time in seconds from the start of the first one to the first good response.
+fn time_to_return(
+    bench: &Bench<'_>,
+    servers: &[SocketAddr],
+    sluice: SocketAddr,
+    path: &str,
+) -> anyhow::Result<f64> {
+    let start = |address: &SocketAddr| origin(bench, 0, Some(*address));
+    let _first = start(&servers[0])?;
+    let began = Instant::now();
+    let _others: Vec<RoleServer> = servers[1..]
+        .iter()
+        .map(start)
+        .collect::<anyhow::Result<_>>()?;
+    while client::get(sluice, path, &[])?.status != 200 {
+        anyhow::ensure!(began.elapsed() < Duration::from_secs(60), "they stay down");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(began.elapsed().as_secs_f64())
 }
 
 /// Returns the number of failed attempts to connect on this machine since its start.

@@ -28,12 +28,9 @@ const PORTS: u32 = 64_000;
 /// Longest wait for socket events. After that, the timeouts of requests are checked.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Number of consecutive errors after which a load is aborted.
-const ERRORS_MAX: u64 = 1000;
-
 /// Runs a load until it ends.
 ///
-/// Errors: a plan without requests or without an end, a failed system call, or only errors from the server.
+/// Errors: a plan without requests or without an end, a failed system call, or too many consecutive errors.
 pub fn run(plan: LoadPlan) -> anyhow::Result<LoadResult> {
     anyhow::ensure!(
         !plan.paths.is_empty() && plan.connections > 0,
@@ -136,12 +133,7 @@ impl Engine {
             if self.finished(now) {
                 return Ok(self.result());
             }
-            anyhow::ensure!(
-                self.errors_in_row < ERRORS_MAX,
-                "{ERRORS_MAX} consecutive errors from {}: {:?}",
-                self.plan.target,
-                self.errors
-            );
+            self.check_errors()?;
             if now - swept > TICK {
                 self.sweep(now);
                 swept = now;
@@ -156,6 +148,18 @@ impl Engine {
                 self.event(data.u64() as usize, flags, &mut buffer);
             }
         }
+    }
+
+    /// Fails after too many consecutive errors.
+    fn check_errors(&self) -> anyhow::Result<()> {
+        let most = self.plan.consecutive_errors_max.unwrap_or(u64::MAX);
+        anyhow::ensure!(
+            self.errors_in_row < most,
+            "{most} consecutive errors from {}: {:?}",
+            self.plan.target,
+            self.errors
+        );
+        Ok(())
     }
 
     /// Records that time has passed. At the start of each window, also checks whether the server is saturated.

@@ -64,6 +64,8 @@ pub struct LoadPlan {
     pub sources: u32,
     /// Seconds within which a response must be complete. Otherwise the request counts as an error.
     pub timeout_seconds: f64,
+    /// Number of consecutive errors after which the load is aborted; `None`: errors are only counted.
+    pub consecutive_errors_max: Option<u64>,
     /// Latency in microseconds above which an expected response counts as slow.
     pub slow_us: Option<u64>,
     /// CPU core to which the load generator's thread is pinned.
@@ -95,6 +97,7 @@ impl LoadPlan {
             verify: false,
             sources: 0,
             timeout_seconds: 10.0,
+            consecutive_errors_max: Some(1000),
             slow_us: None,
             core: None,
             tls: None,

@@ -181,6 +181,12 @@ fn a_load_with_only_errors_is_aborted() {
     origin.set_rules(|rules| rules.accept = Accept::End(Ending::Reset));
     let error = run(plan(origin.addr(), "/x", 4, 1_000_000)).expect_err("nothing but resets");
     assert!(error.to_string().contains("consecutive errors"));
+    let plan = LoadPlan {
+        consecutive_errors_max: None,
+        ..plan(origin.addr(), "/x", 4, 1500)
+    };
+    let result = run(plan).expect("errors are only counted");
+    assert_eq!((result.requests, result.errors.total()), (0, 1500));
 }
 
 #[test]

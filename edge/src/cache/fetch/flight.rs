@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::leader_result::LeaderResult;
+use super::rated_body::body_of;
 use crate::cache::client_budget::BudgetCharge;
 use crate::cache::context::Context;
 use crate::cache::decide::fence::{self, Further, Meaning, Source};
@@ -112,22 +113,22 @@ impl Flight {
         }
         match meaning {
             Meaning::Open(head, content) => match flight.open(head, content) {
-                Ok(()) => flight.receive(std::mem::take(&mut response.body)).await,
+                Ok(()) => flight.receive(body_of(&mut response)).await,
                 Err(reason) => flight.refuse(response, reason),
             },
             Meaning::Join(head, content) => {
                 if let Some(flight) = flight.join(head, content) {
-                    flight.receive(std::mem::take(&mut response.body)).await;
+                    flight.receive(body_of(&mut response)).await;
                 }
             }
             Meaning::Supersede(head, content) => {
                 if let Some(flight) = flight.supersede(head, content) {
-                    flight.receive(std::mem::take(&mut response.body)).await;
+                    flight.receive(body_of(&mut response)).await;
                 }
             }
             Meaning::Finish(content) => {
                 if let Some(flight) = flight.finish(content) {
-                    flight.receive(std::mem::take(&mut response.body)).await;
+                    flight.receive(body_of(&mut response)).await;
                 }
             }
             Meaning::Refuse(reason) => flight.refuse(response, reason),

@@ -4,6 +4,7 @@ pub(in crate::cache) mod flight;
 pub(in crate::cache) mod launch;
 pub(in crate::cache) mod leader_result;
 mod outcome;
+mod rated_body;
 mod receive;
 mod revalidation;
 mod unwanted;

@@ -315,11 +315,7 @@ fn a_state_is_explained() {
 #[test]
 fn without_an_object_nothing_is_shown() {
     assert_eq!(at(80, vec![]), "");
-    let nothing = super::Nothing {
-        url: "http://a/\x1b[2J".to_owned(),
-        note: String::new(),
-    }
-    .to_string();
+    let nothing = super::nothing("http://a/\x1b[2J", "").to_string();
     assert!(nothing.starts_with("no cache has stored or is fetching http://a/\\u{1b}[2J"));
 }
 

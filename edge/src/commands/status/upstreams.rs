@@ -14,6 +14,8 @@ const HEADING: [&str; 15] = [
     "upstream", "server", "state", "requests", "failed", "reused", "busy", "idle", "sent",
     "received", "connect", "tls", "header", "response", "rtt",
 ];
+/// Line below the table that explains columns.
+const LEGEND: &str = "times are p50/p99; sent and received include heads and health checks\n";
 /// Number of text columns, which are aligned to the left. The other columns are numbers.
 const TEXT_COLUMNS: usize = 3;
 /// Most reasons of failures shown for a server, those with the most failures.
@@ -36,7 +38,7 @@ pub fn show(upstreams: &Value) -> String {
     }
     match rows.is_empty() {
         true => String::new(),
-        false => table(&HEADING, TEXT_COLUMNS, &rows) + &failures,
+        false => table(&HEADING, TEXT_COLUMNS, &rows) + LEGEND + &failures,
     }
 }
 
@@ -53,10 +55,14 @@ fn row(upstream: &str, server: String, value: &Value) -> [String; 15] {
             _ => "-".to_owned(),
         }
     };
+    let mut state = text(&value["state"]);
+    if value["backup"].as_bool() == Some(true) {
+        state += " (backup)";
+    }
     [
         upstream.to_owned(),
         server,
-        text(&value["state"]),
+        state,
         numbers.requests.to_string(),
         numbers.failures.to_string(),
         reused,
@@ -123,7 +129,7 @@ mod tests {
                         "response_duration": { "p50_us": 1_000_000, "p99_us": 2_000_000 }, "tcp_rtt": times,
                         "failures_by_reason": { "connect-failed": 2, "head-timeout": 5 }
                     },
-                    { "address": "10.0.0.2:9000" }
+                    { "address": "10.0.0.2:9000", "state": "up", "backup": true }
                 ],
                 "total": { "requests": 1234 }
             },

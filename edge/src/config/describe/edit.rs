@@ -1,7 +1,7 @@
 //! Describes edits of headers and error pages.
 
-use crate::config::value::show_time;
-use crate::edit::{ErrorPage, Lifetime, Options, PageFor, SECURITY};
+use crate::config::value::{StatusRange, show_time};
+use crate::edit::{ErrorPage, Lifetime, Options, SECURITY};
 
 /// Returns a line for each kind of edit.
 pub fn describe(options: &Options) -> Vec<String> {
@@ -40,10 +40,7 @@ pub fn describe(options: &Options) -> Vec<String> {
         lines.push(format!("added if missing: {}", names.join(", ")));
     }
     if !options.errors.pages.is_empty() {
-        let shown = |page: &ErrorPage| match page.statuses {
-            PageFor::Status(status) => status.to_string(),
-            PageFor::Class(class) => format!("{class}xx"),
-        };
+        let shown = |page: &ErrorPage| StatusRange(page.statuses.clone()).to_string();
         let all: Vec<String> = options.errors.pages.iter().map(shown).collect();
         let whose = match options.errors.intercept {
             true => ", also for errors of origins",

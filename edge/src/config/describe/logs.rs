@@ -1,9 +1,7 @@
 //! Describes logs.
 
-use std::ops::RangeInclusive;
-
 use crate::config::plan::LogOptions;
-use crate::config::value::show_time;
+use crate::config::value::{StatusRange, show_time};
 use crate::telemetry::messages::MessageTarget;
 use crate::telemetry::{AccessFormat, LogRule};
 
@@ -31,7 +29,9 @@ pub fn describe(log: &LogOptions) -> String {
 
 /// Returns a line about which requests of a route are logged.
 pub fn describe_rule(rule: &LogRule) -> String {
-    let mut some: Vec<String> = rule.statuses.iter().map(status_words).collect();
+    let statuses = rule.statuses.iter();
+    let statuses = statuses.map(|range| StatusRange(range.clone()).to_string());
+    let mut some: Vec<String> = statuses.collect();
     if let Some(time) = rule.slower_than {
         some.push(format!("requests longer than {}", show_time(time)));
     }
@@ -42,12 +42,5 @@ pub fn describe_rule(rule: &LogRule) -> String {
         (false, _) => format!("{percent} % of it logged"),
         (true, 0.0) => format!("logged: {}", some.join(", ")),
         (true, _) => format!("logged: {}, {percent} % of the rest", some.join(", ")),
-    }
-}
-
-fn status_words(range: &RangeInclusive<u16>) -> String {
-    match range.start() == range.end() {
-        true => range.start().to_string(),
-        false => format!("{}xx", range.start() / 100),
     }
 }

@@ -352,7 +352,7 @@ fn server(server: &upstream::Server) -> String {
         text += " (backup)";
     }
     if let Some(most) = server.max_connections {
-        text += &format!(" (at most {most} connections)");
+        text += &format!(" (at most {most} connections per worker)");
     }
     text
 }

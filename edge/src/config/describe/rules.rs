@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::list::list;
 use crate::cache::Rules;
 use crate::cache::rules::{Bypass, Lifetimes, Stale};
-use crate::config::value::show_time;
+use crate::config::value::{StatusRange, show_time};
 use crate::http::freshness::{Ignored, SetCookie};
 use crate::http::key::KeyRules;
 
@@ -82,7 +82,7 @@ fn valid(lifetimes: &Lifetimes) -> Option<String> {
         time => format!("{what} for {}", show_time(time)),
     };
     let named = lifetimes.valid.iter();
-    let named = named.map(|(status, time)| fresh(status.to_string(), *time));
+    let named = named.map(|(status, time)| fresh(StatusRange(status.clone()).to_string(), *time));
     let any = lifetimes
         .valid_any
         .map(|time| fresh("all others".to_owned(), time));

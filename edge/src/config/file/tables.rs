@@ -7,8 +7,8 @@ use toml::Spanned;
 
 use super::words::{Percentile, Symlinks};
 use crate::config::value::{
-    EDITS, Key, List, Names, OrFalse, OrTable, PAGES, RETRY, RetryCause, Shaped, Size, TABLE,
-    TABLE_OR_FALSE, Time, Word,
+    EDITS, Key, List, Names, OrFalse, OrTable, PAGES, RETRY, RetryCause, Shaped, Size, StatusRange,
+    TABLE, TABLE_OR_FALSE, Time, Word,
 };
 
 /// The table form of `files`.
@@ -186,7 +186,7 @@ impl Shaped for SignedFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct RouteLogFile {
     pub sample: Key<f64>,
-    pub statuses: Option<Names>,
+    pub statuses: Option<List<StatusRange>>,
     pub slower_than: Key<Time>,
 }
 

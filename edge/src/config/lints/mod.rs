@@ -3,4 +3,5 @@
 pub mod paths;
 pub mod plan;
 pub mod rules;
+pub mod upstreams;
 pub mod variables;

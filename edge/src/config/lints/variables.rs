@@ -35,9 +35,18 @@ const VARIABLES: &[(&str, &[&str])] = &[
     ("status", &["status"]),
     ("time_iso8601", &["time_iso"]),
     ("time_local", &["time_common"]),
+    ("upstream_addr", &["upstream"]),
+    ("upstream_status", &["upstream_status"]),
     ("upstream_", &[]),
     ("uri", &["path"]),
 ];
+
+/// Returns the variable that Sluice has for one of nginx. `known` are the names of the variables that
+/// are permitted.
+pub fn ours(name: &str, known: &[&str]) -> Option<String> {
+    let text = format!("${{{name}}}");
+    rewritten(&text, &found(&text), known).filter(|ours| *ours != text && !ours.is_empty())
+}
 
 /// Warns if text, the value of a key, contains a variable of nginx. `known` are the names of the
 /// variables that are permitted in it.

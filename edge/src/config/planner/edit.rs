@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +15,11 @@ use crate::config::checks::{Checks, MONTH};
 use crate::config::file::{ExpiresFile, HeadersFile, PageFile, PagesFile, RouteFile, SiteFile};
 use crate::config::lints::variables;
 use crate::config::report::Problem;
-use crate::config::value::{Key, OrFalse, OrTable, Table, YEAR, has_months, show_size, show_time};
+use crate::config::value::{
+    Key, OrFalse, OrTable, StatusRange, Table, YEAR, has_months, show_size, show_time,
+};
 use crate::edit::{
-    ErrorPage, ErrorPages, Expires, FieldEdits, Lifetime, Options, PageFor, Template, Variable,
+    ErrorPage, ErrorPages, Expires, FieldEdits, Lifetime, Options, Template, Variable,
 };
 use crate::http::fields::{is_field_value, is_token};
 use crate::http::hop::{self, HOP_BY_HOP, is_in};
@@ -376,33 +379,26 @@ fn pages(
     few("error_pages", file.len(), typed.span(), checks);
     let mut pages = Vec::new();
     for (which, page) in file {
-        let status = which
-            .get_ref()
-            .parse()
-            .ok()
-            .filter(|status| (400..=599).contains(status));
-        let which = match which.get_ref().as_str() {
-            "4xx" => Some(PageFor::Class(4)),
-            "5xx" => Some(PageFor::Class(5)),
-            _ => status.map(PageFor::Status).or_else(|| {
-                checks.push(
-                    Problem::error(format!(
-                        "`{}` is not the status of an error",
-                        which.get_ref()
-                    ))
-                    .at(which.span())
-                    .help("write a status from 400 to 599, or 4xx or 5xx for a whole class"),
-                );
-                None
-            }),
-        };
-        pages.extend(which.and_then(|which| one_page(which, page, read, checks)));
+        let range = StatusRange::parse(which.get_ref());
+        match range.filter(|range| range.is_within(&(400..=599))) {
+            Some(StatusRange(statuses)) => pages.extend(one_page(statuses, page, read, checks)),
+            None => checks.push(
+                Problem::error(format!(
+                    "`{}` is not the status of an error",
+                    which.get_ref()
+                ))
+                .at(which.span())
+                .help(
+                    "write a status from 400 to 599, a class, as in 5xx, or a range, as in 500-503",
+                ),
+            ),
+        }
     }
     Some(pages)
 }
 
 fn one_page(
-    which: PageFor,
+    statuses: RangeInclusive<u16>,
     typed: &Spanned<OrTable<PageFile>>,
     read: ReadPage<'_>,
     checks: &mut Checks,
@@ -434,7 +430,7 @@ fn one_page(
         }
     };
     Some(ErrorPage {
-        statuses: which,
+        statuses,
         file: page
             .file
             .as_ref()

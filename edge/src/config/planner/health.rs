@@ -1,5 +1,6 @@
 //! Plans `health`: the health checks of an upstream's servers.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use toml::Spanned;
@@ -8,7 +9,7 @@ use super::eject::number;
 use crate::config::checks::Checks;
 use crate::config::file::HealthFile;
 use crate::config::report::Problem;
-use crate::config::value::{Key, OrFalse, Table};
+use crate::config::value::{Key, List, OrFalse, StatusRange, Table};
 use crate::http::Method;
 use crate::http::fields::{is_field_value, is_token};
 use crate::upstream::Health;
@@ -19,6 +20,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Most headers of a check, and largest length of a text, in bytes.
 const HEADERS_MAX: usize = 16;
 const TEXT_MAX: usize = 4096;
+/// Statuses of final responses.
+const FINAL: RangeInclusive<u16> = 200..=599;
 /// Headers that Sluice itself writes.
 const OWN: [&str; 6] = [
     "connection",
@@ -38,19 +41,10 @@ pub fn plan(key: &Key<OrFalse<Table<HealthFile>>>, checks: &mut Checks) -> Optio
         .body
         .as_ref()
         .and_then(|text| body(text, &method, checks));
-    let statuses = file
-        .status
-        .as_ref()
-        .filter(|list| !list.get_ref().is_empty());
     Some(Health {
         path: path(&file.path, checks).unwrap_or(d.path),
         headers: headers(file, checks),
-        statuses: statuses.map_or(d.statuses, |list| {
-            list.get_ref()
-                .iter()
-                .map(|typed| typed.get_ref().0.clone())
-                .collect()
-        }),
+        statuses: statuses(file.status.as_ref(), checks).unwrap_or(d.statuses),
         method,
         body,
         interval: checks.within("interval", &file.interval, d.interval, INTERVAL_MIN..=HOUR),
@@ -59,6 +53,25 @@ pub fn plan(key: &Key<OrFalse<Table<HealthFile>>>, checks: &mut Checks) -> Optio
         up: checks.within("up", &file.up, u64::from(d.up), 1..=1000) as u32,
         down: checks.within("down", &file.down, u64::from(d.down), 1..=1000) as u32,
     })
+}
+
+fn statuses(
+    key: Option<&List<StatusRange>>,
+    checks: &mut Checks,
+) -> Option<Vec<RangeInclusive<u16>>> {
+    let typed = key.filter(|list| !list.get_ref().is_empty())?;
+    for range in typed.get_ref() {
+        if !range.get_ref().is_within(&FINAL) {
+            let problem = Problem::error("this can't be the status of a healthy server");
+            checks.push(
+                problem
+                    .at(range.span())
+                    .help("choose statuses from 200 to 599"),
+            );
+        }
+    }
+    let ranges = typed.get_ref().iter();
+    Some(ranges.map(|range| range.get_ref().0.clone()).collect())
 }
 
 fn path(key: &Key<String>, checks: &mut Checks) -> Option<String> {

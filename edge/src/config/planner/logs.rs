@@ -1,6 +1,6 @@
 //! Plans `[log]`, and `log` of sites and routes.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::config::lints::variables;
 use crate::config::plan::LogOptions;
 use crate::config::report::Problem;
 use crate::config::suggestions::did_you_mean;
-use crate::config::value::{Key, Level, Names, OrFalse, Switch, Word};
+use crate::config::value::{Key, Level, List, OrFalse, Switch, Word};
 use crate::telemetry::messages::MessageTarget;
 use crate::telemetry::{
     AccessFormat, AccessOptions, AccessTarget, FIELD_NAMES, LogRule, Template, TemplateError,
@@ -94,12 +94,7 @@ fn format(key: &Key<String>, checks: &mut Checks) -> AccessFormat {
     match Template::parse(text) {
         Ok(template) => {
             secrets(&template, typed, checks);
-            let known: Vec<&str> = FIELD_NAMES
-                .iter()
-                .copied()
-                .chain(["request.NAME"])
-                .collect();
-            variables::check(typed, &known, checks);
+            variables::check(typed, &known_variables(), checks);
             AccessFormat::Template(Arc::new(template))
         }
         Err(error) => {
@@ -132,16 +127,7 @@ fn wrong(typed: &Spanned<String>, error: &TemplateError) -> Problem {
                 ),
             }
         }
-        TemplateFault::Unknown(name) => (
-            format!("unknown variable `{name}`"),
-            match did_you_mean(name, FIELD_NAMES.iter().copied()) {
-                Some(nearest) => format!("did you mean `{nearest}`?"),
-                None => format!(
-                    "allowed here: {}, `request.NAME`",
-                    FIELD_NAMES.map_names().join(", ")
-                ),
-            },
-        ),
+        TemplateFault::Unknown(name) => (format!("unknown variable `{name}`"), other_name(name)),
         TemplateFault::NoFieldName(name) => (
             format!("`{name}` is not the name of a request header"),
             "write one as in {request.accept-language}".to_owned(),
@@ -171,6 +157,29 @@ fn wrong(typed: &Spanned<String>, error: &TemplateError) -> Problem {
         ),
     };
     Problem::error(title).at(at).help(help)
+}
+
+/// Returns advice on an unknown variable of a format.
+fn other_name(name: &str) -> String {
+    if let Some(ours) = variables::ours(name, &known_variables()) {
+        return format!("write {ours}");
+    }
+    match did_you_mean(name, FIELD_NAMES.iter().copied()) {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => format!(
+            "allowed here: {}, `request.NAME`",
+            FIELD_NAMES.map_names().join(", ")
+        ),
+    }
+}
+
+/// Returns the names of the variables of a format.
+fn known_variables() -> Vec<&'static str> {
+    FIELD_NAMES
+        .iter()
+        .copied()
+        .chain(["request.NAME"])
+        .collect()
 }
 
 /// Formats names in backquotes.
@@ -221,7 +230,8 @@ fn rule(typed: &Spanned<Switch<RouteLogFile>>, checks: &mut Checks) -> LogRule {
         Switch::On => return LogRule::all(),
         Switch::Table(table) => table,
     };
-    let statuses = statuses(table.statuses.as_ref(), checks);
+    let statuses = table.statuses.iter().flat_map(List::get_ref);
+    let statuses: Vec<_> = statuses.map(|range| range.get_ref().0.clone()).collect();
     let slower_than = table
         .slower_than
         .as_ref()
@@ -249,27 +259,4 @@ fn sample(key: &Key<f64>, default: f64, checks: &mut Checks) -> f64 {
             .help("choose a share from 0 to 1, as in 0.01 for one request of a hundred"),
     );
     default
-}
-
-fn statuses(key: Option<&Names>, checks: &mut Checks) -> Vec<RangeInclusive<u16>> {
-    let mut ranges = Vec::new();
-    for typed in key.iter().flat_map(|key| key.get_ref()) {
-        let text = typed.get_ref();
-        let range = match text.strip_suffix("xx") {
-            Some(class) => class
-                .parse::<u16>()
-                .ok()
-                .map(|class| class * 100..=class * 100 + 99),
-            None => text.parse::<u16>().ok().map(|status| status..=status),
-        };
-        match range.filter(|range| (100..=999).contains(range.start()) && text.len() == 3) {
-            Some(range) => ranges.push(range),
-            None => checks.push(
-                Problem::error("this is not a status")
-                    .at(typed.span())
-                    .help("write \"404\" for one status, or \"4xx\" for a whole class"),
-            ),
-        }
-    }
-    ranges
 }

@@ -95,6 +95,7 @@ pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan
     };
     disk_tier::unused(&file.volume, uses, &mut checks);
     lints::plan::check(file, &plan, &mut checks);
+    lints::upstreams::check(file, &plan, &mut checks);
     let mut problems = checks.problems;
     if problems.iter().any(|p| p.fatal) {
         // An error may cause misleading warnings: if the name of an upstream is mistyped in a

@@ -1,5 +1,6 @@
 //! Plans `retry` and `hedge` of `[upstream.NAME]`.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::config::checks::Checks;
@@ -7,6 +8,9 @@ use crate::config::file::{HedgeFile, Percentile, RetryFile};
 use crate::config::report::Problem;
 use crate::config::value::{Key, List, OrFalse, RetryCause, Table};
 use crate::upstream::{HedgeOptions, RetryCauses, RetryOptions};
+
+/// Statuses that can be a cause of retries.
+const ERRORS: RangeInclusive<u16> = 400..=599;
 
 /// Returns the options of retries.
 pub fn plan(key: &Key<OrFalse<Table<RetryFile>>>, checks: &mut Checks) -> RetryOptions {
@@ -43,11 +47,13 @@ fn causes(list: &List<RetryCause>, checks: &mut Checks) -> RetryCauses {
             RetryCause::Tls => causes.tls = true,
             RetryCause::Reset => causes.reset = true,
             RetryCause::Timeout => causes.timeout = true,
-            RetryCause::Status(status @ 400..=599) => causes.statuses.push(*status as u16),
-            RetryCause::Status(_) => checks.push(
+            RetryCause::Statuses(range) if range.is_within(&ERRORS) => {
+                causes.statuses.push(range.0.clone());
+            }
+            RetryCause::Statuses(_) => checks.push(
                 Problem::error("this status can't be a cause of retries")
                     .at(typed.span())
-                    .help("name a status of an error, from 400 to 599"),
+                    .help("name statuses of errors, from 400 to 599"),
             ),
         }
     }

@@ -1,6 +1,6 @@
 //! Plans the caching rules of a section, with defaults from another section.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use toml::Spanned;
@@ -14,7 +14,7 @@ use crate::config::file::{BypassFile, Cookies, Ignorable, RulesFile, Usable};
 use crate::config::lints;
 use crate::config::lints::variables;
 use crate::config::report::Problem;
-use crate::config::value::{Key, OrFalse, Statuses, Table, Time, Word, Words, YEAR};
+use crate::config::value::{Key, OrFalse, StatusRange, Statuses, Table, Time, Word, Words, YEAR};
 use crate::http::Status;
 use crate::http::freshness::{Ignored, SetCookie};
 use crate::http::key::KeyRules;
@@ -153,23 +153,27 @@ fn valid(
     Statuses(typed): &Statuses,
     at: Range<usize>,
     checks: &mut Checks,
-) -> (Vec<(Status, Duration)>, Option<Duration>) {
+) -> (Vec<(RangeInclusive<Status>, Duration)>, Option<Duration>) {
     let (mut valid, mut any) = (Vec::new(), None);
     names::few("valid", typed.len(), at, checks);
     for (status, time) in typed {
         let time = seconds("valid", &Some(time.clone()), Duration::ZERO, checks);
         match status.get_ref().as_str() {
             "any" => any = Some(time),
-            text => match text.parse() {
-                Ok(status) if may_be_stored(status) => valid.push((status, time)),
+            text => match StatusRange::parse(text) {
+                Some(StatusRange(range)) if range.clone().any(may_be_stored) => {
+                    valid.push((range, time));
+                }
                 _ => checks.push(
                     Problem::error(format!("`{text}` is not a status that can be stored"))
                         .at(status.span())
-                        .help("write a final status, as in valid = { 200 = \"1h\", 404 = \"1m\", any = \"1s\" }; 206 and 304 follow 200, and statuses about a single request (401, 407, 429 …) are never stored"),
+                        .help("write final statuses, as in valid = { 200 = \"1h\", 404 = \"1m\", 5xx = \"2s\", any = \"1s\" }; 206 and 304 follow 200, and statuses about a single request (401, 407, 429 …) are never stored"),
                 ),
             },
         }
     }
+    // The first range with a status applies, so that a single status precedes its class.
+    valid.sort_by_key(|(range, _)| range.end() - range.start());
     (valid, any)
 }
 

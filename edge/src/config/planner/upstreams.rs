@@ -241,11 +241,13 @@ fn servers(
             continue;
         };
         leads_back(&server, name.get_ref(), entry.span(), listeners, checks);
-        if servers.iter().any(|s| s.url() == server.url()) {
+        if servers.iter().any(|s| s.address() == server.address()) {
+            // Health, ejections and orders of operators belong to an address.
             checks.push(
-                Problem::warning(format!("`{}` is listed twice", server.address()))
+                Problem::error(format!("`{}` is listed twice", server.address()))
                     .at(entry.span())
-                    .help("for a larger share of requests, write { url = \"…\", weight = 2 }"),
+                    .label("an upstream has each address once")
+                    .help("remove one of the two; for a larger share of requests, write { url = \"…\", weight = 2 }"),
             );
         }
         servers.push(server);

@@ -306,6 +306,36 @@ const WORDS: &[(&str, &str)] = &[
 /// Words whose meaning depends on the section: a key that only this section has, the word, and the
 /// advice.
 const OF_SECTION: &[(&str, &str, &str)] = &[
+    // `[upstream.NAME]` and its servers
+    ("max_connections", "max_conns", "write `max_connections`"),
+    ("max_connections", "maxconn", "write `max_connections`"),
+    ("weight", "address", SERVER_URL),
+    ("weight", "host", SERVER_URL),
+    ("weight", "port", SERVER_URL),
+    (
+        "weight",
+        "down",
+        "leave the server out, or take it out of use with `sluice servers NAME ADDRESS --set down`",
+    ),
+    // `health`
+    (
+        "jitter",
+        "port",
+        "leave it out: checks use the server's own port",
+    ),
+    ("jitter", "uri", "write `path`"),
+    ("jitter", "rise", "write `up`"),
+    ("jitter", "passes", "write `up`"),
+    ("jitter", "fall", "write `down`"),
+    ("jitter", "fails", "write `down`"),
+    // `tls` of `[upstream.NAME]`
+    ("server_name", "sni", "write `server_name`"),
+    // `retry`
+    (
+        "tries",
+        "attempts",
+        "write `tries`: the first try is counted too",
+    ),
     // `[admin]`
     ("purge_from", "listen", "write `address`"),
     ("purge_from", "allow", ADMIN_CLIENTS),
@@ -323,6 +353,9 @@ const OF_SECTION: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// Advice on the parts of a server's address.
+const SERVER_URL: &str = "write `url = \"http://127.0.0.1:9000\"`";
+
 /// Advice on the session cache of TLS.
 const WRITTEN_BACK: &str = "leave it out: paths and hosts of the origin are replaced by the client's; `write_back = false` in [[site.route]] prevents it";
 const NO_SESSION_CACHE: &str =
@@ -334,6 +367,14 @@ const ONE_VERSION: &str =
 
 /// Values of other programs: a value that the key has in Sluice, the value, and the advice.
 const VALUES: &[(&str, &str, &str)] = &[
+    // `balance`
+    ("least-connections", "least_conn", LEAST_CONNECTIONS),
+    ("least-connections", "leastconn", LEAST_CONNECTIONS),
+    ("hash", "ip_hash", HASH_OF_CLIENT),
+    ("hash", "source", HASH_OF_CLIENT),
+    ("hash", "uri", "write \"hash\", which is that of the URL"),
+    ("random-two", "random", "write \"random-two\""),
+    ("round-robin", "roundrobin", "write \"round-robin\""),
     // `min_version`
     ("1.2", "1.0", OLD_VERSION),
     ("1.2", "1.1", OLD_VERSION),
@@ -354,6 +395,9 @@ const VALUES: &[(&str, &str, &str)] = &[
         "leave out `client_ca` and `client_certificate`",
     ),
 ];
+
+const LEAST_CONNECTIONS: &str = "write \"least-connections\"";
+const HASH_OF_CLIENT: &str = "write { hash = \"{client}\" }";
 
 /// Advice on versions of TLS that are not safe.
 const OLD_VERSION: &str =

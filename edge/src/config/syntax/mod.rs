@@ -110,6 +110,14 @@ fn problem(error: &toml::de::Error, taken: Option<&Taken>) -> Problem {
 /// Advice on values of another type: the key, the kind of the value, and the advice. In the advice,
 /// `{n}` is the value's number.
 const MEANT: &[(&str, Kind, &str)] = &[
+    ("hedge", Kind::True, "write `hedge = {}` for the defaults"),
+    (
+        "health",
+        Kind::True,
+        "write `health = {}` for the defaults, or a table as in { path = \"/healthz\" }",
+    ),
+    ("eject", Kind::True, "leave it out: this is the default"),
+    ("retry", Kind::True, "leave it out: this is the default"),
     ("listen", Kind::Number, "write \":{n}\""),
     ("address", Kind::Number, "write \":{n}\""),
     (

@@ -64,18 +64,26 @@ pub fn advice(message: &str, text: &str, at: &Range<usize>) -> Option<&'static s
 /// Returns the one problem of a text in the language of nginx, Varnish or Caddy, if the syntax errors
 /// `problems` show that it is one.
 pub fn other_language(text: &str, problems: &[Problem]) -> Option<Problem> {
+    let line = |problem: &Problem| {
+        let at = problem.span.as_ref()?.start;
+        let start = text.get(..at)?.rfind('\n').map_or(0, |newline| newline + 1);
+        text[start..].lines().next().map(str::trim)
+    };
     let is_foreign = |problem: &&Problem| {
-        let Some(at) = &problem.span else {
-            return false;
-        };
-        let before = text.get(..at.start).unwrap_or_default();
-        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let line = text[start..].lines().next().unwrap_or_default();
-        line.trim_end().ends_with(['{', '}', ';']) && !line.contains('=')
+        let mut line = line(problem).into_iter();
+        line.any(|line| line.ends_with(['{', '}', ';']) && !line.contains('='))
+    };
+    // TOML has no lines such as `upstream origin {`. One of the other lines may be a mistyped line of TOML.
+    let is_block = |problem: &Problem| {
+        let mut line = line(problem).into_iter();
+        line.any(|line| line.contains(" {") && line.starts_with(|c: char| c.is_ascii_alphabetic()))
     };
     let mut foreign = problems.iter().filter(is_foreign);
-    let first = foreign.next()?.span.clone()?;
-    foreign.next()?;
+    let first = foreign.next()?;
+    if !is_block(first) {
+        foreign.next()?;
+    }
+    let first = first.span.clone()?;
     Some(
         Problem::error("this is not a TOML file")
             .at(first)

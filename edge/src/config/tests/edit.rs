@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{LEAST, plan, said};
 use crate::config::{Report, RouteHandler, describe, load};
-use crate::edit::{Lifetime, Options, PageFor};
+use crate::edit::{Lifetime, Options};
 
 /// Returns a configuration whose site has the keys `site` and whose route has the keys `route`.
 fn route(site: &str, route: &str) -> String {
@@ -48,13 +48,9 @@ fn every_key_may_stand_in_a_site_and_in_a_route() {
     assert_eq!(removed, ["x-one", "x-two", "cookie"]);
     let expires = options.expires.expect("lifetimes");
     assert_eq!(expires.types[0], ("text/html".into(), Lifetime::Epoch));
-    let which: Vec<PageFor> = options
-        .errors
-        .pages
-        .iter()
-        .map(|page| page.statuses)
-        .collect();
-    assert_eq!(which, [PageFor::Status(404), PageFor::Class(5)]);
+    let pages = options.errors.pages.iter();
+    let which: Vec<_> = pages.map(|page| page.statuses.clone()).collect();
+    assert_eq!(which, [404..=404, 500..=599]);
     assert_eq!(
         &*options.errors.pages[0].media_type,
         "text/plain; charset=utf-8"

@@ -146,11 +146,13 @@ fn a_rule_has_a_share_of_the_rest() {
     assert_eq!(rule("log = {}"), Some(LogRule::all()));
     let sampled = rule("log = { sample = 0.25 }").expect("a rule");
     assert_eq!((sampled.selects(), sampled.sample), (false, 0.25));
-    let errors = rule("log = { statuses = [\"4xx\", \"500\"] }").expect("a rule");
+    let errors = rule("log = { statuses = [\"4xx\", \"500\", 404, \"502-504\"] }").expect("a rule");
     assert_eq!(
         (errors.statuses, errors.sample),
-        (vec![400..=499, 500..=500], 0.0)
+        (vec![400..=499, 500..=500, 404..=404, 502..=504], 0.0)
     );
+    let one = rule("log = { statuses = 404 }").expect("a rule");
+    assert_eq!(one.statuses, [404..=404]);
     let of_site = LEAST.replace("[[site]]\n", "[[site]]\nlog = false\n");
     assert_eq!(plan(&of_site).sites[0].routes[0].log, Some(LogRule::none()));
     let both = plan(&format!("{of_site}log = true\n"));

@@ -60,7 +60,7 @@ fn every_rule_may_stand_in_a_cache_and_in_a_route() {
     assert_eq!(*rules_of("", ""), d);
     assert_eq!(
         of_cache.lifetimes.valid,
-        [(200, 3600 * SECOND), (404, Duration::ZERO)]
+        [(200..=200, 3600 * SECOND), (404..=404, Duration::ZERO)]
     );
     assert_eq!(of_cache.lifetimes.valid_any, Some(SECOND));
     assert_eq!(of_cache.lifetimes.heuristic_max, 3600 * SECOND);
@@ -107,13 +107,28 @@ fn every_rule_may_stand_in_a_cache_and_in_a_route() {
 }
 
 #[test]
+fn a_status_in_valid_precedes_its_class() {
+    let rules = rules_of(
+        "",
+        "valid = { 4xx = \"1m\", 404 = \"2s\", 500-503 = \"3s\", any = \"4s\" }",
+    );
+    let valid = |status| rules.terms(status).valid_s;
+    let statuses = [404, 410, 500, 503, 504, 200];
+    assert_eq!(
+        statuses.map(valid),
+        [2, 60, 3, 3, 4, 4].map(Some),
+        "{statuses:?}"
+    );
+}
+
+#[test]
 fn a_routes_rules_win_key_by_key() {
     let (cache, route) = (
         "valid = { 200 = \"1h\" }\nstale_if_error = \"1m\"\ntag_headers = [\"A\", \"B\"]\nset_cookie = \"remove\"",
         "valid = { 404 = \"1s\" }\ntag_headers = false\nlifetime_max = \"1m\"",
     );
     let rules = rules_of(cache, route);
-    assert_eq!(rules.lifetimes.valid, [(404, SECOND)]);
+    assert_eq!(rules.lifetimes.valid, [(404..=404, SECOND)]);
     assert!(rules.headers.tags.is_empty());
     assert_eq!(rules.lifetimes.max, 60 * SECOND);
     let kept = (rules.stale.if_error, rules.headers.set_cookie);

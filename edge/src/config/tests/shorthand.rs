@@ -177,9 +177,11 @@ fn retries_have_causes_a_budget_and_a_total_time() {
     };
     let all = retry("tries = 2").on;
     assert!(all.connect && all.tls && all.reset && all.timeout && all.statuses.is_empty());
-    let some = retry("on = [\"connect\", 503, 500]").on;
+    let some = retry("on = [\"connect\", 503, \"500\", \"5xx\"]").on;
     assert!(some.connect && !some.tls && !some.reset && !some.timeout);
-    assert_eq!(some.statuses[..], [503, 500]);
+    assert_eq!(some.statuses[..], [503..=503, 500..=500, 500..=599]);
+    assert_eq!(retry("on = 503").on.statuses[..], [503..=503]);
+    assert_eq!(retry("on = \"500-503\"").on.statuses[..], [500..=503]);
     assert_eq!(
         retry("on = false").on,
         crate::upstream::RetryCauses::default()

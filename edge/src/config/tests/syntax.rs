@@ -320,6 +320,69 @@ fn values_and_keys_of_other_programs_are_answered_with_the_fix() {
 }
 
 #[test]
+fn settings_of_upstreams_of_other_programs_are_answered_with_the_fix() {
+    let of_upstream = |keys: &str| format!("[upstream.o]\nservers = \"http://a\"\n{keys}\n");
+    let server = |keys: &str| format!("[upstream.o]\nservers = [{{ {keys} }}]\n");
+    let cases = [
+        of_upstream("max_conns = 5"),
+        server("url = \"http://a\", max_conns = 5"),
+        server("address = \"127.0.0.1:9000\""),
+        of_upstream("balance = \"least_conn\""),
+        of_upstream("balance = \"leastconn\""),
+        of_upstream("balance = \"ip_hash\""),
+        of_upstream("health = { port = 80, uri = \"/\", rise = 1, fall = 2 }"),
+        of_upstream("tls = { sni = \"a\" }\nretry = { attempts = 2 }"),
+        of_upstream("hedge = true\nhealth = true\neject = true"),
+        "[log]\nformat = '{upstream_addr} {status}'\n".to_owned(),
+        "[log]\nformat = '{remote_addr} {status}'\n".to_owned(),
+        "[[route]]\nretry = { tries = 2 }\n".to_owned(),
+        "upstream o {\n  server 127.0.0.1:9000;\n}\n".to_owned(),
+        "upstream o { server 127.0.0.1:9000; }\n".to_owned(),
+    ];
+    let said: String = cases.iter().map(|text| said(text)).collect();
+    insta::assert_snapshot!("upstreams_of_others", said);
+}
+
+#[test]
+fn options_of_upstreams_without_effect_get_a_warning() {
+    let with = |upstream: &str, route: &str| {
+        let cache = if route.is_empty() {
+            ""
+        } else {
+            "[cache.main]\n"
+        };
+        let servers = "[upstream.o]\nservers = [\"http://a\", \"http://b\"]\n";
+        format!("{cache}{servers}{upstream}\n[[route]]\nproxy = \"o\"\n{route}\n")
+    };
+    let cached = "cache = \"main\"";
+    let cases = [
+        with("sticky = { cookie = \"server\" }", cached),
+        with("balance = { hash = \"{cookie:user}\" }", cached),
+        with("balance = { hash = \"{header:X-User}\" }", cached),
+        with("health = { timeout = \"10s\", interval = \"1s\" }", ""),
+    ];
+    let said: String = cases.iter().map(|text| super::said(text)).collect();
+    insta::assert_snapshot!("upstreams_without_effect", said);
+    let both = format!("{cached}\npath = \"/a/*\"\n[[route]]\nproxy = \"o\"");
+    for text in [
+        with("sticky = { cookie = \"server\" }", &both),
+        with("balance = { hash = \"{cookie:user}\" }", ""),
+        with("balance = { hash = \"{host}{path}\" }", cached),
+        with(
+            "balance = { hash = \"{cookie:user}\" }",
+            &format!("{cached}\nkey = \"{{scheme}}{{host}}{{path}}{{query}}{{cookie:user}}\""),
+        ),
+        with(
+            "balance = { hash = \"{header:X-User}\" }",
+            &format!("{cached}\nforward_headers = \"x-user\""),
+        ),
+        with("health = { timeout = \"1s\", interval = \"1s\" }", ""),
+    ] {
+        assert_eq!(super::said(&text), "\n", "{text}");
+    }
+}
+
+#[test]
 fn variables_of_nginx_are_warned_about_where_they_are_literal_text() {
     let cases = [
         "[[route]]\nredirect = \"https://$host$request_uri\"\n",

@@ -5,7 +5,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use serde::Deserialize;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer, StrDeserializer};
+use serde::de::value::{
+    I64Deserializer, MapAccessDeserializer, SeqAccessDeserializer, StrDeserializer,
+};
 use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use toml::Spanned;
 
@@ -99,6 +101,10 @@ impl<'de, T: DeserializeOwned, const EMPTY: bool> Deserialize<'de> for Form<T, E
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Form<T, EMPTY>, E> {
                 T::deserialize(StrDeserializer::new(text)).map(Form::One)
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Form<T, EMPTY>, E> {
+                T::deserialize(I64Deserializer::new(number)).map(Form::One)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Form<T, EMPTY>, A::Error> {

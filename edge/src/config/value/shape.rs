@@ -96,13 +96,13 @@ pub const SERVER_TLS: &str = "a table of TLS with servers";
 pub const RETRY: &str = "a table of retries";
 pub const RETRY_CAUSE: &str = "a cause of retries";
 pub const RETRY_CAUSE_ADVICE: &str =
-    "write \"connect\", \"tls\", \"reset\" or \"timeout\", or a status without quotes, as in 503";
+    "write \"connect\", \"tls\", \"reset\", \"timeout\" or a status, as in 503 or \"5xx\"";
 pub const BALANCE: &str = "the name of a policy or a table";
 pub const STICKY: &str = "a table with a cookie";
 pub const HEALTH: &str = "a table of checks";
 pub const STATUS_RANGE: &str = "a status or a range of statuses";
 pub const STATUS_RANGE_ADVICE: &str =
-    "write a status without quotes, as in 200, or a range in quotes, as in \"200-299\"";
+    "write a status, as in 200, a class, as in \"2xx\", or a range, as in \"200-299\"";
 pub const EJECT: &str = "a table of limits";
 pub const TABLE_OR_FALSE: &str = "a table or false";
 pub const BOOL_OR_TABLE: &str = "true, false or a table";

@@ -12,10 +12,12 @@ use bytes::Bytes;
 use tokio::io::ReadBuf;
 
 use super::round_trip::{Broken, RoundTrip};
+use super::spare::Spare;
 use crate::handler::Fault;
 use crate::http::{Method, Version};
 use crate::reason::Reason;
 use crate::sys::Address;
+use crate::upstream::error_detail::ErrorDetail;
 use crate::upstream::inbound::{Failure, Received, Step};
 use crate::upstream::options::Limits;
 use crate::upstream::outbound::Outbound;
@@ -30,7 +32,9 @@ const SAMPLE_US: u64 = 1_000_000;
 /// A connection, and the state of the exchange in progress on it.
 pub(in crate::upstream) struct Connection {
     transport: Transport,
-    exchange: RoundTrip,
+    /// The exchange in progress, or the buffers of the last one. A connection that is idle for long has
+    /// neither.
+    exchange: Spare<RoundTrip>,
     forwarder: Arc<WakeForwarder>,
     /// The waker that socket, timer and upload of the connection get. `forwarder` chooses the task
     /// that it wakes.
@@ -59,7 +63,7 @@ impl Connection {
         let (forwarder, waker) = WakeForwarder::new();
         Box::new(Connection {
             transport,
-            exchange: RoundTrip::new(),
+            exchange: Spare::new(RoundTrip::new),
             forwarder,
             waker,
             closed: false,
@@ -101,7 +105,7 @@ impl Connection {
         self.reusable
             && !self.closed
             && !self.transport.is_write_broken()
-            && self.exchange.is_complete()
+            && self.exchange.get().is_none_or(RoundTrip::is_complete)
     }
 
     /// Reads again and returns whether the connection still has room for an exchange. `waker` is
@@ -122,8 +126,13 @@ impl Connection {
             return true;
         }
         // The runtime's readiness may be out of date, so an actual read decides.
-        let read = self.exchange.poll_read(&mut cx, &mut self.transport);
+        let was_freed = self.exchange.get().is_none();
+        let exchange = self.exchange.get_mut();
+        let read = exchange.poll_read(&mut cx, &mut self.transport);
         self.closed = read.is_ready();
+        if was_freed {
+            self.exchange.free();
+        }
         !self.closed
     }
 
@@ -136,9 +145,19 @@ impl Connection {
     /// Frees memory that an idle connection does not need, and counts the connection as idle from
     /// the time `now_us` on.
     pub(in crate::upstream) fn rest(&mut self, now_us: u64) {
-        self.exchange.trim();
+        self.exchange.get_mut().trim();
         self.permit.set_busy(false);
         self.idle_since_us = now_us;
+    }
+
+    /// Frees all memory of exchanges, which the next exchange allocates again.
+    pub(in crate::upstream) fn shrink(&mut self) {
+        self.exchange.free();
+    }
+
+    #[cfg(test)]
+    pub(in crate::upstream) fn is_shrunk(&self) -> bool {
+        self.exchange.get().is_none()
     }
 
     /// Counts the connection as in use.
@@ -181,12 +200,13 @@ impl Connection {
             let fault = Fault::from(Reason::LengthRequired);
             return Err(Failure::unsent(fault));
         }
-        self.exchange.begin(outbound, limits.http, last);
+        let exchange = self.exchange.get_mut();
+        exchange.begin(outbound, limits.http, last);
         let (method, upload) = (&outbound.head.method, outbound.upload);
         let (read, written) = (self.transport.read_total(), self.transport.written_total());
         let sent = std::future::poll_fn(|cx| {
             self.forwarder.set_target(cx.waker());
-            let (exchange, transport) = (&mut self.exchange, &mut self.transport);
+            let (exchange, transport) = (self.exchange.get_mut(), &mut self.transport);
             let permit = &self.permit;
             let mut cx = Context::from_waker(&self.waker);
             let polled = exchange.poll_head(&mut cx, transport, method, limits, &mut interim);
@@ -195,7 +215,7 @@ impl Connection {
             let polled = polled.map_err(|broken| match broken {
                 Broken::Fault(fault) => fault,
                 Broken::Closed if let Some(error) = transport.tls_error() => {
-                    permit.state().note_tls_error(error);
+                    permit.state().note_detail(ErrorDetail::Tls(error));
                     Fault::from(Reason::TlsFailed)
                 }
                 Broken::Closed => {
@@ -235,18 +255,19 @@ impl Connection {
 
     /// Takes the next frame out of the received bytes of content.
     pub(in crate::upstream) fn step(&mut self) -> Result<Step, Fault> {
-        self.exchange.step()
+        self.exchange.get_mut().step()
     }
 
     /// Whether all content has been taken.
     pub(in crate::upstream) fn has_ended(&self) -> bool {
-        self.exchange.has_ended()
+        self.exchange.get().is_none_or(RoundTrip::has_ended)
     }
 
     /// Whether `room` may be filled with content directly from the transport: no buffered bytes
     /// come first, and at least as many bytes of content follow as fit.
     pub(in crate::upstream) fn may_fill(&self, room: &ReadBuf<'_>) -> bool {
-        self.exchange.may_fill(room)
+        let exchange = self.exchange.get();
+        exchange.is_some_and(|exchange| exchange.may_fill(room))
     }
 
     /// Sends the unsent rest of the request and reads more content: into `room` if given, which
@@ -259,14 +280,13 @@ impl Connection {
     ) -> Poll<Result<usize, Fault>> {
         self.forwarder.set_target(cx.waker());
         let mut cx = Context::from_waker(&self.waker);
-        let sent = self.exchange.poll_send(&mut cx, &mut self.transport);
+        let exchange = self.exchange.get_mut();
+        let sent = exchange.poll_send(&mut cx, &mut self.transport);
         if let Poll::Ready(Err(fault)) = sent {
             self.reusable = false;
             return Poll::Ready(Err(fault));
         }
-        let polled = self
-            .exchange
-            .poll_content(&mut cx, &mut self.transport, room);
+        let polled = exchange.poll_content(&mut cx, &mut self.transport, room);
         self.count_traffic();
         polled
     }
@@ -295,18 +315,25 @@ impl Connection {
         })
     }
 
+    /// Requires the minimum rate of content without a declared length, too.
+    pub(in crate::upstream) fn require_rate(&mut self) {
+        self.exchange.get_mut().require_rate();
+    }
+
     /// Returns the timeout that the wait for more content has exceeded, if any. Must be called
     /// whenever `poll_content` is pending.
     pub(in crate::upstream) fn watch_body(&mut self, limits: &Limits) -> Option<Reason> {
         let mut cx = Context::from_waker(&self.waker);
-        self.exchange.watch_body(&mut cx, &self.transport, limits)
+        let exchange = self.exchange.get_mut();
+        exchange.watch_body(&mut cx, &self.transport, limits)
     }
 
     /// Handles that the server has closed the connection: a fault unless the close is the content's
     /// regular end.
     pub(in crate::upstream) fn end(&mut self) -> Result<(), Fault> {
         self.closed = true;
-        self.exchange.end_of_connection(&self.transport)
+        let exchange = self.exchange.get_mut();
+        exchange.end_of_connection(&self.transport)
     }
 
     /// After a 101: sends the unsent rest of the request and splits the connection into its byte
@@ -315,18 +342,17 @@ impl Connection {
         mut self: Box<Self>,
         limits: &Limits,
     ) -> Result<(Transport, Bytes, Permit), Fault> {
-        self.exchange.begin_drain();
+        self.exchange.get_mut().begin_drain();
         std::future::poll_fn(|cx| {
             self.forwarder.set_target(cx.waker());
             let mut cx = Context::from_waker(&self.waker);
-            let sent = self
-                .exchange
-                .poll_drain(&mut cx, &mut self.transport, limits);
+            let exchange = self.exchange.get_mut();
+            let sent = exchange.poll_drain(&mut cx, &mut self.transport, limits);
             Poll::Ready(ready!(sent))
         })
         .await?;
         let connection = *self;
-        let early = connection.exchange.into_rest();
+        let early = connection.exchange.take().into_rest();
         Ok((connection.transport, early, connection.permit))
     }
 }

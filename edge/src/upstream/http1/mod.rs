@@ -18,5 +18,6 @@ mod request;
 mod response;
 mod round_trip;
 mod small_pieces;
+mod spare;
 
 pub(super) use self::connection::Connection;

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::handler::Fault;
 use crate::http::fields::is_field_value;
+use crate::http::hop::is_hop_by_hop;
 use crate::http::{Fields, Method, Status, Version};
 use crate::reason::Reason;
 use crate::upstream::hop::{self, HopByHop};
@@ -49,51 +50,92 @@ pub(super) fn parse(method: &Method, bytes: &[u8]) -> Result<Option<Parsed>, Fau
         _ => Version::Http11,
     };
     let headers: &[Header<'_>] = head.headers;
+    let own = OwnLines::of(headers);
     let protocols = match status {
-        101 => values(headers, "upgrade").map(<[u8]>::to_vec).collect(),
+        101 => own.values(Own::Upgrade).map(<[u8]>::to_vec).collect(),
         _ => SmallVec::new(),
     };
     Ok(Some(Parsed {
         length,
         keeps: version == Version::Http11
-            && !says_close(headers)
-            && !(status == 204 && declares_content(headers)),
-        idle_timeout_s: idle_timeout_s(headers),
+            && !says_close(&own)
+            && !(status == 204 && declares_content(&own)),
+        idle_timeout_s: idle_timeout_s(&own),
         head: Received {
             status,
             version,
-            fields: forwarded(status, headers)?,
-            content: content(method, status, version, headers)?,
+            content: content(method, status, version, &own)?,
+            fields: forwarded(status, headers, &own, length),
             protocols,
         },
     }))
 }
 
-fn values<'a>(
-    headers: &'a [Header<'a>],
-    name: &'a str,
-) -> impl Iterator<Item = &'a [u8]> + Clone + 'a {
-    let named = move |header: &&Header<'_>| header.name.eq_ignore_ascii_case(name);
-    headers.iter().filter(named).map(|header| header.value)
+/// Headers about the connection or the framing, which are not forwarded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Own {
+    Connection,
+    ContentLength,
+    KeepAlive,
+    TransferEncoding,
+    Upgrade,
+    /// Any other hop-by-hop header.
+    Other,
 }
 
-/// Returns the list members of all lines with this name, including empty ones.
-fn members<'a>(
-    headers: &'a [Header<'a>],
-    name: &'a str,
-) -> impl Iterator<Item = &'a [u8]> + Clone + 'a {
-    values(headers, name)
-        .flat_map(|value| value.split(|&b| b == b','))
-        .map(<[u8]>::trim_ascii)
+impl Own {
+    /// Returns the kind of a header, or `None` if the header is about the message.
+    fn of(name: &str) -> Option<Own> {
+        let is = |own: &str| name.eq_ignore_ascii_case(own);
+        // Names are compared only with those of the same length, since every line passes here.
+        match name.len() {
+            7 if is("upgrade") => Some(Own::Upgrade),
+            10 if is("connection") => Some(Own::Connection),
+            10 if is("keep-alive") => Some(Own::KeepAlive),
+            14 if is("content-length") => Some(Own::ContentLength),
+            17 if is("transfer-encoding") => Some(Own::TransferEncoding),
+            _ => is_hop_by_hop(name.as_bytes()).then_some(Own::Other),
+        }
+    }
 }
 
-fn says_close(headers: &[Header<'_>]) -> bool {
-    members(headers, "connection").any(|option| option.eq_ignore_ascii_case(b"close"))
+/// The values of a head's lines about the connection and the framing. A head has few of them, so that
+/// looking for a kind among them is quick.
+struct OwnLines<'a>(SmallVec<[(Own, &'a [u8]); 6]>);
+
+impl<'a> OwnLines<'a> {
+    fn of(headers: &[Header<'a>]) -> OwnLines<'a> {
+        let mut lines = SmallVec::new();
+        for header in headers {
+            if let Some(own) = Own::of(header.name) {
+                lines.push((own, header.value));
+            }
+        }
+        OwnLines(lines)
+    }
+
+    /// Returns the values of all lines of this kind.
+    fn values(&self, kind: Own) -> impl Iterator<Item = &'a [u8]> + Clone {
+        let of_kind = move |&&(own, _): &&(Own, &[u8])| own == kind;
+        self.0.iter().filter(of_kind).map(|&(_, value)| value)
+    }
+
+    /// Returns the list members of all lines of this kind, including empty ones.
+    fn members(&self, kind: Own) -> impl Iterator<Item = &'a [u8]> + Clone {
+        self.values(kind)
+            .flat_map(|value| value.split(|&b| b == b','))
+            .map(<[u8]>::trim_ascii)
+    }
+}
+
+fn says_close(own: &OwnLines<'_>) -> bool {
+    own.members(Own::Connection)
+        .any(|option| option.eq_ignore_ascii_case(b"close"))
 }
 
 /// Returns the shortest `timeout` in Keep-Alive, in seconds (RFC 2068 19.7.1.1).
-fn idle_timeout_s(headers: &[Header<'_>]) -> Option<u64> {
-    let parameters = members(headers, "keep-alive");
+fn idle_timeout_s(own: &OwnLines<'_>) -> Option<u64> {
+    let parameters = own.members(Own::KeepAlive);
     let timeouts = parameters.filter_map(|parameter| {
         let (name, value) = parameter.split_at_checked(b"timeout".len())?;
         let value = value.trim_ascii_start().strip_prefix(b"=")?;
@@ -105,9 +147,9 @@ fn idle_timeout_s(headers: &[Header<'_>]) -> Option<u64> {
 
 /// Whether Content-Length or Transfer-Encoding announce content. A 204 must not have them (RFC 9110
 /// 8.6, RFC 9112 6.1): a server that sends them may send content, too.
-fn declares_content(headers: &[Header<'_>]) -> bool {
-    let mut lengths = values(headers, "content-length");
-    lengths.any(|length| length != b"0") || values(headers, "transfer-encoding").next().is_some()
+fn declares_content(own: &OwnLines<'_>) -> bool {
+    let mut lengths = own.values(Own::ContentLength);
+    lengths.any(|length| length != b"0") || own.values(Own::TransferEncoding).next().is_some()
 }
 
 /// Determines how the content is delimited (RFC 9112 6.3).
@@ -119,10 +161,10 @@ fn content(
     method: &Method,
     status: Status,
     version: Version,
-    headers: &[Header<'_>],
+    own: &OwnLines<'_>,
 ) -> Result<Content, Fault> {
-    let chunked = is_chunked(headers)?;
-    let length = length(headers)?;
+    let chunked = is_chunked(own)?;
+    let length = length(own)?;
     if chunked && (length.is_some() || version == Version::Http10) {
         return Err(Reason::BadHead.into());
     }
@@ -137,8 +179,8 @@ fn content(
 }
 
 /// Whether the content is chunked. Fails for any other transfer coding.
-fn is_chunked(headers: &[Header<'_>]) -> Result<bool, Fault> {
-    let mut codings = members(headers, "transfer-encoding");
+fn is_chunked(own: &OwnLines<'_>) -> Result<bool, Fault> {
+    let mut codings = own.members(Own::TransferEncoding);
     match (codings.next(), codings.next()) {
         (None, _) => Ok(false),
         (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => Ok(true),
@@ -147,9 +189,9 @@ fn is_chunked(headers: &[Header<'_>]) -> Result<bool, Fault> {
 }
 
 /// Returns the length on which all Content-Length values agree (RFC 9110 8.6 allows repetitions).
-fn length(headers: &[Header<'_>]) -> Result<Option<u64>, Fault> {
+fn length(own: &OwnLines<'_>) -> Result<Option<u64>, Fault> {
     let mut length = None;
-    for value in members(headers, "content-length") {
+    for value in own.members(Own::ContentLength) {
         let parsed = digits(value).ok_or(Fault::from(Reason::BadHead))?;
         if length.replace(parsed).is_some_and(|other| other != parsed) {
             return Err(Reason::BadHead.into());
@@ -165,32 +207,26 @@ fn digits(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// Returns the headers of a head without hop-by-hop headers, with names in lower case. A 426 keeps
-/// Upgrade, which names the protocols that the client has to use (RFC 9110 15.5.22).
-fn forwarded(status: u16, headers: &[Header<'_>]) -> Result<Fields, Fault> {
-    let hop_by_hop = HopByHop::new(values(headers, "connection"));
-    // Each line takes its name, its value and four bytes for `: ` and CRLF; Via is added.
-    let text = headers.iter().map(|h| h.name.len() + h.value.len() + 4);
-    let mut fields = Fields::with_capacity(text.sum::<usize>() + 32, headers.len() + 1);
+/// Returns the headers of a head of `length` bytes without hop-by-hop headers, with names in lower
+/// case. A 426 keeps Upgrade, which names the protocols that the client has to use (RFC 9110
+/// 15.5.22).
+fn forwarded(status: Status, headers: &[Header<'_>], own: &OwnLines<'_>, length: usize) -> Fields {
+    let named = HopByHop::new(own.values(Own::Connection));
+    // The lines take no more bytes than the head; Via is added.
+    let mut fields = Fields::with_capacity(length + 32, headers.len() + 1);
     for header in headers {
         let (name, value) = (header.name.as_bytes(), header.value);
-        let required = status == 426 && header.name.eq_ignore_ascii_case("upgrade");
-        let of_hop = header.name.eq_ignore_ascii_case("content-length") || hop_by_hop.covers(name);
-        if of_hop && !required {
-            continue;
+        let is_forwarded = match Own::of(header.name) {
+            None => !named.names(name),
+            Some(Own::Upgrade) => status == 426,
+            Some(_) => false,
+        };
+        // httparse accepts only field values.
+        if is_forwarded {
+            fields.append_lower(name, value);
         }
-        if !is_field_value(value) {
-            return Err(Reason::BadHead.into());
-        }
-        fields.append_bytes(&lower(name), value);
     }
-    Ok(fields)
-}
-
-fn lower(name: &[u8]) -> SmallVec<[u8; 40]> {
-    let mut name = SmallVec::from_slice(name);
-    name.make_ascii_lowercase();
-    name
+    fields
 }
 
 /// Parses a trailer section and returns the headers that may be forwarded (RFC 9110 6.5.1).
@@ -206,7 +242,7 @@ pub(super) fn trailers(text: &[u8]) -> Result<Fields, &'static str> {
     let mut fields = Fields::new();
     for line in lines {
         if hop::may_trail(line.name.as_bytes()) && is_field_value(line.value) {
-            fields.append_bytes(&lower(line.name.as_bytes()), line.value);
+            fields.append_lower(line.name.as_bytes(), line.value);
         }
     }
     Ok(fields)
@@ -260,6 +296,17 @@ mod tests {
             for method in [get, head] {
                 assert_eq!(of(method, 200, broken), Err(Reason::BadHead), "{broken:?}");
             }
+        }
+    }
+
+    #[test]
+    fn values_have_no_control_characters() {
+        for byte in 0..=255 {
+            let text = [b"HTTP/1.1 200 OK\r\nx-a: a", &[byte][..], b"b\r\n\r\n"].concat();
+            let is_value = is_field_value(&[byte]);
+            // A single LF ends a line, and the next one is not a header.
+            let accepted = matches!(parse(&Method::Get, &text), Ok(Some(_)));
+            assert_eq!(accepted, is_value, "{byte}");
         }
     }
 

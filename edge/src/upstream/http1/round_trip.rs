@@ -31,6 +31,8 @@ pub(super) struct RoundTrip {
     awaits: Awaits,
     deadline: Deadline,
     pace: Pace,
+    /// Whether content without a declared length has to arrive at the minimum rate, too.
+    is_rated: bool,
 }
 
 /// The event for which an exchange waits, which determines the timeout that applies.
@@ -61,6 +63,7 @@ impl RoundTrip {
             awaits: Awaits::Nothing,
             deadline: Deadline::none(),
             pace: Pace::default(),
+            is_rated: false,
         }
     }
 
@@ -69,6 +72,7 @@ impl RoundTrip {
     pub(super) fn begin(&mut self, outbound: &Outbound<'_>, version: Version, last: bool) {
         self.awaits = Awaits::Nothing;
         self.pace = Pace::default();
+        self.is_rated = false;
         self.answered_early = false;
         let head = self.outgoing.load(outbound.upload.clone());
         request::render(outbound, version, last, head);
@@ -167,7 +171,7 @@ impl RoundTrip {
     /// Returns the timeout that the wait for the next bytes of a body has exceeded, if any. While
     /// the client still sends, no timeout applies to the origin, which may be waiting for the
     /// client. Content with a declared length must also arrive at the minimum rate. Without one, long
-    /// pauses may be intended, as in server-sent events.
+    /// pauses may be intended, as in server-sent events, unless `require_rate` was called.
     pub(super) fn watch_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -175,6 +179,11 @@ impl RoundTrip {
         limits: &Limits,
     ) -> Option<Reason> {
         self.watch(Awaits::Body, Reason::BodyTimeout, cx, transport, limits)
+    }
+
+    /// Requires the minimum rate of content without a declared length, too.
+    pub(super) fn require_rate(&mut self) {
+        self.is_rated = true;
     }
 
     fn watch(
@@ -190,7 +199,7 @@ impl RoundTrip {
             (room, Some(limits.send), Reason::SendFailed)
         } else if self.awaits_client(transport) {
             (Awaits::Client, None, late)
-        } else if response == Awaits::Body && self.incoming.is_sized() {
+        } else if response == Awaits::Body && (self.is_rated || self.incoming.is_sized()) {
             let longest = self.pace.wait(limits.min_rate, limits.read, timer_now());
             (response, Some(longest), late)
         } else {

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::upstream::condition::Standing;
 use crate::upstream::lease::Grant;
 use crate::upstream::retry::Failed;
 
@@ -140,7 +141,7 @@ fn a_drained_server_gets_no_retries() {
     let failed = Origin::always(FAILED);
     run(async {
         let mut options = Options::new(vec![failed.server(), server(refusing())]);
-        options.retry.on.statuses.push(500);
+        options.retry.on.statuses.push(500..=500);
         options.sticky = Some(Sticky {
             cookie: "server".to_owned(),
             max_age: None,
@@ -319,5 +320,27 @@ fn the_share_of_a_server_that_returns_grows() {
         assert_eq!(requests(&testing, 150).await, [50, 100]);
         testing.clock.advance_us(10 * SECOND);
         assert_eq!(requests(&testing, 10).await, [5, 5]);
+    });
+}
+
+// A missing port or address of this machine says nothing about the servers.
+#[test]
+fn servers_do_not_get_the_blame_for_a_missing_local_address() {
+    run(async {
+        let origins = [Origin::always(HELLO), Origin::always(HELLO)];
+        let mut options = Options::new(origins.iter().map(Origin::server).collect());
+        options.tcp.bind = Some([192, 0, 2, 1].into());
+        let testing = Testing::new(options);
+        for _ in 0..20 {
+            assert_eq!(testing.fetch(get("/")).await, Err(Reason::NoLocalPort));
+        }
+        // Another server was tried each time: it may have ports left.
+        assert_eq!(testing.counters.upstream_failures.get(), 40);
+        for server in testing.state.servers() {
+            assert_eq!(
+                (server.numbers().failures, server.standing()),
+                (0, Standing::Up)
+            );
+        }
     });
 }

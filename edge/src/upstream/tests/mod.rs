@@ -1,6 +1,7 @@
 //! Tests of exchanges over real sockets with scripted origins, and the helpers for these tests.
 
 mod bodies;
+mod down;
 mod ejection;
 mod heads;
 mod limits;
@@ -227,8 +228,8 @@ impl Testing {
 /// A balancer for up to two servers that records the choices and how the exchanges ended.
 #[derive(Clone, Default)]
 struct Recorded {
-    /// The key and the attempt of each choice.
-    asks: Rc<RefCell<Vec<(u64, usize)>>>,
+    /// The key of each choice.
+    keys: Rc<RefCell<Vec<u64>>>,
     outcomes: Rc<RefCell<Vec<Outcome>>>,
 }
 
@@ -236,7 +237,7 @@ impl Balancer for Recorded {
     fn set_weights(&mut self, _: &[u32]) {}
 
     fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
-        self.asks.borrow_mut().push(((ask.key)(), ask.attempt));
+        self.keys.borrow_mut().push((ask.key)());
         (0..2).find(|&server| ask.allows(server))
     }
 

@@ -1,6 +1,7 @@
 //! Tests of requests that wait for a connection while servers leave the choice.
 
 use super::*;
+use crate::upstream::hedge_budget::HedgeOptions;
 use crate::upstream::lease::Grant;
 use crate::upstream::retry::Failed;
 
@@ -107,5 +108,85 @@ fn requests_do_not_wait_for_servers_that_an_operator_took_down() {
         pool.refresh();
         let reason = waiting.await.map(|_| ()).map_err(|fault| fault.reason);
         assert_eq!(reason, Err(Reason::NoServer));
+    });
+}
+
+// A server that is down takes requests of all clients into one room, in which each has a share.
+#[test]
+fn one_client_does_not_take_all_the_room_for_requests_that_wait_for_a_probe() {
+    run(async {
+        let mut options = Options::new(vec![server(refusing())]);
+        options.queue = 2;
+        let testing = Testing::new(options);
+        let pool = &testing.upstream.worker.pool;
+        pool.refresh();
+        let now_us = testing.clock.monotonic_us();
+        // The next probe is not due.
+        pool.note_connect(0, Err(Reason::ConnectFailed), now_us - 1);
+        let failed = Failed::new();
+        let [one, other] = [7, 8].map(|last| Wish {
+            client: ClientId::of([192, 0, 2, last].into()),
+            ..wish()
+        });
+        let mut first = Box::pin(pool.acquire(&failed, &one));
+        assert!(is_waiting(&mut first).await);
+        let second = pool.acquire(&failed, &one).await;
+        assert!(matches!(
+            second,
+            Ok(Grant::Refused(0, Reason::ConnectFailed))
+        ));
+        let mut others = Box::pin(pool.acquire(&failed, &other));
+        assert!(is_waiting(&mut others).await);
+    });
+}
+
+// The wait for a connection is no part of the time after which a response is late.
+#[test]
+fn a_fetch_that_waited_for_a_connection_is_hedged_when_its_server_is_late() {
+    run(async {
+        let late = Origin::new(|_, served| {
+            while served.request().is_some_and(|head| !head.contains("/late")) && served.send(HELLO)
+            {
+            }
+            served.await_close();
+        });
+        let other = Origin::always(HELLO);
+        let mut options = Options::new(vec![late.server(), other.server()]);
+        options.max_connections = 1;
+        options.hedge = Some(HedgeOptions {
+            after: 0.95,
+            at_most: 1.0,
+            max_size: 1 << 20,
+        });
+        let testing = Testing::new(options);
+        testing.record_choices(&Recorded::default());
+        let shared = |target| {
+            let mut request = get(target);
+            request.peer.shared = true;
+            request
+        };
+        // Only requests for several clients are hedged.
+        assert!(testing.fetch(get("/")).await.is_ok());
+        // The worker knows which responses are late: nearly all.
+        let hedges = testing.upstream.worker.hedges.as_ref();
+        (0..40).for_each(|_| hedges.expect("it is configured").note(1));
+        let requests = |server: usize| testing.status()[server].requests;
+        let (sent, hedged) = (requests(0), testing.counters.upstream_hedges.get());
+        let pool = &testing.upstream.worker.pool;
+        let [first, second] = [0, 1].map(|server| pool.take(server));
+        let mut waiting = testing.start(shared("/late")).response;
+        assert!(is_waiting(&mut waiting).await);
+        // Far longer than the other responses took on this clock, which stands still.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(is_waiting(&mut waiting).await);
+        drop(first);
+        while requests(0) == sent {
+            assert!(is_waiting(&mut waiting).await);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(second);
+        assert!(waiting.await.is_ok());
+        assert_eq!(testing.counters.upstream_hedges.get(), hedged + 1);
+        assert_eq!(requests(1), hedged + 1);
     });
 }

@@ -100,6 +100,43 @@ fn expired_connections_are_closed_without_another_request() {
 }
 
 #[test]
+fn a_connection_that_is_idle_for_long_frees_its_memory_and_is_used_again() {
+    let origin = Origin::always(HELLO);
+    run(async {
+        let testing = origin.upstream();
+        let pool = &testing.upstream.worker.pool;
+        for _ in 0..2 {
+            let got = testing.fetch(get("/")).await;
+            assert_eq!(got, Ok((200, b"hello".to_vec())));
+            testing.clock.advance_us(999_999);
+            assert_eq!(pool.sweep(), Duration::from_secs(1));
+            assert_eq!(pool.shrunk_connections(0), 0);
+            testing.clock.advance_us(1);
+            assert_eq!(pool.sweep(), Duration::from_secs(59));
+            assert_eq!((pool.shrunk_connections(0), testing.idle()), (1, 1));
+            pool.sweep();
+            assert_eq!(pool.shrunk_connections(0), 1, "a look allocates nothing");
+        }
+        assert_eq!(testing.status()[0].connects, 1);
+    });
+}
+
+#[test]
+fn a_shrunk_connection_leaves_the_pool_when_the_origin_closes_it() {
+    let origin = Origin::once(HELLO);
+    run(async {
+        let testing = origin.upstream();
+        testing.fetch(get("/")).await.expect("a response");
+        testing.clock.advance_us(1_000_000);
+        testing.upstream.worker.pool.sweep();
+        while testing.idle() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(testing.status()[0].idle, 0);
+    });
+}
+
+#[test]
 fn an_idle_connection_leaves_the_pool_when_the_origin_closes_it() {
     let origin = Origin::once(HELLO);
     run(async {
