@@ -22,7 +22,7 @@ use super::options::{Limits, Options};
 use super::permit::{Gauges, InProgress, Permit, PermitOwner};
 use super::probe_waiters::ProbeWaiters;
 use super::retry::Failed;
-use super::slots::Slots;
+use super::slots::{PooledServer, Slots};
 use super::state::UpstreamState;
 use super::wish::{Choice, Wish};
 #[cfg(test)]
@@ -107,18 +107,18 @@ impl Pool {
 
     /// Whether there is a server for a request that these servers failed.
     pub(super) fn has_other(&self, failed: &Failed) -> bool {
-        let servers = self.slots.servers();
-        let mut others = servers.iter().enumerate();
-        others.any(|(index, server)| server.is_open() && !failed.contains(&index))
+        self.has_other_with(failed, |_| true)
     }
 
     /// Whether there is such a server that accepts connections, as far as is known.
     pub(super) fn has_reachable(&self, failed: &Failed) -> bool {
+        self.has_other_with(failed, |server| !server.state().is_down())
+    }
+
+    fn has_other_with(&self, failed: &Failed, holds: fn(&PooledServer) -> bool) -> bool {
         let servers = self.slots.servers();
         let mut others = servers.iter().enumerate();
-        others.any(|(index, server)| {
-            server.is_open() && !failed.contains(&index) && !server.state().is_down()
-        })
+        others.any(|(index, server)| server.is_open() && !failed.contains(&index) && holds(server))
     }
 
     /// Returns the number that names a server in cookies.
