@@ -47,14 +47,14 @@ impl fmt::Debug for ConnectionQueue {
     }
 }
 
-/// The places of one request in queues: none, one, or several if the request is hedged.
+/// The entries of one request in queues: none, one, or several if the request is hedged.
 #[derive(Debug, Default)]
-pub struct Places {
+pub struct QueueEntries {
     queues: RefCell<Vec<Rc<ConnectionQueue>>>,
     yields: Cell<bool>,
 }
 
-impl Places {
+impl QueueEntries {
     /// Sets whether the request yields to others: no fetch makes room for a request that yields.
     pub fn set_yields(&self, yields: bool) {
         if self.yields.replace(yields) == yields {
@@ -86,26 +86,26 @@ impl Places {
     }
 }
 
-/// A request's place in a queue, which the request leaves when this value is dropped.
-pub struct Place {
+/// A request's entry in a queue, which the request leaves when this value is dropped.
+pub struct QueueEntry {
     timings: Rc<UpstreamTimings>,
     queue: Rc<ConnectionQueue>,
 }
 
-impl Place {
+impl QueueEntry {
     /// Enters the queue for the request that `timings` describes.
-    pub fn enter(timings: &Rc<UpstreamTimings>, queue: &Rc<ConnectionQueue>) -> Place {
-        timings.places.enter(queue.clone());
-        Place {
+    pub fn enter(timings: &Rc<UpstreamTimings>, queue: &Rc<ConnectionQueue>) -> QueueEntry {
+        timings.queue_entries.enter(queue.clone());
+        QueueEntry {
             timings: timings.clone(),
             queue: queue.clone(),
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueEntry {
     fn drop(&mut self) {
-        self.timings.places.leave(&self.queue);
+        self.timings.queue_entries.leave(&self.queue);
     }
 }
 
@@ -127,26 +127,26 @@ mod tests {
         let queue = Rc::<ConnectionQueue>::default();
         let [one, other] = [(); 2].map(|()| Rc::<UpstreamTimings>::default());
         assert!(!counts(&queue));
-        other.places.set_yields(true);
-        let yielding = Place::enter(&other, &queue);
+        other.queue_entries.set_yields(true);
+        let yielding = QueueEntry::enter(&other, &queue);
         assert!(!counts(&queue));
-        let first = Place::enter(&one, &queue);
-        let second = Place::enter(&one, &queue);
+        let first = QueueEntry::enter(&one, &queue);
+        let second = QueueEntry::enter(&one, &queue);
         assert!(counts(&queue));
-        one.places.set_yields(true);
-        one.places.set_yields(true);
+        one.queue_entries.set_yields(true);
+        one.queue_entries.set_yields(true);
         assert!(!counts(&queue));
         drop(first);
-        one.places.set_yields(false);
-        assert!(counts(&queue), "one of the two places is left");
+        one.queue_entries.set_yields(false);
+        assert!(counts(&queue), "one of the two entries is left");
         drop(second);
         assert!(!counts(&queue));
-        other.places.set_yields(false);
+        other.queue_entries.set_yields(false);
         assert!(counts(&queue));
         drop(yielding);
         assert!(!counts(&queue));
-        one.places.set_yields(true);
-        one.places.set_yields(false);
+        one.queue_entries.set_yields(true);
+        one.queue_entries.set_yields(false);
         assert!(!counts(&queue), "nobody waits");
     }
 
@@ -154,12 +154,12 @@ mod tests {
     fn a_request_that_no_longer_yields_wakes_those_that_can_make_room() {
         let queue = Rc::<ConnectionQueue>::default();
         let one = Rc::<UpstreamTimings>::default();
-        one.places.set_yields(true);
-        let _place = Place::enter(&one, &queue);
+        one.queue_entries.set_yields(true);
+        let _place = QueueEntry::enter(&one, &queue);
         let mut cx = Context::from_waker(Waker::noop());
         let mut not_empty = pin!(queue.not_empty());
         assert!(not_empty.as_mut().poll(&mut cx).is_pending());
-        one.places.set_yields(false);
+        one.queue_entries.set_yields(false);
         assert!(not_empty.as_mut().poll(&mut cx).is_ready());
     }
 }

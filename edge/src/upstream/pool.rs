@@ -27,7 +27,7 @@ use super::state::UpstreamState;
 use super::wish::{Choice, Wish};
 #[cfg(test)]
 use crate::balance::Balancer;
-use crate::handler::{ConnectionQueue, Fault, Place};
+use crate::handler::{ConnectionQueue, Fault, QueueEntry};
 use crate::http::ClientId;
 use crate::reason::Reason;
 use crate::sys::Clock;
@@ -220,15 +220,15 @@ impl Pool {
         let waiter = Rc::new(Waiter {
             client,
             failed: failed.clone(),
-            place: RefCell::default(),
+            entry: RefCell::default(),
             turn: RefCell::default(),
             waker: RefCell::default(),
         });
         if !self.waiting.borrow_mut().push(client, waiter.clone()) {
             return Err(Reason::ServersBusy.into());
         }
-        let place = Place::enter(&wish.record, &self.queue);
-        *waiter.place.borrow_mut() = Some(place);
+        let entry = QueueEntry::enter(&wish.record, &self.queue);
+        *waiter.entry.borrow_mut() = Some(entry);
         let queued = Queued { pool: self, waiter };
         let mut timeout = pin!(tokio::time::sleep_until(until));
         poll_fn(|cx| {
@@ -421,8 +421,8 @@ impl Wake for IdleWaker {
 struct Waiter {
     client: ClientId,
     failed: Failed,
-    /// The request's place in the queue, until its turn comes.
-    place: RefCell<Option<Place>>,
+    /// Counts the request as waiting until its turn comes.
+    entry: RefCell<Option<QueueEntry>>,
     turn: RefCell<Option<Turn>>,
     waker: RefCell<Option<Waker>>,
 }
@@ -436,7 +436,7 @@ enum Turn {
 
 impl Waiter {
     fn give(&self, turn: Turn) {
-        self.place.take();
+        self.entry.take();
         *self.turn.borrow_mut() = Some(turn);
         if let Some(waker) = self.waker.take() {
             waker.wake();

@@ -14,7 +14,7 @@ pub(super) struct Wish<'a> {
     pub(super) is_repeatable: bool,
     /// The id of the server to which the client sticks.
     pub(super) sticky: Option<u64>,
-    /// Learns the request's place in the queue for a connection.
+    /// Learns the request's entry in the queue for a connection.
     pub(super) record: Rc<UpstreamTimings>,
 }
 

@@ -93,7 +93,7 @@ struct Yielding<'a>(Option<&'a UpstreamTimings>);
 impl Yielding<'_> {
     fn set(&self, yields: bool) {
         if let Some(timings) = self.0 {
-            timings.places.set_yields(yields);
+            timings.queue_entries.set_yields(yields);
         }
     }
 }
