@@ -32,7 +32,7 @@ use crate::reason::Reason;
 use crate::sys::Address;
 
 pub use crate::tls::{ClientCertificate, Session};
-pub use connection_queue::{ConnectionQueue, QueueEntries, QueueEntry};
+pub use connection_queue::{ConnectionQueue, QueueEntries};
 pub use encodings::{Choice, Encoded, Encodings, Get, Identity};
 pub use fault::Fault;
 pub use followed::Followed;

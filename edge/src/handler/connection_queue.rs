@@ -6,8 +6,6 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
-use super::UpstreamTimings;
-
 /// The number of requests that wait for a connection to an upstream, because all connections that
 /// the upstream may have are in use. A fetch that nobody waits for can make room for one of them,
 /// and does not count itself.
@@ -68,14 +66,16 @@ impl QueueEntries {
         }
     }
 
-    fn enter(&self, queue: Rc<ConnectionQueue>) {
+    /// Notes that the request has entered this queue.
+    pub fn enter(&self, queue: &Rc<ConnectionQueue>) {
         if !self.yields.get() {
             queue.grow();
         }
-        self.queues.borrow_mut().push(queue);
+        self.queues.borrow_mut().push(queue.clone());
     }
 
-    fn leave(&self, queue: &Rc<ConnectionQueue>) {
+    /// Notes that the request has left this queue, which it had entered.
+    pub fn leave(&self, queue: &Rc<ConnectionQueue>) {
         let mut queues = self.queues.borrow_mut();
         if let Some(at) = queues.iter().position(|other| Rc::ptr_eq(other, queue)) {
             queues.swap_remove(at);
@@ -83,29 +83,6 @@ impl QueueEntries {
                 queue.shrink();
             }
         }
-    }
-}
-
-/// A request's entry in a queue, which the request leaves when this value is dropped.
-pub struct QueueEntry {
-    timings: Rc<UpstreamTimings>,
-    queue: Rc<ConnectionQueue>,
-}
-
-impl QueueEntry {
-    /// Enters the queue for the request that `timings` describes.
-    pub fn enter(timings: &Rc<UpstreamTimings>, queue: &Rc<ConnectionQueue>) -> QueueEntry {
-        timings.queue_entries.enter(queue.clone());
-        QueueEntry {
-            timings: timings.clone(),
-            queue: queue.clone(),
-        }
-    }
-}
-
-impl Drop for QueueEntry {
-    fn drop(&mut self) {
-        self.timings.queue_entries.leave(&self.queue);
     }
 }
 
@@ -125,41 +102,42 @@ mod tests {
     #[test]
     fn a_request_counts_while_it_waits_and_does_not_yield() {
         let queue = Rc::<ConnectionQueue>::default();
-        let [one, other] = [(); 2].map(|()| Rc::<UpstreamTimings>::default());
+        let [one, other] = [(); 2].map(|()| QueueEntries::default());
         assert!(!counts(&queue));
-        other.queue_entries.set_yields(true);
-        let yielding = QueueEntry::enter(&other, &queue);
+        other.set_yields(true);
+        other.enter(&queue);
         assert!(!counts(&queue));
-        let first = QueueEntry::enter(&one, &queue);
-        let second = QueueEntry::enter(&one, &queue);
+        one.enter(&queue);
+        one.enter(&queue);
         assert!(counts(&queue));
-        one.queue_entries.set_yields(true);
-        one.queue_entries.set_yields(true);
+        one.set_yields(true);
+        one.set_yields(true);
         assert!(!counts(&queue));
-        drop(first);
-        one.queue_entries.set_yields(false);
+        one.leave(&queue);
+        one.set_yields(false);
         assert!(counts(&queue), "one of the two entries is left");
-        drop(second);
+        one.leave(&queue);
         assert!(!counts(&queue));
-        other.queue_entries.set_yields(false);
+        other.set_yields(false);
         assert!(counts(&queue));
-        drop(yielding);
+        other.leave(&queue);
         assert!(!counts(&queue));
-        one.queue_entries.set_yields(true);
-        one.queue_entries.set_yields(false);
+        one.set_yields(true);
+        one.set_yields(false);
+        one.leave(&queue);
         assert!(!counts(&queue), "nobody waits");
     }
 
     #[test]
     fn a_request_that_no_longer_yields_wakes_those_that_can_make_room() {
         let queue = Rc::<ConnectionQueue>::default();
-        let one = Rc::<UpstreamTimings>::default();
-        one.queue_entries.set_yields(true);
-        let _place = QueueEntry::enter(&one, &queue);
+        let one = QueueEntries::default();
+        one.set_yields(true);
+        one.enter(&queue);
         let mut cx = Context::from_waker(Waker::noop());
         let mut not_empty = pin!(queue.not_empty());
         assert!(not_empty.as_mut().poll(&mut cx).is_pending());
-        one.queue_entries.set_yields(false);
+        one.set_yields(false);
         assert!(not_empty.as_mut().poll(&mut cx).is_ready());
     }
 }

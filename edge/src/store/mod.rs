@@ -72,6 +72,7 @@ mod table;
 mod table_key;
 #[cfg(test)]
 mod tests;
+mod watcher;
 
 pub use arrange::{Arrangement, ObjectView};
 pub use claim::{CLAIMS_MAX, Claim};
@@ -85,7 +86,7 @@ pub use object_store::SHARD_LOCKS;
 pub use object_store::{Options, Store};
 pub use purges::{Full, Names, RULES_MAX, Rule, Swept, TEXT_MAX};
 pub use reader::{Next, Opening, Reader};
-pub use reader_watch::Readers;
 pub use resource_history::{Refusal, ResourceHistory};
 pub use setbacks::Setback;
 pub use table_key::{TableKey, VARIANTS_MAX};
+pub use watcher::Readers;

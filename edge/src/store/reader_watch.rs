@@ -1,35 +1,16 @@
 //! Lets a flight watch whether readers want its bytes.
 
 use std::ops::Range;
-use std::task::{Context, Waker};
+use std::task::Context;
 
 use super::landing::Landing;
 use super::object::{Object, Phase, State, Wakes};
-
-/// The readers of a flight's object, as far as they concern the flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readers {
-    /// The object has no reader.
-    None,
-    /// The object has readers, and none of them wants bytes that the flight has still to add.
-    OfOtherBytes,
-    /// A reader wants bytes that the flight has still to add, or the object has a reader and no head: then every reader waits for the
-    /// flight.
-    OfFlight,
-}
+use super::watcher::{Readers, Watcher};
 
 /// Watches the readers of a flight's object.
 pub struct ReaderWatch<'a> {
     object: &'a Object,
     flight: u64,
-}
-
-/// A flight that is to be woken when the readers that concern it change.
-pub(super) struct Watcher {
-    flight: u64,
-    /// The readers that the flight knows of.
-    known: Readers,
-    waker: Waker,
 }
 
 impl Landing {
@@ -84,13 +65,9 @@ impl State {
         if self.riders.is_empty() {
             return Readers::None;
         }
-        let wants = |range: &Range<u64>| {
-            let claim = self.claim(flight);
-            claim.is_some_and(|claim| claim.meets(range))
-        };
         let mut riders = self.riders.iter();
         let is_wanted = matches!(self.phase, Phase::Awaiting)
-            || riders.any(|(_, rider)| wants(&(rider.at..rider.end)));
+            || riders.any(|(_, rider)| self.adds_to(flight, &(rider.at..rider.end)));
         match is_wanted {
             true => Readers::OfFlight,
             false => Readers::OfOtherBytes,
@@ -99,25 +76,28 @@ impl State {
 
     /// Returns the flights to wake because a reader waits that wants these bytes.
     pub(super) fn watchers_of_wait(&mut self, wanted: &Range<u64>) -> Wakes {
+        let is_awaited = matches!(self.phase, Phase::Awaiting);
         self.take_watchers(|state, watcher| {
-            watcher.known != Readers::OfFlight && state.concerns(watcher.flight, wanted)
+            watcher.known != Readers::OfFlight
+                && (is_awaited || state.adds_to(watcher.flight, wanted))
         })
     }
 
     /// Returns the flights to wake because a reader that wanted these bytes has left, or wants others.
     pub(super) fn watchers_of_leave(&mut self, wanted: &Range<u64>) -> Wakes {
         let is_unread = self.riders.is_empty();
+        let has_head = !matches!(self.phase, Phase::Awaiting);
         self.take_watchers(|state, watcher| match watcher.known {
             Readers::None => false,
             Readers::OfOtherBytes => is_unread,
-            Readers::OfFlight => is_unread || state.concerns(watcher.flight, wanted),
+            Readers::OfFlight => is_unread || (has_head && state.adds_to(watcher.flight, wanted)),
         })
     }
 
-    /// Whether a reader of these bytes may want bytes of this flight.
-    fn concerns(&self, flight: u64, wanted: &Range<u64>) -> bool {
-        matches!(self.phase, Phase::Awaiting)
-            || self.claim(flight).is_some_and(|claim| claim.meets(wanted))
+    /// Whether this flight has still to add any of these bytes.
+    fn adds_to(&self, flight: u64, wanted: &Range<u64>) -> bool {
+        let claim = self.claim(flight);
+        claim.is_some_and(|claim| claim.meets(wanted))
     }
 
     fn take_watchers(&mut self, which: impl Fn(&State, &Watcher) -> bool) -> Wakes {
@@ -137,7 +117,7 @@ impl State {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
+    use std::task::{Wake, Waker};
 
     use super::super::tests::{head, launch, store, table_key};
     use super::*;

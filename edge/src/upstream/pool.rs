@@ -21,13 +21,14 @@ use super::lease::{Grant, Lease, Opening};
 use super::options::{Limits, Options};
 use super::permit::{Gauges, InProgress, Permit, PermitOwner};
 use super::probe_waiters::ProbeWaiters;
+use super::queue_entry::QueueEntry;
 use super::retry::Failed;
 use super::slots::{PooledServer, Slots};
 use super::state::UpstreamState;
 use super::wish::{Choice, Wish};
 #[cfg(test)]
 use crate::balance::Balancer;
-use crate::handler::{ConnectionQueue, Fault, QueueEntry};
+use crate::handler::{ConnectionQueue, Fault};
 use crate::http::ClientId;
 use crate::reason::Reason;
 use crate::sys::Clock;
@@ -227,7 +228,7 @@ impl Pool {
         if !self.waiting.borrow_mut().push(client, waiter.clone()) {
             return Err(Reason::ServersBusy.into());
         }
-        let entry = QueueEntry::enter(&wish.record, &self.queue);
+        let entry = QueueEntry::new(&wish.record, &self.queue);
         *waiter.entry.borrow_mut() = Some(entry);
         let queued = Queued { pool: self, waiter };
         let mut timeout = pin!(tokio::time::sleep_until(until));
