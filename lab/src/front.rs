@@ -257,8 +257,23 @@ impl Session {
     }
 }
 
-/// Completes a handshake, and passes on the bytes of the connection in both directions.
-fn encrypted(mut client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+/// Passes on the bytes of a connection in both directions. If that fails, the connection to the origin ends as well.
+fn encrypted(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+    let mut origin = None;
+    let passed = pass_on(client, shared, &mut origin);
+    if let (Err(_), Some(origin)) = (&passed, origin) {
+        // The other thread may be reading from it.
+        origin.shutdown(Shutdown::Both)?;
+    }
+    passed
+}
+
+/// Completes a handshake, and passes on what the client sends after it. A second thread passes on what the origin sends.
+fn pass_on(
+    mut client: TcpStream,
+    shared: &Arc<Shared>,
+    origin: &mut Option<TcpStream>,
+) -> io::Result<()> {
     client.set_nodelay(true)?;
     let config = shared.config.lock().clone();
     let connection = ServerConnection::new(config).map_err(io::Error::other)?;
@@ -268,7 +283,6 @@ fn encrypted(mut client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
         cut: *shared.cut.lock(),
         shared: shared.clone(),
     }));
-    let mut origin = None;
     let mut received = vec![0; PART];
     loop {
         let n = client.read(&mut received)?;
@@ -290,10 +304,10 @@ fn encrypted(mut client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
             let opened = TcpStream::connect(shared.origin)?;
             let (from_origin, session) = (opened.try_clone()?, session.clone());
             thread::spawn(move || respond(from_origin, &session));
-            origin = Some(opened);
+            *origin = Some(opened);
         }
         drop(locked);
-        match &mut origin {
+        match origin {
             Some(origin) if n == 0 => return origin.shutdown(Shutdown::Write),
             Some(origin) => origin.write_all(&plain)?,
             None if n == 0 => return Ok(()),

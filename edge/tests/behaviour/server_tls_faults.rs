@@ -10,7 +10,10 @@ use crate::server_tls::{NAME, Rig, valid};
 
 /// Number of bytes that are tried unless every byte is.
 const SAMPLE: u64 = 12;
+/// Length of a body, which has several records.
 const SIZE: u64 = 40_000;
+/// Length of a body if every byte is tried.
+const EVERY_BYTE_SIZE: u64 = 1500;
 /// Failures have no effect on later requests, and each request has a connection of its own.
 const KEYS: &str = "keepalive = 0\neject = false\nretry = { total = \"1h\", budget = 1 }";
 
@@ -69,11 +72,19 @@ fn calm(edge: &Edge, rig: &Rig) {
     });
 }
 
+/// Returns the length of bodies whose connections are cut.
+fn cut_size() -> u64 {
+    match std::env::var_os(EVERY_BYTE) {
+        Some(_) => EVERY_BYTE_SIZE,
+        None => SIZE,
+    }
+}
+
 /// Returns the numbers of encrypted bytes after which connections are cut.
 fn positions(rig: &Rig, edge: &Edge) -> Vec<u64> {
     let before = rig.front.sent();
     edge.get("/pass/measured", &[])
-        .verify_whole(SIZE)
+        .verify_whole(cut_size())
         .expect("the response");
     let whole = rig.front.sent() - before;
     let step = match std::env::var_os(EVERY_BYTE) {
@@ -86,9 +97,9 @@ fn positions(rig: &Rig, edge: &Edge) -> Vec<u64> {
 }
 
 fn try_cuts(ending: Ending) {
-    let rig = rig();
-    let good = origin();
-    good.serve_rest(fresh(SIZE));
+    let (rig, good) = (rig(), origin());
+    rig.origin.serve_rest(fresh(cut_size()));
+    good.serve_rest(fresh(cut_size()));
     let alone = setup(&rig).workers(1).start();
     let ca = rig.folder.path().join("ca.pem");
     let pair = Setup::of_text(format!(
@@ -109,7 +120,7 @@ fn try_cuts(ending: Ending) {
             rig.front.set_cut(Some(Cut { after, ending }));
             let path = format!("{prefix}/{after}");
             let case = format!("{path}, {ending:?}");
-            let is_whole = check(&edge.get(&path, &[]), "GET", SIZE, &case);
+            let is_whole = check(&edge.get(&path, &[]), "GET", cut_size(), &case);
             assert!(is_whole || prefix == "/pass/a", "{case}");
         }
     }
