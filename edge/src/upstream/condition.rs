@@ -33,7 +33,7 @@ pub enum Order {
 
 /// The state of a server, as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum EffectiveState {
     /// The server gets its share of requests.
     Up,
     /// The operator has ordered to drain the server.
@@ -50,17 +50,17 @@ pub enum Standing {
     Unreachable,
 }
 
-impl Standing {
+impl EffectiveState {
     /// Returns the name in status pages.
     pub fn name(self) -> &'static str {
         match self {
-            Standing::Up => "up",
-            Standing::Drain => "drain",
-            Standing::Down => "down",
-            Standing::Checking => "checking",
-            Standing::Unhealthy => "unhealthy",
-            Standing::Ejected => "ejected",
-            Standing::Unreachable => "unreachable",
+            EffectiveState::Up => "up",
+            EffectiveState::Drain => "drain",
+            EffectiveState::Down => "down",
+            EffectiveState::Checking => "checking",
+            EffectiveState::Unhealthy => "unhealthy",
+            EffectiveState::Ejected => "ejected",
+            EffectiveState::Unreachable => "unreachable",
         }
     }
 }
@@ -114,7 +114,7 @@ enum Ejection {
 
 /// A copy of the facts that concern the choice of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Summary {
     pub(super) order: Order,
     pub(super) weight: Option<u32>,
     /// Whether other servers are preferred.
@@ -135,9 +135,9 @@ pub(super) enum Tested {
 
 impl Condition {
     /// Returns the facts that concern the choice of a server.
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn summary(&self) -> Summary {
         let facts = self.0.lock();
-        Seen {
+        Summary {
             order: facts.order,
             weight: facts.weight,
             is_avoided: facts.health != Health::Good || facts.ejection != Ejection::None,
@@ -147,15 +147,15 @@ impl Condition {
     }
 
     /// Returns the state as operators see it, apart from the attempts to connect to the server.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn effective_state(&self) -> EffectiveState {
         let facts = self.0.lock();
         match facts.order {
-            Order::Down => Standing::Down,
-            Order::Drain => Standing::Drain,
-            Order::Up if facts.health == Health::Failed => Standing::Unhealthy,
-            Order::Up if facts.health == Health::Unknown => Standing::Checking,
-            Order::Up if facts.ejection != Ejection::None => Standing::Ejected,
-            Order::Up => Standing::Up,
+            Order::Down => EffectiveState::Down,
+            Order::Drain => EffectiveState::Drain,
+            Order::Up if facts.health == Health::Failed => EffectiveState::Unhealthy,
+            Order::Up if facts.health == Health::Unknown => EffectiveState::Checking,
+            Order::Up if facts.ejection != Ejection::None => EffectiveState::Ejected,
+            Order::Up => EffectiveState::Up,
         }
     }
 
@@ -334,7 +334,7 @@ impl Facts {
     }
 }
 
-impl Seen {
+impl Summary {
     /// Returns the share of its weight that the server gets at `now_us`, in percent.
     pub(super) fn start_percent(&self, slow_start: Duration, now_us: u64) -> u32 {
         let whole_us = slow_start.as_micros() as u64;
@@ -371,7 +371,7 @@ impl Conditions {
             conditions.retain(|_, kept| Arc::strong_count(kept) > 1 || !kept.is_default());
         }
         if conditions.len() >= KEPT_MAX {
-            // More servers are down than an upstream has servers: the first in the map is forgotten.
+            // More servers have orders than an upstream has servers: the first in the map is forgotten.
             let unused = conditions
                 .iter()
                 .find(|(_, kept)| Arc::strong_count(kept) == 1);
@@ -444,7 +444,7 @@ mod tests {
         condition.eject(FIRST, 0);
         assert!(condition.begin_trial(10 * SECOND));
         assert_eq!(condition.end_trial(None, FIRST, 11 * SECOND), None);
-        assert!(condition.seen().is_avoided);
+        assert!(condition.summary().is_avoided);
         assert!(condition.begin_trial(11 * SECOND));
     }
 
@@ -453,7 +453,7 @@ mod tests {
         let condition = Condition::default();
         condition.eject(FIRST, 0);
         assert!(condition.begin_trial(10 * SECOND));
-        assert_eq!(condition.seen().trial_from_us, Some(20 * SECOND));
+        assert_eq!(condition.summary().trial_from_us, Some(20 * SECOND));
         assert!(!condition.begin_trial(20 * SECOND - 1));
         assert!(condition.begin_trial(20 * SECOND));
         assert!(!condition.begin_trial(20 * SECOND));
@@ -466,7 +466,7 @@ mod tests {
     #[test]
     fn a_server_that_returns_starts_with_a_small_share() {
         let condition = Condition::default();
-        let percent = |now_us| condition.seen().start_percent(FIRST, now_us);
+        let percent = |now_us| condition.summary().start_percent(FIRST, now_us);
         assert_eq!(percent(5), 100);
         condition.set_healthy(false, 0);
         assert!(condition.set_healthy(true, 100 * SECOND));
@@ -479,11 +479,11 @@ mod tests {
     fn an_order_up_ends_an_ejection() {
         let condition = Condition::default();
         condition.eject(FIRST, 0);
-        assert_eq!(condition.standing(), Standing::Ejected);
+        assert_eq!(condition.effective_state(), EffectiveState::Ejected);
         condition.set_order(Order::Down, 1);
-        assert_eq!(condition.standing(), Standing::Down);
+        assert_eq!(condition.effective_state(), EffectiveState::Down);
         condition.set_order(Order::Up, 2);
-        assert_eq!(condition.standing(), Standing::Up);
+        assert_eq!(condition.effective_state(), EffectiveState::Up);
     }
 
     #[test]
@@ -495,7 +495,7 @@ mod tests {
         for n in 0..3 * KEPT_MAX {
             conditions.of(&format!("b:{n}"));
         }
-        assert_eq!(conditions.of("a:1").standing(), Standing::Down);
+        assert_eq!(conditions.of("a:1").effective_state(), EffectiveState::Down);
         for n in 0..3 * KEPT_MAX {
             conditions.of(&format!("c:{n}")).set_order(Order::Down, 1);
         }

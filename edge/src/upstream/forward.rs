@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use super::criteria::Criteria;
 use super::inbound::{Failure, Received, SLOW_US};
 use super::lease::{Grant, Lease, Opened, Opening};
 use super::options::Limits;
@@ -13,7 +14,6 @@ use super::route_headers::RouteHeaders;
 use super::route_options::RouteOptions;
 use super::sticky::Sticky;
 use super::upload::Upload;
-use super::wish::Wish;
 use super::worker::UpstreamWorker;
 use crate::balance::Outcome;
 use crate::handler::template::RequestValues;
@@ -161,7 +161,7 @@ impl Forward {
     /// Returns a lease on a connection to a server that accepts one. If `opening` is given, it is
     /// tried first.
     async fn reach(&self, tries: &mut Tries, mut opening: Option<Opening>) -> Result<Lease, Fault> {
-        let wish = Wish {
+        let criteria = Criteria {
             client: ClientId::of(self.peer.client),
             key: &|| self.key(),
             is_repeatable: self.is_repeatable(),
@@ -172,7 +172,7 @@ impl Forward {
         loop {
             let opening = match opening.take() {
                 Some(opening) => opening,
-                None => match self.upstream.pool.acquire(&tries.failed, &wish).await {
+                None => match self.upstream.pool.acquire(&tries.failed, &criteria).await {
                     Ok(Grant::Opening(opening)) => opening,
                     // A connection with unread bytes is not used, since they would be taken for the
                     // response to this request.

@@ -200,7 +200,7 @@ async fn check_one(checker: Rc<Checker>, server: Arc<ServerState>, clock: Clock,
         let result = checker.check(&server).await;
         let counts = !result.as_ref().is_err_and(Unhealthy::is_local);
         if result.is_ok() {
-            // Otherwise a server that was down would wait for a request to have it probed.
+            // Otherwise an unreachable server would wait for a request to have it probed.
             server.note_connect(Ok(()), began_us, clock.monotonic_us());
         }
         (good, bad) = match &result {

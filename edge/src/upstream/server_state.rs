@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::changes::Changes;
-use super::condition::{Condition, Order, Standing};
+use super::condition::{Condition, EffectiveState, Order};
+use super::connect_attempts::ConnectAttempts;
 use super::error_detail::ErrorDetail;
 use super::failure_log::FailureLog;
 use super::options::Server;
 use super::other_family::OtherFamily;
 use super::sticky;
-use super::trials::Trials;
 use super::upstream_tls::UpstreamTls;
 use crate::http::key::KeyHash;
 use crate::reason::{Party, Reason};
@@ -46,13 +46,13 @@ pub struct ServerState {
     pub(super) weight: AtomicU32,
     pub(super) backup: AtomicBool,
     /// Whether the last attempt to connect to the server that counts failed.
-    pub(super) is_down: AtomicBool,
+    pub(super) is_unreachable: AtomicBool,
     pub(super) condition: Arc<Condition>,
     /// Whether there are health checks.
     pub(super) is_checked: bool,
     /// Whether clients that stick to the server keep it while it is drained.
     pub(super) keeps_clients: bool,
-    pub(super) trials: Trials,
+    pub(super) connect_attempts: ConnectAttempts,
     pub(super) failures: FailureLog,
     pub(super) counters: Mutex<CountersOfWorkers>,
     /// Number of workers that have connections of this slot, or may open one.
@@ -89,18 +89,20 @@ impl ServerState {
     }
 
     /// Returns the state as operators see it.
-    pub fn standing(&self) -> Standing {
-        match self.condition.standing() {
+    pub fn effective_state(&self) -> EffectiveState {
+        match self.condition.effective_state() {
             // An ejected server is tested only after it has accepted a connection.
-            Standing::Up | Standing::Ejected if self.is_down() => Standing::Unreachable,
-            standing => standing,
+            EffectiveState::Up | EffectiveState::Ejected if self.is_unreachable() => {
+                EffectiveState::Unreachable
+            }
+            effective_state => effective_state,
         }
     }
 
     /// Returns the share of the requests relative to the other servers' weights, if the server is up.
     pub fn weight(&self) -> u32 {
         let own = self.weight.load(Ordering::Relaxed);
-        self.condition.seen().weight.unwrap_or(own)
+        self.condition.summary().weight.unwrap_or(own)
     }
 
     pub(super) fn order(&self, set: Option<Order>, weight: Option<u32>, now_us: u64) {
@@ -112,7 +114,7 @@ impl ServerState {
         if let Some(order) = set
             && self.condition.set_order(order, now_us)
         {
-            let state = self.condition.standing().name();
+            let state = self.condition.effective_state().name();
             tracing::info!(%upstream, server = %address, state, "an operator changed the state of a server");
         }
         self.note_change();
@@ -214,14 +216,16 @@ impl ServerState {
     /// Returns the share of the requests that the server gets now, relative to the other servers'.
     /// 0: the server gets none. Whoever changes a fact on which this depends calls `note_change`.
     pub(super) fn effective_weight(&self) -> u32 {
-        let seen = self.condition.seen();
-        let is_in_use = match seen.order {
+        let condition = self.condition.summary();
+        let is_in_use = match condition.order {
             Order::Up => true,
             Order::Drain => self.keeps_clients,
             Order::Down => false,
         };
         match self.is_present.load(Ordering::Relaxed) && is_in_use {
-            true => seen.weight.unwrap_or(self.weight.load(Ordering::Relaxed)),
+            true => condition
+                .weight
+                .unwrap_or(self.weight.load(Ordering::Relaxed)),
             false => 0,
         }
     }
@@ -260,13 +264,13 @@ impl ServerState {
     }
 
     /// Whether the last attempt to connect to the server failed.
-    pub(super) fn is_down(&self) -> bool {
-        self.is_down.load(Ordering::Relaxed)
+    pub(super) fn is_unreachable(&self) -> bool {
+        self.is_unreachable.load(Ordering::Relaxed)
     }
 
-    /// Returns the attempts to connect to the server while it is down.
-    pub(super) fn trials(&self) -> &Trials {
-        &self.trials
+    /// Returns the attempts to connect to the server while it is unreachable.
+    pub(super) fn connect_attempts(&self) -> &ConnectAttempts {
+        &self.connect_attempts
     }
 
     /// Notes whether the server accepted a connection (`Ok`), or the reason why it did not, and logs
@@ -276,17 +280,20 @@ impl ServerState {
     pub(super) fn note_connect(&self, result: Result<(), Reason>, began_us: u64, now_us: u64) {
         let accepted = result.is_ok();
         match result {
-            Ok(()) => self.trials.note_success(began_us),
-            Err(reason) if self.trials.note_failure(began_us, reason) => {}
+            Ok(()) => self.connect_attempts.note_success(began_us),
+            Err(reason) if self.connect_attempts.note_failure(began_us, reason) => {}
             Err(_) => return,
         }
         // Usually nothing changed: then the flag is only read, so that workers do not contend for
         // its cache line.
-        if self.is_down.load(Ordering::Relaxed) != accepted {
+        if self.is_unreachable.load(Ordering::Relaxed) != accepted {
             return;
         }
         let (upstream, address) = (&self.upstream, &self.address);
-        match (self.is_down.swap(!accepted, Ordering::Relaxed), accepted) {
+        match (
+            self.is_unreachable.swap(!accepted, Ordering::Relaxed),
+            accepted,
+        ) {
             (true, true) => {
                 self.condition.start(began_us);
                 self.note_change();
@@ -294,7 +301,7 @@ impl ServerState {
             }
             (false, false) => {
                 if let Err(reason) = result {
-                    self.report_down(reason, now_us);
+                    self.report_unreachable(reason, now_us);
                 }
             }
             _ => {}
@@ -303,7 +310,7 @@ impl ServerState {
 
     /// Logs that the server can't be connected to any more. The message about failed requests, of
     /// which the first one follows, would say the same, so the next one comes an interval later.
-    fn report_down(&self, reason: Reason, now_us: u64) {
+    fn report_unreachable(&self, reason: Reason, now_us: u64) {
         let (upstream, address, cause) = (&self.upstream, &self.address, self.cause(reason));
         self.failures.note_reported(reason, now_us);
         match reason {

@@ -8,13 +8,13 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::changes::Changes;
 use super::condition::{Conditions, Order};
+use super::connect_attempts::ConnectAttempts;
 use super::failure_log::FailureLog;
 use super::names::{IsFirst, Names};
 use super::options::{Options, Server};
 use super::other_family::OtherFamily;
 use super::server_name::is_named;
 pub(super) use super::server_state::{ServerState, WorkerCounters};
-use super::trials::Trials;
 use super::upstream_tls::UpstreamTls;
 use crate::http::Scheme;
 use crate::reason::Reason;
@@ -383,8 +383,8 @@ impl Configured {
             weight: AtomicU32::new(server.weight),
             backup: AtomicBool::new(server.backup),
             server,
-            is_down: AtomicBool::new(false),
-            trials: Trials::default(),
+            is_unreachable: AtomicBool::new(false),
+            connect_attempts: ConnectAttempts::default(),
             failures: FailureLog::default(),
             counters: Mutex::default(),
             pins: AtomicUsize::new(0),
@@ -401,7 +401,7 @@ impl Configured {
 mod tests {
     use std::net::SocketAddr;
 
-    use super::super::condition::Standing;
+    use super::super::condition::EffectiveState;
     use super::super::health_options::Health;
     use super::*;
 
@@ -478,7 +478,7 @@ mod tests {
     fn addresses_that_are_added_later_start_and_those_of_the_first_answer_do_not() {
         let (a, b) = ("10.0.0.1:80", "10.0.0.2:80");
         let state = named();
-        let since = |address| slot(&state, address).condition.seen().starting_since_us;
+        let since = |address| slot(&state, address).condition.summary().starting_since_us;
         state.answered(0, answer(&[a]), 5);
         state.answered(0, answer(&[a, b]), 6);
         assert_eq!((since(a), since(b)), (0, 6));
@@ -491,21 +491,21 @@ mod tests {
     fn added_addresses_wait_for_a_health_check() {
         let (a, b) = ("10.0.0.1:80", "10.0.0.2:80");
         let state = named_with(|options| options.health = Some(Health::default()));
-        let standing = |address| slot(&state, address).standing();
+        let effective_state = |address| slot(&state, address).effective_state();
         state.answered(0, answer(&[a]), 1);
         state.answered(0, answer(&[a, b]), 2);
         assert_eq!(
-            (standing(a), standing(b)),
-            (Standing::Up, Standing::Checking)
+            (effective_state(a), effective_state(b)),
+            (EffectiveState::Up, EffectiveState::Checking)
         );
         let added = slot(&state, b);
-        assert!(added.condition.seen().is_avoided && added.condition.awaits_check());
+        assert!(added.condition.summary().is_avoided && added.condition.awaits_check());
         assert!(added.condition.set_healthy(true, 3));
-        assert!(!added.condition.seen().is_avoided && !added.condition.awaits_check());
+        assert!(!added.condition.summary().is_avoided && !added.condition.awaits_check());
         assert!(added.condition.set_healthy(false, 4));
         state.answered(0, answer(&[a]), 5);
         state.answered(0, answer(&[a, b]), 6);
-        assert_eq!(standing(b), Standing::Unhealthy);
+        assert_eq!(effective_state(b), EffectiveState::Unhealthy);
         assert!(!slot(&state, b).condition.awaits_check());
     }
 
@@ -522,28 +522,34 @@ mod tests {
         assert!(!weights(&state).iter().any(|(address, _)| address == a));
         state.answered(0, answer(&[a, b]), 4);
         let (first, second) = (slot(&state, a), slot(&state, b));
-        assert_eq!((first.standing(), first.weight()), (Standing::Down, 9));
-        assert_eq!((second.standing(), second.weight()), (Standing::Up, 3));
+        assert_eq!(
+            (first.effective_state(), first.weight()),
+            (EffectiveState::Down, 9)
+        );
+        assert_eq!(
+            (second.effective_state(), second.weight()),
+            (EffectiveState::Up, 3)
+        );
     }
 
     #[test]
     fn orders_about_a_name_hold_for_addresses_that_are_added_later() {
         let (a, b) = ("10.0.0.1:80", "10.0.0.2:80");
         let state = named();
-        let standing = |address| slot(&state, address).standing();
+        let effective_state = |address| slot(&state, address).effective_state();
         assert!(!state.order("other.example:80", Some(Order::Down), None, 1));
         state.answered(0, answer(&[a]), 1);
         assert!(state.order("origin.example:80", Some(Order::Drain), None, 2));
         state.answered(0, answer(&[a, b]), 3);
         assert_eq!(
-            (standing(a), standing(b)),
-            (Standing::Drain, Standing::Drain)
+            (effective_state(a), effective_state(b)),
+            (EffectiveState::Drain, EffectiveState::Drain)
         );
         assert!(state.order("origin.example:80", Some(Order::Up), None, 4));
         state.answered(0, answer(&[a, b, "10.0.0.3:80"]), 5);
         assert_eq!(
-            (standing(b), standing("10.0.0.3:80")),
-            (Standing::Up, Standing::Up)
+            (effective_state(b), effective_state("10.0.0.3:80")),
+            (EffectiveState::Up, EffectiveState::Up)
         );
     }
 
@@ -564,13 +570,13 @@ mod tests {
         };
         let next = reloaded();
         next.answered(0, answer(&[a]), 4);
-        assert_eq!(slot(&next, a).standing(), Standing::Up);
+        assert_eq!(slot(&next, a).effective_state(), EffectiveState::Up);
         // Both orders are given before the address is known.
         order(&next, a, Order::Down, 5);
         let last = reloaded();
         order(&last, name, Order::Up, 6);
         last.answered(0, answer(&[a]), 7);
-        assert_eq!(slot(&last, a).standing(), Standing::Up);
+        assert_eq!(slot(&last, a).effective_state(), EffectiveState::Up);
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
     let servers = state.servers().into_iter().map(|server| ServerState {
         address: server.address().to_owned(),
         name: server.name(),
-        state: server.standing().name(),
+        state: server.effective_state().name(),
         weight: server.weight(),
         backup: server.is_backup(),
         numbers: server.numbers(),

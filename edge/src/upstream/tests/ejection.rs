@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::upstream::condition::Standing;
+use crate::upstream::condition::EffectiveState;
 use crate::upstream::lease::Grant;
 use crate::upstream::retry::Failed;
 
@@ -111,9 +111,9 @@ fn a_trial_of_a_slow_client_does_not_keep_a_server_out_of_use() {
 
 /// Begins a request that tests the first server.
 async fn trial(testing: &Testing) -> Grant {
-    let (failed, wish) = (Failed::new(), wish());
+    let (failed, criteria) = (Failed::new(), criteria());
     let pool = &testing.upstream.worker.pool;
-    let granted = pool.acquire(&failed, &wish).await;
+    let granted = pool.acquire(&failed, &criteria).await;
     granted.unwrap_or_else(|fault| panic!("{fault:?}"))
 }
 
@@ -338,8 +338,8 @@ fn servers_do_not_get_the_blame_for_a_missing_local_address() {
         assert_eq!(testing.counters.upstream_failures.get(), 40);
         for server in testing.state.servers() {
             assert_eq!(
-                (server.numbers().failures, server.standing()),
-                (0, Standing::Up)
+                (server.numbers().failures, server.effective_state()),
+                (0, EffectiveState::Up)
             );
         }
     });

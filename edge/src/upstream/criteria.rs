@@ -3,7 +3,7 @@
 use crate::http::ClientId;
 
 /// The facts about a request that concern the choice of its server.
-pub(super) struct Wish<'a> {
+pub(super) struct Criteria<'a> {
     pub(super) client: ClientId,
     /// Computes the hash of the requested URL, or of the configured text.
     pub(super) key: &'a dyn Fn() -> u64,
@@ -19,7 +19,7 @@ pub(super) enum Choice {
     /// All servers that may be used have reached their limit of connections.
     Full,
     /// All servers that may be used accept no connections, and none has an idle one.
-    Down,
+    Unreachable,
     /// No server may be used.
     None,
 }
