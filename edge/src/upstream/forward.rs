@@ -22,6 +22,7 @@ use crate::http::key::KeyHash;
 use crate::http::{ClientId, FieldBlock, RequestId, Status};
 use crate::reason::Reason;
 use crate::sign;
+use crate::sys::Address;
 
 /// The head of a response with its connection, and the time at which the request was sent, in
 /// microseconds of the upstream's clock.
@@ -57,7 +58,7 @@ impl Forward {
         loop {
             let mut lease = self.reach(tries, opening.take()).await?;
             let server = lease.server();
-            self.record.server.set(lease.stream.peer());
+            self.note_try(lease.stream.peer());
             self.upstream.count_request(&lease);
             let sent_us = self.upstream.clock.monotonic_us();
             tries.begin(sent_us);
@@ -270,9 +271,16 @@ impl Forward {
     /// caused.
     fn note_refused(&self, server: usize, fault: &Fault) {
         let gauges = self.upstream.pool.gauges(server);
-        let literal = gauges.server.server.server().literal();
-        self.record.server.set(literal);
+        self.note_try(gauges.server.server.known_address());
         self.count_failure(server, fault);
+    }
+
+    /// Notes for the log that the request is sent to the server with this address, or that the server
+    /// could not be connected to.
+    fn note_try(&self, address: Option<Address>) {
+        self.record.server.set(address);
+        let tries = self.record.tries.get();
+        self.record.tries.set(tries.saturating_add(1));
     }
 
     fn unreached(&self, fault: Fault) -> Fault {
@@ -299,7 +307,7 @@ impl Forward {
                 Ok(lease)
             }
             Err(fault) => {
-                self.record.server.set(state.server().literal());
+                self.note_try(state.known_address());
                 self.count_failure(index, &fault);
                 Err(fault)
             }

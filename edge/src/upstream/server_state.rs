@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::changes::Changes;
-use super::condition::{Condition, EffectiveState, Order};
+use super::condition::{Condition, Order, Summary};
 use super::connect_attempts::ConnectAttempts;
 use super::error_detail::ErrorDetail;
 use super::failure_log::FailureLog;
@@ -18,7 +18,8 @@ use super::upstream_tls::UpstreamTls;
 use crate::http::key::KeyHash;
 use crate::reason::{Party, Reason};
 use crate::resolve::Target;
-use crate::telemetry::{Numbers, ServerCounters, ServerMeasures, ServerNumbers};
+use crate::sys::Address;
+use crate::telemetry::{EffectiveState, Numbers, ServerCounters, ServerMeasures, ServerNumbers};
 use crate::tls;
 
 /// One slot: an address of a configured server, with the state that all workers share.
@@ -60,6 +61,16 @@ pub struct ServerState {
     pub(super) changes: Arc<Changes>,
 }
 
+/// The reason for the state of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Explanation {
+    /// Why the server is in this state, in words.
+    pub why: Option<String>,
+    /// For an ejected server: the time until a request may test it, in microseconds. 0 while one does,
+    /// or is awaited.
+    pub trial_in_us: Option<u64>,
+}
+
 /// The counters of one server.
 #[derive(Default)]
 pub(super) struct CountersOfWorkers {
@@ -90,19 +101,51 @@ impl ServerState {
 
     /// Returns the state as operators see it.
     pub fn effective_state(&self) -> EffectiveState {
-        match self.condition.effective_state() {
+        match self.condition.effective_state(self.server.configured()) {
             // An ejected server is tested only after it has accepted a connection.
             EffectiveState::Up | EffectiveState::Ejected if self.is_unreachable() => {
                 EffectiveState::Unreachable
             }
-            effective_state => effective_state,
+            state => state,
         }
+    }
+
+    /// Returns why the server is in its state at the time `now_us`, if that is known.
+    pub fn explain(&self, now_us: u64) -> Explanation {
+        let (why, trial_in_us) = match self.effective_state() {
+            EffectiveState::Drain | EffectiveState::Down => {
+                let why = match self.condition.has_order() {
+                    true => "by order",
+                    false => "by the configuration",
+                };
+                (Some(why.to_owned()), None)
+            }
+            EffectiveState::Unhealthy => (Some(self.condition.unhealthy_cause()), None),
+            EffectiveState::Ejected => {
+                let (cause, left_us) = self.condition.ejection_cause(now_us);
+                (Some(cause), Some(left_us))
+            }
+            EffectiveState::Unreachable => {
+                let reason = self.connect_attempts.failed_since(0);
+                (reason.map(|reason| self.cause(reason)), None)
+            }
+            EffectiveState::Up
+            | EffectiveState::Checking
+            | EffectiveState::Resolving
+            | EffectiveState::Unresolved => (None, None),
+        };
+        Explanation { why, trial_in_us }
+    }
+
+    /// Returns the facts that concern the choice of the server.
+    pub(super) fn summary(&self) -> Summary {
+        self.condition.summary(self.server.configured())
     }
 
     /// Returns the share of the requests relative to the other servers' weights, if the server is up.
     pub fn weight(&self) -> u32 {
         let own = self.weight.load(Ordering::Relaxed);
-        self.condition.summary().weight.unwrap_or(own)
+        self.summary().weight.unwrap_or(own)
     }
 
     pub(super) fn order(&self, set: Option<Order>, weight: Option<u32>, now_us: u64) {
@@ -112,9 +155,14 @@ impl ServerState {
             tracing::info!(%upstream, server = %address, weight, "an operator changed the weight of a server");
         }
         if let Some(order) = set
-            && self.condition.set_order(order, now_us)
+            && self
+                .condition
+                .set_order(order, self.server.configured(), now_us)
         {
-            let state = self.condition.effective_state().name();
+            let state = self
+                .condition
+                .effective_state(self.server.configured())
+                .name();
             tracing::info!(%upstream, server = %address, state, "an operator changed the state of a server");
         }
         self.note_change();
@@ -153,6 +201,12 @@ impl ServerState {
     /// Returns the address to connect to, if the server's name was looked up.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         self.peer
+    }
+
+    /// Returns the address at which connections to the server are opened, as far as it is known before.
+    pub(super) fn known_address(&self) -> Option<Address> {
+        let peer = self.peer.map(Address::Ip);
+        peer.or_else(|| self.server.literal())
     }
 
     /// Returns the address of the other family.
@@ -216,7 +270,7 @@ impl ServerState {
     /// Returns the share of the requests that the server gets now, relative to the other servers'.
     /// 0: the server gets none. Whoever changes a fact on which this depends calls `note_change`.
     pub(super) fn effective_weight(&self) -> u32 {
-        let condition = self.condition.summary();
+        let condition = self.summary();
         let is_in_use = match condition.order {
             Order::Up => true,
             Order::Drain => self.keeps_clients,

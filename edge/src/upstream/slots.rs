@@ -169,7 +169,7 @@ impl PooledServer {
     fn update(&self, weight: u32) {
         self.weight.set(weight);
         self.backup.set(self.state().is_backup());
-        self.condition.set(self.state().condition().summary());
+        self.condition.set(self.state().summary());
         if weight > 0 && self.pinned.replace(true) {
             self.state().unpin();
         }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::upstream::condition::EffectiveState;
+use crate::telemetry::EffectiveState;
 use crate::upstream::lease::Grant;
 use crate::upstream::retry::Failed;
 
@@ -275,7 +275,9 @@ fn a_server_that_was_ejected_returns_after_ejection_is_turned_off() {
         // An exchange that began before the reload fails.
         let first = testing.state.servers()[0].clone();
         let now_us = testing.clock.monotonic_us();
-        first.condition().eject(Duration::from_secs(1), now_us);
+        first
+            .condition()
+            .eject(Duration::from_secs(1), String::new(), now_us);
         first.note_change();
         assert_eq!(requests(&reloaded, 10).await, [0, 10]);
         testing.clock.advance_us(SECOND);
@@ -307,14 +309,14 @@ fn the_share_of_a_server_that_returns_grows() {
         let testing = Testing::new(options);
         assert_eq!(requests(&testing, 10).await, [5, 5]);
         let first = testing.state.servers()[0].clone();
-        let set_healthy = |is_healthy| {
+        let set_healthy = |result| {
             let now_us = testing.clock.monotonic_us();
-            assert!(first.condition().set_healthy(is_healthy, now_us));
+            assert!(first.condition().set_healthy(result, now_us));
             first.note_change();
         };
-        set_healthy(false);
+        set_healthy(Err("status 500".to_owned()));
         assert_eq!(requests(&testing, 10).await, [0, 10]);
-        set_healthy(true);
+        set_healthy(Ok(()));
         assert_eq!(requests(&testing, 110).await, [10, 100]);
         testing.clock.advance_us(10 * SECOND);
         assert_eq!(requests(&testing, 150).await, [50, 100]);

@@ -342,7 +342,11 @@ fn the_permit_of_a_dead_connection_is_not_given_twice() {
         let _held = pool.take(0);
         let second = testing.state.servers()[1].clone();
         let now_us = testing.clock.monotonic_us();
-        assert!(second.condition().set_healthy(false, now_us));
+        assert!(
+            second
+                .condition()
+                .set_healthy(Err("status 500".to_owned()), now_us)
+        );
         second.note_change();
         let failed = Failed::new();
         let criteria = criteria();
@@ -350,7 +354,7 @@ fn the_permit_of_a_dead_connection_is_not_given_twice() {
         assert!(is_waiting(&mut waiting).await);
         let granted = pool.take(1);
         assert!(matches!(granted, Grant::Opening(_)));
-        assert!(second.condition().set_healthy(true, now_us));
+        assert!(second.condition().set_healthy(Ok(()), now_us));
         second.note_change();
         pool.refresh();
         assert!(is_waiting(&mut waiting).await);

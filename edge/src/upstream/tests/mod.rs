@@ -105,6 +105,7 @@ fn server(address: SocketAddr) -> Server {
         unix: None,
         weight: 1,
         backup: false,
+        down: false,
         max_connections: None,
     }
 }

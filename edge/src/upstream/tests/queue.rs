@@ -84,7 +84,9 @@ fn a_server_that_is_ejected_gets_no_waiting_requests() {
         assert!(is_waiting(&mut waiting).await);
         let second = testing.state.servers()[1].clone();
         let now_us = testing.clock.monotonic_us();
-        second.condition().eject(Duration::from_secs(60), now_us);
+        second
+            .condition()
+            .eject(Duration::from_secs(60), String::new(), now_us);
         second.note_change();
         drop(held.pop());
         pool.refresh();

@@ -12,7 +12,7 @@ fn a_late_failure_to_connect_does_not_undo_a_newer_success() {
     server.note_connect(Err(Reason::ConnectTimeout), 10, 10);
     assert!(server.is_unreachable());
     server.note_connect(Ok(()), 20, 20);
-    let started = server.condition().summary().starting_since_us;
+    let started = server.summary().starting_since_us;
     for began_us in [11, 19] {
         server.note_connect(Err(Reason::ConnectTimeout), began_us, began_us);
         assert!(!server.is_unreachable());
@@ -21,7 +21,7 @@ fn a_late_failure_to_connect_does_not_undo_a_newer_success() {
     server.note_connect(Ok(()), 18, 18);
     server.note_connect(Err(Reason::ConnectTimeout), 19, 19);
     assert!(!server.is_unreachable());
-    assert_eq!(server.condition().summary().starting_since_us, started);
+    assert_eq!(server.summary().starting_since_us, started);
     server.note_connect(Err(Reason::ConnectFailed), 20, 20);
     assert!(server.is_unreachable());
 }
