@@ -253,6 +253,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 pub struct UpstreamTimings {
     /// Address of the chosen server.
     pub server: Cell<Option<Address>>,
+    /// Number of times that the request was sent, or that no connection to a server could be opened for it.
+    pub tries: Cell<u32>,
     /// Microseconds that connecting took. 0 on a reused connection.
     pub connect_us: Cell<u64>,
     /// Microseconds from sending the request to the complete head.
@@ -277,6 +279,7 @@ impl UpstreamTimings {
     /// Takes over the values of another request.
     pub fn take_over(&self, other: &UpstreamTimings) {
         self.server.set(other.server.get());
+        self.tries.set(other.tries.get());
         self.connect_us.set(other.connect_us.get());
         self.header_us.set(other.header_us.get());
         self.response_us.set(other.response_us.get());

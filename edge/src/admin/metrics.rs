@@ -1,12 +1,13 @@
 //! Writes `GET /metrics`: the status in Prometheus' text format (version 0.0.4).
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
 use super::status::{Status, VolumeState, VolumeUse};
 use crate::telemetry::{
-    BufferNumbers, CacheNumbers, CompressNumbers, Counters, Failures, FilesNumbers, Histogram,
-    Kind, Metric, Numbers, ProcessNumbers, ServerCounters, ServerNumbers, VolumeFlags,
-    VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CompressNumbers, Counters, EffectiveState, Failures, FilesNumbers,
+    Histogram, Kind, Metric, Numbers, ProcessNumbers, ServerCounters, ServerMeasures,
+    ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
 };
 
 /// Media type of the format.
@@ -38,12 +39,7 @@ pub(super) fn render(status: &Status) -> String {
     out.numbers::<VolumeNumbers, 1>(volumes.map(|v| ([v.name.as_str()], v.numbers)));
     let files = status.files.iter();
     out.numbers::<FilesNumbers, 1>(files.map(|files| ([files.root.as_str()], files.numbers)));
-    let servers = status.upstreams.iter().flat_map(|(upstream, state)| {
-        let servers = state.servers.iter();
-        servers.map(|server| ([upstream.as_str(), server.address.as_str()], server.numbers))
-    });
-    out.numbers::<ServerNumbers, 2>(servers);
-    out.servers(status);
+    out.servers(&servers(status));
     out.0
 }
 
@@ -52,6 +48,33 @@ fn flags(volume: &VolumeState) -> VolumeFlags {
         up: u64::from(volume.state != VolumeUse::Out),
         loading: u64::from(volume.state == VolumeUse::Loading),
     }
+}
+
+/// The values of one address of an upstream's servers.
+struct Server {
+    numbers: ServerNumbers,
+    measures: ServerMeasures,
+    state: EffectiveState,
+}
+
+/// Returns the values of each address of each upstream. Several names of an upstream may lead to one address, which
+/// then has the sum of their numbers: each combination of labels may occur only once.
+fn servers(status: &Status) -> BTreeMap<[&str; 2], Server> {
+    let mut all = BTreeMap::new();
+    for (upstream, state) in &status.upstreams {
+        for server in &state.servers {
+            let labels = [upstream.as_str(), server.address.as_str()];
+            // The names of one address share its state.
+            let sum = all.entry(labels).or_insert_with(|| Server {
+                numbers: ServerNumbers::default(),
+                measures: ServerMeasures::default(),
+                state: server.state,
+            });
+            sum.numbers.add(&server.numbers);
+            sum.measures.add(&server.measures);
+        }
+    }
+    all
 }
 
 struct Exposition(String);
@@ -77,31 +100,41 @@ impl Exposition {
         }
     }
 
-    /// Writes durations and failures of the servers.
-    fn servers(&mut self, status: &Status) {
-        let servers = status.upstreams.iter().flat_map(|(upstream, state)| {
-            let labels = |server: &'_ str| (upstream.clone(), server.to_owned());
-            let servers = state.servers.iter();
-            servers.map(move |server| (labels(&server.address), &server.measures))
-        });
-        let servers: Vec<_> = servers.collect();
+    /// Writes the numbers, durations, failures and states of the servers.
+    fn servers(&mut self, servers: &BTreeMap<[&str; 2], Server>) {
+        let numbers = servers.iter();
+        self.numbers::<ServerNumbers, 2>(numbers.map(|(labels, server)| (*labels, server.numbers)));
         for (index, metric) in ServerCounters::HISTOGRAMS.iter().enumerate() {
-            let members = servers.iter().filter_map(|((upstream, server), measures)| {
-                let (_, histogram) = measures.histograms().nth(index)?;
-                Some((vec![upstream.as_str(), server.as_str()], histogram))
+            let members = servers.iter().filter_map(|(labels, server)| {
+                let (_, histogram) = server.measures.histograms().nth(index)?;
+                Some((labels.to_vec(), histogram))
             });
             self.histogram(metric, members);
         }
-        let Metric {
-            help, kind, scope, ..
-        } = Failures::METRIC;
-        let name = Failures::METRIC.exposed_name();
-        self.family(&name, help, kind);
-        let labels = [scope.labels(), &["reason"]].concat();
-        for ((upstream, server), measures) in &servers {
-            for (reason, n) in measures.failures_by_reason.iter() {
-                self.sample(&name, &labels, &[upstream, server, reason.text()], n);
-            }
+        let failures = servers.iter().flat_map(|(labels, server)| {
+            let reasons = server.measures.failures_by_reason.iter();
+            reasons.map(|(reason, n)| (*labels, reason.text(), n))
+        });
+        self.labelled(&Failures::METRIC, "reason", failures);
+        let states = servers.iter().flat_map(|(labels, server)| {
+            let states = EffectiveState::ALL.iter();
+            states.map(|state| (*labels, state.name(), u64::from(*state == server.state)))
+        });
+        self.labelled(&EffectiveState::METRIC, "state", states);
+    }
+
+    /// Writes values that have a further label besides those of the servers.
+    fn labelled<'a>(
+        &mut self,
+        metric: &Metric,
+        label: &str,
+        values: impl Iterator<Item = ([&'a str; 2], &'a str, u64)>,
+    ) {
+        let name = metric.exposed_name();
+        self.family(&name, metric.help, metric.kind);
+        let labels = [metric.scope.labels(), &[label]].concat();
+        for ([upstream, server], text, value) in values {
+            self.sample(&name, &labels, &[upstream, server, text], value);
         }
     }
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::telemetry::{
-    BufferNumbers, CacheNumbers, CompressNumbers, FilesNumbers, Histogram, Percentiles, Rates,
-    ServerMeasures, ServerNumbers, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, Histogram,
+    Percentiles, Rates, ServerMeasures, ServerNumbers, VolumeNumbers, WorkerNumbers,
 };
 
 /// Response to `GET /status`.
@@ -122,7 +122,13 @@ pub struct ServerState {
     /// check of an added address has ended, `unhealthy` if health checks fail,
     /// `ejected` if requests failed, or `unreachable` if the last attempt to connect failed;
     /// `resolving` before the first answer about a name, and `unresolved` if it has no address.
-    pub state: &'static str,
+    pub state: EffectiveState,
+    /// Why the server is in this state. Absent if it is `up`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Only for an ejected server: seconds until a request may test it. 0 while one does, or is awaited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trial_in_s: Option<f64>,
     /// Share of the requests relative to the other servers' weights.
     pub weight: u32,
     /// Whether the server is used only while all others fail or are full.

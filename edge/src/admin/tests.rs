@@ -11,8 +11,8 @@ use super::*;
 use crate::http::purge::{Answer, Purge, Purged};
 use crate::sys::listener::bind_one;
 use crate::telemetry::{
-    BufferNumbers, CacheNumbers, CompressNumbers, FilesNumbers, Percentiles, Rates, ServerNumbers,
-    Telemetry, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, Percentiles, Rates,
+    ServerNumbers, Telemetry, VolumeNumbers, WorkerNumbers,
 };
 
 /// Number of objects whose state takes more bytes than the buffers of a connection.
@@ -45,7 +45,7 @@ impl Inspect for Edge {
         let server = ServerState {
             address: "127.0.0.1:9000".to_owned(),
             name: "origin.example:9000".to_owned(),
-            state: "up",
+            state: EffectiveState::Up,
             weight: 1,
             backup: false,
             numbers: ServerNumbers {

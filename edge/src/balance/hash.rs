@@ -1,6 +1,6 @@
 //! Balancer that sends the requests of one key to the same server (consistent hashing).
 
-use super::policy::{Ask, Balancer, Now, Outcome};
+use super::policy::{Balancer, ChoiceContext, Now, Outcome};
 
 /// Chooses by weighted rendezvous hashing (highest random weight): key and server give each pair a
 /// rank, and the best rank among the servers wins.
@@ -30,10 +30,10 @@ impl Hash {
     }
 
     /// Returns weight and requests in progress of all servers that may be chosen.
-    fn sums(&self, ask: &Ask<'_>) -> (u64, u64) {
+    fn sums(&self, context: &ChoiceContext<'_>) -> (u64, u64) {
         let mut sums = (0, 0);
         for (index, server) in self.servers.iter().enumerate() {
-            if server.weight > 0 && ask.allows(index) {
+            if server.weight > 0 && context.allows(index) {
                 sums.0 += u64::from(server.weight);
                 sums.1 += server.in_progress;
             }
@@ -76,12 +76,12 @@ impl Balancer for Hash {
         }
     }
 
-    fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
-        let (key, sums) = ((ask.key)(), self.sums(ask));
+    fn choose(&mut self, context: &ChoiceContext<'_>) -> Option<usize> {
+        let (key, sums) = ((context.key)(), self.sums(context));
         let mut best: Option<(usize, f64)> = None;
         for (index, server) in self.servers.iter().enumerate() {
             if server.weight == 0
-                || !ask.allows(index)
+                || !context.allows(index)
                 || server.is_overloaded(self.load_percent, sums)
             {
                 continue;

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::{Ask, Balancer, Kind, Measure, Now, Options, Outcome, build};
+use super::{Balancer, ChoiceContext, Kind, Measure, Now, Options, Outcome, build};
 use crate::sys::Random;
 
 const ANSWERED: Outcome = Outcome::Answered {
@@ -30,13 +30,13 @@ impl Balancer for ByKey {
         self.0 = weights.to_vec();
     }
 
-    fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
+    fn choose(&mut self, context: &ChoiceContext<'_>) -> Option<usize> {
         let servers = self.0.len();
-        let first = (ask.key)() as usize % servers.max(1);
+        let first = (context.key)() as usize % servers.max(1);
         let turn = |step: usize| (first + step) % servers;
         (0..servers)
             .map(turn)
-            .find(|&server| self.0[server] > 0 && ask.allows(server))
+            .find(|&server| self.0[server] > 0 && context.allows(server))
     }
 
     fn begin(&mut self, _server: usize) {}
@@ -65,7 +65,7 @@ fn key() -> u64 {
 
 /// Returns the choice for this key and random number, with nothing excluded.
 fn choose_for(balancer: &mut dyn Balancer, key: u64, random: u64) -> Option<usize> {
-    balancer.choose(&Ask {
+    balancer.choose(&ChoiceContext {
         key: &|| key,
         now: &now,
         random: &|| random,
@@ -75,7 +75,7 @@ fn choose_for(balancer: &mut dyn Balancer, key: u64, random: u64) -> Option<usiz
 
 /// Returns the choice when these servers are excluded.
 fn choose(balancer: &mut dyn Balancer, excluded: &dyn Fn(usize) -> bool) -> Option<usize> {
-    balancer.choose(&Ask {
+    balancer.choose(&ChoiceContext {
         key: &key,
         now: &now,
         random: &|| 1 << 62,
@@ -136,9 +136,9 @@ proptest! {
             for &(mask, (key, now, random), outcome, ends) in &asks {
                 let excluded = |server: usize| mask >> server & 1 == 1;
                 let (now, random) = (|| now, || random);
-                let ask =
-                    Ask { key: &|| key, now: &now, random: &random, excluded: &excluded };
-                match balancer.choose(&ask) {
+                let context =
+                    ChoiceContext { key: &|| key, now: &now, random: &random, excluded: &excluded };
+                match balancer.choose(&context) {
                     Some(server) => {
                         prop_assert!(weights[server] > 0 && !excluded(server), "{}", name);
                         balancer.begin(server);
@@ -228,7 +228,7 @@ fn a_balancer_may_choose_by_key() {
     let mut balancer = ByKey(vec![1; 3]);
     let mut choose = |key: u64| {
         let (key, excluded) = (|| key, |server: usize| server == 2);
-        balancer.choose(&Ask {
+        balancer.choose(&ChoiceContext {
             key: &key,
             now: &now,
             random: &|| 0,
@@ -367,13 +367,13 @@ fn share_of_first(options: &Options, first: Outcome, others: Outcome) -> f64 {
     let mut balancer = build(options, &[1; 3]);
     let (mut now_us, mut count) = (NOW_US, 0);
     for _ in 0..3000 {
-        let ask = Ask {
+        let context = ChoiceContext {
             key: &key,
             now: &|| now_us,
             random: &|| 0,
             excluded: &|_| false,
         };
-        let chosen = balancer.choose(&ask).expect("nothing is excluded");
+        let chosen = balancer.choose(&context).expect("nothing is excluded");
         balancer.begin(chosen);
         let outcome = if chosen == 0 { first } else { others };
         if let Outcome::Answered {

@@ -1,6 +1,6 @@
 //! Balancer that chooses the server with the fewest requests in progress relative to its weight.
 
-use super::policy::{Ask, Balancer, Now, Outcome};
+use super::policy::{Balancer, ChoiceContext, Now, Outcome};
 use super::round_robin::RoundRobin;
 
 /// Chooses the server with the fewest requests in progress relative to its weight; among equals, by
@@ -19,7 +19,7 @@ impl Balancer for LeastConnections {
         self.turns.set_weights(weights);
     }
 
-    fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
+    fn choose(&mut self, context: &ChoiceContext<'_>) -> Option<usize> {
         let (weights, in_progress) = (&self.weights, &self.in_progress);
         // Whether `a` has strictly fewer requests in progress than `b`, relative to their weights.
         // Multiplies crosswise to avoid a division.
@@ -29,10 +29,10 @@ impl Balancer for LeastConnections {
             load(a, b) < load(b, a)
         };
         let least = (0..weights.len())
-            .filter(|&server| weights[server] > 0 && ask.allows(server))
+            .filter(|&server| weights[server] > 0 && context.allows(server))
             .reduce(|best, next| if less_busy(next, best) { next } else { best })?;
-        let busier = |server| !ask.allows(server) || less_busy(least, server);
-        self.turns.choose(&ask.excluding(&busier))
+        let busier = |server| !context.allows(server) || less_busy(least, server);
+        self.turns.choose(&context.excluding(&busier))
     }
 
     fn begin(&mut self, server: usize) {

@@ -1,7 +1,7 @@
 //! Balancer that chooses the server which is expected to respond first.
 
 use super::estimate::{Estimates, Measure};
-use super::policy::{Ask, Balancer, Now, Outcome};
+use super::policy::{Balancer, ChoiceContext, Now, Outcome};
 
 /// Chooses the server with the smallest product of expected time and load.
 pub(super) struct LeastTime(Estimates);
@@ -17,11 +17,11 @@ impl Balancer for LeastTime {
         self.0.set_weights(weights);
     }
 
-    fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
-        let now_us = (ask.now)();
+    fn choose(&mut self, context: &ChoiceContext<'_>) -> Option<usize> {
+        let now_us = (context.now)();
         let mut best: Option<(usize, f64)> = None;
         for server in 0..self.0.len() {
-            if self.0.weight(server) == 0 || !ask.allows(server) {
+            if self.0.weight(server) == 0 || !context.allows(server) {
                 continue;
             }
             let cost = self.0.cost(server, now_us);

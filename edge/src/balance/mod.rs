@@ -21,7 +21,7 @@ pub use estimate::Measure;
 pub use outliers::{Cause, Failure, OutlierOptions, Outliers, is_failure, is_failure_status};
 #[cfg(test)]
 pub use policy::Now;
-pub use policy::{Ask, Balancer, Outcome};
+pub use policy::{Balancer, ChoiceContext, Outcome};
 
 /// Balancing policies, as named by `balance`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -6,7 +6,7 @@ pub type Now<'a> = &'a dyn Fn() -> u64;
 
 /// The facts about a request on which the choice of its server may depend.
 #[derive(Clone, Copy)]
-pub struct Ask<'a> {
+pub struct ChoiceContext<'a> {
     /// Computes the hash of the requested URL. A function, since few balancers need it.
     pub key: &'a dyn Fn() -> u64,
     /// Returns the current time.
@@ -18,15 +18,15 @@ pub struct Ask<'a> {
     pub excluded: &'a dyn Fn(usize) -> bool,
 }
 
-impl Ask<'_> {
+impl ChoiceContext<'_> {
     /// Whether this server may be chosen.
     pub fn allows(&self, server: usize) -> bool {
         !(self.excluded)(server)
     }
 
     /// Returns the same facts with other servers excluded.
-    pub fn excluding<'b>(&'b self, excluded: &'b dyn Fn(usize) -> bool) -> Ask<'b> {
-        Ask {
+    pub fn excluding<'b>(&'b self, excluded: &'b dyn Fn(usize) -> bool) -> ChoiceContext<'b> {
+        ChoiceContext {
             key: self.key,
             now: self.now,
             random: self.random,
@@ -72,9 +72,9 @@ pub trait Balancer {
     /// the indices of servers may differ. Called before `set_weights`, with as many entries.
     fn set_ids(&mut self, _ids: &[u64]) {}
 
-    /// Returns the server for a request: one that `ask` allows and that is not absent, or `None` if
+    /// Returns the server for a request: one that `context` allows and that is not absent, or `None` if
     /// there is none.
-    fn choose(&mut self, ask: &Ask<'_>) -> Option<usize>;
+    fn choose(&mut self, context: &ChoiceContext<'_>) -> Option<usize>;
 
     /// Notes that an exchange with this server has begun. Called after `choose`, and also without
     /// it for a request that waited in the queue until this server had room.

@@ -1,7 +1,7 @@
 //! Balancer that compares two servers chosen at random ("power of two choices").
 
 use super::estimate::{Estimates, Measure};
-use super::policy::{Ask, Balancer, Now, Outcome};
+use super::policy::{Balancer, ChoiceContext, Now, Outcome};
 
 /// Chooses two servers at random by weight, and of these the one that is expected to respond first.
 ///
@@ -31,18 +31,18 @@ impl Balancer for RandomTwo {
         self.0.set_weights(weights);
     }
 
-    fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
-        let servers = (0..self.0.len()).filter(|&server| ask.allows(server));
+    fn choose(&mut self, context: &ChoiceContext<'_>) -> Option<usize> {
+        let servers = (0..self.0.len()).filter(|&server| context.allows(server));
         let sum: u64 = servers.map(|server| u64::from(self.0.weight(server))).sum();
         if sum == 0 {
             return None;
         }
-        let random = (ask.random)();
-        let first = self.candidate(part(random >> 32, sum), |server| ask.allows(server))?;
+        let random = (context.random)();
+        let first = self.candidate(part(random >> 32, sum), |server| context.allows(server))?;
         let rest = sum - u64::from(self.0.weight(first));
-        let others = |server| server != first && ask.allows(server);
+        let others = |server| server != first && context.allows(server);
         let second = self.candidate(part(random & 0xffff_ffff, rest), others);
-        let now_us = (ask.now)();
+        let now_us = (context.now)();
         let cost = |server| self.0.cost(server, now_us);
         let chosen = second
             .filter(|&second| cost(second) < cost(first))

@@ -1,7 +1,7 @@
 //! Round robin by weight, spread evenly: a server of weight 5 next to one of weight 1 does not get
 //! five requests in a row.
 
-use super::policy::{Ask, Balancer, Now, Outcome};
+use super::policy::{Balancer, ChoiceContext, Now, Outcome};
 
 /// Smooth weighted round robin, as in nginx: at each choice every candidate's credit grows by its
 /// weight; the candidate with the most credit is chosen and pays the sum of these weights.
@@ -25,11 +25,11 @@ impl Balancer for RoundRobin {
         }
     }
 
-    fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
+    fn choose(&mut self, context: &ChoiceContext<'_>) -> Option<usize> {
         let mut gained = 0;
         let mut richest: Option<usize> = None;
         for server in 0..self.weights.len() {
-            if self.weights[server] == 0 || !ask.allows(server) {
+            if self.weights[server] == 0 || !context.allows(server) {
                 continue;
             }
             let weight = i64::from(self.weights[server]);

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{Ask, Balancer, Kind, Options, Outcome, build};
+use super::{Balancer, ChoiceContext, Kind, Options, Outcome, build};
 use crate::sys::Random;
 
 const SECOND_US: u64 = 1_000_000;
@@ -162,13 +162,13 @@ impl Simulation {
 
     /// Chooses the server of a request that comes now.
     fn choose(&mut self) -> usize {
-        let ask = Ask {
+        let context = ChoiceContext {
             key: &|| 0,
             now: &|| self.now_us,
             random: &|| self.random.next_u64(),
             excluded: &|_| false,
         };
-        let chosen = self.balancer.choose(&ask).expect("nothing is excluded");
+        let chosen = self.balancer.choose(&context).expect("nothing is excluded");
         self.balancer.begin(chosen);
         chosen
     }
@@ -350,13 +350,13 @@ fn is_tried_again(kind: Kind, first: Outcome, seconds: u64) -> bool {
     balancer.end(0, first, &|| now_us);
     (0..seconds * 10).any(|_| {
         now_us += SECOND_US / 10;
-        let ask = Ask {
+        let context = ChoiceContext {
             key: &|| 0,
             now: &|| now_us,
             random: &|| random.next_u64(),
             excluded: &|_| false,
         };
-        let chosen = balancer.choose(&ask).expect("nothing is excluded");
+        let chosen = balancer.choose(&context).expect("nothing is excluded");
         balancer.begin(chosen);
         balancer.end(chosen, answered(1000), &|| now_us + 1000);
         chosen == 0

@@ -135,11 +135,14 @@ fn nothing(text: &str) -> Nothing {
     }
 }
 
-const HEADING: [&str; 8] = [
-    "upstream", "server", "state", "weight", "busy", "idle", "requests", "failed",
+const HEADING: [&str; 9] = [
+    "upstream", "server", "state", "weight", "busy", "idle", "requests", "failed", "why",
 ];
-/// Number of text columns, which are aligned to the left. The other columns are numbers.
-const TEXT_COLUMNS: usize = 3;
+
+/// Whether a column has text, which is aligned to the left. The others have numbers.
+fn is_text(column: usize) -> bool {
+    column < 3 || column == HEADING.len() - 1
+}
 
 /// Formats the servers as a table.
 fn servers(value: &Value) -> String {
@@ -148,7 +151,7 @@ fn servers(value: &Value) -> String {
         let servers = upstream["servers"].as_array().into_iter().flatten();
         rows.extend(servers.map(|server| row(name, server)));
     }
-    table(&HEADING, TEXT_COLUMNS, &rows)
+    table(&HEADING, is_text, &rows)
 }
 
 fn row(upstream: &str, server: &Value) -> [String; HEADING.len()] {
@@ -171,7 +174,18 @@ fn row(upstream: &str, server: &Value) -> [String; HEADING.len()] {
         number("idle"),
         number("requests"),
         number("failures"),
+        why(server),
     ]
+}
+
+/// Returns the reason for the state of a server. For an ejected server, also how long it is until a trial.
+fn why(server: &Value) -> String {
+    let why = harmless(server["why"].as_str().unwrap_or_default());
+    match server["trial_in_s"].as_f64() {
+        None => why,
+        Some(left_s) if left_s > 0.0 => format!("{why}; {} s left", left_s.ceil()),
+        Some(_) => format!("{why}; until a trial succeeds"),
+    }
 }
 
 #[cfg(test)]
@@ -184,12 +198,17 @@ mod tests {
     fn servers_are_a_table() {
         let server = json!({ "address": "10.0.0.1:80", "state": "up", "weight": 2, "busy": 1,
             "idle": 10, "requests": 1234, "failures": 0, "backup": false });
-        let other = json!({ "address": "10.0.0.2:80", "name": "b:80", "state": "down\u{1b}", "backup": true });
-        let shown = servers(&json!({ "origin": { "servers": [server, other] } }));
+        let other = json!({ "address": "10.0.0.2:80", "name": "b:80", "state": "down\u{1b}", "backup": true,
+            "why": "by order" });
+        let ejected = |left_s: f64| json!({ "address": "10.0.0.3:80", "state": "ejected", "why": "a failure: status 500", "trial_in_s": left_s });
+        let all = [server, other, ejected(6.2), ejected(0.0)];
+        let shown = servers(&json!({ "origin": { "servers": all } }));
         let expected = "\
-upstream  server              state                weight  busy  idle  requests  failed
+upstream  server              state                weight  busy  idle  requests  failed  why
 origin    10.0.0.1:80         up                        2     1    10      1234       0
-origin    10.0.0.2:80 (b:80)  down\\u{1b} (backup)       0     0     0         0       0
+origin    10.0.0.2:80 (b:80)  down\\u{1b} (backup)       0     0     0         0       0  by order
+origin    10.0.0.3:80         ejected                   0     0     0         0       0  a failure: status 500; 7 s left
+origin    10.0.0.3:80         ejected                   0     0     0         0       0  a failure: status 500; until a trial succeeds
 ";
         assert_eq!(shown, expected);
     }

@@ -45,6 +45,10 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
             add(&folder_of(file), Reach::Read);
         }
     }
+    let signers = plan.upstreams.values().filter_map(|one| one.sign.as_ref());
+    for file in signers.filter_map(|sign| sign.secret_key_file.as_deref()) {
+        add(&folder_of(file), Reach::Read);
+    }
     let mut of_upstreams = plan.upstreams.values();
     let needs_system = |one: &upstream::Options| one.uses_tls() && one.tls.trust == Trust::System;
     let system = of_upstreams.any(needs_system).then(tls::system_file);

@@ -12,6 +12,7 @@ mod rules;
 mod shorthand;
 mod startup;
 mod syntax;
+mod upstreams;
 mod volumes;
 
 use std::path::Path;
@@ -68,6 +69,7 @@ fn the_least_configuration_has_the_documented_defaults() {
         unix: None,
         weight: 1,
         backup: false,
+        down: false,
         max_connections: None,
     };
     assert_eq!(

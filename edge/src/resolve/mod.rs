@@ -7,4 +7,4 @@ mod lookup;
 mod watch;
 
 pub use lookup::{Answer, Name, Target};
-pub use watch::{Failure, watch};
+pub use watch::{Event, Failure, watch};

@@ -8,6 +8,7 @@ mod tests;
 
 use std::error::Error;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use aws_credential_types::Credentials;
@@ -56,6 +57,8 @@ pub struct Options {
     pub access_key: String,
     /// The secret of the access key.
     pub secret_key: String,
+    /// The file from which the secret was read.
+    pub secret_key_file: Option<PathBuf>,
     /// Token of temporary credentials.
     pub session_token: Option<String>,
     /// Whether the query of requests is sent. It can list a bucket, and change headers of responses.

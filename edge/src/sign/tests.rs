@@ -16,6 +16,7 @@ fn options() -> Options {
         region: "us-east-1".to_owned(),
         access_key: "AKIAIOSFODNN7EXAMPLE".to_owned(),
         secret_key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_owned(),
+        secret_key_file: None,
         session_token: None,
         query: true,
         writes: true,

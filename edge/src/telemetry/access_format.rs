@@ -217,6 +217,7 @@ fn upstream_fields(out: &mut Vec<u8>, upstream: &AccessUpstream) {
     let redirects = upstream.redirects > 0;
     let numbers = [
         ("upstream_status", upstream.status.map(u64::from)),
+        ("tries", Some(upstream.tries.into())),
         ("connect_us", Some(upstream.connect_us)),
         ("header_us", upstream.header_us),
         ("response_us", upstream.response_us),
@@ -410,6 +411,7 @@ mod tests {
         });
         record.upstream = Some(AccessUpstream {
             server: Some((Ipv6Addr::LOCALHOST, 9000).into()),
+            tries: 3,
             status: Some(206),
             connect_us: 5,
             header_us: Some(6),
@@ -425,7 +427,7 @@ mod tests {
                 r#""client_subject":"CN=\"a\"","client_fingerprint":"0af1","#,
                 r#""referer":"http://www.example.com/start.html","user_agent":"Mozilla/4.08 [en] (Win98; I ;Nav)","#,
                 r#""range":"bytes=0-9","cache":"hit","reason":"body-cut","request_us":71,"upstream":"[::1]:9000","#,
-                r#""upstream_status":206,"connect_us":5,"header_us":6,"redirects":2,"cut":true}"#,
+                r#""upstream_status":206,"tries":3,"connect_us":5,"header_us":6,"redirects":2,"cut":true}"#,
                 "\n"
             )
         );

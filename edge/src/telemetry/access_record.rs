@@ -75,6 +75,7 @@ pub struct AccessTls<'a> {
 #[allow(missing_docs, reason = "as named in handler::UpstreamTimings")]
 pub struct AccessUpstream {
     pub server: Option<Address>,
+    pub tries: u32,
     pub status: Option<u16>,
     pub connect_us: u64,
     pub header_us: Option<u64>,

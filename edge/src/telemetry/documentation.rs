@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use super::metric::Scope;
 use super::{
-    BufferNumbers, CacheNumbers, CompressNumbers, Counters, FIELD_NAMES, Failures, FilesNumbers,
-    Kind, Metric, Numbers, ProcessNumbers, ServerCounters, ServerNumbers, VolumeFlags,
-    VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CompressNumbers, Counters, EffectiveState, FIELD_NAMES, Failures,
+    FilesNumbers, Kind, Metric, Numbers, ProcessNumbers, ServerCounters, ServerNumbers,
+    VolumeFlags, VolumeNumbers, WorkerNumbers,
 };
 
 const BEGINNING: &str = "\
@@ -96,11 +96,13 @@ fn sections() -> Vec<Section> {
             "In the status: `upstreams`, by name, each with a list `servers`, and with their sum in `total`. The histograms \
              are percentiles there, as in `request_duration`, of which `sluice status` shows the 50th and the 99th \
              (`163µs/175µs`), and `failures_by_reason` is an object, which has no reason \
-             without failures. For Prometheus, `failures_by_reason` has the label `reason`, too.",
+             without failures. `state` is a text there: `up`, `drain`, `down`, `checking`, `unhealthy`, `ejected`, `unreachable`, \
+             `resolving` or `unresolved` ([more](configuration.md#taking-servers-out-of-use)). \
+             For Prometheus, `failures_by_reason` has the label `reason`, too, and `state` the label `state`.",
             vec![
                 (ServerNumbers::METRICS, true),
                 (ServerCounters::HISTOGRAMS, true),
-                (&[Failures::METRIC], true),
+                (&[Failures::METRIC, EffectiveState::METRIC], true),
             ],
         ),
     ]

@@ -15,6 +15,7 @@ mod recent;
 mod registry;
 mod selection;
 mod server;
+mod server_state;
 mod table;
 mod template;
 
@@ -33,6 +34,7 @@ pub use recent::{Rates, Recent};
 pub use registry::Telemetry;
 pub use selection::{LogRule, Selection};
 pub use server::ServerMeasures;
+pub use server_state::EffectiveState;
 pub use table::{
     BufferNumbers, CacheNumbers, CompressNumbers, Counters, FilesNumbers, ProcessNumbers,
     ServerCounters, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::eject::Eject;
 use super::options::Options;
 use super::state::{ServerState, UpstreamState};
-use crate::balance::{self, Ask, Balancer, Outcome, Outliers};
+use crate::balance::{self, Balancer, ChoiceContext, Outcome, Outliers};
 use crate::sys::{Clock, Random};
 
 /// One worker's balancer of an upstream.
@@ -74,13 +74,13 @@ impl Balancing {
         key: &dyn Fn() -> u64,
         excluded: &dyn Fn(usize) -> bool,
     ) -> Option<usize> {
-        let ask = Ask {
+        let context = ChoiceContext {
             key,
             now: &|| self.clock.monotonic_us(),
             random: &|| self.random.next_u64(),
             excluded,
         };
-        self.balancer.borrow_mut().choose(&ask)
+        self.balancer.borrow_mut().choose(&context)
     }
 
     /// Makes the next exchange with this server, which was ejected, its trial.

@@ -96,9 +96,13 @@ impl Checker {
             ..options.clone()
         };
         let nowhere = (Ipv4Addr::LOCALHOST, 0);
+        let limits = Limits {
+            port: health.port,
+            ..Limits::new(&of_checks)
+        };
         Some(Checker {
             health,
-            limits: Limits::new(&of_checks),
+            limits,
             host: options.host.clone(),
             balancing: Rc::new(Balancing::new(&of_checks, clock.clone(), state)),
             counters: Arc::default(),

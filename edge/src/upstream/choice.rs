@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use super::connection::Connection;
+use super::criteria::{Choice, Criteria};
 use super::pool::Pool;
 use super::retry::Failed;
 use super::slots::PooledServer;
-use super::wish::{Choice, Wish};
 
-/// Tier of servers that accept no connections, and of servers that can't be used for a request.
-const DOWN: u8 = 4;
+/// Tier of unreachable servers, which accept no connections, and of servers that can't be used for a request.
+const UNREACHABLE: u8 = 4;
 const UNUSABLE: u8 = 5;
 /// Steps in which the weight of a server that has just started grows.
 const STARTING_STEPS: u64 = 20;
@@ -18,7 +18,7 @@ impl Pool {
     /// Chooses a server for a request: first among the servers in good condition, then among the
     /// backups in good condition, then among all others, of which backups come last. Backups are also
     /// used while all other servers are full.
-    pub(super) fn choose(self: &Rc<Pool>, failed: &Failed, wish: &Wish<'_>) -> Choice {
+    pub(super) fn choose(self: &Rc<Pool>, failed: &Failed, criteria: &Criteria<'_>) -> Choice {
         self.refresh();
         let servers = self.slots.servers();
         let is_growing = self.grows_at_us.get() != u64::MAX;
@@ -32,26 +32,26 @@ impl Pool {
             if now_us >= self.grows_at_us.get() {
                 self.balancing.set_weights(&self.growing(now_us));
             }
-            if let Some(server) = self.trial(failed, wish, now_us) {
+            if let Some(server) = self.trial(failed, criteria, now_us) {
                 return Choice::Server(server);
             }
         }
-        if let Some(server) = wish.sticky.and_then(|id| self.stuck_to(id, failed)) {
+        if let Some(server) = criteria.sticky.and_then(|id| self.stuck_to(id, failed)) {
             return Choice::Server(server);
         }
         let best = match best_tier(&servers, failed) {
-            best @ 0..DOWN => best,
-            DOWN => return self.choose_open(&servers, failed, wish),
+            best @ 0..UNREACHABLE => best,
+            UNREACHABLE => return self.choose_open(&servers, failed, criteria),
             _ => return Choice::None,
         };
-        if servers.iter().any(|server| server.state().is_down()) {
+        if servers.iter().any(|server| server.state().is_unreachable()) {
             self.probe();
         }
         let among = |wanted: u8| {
             let excluded = |index: usize| {
                 tier(&servers, index, failed) != wanted || self.is_full(&servers[index])
             };
-            self.balancing.choose(wish.key, &excluded)
+            self.balancing.choose(criteria.key, &excluded)
         };
         match among(best).or_else(|| (best == 0).then(|| among(1)).flatten()) {
             Some(server) => Choice::Server(server),
@@ -65,26 +65,26 @@ impl Pool {
         self: &Rc<Pool>,
         servers: &[Rc<PooledServer>],
         failed: &Failed,
-        wish: &Wish<'_>,
+        criteria: &Criteria<'_>,
     ) -> Choice {
         let now_us = self.clock.monotonic_us();
         let is_usable = |connection: &Connection| {
             connection.has_room() && self.expires_in_us(connection, now_us) > 0
         };
         let excluded = |index: usize| {
-            tier(servers, index, failed) != DOWN
+            tier(servers, index, failed) != UNREACHABLE
                 || !servers[index]
                     .available
                     .borrow()
                     .last()
                     .is_some_and(is_usable)
         };
-        match self.balancing.choose(wish.key, &excluded) {
+        match self.balancing.choose(criteria.key, &excluded) {
             Some(server) => {
                 self.probe();
                 Choice::Server(server)
             }
-            None => Choice::Down,
+            None => Choice::Unreachable,
         }
     }
 
@@ -96,13 +96,13 @@ impl Pool {
         match best_tier(&servers, failed) {
             // Backups are also used while all other servers are full.
             0 => tier <= 1,
-            best => tier == best && tier < DOWN,
+            best => tier == best && tier < UNREACHABLE,
         }
     }
 
     /// Whether no server is left for which a request that the servers in `failed` failed may wait.
     pub(super) fn has_none_for(&self, failed: &Failed) -> bool {
-        best_tier(&self.slots.servers(), failed) >= DOWN
+        best_tier(&self.slots.servers(), failed) >= UNREACHABLE
     }
 
     /// Returns the server with this id in cookies, if it is in good condition and not full. A server
@@ -114,19 +114,19 @@ impl Pool {
         let is_usable = server.weight.get() > 0
             && !failed.contains(&index)
             && !server.is_avoided()
-            && !server.state().is_down()
+            && !server.state().is_unreachable()
             && !self.is_full(server);
         is_usable.then_some(index)
     }
 
     /// Returns an ejected server that this request is to test, if there is one.
-    fn trial(&self, failed: &Failed, wish: &Wish<'_>, now_us: u64) -> Option<usize> {
+    fn trial(&self, failed: &Failed, criteria: &Criteria<'_>, now_us: u64) -> Option<usize> {
         let servers = self.slots.servers();
         let may_test = |server: &PooledServer| {
             server.is_open()
-                && server.wants_trial(wish.is_repeatable, now_us)
+                && server.wants_trial(criteria.is_repeatable, now_us)
                 && !self.is_full(server)
-                && !server.state().is_down()
+                && !server.state().is_unreachable()
                 && server.state().condition().begin_trial(now_us)
         };
         // The server of a further attempt should be one that works.
@@ -150,7 +150,7 @@ impl Pool {
         let slow_start = self.limits.slow_start;
         let percent = |server: &Rc<PooledServer>| match slow_start.is_zero() {
             true => 1,
-            false => server.seen.get().start_percent(slow_start, now_us),
+            false => server.condition.get().start_percent(slow_start, now_us),
         };
         let servers = self.slots.servers();
         let percents: Vec<u32> = servers.iter().map(percent).collect();
@@ -172,7 +172,7 @@ impl Pool {
 fn tier(servers: &[Rc<PooledServer>], index: usize, failed: &Failed) -> u8 {
     let server = &servers[index];
     match server.is_open() && !failed.contains(&index) {
-        true if server.state().is_down() => DOWN,
+        true if server.state().is_unreachable() => UNREACHABLE,
         true => u8::from(server.backup.get()) + 2 * u8::from(server.is_avoided()),
         false => UNUSABLE,
     }

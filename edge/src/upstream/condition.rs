@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::balance::{Failure, Outcome, is_failure};
+use crate::telemetry::EffectiveState;
+
 /// Longest time of an ejection, unless the configuration has a longer one.
 const EJECTED_MAX: Duration = Duration::from_secs(300);
 /// Part of its weight with which a server starts, in percent.
@@ -31,47 +34,14 @@ pub enum Order {
     Down,
 }
 
-/// The state of a server, as operators see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// The server gets its share of requests.
-    Up,
-    /// The operator has ordered to drain the server.
-    Drain,
-    /// The operator has taken the server down.
-    Down,
-    /// The address was added while the program runs, and no health check of it has ended yet.
-    Checking,
-    /// Health checks fail.
-    Unhealthy,
-    /// The server was ejected because requests to it failed.
-    Ejected,
-    /// The last attempt to connect to the server failed, or its TLS handshake.
-    Unreachable,
-}
-
-impl Standing {
-    /// Returns the name in status pages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Standing::Up => "up",
-            Standing::Drain => "drain",
-            Standing::Down => "down",
-            Standing::Checking => "checking",
-            Standing::Unhealthy => "unhealthy",
-            Standing::Ejected => "ejected",
-            Standing::Unreachable => "unreachable",
-        }
-    }
-}
-
 /// The condition of one server.
 #[derive(Debug, Default)]
 pub struct Condition(Mutex<Facts>);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Facts {
-    order: Order,
+    /// The operator's order. `None`: the configuration decides.
+    order: Option<Order>,
     /// Weight that replaces the configured one.
     weight: Option<u32>,
     /// Times of the operator's last order and weight for this server. 0: there was none. Orders for
@@ -79,7 +49,11 @@ struct Facts {
     ordered_us: u64,
     weighed_us: u64,
     health: Health,
+    /// Why the last health check failed, while health checks fail.
+    unhealthy_cause: String,
     ejection: Ejection,
+    /// Why the server was last ejected.
+    ejection_cause: String,
     /// Number of ejections since the server last stayed in use for as long as it was ejected.
     ejections: u32,
     /// Beginning of the last trial, in microseconds.
@@ -114,7 +88,8 @@ enum Ejection {
 
 /// A copy of the facts that concern the choice of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Summary {
+    /// The operator's order, or the state in the configuration.
     pub(super) order: Order,
     pub(super) weight: Option<u32>,
     /// Whether other servers are preferred.
@@ -134,11 +109,12 @@ pub(super) enum Tested {
 }
 
 impl Condition {
-    /// Returns the facts that concern the choice of a server.
-    pub(super) fn seen(&self) -> Seen {
+    /// Returns the facts that concern the choice of a server. `configured` is its state in the
+    /// configuration.
+    pub(super) fn summary(&self, configured: Order) -> Summary {
         let facts = self.0.lock();
-        Seen {
-            order: facts.order,
+        Summary {
+            order: facts.order.unwrap_or(configured),
             weight: facts.weight,
             is_avoided: facts.health != Health::Good || facts.ejection != Ejection::None,
             trial_from_us: facts.trial_from_us(),
@@ -147,16 +123,35 @@ impl Condition {
     }
 
     /// Returns the state as operators see it, apart from the attempts to connect to the server.
-    pub(super) fn standing(&self) -> Standing {
+    /// `configured` is the state in the configuration.
+    pub(super) fn effective_state(&self, configured: Order) -> EffectiveState {
         let facts = self.0.lock();
-        match facts.order {
-            Order::Down => Standing::Down,
-            Order::Drain => Standing::Drain,
-            Order::Up if facts.health == Health::Failed => Standing::Unhealthy,
-            Order::Up if facts.health == Health::Unknown => Standing::Checking,
-            Order::Up if facts.ejection != Ejection::None => Standing::Ejected,
-            Order::Up => Standing::Up,
+        match facts.order.unwrap_or(configured) {
+            Order::Down => EffectiveState::Down,
+            Order::Drain => EffectiveState::Drain,
+            Order::Up if facts.health == Health::Failed => EffectiveState::Unhealthy,
+            Order::Up if facts.health == Health::Unknown => EffectiveState::Checking,
+            Order::Up if facts.ejection != Ejection::None => EffectiveState::Ejected,
+            Order::Up => EffectiveState::Up,
         }
+    }
+
+    /// Returns why health checks of the server fail.
+    pub(super) fn unhealthy_cause(&self) -> String {
+        self.0.lock().unhealthy_cause.clone()
+    }
+
+    /// Returns why the server is ejected, and the time until a request may test it, in microseconds: 0
+    /// while one does.
+    pub(super) fn ejection_cause(&self, now_us: u64) -> (String, u64) {
+        let facts = self.0.lock();
+        let left_us = facts.ejected_until_us.saturating_sub(now_us);
+        (facts.ejection_cause.clone(), left_us)
+    }
+
+    /// Whether an operator has given an order about the server.
+    pub(super) fn has_order(&self) -> bool {
+        self.0.lock().order.is_some()
     }
 
     /// Replaces the configured weight.
@@ -165,34 +160,37 @@ impl Condition {
         (facts.weight, facts.weighed_us) = (Some(weight), now_us);
     }
 
-    /// Carries out an operator's order. A server that comes up starts without ejection. Returns
-    /// whether the order is a new one.
-    pub(super) fn set_order(&self, order: Order, now_us: u64) -> bool {
+    /// Carries out an operator's order about a server that is in the state `configured` without an
+    /// order. A server that comes up starts without ejection. Returns whether the state is a new one.
+    pub(super) fn set_order(&self, order: Order, configured: Order, now_us: u64) -> bool {
         let mut facts = self.0.lock();
-        let is_new = facts.order != order;
+        let before = facts.order.unwrap_or(configured);
         if order == Order::Up {
             facts.ejection = Ejection::None;
             facts.ejections = 0;
-            if facts.order == Order::Down {
+            if before == Order::Down {
                 facts.starting_since_us = now_us;
             }
         }
-        (facts.order, facts.ordered_us) = (order, now_us);
-        is_new
+        (facts.order, facts.ordered_us) = (Some(order), now_us);
+        before != order
     }
 
-    /// Notes the result of health checks. Returns whether it has changed.
-    pub(super) fn set_healthy(&self, is_healthy: bool, now_us: u64) -> bool {
+    /// Notes the result of health checks, or why they fail. Returns whether the result has changed.
+    pub(super) fn set_healthy(&self, result: Result<(), String>, now_us: u64) -> bool {
         let mut facts = self.0.lock();
-        let health = match is_healthy {
-            true => Health::Good,
-            false => Health::Failed,
+        let health = match result {
+            Ok(()) => Health::Good,
+            Err(cause) => {
+                facts.unhealthy_cause = cause;
+                Health::Failed
+            }
         };
         if facts.health == health {
             return false;
         }
         facts.health = health;
-        if is_healthy {
+        if health == Health::Good {
             facts.starting_since_us = now_us;
         }
         true
@@ -236,13 +234,16 @@ impl Condition {
 
     /// Takes over the orders in `other`, unless those for this server are newer.
     fn follow(&self, other: &Condition) {
-        let other = *other.0.lock();
+        let other = other.0.lock();
+        let (order, ordered_us) = (other.order, other.ordered_us);
+        let (weight, weighed_us) = (other.weight, other.weighed_us);
+        drop(other);
         let mut facts = self.0.lock();
-        if other.ordered_us > facts.ordered_us {
-            facts.order = other.order;
+        if ordered_us > facts.ordered_us {
+            facts.order = order;
         }
-        if other.weighed_us > facts.weighed_us {
-            facts.weight = other.weight;
+        if weighed_us > facts.weighed_us {
+            facts.weight = weight;
         }
     }
 
@@ -251,11 +252,11 @@ impl Condition {
         self.0.lock().ejection != Ejection::None
     }
 
-    /// Ejects a server in use, for `first`, or twice as long as the last time. Returns the time, or
-    /// `None` if the server is ejected already.
-    pub(super) fn eject(&self, first: Duration, now_us: u64) -> Option<Duration> {
+    /// Ejects a server in use for this cause, for `first`, or twice as long as the last time. Returns the
+    /// time, or `None` if the server is ejected already.
+    pub(super) fn eject(&self, first: Duration, cause: String, now_us: u64) -> Option<Duration> {
         let mut facts = self.0.lock();
-        (facts.ejection == Ejection::None).then(|| facts.eject(first, now_us))
+        (facts.ejection == Ejection::None).then(|| facts.eject(first, cause, now_us))
     }
 
     /// Begins the trial of an ejected server, if its time has come and no other request tests it, or
@@ -272,11 +273,11 @@ impl Condition {
         may
     }
 
-    /// Ends a trial: the request failed (`Some(true)`), succeeded, or said nothing about the server
-    /// (`None`), so that another request may test it at once.
+    /// Ends a trial: the request failed, succeeded, or said nothing about the server, so that another
+    /// request may test it at once.
     pub(super) fn end_trial(
         &self,
-        failed: Option<bool>,
+        outcome: Outcome,
         first: Duration,
         now_us: u64,
     ) -> Option<Tested> {
@@ -284,12 +285,15 @@ impl Condition {
         if facts.ejection != Ejection::OnTrial {
             return None;
         }
-        match failed {
+        match is_failure(outcome) {
             None => {
                 facts.ejection = Ejection::Ejected;
                 None
             }
-            Some(true) => Some(Tested::Ejected(facts.eject(first, now_us))),
+            Some(true) => {
+                let cause = format!("the trial failed: {}", Failure(outcome));
+                Some(Tested::Ejected(facts.eject(first, cause, now_us)))
+            }
             Some(false) => {
                 facts.ejection = Ejection::None;
                 facts.ejected_until_us = now_us;
@@ -319,7 +323,8 @@ impl Facts {
         }
     }
 
-    fn eject(&mut self, first: Duration, now_us: u64) -> Duration {
+    fn eject(&mut self, first: Duration, cause: String, now_us: u64) -> Duration {
+        self.ejection_cause = cause;
         let in_use_us = now_us.saturating_sub(self.ejected_until_us);
         if self.ejection == Ejection::None && in_use_us >= self.ejected_for_us {
             self.ejections = 0;
@@ -334,7 +339,7 @@ impl Facts {
     }
 }
 
-impl Seen {
+impl Summary {
     /// Returns the share of its weight that the server gets at `now_us`, in percent.
     pub(super) fn start_percent(&self, slow_start: Duration, now_us: u64) -> u32 {
         let whole_us = slow_start.as_micros() as u64;
@@ -371,7 +376,7 @@ impl Conditions {
             conditions.retain(|_, kept| Arc::strong_count(kept) > 1 || !kept.is_default());
         }
         if conditions.len() >= KEPT_MAX {
-            // More servers are down than an upstream has servers: the first in the map is forgotten.
+            // More servers have orders than an upstream has servers: the first in the map is forgotten.
             let unused = conditions
                 .iter()
                 .find(|(_, kept)| Arc::strong_count(kept) == 1);
@@ -389,6 +394,12 @@ mod tests {
 
     const FIRST: Duration = Duration::from_secs(10);
     const SECOND: u64 = 1_000_000;
+    /// The outcome of a trial that succeeds.
+    const GOOD: Outcome = Outcome::Answered {
+        status: 200,
+        head_us: 1,
+        total_us: None,
+    };
 
     #[test]
     fn ejections_grow_up_to_five_minutes_and_begin_anew_after_a_good_time() {
@@ -396,7 +407,7 @@ mod tests {
         let mut now_us = SECOND;
         let mut times = vec![
             condition
-                .eject(FIRST, now_us)
+                .eject(FIRST, String::new(), now_us)
                 .expect("it was in use")
                 .as_secs(),
         ];
@@ -409,7 +420,7 @@ mod tests {
                 !condition.begin_trial(now_us),
                 "one request alone tests the server"
             );
-            match condition.end_trial(Some(true), FIRST, now_us) {
+            match condition.end_trial(Outcome::TimedOut, FIRST, now_us) {
                 Some(Tested::Ejected(time)) => times.push(time.as_secs()),
                 other => panic!("{other:?}"),
             }
@@ -417,23 +428,17 @@ mod tests {
         assert_eq!(times, [10, 20, 40, 80, 160, 300, 300]);
         now_us += 300 * SECOND;
         assert!(condition.begin_trial(now_us));
-        assert_eq!(
-            condition.end_trial(Some(false), FIRST, now_us),
-            Some(Tested::Back)
-        );
+        assert_eq!(condition.end_trial(GOOD, FIRST, now_us), Some(Tested::Back));
         // The server fails again soon, so the time goes on growing.
         let soon = condition
-            .eject(FIRST, now_us + SECOND)
+            .eject(FIRST, String::new(), now_us + SECOND)
             .expect("it was in use");
         assert_eq!(soon.as_secs(), 300);
         now_us += 301 * SECOND;
         assert!(condition.begin_trial(now_us));
-        assert_eq!(
-            condition.end_trial(Some(false), FIRST, now_us),
-            Some(Tested::Back)
-        );
+        assert_eq!(condition.end_trial(GOOD, FIRST, now_us), Some(Tested::Back));
         let later = condition
-            .eject(FIRST, now_us + 300 * SECOND)
+            .eject(FIRST, String::new(), now_us + 300 * SECOND)
             .expect("it was in use");
         assert_eq!(later.as_secs(), 10);
     }
@@ -441,35 +446,44 @@ mod tests {
     #[test]
     fn a_trial_without_a_result_may_be_repeated_at_once() {
         let condition = Condition::default();
-        condition.eject(FIRST, 0);
+        condition.eject(FIRST, String::new(), 0);
         assert!(condition.begin_trial(10 * SECOND));
-        assert_eq!(condition.end_trial(None, FIRST, 11 * SECOND), None);
-        assert!(condition.seen().is_avoided);
+        assert_eq!(
+            condition.end_trial(Outcome::Cancelled, FIRST, 11 * SECOND),
+            None
+        );
+        assert!(condition.summary(Order::Up).is_avoided);
         assert!(condition.begin_trial(11 * SECOND));
     }
 
     #[test]
     fn a_trial_that_lasts_long_does_not_keep_other_requests_from_testing_the_server() {
         let condition = Condition::default();
-        condition.eject(FIRST, 0);
+        condition.eject(FIRST, String::new(), 0);
         assert!(condition.begin_trial(10 * SECOND));
-        assert_eq!(condition.seen().trial_from_us, Some(20 * SECOND));
+        assert_eq!(
+            condition.summary(Order::Up).trial_from_us,
+            Some(20 * SECOND)
+        );
         assert!(!condition.begin_trial(20 * SECOND - 1));
         assert!(condition.begin_trial(20 * SECOND));
         assert!(!condition.begin_trial(20 * SECOND));
-        let tested = condition.end_trial(Some(false), FIRST, 21 * SECOND);
+        let tested = condition.end_trial(GOOD, FIRST, 21 * SECOND);
         assert_eq!(tested, Some(Tested::Back));
         // The first trial's result comes too late.
-        assert_eq!(condition.end_trial(Some(true), FIRST, 22 * SECOND), None);
+        assert_eq!(
+            condition.end_trial(Outcome::TimedOut, FIRST, 22 * SECOND),
+            None
+        );
     }
 
     #[test]
     fn a_server_that_returns_starts_with_a_small_share() {
         let condition = Condition::default();
-        let percent = |now_us| condition.seen().start_percent(FIRST, now_us);
+        let percent = |now_us| condition.summary(Order::Up).start_percent(FIRST, now_us);
         assert_eq!(percent(5), 100);
-        condition.set_healthy(false, 0);
-        assert!(condition.set_healthy(true, 100 * SECOND));
+        condition.set_healthy(Err("status 500".to_owned()), 0);
+        assert!(condition.set_healthy(Ok(()), 100 * SECOND));
         assert_eq!(percent(100 * SECOND), 10);
         assert_eq!(percent(105 * SECOND), 50);
         assert_eq!(percent(110 * SECOND), 100);
@@ -478,26 +492,34 @@ mod tests {
     #[test]
     fn an_order_up_ends_an_ejection() {
         let condition = Condition::default();
-        condition.eject(FIRST, 0);
-        assert_eq!(condition.standing(), Standing::Ejected);
-        condition.set_order(Order::Down, 1);
-        assert_eq!(condition.standing(), Standing::Down);
-        condition.set_order(Order::Up, 2);
-        assert_eq!(condition.standing(), Standing::Up);
+        condition.eject(FIRST, String::new(), 0);
+        assert_eq!(
+            condition.effective_state(Order::Up),
+            EffectiveState::Ejected
+        );
+        condition.set_order(Order::Down, Order::Up, 1);
+        assert_eq!(condition.effective_state(Order::Up), EffectiveState::Down);
+        condition.set_order(Order::Up, Order::Up, 2);
+        assert_eq!(condition.effective_state(Order::Up), EffectiveState::Up);
     }
 
     #[test]
     fn conditions_are_kept_by_address_and_bounded() {
         let conditions = Conditions::default();
         let one = conditions.of("a:1");
-        one.set_order(Order::Down, 1);
+        one.set_order(Order::Down, Order::Up, 1);
         drop(one);
         for n in 0..3 * KEPT_MAX {
             conditions.of(&format!("b:{n}"));
         }
-        assert_eq!(conditions.of("a:1").standing(), Standing::Down);
+        assert_eq!(
+            conditions.of("a:1").effective_state(Order::Up),
+            EffectiveState::Down
+        );
         for n in 0..3 * KEPT_MAX {
-            conditions.of(&format!("c:{n}")).set_order(Order::Down, 1);
+            conditions
+                .of(&format!("c:{n}"))
+                .set_order(Order::Down, Order::Up, 1);
         }
         assert!(conditions.0.lock().len() <= KEPT_MAX);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::condition::Tested;
 use super::eject::Eject;
 use super::state::{ServerState, UpstreamState};
-use crate::balance::{Cause, Failure, Outcome, is_failure};
+use crate::balance::{Cause, Failure, Outcome};
 
 impl UpstreamState {
     /// Ejects a server, unless too many are ejected already.
@@ -28,7 +28,8 @@ impl UpstreamState {
         if ejected >= most {
             return;
         }
-        let time = server.condition().eject(options.time, now_us);
+        let condition = server.condition();
+        let time = condition.eject(options.time, cause.to_string(), now_us);
         drop(slots);
         if let Some(time) = time {
             server.note_change();
@@ -49,8 +50,7 @@ impl ServerState {
 
     /// Ends the trial of an ejected server.
     pub(super) fn end_trial(&self, outcome: Outcome, options: &Eject, now_us: u64) {
-        let failed = is_failure(outcome);
-        let tested = self.condition().end_trial(failed, options.time, now_us);
+        let tested = self.condition().end_trial(outcome, options.time, now_us);
         self.note_change();
         let (upstream, address) = (self.upstream(), self.address());
         match tested {

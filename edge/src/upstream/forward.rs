@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use super::criteria::Criteria;
 use super::inbound::{Failure, Received, SLOW_US};
 use super::lease::{Grant, Lease, Opened, Opening};
 use super::options::Limits;
@@ -13,7 +14,6 @@ use super::route_headers::RouteHeaders;
 use super::route_options::RouteOptions;
 use super::sticky::Sticky;
 use super::upload::Upload;
-use super::wish::Wish;
 use super::worker::UpstreamWorker;
 use crate::balance::Outcome;
 use crate::handler::template::RequestValues;
@@ -22,6 +22,7 @@ use crate::http::key::KeyHash;
 use crate::http::{ClientId, FieldBlock, RequestId, Status};
 use crate::reason::Reason;
 use crate::sign;
+use crate::sys::Address;
 
 /// The head of a response with its connection, and the time at which the request was sent, in
 /// microseconds of the upstream's clock.
@@ -57,7 +58,7 @@ impl Forward {
         loop {
             let mut lease = self.reach(tries, opening.take()).await?;
             let server = lease.server();
-            self.record.server.set(lease.stream.peer());
+            self.note_try(lease.stream.peer());
             self.upstream.count_request(&lease);
             let sent_us = self.upstream.clock.monotonic_us();
             tries.begin(sent_us);
@@ -161,7 +162,7 @@ impl Forward {
     /// Returns a lease on a connection to a server that accepts one. If `opening` is given, it is
     /// tried first.
     async fn reach(&self, tries: &mut Tries, mut opening: Option<Opening>) -> Result<Lease, Fault> {
-        let wish = Wish {
+        let criteria = Criteria {
             client: ClientId::of(self.peer.client),
             key: &|| self.key(),
             is_repeatable: self.is_repeatable(),
@@ -173,7 +174,7 @@ impl Forward {
         loop {
             let opening = match opening.take() {
                 Some(opening) => opening,
-                None => match self.upstream.pool.acquire(&tries.failed, &wish).await {
+                None => match self.upstream.pool.acquire(&tries.failed, &criteria).await {
                     Ok(Grant::Opening(opening)) => opening,
                     // A connection with unread bytes is not used, since they would be taken for the
                     // response to this request.
@@ -271,9 +272,16 @@ impl Forward {
     /// caused.
     fn note_refused(&self, server: usize, fault: &Fault) {
         let gauges = self.upstream.pool.gauges(server);
-        let literal = gauges.server.server.server().literal();
-        self.record.server.set(literal);
+        self.note_try(gauges.server.server.known_address());
         self.count_failure(server, fault);
+    }
+
+    /// Notes for the log that the request is sent to the server with this address, or that the server
+    /// could not be connected to.
+    fn note_try(&self, address: Option<Address>) {
+        self.record.server.set(address);
+        let tries = self.record.tries.get();
+        self.record.tries.set(tries.saturating_add(1));
     }
 
     fn unreached(&self, fault: Fault) -> Fault {
@@ -300,7 +308,7 @@ impl Forward {
                 Ok(lease)
             }
             Err(fault) => {
-                self.record.server.set(state.server().literal());
+                self.note_try(state.known_address());
                 self.count_failure(index, &fault);
                 Err(fault)
             }

@@ -8,6 +8,8 @@ use crate::http::{Method, Status};
 /// Options of `health`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
+    /// Port to which the checks connect. `None`: that of the server.
+    pub port: Option<u16>,
     /// Path and query of the checks' requests.
     pub path: String,
     /// Method of the requests.
@@ -33,6 +35,7 @@ pub struct Health {
 impl Default for Health {
     fn default() -> Health {
         Health {
+            port: None,
             path: "/".to_owned(),
             method: Method::Get,
             headers: Vec::new(),

@@ -63,14 +63,15 @@ impl Opening {
 
     /// Connects within the time that `limits` has for it.
     pub(super) async fn connect(mut self, limits: &Limits) -> Result<Opened, Fault> {
-        match Transport::connect(self.permit.state(), &limits.tcp, limits.connect).await {
+        match Transport::connect(self.permit.state(), limits).await {
             Ok(transport) => {
                 let (stream, rest) = Connection::new(transport, self.permit).begin();
                 let lease = Lease::new(self.exchange, stream);
                 Ok(Opened { lease, rest })
             }
             Err(Unconnected { reason, detail }) => {
-                if let Some(detail) = detail {
+                // An error at another port says nothing about connections for requests.
+                if let Some(detail) = detail.filter(|_| limits.port.is_none()) {
                     self.permit.state().note_detail(detail);
                 }
                 let fault = Fault::from(reason);

@@ -16,8 +16,8 @@
 //! balancer of the servers, `condition` the orders and the health of a server, `ejection` takes
 //! failing servers out of use, `sticky` names servers in cookies. `monitor` is the thread that checks
 //! the health of servers, and `check` one such check. `choice` chooses the server of a request by its
-//! `wish`. `probe` finds out when a server that is down accepts connections again, as often as
-//! `trials` permits.
+//! `criteria`. `probe` finds out when an unreachable server accepts connections again, as often as
+//! `connect_attempts` permits.
 //! `names` are the names of servers that are resolved again and again, `changes` notifies workers.
 //! `state` is what all workers share about the servers, `slots` one worker's copy of it, `worker`
 //! what belongs to one worker.
@@ -27,7 +27,9 @@ mod changes;
 mod check;
 mod choice;
 mod condition;
+mod connect_attempts;
 mod connection;
+mod criteria;
 mod deadline;
 mod download;
 mod eject;
@@ -75,14 +77,12 @@ mod socket;
 mod state;
 mod sticky;
 mod transport;
-mod trials;
 mod tunnel;
 mod upgrade;
 mod upload;
 mod upstream_tls;
 mod via;
 mod waker;
-mod wish;
 mod worker;
 mod write_back;
 
@@ -105,6 +105,7 @@ pub use self::retry::{RetryCauses, RetryOptions};
 pub use self::route_headers::RouteHeaders;
 pub use self::route_options::RouteOptions;
 pub use self::server_name::is_named;
+pub use self::server_state::Explanation;
 pub use self::state::UpstreamState;
 pub use self::sticky::Sticky;
 

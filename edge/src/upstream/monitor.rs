@@ -199,8 +199,8 @@ async fn check_one(checker: Rc<Checker>, server: Arc<ServerState>, clock: Clock,
         let began_us = clock.monotonic_us();
         let result = checker.check(&server).await;
         let counts = !result.as_ref().is_err_and(Unhealthy::is_local);
-        if result.is_ok() {
-            // Otherwise a server that was down would wait for a request to have it probed.
+        if result.is_ok() && health.port.is_none() {
+            // Otherwise an unreachable server would wait for a request to have it probed.
             server.note_connect(Ok(()), began_us, clock.monotonic_us());
         }
         (good, bad) = match &result {
@@ -223,9 +223,11 @@ async fn check_one(checker: Rc<Checker>, server: Arc<ServerState>, clock: Clock,
 
 /// Notes whether a server is healthy, and logs it if that has changed.
 fn note(server: &ServerState, result: Result<(), Unhealthy>, clock: &Clock) {
-    let is_new = server
-        .condition()
-        .set_healthy(result.is_ok(), clock.monotonic_us());
+    let noted = match &result {
+        Ok(()) => Ok(()),
+        Err(cause) => Err(cause.to_string()),
+    };
+    let is_new = server.condition().set_healthy(noted, clock.monotonic_us());
     if !is_new {
         return;
     }

@@ -31,8 +31,8 @@ pub(super) struct Names {
 enum State {
     /// There was no answer yet.
     Waiting,
-    /// There was never an answer with addresses.
-    Failed,
+    /// There was never an answer with addresses, for this reason.
+    Failed(Failure),
     /// The last answer has these targets. `fails`: later attempts failed.
     Known { targets: Vec<Target>, fails: bool },
 }
@@ -75,19 +75,18 @@ impl Names {
         let known = states.iter().zip(&self.all);
         let targets = known.filter_map(|(state, (server, _))| match state {
             State::Known { targets, .. } => Some((*server, targets.clone())),
-            State::Waiting | State::Failed => None,
+            State::Waiting | State::Failed(_) => None,
         });
         targets.collect()
     }
 
-    /// Returns the index of each server whose name has no address yet, and whether there was an
-    /// answer.
-    pub(super) fn without_address(&self) -> Vec<(usize, bool)> {
+    /// Returns the index of each server whose name has no address yet, and why, if there was an answer.
+    pub(super) fn without_address(&self) -> Vec<(usize, Option<Failure>)> {
         let states = self.states.lock();
         let all = states.iter().zip(&self.all);
         let without = all.filter_map(|(state, (server, _))| match state {
-            State::Waiting => Some((*server, false)),
-            State::Failed => Some((*server, true)),
+            State::Waiting => Some((*server, None)),
+            State::Failed(failure) => Some((*server, Some(failure.clone()))),
             State::Known { .. } => None,
         });
         without.collect()
@@ -128,6 +127,17 @@ impl Names {
         }
     }
 
+    /// Logs that the name servers have not answered the first question about the name with this index.
+    pub(super) fn report_late(&self, index: usize, name_servers: &[SocketAddr]) {
+        let is_waiting = self.states.lock().get(index) == Some(&State::Waiting);
+        if let Some((_, name)) = self.all.get(index).filter(|_| is_waiting) {
+            let name_servers = name_servers.iter().map(SocketAddr::to_string);
+            let name_servers = name_servers.collect::<Vec<_>>().join(", ");
+            let upstream = &self.upstream;
+            tracing::warn!(%upstream, server = %name, %name_servers, "the name of a server is still being resolved");
+        }
+    }
+
     /// Wakes the requests that wait for the resolution.
     pub(super) fn wake(&self) {
         self.answers.send_replace(());
@@ -154,9 +164,9 @@ impl Names {
         match (answer, &mut *state) {
             (Err(error), State::Waiting) => {
                 tracing::warn!(%upstream, server = %name, %error, "the name of a server does not resolve");
-                *state = State::Failed;
+                *state = State::Failed(error);
             }
-            (Err(_), State::Failed) => {}
+            (Err(error), State::Failed(failure)) => *failure = error,
             (Err(error), State::Known { fails, .. }) => {
                 if !std::mem::replace(fails, true) {
                     tracing::warn!(%upstream, server = %name, %error, "the name of a server does not resolve any more; its last addresses stay in use");

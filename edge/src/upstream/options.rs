@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::condition::Order;
 use super::eject::Eject;
 use super::health_options::Health;
 use super::hedge_budget::HedgeOptions;
@@ -102,6 +103,8 @@ pub struct Server {
     pub weight: u32,
     /// Whether the server is used only while all others fail or are full.
     pub backup: bool,
+    /// Whether the server gets no requests until an operator orders otherwise.
+    pub down: bool,
     /// Most connections per worker, in place of the upstream's limit. 0: no limit.
     pub max_connections: Option<usize>,
 }
@@ -224,6 +227,14 @@ impl Server {
         }
     }
 
+    /// Returns the state of the server as long as no operator orders another one.
+    pub(super) fn configured(&self) -> Order {
+        match self.down {
+            true => Order::Down,
+            false => Order::Up,
+        }
+    }
+
     /// Whether the name of the server is looked up.
     pub fn is_looked_up(&self) -> bool {
         self.name().is_some()
@@ -278,6 +289,8 @@ pub(super) struct Limits {
     pub(super) queue: usize,
     pub(super) queue_timeout: Duration,
     pub(super) tcp: TcpOptions,
+    /// Port to which connections are opened, in place of the server's.
+    pub(super) port: Option<u16>,
     pub(super) http: Version,
     pub(super) slow_start: Duration,
     pub(super) keepalive: usize,
@@ -297,6 +310,7 @@ impl Limits {
             queue: options.queue,
             queue_timeout: options.queue_timeout.unwrap_or(options.connect_timeout),
             tcp: options.tcp.clone(),
+            port: None,
             http: options.http,
             slow_start: options.slow_start,
             keepalive: options.keepalive,

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::balancing::Balancing;
 use super::connection::Connection;
+use super::criteria::{Choice, Criteria};
 use super::fair_queue::FairQueue;
 use super::inbound::Step;
 use super::lease::{Grant, Lease, Opening};
@@ -25,7 +26,6 @@ use super::queue_entry::QueueEntry;
 use super::retry::Failed;
 use super::slots::{PooledServer, Slots};
 use super::state::UpstreamState;
-use super::wish::{Choice, Wish};
 #[cfg(test)]
 use crate::balance::Balancer;
 use crate::handler::{ConnectionQueue, Fault};
@@ -103,7 +103,7 @@ impl Pool {
 
     /// Whether there is such a server that accepts connections, as far as is known.
     pub(super) fn has_reachable(&self, failed: &Failed) -> bool {
-        self.has_other_with(failed, |server| !server.state().is_down())
+        self.has_other_with(failed, |server| !server.state().is_unreachable())
     }
 
     fn has_other_with(&self, failed: &Failed, holds: fn(&PooledServer) -> bool) -> bool {
@@ -136,18 +136,18 @@ impl Pool {
     pub(super) async fn acquire(
         self: &Rc<Pool>,
         failed: &Failed,
-        wish: &Wish<'_>,
+        criteria: &Criteria<'_>,
     ) -> Result<Grant, Fault> {
         let mut since_us = None;
         let mut waited = !failed.is_empty();
         let mut until = None;
         loop {
-            match self.choose(failed, wish) {
+            match self.choose(failed, criteria) {
                 Choice::Server(server) => return Ok(self.take(server)),
                 Choice::Full => {
                     let timeout = self.limits.queue_timeout;
                     let until = *until.get_or_insert_with(|| timer_now() + timeout);
-                    if let Turn::Granted(grant) = self.wait(failed, wish, until).await? {
+                    if let Turn::Granted(grant) = self.wait(failed, criteria, until).await? {
                         return Ok(grant);
                     }
                 }
@@ -156,10 +156,10 @@ impl Pool {
                     self.slots.resolved(self.limits.connect).await?;
                     waited = true;
                 }
-                Choice::Down => {
+                Choice::Unreachable => {
                     let since_us = *since_us.get_or_insert_with(|| self.clock.monotonic_us());
                     if let Some((server, reason)) =
-                        self.await_probe(failed, wish.client, since_us).await
+                        self.await_probe(failed, criteria.client, since_us).await
                     {
                         return Ok(Grant::Refused(server, reason));
                     }
@@ -214,10 +214,10 @@ impl Pool {
     async fn wait(
         self: &Rc<Pool>,
         failed: &Failed,
-        wish: &Wish<'_>,
+        criteria: &Criteria<'_>,
         until: Instant,
     ) -> Result<Turn, Fault> {
-        let client = wish.client;
+        let client = criteria.client;
         let waiter = Rc::new(Waiter {
             client,
             failed: failed.clone(),
@@ -228,7 +228,7 @@ impl Pool {
         if !self.waiting.borrow_mut().push(client, waiter.clone()) {
             return Err(Reason::ServersBusy.into());
         }
-        let entry = QueueEntry::new(&wish.record, &self.queue);
+        let entry = QueueEntry::new(&criteria.record, &self.queue);
         *waiter.entry.borrow_mut() = Some(entry);
         let queued = Queued { pool: self, waiter };
         let mut timeout = pin!(tokio::time::sleep_until(until));
@@ -395,7 +395,7 @@ impl PermitOwner for Pool {
         self.refresh_for_waiting();
         self.admit_waiting(server);
         // Looking through the whole queue takes long, so that is done only if it may help.
-        if !pooled.is_open() || pooled.state().is_down() {
+        if !pooled.is_open() || pooled.state().is_unreachable() {
             self.recall_waiting();
         }
     }

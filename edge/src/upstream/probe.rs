@@ -19,12 +19,12 @@ const AWAITED_INTERVAL_US: u64 = 125_000;
 const INTERVAL_US: u64 = 1_000_000;
 
 impl Pool {
-    /// Probes the servers that are down, while other servers get the requests.
+    /// Probes the unreachable servers, while other servers get the requests.
     pub(super) fn probe(self: &Rc<Pool>) {
         self.begin_probes(INTERVAL_US, self.clock.monotonic_us());
     }
 
-    /// Waits until a server that is down accepts connections (`None`), or an attempt to connect
+    /// Waits until an unreachable server accepts connections (`None`), or an attempt to connect
     /// to one of them that began at the time `since_us` or later has failed: then returns the server
     /// and the reason. Servers in `failed` do not count. The number of requests that wait is limited,
     /// also per client. The caller has to choose again after `None`, and must not rely on a success.
@@ -61,25 +61,26 @@ impl Pool {
         servers.find_map(|(index, server)| {
             let counts = server.is_open() && !failed.contains(&index);
             let state = server.state();
-            let reason = (counts && state.is_down()).then(|| state.trials().failed_since(since_us));
+            let reason = (counts && state.is_unreachable())
+                .then(|| state.connect_attempts().failed_since(since_us));
             Some((index, reason??))
         })
     }
 
-    /// Probes each server that is down, if its last attempt began at least `interval_us` ago.
+    /// Probes each unreachable server, if its last attempt began at least `interval_us` ago.
     /// Returns the time until the next attempt, in microseconds.
     fn begin_probes(self: &Rc<Pool>, interval_us: u64, now_us: u64) -> u64 {
         let servers = self.slots.servers().clone();
         let mut due_us = interval_us;
         for (index, server) in servers.iter().enumerate() {
             let state = server.state();
-            if server.weight.get() == 0 || !state.is_down() || self.is_full(server) {
+            if server.weight.get() == 0 || !state.is_unreachable() || self.is_full(server) {
                 continue;
             }
-            if state.trials().begin(now_us, interval_us) {
+            if state.connect_attempts().begin(now_us, interval_us) {
                 self.begin_probe(index);
             }
-            due_us = due_us.min(state.trials().due_in_us(now_us, interval_us));
+            due_us = due_us.min(state.connect_attempts().due_in_us(now_us, interval_us));
         }
         due_us
     }

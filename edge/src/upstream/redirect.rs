@@ -161,6 +161,8 @@ impl Forward {
         self.record.followed.set(followed);
         // 0 is the time to connect on a connection that is used again.
         self.record.connect_us.set(0);
+        // The log is about the last request.
+        self.record.tries.set(0);
         let visited = match &self.visited {
             Some(visited) => visited.and(&next.url, next.elsewhere, &received.fields),
             None => Visited::new(

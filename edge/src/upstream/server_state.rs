@@ -7,18 +7,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::changes::Changes;
-use super::condition::{Condition, Order, Standing};
+use super::condition::{Condition, Order, Summary};
+use super::connect_attempts::ConnectAttempts;
 use super::error_detail::ErrorDetail;
 use super::failure_log::FailureLog;
 use super::options::Server;
 use super::other_family::OtherFamily;
 use super::sticky;
-use super::trials::Trials;
 use super::upstream_tls::UpstreamTls;
 use crate::http::key::KeyHash;
 use crate::reason::{Party, Reason};
 use crate::resolve::Target;
-use crate::telemetry::{Numbers, ServerCounters, ServerMeasures, ServerNumbers};
+use crate::sys::Address;
+use crate::telemetry::{EffectiveState, Numbers, ServerCounters, ServerMeasures, ServerNumbers};
 use crate::tls;
 
 /// One slot: an address of a configured server, with the state that all workers share.
@@ -46,18 +47,28 @@ pub struct ServerState {
     pub(super) weight: AtomicU32,
     pub(super) backup: AtomicBool,
     /// Whether the last attempt to connect to the server that counts failed.
-    pub(super) is_down: AtomicBool,
+    pub(super) is_unreachable: AtomicBool,
     pub(super) condition: Arc<Condition>,
     /// Whether there are health checks.
     pub(super) is_checked: bool,
     /// Whether clients that stick to the server keep it while it is drained.
     pub(super) keeps_clients: bool,
-    pub(super) trials: Trials,
+    pub(super) connect_attempts: ConnectAttempts,
     pub(super) failures: FailureLog,
     pub(super) counters: Mutex<CountersOfWorkers>,
     /// Number of workers that have connections of this slot, or may open one.
     pub(super) pins: AtomicUsize,
     pub(super) changes: Arc<Changes>,
+}
+
+/// The reason for the state of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Explanation {
+    /// Why the server is in this state, in words.
+    pub why: Option<String>,
+    /// For an ejected server: the time until a request may test it, in microseconds. 0 while one does,
+    /// or is awaited.
+    pub trial_in_us: Option<u64>,
 }
 
 /// The counters of one server.
@@ -89,18 +100,52 @@ impl ServerState {
     }
 
     /// Returns the state as operators see it.
-    pub fn standing(&self) -> Standing {
-        match self.condition.standing() {
+    pub fn effective_state(&self) -> EffectiveState {
+        match self.condition.effective_state(self.server.configured()) {
             // An ejected server is tested only after it has accepted a connection.
-            Standing::Up | Standing::Ejected if self.is_down() => Standing::Unreachable,
-            standing => standing,
+            EffectiveState::Up | EffectiveState::Ejected if self.is_unreachable() => {
+                EffectiveState::Unreachable
+            }
+            state => state,
         }
+    }
+
+    /// Returns why the server is in its state at the time `now_us`, if that is known.
+    pub fn explain(&self, now_us: u64) -> Explanation {
+        let (why, trial_in_us) = match self.effective_state() {
+            EffectiveState::Drain | EffectiveState::Down => {
+                let why = match self.condition.has_order() {
+                    true => "by order",
+                    false => "by the configuration",
+                };
+                (Some(why.to_owned()), None)
+            }
+            EffectiveState::Unhealthy => (Some(self.condition.unhealthy_cause()), None),
+            EffectiveState::Ejected => {
+                let (cause, left_us) = self.condition.ejection_cause(now_us);
+                (Some(cause), Some(left_us))
+            }
+            EffectiveState::Unreachable => {
+                let reason = self.connect_attempts.failed_since(0);
+                (reason.map(|reason| self.cause(reason)), None)
+            }
+            EffectiveState::Up
+            | EffectiveState::Checking
+            | EffectiveState::Resolving
+            | EffectiveState::Unresolved => (None, None),
+        };
+        Explanation { why, trial_in_us }
+    }
+
+    /// Returns the facts that concern the choice of the server.
+    pub(super) fn summary(&self) -> Summary {
+        self.condition.summary(self.server.configured())
     }
 
     /// Returns the share of the requests relative to the other servers' weights, if the server is up.
     pub fn weight(&self) -> u32 {
         let own = self.weight.load(Ordering::Relaxed);
-        self.condition.seen().weight.unwrap_or(own)
+        self.summary().weight.unwrap_or(own)
     }
 
     pub(super) fn order(&self, set: Option<Order>, weight: Option<u32>, now_us: u64) {
@@ -110,9 +155,14 @@ impl ServerState {
             tracing::info!(%upstream, server = %address, weight, "an operator changed the weight of a server");
         }
         if let Some(order) = set
-            && self.condition.set_order(order, now_us)
+            && self
+                .condition
+                .set_order(order, self.server.configured(), now_us)
         {
-            let state = self.condition.standing().name();
+            let state = self
+                .condition
+                .effective_state(self.server.configured())
+                .name();
             tracing::info!(%upstream, server = %address, state, "an operator changed the state of a server");
         }
         self.note_change();
@@ -151,6 +201,12 @@ impl ServerState {
     /// Returns the address to connect to, if the server's name was looked up.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         self.peer
+    }
+
+    /// Returns the address at which connections to the server are opened, as far as it is known before.
+    pub(super) fn known_address(&self) -> Option<Address> {
+        let peer = self.peer.map(Address::Ip);
+        peer.or_else(|| self.server.literal())
     }
 
     /// Returns the address of the other family.
@@ -214,14 +270,16 @@ impl ServerState {
     /// Returns the share of the requests that the server gets now, relative to the other servers'.
     /// 0: the server gets none. Whoever changes a fact on which this depends calls `note_change`.
     pub(super) fn effective_weight(&self) -> u32 {
-        let seen = self.condition.seen();
-        let is_in_use = match seen.order {
+        let condition = self.summary();
+        let is_in_use = match condition.order {
             Order::Up => true,
             Order::Drain => self.keeps_clients,
             Order::Down => false,
         };
         match self.is_present.load(Ordering::Relaxed) && is_in_use {
-            true => seen.weight.unwrap_or(self.weight.load(Ordering::Relaxed)),
+            true => condition
+                .weight
+                .unwrap_or(self.weight.load(Ordering::Relaxed)),
             false => 0,
         }
     }
@@ -260,13 +318,13 @@ impl ServerState {
     }
 
     /// Whether the last attempt to connect to the server failed.
-    pub(super) fn is_down(&self) -> bool {
-        self.is_down.load(Ordering::Relaxed)
+    pub(super) fn is_unreachable(&self) -> bool {
+        self.is_unreachable.load(Ordering::Relaxed)
     }
 
-    /// Returns the attempts to connect to the server while it is down.
-    pub(super) fn trials(&self) -> &Trials {
-        &self.trials
+    /// Returns the attempts to connect to the server while it is unreachable.
+    pub(super) fn connect_attempts(&self) -> &ConnectAttempts {
+        &self.connect_attempts
     }
 
     /// Notes whether the server accepted a connection (`Ok`), or the reason why it did not, and logs
@@ -276,17 +334,20 @@ impl ServerState {
     pub(super) fn note_connect(&self, result: Result<(), Reason>, began_us: u64, now_us: u64) {
         let accepted = result.is_ok();
         match result {
-            Ok(()) => self.trials.note_success(began_us),
-            Err(reason) if self.trials.note_failure(began_us, reason) => {}
+            Ok(()) => self.connect_attempts.note_success(began_us),
+            Err(reason) if self.connect_attempts.note_failure(began_us, reason) => {}
             Err(_) => return,
         }
         // Usually nothing changed: then the flag is only read, so that workers do not contend for
         // its cache line.
-        if self.is_down.load(Ordering::Relaxed) != accepted {
+        if self.is_unreachable.load(Ordering::Relaxed) != accepted {
             return;
         }
         let (upstream, address) = (&self.upstream, &self.address);
-        match (self.is_down.swap(!accepted, Ordering::Relaxed), accepted) {
+        match (
+            self.is_unreachable.swap(!accepted, Ordering::Relaxed),
+            accepted,
+        ) {
             (true, true) => {
                 self.condition.start(began_us);
                 self.note_change();
@@ -294,7 +355,7 @@ impl ServerState {
             }
             (false, false) => {
                 if let Err(reason) = result {
-                    self.report_down(reason, now_us);
+                    self.report_unreachable(reason, now_us);
                 }
             }
             _ => {}
@@ -303,7 +364,7 @@ impl ServerState {
 
     /// Logs that the server can't be connected to any more. The message about failed requests, of
     /// which the first one follows, would say the same, so the next one comes an interval later.
-    fn report_down(&self, reason: Reason, now_us: u64) {
+    fn report_unreachable(&self, reason: Reason, now_us: u64) {
         let (upstream, address, cause) = (&self.upstream, &self.address, self.cause(reason));
         self.failures.note_reported(reason, now_us);
         match reason {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::condition::{Order, Seen};
+use super::condition::{Order, Summary};
 use super::connection::Connection;
 use super::permit::Gauges;
 use super::state::{ServerState, UpstreamState};
@@ -41,7 +41,7 @@ pub(super) struct PooledServer {
     /// The number that names the server in cookies.
     pub(super) sticky_id: u64,
     /// The condition of the server when this copy was made.
-    pub(super) seen: Cell<Seen>,
+    pub(super) condition: Cell<Summary>,
     /// Connections with room for an exchange, the longest idle first. An HTTP/1.1 connection has
     /// room for one exchange, so it is here only while it is idle.
     pub(super) available: RefCell<Vec<Connection>>,
@@ -134,7 +134,7 @@ impl Slots {
             pinned: Cell::new(false),
             open: Cell::new(0),
             sticky_id: state.sticky_id(),
-            seen: Cell::default(),
+            condition: Cell::default(),
             available: RefCell::default(),
         })
     }
@@ -148,12 +148,12 @@ impl PooledServer {
 
     /// Whether requests may be sent to the server that no client sticks to.
     pub(super) fn is_open(&self) -> bool {
-        self.weight.get() > 0 && self.seen.get().order == Order::Up
+        self.weight.get() > 0 && self.condition.get().order == Order::Up
     }
 
     /// Whether other servers are preferred: health checks fail, or the server is ejected.
     pub(super) fn is_avoided(&self) -> bool {
-        self.seen.get().is_avoided
+        self.condition.get().is_avoided
     }
 
     /// Whether one request may test now whether the server, which was ejected, works again.
@@ -161,7 +161,7 @@ impl PooledServer {
     /// test the server only if no such request does.
     pub(super) fn wants_trial(&self, is_repeatable: bool, now_us: u64) -> bool {
         let wait_us = if is_repeatable { 0 } else { TRIAL_WAIT_US };
-        let from_us = self.seen.get().trial_from_us;
+        let from_us = self.condition.get().trial_from_us;
         from_us.is_some_and(|from_us| now_us >= from_us.saturating_add(wait_us))
     }
 
@@ -169,7 +169,7 @@ impl PooledServer {
     fn update(&self, weight: u32) {
         self.weight.set(weight);
         self.backup.set(self.state().is_backup());
-        self.seen.set(self.state().condition().seen());
+        self.condition.set(self.state().summary());
         if weight > 0 && self.pinned.replace(true) {
             self.state().unpin();
         }

@@ -1,19 +1,20 @@
 //! A socket that is connected to an origin server, over TCP or a Unix socket.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::options::Limits;
 use super::state::ServerState;
 use crate::sys::Address;
-use crate::sys::connect::{ConnectError, TcpOptions, connect, connect_either, connect_unix};
+use crate::sys::connect::{ConnectError, connect, connect_either, connect_unix};
 use crate::tls;
 
 /// A socket of one of the supported kinds.
@@ -23,23 +24,24 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// Connects to a server within `timeout`.
+    /// Connects to a server, or to another port of its host, within the time for it.
     pub(super) async fn connect(
         state: &ServerState,
-        options: &TcpOptions,
-        timeout: Duration,
+        limits: &Limits,
     ) -> Result<Socket, ConnectError> {
-        let server = state.server();
+        let (server, options, timeout) = (state.server(), &limits.tcp, limits.connect);
         if let Some(path) = &server.unix {
             return connect_unix(path, timeout).await.map(Socket::Unix);
         }
         let Some(address) = state.peer() else {
-            let stream = connect(&server.host, server.port, options, timeout).await?;
+            let port = limits.port.unwrap_or(server.port);
+            let stream = connect(&server.host, port, options, timeout).await?;
             return Ok(Socket::Tcp(stream));
         };
+        let at = |peer: SocketAddr| SocketAddr::new(peer.ip(), limits.port.unwrap_or(peer.port()));
         let (first, other) = state.other().in_order(address);
-        let stream = connect_either(first, other, options, timeout).await?;
-        if other.is_some() {
+        let stream = connect_either(at(first), other.map(at), options, timeout).await?;
+        if other.is_some() && limits.port.is_none() {
             let is_other = stream.peer_addr().is_ok_and(|peer| peer != address);
             state.other().prefer(is_other);
         }

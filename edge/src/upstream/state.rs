@@ -8,19 +8,19 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::changes::Changes;
 use super::condition::{Conditions, Order};
+use super::connect_attempts::ConnectAttempts;
 use super::failure_log::FailureLog;
 use super::names::{IsFirst, Names};
 use super::options::{Options, Server};
 use super::other_family::OtherFamily;
 use super::server_name::is_named;
 pub(super) use super::server_state::{ServerState, WorkerCounters};
-use super::trials::Trials;
 use super::upstream_tls::UpstreamTls;
 use crate::http::Scheme;
 use crate::reason::Reason;
-use crate::resolve::{self, Answer, Failure, Target};
+use crate::resolve::{self, Answer, Event, Failure, Target};
 use crate::sys::Clock;
-use crate::telemetry::{Numbers, ServerMeasures, ServerNumbers};
+use crate::telemetry::{EffectiveState, Numbers, ServerMeasures, ServerNumbers};
 use crate::tls;
 
 /// Most slots of an upstream.
@@ -44,8 +44,10 @@ pub struct UpstreamState {
 pub struct Unresolved {
     /// The configured server.
     pub server: Server,
-    /// `resolving` before the first answer about the name, then `unresolved`.
-    pub state: &'static str,
+    /// `Resolving` before the first answer about the name, then `Unresolved`.
+    pub state: EffectiveState,
+    /// Why the name has no address.
+    pub why: Option<String>,
 }
 
 /// Totals of the addresses that lost their slots to others.
@@ -155,12 +157,13 @@ impl UpstreamState {
     /// Returns the servers whose names have no address yet, so that there are no slots for them.
     pub fn unresolved(&self) -> Vec<Unresolved> {
         let without = self.names.without_address().into_iter();
-        let unresolved = without.map(|(index, was_answered)| Unresolved {
+        let unresolved = without.map(|(index, failure)| Unresolved {
             server: self.servers.options.servers[index].clone(),
-            state: match was_answered {
-                true => "unresolved",
-                false => "resolving",
+            state: match failure {
+                Some(_) => EffectiveState::Unresolved,
+                None => EffectiveState::Resolving,
             },
+            why: failure,
         });
         unresolved.collect()
     }
@@ -185,10 +188,16 @@ impl UpstreamState {
         }
         for (index, (_, name)) in self.names.all.iter().enumerate() {
             let (state, clock) = (Arc::downgrade(self), clock.clone());
-            resolve::watch(&self.names.resolver, name.clone(), move |answer| {
+            resolve::watch(&self.names.resolver, name.clone(), move |event| {
                 let state = state.upgrade();
-                if let Some(state) = &state {
-                    state.answered(index, answer, clock.monotonic_us());
+                match (&state, event) {
+                    (Some(state), Event::Answered(answer)) => {
+                        state.answered(index, answer, clock.monotonic_us());
+                    }
+                    (Some(state), Event::Waiting(servers)) => {
+                        state.names.report_late(index, &servers)
+                    }
+                    (None, _) => {}
                 }
                 state.is_some()
             });
@@ -347,7 +356,7 @@ impl Configured {
                 condition.set_weight(weight, now_us);
             }
             if let Some(order) = set {
-                condition.set_order(order, now_us);
+                condition.set_order(order, server.configured(), now_us);
             }
             is_known = true;
         }
@@ -383,8 +392,8 @@ impl Configured {
             weight: AtomicU32::new(server.weight),
             backup: AtomicBool::new(server.backup),
             server,
-            is_down: AtomicBool::new(false),
-            trials: Trials::default(),
+            is_unreachable: AtomicBool::new(false),
+            connect_attempts: ConnectAttempts::default(),
             failures: FailureLog::default(),
             counters: Mutex::default(),
             pins: AtomicUsize::new(0),
@@ -401,9 +410,9 @@ impl Configured {
 mod tests {
     use std::net::SocketAddr;
 
-    use super::super::condition::Standing;
     use super::super::health_options::Health;
     use super::*;
+    use crate::telemetry::EffectiveState;
 
     /// Returns an upstream whose only server is a name, and that is never looked up.
     fn named() -> Arc<UpstreamState> {
@@ -420,6 +429,7 @@ mod tests {
             max_connections: None,
             weight: 3,
             backup: false,
+            down: false,
         };
         let mut options = Options::new(vec![server]);
         change(&mut options);
@@ -449,9 +459,9 @@ mod tests {
         let state = named();
         assert!(weights(&state).is_empty());
         let unresolved = || state.unresolved().first().map(|server| server.state);
-        assert_eq!(unresolved(), Some("resolving"));
+        assert_eq!(unresolved(), Some(EffectiveState::Resolving));
         state.answered(0, Err("a failure".to_owned()), 1);
-        assert_eq!(unresolved(), Some("unresolved"));
+        assert_eq!(unresolved(), Some(EffectiveState::Unresolved));
         state.answered(0, answer(&["10.0.0.1:80", "10.0.0.2:80"]), 1);
         assert_eq!(unresolved(), None);
         let (first, second) = ("10.0.0.1:80".to_owned(), "10.0.0.2:80".to_owned());
@@ -478,7 +488,7 @@ mod tests {
     fn addresses_that_are_added_later_start_and_those_of_the_first_answer_do_not() {
         let (a, b) = ("10.0.0.1:80", "10.0.0.2:80");
         let state = named();
-        let since = |address| slot(&state, address).condition.seen().starting_since_us;
+        let since = |address| slot(&state, address).summary().starting_since_us;
         state.answered(0, answer(&[a]), 5);
         state.answered(0, answer(&[a, b]), 6);
         assert_eq!((since(a), since(b)), (0, 6));
@@ -491,21 +501,21 @@ mod tests {
     fn added_addresses_wait_for_a_health_check() {
         let (a, b) = ("10.0.0.1:80", "10.0.0.2:80");
         let state = named_with(|options| options.health = Some(Health::default()));
-        let standing = |address| slot(&state, address).standing();
+        let effective_state = |address| slot(&state, address).effective_state();
         state.answered(0, answer(&[a]), 1);
         state.answered(0, answer(&[a, b]), 2);
         assert_eq!(
-            (standing(a), standing(b)),
-            (Standing::Up, Standing::Checking)
+            (effective_state(a), effective_state(b)),
+            (EffectiveState::Up, EffectiveState::Checking)
         );
         let added = slot(&state, b);
-        assert!(added.condition.seen().is_avoided && added.condition.awaits_check());
-        assert!(added.condition.set_healthy(true, 3));
-        assert!(!added.condition.seen().is_avoided && !added.condition.awaits_check());
-        assert!(added.condition.set_healthy(false, 4));
+        assert!(added.summary().is_avoided && added.condition.awaits_check());
+        assert!(added.condition.set_healthy(Ok(()), 3));
+        assert!(!added.summary().is_avoided && !added.condition.awaits_check());
+        assert!(added.condition.set_healthy(Err("status 500".to_owned()), 4));
         state.answered(0, answer(&[a]), 5);
         state.answered(0, answer(&[a, b]), 6);
-        assert_eq!(standing(b), Standing::Unhealthy);
+        assert_eq!(effective_state(b), EffectiveState::Unhealthy);
         assert!(!slot(&state, b).condition.awaits_check());
     }
 
@@ -522,28 +532,34 @@ mod tests {
         assert!(!weights(&state).iter().any(|(address, _)| address == a));
         state.answered(0, answer(&[a, b]), 4);
         let (first, second) = (slot(&state, a), slot(&state, b));
-        assert_eq!((first.standing(), first.weight()), (Standing::Down, 9));
-        assert_eq!((second.standing(), second.weight()), (Standing::Up, 3));
+        assert_eq!(
+            (first.effective_state(), first.weight()),
+            (EffectiveState::Down, 9)
+        );
+        assert_eq!(
+            (second.effective_state(), second.weight()),
+            (EffectiveState::Up, 3)
+        );
     }
 
     #[test]
     fn orders_about_a_name_hold_for_addresses_that_are_added_later() {
         let (a, b) = ("10.0.0.1:80", "10.0.0.2:80");
         let state = named();
-        let standing = |address| slot(&state, address).standing();
+        let effective_state = |address| slot(&state, address).effective_state();
         assert!(!state.order("other.example:80", Some(Order::Down), None, 1));
         state.answered(0, answer(&[a]), 1);
         assert!(state.order("origin.example:80", Some(Order::Drain), None, 2));
         state.answered(0, answer(&[a, b]), 3);
         assert_eq!(
-            (standing(a), standing(b)),
-            (Standing::Drain, Standing::Drain)
+            (effective_state(a), effective_state(b)),
+            (EffectiveState::Drain, EffectiveState::Drain)
         );
         assert!(state.order("origin.example:80", Some(Order::Up), None, 4));
         state.answered(0, answer(&[a, b, "10.0.0.3:80"]), 5);
         assert_eq!(
-            (standing(b), standing("10.0.0.3:80")),
-            (Standing::Up, Standing::Up)
+            (effective_state(b), effective_state("10.0.0.3:80")),
+            (EffectiveState::Up, EffectiveState::Up)
         );
     }
 
@@ -564,13 +580,13 @@ mod tests {
         };
         let next = reloaded();
         next.answered(0, answer(&[a]), 4);
-        assert_eq!(slot(&next, a).standing(), Standing::Up);
+        assert_eq!(slot(&next, a).effective_state(), EffectiveState::Up);
         // Both orders are given before the address is known.
         order(&next, a, Order::Down, 5);
         let last = reloaded();
         order(&last, name, Order::Up, 6);
         last.answered(0, answer(&[a]), 7);
-        assert_eq!(slot(&last, a).standing(), Standing::Up);
+        assert_eq!(slot(&last, a).effective_state(), EffectiveState::Up);
     }
 
     #[test]

@@ -253,6 +253,7 @@ mod tests {
             unix: None,
             weight: 1,
             backup: false,
+            down: false,
             max_connections: None,
         }
     }

@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::edge::Edge;
 use crate::admin::{Refusal, ServerOrder, ServerSet, ServerState, ServerTotal, UpstreamState};
-use crate::upstream::{self, Order};
+use crate::upstream::{self, Explanation, Order};
 
 impl Edge {
     /// Returns the state of all upstreams' servers.
     pub(super) fn upstream_states(&self) -> BTreeMap<String, UpstreamState> {
         let snapshot = self.snapshots.borrow().clone();
         let upstreams = snapshot.upstreams.iter();
+        let now_us = self.clock.monotonic_us();
         upstreams
-            .map(|(name, state)| (name.clone(), upstream_state(state)))
+            .map(|(name, state)| (name.clone(), upstream_state(state, now_us)))
             .collect()
     }
 
@@ -32,7 +33,7 @@ impl Edge {
         if state.order(&order.server, set, order.weight, now_us) {
             return Ok(());
         }
-        let servers = upstream_state(state).servers;
+        let servers = upstream_state(state, now_us).servers;
         let names = servers.iter().map(|server| server.name.as_str());
         let addresses = servers.iter().map(|server| server.address.as_str());
         let mut all: Vec<&str> = names.chain(addresses).collect();
@@ -53,15 +54,20 @@ fn unknown(what: &str, name: &str, names: &[&str]) -> Refusal {
     }
 }
 
-fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
-    let servers = state.servers().into_iter().map(|server| ServerState {
-        address: server.address().to_owned(),
-        name: server.name(),
-        state: server.standing().name(),
-        weight: server.weight(),
-        backup: server.is_backup(),
-        numbers: server.numbers(),
-        measures: server.measures(),
+fn upstream_state(state: &upstream::UpstreamState, now_us: u64) -> UpstreamState {
+    let servers = state.servers().into_iter().map(|server| {
+        let Explanation { why, trial_in_us } = server.explain(now_us);
+        ServerState {
+            address: server.address().to_owned(),
+            name: server.name(),
+            state: server.effective_state(),
+            why,
+            trial_in_s: trial_in_us.map(|us| us as f64 / 1e6),
+            weight: server.weight(),
+            backup: server.is_backup(),
+            numbers: server.numbers(),
+            measures: server.measures(),
+        }
     });
     let unresolved = state
         .unresolved()
@@ -70,6 +76,7 @@ fn upstream_state(state: &upstream::UpstreamState) -> UpstreamState {
             address: unresolved.server.address(),
             name: unresolved.server.address(),
             state: unresolved.state,
+            why: unresolved.why,
             weight: unresolved.server.weight,
             backup: unresolved.server.backup,
             ..ServerState::default()

@@ -132,8 +132,14 @@ fn a_failing_server_is_ejected_reported_and_tested_again() {
         failed["failures"]
     );
     assert_eq!(entry(&edge, &origins[1])["failures"], 0);
-    let cause = "cause=\"3 failures in a row, the last one: status 500\"";
-    assert!(edge.process.stderr().contains(cause));
+    let cause = "3 failures in a row, the last one: status 500";
+    let logged = format!("cause=\"{cause}\"");
+    assert!(edge.process.stderr().contains(&logged));
+    assert_eq!(failed["why"], cause);
+    assert!(failed["trial_in_s"].as_f64() > Some(0.0), "{failed}");
+    let shown = edge.command(&["servers", "origin"]);
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains(&format!("{cause}; ")), "{shown}");
     let edge = in_front_of(&origins)
         .upstream("eject = { failures = 3, for = \"1s\" }")
         .start();
@@ -149,6 +155,33 @@ fn a_failing_server_is_ejected_reported_and_tested_again() {
         log.contains("an ejected server works again")
     });
     eventually("it counts as up", || state(&edge, &origins[0]) == "up");
+}
+
+// The order replaces the configuration also after a reload.
+#[test]
+fn a_server_that_the_configuration_takes_down_gets_requests_after_an_order() {
+    let origins = origins(2);
+    let (up, down) = (origins[0].url(""), origins[1].url(""));
+    let text = |more: &str| {
+        format!(
+            "[server]\nworkers = 1\n[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
+             [upstream.origin]\nservers = [{up:?}, {{ url = {down:?}, down = true }}]\n{more}[[route]]\nproxy = \"origin\"\n"
+        )
+    };
+    let edge = Setup::of_text(text("")).in_clear_text().start();
+    assert!(choices(&edge, 10).iter().all(|number| number == "0"));
+    let taken_down = entry(&edge, &origins[1]);
+    assert_eq!(
+        (&taken_down["state"], &taken_down["why"]),
+        (&"down".into(), &"by the configuration".into())
+    );
+    assert_eq!(order(&edge, &origins[1], "set=up").status, 200);
+    eventually("it gets requests", || {
+        server_of(&edge, "/pass/x", &[]) == "1"
+    });
+    edge.rewrite(&text("keepalive = 3\n"));
+    assert!(edge.command(&["reload"]).status.success());
+    assert_eq!(state(&edge, &origins[1]), "up");
 }
 
 // A server that accepts no connections is passed over, and operators see that and its end.
@@ -173,8 +206,17 @@ fn a_server_that_accepts_no_connections_is_unreachable_until_it_does() {
         let text = said(arguments);
         assert_eq!(text.matches("unreachable").count(), 1, "{text}");
     }
+    let why = entry(&edge, &origins[0])["why"].clone();
+    assert_eq!(why, "connect-failed (Connection refused)");
+    let metrics = edge.get_admin("/metrics").text();
+    for (state, value) in [("unreachable", 1), ("up", 0), ("down", 0)] {
+        let labels = format!("server=\"{}\",state=\"{state}\"", origins[0].addr());
+        let sample = format!("sluice_server_state{{upstream=\"origin\",{labels}}} {value}\n");
+        assert!(metrics.contains(&sample), "{metrics}");
+    }
     assert_eq!(order(&edge, &origins[0], "set=down").status, 200);
     assert_eq!(state(&edge, &origins[0]), "down");
+    assert_eq!(entry(&edge, &origins[0])["why"], "by order");
     assert_eq!(order(&edge, &origins[0], "set=up").status, 200);
     assert_eq!(state(&edge, &origins[0]), "unreachable");
     assert_eq!(state(&edge, &origins[1]), "up");

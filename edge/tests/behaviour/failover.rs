@@ -331,3 +331,34 @@ fn a_late_fetch_is_sent_to_a_second_server() {
     reply.verify_whole(1000).expect("its own");
     assert_eq!(other.read_record(|record| record.count("/pass/late")), 0);
 }
+
+#[test]
+fn the_access_log_has_the_number_of_tries() {
+    let (bad, good) = (failing(Fault::EndBeforeHead(Ending::Fin)), correct());
+    let edge = Setup::cached(&bad)
+        .also(&good)
+        .workers(1)
+        .upstream(&format!("eject = false\nretry = {{ {PATIENT} }}"))
+        .logged("json")
+        .start();
+    for _ in 0..4 {
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    }
+    let lines = edge.json_log(4);
+    let tries = lines.iter().map(|line| line["tries"].as_u64());
+    let mut tries: Vec<_> = tries.collect();
+    tries.sort_unstable();
+    tries.dedup();
+    assert_eq!(tries, [Some(1), Some(2)], "{lines:?}");
+    // Servers that accept no connection are tried, too.
+    for origin in [&bad, &good] {
+        origin.refuse().expect("it stops listening");
+        origin.drop_connections();
+    }
+    assert_eq!(edge.get("/pass/x", &[]).status, 502);
+    let lines = edge.json_log(5);
+    let failed = lines.iter().find(|line| line["status"] == 502);
+    // A connection whose end is not known yet adds a try.
+    let tries = failed.and_then(|line| line["tries"].as_u64());
+    assert!(tries >= Some(2), "{lines:?}");
+}

@@ -233,3 +233,29 @@ fn a_check_that_succeeds_shows_that_a_server_is_reachable_again() {
     server.reopen().expect("it listens again");
     eventually("it is up", || state(&edge, &address) == "up");
 }
+
+#[test]
+fn checks_may_use_another_port_which_says_nothing_about_connections() {
+    let (server, checked, other) = (well(), well(), well());
+    let port = checked.addr().port();
+    let edge = Setup::uncached(&server)
+        .also(&other)
+        .upstream(&HEALTH.replace("{ path", &format!("{{ port = {port}, path")))
+        .start();
+    let address = server.addr().to_string();
+    let checks = |origin: &Origin| origin.read_record(|record| record.count("/healthz"));
+    for (status, expected) in [(503, "unhealthy"), (200, "up")] {
+        checked.serve("/healthz", Resource::status(status));
+        eventually(expected, || state(&edge, &address) == expected);
+    }
+    assert_eq!((checks(&server), checks(&other)), (0, 0));
+    server.refuse().expect("it stops listening");
+    server.drop_connections();
+    eventually("it is unreachable", || {
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+        state(&edge, &address) == "unreachable"
+    });
+    let before = checks(&checked);
+    eventually("further checks", || checks(&checked) >= before + 6);
+    assert_eq!(state(&edge, &address), "unreachable");
+}

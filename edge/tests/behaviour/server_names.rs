@@ -369,3 +369,29 @@ fn services_have_ports_weights_and_priorities() {
         edge.get("/pass/x", &[]).status == 200 && !spare.requests().is_empty()
     });
 }
+
+#[test]
+fn a_name_that_name_servers_do_not_answer_is_reported_before_its_resolution_has_failed() {
+    let (dns, origins) = (dns(), origins(1));
+    dns.silence(true);
+    let edge = named(&dns, &origins[0]).start();
+    // The resolution begins with the first request for the upstream, or earlier.
+    let reply = edge.get("/x", &[]);
+    assert_reason(&reply, "unresolved");
+    let port = origins[0].addr().port();
+    let line = format!(
+        "the name of a server is still being resolved upstream=origin server={NAME}:{port} name_servers={}",
+        dns.addr()
+    );
+    eventually(&line, || edge.process.stderr().contains(&line));
+    eventually("the resolution fails", || {
+        let server = edge.status()["upstreams"]["origin"]["servers"][0].clone();
+        server["state"] == "unresolved" && server["why"] == "no name server answers"
+    });
+    let log = edge.process.stderr();
+    let failed = log.find("the name of a server does not resolve");
+    assert!(log.find(&line) < failed, "{log}");
+    dns.silence(false);
+    dns.set(NAME, &[ip(1)]);
+    eventually("the name resolves", || edge.get("/x", &[]).status == 200);
+}

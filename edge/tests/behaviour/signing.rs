@@ -50,6 +50,27 @@ fn signed_requests_are_cached_and_have_no_credentials_of_clients() {
 }
 
 #[test]
+fn the_secret_may_be_in_a_file() {
+    let origin = serving("/x", fresh(10));
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("s3.key");
+    let sign = KEYS.replace(
+        "secret_key = \"secret\"",
+        &format!("secret_key_file = {file:?}"),
+    );
+    let setup = Setup::cached(&origin).upstream(&format!("sign = {{ {sign} }}"));
+    assert!(
+        setup
+            .refused()
+            .contains("can't read the secret from this file")
+    );
+    std::fs::write(&file, "secret\n").expect("the folder can be written");
+    let edge = setup.start();
+    assert_eq!(edge.get("/x", &[]).status, 200);
+    assert!(origin.requests()[0].header("authorization").is_some());
+}
+
+#[test]
 fn only_reads_are_signed_unless_writes_are_allowed() {
     let origin = serving("/x", Resource::status(200));
     let edge = Setup::uncached(&origin).upstream(&sign("")).start();

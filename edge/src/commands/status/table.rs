@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-/// Returns a table with aligned columns, of which the first `text_columns` are aligned to the left and the others,
-/// which are numbers, to the right.
+/// Returns a table with aligned columns: those for which `is_text` holds to the left, and the others, which are numbers,
+/// to the right.
 pub fn table<const N: usize>(
     heading: &[&str; N],
-    text_columns: usize,
+    is_text: fn(usize) -> bool,
     rows: &[[String; N]],
 ) -> String {
     let heading = heading.map(str::to_owned);
@@ -19,13 +19,13 @@ pub fn table<const N: usize>(
     let mut out = String::new();
     for line in lines {
         let cells = line.iter().zip(&widths).enumerate();
-        let cells = cells.map(|(column, (cell, width))| match column < text_columns {
+        let cells = cells.map(|(column, (cell, width))| match is_text(column) {
             true => format!("{cell:width$}"),
             false => format!("{cell:>width$}"),
         });
         let cells: Vec<String> = cells.collect();
         // Writing to a String can't fail.
-        let _ = writeln!(out, "{}", cells.join("  "));
+        let _ = writeln!(out, "{}", cells.join("  ").trim_end());
     }
     out
 }

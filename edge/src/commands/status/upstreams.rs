@@ -38,7 +38,7 @@ pub fn show(upstreams: &Value) -> String {
     }
     match rows.is_empty() {
         true => String::new(),
-        false => table(&HEADING, TEXT_COLUMNS, &rows) + LEGEND + &failures,
+        false => table(&HEADING, |column| column < TEXT_COLUMNS, &rows) + LEGEND + &failures,
     }
 }
 

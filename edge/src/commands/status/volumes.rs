@@ -25,7 +25,7 @@ pub fn show(volumes: &Value) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let mut out = table(&HEADING, TEXT_COLUMNS, &rows);
+    let mut out = table(&HEADING, |column| column < TEXT_COLUMNS, &rows);
     for volume in items(volumes) {
         // Writing to a String can't fail, here and in the rest of this file.
         if let Some(why) = volume["why"].as_str() {

@@ -298,6 +298,9 @@ fn upstream(options: &upstream::Options) -> String {
     if let Some(health) = &options.health {
         let (path, interval) = (&health.path, show_time(health.interval));
         text += &format!(", health checked at {path} every {interval}");
+        if let Some(port) = health.port {
+            text += &format!(" on port {port}");
+        }
     }
     match &options.eject {
         Some(eject) if *eject == upstream::Eject::default() => {}
@@ -350,6 +353,9 @@ fn server(server: &upstream::Server) -> String {
     }
     if server.backup {
         text += " (backup)";
+    }
+    if server.down {
+        text += " (down)";
     }
     if let Some(most) = server.max_connections {
         text += &format!(" (at most {most} connections per worker)");

@@ -13,6 +13,7 @@ use crate::config::value::{HEALTH, Key, List, Shaped, StatusRange, Time};
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct HealthFile {
     pub path: Key<String>,
+    pub port: Key<u64>,
     pub method: Key<String>,
     pub headers: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
     pub status: Option<List<StatusRange>>,

@@ -18,6 +18,8 @@ pub struct ServerFile {
     pub weight: Option<Spanned<u64>>,
     /// Whether the server is used only while all others fail or are full.
     pub backup: Option<bool>,
+    /// Whether the server gets no requests until an operator orders otherwise.
+    pub down: Option<bool>,
     /// Most connections per worker, in place of the upstream's limit.
     pub max_connections: Option<Spanned<u64>>,
 }
@@ -55,6 +57,7 @@ impl<'de> Deserialize<'de> for ServerFile {
             url: Option<Spanned<String>>,
             weight: Option<Spanned<u64>>,
             backup: Option<bool>,
+            down: Option<bool>,
             max_connections: Option<Spanned<u64>>,
         }
         struct ServerVisitor;
@@ -72,6 +75,7 @@ impl<'de> Deserialize<'de> for ServerFile {
                     url: Some(Spanned::new(0..0, url.to_owned())),
                     weight: None,
                     backup: None,
+                    down: None,
                     max_connections: None,
                 })
             }
@@ -82,6 +86,7 @@ impl<'de> Deserialize<'de> for ServerFile {
                     url: table.url,
                     weight: table.weight,
                     backup: table.backup,
+                    down: table.down,
                     max_connections: table.max_connections,
                 })
             }

@@ -216,6 +216,7 @@ pub struct SignFile {
     pub region: Key<String>,
     pub access_key: Key<String>,
     pub secret_key: Key<String>,
+    pub secret_key_file: Key<String>,
     pub session_token: Key<String>,
     pub query: Option<bool>,
     pub writes: Option<bool>,

@@ -9,7 +9,7 @@ use crate::config::checks::Checks;
 use crate::config::file::{BalanceFile, File, UpstreamFile};
 use crate::config::plan::{Plan, Proxied};
 use crate::config::report::Problem;
-use crate::config::value::{Table, show_time};
+use crate::config::value::{RetryCause, Table, show_time};
 use crate::edit::Variable;
 use crate::http::hop;
 use crate::http::pattern::Pattern;
@@ -29,6 +29,8 @@ pub fn check(file: &File, plan: &Plan, checks: &mut Checks) {
         sticks_nowhere(file, options, &routes, checks);
         hashes_nothing(file, options, &routes, checks);
         waits_long(file, options, checks);
+        times_out_late(file, options, checks);
+        checks_no_port(file, options, checks);
     }
 }
 
@@ -123,6 +125,42 @@ fn waits_long(file: &UpstreamFile, options: &Options, checks: &mut Checks) {
                     show_time(longest)
                 ))
                 .help("make `timeout` shorter, or `interval` longer"),
+        );
+    }
+}
+
+/// Warns if `retry.on` names timeouts although the time for further tries is over before a response is late.
+/// Without `on`, nobody has asked for such retries, and the default `read_timeout` is longer than the default `total`.
+fn times_out_late(file: &UpstreamFile, options: &Options, checks: &mut Checks) {
+    let table = file.retry.as_ref().and_then(|typed| typed.get_ref().on());
+    let causes = table.and_then(|Table(table)| table.on.as_ref());
+    let mut causes = causes.into_iter().flat_map(|list| list.get_ref());
+    let typed = causes.find(|typed| *typed.get_ref() == RetryCause::Timeout);
+    let (late, total) = (options.read_timeout, options.retry.total);
+    if let Some(typed) = typed.filter(|_| options.retry.tries > 1 && late >= total) {
+        let (late, total) = (show_time(late), show_time(total));
+        checks.push(
+            Problem::warning("\"timeout\" leads to no retry of a response that does not begin")
+                .at(typed.span())
+                .label(format!(
+                    "`total` ({total}) is over when `read_timeout` ({late}) ends the first try"
+                ))
+                .help("make `read_timeout` shorter than `total`"),
+        );
+    }
+}
+
+/// Warns about a port of health checks if servers have none.
+fn checks_no_port(file: &UpstreamFile, options: &Options, checks: &mut Checks) {
+    let table = file.health.as_ref().and_then(|typed| typed.get_ref().on());
+    let typed = table.and_then(|Table(table)| table.port.as_ref());
+    let socket = options.servers.iter().find(|server| server.unix.is_some());
+    if let (Some(typed), Some(socket)) = (typed, socket) {
+        checks.push(
+            Problem::warning("`port` does nothing for a server on a Unix socket")
+                .at(typed.span())
+                .label(format!("{} is checked over its socket", socket.address()))
+                .help("leave it out, or write upstreams of their own for servers on Unix sockets"),
         );
     }
 }

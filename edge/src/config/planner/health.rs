@@ -42,6 +42,7 @@ pub fn plan(key: &Key<OrFalse<Table<HealthFile>>>, checks: &mut Checks) -> Optio
         .as_ref()
         .and_then(|text| body(text, &method, checks));
     Some(Health {
+        port: port(&file.port, checks),
         path: path(&file.path, checks).unwrap_or(d.path),
         headers: headers(file, checks),
         statuses: statuses(file.status.as_ref(), checks).unwrap_or(d.statuses),
@@ -72,6 +73,11 @@ fn statuses(
     }
     let ranges = typed.get_ref().iter();
     Some(ranges.map(|range| range.get_ref().0.clone()).collect())
+}
+
+fn port(key: &Key<u64>, checks: &mut Checks) -> Option<u16> {
+    key.as_ref()?;
+    u16::try_from(checks.within("port", key, 1, 1..=65_535)).ok()
 }
 
 fn path(key: &Key<String>, checks: &mut Checks) -> Option<String> {

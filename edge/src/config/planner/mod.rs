@@ -51,12 +51,12 @@ pub use gate::BURST_DIVISOR;
 pub use volumes::Examine;
 
 /// Makes the plan, which is usable only if no problem is fatal. `examine_path` returns what exists at the
-/// path of a volume, `read` returns the content of an error page.
+/// path of a volume, `read` returns the content of an error page or a file with a key.
 pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan, Vec<Problem>) {
     let mut checks = Checks::default();
     let admin = admin(file, &mut checks);
     let listeners = listeners::listeners(&file.listener, file.listen.as_ref(), admin, &mut checks);
-    let mut upstreams = upstreams::plan(&file.upstream, &listeners, &mut checks);
+    let mut upstreams = upstreams::plan(&file.upstream, &listeners, read, &mut checks);
     let sites = file.site.iter().flat_map(|site| &site.get_ref().route);
     let routes = sites.chain(&file.route).map(Spanned::get_ref);
     upstreams::of_routes(routes, &listeners, &mut upstreams, &mut checks);

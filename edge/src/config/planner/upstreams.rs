@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use toml::Spanned;
 
+use super::edit::ReadPage;
 use super::server_url::{ServerUrl, is_host, is_url, split_port};
 use super::{
     balance, eject, health, paths, redirect_hosts, retry, server_tcp, server_tls, server_url,
@@ -25,17 +26,18 @@ const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 const SERVERS_MAX: usize = 256;
 
-/// Returns the options of all upstreams.
+/// Returns the options of all upstreams. `read` reads files that they name.
 pub fn plan(
     files: &Named<UpstreamFile>,
     listeners: &[ListenerPlan],
+    read: ReadPage<'_>,
     checks: &mut Checks,
 ) -> BTreeMap<String, Options> {
     let mut plans = BTreeMap::new();
     for (name, file) in files {
         is_name(name, checks);
         let servers = servers(name, file, listeners, checks);
-        plans.insert(name.get_ref().clone(), options(file, servers, checks));
+        plans.insert(name.get_ref().clone(), options(file, servers, read, checks));
     }
     plans
 }
@@ -66,6 +68,7 @@ fn listed(url: ServerUrl, weight: u32, backup: bool) -> Server {
         unix: url.unix,
         weight,
         backup,
+        down: false,
         max_connections: None,
     }
 }
@@ -96,6 +99,7 @@ pub fn of_routes<'a>(
             url: Some(Spanned::new(typed.span(), paths::split(url).0.to_owned())),
             weight: None,
             backup: None,
+            down: None,
             max_connections: None,
         };
         let server = server(&Spanned::new(typed.span(), entry), checks);
@@ -106,7 +110,12 @@ pub fn of_routes<'a>(
     }
 }
 
-fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Options {
+fn options(
+    file: &UpstreamFile,
+    servers: Vec<Server>,
+    read: ReadPage<'_>,
+    checks: &mut Checks,
+) -> Options {
     let d = Options::new(servers);
     let read_max = 24 * HOUR;
     let (balance, hash) = balance::plan(&file.balance, checks);
@@ -166,7 +175,7 @@ fn options(file: &UpstreamFile, servers: Vec<Server>, checks: &mut Checks) -> Op
         tls: server_tls::options(file, &d.servers, d.tls, checks),
         via: file.via.unwrap_or(d.via),
         x_real_ip: file.x_real_ip.unwrap_or(d.x_real_ip),
-        sign: signing::plan(&file.sign, checks),
+        sign: signing::plan(&file.sign, read, checks),
         ..d
     };
     keeps_too_many(file, &options, checks);
@@ -259,7 +268,23 @@ fn servers(
                 .help("leave `backup` out for at least one server"),
         );
     }
+    all_down(name.get_ref(), &servers, list.span(), checks);
     servers
+}
+
+/// Warns about an upstream without a server that gets requests.
+fn all_down(name: &str, servers: &[Server], at: Range<usize>, checks: &mut Checks) {
+    if servers.is_empty() || !servers.iter().all(|server| server.down) {
+        return;
+    }
+    checks.push(
+        Problem::warning(format!("all servers of upstream `{name}` are down"))
+            .at(at)
+            .label("its requests get 503")
+            .help(format!(
+                "leave `down` out for at least one server, or bring one up: `sluice servers {name} ADDRESS --set up`"
+            )),
+    );
 }
 
 fn server(entry: &Spanned<ServerFile>, checks: &mut Checks) -> Option<Server> {
@@ -280,6 +305,7 @@ fn server(entry: &Spanned<ServerFile>, checks: &mut Checks) -> Option<Server> {
     match server_url::parse(url.get_ref()) {
         Ok(parsed) => Some(Server {
             max_connections,
+            down: file.down.unwrap_or(false),
             ..listed(parsed, weight, file.backup.unwrap_or(false))
         }),
         Err((label, help)) => {
@@ -369,6 +395,7 @@ mod tests {
             unix: None,
             weight: 1,
             backup: false,
+            down: false,
             max_connections: None,
         };
         let listen = |a: &str| {

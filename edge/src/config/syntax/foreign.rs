@@ -312,17 +312,8 @@ const OF_SECTION: &[(&str, &str, &str)] = &[
     ("weight", "address", SERVER_URL),
     ("weight", "host", SERVER_URL),
     ("weight", "port", SERVER_URL),
-    (
-        "weight",
-        "down",
-        "leave the server out, or take it out of use with `sluice servers NAME ADDRESS --set down`",
-    ),
+    ("weight", "disabled", "write `down = true`"),
     // `health`
-    (
-        "jitter",
-        "port",
-        "leave it out: checks use the server's own port",
-    ),
     ("jitter", "uri", "write `path`"),
     ("jitter", "rise", "write `up`"),
     ("jitter", "passes", "write `up`"),

@@ -327,10 +327,11 @@ fn settings_of_upstreams_of_other_programs_are_answered_with_the_fix() {
         of_upstream("max_conns = 5"),
         server("url = \"http://a\", max_conns = 5"),
         server("address = \"127.0.0.1:9000\""),
+        server("url = \"http://a\", disabled = true"),
         of_upstream("balance = \"least_conn\""),
         of_upstream("balance = \"leastconn\""),
         of_upstream("balance = \"ip_hash\""),
-        of_upstream("health = { port = 80, uri = \"/\", rise = 1, fall = 2 }"),
+        of_upstream("health = { uri = \"/\", rise = 1, fall = 2 }"),
         of_upstream("tls = { sni = \"a\" }\nretry = { attempts = 2 }"),
         of_upstream("hedge = true\nhealth = true\neject = true"),
         "[log]\nformat = '{upstream_addr} {status}'\n".to_owned(),
@@ -360,6 +361,15 @@ fn options_of_upstreams_without_effect_get_a_warning() {
         with("balance = { hash = \"{cookie:user}\" }", cached),
         with("balance = { hash = \"{header:X-User}\" }", cached),
         with("health = { timeout = \"10s\", interval = \"1s\" }", ""),
+        with("retry = { on = [\"connect\", \"timeout\"] }", ""),
+        with(
+            "retry = { on = \"timeout\", total = \"2s\" }\nread_timeout = \"2s\"",
+            "",
+        ),
+        with("retry = { on = \"timeout\" }\nread_timeout = \"9s\"", ""),
+        with("retry = { tries = 3 }", ""),
+        with("retry = { on = \"connect\" }", ""),
+        with("retry = { on = \"timeout\", tries = 1 }", ""),
     ];
     let said: String = cases.iter().map(|text| super::said(text)).collect();
     insta::assert_snapshot!("upstreams_without_effect", said);

@@ -301,6 +301,7 @@ impl Record {
             request_us,
             upstream: self.upstream.as_ref().map(|upstream| AccessUpstream {
                 server: upstream.server.get(),
+                tries: upstream.tries.get(),
                 status: upstream.status.get(),
                 connect_us: upstream.connect_us.get(),
                 header_us: upstream.header_us.get(),

@@ -48,6 +48,7 @@ fn every_field_has_its_form() {
     let mut record = record();
     record.upstream = Some(AccessUpstream {
         server: Some((Ipv4Addr::LOCALHOST, 9000).into()),
+        tries: 1,
         status: Some(200),
         connect_us: 0,
         header_us: Some(1500),
@@ -98,6 +99,7 @@ fn every_field_has_its_form() {
         ("request_time", "1.002"),
         ("upstream", "127.0.0.1:9000"),
         ("upstream_status", "200"),
+        ("tries", "1"),
         ("connect_us", "0"),
         ("connect_time", "0.000"),
         ("header_us", "1500"),

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::upstream::condition::Standing;
+use crate::telemetry::EffectiveState;
 use crate::upstream::lease::Grant;
 use crate::upstream::retry::Failed;
 
@@ -111,9 +111,9 @@ fn a_trial_of_a_slow_client_does_not_keep_a_server_out_of_use() {
 
 /// Begins a request that tests the first server.
 async fn trial(testing: &Testing) -> Grant {
-    let (failed, wish) = (Failed::new(), wish());
+    let (failed, criteria) = (Failed::new(), criteria());
     let pool = &testing.upstream.worker.pool;
-    let granted = pool.acquire(&failed, &wish).await;
+    let granted = pool.acquire(&failed, &criteria).await;
     granted.unwrap_or_else(|fault| panic!("{fault:?}"))
 }
 
@@ -275,7 +275,9 @@ fn a_server_that_was_ejected_returns_after_ejection_is_turned_off() {
         // An exchange that began before the reload fails.
         let first = testing.state.servers()[0].clone();
         let now_us = testing.clock.monotonic_us();
-        first.condition().eject(Duration::from_secs(1), now_us);
+        first
+            .condition()
+            .eject(Duration::from_secs(1), String::new(), now_us);
         first.note_change();
         assert_eq!(requests(&reloaded, 10).await, [0, 10]);
         testing.clock.advance_us(SECOND);
@@ -307,14 +309,14 @@ fn the_share_of_a_server_that_returns_grows() {
         let testing = Testing::new(options);
         assert_eq!(requests(&testing, 10).await, [5, 5]);
         let first = testing.state.servers()[0].clone();
-        let set_healthy = |is_healthy| {
+        let set_healthy = |result| {
             let now_us = testing.clock.monotonic_us();
-            assert!(first.condition().set_healthy(is_healthy, now_us));
+            assert!(first.condition().set_healthy(result, now_us));
             first.note_change();
         };
-        set_healthy(false);
+        set_healthy(Err("status 500".to_owned()));
         assert_eq!(requests(&testing, 10).await, [0, 10]);
-        set_healthy(true);
+        set_healthy(Ok(()));
         assert_eq!(requests(&testing, 110).await, [10, 100]);
         testing.clock.advance_us(10 * SECOND);
         assert_eq!(requests(&testing, 150).await, [50, 100]);
@@ -338,8 +340,8 @@ fn servers_do_not_get_the_blame_for_a_missing_local_address() {
         assert_eq!(testing.counters.upstream_failures.get(), 40);
         for server in testing.state.servers() {
             assert_eq!(
-                (server.numbers().failures, server.standing()),
-                (0, Standing::Up)
+                (server.numbers().failures, server.effective_state()),
+                (0, EffectiveState::Up)
             );
         }
     });

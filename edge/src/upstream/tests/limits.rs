@@ -342,15 +342,19 @@ fn the_permit_of_a_dead_connection_is_not_given_twice() {
         let _held = pool.take(0);
         let second = testing.state.servers()[1].clone();
         let now_us = testing.clock.monotonic_us();
-        assert!(second.condition().set_healthy(false, now_us));
+        assert!(
+            second
+                .condition()
+                .set_healthy(Err("status 500".to_owned()), now_us)
+        );
         second.note_change();
         let failed = Failed::new();
-        let wish = wish();
-        let mut waiting = std::pin::pin!(pool.acquire(&failed, &wish));
+        let criteria = criteria();
+        let mut waiting = std::pin::pin!(pool.acquire(&failed, &criteria));
         assert!(is_waiting(&mut waiting).await);
         let granted = pool.take(1);
         assert!(matches!(granted, Grant::Opening(_)));
-        assert!(second.condition().set_healthy(true, now_us));
+        assert!(second.condition().set_healthy(Ok(()), now_us));
         second.note_change();
         pool.refresh();
         assert!(is_waiting(&mut waiting).await);
@@ -364,9 +368,9 @@ fn the_permit_of_a_dead_connection_is_not_given_twice() {
 fn a_balancer_gets_the_key_and_the_outcome_of_each_exchange() {
     let origin = Origin::always(HELLO);
     let record = Recorded::default();
-    let down = server(refusing());
+    let unreachable = server(refusing());
     run(async {
-        let testing = Testing::new(Options::new(vec![down, origin.server()]));
+        let testing = Testing::new(Options::new(vec![unreachable, origin.server()]));
         testing.record_choices(&record);
         for target in ["/a", "/b", "/a"] {
             testing.fetch(get(target)).await.expect("a response");

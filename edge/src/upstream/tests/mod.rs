@@ -1,13 +1,13 @@
 //! Tests of exchanges over real sockets with scripted origins, and the helpers for these tests.
 
 mod bodies;
-mod down;
 mod ejection;
 mod heads;
 mod limits;
 mod queue;
 mod requests;
 mod reuse;
+mod unreachable;
 mod upgrade;
 
 use std::cell::RefCell;
@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::wish::Wish;
+use super::criteria::Criteria;
 use super::*;
-use crate::balance::{Ask, Balancer, Now, Outcome};
+use crate::balance::{Balancer, ChoiceContext, Now, Outcome};
 use crate::handler::{Body, BodyStream, Fault, Frame, Head, Peer};
 use crate::http::{ClientId, Scheme};
 use crate::reason::Reason;
@@ -105,6 +105,7 @@ fn server(address: SocketAddr) -> Server {
         unix: None,
         weight: 1,
         backup: false,
+        down: false,
         max_connections: None,
     }
 }
@@ -236,9 +237,9 @@ struct Recorded {
 impl Balancer for Recorded {
     fn set_weights(&mut self, _: &[u32]) {}
 
-    fn choose(&mut self, ask: &Ask<'_>) -> Option<usize> {
-        self.keys.borrow_mut().push((ask.key)());
-        (0..2).find(|&server| ask.allows(server))
+    fn choose(&mut self, context: &ChoiceContext<'_>) -> Option<usize> {
+        self.keys.borrow_mut().push((context.key)());
+        (0..2).find(|&server| context.allows(server))
     }
 
     fn begin(&mut self, _: usize) {}
@@ -333,9 +334,9 @@ impl BodyStream for Fed {
     }
 }
 
-/// Returns the wish of a GET request.
-fn wish() -> Wish<'static> {
-    Wish {
+/// Returns the criteria of a GET request.
+fn criteria() -> Criteria<'static> {
+    Criteria {
         client: ClientId::of([192, 0, 2, 7].into()),
         key: &|| 0,
         is_repeatable: true,

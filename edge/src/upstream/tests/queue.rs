@@ -79,12 +79,14 @@ fn a_server_that_is_ejected_gets_no_waiting_requests() {
     run(async {
         let (testing, mut held) = two_full_servers();
         let pool = &testing.upstream.worker.pool;
-        let (failed, wish) = (Failed::new(), wish());
-        let mut waiting = Box::pin(pool.acquire(&failed, &wish));
+        let (failed, criteria) = (Failed::new(), criteria());
+        let mut waiting = Box::pin(pool.acquire(&failed, &criteria));
         assert!(is_waiting(&mut waiting).await);
         let second = testing.state.servers()[1].clone();
         let now_us = testing.clock.monotonic_us();
-        second.condition().eject(Duration::from_secs(60), now_us);
+        second
+            .condition()
+            .eject(Duration::from_secs(60), String::new(), now_us);
         second.note_change();
         drop(held.pop());
         pool.refresh();
@@ -99,8 +101,8 @@ fn requests_do_not_wait_for_servers_that_an_operator_took_down() {
     run(async {
         let (testing, _held) = two_full_servers();
         let pool = &testing.upstream.worker.pool;
-        let (failed, wish) = (Failed::new(), wish());
-        let mut waiting = Box::pin(pool.acquire(&failed, &wish));
+        let (failed, criteria) = (Failed::new(), criteria());
+        let mut waiting = Box::pin(pool.acquire(&failed, &criteria));
         assert!(is_waiting(&mut waiting).await);
         for server in testing.state.servers() {
             server.order(Some(Order::Down), None, testing.clock.monotonic_us());
@@ -111,7 +113,7 @@ fn requests_do_not_wait_for_servers_that_an_operator_took_down() {
     });
 }
 
-// A server that is down takes requests of all clients into one room, in which each has a share.
+// An unreachable server takes requests of all clients into one room, in which each has a share.
 #[test]
 fn one_client_does_not_take_all_the_room_for_requests_that_wait_for_a_probe() {
     run(async {
@@ -124,9 +126,9 @@ fn one_client_does_not_take_all_the_room_for_requests_that_wait_for_a_probe() {
         // The next probe is not due.
         pool.note_connect(0, Err(Reason::ConnectFailed), now_us - 1);
         let failed = Failed::new();
-        let [one, other] = [7, 8].map(|last| Wish {
+        let [one, other] = [7, 8].map(|last| Criteria {
             client: ClientId::of([192, 0, 2, last].into()),
-            ..wish()
+            ..criteria()
         });
         let mut first = Box::pin(pool.acquire(&failed, &one));
         assert!(is_waiting(&mut first).await);

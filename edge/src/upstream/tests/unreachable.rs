@@ -10,30 +10,30 @@ fn a_late_failure_to_connect_does_not_undo_a_newer_success() {
     let testing = Testing::new(Options::new(vec![server(refusing())]));
     let server = testing.state.servers()[0].clone();
     server.note_connect(Err(Reason::ConnectTimeout), 10, 10);
-    assert!(server.is_down());
+    assert!(server.is_unreachable());
     server.note_connect(Ok(()), 20, 20);
-    let started = server.condition().seen().starting_since_us;
+    let started = server.summary().starting_since_us;
     for began_us in [11, 19] {
         server.note_connect(Err(Reason::ConnectTimeout), began_us, began_us);
-        assert!(!server.is_down());
-        assert_eq!(server.trials().failed_since(11), None);
+        assert!(!server.is_unreachable());
+        assert_eq!(server.connect_attempts().failed_since(11), None);
     }
     server.note_connect(Ok(()), 18, 18);
     server.note_connect(Err(Reason::ConnectTimeout), 19, 19);
-    assert!(!server.is_down());
-    assert_eq!(server.condition().seen().starting_since_us, started);
+    assert!(!server.is_unreachable());
+    assert_eq!(server.summary().starting_since_us, started);
     server.note_connect(Err(Reason::ConnectFailed), 20, 20);
-    assert!(server.is_down());
+    assert!(server.is_unreachable());
 }
 
 // No failure precedes the success.
 #[test]
-fn a_slow_failure_to_connect_does_not_take_down_a_server_that_accepts_connections() {
+fn a_slow_failure_to_connect_does_not_make_a_server_unreachable_that_accepts_connections() {
     let testing = Testing::new(Options::new(vec![server(refusing())]));
     let server = testing.state.servers()[0].clone();
     server.note_connect(Ok(()), 20, 20);
     server.note_connect(Err(Reason::ConnectTimeout), 19, 19);
-    assert!(!server.is_down());
+    assert!(!server.is_unreachable());
 }
 
 /// Returns an upstream whose only server has an idle connection and accepts no others.
@@ -46,7 +46,7 @@ async fn with_idle_connection(origin: &Origin) -> Testing {
     pool.note_connect(0, Err(Reason::ConnectFailed), now_us);
     testing.clock.advance_us(1);
     assert_eq!(
-        (testing.idle(), testing.state.servers()[0].is_down()),
+        (testing.idle(), testing.state.servers()[0].is_unreachable()),
         (1, true)
     );
     testing
@@ -62,7 +62,7 @@ fn a_server_that_accepts_no_connections_is_used_over_its_open_ones() {
             let got = testing.fetch(get("/")).await;
             assert_eq!(got, Ok((200, b"hello".to_vec())));
         }
-        assert!(testing.state.servers()[0].is_down());
+        assert!(testing.state.servers()[0].is_unreachable());
     });
 }
 
@@ -72,11 +72,11 @@ fn a_request_that_waits_for_a_probe_gets_a_connection_that_becomes_idle() {
         let origin = Origin::always(HELLO);
         let testing = with_idle_connection(&origin).await;
         let pool = &testing.upstream.worker.pool;
-        let (failed, wish) = (Failed::new(), wish());
+        let (failed, criteria) = (Failed::new(), criteria());
         let Grant::Lease(lease) = pool.take(0) else {
             panic!("the connection is idle");
         };
-        let mut waiting = Box::pin(pool.acquire(&failed, &wish));
+        let mut waiting = Box::pin(pool.acquire(&failed, &criteria));
         assert!(is_waiting(&mut waiting).await);
         pool.give_back(lease, testing.clock.monotonic_us());
         assert!(matches!(waiting.await, Ok(Grant::Lease(_))));

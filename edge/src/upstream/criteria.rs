@@ -6,7 +6,7 @@ use crate::handler::UpstreamTimings;
 use crate::http::ClientId;
 
 /// The facts about a request that concern the choice of its server.
-pub(super) struct Wish<'a> {
+pub(super) struct Criteria<'a> {
     pub(super) client: ClientId,
     /// Computes the hash of the requested URL, or of the configured text.
     pub(super) key: &'a dyn Fn() -> u64,
@@ -24,7 +24,7 @@ pub(super) enum Choice {
     /// All servers that may be used have reached their limit of connections.
     Full,
     /// All servers that may be used accept no connections, and none has an idle one.
-    Down,
+    Unreachable,
     /// No server may be used.
     None,
 }

@@ -9,7 +9,7 @@ use crate::reason::Reason;
 
 /// The attempts to connect to one server.
 #[derive(Default)]
-pub(super) struct Trials {
+pub(super) struct ConnectAttempts {
     state: Mutex<State>,
     /// The latest beginning of an attempt that succeeded, in microseconds.
     accepted_us: AtomicU64,
@@ -23,7 +23,7 @@ struct State {
     failed: Option<(u64, Reason)>,
 }
 
-impl Trials {
+impl ConnectAttempts {
     /// Begins an attempt at the time `now_us`. Returns false if the last one began less than
     /// `interval_us` ago.
     pub(super) fn begin(&self, now_us: u64, interval_us: u64) -> bool {
@@ -72,15 +72,15 @@ mod tests {
 
     #[test]
     fn attempts_have_a_distance_and_only_later_failures_count() {
-        let trials = Trials::default();
-        assert!(trials.note_failure(100, Reason::ConnectFailed));
-        assert!(!trials.begin(105, 10));
-        assert_eq!(trials.due_in_us(105, 10), 5);
-        assert!(trials.begin(110, 10) && !trials.begin(119, 10));
-        assert_eq!(trials.failed_since(100), Some(Reason::ConnectFailed));
-        assert_eq!(trials.failed_since(101), None);
-        assert!(trials.note_failure(110, Reason::ConnectTimeout));
-        assert!(trials.note_failure(105, Reason::ConnectFailed));
-        assert_eq!(trials.failed_since(110), Some(Reason::ConnectFailed));
+        let attempts = ConnectAttempts::default();
+        assert!(attempts.note_failure(100, Reason::ConnectFailed));
+        assert!(!attempts.begin(105, 10));
+        assert_eq!(attempts.due_in_us(105, 10), 5);
+        assert!(attempts.begin(110, 10) && !attempts.begin(119, 10));
+        assert_eq!(attempts.failed_since(100), Some(Reason::ConnectFailed));
+        assert_eq!(attempts.failed_since(101), None);
+        assert!(attempts.note_failure(110, Reason::ConnectTimeout));
+        assert!(attempts.note_failure(105, Reason::ConnectFailed));
+        assert_eq!(attempts.failed_since(110), Some(Reason::ConnectFailed));
     }
 }
