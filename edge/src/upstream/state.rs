@@ -185,7 +185,8 @@ impl UpstreamState {
         }
         for (index, (_, name)) in self.names.all.iter().enumerate() {
             let (state, clock) = (Arc::downgrade(self), clock.clone());
-            resolve::watch(&self.names.resolver, name.clone(), move |answer| {
+            let last = self.names.hosts(index);
+            resolve::watch(&self.names.resolver, name.clone(), last, move |answer| {
                 let state = state.upgrade();
                 if let Some(state) = &state {
                     state.answered(index, answer, clock.monotonic_us());
@@ -434,7 +435,8 @@ mod tests {
         };
         Ok(Answer {
             targets: addresses.iter().map(target).collect(),
-            ttl: std::time::Duration::from_secs(1),
+            hosts: resolve::Hosts::default(),
+            kept: None,
         })
     }
 
