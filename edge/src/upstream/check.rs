@@ -98,7 +98,10 @@ impl Checker {
         let nowhere = (Ipv4Addr::LOCALHOST, 0);
         Some(Checker {
             health,
-            limits: Limits::new(&of_checks),
+            limits: Limits {
+                own_address: true,
+                ..Limits::new(&of_checks)
+            },
             host: options.host.clone(),
             balancing: Rc::new(Balancing::new(&of_checks, clock.clone(), state)),
             counters: Arc::default(),

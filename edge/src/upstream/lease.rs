@@ -63,7 +63,7 @@ impl Opening {
 
     /// Connects within the time that `limits` has for it.
     pub(super) async fn connect(mut self, limits: &Limits) -> Result<Opened, Fault> {
-        match Transport::connect(self.permit.state(), &limits.tcp, limits.connect).await {
+        match Transport::connect(self.permit.state(), limits).await {
             Ok(transport) => {
                 let (stream, rest) = Connection::new(transport, self.permit).begin();
                 let lease = Lease::new(self.exchange, stream);

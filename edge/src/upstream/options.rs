@@ -278,6 +278,9 @@ pub(super) struct Limits {
     pub(super) queue: usize,
     pub(super) queue_timeout: Duration,
     pub(super) tcp: TcpOptions,
+    /// Whether connections are opened only to a server's own address, and never to one of the other
+    /// family that its name has.
+    pub(super) own_address: bool,
     pub(super) http: Version,
     pub(super) slow_start: Duration,
     pub(super) keepalive: usize,
@@ -297,6 +300,7 @@ impl Limits {
             queue: options.queue,
             queue_timeout: options.queue_timeout.unwrap_or(options.connect_timeout),
             tcp: options.tcp.clone(),
+            own_address: false,
             http: options.http,
             slow_start: options.slow_start,
             keepalive: options.keepalive,

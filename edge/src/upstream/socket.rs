@@ -4,16 +4,17 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::options::Limits;
 use super::state::ServerState;
 use crate::sys::Address;
-use crate::sys::connect::{ConnectError, TcpOptions, connect, connect_either, connect_unix};
+use crate::sys::clock::timer_now;
+use crate::sys::connect::{ConnectError, connect, connect_either, connect_unix};
 use crate::tls;
 
 /// A socket of one of the supported kinds.
@@ -23,12 +24,12 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// Connects to a server within `timeout`.
+    /// Connects to a server within the time that `limits` has for it.
     pub(super) async fn connect(
         state: &ServerState,
-        options: &TcpOptions,
-        timeout: Duration,
+        limits: &Limits,
     ) -> Result<Socket, ConnectError> {
+        let (options, timeout) = (&limits.tcp, limits.connect);
         let server = state.server();
         if let Some(path) = &server.unix {
             return connect_unix(path, timeout).await.map(Socket::Unix);
@@ -37,11 +38,16 @@ impl Socket {
             let stream = connect(&server.host, server.port, options, timeout).await?;
             return Ok(Socket::Tcp(stream));
         };
-        let (first, other) = state.other().in_order(address);
+        let (first, other) = match limits.own_address || state.is_avoided() {
+            // A check or a trial of another server would say nothing about this one.
+            true => (address, None),
+            false => state.other().in_order(address, timer_now()),
+        };
         let stream = connect_either(first, other, options, timeout).await?;
-        if other.is_some() {
-            let is_other = stream.peer_addr().is_ok_and(|peer| peer != address);
-            state.other().prefer(is_other);
+        if other.is_some()
+            && let Ok(opened) = stream.peer_addr()
+        {
+            state.other().note_opened(opened, first, timer_now());
         }
         Ok(Socket::Tcp(stream))
     }

@@ -15,12 +15,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::encrypted::Encrypted;
 use super::error_detail::ErrorDetail;
+use super::options::Limits;
 use super::socket::Socket;
 use super::state::ServerState;
 use crate::reason::Reason;
 use crate::sys::Address;
 use crate::sys::clock::timer_now;
-use crate::sys::connect::{ConnectError, TcpOptions};
+use crate::sys::connect::ConnectError;
 use crate::sys::net::{TcpState, tcp_state};
 use crate::tls;
 
@@ -58,14 +59,14 @@ pub(super) struct Unconnected {
 }
 
 impl Transport {
-    /// Connects to a server within `timeout`, which includes the handshake of TLS.
+    /// Connects to a server within the time that `limits` has for it, which includes the handshake of
+    /// TLS.
     pub(super) async fn connect(
         server: &ServerState,
-        options: &TcpOptions,
-        timeout: Duration,
+        limits: &Limits,
     ) -> Result<Transport, Unconnected> {
-        let began = timer_now();
-        let socket = Socket::connect(server, options, timeout).await?;
+        let (began, timeout) = (timer_now(), limits.connect);
+        let socket = Socket::connect(server, limits).await?;
         let peer = socket.peer();
         let (link, handshake) = match server.tls() {
             None => (Link::Plain(socket), None),

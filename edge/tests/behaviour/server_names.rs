@@ -335,6 +335,51 @@ fn the_address_of_the_other_family_is_used_if_one_fails() {
     }
 }
 
+/// Starts an edge whose server's name has an IPv6 address, where nothing listens, and the origin's IPv4 address. Returns
+/// the edge and the IPv6 address.
+fn both_families(dns: &NameServer, origin: &Origin, settings: &str) -> (Edge, String) {
+    let v6 = Ipv6Addr::LOCALHOST;
+    dns.set(NAME, &[v6.into(), ip(1)]);
+    let edge = named(dns, origin).workers(1).upstream(settings).start();
+    let v6 = SocketAddr::from((v6, origin.addr().port()));
+    (edge, v6.to_string())
+}
+
+#[test]
+fn the_address_of_the_other_family_is_not_used_against_an_order() {
+    let (dns, origins) = (dns(), origins(1));
+    let (edge, _) = both_families(&dns, &origins[0], "retry = false");
+    // Both servers get idle connections.
+    for path in ["/pass/1", "/pass/2", "/pass/3", "/pass/4"] {
+        assert_eq!(edge.get(path, &[]).status, 200);
+    }
+    let before = origins[0].requests().len();
+    let address = origins[0].addr().to_string();
+    let down = edge.command(&["servers", "origin", &address, "--set", "down"]);
+    assert!(down.status.success(), "{down:?}");
+    for path in ["/pass/1", "/pass/2", "/pass/3"] {
+        assert_eq!(edge.get(path, &[]).status, 502);
+    }
+    assert_eq!(origins[0].requests().len(), before);
+}
+
+#[test]
+fn health_checks_connect_to_no_address_of_the_other_family() {
+    let (dns, origins) = (dns(), origins(1));
+    let health = "health = { path = \"/healthz\", interval = \"100ms\", timeout = \"1h\", up = 1, down = 1 }";
+    let (edge, v6) = both_families(&dns, &origins[0], health);
+    let is_unhealthy = || {
+        let status = edge.status();
+        let servers = status["upstreams"]["origin"]["servers"].as_array().cloned();
+        let mut servers = servers.into_iter().flatten();
+        servers.any(|one| one["address"] == v6.as_str() && one["state"] == "unhealthy")
+    };
+    assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    eventually("the IPv6 address is unhealthy", is_unhealthy);
+    assert_eq!(state(&edge, &origins[0]).as_deref(), Some("up"));
+    assert_eq!(edge.get("/pass/x", &[]).status, 200);
+}
+
 #[test]
 fn services_have_ports_weights_and_priorities() {
     let (dns, main, spare) = (dns(), [origin(), origin()], origin());
