@@ -137,7 +137,7 @@ mod tests {
         let (own, v6, family) = pair();
         let now = Instant::now();
         family.note_opened(v6.address, own, now);
-        family.choose(own, 0, &[v6.clone()]);
+        family.choose(own, 0, std::slice::from_ref(&v6));
         assert_eq!(family.in_order(own, now), (v6.address, Some(own)));
         let next = other("[::2]:80");
         family.choose(own, 0, std::slice::from_ref(&next));
