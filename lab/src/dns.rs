@@ -1,6 +1,6 @@
 //! A small name server for tests: UDP, one question per message (RFC 1035).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -30,6 +30,18 @@ pub struct Service {
     pub host: String,
 }
 
+/// How a name server treats questions about IPv6 addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ipv6 {
+    /// Like other questions.
+    #[default]
+    Answered,
+    /// All of them get a failure as the answer.
+    Failing,
+    /// None of them gets an answer.
+    Ignored,
+}
+
 /// The answers of a name server.
 #[derive(Debug, Default)]
 struct Answers {
@@ -37,6 +49,9 @@ struct Answers {
     services: HashMap<String, Vec<Service>>,
     ttl_s: u32,
     fails: bool,
+    /// Hosts about which all questions fail.
+    failing_hosts: HashSet<String>,
+    ipv6: Ipv6,
     is_silent: bool,
     questions: HashMap<String, usize>,
 }
@@ -90,6 +105,25 @@ impl NameServer {
         self.shared.answers.lock().fails = fails;
     }
 
+    /// Makes the server answer all questions about a host with a failure.
+    pub fn fail_host(&self, host: &str, fails: bool) {
+        let mut answers = self.shared.answers.lock();
+        match fails {
+            true => answers.failing_hosts.insert(host.to_owned()),
+            false => answers.failing_hosts.remove(host),
+        };
+    }
+
+    /// Sets how questions about IPv6 addresses are treated.
+    pub fn set_ipv6(&self, ipv6: Ipv6) {
+        self.shared.answers.lock().ipv6 = ipv6;
+    }
+
+    /// Sets the time for which answers may be used, in seconds.
+    pub fn set_ttl(&self, ttl_s: u32) {
+        self.shared.answers.lock().ttl_s = ttl_s;
+    }
+
     /// Makes the server answer no questions.
     pub fn silence(&self, is_silent: bool) {
         self.shared.answers.lock().is_silent = is_silent;
@@ -124,7 +158,8 @@ fn serve(socket: &UdpSocket, shared: &Shared) {
         let mut answers = shared.answers.lock();
         *answers.questions.entry(name.clone()).or_default() += 1;
         let response = respond(&answers, &message[..end], &name, kind);
-        let is_silent = answers.is_silent;
+        let is_ignored = kind == TYPE_AAAA && answers.ipv6 == Ipv6::Ignored;
+        let is_silent = answers.is_silent || is_ignored;
         drop(answers);
         if !is_silent {
             let _ = socket.send_to(&response, client);
@@ -177,12 +212,15 @@ fn respond(answers: &Answers, message: &[u8], name: &str, kind: u16) -> Vec<u8> 
         );
     }
     let exists = answers.addresses.contains_key(name) || answers.services.contains_key(name);
-    let code = match (answers.fails, exists) {
+    let fails = answers.fails
+        || answers.failing_hosts.contains(name)
+        || (kind == TYPE_AAAA && answers.ipv6 == Ipv6::Failing);
+    let code = match (fails, exists) {
         (true, _) => SERVER_FAILURE,
         (false, true) => 0,
         (false, false) => NAME_ERROR,
     };
-    if answers.fails {
+    if fails {
         records.clear();
     }
     let mut response = message.to_vec();

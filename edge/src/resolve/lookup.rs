@@ -1,36 +1,25 @@
 //! Resolves a name once.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{
-    ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolverConfig,
-};
-use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::net::{DnsError, NetError};
-use hickory_resolver::proto::op::ResponseCode;
-use hickory_resolver::proto::rr::{RData, RecordType};
+use hickory_resolver::proto::rr::rdata::SRV;
 use tokio::task::JoinSet;
 
-use crate::sys::clock::timer_now;
+use super::dns::Dns;
+use super::hosts::{Failure, HostAnswer, Hosts};
 
 /// Shortest and longest time for which an answer is used.
 const TTL_MIN: Duration = Duration::from_secs(1);
 const TTL_MAX: Duration = Duration::from_secs(3600);
 /// Most servers of one answer. Further ones are ignored.
 const TARGETS_MAX: usize = 256;
-/// Time that a name server has to answer, and the number of attempts.
-const TIMEOUT: Duration = Duration::from_secs(2);
-const ATTEMPTS: usize = 2;
 /// Most hosts of one service that are resolved at the same time.
 const LOOKUPS_MAX: usize = 8;
-
-/// Text of the failure that a name exists, but has no address.
-const NO_ADDRESS: &str = "the name has no address";
 
 /// A name to resolve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +46,30 @@ pub struct Target {
 pub struct Answer {
     /// The servers, at least one, sorted by address and without repetitions.
     pub targets: Vec<Target>,
+    /// The addresses of the hosts, for later look-ups of which a part fails.
+    pub hosts: Hosts,
+    /// The failure for which some of the servers are those of the last answer.
+    pub kept: Option<Failure>,
+}
+
+/// An answer, and how soon the name is looked up again.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) answer: Answer,
     /// Time for which the answer may be used.
-    pub ttl: Duration,
+    pub(super) ttl: Duration,
+    /// Whether a part of the look-up failed.
+    pub(super) is_partial: bool,
+}
+
+/// A host on which a server is, with the server's port.
+#[derive(Debug)]
+struct Location {
+    host: String,
+    port: u16,
+    /// As in `Target`.
+    weight: Option<u32>,
+    backup: bool,
 }
 
 impl Name {
@@ -80,141 +91,97 @@ impl fmt::Display for Name {
     }
 }
 
-/// Returns a resolver that asks these name servers, or those of the system if there are none. The files of the system
-/// are read now.
-pub(super) fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, String> {
-    let provider = TokioRuntimeProvider::default;
-    let local = || {
-        ResolverConfig::from_name_servers(vec![NameServerConfig::udp_and_tcp(
-            [127, 0, 0, 1].into(),
-        )])
-    };
-    let mut builder = match servers {
-        // Without the system's configuration, programs ask the name server on this machine.
-        [] => TokioResolver::builder(provider())
-            .unwrap_or_else(|_| TokioResolver::builder_with_config(local(), provider())),
-        servers => {
-            let servers = servers.iter().map(name_server).collect();
-            let config = ResolverConfig::from_name_servers(servers);
-            TokioResolver::builder_with_config(config, provider())
-        }
-    };
-    let options = builder.options_mut();
-    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-    options.timeout = TIMEOUT;
-    options.attempts = ATTEMPTS;
-    // The names are resolved again when their answers expire.
-    options.cache_size = 0;
-    builder.build().map_err(|error| error.to_string())
-}
-
-fn name_server(address: &SocketAddr) -> NameServerConfig {
-    let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
-    for connection in &mut connections {
-        connection.port = address.port();
-    }
-    NameServerConfig::new(address.ip(), true, connections)
-}
-
-/// Resolves a name.
+/// Resolves a name. Hosts that could not be looked up now have the addresses that they have in `last`, the hosts of the
+/// last answer.
 ///
 /// # Errors
 ///
 /// No name server has answered, or the name has no address.
-pub(super) async fn lookup(resolver: &TokioResolver, name: &Name) -> Result<Answer, String> {
+pub(super) async fn lookup(dns: &Dns, name: &Name, last: &Hosts) -> Result<Found, Failure> {
     if name.is_invalid() {
         return Err("names below `invalid` have no address".to_owned());
     }
-    let (mut targets, ttl) = match name {
-        Name::Host(host, port) => addresses(resolver, host, *port).await?,
-        Name::Service(service) => services(resolver, service).await?,
+    let (locations, ttl) = match name {
+        Name::Host(host, port) => (vec![Location::of_host(host, *port)], TTL_MAX),
+        Name::Service(service) => {
+            let (servers, ttl) = dns.service(service, TARGETS_MAX).await?;
+            (Location::of_servers(&servers), ttl)
+        }
     };
+    let answers = look_up_hosts(dns, &locations).await;
+    let ttls = answers.values().filter_map(|answer| answer.ttl);
+    let ttl = ttls.fold(ttl, Duration::min).clamp(TTL_MIN, TTL_MAX);
+    let completed = last.complete(answers)?;
+    Ok(Found {
+        answer: Answer {
+            targets: targets(&locations, &completed.hosts),
+            hosts: completed.hosts,
+            kept: completed.kept,
+        },
+        ttl,
+        is_partial: completed.is_partial,
+    })
+}
+
+impl Location {
+    fn of_host(host: &str, port: u16) -> Location {
+        Location {
+            host: host.to_owned(),
+            port,
+            weight: None,
+            backup: false,
+        }
+    }
+
+    /// Returns the locations in the SRV records of a service.
+    fn of_servers(servers: &[SRV]) -> Vec<Location> {
+        let best = servers.iter().map(|srv| srv.priority).min();
+        let locations = servers.iter().map(|srv| Location {
+            host: srv.target.to_string(),
+            port: srv.port,
+            weight: Some(u32::from(srv.weight).max(1)),
+            backup: Some(srv.priority) != best,
+        });
+        locations.collect()
+    }
+}
+
+/// Looks up the addresses of all hosts.
+async fn look_up_hosts(dns: &Dns, locations: &[Location]) -> BTreeMap<String, HostAnswer> {
+    let hosts: BTreeSet<String> = locations.iter().map(|one| one.host.clone()).collect();
+    // A look-up that panics has no other result.
+    let panicked = || HostAnswer::failed("the look-up has broken off");
+    let mut answers: BTreeMap<_, _> = hosts
+        .iter()
+        .cloned()
+        .map(|host| (host, panicked()))
+        .collect();
+    let lookups = hosts.into_iter().map(|host| {
+        let dns = dns.clone();
+        async move {
+            let answer = dns.host(&host).await;
+            (host, answer)
+        }
+    });
+    answers.extend(concurrently(lookups, LOOKUPS_MAX).await);
+    answers
+}
+
+/// Returns the servers at these locations.
+fn targets(locations: &[Location], hosts: &Hosts) -> Vec<Target> {
+    let targets = locations.iter().flat_map(|one| {
+        hosts.addresses(&one.host).map(|ip| Target {
+            address: SocketAddr::new(ip, one.port),
+            weight: one.weight,
+            backup: one.backup,
+        })
+    });
+    let mut targets: Vec<Target> = targets.collect();
     // An address in several records has the best priority and the largest weight of them.
     targets.sort_by_key(|one| (one.address, one.backup, Reverse(one.weight)));
     targets.dedup_by_key(|target| target.address);
     targets.truncate(TARGETS_MAX);
-    match targets.is_empty() {
-        true => Err(NO_ADDRESS.to_owned()),
-        false => Ok(Answer {
-            targets,
-            ttl: ttl.clamp(TTL_MIN, TTL_MAX),
-        }),
-    }
-}
-
-type Found = (Vec<Target>, Duration);
-
-/// Describes a failure, for operators.
-fn text(error: &NetError) -> String {
-    match error {
-        NetError::Dns(DnsError::NoRecordsFound(none)) => match none.response_code {
-            ResponseCode::NXDomain => "no such name".to_owned(),
-            _ => NO_ADDRESS.to_owned(),
-        },
-        NetError::Dns(DnsError::ResponseCode(code)) => format!("the name server answers: {code}"),
-        NetError::Timeout => "no name server answers".to_owned(),
-        NetError::NoConnections => "no name server can be reached".to_owned(),
-        NetError::Io(error) => format!("no name server can be reached: {error}"),
-        other => other.to_string(),
-    }
-}
-
-async fn addresses(resolver: &TokioResolver, host: &str, port: u16) -> Result<Found, String> {
-    let found = resolver.lookup_ip(host).await;
-    let found = found.map_err(|error| text(&error))?;
-    let targets = found.iter().map(|ip| Target {
-        address: SocketAddr::new(ip, port),
-        weight: None,
-        backup: false,
-    });
-    let ttl = found
-        .valid_until()
-        .saturating_duration_since(timer_now().into());
-    Ok((targets.collect(), ttl))
-}
-
-/// Resolves a service, and the hosts of its servers. A host without an address is left out.
-async fn services(resolver: &TokioResolver, service: &str) -> Result<Found, String> {
-    let found = resolver.lookup(service, RecordType::SRV).await;
-    let found = found.map_err(|error| text(&error))?;
-    let mut ttl = found
-        .valid_until()
-        .saturating_duration_since(timer_now().into());
-    let records = found
-        .answers()
-        .iter()
-        .filter_map(|record| match &record.data {
-            RData::SRV(srv) => Some(srv),
-            _ => None,
-        });
-    let records: Vec<_> = records.take(TARGETS_MAX).cloned().collect();
-    let best = records.iter().map(|srv| srv.priority).min();
-    let (mut targets, mut failure) = (Vec::new(), None);
-    let lookups = records.into_iter().map(|srv| {
-        let resolver = resolver.clone();
-        async move {
-            let (hosts, ttl) = addresses(&resolver, &srv.target.to_string(), srv.port).await?;
-            let targets = hosts.into_iter().map(|host| Target {
-                weight: Some(u32::from(srv.weight).max(1)),
-                backup: Some(srv.priority) != best,
-                ..host
-            });
-            Ok((targets.collect(), ttl))
-        }
-    });
-    for found in concurrently(lookups, LOOKUPS_MAX).await {
-        match found {
-            Ok::<Found, String>((hosts, host_ttl)) => {
-                ttl = ttl.min(host_ttl);
-                targets.extend(hosts);
-            }
-            Err(error) => failure = Some(error),
-        }
-    }
-    match (targets.is_empty(), failure) {
-        (true, Some(failure)) => Err(failure),
-        _ => Ok((targets, ttl)),
-    }
+    targets
 }
 
 /// Runs these futures, at most `limit` at the same time, and returns their results in the order in which they end.
@@ -244,25 +211,9 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use hickory_resolver::net::NoRecords;
-    use hickory_resolver::proto::op::Query;
     use tokio::sync::Barrier;
 
     use super::*;
-
-    #[test]
-    fn failures_have_plain_texts() {
-        let none = |code| {
-            let none = NoRecords::new(Query::default(), code);
-            text(&NetError::Dns(DnsError::NoRecordsFound(none)))
-        };
-        assert_eq!(none(ResponseCode::NXDomain), "no such name");
-        assert_eq!(none(ResponseCode::NoError), "the name has no address");
-        assert_eq!(text(&NetError::Timeout), "no name server answers");
-        let refused = DnsError::ResponseCode(ResponseCode::Refused);
-        let refused = text(&NetError::Dns(refused));
-        assert_eq!(refused, "the name server answers: Query Refused");
-    }
 
     // The futures wait for one another in groups of four, so that fewer at a time would never end.
     #[test]

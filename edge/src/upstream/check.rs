@@ -98,6 +98,7 @@ impl Checker {
         let nowhere = (Ipv4Addr::LOCALHOST, 0);
         let limits = Limits {
             port: health.port,
+            own_address: true,
             ..Limits::new(&of_checks)
         };
         Some(Checker {

@@ -222,6 +222,12 @@ impl Condition {
         }
     }
 
+    /// Whether the server gets requests of all clients, and no other servers are preferred to it.
+    pub(super) fn is_usable(&self) -> bool {
+        let seen = self.seen();
+        seen.order == Order::Up && !seen.is_avoided
+    }
+
     /// Whether health checks fail.
     pub(super) fn is_unhealthy(&self) -> bool {
         self.0.lock().health == Health::Failed

@@ -48,6 +48,13 @@ impl Connection {
         }
     }
 
+    /// Returns the address to which the connection is open.
+    pub(super) fn peer(&self) -> Option<Address> {
+        match self {
+            Connection::Http1(connection) => connection.peer(),
+        }
+    }
+
     /// Whether the connection has room for an exchange, as far as the bytes read so far show.
     pub(super) fn has_room(&self) -> bool {
         match self {

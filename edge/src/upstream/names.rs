@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::options::Options;
-use crate::resolve::{Answer, Failure, Name, Target};
+use crate::resolve::{Answer, Failure, Hosts, Name, Target};
 
 /// The names of an upstream's servers.
 pub(super) struct Names {
@@ -33,8 +33,12 @@ enum State {
     Waiting,
     /// There was never an answer with addresses, for this reason.
     Failed(Failure),
-    /// The last answer has these targets. `fails`: later attempts failed.
-    Known { targets: Vec<Target>, fails: bool },
+    /// The last answer has these targets, on these hosts. `fails`: later attempts failed, or a part of them.
+    Known {
+        targets: Vec<Target>,
+        hosts: Hosts,
+        fails: bool,
+    },
 }
 
 /// Whether an answer is the first one about a name.
@@ -78,6 +82,14 @@ impl Names {
             State::Waiting | State::Failed(_) => None,
         });
         targets.collect()
+    }
+
+    /// Returns the hosts of the last answer about the name with this index.
+    pub(super) fn hosts(&self, index: usize) -> Hosts {
+        match self.states.lock().get(index) {
+            Some(State::Known { hosts, .. }) => hosts.clone(),
+            _ => Hosts::default(),
+        }
     }
 
     /// Returns the index of each server whose name has no address yet, and why, if there was an answer.
@@ -172,20 +184,35 @@ impl Names {
                     tracing::warn!(%upstream, server = %name, %error, "the name of a server does not resolve any more; its last addresses stay in use");
                 }
             }
-            (Ok(answer), State::Known { targets, fails }) if *targets == answer.targets => {
-                if std::mem::replace(fails, false) {
-                    tracing::info!(%upstream, server = %name, "the name of a server resolves again");
-                }
-            }
-            (Ok(answer), _) => {
-                let addresses = answer.targets.iter().map(|one| one.address.to_string());
-                let addresses = addresses.collect::<Vec<_>>().join(", ");
-                tracing::info!(%upstream, server = %name, %addresses, "a server has other addresses");
-                *state = State::Known {
-                    targets: answer.targets,
-                    fails: false,
-                };
-            }
+            (Ok(answer), _) => self.note_targets(name, state, answer),
         }
+    }
+
+    /// Notes the targets of an answer.
+    fn note_targets(&self, name: &Name, state: &mut State, answer: Answer) {
+        let upstream = &self.upstream;
+        let (is_same, failed) = match state {
+            State::Known { targets, fails, .. } => (*targets == answer.targets, *fails),
+            State::Waiting | State::Failed => (false, false),
+        };
+        if !is_same {
+            let addresses = answer.targets.iter().map(|one| one.address.to_string());
+            let addresses = addresses.collect::<Vec<_>>().join(", ");
+            tracing::info!(%upstream, server = %name, %addresses, "a server has other addresses");
+        }
+        match (failed, &answer.kept) {
+            (false, Some(error)) => {
+                tracing::warn!(%upstream, server = %name, %error, "the name of a server resolves only in part; its last addresses stay in use for the other part");
+            }
+            (true, None) => {
+                tracing::info!(%upstream, server = %name, "the name of a server resolves again");
+            }
+            _ => {}
+        }
+        *state = State::Known {
+            targets: answer.targets,
+            hosts: answer.hosts,
+            fails: answer.kept.is_some(),
+        };
     }
 }

@@ -291,6 +291,9 @@ pub(super) struct Limits {
     pub(super) tcp: TcpOptions,
     /// Port to which connections are opened, in place of the server's.
     pub(super) port: Option<u16>,
+    /// Whether connections are opened only to a server's own address, and never to one of the other
+    /// family that its name has.
+    pub(super) own_address: bool,
     pub(super) http: Version,
     pub(super) slow_start: Duration,
     pub(super) keepalive: usize,
@@ -311,6 +314,7 @@ impl Limits {
             queue_timeout: options.queue_timeout.unwrap_or(options.connect_timeout),
             tcp: options.tcp.clone(),
             port: None,
+            own_address: false,
             http: options.http,
             slow_start: options.slow_start,
             keepalive: options.keepalive,

@@ -315,7 +315,7 @@ impl Pool {
         let server = connection.server();
         self.refresh_for_waiting();
         let pooled = self.slots.server(server);
-        if pooled.weight.get() == 0 {
+        if pooled.weight.get() == 0 || !pooled.state().may_use(connection.peer()) {
             return;
         }
         while pooled.is_open()

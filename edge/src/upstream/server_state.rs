@@ -214,6 +214,22 @@ impl ServerState {
         &self.other
     }
 
+    /// Whether a connection to `connected`, the slot's address or one of the other family, may carry
+    /// further requests.
+    pub(super) fn may_use(&self, connected: Option<Address>) -> bool {
+        match (self.peer, connected) {
+            (Some(own), Some(Address::Ip(connected))) if own != connected => {
+                self.other.is_usable(connected)
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether other servers are preferred: health checks fail, or the server is ejected.
+    pub(super) fn is_avoided(&self) -> bool {
+        self.condition.seen().is_avoided
+    }
+
     /// Whether the server is used only while all others fail or are full.
     pub fn is_backup(&self) -> bool {
         self.backup.load(Ordering::Relaxed)

@@ -89,7 +89,7 @@ impl Slots {
         }
     }
 
-    /// Brings the copy up to date, and closes the idle connections to servers that get no further
+    /// Brings the copy up to date, and closes the idle connections that may carry no further
     /// requests. Returns the new weights if anything has changed.
     pub(super) fn refresh(&self) -> Option<Vec<u32>> {
         let version = self.state.changes().version();
@@ -110,8 +110,9 @@ impl Slots {
             }
             let server = &servers[index];
             server.update(weight);
-            if weight == 0 {
-                dropped.push((server.clone(), server.available.take()));
+            let unusable = server.take_unusable();
+            if weight == 0 || !unusable.is_empty() {
+                dropped.push((server.clone(), unusable));
             }
         }
         drop(servers);
@@ -173,6 +174,16 @@ impl PooledServer {
         if weight > 0 && self.pinned.replace(true) {
             self.state().unpin();
         }
+    }
+
+    /// Takes out the connections that may carry no further requests: all if the server gets none,
+    /// and those to an address of the other family that is no longer used.
+    fn take_unusable(&self) -> Vec<Connection> {
+        let is_unusable = |connection: &mut Connection| {
+            self.weight.get() == 0 || !self.state().may_use(connection.peer())
+        };
+        let mut available = self.available.borrow_mut();
+        available.extract_if(.., is_unusable).collect()
     }
 
     /// Notes that a connection was closed.

@@ -14,6 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::options::Limits;
 use super::state::ServerState;
 use crate::sys::Address;
+use crate::sys::clock::timer_now;
 use crate::sys::connect::{ConnectError, connect, connect_either, connect_unix};
 use crate::tls;
 
@@ -24,12 +25,13 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// Connects to a server, or to another port of its host, within the time for it.
+    /// Connects to a server, or to another port of its host, within the time that `limits` has for it.
     pub(super) async fn connect(
         state: &ServerState,
         limits: &Limits,
     ) -> Result<Socket, ConnectError> {
-        let (server, options, timeout) = (state.server(), &limits.tcp, limits.connect);
+        let (options, timeout) = (&limits.tcp, limits.connect);
+        let server = state.server();
         if let Some(path) = &server.unix {
             return connect_unix(path, timeout).await.map(Socket::Unix);
         }
@@ -38,12 +40,21 @@ impl Socket {
             let stream = connect(&server.host, port, options, timeout).await?;
             return Ok(Socket::Tcp(stream));
         };
-        let at = |peer: SocketAddr| SocketAddr::new(peer.ip(), limits.port.unwrap_or(peer.port()));
-        let (first, other) = state.other().in_order(address);
-        let stream = connect_either(at(first), other.map(at), options, timeout).await?;
-        if other.is_some() && limits.port.is_none() {
-            let is_other = stream.peer_addr().is_ok_and(|peer| peer != address);
-            state.other().prefer(is_other);
+        let (first, other) = match limits.own_address || state.is_avoided() {
+            // A check or a trial of another server would say nothing about this one.
+            true => (
+                limits
+                    .port
+                    .map_or(address, |port| SocketAddr::new(address.ip(), port)),
+                None,
+            ),
+            false => state.other().in_order(address, timer_now()),
+        };
+        let stream = connect_either(first, other, options, timeout).await?;
+        if other.is_some()
+            && let Ok(opened) = stream.peer_addr()
+        {
+            state.other().note_opened(opened, first, timer_now());
         }
         Ok(Socket::Tcp(stream))
     }

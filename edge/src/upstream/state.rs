@@ -12,7 +12,7 @@ use super::connect_attempts::ConnectAttempts;
 use super::failure_log::FailureLog;
 use super::names::{IsFirst, Names};
 use super::options::{Options, Server};
-use super::other_family::OtherFamily;
+use super::other_family::{Other, OtherFamily};
 use super::server_name::is_named;
 pub(super) use super::server_state::{ServerState, WorkerCounters};
 use super::upstream_tls::UpstreamTls;
@@ -188,7 +188,8 @@ impl UpstreamState {
         }
         for (index, (_, name)) in self.names.all.iter().enumerate() {
             let (state, clock) = (Arc::downgrade(self), clock.clone());
-            resolve::watch(&self.names.resolver, name.clone(), move |event| {
+            let last = self.names.hosts(index);
+            resolve::watch(&self.names.resolver, name.clone(), last, move |event| {
                 let state = state.upgrade();
                 match (&state, event) {
                     (Some(state), Event::Answered(answer)) => {
@@ -277,12 +278,7 @@ impl UpstreamState {
                 }
             }
         }
-        let present = slots.iter().filter(|slot| slot.index == server);
-        for (nth, slot) in present.enumerate() {
-            if let Some(peer) = slot.peer {
-                slot.other.choose(peer, nth, targets);
-            }
-        }
+        pair_families(slots.iter().filter(|slot| slot.index == server));
         drop(slots);
         self.servers.changes.note();
     }
@@ -330,6 +326,23 @@ impl UpstreamState {
             (slot.clone(), weight)
         });
         weighted.collect()
+    }
+}
+
+/// Chooses an address of the other family for each slot of one server, among those of the same priority.
+fn pair_families<'a>(slots: impl Iterator<Item = &'a Arc<ServerState>> + Clone) {
+    for (nth, slot) in slots.clone().enumerate() {
+        let is_alike =
+            |other: &&Arc<ServerState>| other.is_present() && other.is_backup() == slot.is_backup();
+        let others = slots.clone().filter(is_alike).filter_map(|other| {
+            Some(Other {
+                address: other.peer?,
+                condition: other.condition.clone(),
+            })
+        });
+        if let Some(peer) = slot.peer {
+            slot.other.choose(peer, nth, &others.collect::<Vec<_>>());
+        }
     }
 }
 
@@ -412,6 +425,7 @@ mod tests {
 
     use super::super::health_options::Health;
     use super::*;
+    use crate::sys::clock::timer_now;
     use crate::telemetry::EffectiveState;
 
     /// Returns an upstream whose only server is a name, and that is never looked up.
@@ -444,7 +458,8 @@ mod tests {
         };
         Ok(Answer {
             targets: addresses.iter().map(target).collect(),
-            ttl: std::time::Duration::from_secs(1),
+            hosts: resolve::Hosts::default(),
+            kept: None,
         })
     }
 
@@ -665,22 +680,21 @@ mod tests {
     fn a_connection_may_also_be_opened_to_an_address_of_the_other_family() {
         let state = named();
         state.answered(0, answer(&["10.0.0.1:80", "10.0.0.2:80", "[::1]:80"]), 1);
-        let slots = state.servers();
-        let v6: SocketAddr = "[::1]:80".parse().expect("an address");
-        let v4: SocketAddr = "10.0.0.1:80".parse().expect("an address");
-        assert_eq!(slots[0].other.in_order(v4), (v4, Some(v6)));
-        slots[0].other.prefer(true);
-        assert_eq!(slots[0].other.in_order(v4), (v6, Some(v4)));
-        slots[0].other.prefer(false);
-        assert_eq!(slots[0].other.in_order(v4), (v4, Some(v6)));
-        assert!(
-            slots[2]
-                .other
-                .in_order(v6)
-                .1
-                .is_some_and(|other| other.is_ipv4())
-        );
-        state.answered(0, answer(&["10.0.0.1:80"]), 1);
-        assert_eq!(slots[0].other.in_order(v4), (v4, None));
+        let now = timer_now();
+        let others = |own: &str| {
+            let own: SocketAddr = own.parse().expect("an address");
+            let (first, other) = slot(&state, &own.to_string()).other.in_order(own, now);
+            assert_eq!(first, own);
+            other.map(|other| other.to_string())
+        };
+        assert_eq!(others("10.0.0.1:80").as_deref(), Some("[::1]:80"));
+        assert_eq!(others("10.0.0.2:80").as_deref(), Some("[::1]:80"));
+        assert!(others("[::1]:80").is_some_and(|other| other.starts_with("10.")));
+        assert!(state.order("[::1]:80", Some(Order::Drain), None, 2));
+        assert_eq!(others("10.0.0.1:80"), None);
+        assert!(state.order("[::1]:80", Some(Order::Up), None, 3));
+        assert!(others("10.0.0.1:80").is_some());
+        state.answered(0, answer(&["10.0.0.1:80"]), 4);
+        assert_eq!(others("10.0.0.1:80"), None);
     }
 }

@@ -59,7 +59,8 @@ pub(super) struct Unconnected {
 }
 
 impl Transport {
-    /// Connects to a server within the time for it, which includes the handshake of TLS.
+    /// Connects to a server within the time that `limits` has for it, which includes the handshake of
+    /// TLS.
     pub(super) async fn connect(
         server: &ServerState,
         limits: &Limits,

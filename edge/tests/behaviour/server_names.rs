@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sluice_lab::dns::{NameServer, Service};
+use sluice_lab::dns::{Ipv6, NameServer, Service};
 use sluice_lab::origin::{Latch, Origin, OriginOptions, Resource};
 
 use crate::harness::{Edge, Setup, assert_reason, eventually, fresh, origin};
@@ -335,6 +335,51 @@ fn the_address_of_the_other_family_is_used_if_one_fails() {
     }
 }
 
+/// Starts an edge whose server's name has an IPv6 address, where nothing listens, and the origin's IPv4 address. Returns
+/// the edge and the IPv6 address.
+fn both_families(dns: &NameServer, origin: &Origin, settings: &str) -> (Edge, String) {
+    let v6 = Ipv6Addr::LOCALHOST;
+    dns.set(NAME, &[v6.into(), ip(1)]);
+    let edge = named(dns, origin).workers(1).upstream(settings).start();
+    let v6 = SocketAddr::from((v6, origin.addr().port()));
+    (edge, v6.to_string())
+}
+
+#[test]
+fn the_address_of_the_other_family_is_not_used_against_an_order() {
+    let (dns, origins) = (dns(), origins(1));
+    let (edge, _) = both_families(&dns, &origins[0], "retry = false");
+    // Both servers get idle connections.
+    for path in ["/pass/1", "/pass/2", "/pass/3", "/pass/4"] {
+        assert_eq!(edge.get(path, &[]).status, 200);
+    }
+    let before = origins[0].requests().len();
+    let address = origins[0].addr().to_string();
+    let down = edge.command(&["servers", "origin", &address, "--set", "down"]);
+    assert!(down.status.success(), "{down:?}");
+    for path in ["/pass/1", "/pass/2", "/pass/3"] {
+        assert_eq!(edge.get(path, &[]).status, 502);
+    }
+    assert_eq!(origins[0].requests().len(), before);
+}
+
+#[test]
+fn health_checks_connect_to_no_address_of_the_other_family() {
+    let (dns, origins) = (dns(), origins(1));
+    let health = "health = { path = \"/healthz\", interval = \"100ms\", timeout = \"1h\", up = 1, down = 1 }";
+    let (edge, v6) = both_families(&dns, &origins[0], health);
+    let is_unhealthy = || {
+        let status = edge.status();
+        let servers = status["upstreams"]["origin"]["servers"].as_array().cloned();
+        let mut servers = servers.into_iter().flatten();
+        servers.any(|one| one["address"] == v6.as_str() && one["state"] == "unhealthy")
+    };
+    assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    eventually("the IPv6 address is unhealthy", is_unhealthy);
+    assert_eq!(state(&edge, &origins[0]).as_deref(), Some("up"));
+    assert_eq!(edge.get("/pass/x", &[]).status, 200);
+}
+
 #[test]
 fn services_have_ports_weights_and_priorities() {
     let (dns, main, spare) = (dns(), [origin(), origin()], origin());
@@ -394,4 +439,115 @@ fn a_name_that_name_servers_do_not_answer_is_reported_before_its_resolution_has_
     dns.silence(false);
     dns.set(NAME, &[ip(1)]);
     eventually("the name resolves", || edge.get("/x", &[]).status == 200);
+}
+
+const SERVICE: &str = "_http._tcp.test";
+const HOSTS: [&str; 2] = ["a.test", "b.test"];
+
+/// Sets the service's servers: each origin at a host of its own. Returns the server's URL.
+fn serve_hosts(dns: &NameServer, origins: &[Origin]) -> String {
+    let servers = HOSTS.iter().zip(origins).map(|(host, origin)| Service {
+        priority: 10,
+        weight: 1,
+        port: origin.addr().port(),
+        host: (*host).to_owned(),
+    });
+    dns.set_service(SERVICE, &servers.collect::<Vec<_>>());
+    format!("srv+http://{SERVICE}")
+}
+
+/// Whether exactly these of the addresses are listed as servers.
+fn are_listed(edge: &Edge, origins: &[Origin], expected: &[bool]) -> bool {
+    let listed = origins.iter().map(|origin| state(edge, origin).is_some());
+    listed.eq(expected.iter().copied())
+}
+
+// The first host's address changes meanwhile, which shows that answers still have an effect.
+#[test]
+fn a_host_of_a_service_that_can_not_be_resolved_keeps_its_addresses() {
+    let (dns, origins) = (dns(), origins(3));
+    let url = serve_hosts(&dns, &origins);
+    dns.set(HOSTS[0], &[ip(1)]);
+    dns.set(HOSTS[1], &[ip(2)]);
+    let setup = with_url(&dns, url);
+    let edge = setup.start();
+    let listed = |expected| eventually("the servers", || are_listed(&edge, &origins, expected));
+    assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    listed(&[true, true, false]);
+    dns.fail_host(HOSTS[1], true);
+    dns.set(HOSTS[0], &[ip(3)]);
+    listed(&[false, true, true]);
+    let message = "the name of a server resolves only in part";
+    eventually(message, || edge.process.stderr().contains(message));
+    // A reload that changes the upstream begins the look-ups again.
+    edge.rewrite(&setup.clone().upstream("keepalive = 7").text());
+    let output = edge.command(&["reload"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    dns.set(HOSTS[0], &[ip(1)]);
+    listed(&[true, true, false]);
+    // A host that does not exist is none that can't be resolved.
+    dns.set(HOSTS[1], &[]);
+    dns.fail_host(HOSTS[1], false);
+    listed(&[true, false, false]);
+}
+
+// Complete answers would be used for an hour.
+#[test]
+fn a_partial_answer_is_soon_followed_by_another_one() {
+    let (dns, origins) = (dns(), origins(2));
+    dns.set_ttl(3600);
+    let url = serve_hosts(&dns, &origins);
+    dns.set(HOSTS[0], &[ip(1)]);
+    dns.set(HOSTS[1], &[ip(2)]);
+    dns.fail_host(HOSTS[1], true);
+    let edge = with_url(&dns, url).start();
+    assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    dns.fail_host(HOSTS[1], false);
+    eventually("both are servers", || {
+        are_listed(&edge, &origins, &[true, true])
+    });
+}
+
+// The name's IPv4 address changes meanwhile, which shows that answers still have an effect.
+#[test]
+fn addresses_of_a_family_that_can_not_be_resolved_stay_in_use() {
+    let (dns, origins) = (dns(), origins(2));
+    let v6 = Ipv6Addr::LOCALHOST;
+    dns.set(NAME, &[v6.into(), ip(1)]);
+    let edge = named(&dns, &origins[0]).start();
+    let address = SocketAddr::from((v6, origins[0].addr().port())).to_string();
+    let has_v6 = || edge.status().to_string().contains(&address);
+    assert_eq!(edge.get("/pass/x", &[]).status, 200);
+    eventually("the IPv6 address", has_v6);
+    dns.set_ipv6(Ipv6::Failing);
+    dns.set(NAME, &[ip(2)]);
+    eventually("the other IPv4 address", || {
+        are_listed(&edge, &origins, &[false, true])
+    });
+    assert!(has_v6());
+    dns.set_ipv6(Ipv6::Answered);
+    eventually("the IPv6 address is gone", || !has_v6());
+}
+
+// Some name servers answer only questions about IPv4 addresses (RFC 4074).
+#[test]
+fn a_name_server_without_answers_about_ipv6_is_enough_for_ipv4() {
+    for ipv6 in [Ipv6::Failing, Ipv6::Ignored] {
+        let (dns, origins) = (dns(), origins(2));
+        dns.set_ipv6(ipv6);
+        dns.set(NAME, &[ip(1)]);
+        let setup = named(&dns, &origins[0]).upstream("connect_timeout = \"60s\"");
+        let edge = setup.start();
+        assert_eq!(edge.get("/pass/x", &[]).status, 200);
+        dns.set(NAME, &[ip(2)]);
+        eventually("the other address", || {
+            are_listed(&edge, &origins, &[false, true])
+        });
+        let log = edge.process.stderr();
+        assert!(
+            !log.contains("not resolve") && !log.contains("in part"),
+            "{log}"
+        );
+    }
 }
