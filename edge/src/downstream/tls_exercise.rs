@@ -106,6 +106,7 @@ impl Bench {
             balance: ConnectionBalance::new(1),
             index: 0,
             give_memory_back: || {},
+            memory_freed: Rc::default(),
         };
         let runtime = LocalRuntime::new().expect("a runtime");
         let worker = runtime.block_on(async { Worker::new(context, serving) });

@@ -36,6 +36,8 @@ pub struct WorkerContext {
     pub index: usize,
     /// Returns unused memory of the worker's thread to the system.
     pub give_memory_back: fn(),
+    /// Notified when other parts of the worker have freed memory without a request.
+    pub memory_freed: Rc<Notify>,
 }
 
 /// The handlers and limits of one configuration snapshot; a reload replaces them as a whole.
@@ -163,7 +165,7 @@ impl Worker {
             paused: Cell::new(false),
             resumed: Rc::default(),
         });
-        let unused = UnusedMemory::new(context.give_memory_back);
+        let unused = UnusedMemory::new(context.give_memory_back, context.memory_freed);
         tokio::task::spawn_local(keep_time(Rc::downgrade(&worker), unused));
         worker.receive_handed_over();
         worker
@@ -320,15 +322,16 @@ async fn keep_time(worker: Weak<Worker>, mut unused: UnusedMemory) {
             tokio::time::sleep(STEP).await;
         }
         if unused.is_given_back {
-            pause(&worker).await;
+            pause(&worker, &unused).await;
             unused.is_given_back = false;
         }
     }
 }
 
 /// Pauses the timer until a connection is polled or opened, until the tick before the earliest deadline
-/// of all connections, or until another worker needs room for new connections.
-async fn pause(worker: &Weak<Worker>) {
+/// of all connections, until memory is freed that is then given back, too, or until another worker needs
+/// room for new connections.
+async fn pause(worker: &Weak<Worker>, unused: &UnusedMemory) {
     let Some(now) = worker.upgrade() else { return };
     let (balance, resumed) = (now.balance.clone(), now.resumed.clone());
     // A worker that wants room after this line wakes this worker. Earlier wishes are checked below.
@@ -343,6 +346,7 @@ async fn pause(worker: &Weak<Worker>) {
     // The latest tick corresponds to more than 13 years.
     tokio::select! {
         () = resumed.notified() => {}
+        () = unused.freed.notified() => {}
         () = room_wanted => {}
         () = tokio::time::sleep(TICK * (left - 1)) => {}
     }
@@ -354,6 +358,7 @@ async fn pause(worker: &Weak<Worker>) {
 /// Returns unused memory to the system after each second in which the worker had no request.
 struct UnusedMemory {
     give_back: fn(),
+    freed: Rc<Notify>,
     ticks: u32,
     /// Number of requests at the beginning of the current second.
     requests: u64,
@@ -362,9 +367,10 @@ struct UnusedMemory {
 }
 
 impl UnusedMemory {
-    fn new(give_back: fn()) -> UnusedMemory {
+    fn new(give_back: fn(), freed: Rc<Notify>) -> UnusedMemory {
         UnusedMemory {
             give_back,
+            freed,
             ticks: 0,
             requests: 0,
             is_given_back: false,

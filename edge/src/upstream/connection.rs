@@ -81,7 +81,8 @@ impl Connection {
     }
 
     /// Frees all memory that the next exchange can allocate again, if no exchange is in progress.
-    pub(super) fn shrink(&mut self) {
+    /// Returns whether there was any.
+    pub(super) fn shrink(&mut self) -> bool {
         match self {
             Connection::Http1(connection) => connection.shrink(),
         }

@@ -33,22 +33,26 @@ impl Pool {
     pub(super) fn sweep(&self) -> Duration {
         let now_us = self.clock.monotonic_us();
         let mut next_us = self.limits.keepalive_timeout_us;
-        let mut is_due = false;
+        let (mut is_due, mut has_freed) = (false, false);
         let servers = self.slots.servers().clone();
         for server in servers {
             let all = server.available.take();
             for mut connection in all {
                 let left_us = self.expires_in_us(&connection, now_us);
                 if left_us == 0 || !connection.stays_usable(&self.idle_waker) {
+                    has_freed = true;
                     continue;
                 }
                 next_us = next_us.min(left_us);
                 match idle_us(&connection, now_us) >= SHRINK_US {
-                    true => connection.shrink(),
+                    true => has_freed |= connection.shrink(),
                     false => is_due = true,
                 }
                 server.available.borrow_mut().push(connection);
             }
+        }
+        if has_freed {
+            self.memory_freed.notify_one();
         }
         self.is_sweep_due.set(is_due);
         if is_due {

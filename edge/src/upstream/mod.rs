@@ -93,6 +93,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tokio::sync::Notify;
+
 pub use self::condition::Order;
 pub use self::eject::Eject;
 pub use self::health_options::Health;
@@ -133,14 +135,17 @@ pub struct Upstream {
 impl Upstream {
     /// Creates an upstream for one worker, which owns `counters`. All workers pass the same
     /// `state`, made from the same options. A `host` that is no valid field value is ignored.
+    /// `memory_freed` is notified when idle connections have freed memory.
     pub fn new(
         options: Options,
         clock: Clock,
         counters: Arc<Counters>,
         state: &Arc<UpstreamState>,
+        memory_freed: Rc<Notify>,
     ) -> Upstream {
+        let worker = UpstreamWorker::new(options, clock, counters, state, memory_freed);
         Upstream {
-            worker: Rc::new(UpstreamWorker::new(options, clock, counters, state)),
+            worker: Rc::new(worker),
             route: Rc::default(),
             options: Rc::default(),
         }

@@ -52,6 +52,8 @@ pub(super) struct Pool {
     /// slots have changed.
     pub(super) idle_events: Arc<Notify>,
     pub(super) idle_waker: Waker,
+    /// Notified when a sweep has freed memory.
+    pub(super) memory_freed: Rc<Notify>,
     /// The task that sweeps idle connections. Started with the first request.
     pub(super) idle_task: RefCell<Option<JoinHandle<()>>>,
     /// Whether this task sweeps within a second, so that it need not be told of another idle connection.
@@ -67,6 +69,7 @@ impl Pool {
         clock: Clock,
         counters: &Arc<Counters>,
         state: &Arc<UpstreamState>,
+        memory_freed: Rc<Notify>,
     ) -> Rc<Pool> {
         let idle_events = Arc::<Notify>::default();
         Rc::new(Pool {
@@ -80,6 +83,7 @@ impl Pool {
             queue: Rc::default(),
             idle_waker: Waker::from(Arc::new(IdleWaker(idle_events.clone()))),
             idle_events,
+            memory_freed,
             idle_task: RefCell::default(),
             is_sweep_due: Cell::new(false),
             grows_at_us: Cell::new(u64::MAX),

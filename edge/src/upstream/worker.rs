@@ -3,6 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tokio::sync::Notify;
+
 use super::failure_log;
 use super::hedge_budget::HedgeBudget;
 use super::lease::Lease;
@@ -44,9 +46,18 @@ impl UpstreamWorker {
         clock: Clock,
         counters: Arc<Counters>,
         state: &Arc<UpstreamState>,
+        memory_freed: Rc<Notify>,
     ) -> UpstreamWorker {
         let limits = Limits::new(&options);
-        let pool = Pool::new(&options, limits.clone(), clock.clone(), &counters, state);
+        let pool_limits = limits.clone();
+        let pool = Pool::new(
+            &options,
+            pool_limits,
+            clock.clone(),
+            &counters,
+            state,
+            memory_freed,
+        );
         let value = |text: &String| is_field_value(text.as_bytes());
         let first = options.servers.first().map(Server::authority);
         UpstreamWorker {

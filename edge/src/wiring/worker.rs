@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::Notify;
 
 use super::edge::Edge;
 use super::handlers::{Handlers, Upstreams};
@@ -49,13 +50,15 @@ async fn run(
     let mut snapshots = edge.snapshots.subscribe();
     let mut stopping = edge.stopping.subscribe();
     let snapshot = snapshots.borrow_and_update().clone();
-    let mut scene = WorkerHandlers::new(&edge, &counters, snapshot, None);
+    let memory_freed = Rc::<Notify>::default();
+    let mut scene = WorkerHandlers::new(&edge, &counters, &memory_freed, snapshot, None);
     let context = WorkerContext {
         clock: edge.clock.clone(),
         counters: counters.clone(),
         balance: edge.balance.clone(),
         index,
         give_memory_back: memory::give_back,
+        memory_freed: memory_freed.clone(),
     };
     let worker = Worker::new(context, scene.serving());
     for (listener, setup) in listeners {
@@ -71,7 +74,8 @@ async fn run(
                     break;
                 }
                 let snapshot = snapshots.borrow_and_update().clone();
-                scene = WorkerHandlers::new(&edge, &counters, snapshot, Some(&scene));
+                let before = Some(&scene);
+                scene = WorkerHandlers::new(&edge, &counters, &memory_freed, snapshot, before);
                 worker.serve(scene.serving());
                 scene.snapshot.taken_up.note();
             }
@@ -114,10 +118,12 @@ impl WorkerHandlers {
     fn new(
         edge: &Arc<Edge>,
         counters: &Arc<Counters>,
+        memory_freed: &Rc<Notify>,
         snapshot: Arc<Snapshot>,
         before: Option<&WorkerHandlers>,
     ) -> WorkerHandlers {
-        let upstreams = Rc::new(upstreams(edge, counters, &snapshot, before));
+        let upstreams = upstreams(edge, counters, memory_freed, &snapshot, before);
+        let upstreams = Rc::new(upstreams);
         let log = log(counters, &snapshot, before);
         let caches = match before {
             Some(before) => before.caches.clone(),
@@ -168,6 +174,7 @@ impl WorkerHandlers {
 fn upstreams(
     edge: &Edge,
     counters: &Arc<Counters>,
+    memory_freed: &Rc<Notify>,
     snapshot: &Snapshot,
     before: Option<&WorkerHandlers>,
 ) -> Upstreams {
@@ -181,6 +188,7 @@ fn upstreams(
                 edge.clock.clone(),
                 counters.clone(),
                 snapshot.upstreams.get(name)?,
+                memory_freed.clone(),
             ),
         };
         Some((name.clone(), upstream))

@@ -87,6 +87,24 @@ fn an_idle_connection_is_small() {
     assert!(connection <= 256, "{connection} bytes");
 }
 
+// The timer of a worker without requests is paused. Memory that is freed meanwhile is given back, too: idle
+// connections to origins free theirs some time after the last request.
+#[test]
+fn an_idle_worker_gives_back_memory_that_is_freed_later() {
+    on_worker(async {
+        let bench = Bench::new(|_| ok("x;"));
+        let mut client = bench.client();
+        client.send(GET).await;
+        client.until("x;").await;
+        bench.until(|bench| bench.worker.is_paused()).await;
+        let before = GIVEN_BACK.get();
+        assert!(before > 0);
+        bench.memory_freed.notify_one();
+        bench.until(|_| GIVEN_BACK.get() == before + 1).await;
+        bench.until(|bench| bench.worker.is_paused()).await;
+    });
+}
+
 // The timer of a worker without requests is paused. A worker that needs room makes it run again.
 #[test]
 fn an_idle_worker_makes_room_for_the_connections_of_another_one() {

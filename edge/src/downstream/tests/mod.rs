@@ -10,6 +10,7 @@ mod malformed;
 mod sockets;
 mod tls;
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 use super::transport::Transport;
 use super::{ConnectionBalance, ConnectionSetup, Options, Serving, Worker, WorkerContext};
@@ -39,6 +41,12 @@ struct Bench {
     worker: Rc<Worker>,
     clock: Clock,
     counters: Arc<Counters>,
+    memory_freed: Rc<Notify>,
+}
+
+thread_local! {
+    /// Number of times that this thread's worker gave back unused memory.
+    static GIVEN_BACK: Cell<u32> = const { Cell::new(0) };
 }
 
 fn serving(options: Options, answer: impl Fn(Request) -> Answer + 'static) -> Serving {
@@ -68,14 +76,17 @@ impl Bench {
     ) -> Bench {
         let clock = Clock::manual(784_111_777);
         let counters = Arc::new(Counters::default());
+        let memory_freed = Rc::<Notify>::default();
         let context = WorkerContext {
             clock: clock.clone(),
             counters: counters.clone(),
             balance,
             index: 0,
-            give_memory_back: || {},
+            give_memory_back: || GIVEN_BACK.set(GIVEN_BACK.get() + 1),
+            memory_freed: memory_freed.clone(),
         };
         Bench {
+            memory_freed,
             worker: Worker::new(context, serving(options, answer)),
             clock,
             counters,

@@ -40,6 +40,7 @@ fn context(balance: &Arc<ConnectionBalance>, index: usize) -> WorkerContext {
         balance: balance.clone(),
         index,
         give_memory_back: || {},
+        memory_freed: Rc::default(),
     }
 }
 

@@ -150,9 +150,10 @@ impl Connection {
         self.idle_since_us = now_us;
     }
 
-    /// Frees all memory of exchanges, which the next exchange allocates again.
-    pub(in crate::upstream) fn shrink(&mut self) {
-        self.exchange.free();
+    /// Frees all memory of exchanges, which the next exchange allocates again. Returns whether there
+    /// was any.
+    pub(in crate::upstream) fn shrink(&mut self) -> bool {
+        self.exchange.free()
     }
 
     #[cfg(test)]
@@ -366,4 +367,15 @@ fn is_last(outbound: &Outbound<'_>) -> bool {
     // request (RFC 9110 9.3.1), and would answer that one with the response to this request's content.
     let ignorable = outbound.upload.length() != Some(0) && !outbound.head.method.defines_content();
     head || ignorable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        // The size class of the allocator.
+        assert!(size_of::<Connection>() <= 320);
+    }
 }

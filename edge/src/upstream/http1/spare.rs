@@ -34,9 +34,9 @@ impl<T> Spare<T> {
         }
     }
 
-    /// Frees the value.
-    pub(super) fn free(&mut self) {
-        self.value = None;
+    /// Frees the value. Returns whether there was one.
+    pub(super) fn free(&mut self) -> bool {
+        self.value.take().is_some()
     }
 }
 
@@ -50,7 +50,8 @@ mod tests {
         assert_eq!(spare.get(), None);
         spare.get_mut().push(1);
         assert_eq!(spare.get().map(Vec::len), Some(1));
-        spare.free();
+        assert!(spare.free());
+        assert!(!spare.free());
         assert_eq!(spare.get(), None);
         spare.get_mut().push(2);
         assert_eq!(spare.take(), [2]);

@@ -15,8 +15,9 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::pin::pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -171,6 +172,7 @@ struct Testing {
     counters: Arc<Counters>,
     state: Arc<UpstreamState>,
     clock: Clock,
+    memory_freed: Rc<Notify>,
 }
 
 impl Testing {
@@ -184,8 +186,11 @@ impl Testing {
         let counters = Arc::new(Counters::default());
         let state = before.map(|before| &*before.state);
         let state = UpstreamState::after("origin", &options, state).expect("no files are read");
+        let freed = Rc::<Notify>::default();
+        let (own_clock, own_counters) = (clock.clone(), counters.clone());
         Testing {
-            upstream: Upstream::new(options, clock.clone(), counters.clone(), &state),
+            upstream: Upstream::new(options, own_clock, own_counters, &state, freed.clone()),
+            memory_freed: freed,
             counters,
             state,
             clock,
@@ -219,6 +224,12 @@ impl Testing {
     fn status(&self) -> Vec<ServerNumbers> {
         let servers = self.state.servers();
         servers.iter().map(|server| server.numbers()).collect()
+    }
+
+    /// Whether a sweep has freed memory since the last call.
+    fn is_memory_freed(&self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        pin!(self.memory_freed.notified()).poll(&mut cx).is_ready()
     }
 
     fn idle(&self) -> usize {

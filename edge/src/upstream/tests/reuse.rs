@@ -105,17 +105,20 @@ fn a_connection_that_is_idle_for_long_frees_its_memory_and_is_used_again() {
     run(async {
         let testing = origin.upstream();
         let pool = &testing.upstream.worker.pool;
+        let is_freed = || testing.is_memory_freed();
         for _ in 0..2 {
             let got = testing.fetch(get("/")).await;
             assert_eq!(got, Ok((200, b"hello".to_vec())));
             testing.clock.advance_us(999_999);
             assert_eq!(pool.sweep(), Duration::from_secs(1));
-            assert_eq!(pool.shrunk_connections(0), 0);
+            assert_eq!((pool.shrunk_connections(0), is_freed()), (0, false));
             testing.clock.advance_us(1);
             assert_eq!(pool.sweep(), Duration::from_secs(59));
             assert_eq!((pool.shrunk_connections(0), testing.idle()), (1, 1));
+            assert!(is_freed());
             pool.sweep();
             assert_eq!(pool.shrunk_connections(0), 1, "a look allocates nothing");
+            assert!(!is_freed());
         }
         assert_eq!(testing.status()[0].connects, 1);
     });
