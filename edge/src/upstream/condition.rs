@@ -223,9 +223,10 @@ impl Condition {
     }
 
     /// Whether the server gets requests of all clients, and no other servers are preferred to it.
-    pub(super) fn is_usable(&self) -> bool {
-        let seen = self.seen();
-        seen.order == Order::Up && !seen.is_avoided
+    /// `configured` is its state in the configuration.
+    pub(super) fn is_usable(&self, configured: Order) -> bool {
+        let summary = self.summary(configured);
+        summary.order == Order::Up && !summary.is_avoided
     }
 
     /// Whether health checks fail.

@@ -193,7 +193,7 @@ impl Names {
         let upstream = &self.upstream;
         let (is_same, failed) = match state {
             State::Known { targets, fails, .. } => (*targets == answer.targets, *fails),
-            State::Waiting | State::Failed => (false, false),
+            State::Waiting | State::Failed(_) => (false, false),
         };
         if !is_same {
             let addresses = answer.targets.iter().map(|one| one.address.to_string());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::condition::Condition;
+use super::condition::{Condition, Order};
 
 /// Time for which the other address is tried first after it has accepted a connection earlier than
 /// the own one. Then the own address gets another chance: whatever made it slow may be over.
@@ -19,6 +19,8 @@ const PREFERRED: Duration = Duration::from_secs(600);
 pub(super) struct Other {
     pub(super) address: SocketAddr,
     pub(super) condition: Arc<Condition>,
+    /// The state of its server in the configuration.
+    pub(super) configured: Order,
 }
 
 /// The address of the other family, if there is one, and whether it is preferred.
@@ -86,13 +88,15 @@ impl State {
     /// Returns the other address, unless it is left out.
     fn usable(&self) -> Option<SocketAddr> {
         let other = self.other.as_ref()?;
-        other.condition.is_usable().then_some(other.address)
+        other
+            .condition
+            .is_usable(other.configured)
+            .then_some(other.address)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::condition::Order;
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -105,6 +109,7 @@ mod tests {
         Other {
             address: address(text),
             condition: Arc::default(),
+            configured: Order::Up,
         }
     }
 
@@ -155,16 +160,16 @@ mod tests {
         let is_alone = || family.in_order(own, now) == (own, None);
         assert!(is_used());
         for order in [Order::Down, Order::Drain] {
-            other.condition.set_order(order, 1);
+            other.condition.set_order(order, Order::Up, 1);
             assert!(is_alone());
-            other.condition.set_order(Order::Up, 2);
+            other.condition.set_order(Order::Up, Order::Up, 2);
             assert!(is_used());
         }
-        other.condition.set_healthy(false, 3);
+        other.condition.set_healthy(Err("status 500".to_owned()), 3);
         assert!(is_alone());
-        other.condition.set_healthy(true, 4);
+        other.condition.set_healthy(Ok(()), 4);
         assert!(is_used());
-        other.condition.eject(SECOND, 5);
+        other.condition.eject(SECOND, String::new(), 5);
         assert!(is_alone());
     }
 }

@@ -227,7 +227,7 @@ impl ServerState {
 
     /// Whether other servers are preferred: health checks fail, or the server is ejected.
     pub(super) fn is_avoided(&self) -> bool {
-        self.condition.seen().is_avoided
+        self.summary().is_avoided
     }
 
     /// Whether the server is used only while all others fail or are full.

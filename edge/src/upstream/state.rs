@@ -338,6 +338,7 @@ fn pair_families<'a>(slots: impl Iterator<Item = &'a Arc<ServerState>> + Clone) 
             Some(Other {
                 address: other.peer?,
                 condition: other.condition.clone(),
+                configured: other.server.configured(),
             })
         });
         if let Some(peer) = slot.peer {
