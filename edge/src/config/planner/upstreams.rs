@@ -127,12 +127,7 @@ fn options(
         eject: eject::plan(&file.eject, checks),
         slow_start: eject::slow_start(&file.slow_start, checks),
         keepalive: keepalive(file, d.keepalive, checks),
-        keepalive_requests: checks.within(
-            "keepalive_requests",
-            &or_zero(&file.keepalive_requests),
-            d.keepalive_requests,
-            0..=u64::MAX,
-        ),
+        keepalive_requests: keepalive_requests(file, d.keepalive_requests, checks),
         keepalive_timeout: checks.within(
             "keepalive_timeout",
             &file.keepalive_timeout,
@@ -180,6 +175,11 @@ fn options(
     };
     keeps_too_many(file, &options, checks);
     options
+}
+
+fn keepalive_requests(file: &UpstreamFile, default: u64, checks: &mut Checks) -> u64 {
+    let requests = or_zero(&file.keepalive_requests);
+    checks.within("keepalive_requests", &requests, default, 0..=u64::MAX)
 }
 
 fn max_response_headers(file: &UpstreamFile, default: usize, checks: &mut Checks) -> usize {
