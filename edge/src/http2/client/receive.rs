@@ -1,6 +1,6 @@
 //! Handles the frames of a server.
 
-use crate::http2::endpoint::{IDLE, State};
+use crate::http2::endpoint::State;
 use crate::http2::inbound::{Block, Frame};
 use crate::http2::malformed::{ContentCount, Malformed};
 use crate::http2::payload::Payload;
@@ -48,7 +48,7 @@ impl Client {
         response: &mut Response,
     ) -> Result<Option<Event<'a>>, Violation> {
         match self.endpoint.streams.state(id) {
-            State::Idle => Err(IDLE),
+            State::Idle => Err(Violation::IDLE),
             State::Abandoned => {
                 self.endpoint.skip_block(block)?;
                 self.endpoint.count_frame().map(|()| None)

@@ -15,7 +15,6 @@ pub use allowance::Rate;
 pub use limits::Limits;
 
 pub(super) use allowance::Allowance;
-pub(super) use receive::{IDLE, closed};
 pub(super) use streams::State;
 
 use scheduler::Scheduler;

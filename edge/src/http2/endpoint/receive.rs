@@ -20,12 +20,6 @@ const SETTINGS_PER_FRAME: usize = 8;
 
 const FLOOD: &str = "too many frames without effect";
 
-pub(in crate::http2) const IDLE: Violation = Violation::protocol("frame on an idle stream");
-
-pub(in crate::http2) fn closed(id: u32) -> Violation {
-    Violation::Stream(id, ErrorCode::STREAM_CLOSED, "frame on a closed stream")
-}
-
 fn compression(error: DecodeError) -> Violation {
     Violation::Connection(ErrorCode::COMPRESSION_ERROR, error.text())
 }
@@ -73,7 +67,7 @@ impl Endpoint {
         let id = stream.id;
         let error = |code, text| Err(Violation::Stream(id, code, text));
         match violation {
-            _ if !stream.receives => return Err(closed(id)),
+            _ if !stream.receives => return Err(Violation::closed(id)),
             Some(violation) => return Err(violation),
             // Only one header block may follow the content, and it ends the message (RFC 9113 8.1).
             None if !ends => return error(ErrorCode::PROTOCOL_ERROR, "trailers without an end"),
@@ -96,7 +90,7 @@ impl Endpoint {
     ) -> Result<State, Violation> {
         let state = self.streams.state(id);
         if state == State::Idle {
-            return Err(IDLE);
+            return Err(Violation::IDLE);
         }
         if self.window.receive(flow).is_err() {
             return Err(Violation::flow_control("window of the connection exceeded"));
@@ -127,7 +121,7 @@ impl Endpoint {
         let id = stream.id;
         if !stream.receives {
             self.drop_content(flow);
-            return Err(closed(id));
+            return Err(Violation::closed(id));
         }
         if stream.window.receive(flow).is_err() {
             self.drop_content(flow);
@@ -249,7 +243,7 @@ impl Endpoint {
     /// Returns the slot of the stream that a frame names. If the stream is closed, the frame brings nothing.
     pub(in crate::http2) fn open_slot(&mut self, id: u32) -> Result<Option<usize>, Violation> {
         match self.streams.state(id) {
-            State::Idle => Err(IDLE),
+            State::Idle => Err(Violation::IDLE),
             State::Abandoned | State::Closed => self.count_frame().map(|()| None),
             State::Open(slot) => Ok(Some(slot)),
         }

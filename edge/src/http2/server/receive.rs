@@ -1,6 +1,6 @@
 //! Handles the frames of a client.
 
-use crate::http2::endpoint::{NewStream, State, closed};
+use crate::http2::endpoint::{NewStream, State};
 use crate::http2::inbound::{Block, Frame};
 use crate::http2::malformed::ContentCount;
 use crate::http2::payload::Payload;
@@ -142,7 +142,7 @@ impl Server {
                 return self.endpoint.count_frame().map(|()| None);
             }
             State::Abandoned => return Ok(None),
-            State::Idle | State::Closed => return Err(closed(id)),
+            State::Idle | State::Closed => return Err(Violation::closed(id)),
         };
         let is_useful = self
             .endpoint
