@@ -32,7 +32,7 @@ use crate::reason::Reason;
 use crate::sys::Address;
 
 pub use crate::tls::{ClientCertificate, Session};
-pub use connection_queue::ConnectionQueue;
+pub use connection_queue::{ConnectionQueue, QueueEntries};
 pub use encodings::{Choice, Encoded, Encodings, Get, Identity};
 pub use fault::Fault;
 pub use followed::Followed;
@@ -269,6 +269,8 @@ pub struct UpstreamTimings {
     pub request_id: RefCell<Option<RequestId>>,
     /// The requests that wait for a connection to the upstream's servers.
     pub queue: Option<Rc<ConnectionQueue>>,
+    /// The entries of this request in queues for a connection.
+    pub queue_entries: QueueEntries,
 }
 
 impl UpstreamTimings {

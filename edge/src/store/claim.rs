@@ -35,7 +35,7 @@ impl Claim {
 
     /// Whether the flight has still to add any byte of this range.
     pub(super) fn meets(&self, range: &Range<u64>) -> bool {
-        self.at < range.end && range.start < self.end
+        !range.is_empty() && self.at < range.end && range.start < self.end
     }
 }
 

@@ -25,8 +25,8 @@
 //! | `State::claims` | `arrange` (made), `claims` (changed, ended); `disk_tier::reads` adds those of reads from volumes | object |
 //! | `State::present`, `pages` | bytes in: `claims` (published), `pages`, `disk_tier::{reads, recall}`. Bytes out: `blocks` (evicted), `pass_through` (read by all) | object |
 //! | bytes of a page | the flight that claimed them, through `landing`, before they are published | none: nobody else has them |
-//! | `State::unread` | `unread`, `reader` | object |
-//! | `State::riders` | `reader`, `object` | object |
+//! | `State::watchers` | `reader_watch` | object |
+//! | `State::riders` | `reader` | object |
 //! | `Rare::interim` | `interim`; `object` drops it when the head is known | object |
 //! | `State::stalled`, `Rare::left_behind`, `passes_through` | `pass_through` | object |
 //! | `Rare::stoppable` | `stop`; `claims` when a flight ends | object |
@@ -59,6 +59,7 @@ mod pass_through;
 mod purges;
 mod rare;
 mod reader;
+mod reader_watch;
 mod replacement;
 mod resource_history;
 mod revalidation;
@@ -71,7 +72,7 @@ mod table;
 mod table_key;
 #[cfg(test)]
 mod tests;
-mod unread;
+mod watcher;
 
 pub use arrange::{Arrangement, ObjectView};
 pub use claim::{CLAIMS_MAX, Claim};
@@ -88,3 +89,4 @@ pub use reader::{Next, Opening, Reader};
 pub use resource_history::{Refusal, ResourceHistory};
 pub use setbacks::Setback;
 pub use table_key::{TableKey, VARIANTS_MAX};
+pub use watcher::Readers;

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Waker};
+use std::task::Waker;
 
 use bytes::Bytes;
 use slab::Slab;
@@ -26,6 +26,7 @@ use super::rare::Rare;
 use super::setbacks::Setbacks;
 use super::slots::Slots;
 use super::sync::{Mutex, MutexGuard};
+use super::watcher::Watcher;
 use crate::http::InterimHeads;
 use crate::ranges::Ranges;
 use crate::reason::Reason;
@@ -115,8 +116,8 @@ pub(super) struct State {
     pub(super) setbacks: Option<Box<Setbacks>>,
     /// Waker of a flight that waits until its riders have read more.
     pub(super) stalled: Option<Waker>,
-    /// Wakers of flights that wait until the object has no rider.
-    pub(super) unread: Vec<Waker>,
+    /// Flights to wake when the riders change that concern them.
+    pub(super) watchers: Vec<Watcher>,
     /// Size in bytes of the blocks that are charged and evicted separately; `None` if the object is evicted only as a whole.
     pub(super) block: Option<NonZeroU32>,
     /// Whether bytes of other responses may be added to this object.
@@ -154,6 +155,8 @@ pub(super) struct RevalidationLinks {
 /// A reader of the object: its offset, and the waker to call when there are more bytes.
 pub(super) struct Rider {
     pub(super) at: u64,
+    /// End of the bytes that the reader wants for a client; `u64::MAX` if unknown. A reader that reads ahead wants none.
+    pub(super) end: u64,
     /// End of the bytes that the reader will want soon, as an offset.
     pub(super) wanted_until: u64,
     /// Whether no flight had claimed the reader's next byte when it began to wait.
@@ -176,6 +179,10 @@ impl Rider {
 pub(super) struct Wakes(SmallVec<[Waker; 4]>);
 
 impl Wakes {
+    pub(super) fn of(wakers: impl Iterator<Item = Waker>) -> Wakes {
+        Wakes(wakers.collect())
+    }
+
     pub(super) fn wake(self) {
         self.0.into_iter().for_each(Waker::wake);
     }
@@ -202,7 +209,7 @@ impl Object {
                 notes: None,
                 setbacks: None,
                 stalled: None,
-                unread: Vec::new(),
+                watchers: Vec::new(),
                 block: None,
                 joinable: false,
                 passes_through: false,
@@ -448,45 +455,6 @@ impl State {
     /// Returns the riders that wait for a byte of this range.
     pub(super) fn riders_in(&mut self, range: &Range<u64>) -> Wakes {
         wakes_of(&mut self.riders, |rider| range.contains(&rider.at))
-    }
-
-    /// Registers a rider that waits for the byte `at`, or moves an existing one there. `unserved` says that no flight has claimed the byte.
-    pub(super) fn wait(
-        &mut self,
-        rider: Option<usize>,
-        at: u64,
-        unserved: bool,
-        cx: &Context<'_>,
-    ) -> usize {
-        let key = self.ride(rider, at);
-        let rider = &mut self.riders[key];
-        rider.unserved = unserved;
-        let waker = &mut rider.waker;
-        match waker {
-            Some(there) => there.clone_from(cx.waker()),
-            None => *waker = Some(cx.waker().clone()),
-        }
-        key
-    }
-
-    /// Registers a rider whose next byte is `at`, or moves an existing one there, without waiting.
-    pub(super) fn ride(&mut self, rider: Option<usize>, at: u64) -> usize {
-        match rider {
-            Some(key) => {
-                self.riders[key].at = at;
-                key
-            }
-            None => {
-                let interim = self.interim_so_far();
-                self.riders.insert(Rider {
-                    at,
-                    wanted_until: 0,
-                    unserved: false,
-                    waker: None,
-                    interim,
-                })
-            }
-        }
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
 use super::head::Head;
-use super::object::{Object, Phase, State};
+use super::object::{Object, Phase, Rider, State};
 use super::object_store::Store;
 use super::setbacks::Setback;
+use super::sync::MutexGuard;
 
 /// Reads an object from an offset on, and waits for bytes that are being fetched.
 pub struct Reader {
@@ -17,6 +18,8 @@ pub struct Reader {
     pub(super) at: u64,
     pub(super) end: u64,
     rider: Option<usize>,
+    /// Whether the reader reads ahead, for no client.
+    is_ahead: bool,
 }
 
 /// The result of one read from an object.
@@ -48,28 +51,30 @@ impl Store {
             state.begin_ride(&self.ledger);
         }
         Reader {
-            rider: rider(&mut state, range.start),
+            rider: rider(&mut state, range.clone()),
             object: object.clone(),
             at: range.start,
             end: range.end,
+            is_ahead: false,
         }
     }
 }
 
-/// Registers a rider at `start`, unless the object is complete and stays so.
-fn rider(state: &mut State, start: u64) -> Option<usize> {
+/// Registers a rider that wants these bytes, unless the object is complete and stays so.
+fn rider(state: &mut State, wanted: Range<u64>) -> Option<usize> {
     let stays = state.is_complete() && !state.is_passing();
-    (!stays).then(|| state.ride(None, start))
+    (!stays).then(|| state.ride(None, wanted))
 }
 
 impl Object {
     /// Creates a reader from `start` to the end of the object; `Reader::limit` narrows the range once the head is known.
     pub fn reader(self: &Arc<Object>, start: u64) -> Reader {
         Reader {
-            rider: rider(&mut self.lock(), start),
+            rider: rider(&mut self.lock(), start..u64::MAX),
             object: self.clone(),
             at: start,
             end: u64::MAX,
+            is_ahead: false,
         }
     }
 }
@@ -90,21 +95,38 @@ impl Reader {
         self.at..self.end
     }
 
+    /// Makes this a reader that reads ahead: no flight counts as wanted because of it.
+    pub fn set_ahead(&mut self) {
+        self.is_ahead = true;
+        self.limit(self.at, self.end);
+    }
+
+    /// Returns the bytes that the reader wants for a client.
+    fn wanted_by_client(&self) -> Range<u64> {
+        match self.is_ahead {
+            true => self.at..self.at,
+            false => self.wanted(),
+        }
+    }
+
     /// Restricts the reader to `start..end`.
     pub fn limit(&mut self, start: u64, end: u64) {
         self.at = start;
         self.end = end;
         if let Some(rider) = self.rider {
             let mut state = self.object.lock();
-            state.riders[rider].at = start;
+            let before = state.riders[rider].at..state.riders[rider].end;
+            state.ride(Some(rider), self.wanted_by_client());
             state.riders[rider].wanted_until = 0;
+            let wakes = state.watchers_of_leave(&before);
             self.object.moved(state);
+            wakes.wake();
         }
     }
 
     /// Protects the bytes before `at` from eviction, because they are wanted soon. `state` is that of the reader's object.
     pub(super) fn keep_until(&mut self, state: &mut State, at: u64) {
-        let rider = state.ride(self.rider, self.at);
+        let rider = state.ride(self.rider, self.wanted_by_client());
         state.riders[rider].wanted_until = at;
         self.rider = Some(rider);
     }
@@ -131,7 +153,7 @@ impl Reader {
     /// Waits until it is known whether the response can begin with the next byte. Pending while the object has no head, and while the byte
     /// is claimed by a flight whose response was not accepted yet. With `arrived`, also pending until the byte has arrived.
     pub fn poll_opening(&mut self, arrived: bool, cx: &mut Context<'_>) -> Poll<Opening> {
-        let mut state = self.object.lock();
+        let state = self.object.lock();
         let waits = match &state.phase {
             Phase::Awaiting => None,
             Phase::Open(head) => Some(head.clone()),
@@ -147,12 +169,12 @@ impl Reader {
                 }
                 Some(_) => {}
                 None => {
-                    self.rider = Some(state.wait(self.rider, self.at, true, cx));
+                    self.rider = Some(self.wait(state, true, cx));
                     return Poll::Ready(Opening::Missing);
                 }
             }
         }
-        self.rider = Some(state.wait(self.rider, self.at, false, cx));
+        self.rider = Some(self.wait(state, false, cx));
         Poll::Pending
     }
 
@@ -166,17 +188,34 @@ impl Reader {
         if let Some(bytes) = state.slice(self.at, end) {
             self.at += bytes.len() as u64;
             if self.rider.is_some() || state.block.is_some() {
-                self.rider = Some(state.ride(self.rider, self.at));
+                self.rider = Some(state.ride(self.rider, self.wanted_by_client()));
                 self.object.moved(state);
             }
             return Poll::Ready(Next::Bytes(bytes));
         }
         let unserved = state.claim_at(self.at).is_none();
-        self.rider = Some(state.wait(self.rider, self.at, unserved, cx));
+        self.rider = Some(self.wait(state, unserved, cx));
         match unserved {
             false => Poll::Pending,
             true => Poll::Ready(Next::Missing),
         }
+    }
+
+    /// Registers the reader as a rider that waits for its next byte, and returns the rider's key. `unserved` says that no flight has
+    /// claimed the byte.
+    fn wait(&self, mut state: MutexGuard<'_, State>, unserved: bool, cx: &Context<'_>) -> usize {
+        let wanted = self.wanted_by_client();
+        let key = state.ride(self.rider, wanted.clone());
+        let rider = &mut state.riders[key];
+        rider.unserved = unserved;
+        match &mut rider.waker {
+            Some(there) => there.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        let wakes = state.watchers_of_wait(&wanted);
+        drop(state);
+        wakes.wake();
+        key
     }
 
     fn end(&self, state: &State) -> u64 {
@@ -184,19 +223,39 @@ impl Reader {
     }
 }
 
+impl State {
+    /// Registers a rider that wants these bytes, or moves an existing one there, without waiting.
+    fn ride(&mut self, rider: Option<usize>, wanted: Range<u64>) -> usize {
+        let Range { start: at, end } = wanted;
+        if let Some(key) = rider {
+            let rider = &mut self.riders[key];
+            (rider.at, rider.end) = (at, end);
+            return key;
+        }
+        let interim = self.interim_so_far();
+        self.riders.insert(Rider {
+            at,
+            end,
+            wanted_until: 0,
+            unserved: false,
+            waker: None,
+            interim,
+        })
+    }
+}
+
 impl Drop for Reader {
     fn drop(&mut self) {
         if let Some(rider) = self.rider {
             let mut state = self.object.lock();
-            state.riders.remove(rider);
-            let mut unread = Vec::new();
+            let left = state.riders.remove(rider);
+            let wakes = state.watchers_of_leave(&(left.at..left.end));
             if state.riders.is_empty() {
-                unread = std::mem::take(&mut state.unread);
                 // The list may have grown for many riders: its memory is freed when the last one leaves.
                 state.riders.shrink_to_fit();
             }
             self.object.moved(state);
-            unread.into_iter().for_each(Waker::wake);
+            wakes.wake();
         }
     }
 }

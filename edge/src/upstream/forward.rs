@@ -168,6 +168,7 @@ impl Forward {
             sticky: self
                 .sticky()
                 .and_then(|sticky| sticky.named(&self.head.fields)),
+            record: self.record.clone(),
         };
         loop {
             let opening = match opening.take() {

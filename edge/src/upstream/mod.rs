@@ -58,6 +58,7 @@ mod permit;
 mod pool;
 mod probe;
 mod probe_waiters;
+mod queue_entry;
 mod receive;
 mod redirect;
 mod redirect_names;

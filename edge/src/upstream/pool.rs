@@ -21,6 +21,7 @@ use super::lease::{Grant, Lease, Opening};
 use super::options::{Limits, Options};
 use super::permit::{Gauges, InProgress, Permit, PermitOwner};
 use super::probe_waiters::ProbeWaiters;
+use super::queue_entry::QueueEntry;
 use super::retry::Failed;
 use super::slots::{PooledServer, Slots};
 use super::state::UpstreamState;
@@ -45,7 +46,7 @@ pub(super) struct Pool {
     pub(super) probe_waiters: ProbeWaiters,
     /// Notified when an attempt to connect to a server has ended.
     pub(super) probe_ended: Notify,
-    /// The length of `waiting`, for fetches that can make room.
+    /// The number of entries in `waiting` for which fetches can make room.
     queue: Rc<ConnectionQueue>,
     /// Notified when the server of an idle connection closes it or sends something, and when the
     /// slots have changed.
@@ -85,19 +86,9 @@ impl Pool {
         })
     }
 
-    /// Returns the length of the queue of requests that wait for a connection.
+    /// Returns the number of requests that wait for a connection and do not yield.
     pub(super) fn queue(&self) -> Rc<ConnectionQueue> {
         self.queue.clone()
-    }
-
-    /// Changes the queue of waiting requests.
-    fn change_queue<T>(&self, change: impl FnOnce(&mut FairQueue<Rc<Waiter>>) -> T) -> T {
-        let mut waiting = self.waiting.borrow_mut();
-        let changed = change(&mut waiting);
-        let length = waiting.len();
-        drop(waiting);
-        self.queue.set_length(length);
-        changed
     }
 
     /// Returns this worker's counters of a server, and those of the worker.
@@ -156,7 +147,7 @@ impl Pool {
                 Choice::Full => {
                     let timeout = self.limits.queue_timeout;
                     let until = *until.get_or_insert_with(|| timer_now() + timeout);
-                    if let Turn::Granted(grant) = self.wait(failed, wish.client, until).await? {
+                    if let Turn::Granted(grant) = self.wait(failed, wish, until).await? {
                         return Ok(grant);
                     }
                 }
@@ -223,18 +214,22 @@ impl Pool {
     async fn wait(
         self: &Rc<Pool>,
         failed: &Failed,
-        client: ClientId,
+        wish: &Wish<'_>,
         until: Instant,
     ) -> Result<Turn, Fault> {
+        let client = wish.client;
         let waiter = Rc::new(Waiter {
             client,
             failed: failed.clone(),
+            entry: RefCell::default(),
             turn: RefCell::default(),
             waker: RefCell::default(),
         });
-        if !self.change_queue(|waiting| waiting.push(client, waiter.clone())) {
+        if !self.waiting.borrow_mut().push(client, waiter.clone()) {
             return Err(Reason::ServersBusy.into());
         }
+        let entry = QueueEntry::new(&wish.record, &self.queue);
+        *waiter.entry.borrow_mut() = Some(entry);
         let queued = Queued { pool: self, waiter };
         let mut timeout = pin!(tokio::time::sleep_until(until));
         poll_fn(|cx| {
@@ -260,10 +255,8 @@ impl Pool {
 
     /// Takes the next request out of the queue that may use this server.
     fn next_waiter(&self, server: usize) -> Option<Rc<Waiter>> {
-        if self.waiting.borrow().len() == 0 {
-            return None;
-        }
-        self.change_queue(|waiting| waiting.pop(|w| self.may_serve(server, &w.failed)))
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.pop(|waiter| self.may_serve(server, &waiter.failed))
     }
 
     /// Has those requests in the queue choose again for which no server is left to wait for, so that
@@ -272,7 +265,10 @@ impl Pool {
         if self.waiting.borrow().len() == 0 {
             return;
         }
-        let next = || self.change_queue(|waiting| waiting.pop(|w| self.has_none_for(&w.failed)));
+        let next = || {
+            let mut waiting = self.waiting.borrow_mut();
+            waiting.pop(|waiter| self.has_none_for(&waiter.failed))
+        };
         while let Some(waiter) = next() {
             waiter.give(Turn::Over);
         }
@@ -426,6 +422,8 @@ impl Wake for IdleWaker {
 struct Waiter {
     client: ClientId,
     failed: Failed,
+    /// Counts the request as waiting until its turn comes.
+    entry: RefCell<Option<QueueEntry>>,
     turn: RefCell<Option<Turn>>,
     waker: RefCell<Option<Waker>>,
 }
@@ -439,6 +437,7 @@ enum Turn {
 
 impl Waiter {
     fn give(&self, turn: Turn) {
+        self.entry.take();
         *self.turn.borrow_mut() = Some(turn);
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -462,9 +461,10 @@ impl Drop for Queued<'_> {
             // The permit of a connection that was to be opened goes to the next request when the turn is
             // dropped.
             Some(turn) => drop(turn),
-            None => self.pool.change_queue(|waiting| {
+            None => {
+                let mut waiting = self.pool.waiting.borrow_mut();
                 waiting.remove(self.waiter.client, |w| Rc::ptr_eq(w, &self.waiter));
-            }),
+            }
         }
     }
 }

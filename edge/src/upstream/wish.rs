@@ -1,5 +1,8 @@
 //! The facts on which the choice of a server depends, and the result of the choice.
 
+use std::rc::Rc;
+
+use crate::handler::UpstreamTimings;
 use crate::http::ClientId;
 
 /// The facts about a request that concern the choice of its server.
@@ -11,6 +14,8 @@ pub(super) struct Wish<'a> {
     pub(super) is_repeatable: bool,
     /// The id of the server to which the client sticks.
     pub(super) sticky: Option<u64>,
+    /// Learns the request's entry in the queue for a connection.
+    pub(super) record: Rc<UpstreamTimings>,
 }
 
 /// The result of a choice.

@@ -4,7 +4,10 @@
 use sluice_lab::client::{Client, Closing};
 use sluice_lab::origin::{Framing, Latch, Origin, Record, Resource};
 
-use crate::harness::{Edge, SOON, Setup, eventually, fresh, serving, wait_for_requests};
+use crate::harness::{
+    Edge, SOON, Setup, assert_hit, eventually, fresh, serving, wait_for_requests,
+};
+use crate::partial_objects::{BLOCK, FILE, by_range, check_range, filling, send_range};
 
 fn ask(edge: &Edge, target: &str) -> Client {
     let mut client = edge.client();
@@ -288,4 +291,185 @@ fn a_fetch_with_a_client_keeps_its_connection() {
         reply.verify_whole(1000).expect("the body");
     }
     assert_eq!(origin.requests().len(), 2);
+}
+
+/// Starts an edge with this limit of connections that has stored the first block of `/x` and nothing
+/// else. From then on the origin holds its responses to `/x`.
+fn with_first_block(origin: &Origin, latch: &Latch, upstream: &str, cache: &str) -> Edge {
+    let edge = filling(origin, "slice")
+        .cache(cache)
+        .workers(1)
+        .upstream(&format!("{upstream}\nqueue_timeout = \"1m\""))
+        .start();
+    check_range(&edge, 0, 0);
+    wait_for_flights(&edge, 0);
+    origin.serve("/x", fresh(FILE).hold_head(latch));
+    edge
+}
+
+fn with_files() -> Origin {
+    let origin = serving("/x", fresh(FILE));
+    origin.serve("/pass/y", fresh(1000));
+    origin
+}
+
+fn wait_for_flights(edge: &Edge, flights: u64) {
+    eventually("so many fetches are in progress", || {
+        edge.counter("flights_now") == flights
+    });
+}
+
+/// Waits until that many requests of clients are in progress, and until the worker has then served
+/// another one, from memory: by then, it has also run the fetches that it has woken.
+fn wait_for_clients(edge: &Edge, clients: u64) {
+    eventually("so many requests are in progress", || {
+        edge.counter("requests_now") == clients
+    });
+    check_range(edge, 0, 0);
+}
+
+fn expect_byte(client: &mut Client, at: u64) {
+    let reply = client.read_response().expect("a reply");
+    reply.verify_range(at, at, FILE).expect("the byte");
+}
+
+fn expect_y(client: &mut Client) {
+    let reply = client.read_response().expect("a reply");
+    reply.verify_whole(1000).expect("the body");
+}
+
+// One client after another requests a further range of a stored file, and leaves. The origin never
+// responds, so their fetches hold both connections.
+#[test]
+fn fetches_of_further_ranges_without_clients_make_room() {
+    let (origin, latch) = (with_files(), Latch::closed());
+    let edge = with_first_block(&origin, &latch, "max_connections = 2", "");
+    for (number, at) in [(1, 4 * BLOCK), (2, 7 * BLOCK)] {
+        let leaving = send_range(&edge, at, at);
+        assert!(latch.wait_held(number, SOON), "the origin has the request");
+        drop(leaving);
+        eventually("the client has left", || edge.counter("requests_now") == 0);
+    }
+    assert_eq!(edge.counter("flights_now"), 2);
+    let mut other = ask(&edge, "/pass/y");
+    expect_y(&mut other);
+    wait_for_flights(&edge, 1);
+    let failed = edge.counter("flights_failed");
+    assert_eq!(failed, 1, "the other fetch goes on");
+}
+
+// Of two ranges of a file that are being fetched, one still has a client.
+#[test]
+fn the_fetch_of_a_range_without_clients_makes_room_and_the_other_goes_on() {
+    let (origin, latch) = (with_files(), Latch::closed());
+    let edge = with_first_block(&origin, &latch, "max_connections = 2", "");
+    let [mut staying, leaving] = [4 * BLOCK, 7 * BLOCK].map(|at| send_range(&edge, at, at));
+    assert!(latch.wait_held(2, SOON), "the origin has two requests");
+    drop(leaving);
+    eventually("one client is left", || edge.counter("requests_now") == 1);
+    assert_eq!(edge.counter("flights_now"), 2);
+    expect_y(&mut ask(&edge, "/pass/y"));
+    wait_for_flights(&edge, 1);
+    latch.release();
+    expect_byte(&mut staying, 4 * BLOCK);
+    assert_hit(&check_range(&edge, 4 * BLOCK, 5 * BLOCK - 1));
+    // The range whose fetch was ended is fetched again.
+    check_range(&edge, 7 * BLOCK, 7 * BLOCK);
+}
+
+// The second client of a range arrives after the first one has left.
+#[test]
+fn the_fetch_of_a_range_keeps_its_connection_for_a_later_client() {
+    let (origin, latch) = (with_files(), Latch::closed());
+    let edge = with_first_block(&origin, &latch, "max_connections = 1", "");
+    let leaving = send_range(&edge, 4 * BLOCK, 4 * BLOCK);
+    assert!(latch.wait_held(1, SOON), "the origin has the request");
+    drop(leaving);
+    eventually("the client has left", || edge.counter("requests_now") == 0);
+    let mut later = send_range(&edge, 4 * BLOCK, 4 * BLOCK);
+    wait_for_clients(&edge, 1);
+    let mut other = ask(&edge, "/pass/y");
+    wait_for_clients(&edge, 2);
+    latch.release();
+    expect_byte(&mut later, 4 * BLOCK);
+    expect_y(&mut other);
+    assert_eq!(origin.requests().len(), 3, "no fetch was ended");
+}
+
+// The client gets the bytes of these fetches one after another. It waits only for the first one.
+#[test]
+fn fetches_for_the_later_bytes_of_a_response_keep_their_connections() {
+    let (origin, latch) = (with_files(), Latch::closed());
+    let edge = with_first_block(&origin, &latch, "max_connections = 2", "");
+    let mut reading = send_range(&edge, 4 * BLOCK, 6 * BLOCK - 1);
+    assert!(latch.wait_held(2, SOON), "the origin has two requests");
+    let mut other = ask(&edge, "/pass/y");
+    wait_for_clients(&edge, 2);
+    latch.release();
+    let reply = reading.read_response().expect("a reply");
+    let right = reply.verify_range(4 * BLOCK, 6 * BLOCK - 1, FILE);
+    right.expect("the bytes");
+    expect_y(&mut other);
+    assert_eq!(origin.requests().len(), 4, "no fetch was ended");
+}
+
+// The rest of the block waits for the only connection. Nobody waits for the rest, but no other
+// request waits for the connection either.
+#[test]
+fn the_rest_of_a_block_may_wait_for_a_connection() {
+    for cache in ["", "read_ahead = \"512KiB\""] {
+        let (origin, latch) = (with_files(), Latch::closed());
+        let edge = with_first_block(&origin, &latch, "max_connections = 1", cache);
+        let at = 4 * BLOCK + BLOCK / 2;
+        let mut client = send_range(&edge, at, at);
+        assert!(latch.wait_held(1, SOON), "the origin has the request");
+        eventually("the rest waits", || edge.counter("flights_now") >= 2);
+        latch.release();
+        expect_byte(&mut client, at);
+        wait_for_flights(&edge, 0);
+        let end = if cache.is_empty() { 5 } else { 7 };
+        assert_hit(&check_range(&edge, 4 * BLOCK, end * BLOCK - 1));
+    }
+}
+
+// The origin holds all responses but that for the first block, so the read-ahead holds the only
+// connection.
+#[test]
+fn the_read_ahead_of_a_whole_file_makes_room() {
+    let latch = Latch::closed();
+    let held = latch.clone();
+    let file = by_range(
+        move |seen| match seen.header("range") {
+            Some(range) if range.starts_with("bytes=0-") => fresh(FILE),
+            _ => fresh(FILE).hold_head(&held),
+        },
+        |_| fresh(FILE),
+    );
+    let origin = serving("/x", file);
+    origin.serve("/pass/y", fresh(1000));
+    let edge = filling(&origin, "slice")
+        .cache("read_ahead = \"whole\"")
+        .workers(1)
+        .upstream("max_connections = 1\nqueue_timeout = \"1m\"")
+        .start();
+    check_range(&edge, 0, 0);
+    assert!(latch.wait_held(1, SOON), "the origin has a request");
+    expect_y(&mut ask(&edge, "/pass/y"));
+}
+
+// The fetch of the rest of a block waits for the only connection. A client's request that waits for
+// it as well ends that fetch.
+#[test]
+fn the_rest_of_a_block_does_not_wait_with_requests_of_clients() {
+    let (origin, latch) = (with_files(), Latch::closed());
+    let edge = with_first_block(&origin, &latch, "max_connections = 1", "");
+    let at = 4 * BLOCK + BLOCK / 2;
+    let mut client = send_range(&edge, at, at);
+    assert!(latch.wait_held(1, SOON), "the origin has the request");
+    wait_for_flights(&edge, 2);
+    let mut other = ask(&edge, "/pass/y");
+    wait_for_flights(&edge, 1);
+    latch.release();
+    expect_byte(&mut client, at);
+    expect_y(&mut other);
 }

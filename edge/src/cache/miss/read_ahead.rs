@@ -40,6 +40,7 @@ pub(in crate::cache) fn read(context: &Rc<Context>, ride: &mut Ride) {
     let reading = Reading { readers, id };
     let demand = Demand::new(context, request, 0..OPEN, table_key, None);
     let mut ride = Ride::filling(&object, 0..OPEN, demand);
+    ride.set_ahead();
     if ride.demand().is_some_and(|demand| !demand.has_budget()) {
         return;
     }

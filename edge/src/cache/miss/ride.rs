@@ -60,6 +60,11 @@ impl Ride {
         }
     }
 
+    /// Makes this a ride that reads ahead, for no client.
+    pub(in crate::cache) fn set_ahead(&mut self) {
+        self.reader.set_ahead();
+    }
+
     /// The object that is read.
     pub(in crate::cache) fn object(&self) -> &Arc<Object> {
         self.reader.object()

@@ -340,6 +340,7 @@ fn wish() -> Wish<'static> {
         key: &|| 0,
         is_repeatable: true,
         sticky: None,
+        record: Rc::default(),
     }
 }
 
