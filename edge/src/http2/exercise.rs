@@ -256,10 +256,8 @@ pub fn server(data: &[u8]) {
 /// of this length.
 fn served(data: &[u8], piece: usize) -> (Vec<String>, Option<Violation>) {
     let mut out = Vec::new();
-    let options = Options {
-        streams: 4,
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.limits.streams = 4;
     let mut server = Server::new(options, 0, &mut out);
     let mut input = PREFACE.to_vec();
     write::settings(&mut input, std::iter::empty());

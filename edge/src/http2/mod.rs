@@ -4,6 +4,7 @@
 //! Everything here is a pure function or a state without I/O: bytes come in as slices and go out into a `Vec`.
 
 pub mod client;
+mod endpoint;
 #[cfg(any(test, feature = "test-rigs"))]
 pub mod exercise;
 pub mod field;

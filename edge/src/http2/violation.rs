@@ -32,6 +32,14 @@ pub enum Violation {
 }
 
 impl Violation {
+    /// A frame names a stream that has not begun (RFC 9113 5.1).
+    pub const IDLE: Violation = Violation::protocol("frame on an idle stream");
+
+    /// Returns the error of a frame on a stream that has ended (RFC 9113 5.1).
+    pub const fn closed(stream: u32) -> Violation {
+        Violation::Stream(stream, ErrorCode::STREAM_CLOSED, "frame on a closed stream")
+    }
+
     /// Returns a connection error of type PROTOCOL_ERROR.
     pub const fn protocol(text: &'static str) -> Violation {
         Violation::Connection(ErrorCode::PROTOCOL_ERROR, text)

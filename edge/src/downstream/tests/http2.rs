@@ -10,6 +10,16 @@ use crate::http2::hpack::{Decoder, Encoder, Indexing};
 use crate::http2::payload::Payload;
 use crate::http2::write;
 
+/// The fields of a request.
+fn lines<'a>(method: &'a str, scheme: &'a str, path: &'a str) -> Vec<(&'a str, &'a str)> {
+    vec![
+        (":method", method),
+        (":scheme", scheme),
+        (":path", path),
+        (":authority", "a"),
+    ]
+}
+
 /// An HTTP/2 client.
 struct Http2Client {
     client: Client,
@@ -23,13 +33,29 @@ impl Bench {
         self.http2_with_room(1 << 20).await
     }
 
-    async fn http2_with_room(&self, room: usize) -> Http2Client {
+    /// Connects to a listener for HTTP/2.
+    fn http2_socket(&self, room: usize) -> Client {
         let setup = ConnectionSetup {
             protocol: Protocol::Http2,
             ..(*ConnectionSetup::plain()).clone()
         };
+        self.client_of(room, &Arc::new(setup))
+    }
+
+    /// Waits until this many requests are in progress.
+    async fn until_requests(&self, count: u64) {
+        self.until(|bench| bench.counters.requests_now.get() == count)
+            .await;
+    }
+
+    /// Waits until all connections are closed.
+    async fn until_closed(&self) {
+        self.until(|bench| bench.worker.connections() == 0).await;
+    }
+
+    async fn http2_with_room(&self, room: usize) -> Http2Client {
         let mut client = Http2Client {
-            client: self.client_of(room, &Arc::new(setup)),
+            client: self.http2_socket(room),
             encoder: Encoder::new(4096),
             decoder: Decoder::new(),
         };
@@ -56,12 +82,19 @@ impl Http2Client {
     }
 
     async fn request(&mut self, stream: u32, ends: bool, method: &str, path: &str) {
-        let lines = [
-            (":method", method),
-            (":scheme", "http"),
-            (":path", path),
-            (":authority", "a"),
-        ];
+        self.request_with(stream, ends, method, path, &[]).await;
+    }
+
+    /// Sends a request with further fields.
+    async fn request_with(
+        &mut self,
+        stream: u32,
+        ends: bool,
+        method: &str,
+        path: &str,
+        further: &[(&str, &str)],
+    ) {
+        let lines = [&lines(method, "http", path)[..], further].concat();
         let bytes = self.headers(stream, ends, &lines);
         self.client.send(bytes).await;
     }
@@ -198,15 +231,8 @@ fn requests_are_answered_with_content_and_trailers() {
             response.contains("|POST /echo?x content+") && response.contains("x-sum"),
             "{response}"
         );
-        let lines = [
-            (":method", "GET"),
-            (":scheme", "http"),
-            (":path", "/trailers"),
-            (":authority", "a"),
-            ("te", "trailers"),
-        ];
-        let bytes = client.headers(9, true, &lines);
-        client.client.send(bytes).await;
+        let te = [("te", "trailers")];
+        client.request_with(9, true, "GET", "/trailers", &te).await;
         let found = client.until("9 HEADERS x-sum").await;
         assert_eq!(
             found,
@@ -282,12 +308,7 @@ fn refused_requests_get_a_response_and_malformed_ones_a_reset() {
         }
         client.request(9, true, "CONNECT", "/").await;
         assert_eq!(client.response(9).await, "*");
-        let https = [
-            (":method", "GET"),
-            (":scheme", "https"),
-            (":path", "/"),
-            (":authority", "a"),
-        ];
+        let https = lines("GET", "https", "/");
         let bytes = client.headers(11, true, &https);
         client.client.send(bytes).await;
         assert!(client.response(11).await.contains("400"));
@@ -347,15 +368,8 @@ fn an_upload_is_read_as_its_handler_wants_it() {
         }
         assert_eq!(client.response(1).await, "200 content-length=6|640000");
         client.request(3, false, "POST", "/").await;
-        let lines = [
-            (":method", "POST"),
-            (":scheme", "http"),
-            (":path", "/"),
-            (":authority", "a"),
-            ("content-length", "1048577"),
-        ];
-        let bytes = client.headers(5, false, &lines);
-        client.client.send(bytes).await;
+        let length = [("content-length", "1048577")];
+        client.request_with(5, false, "POST", "/", &length).await;
         assert!(client.response(5).await.contains("413"));
     });
 }
@@ -368,21 +382,14 @@ fn a_client_that_expects_100_gets_it_when_the_content_is_wanted() {
             _ => echo(request),
         });
         let mut client = bench.http2().await;
-        let mut lines = [
-            (":method", "POST"),
-            (":scheme", "http"),
-            (":path", "/"),
-            (":authority", "a"),
-            ("expect", "100-continue"),
-        ];
-        let bytes = client.headers(1, false, &lines);
-        client.client.send(bytes).await;
+        let expect = [("expect", "100-continue")];
+        client.request_with(1, false, "POST", "/", &expect).await;
         assert_eq!(client.until("1 ").await, ["1 HEADERS :status=100"]);
         client.data(1, b"x", true).await;
         assert!(client.response(1).await.ends_with("|POST / x"));
-        lines[2].1 = "/refuse";
-        let bytes = client.headers(3, false, &lines);
-        client.client.send(bytes).await;
+        client
+            .request_with(3, false, "POST", "/refuse", &expect)
+            .await;
         let found = client.until("3 RST_STREAM").await;
         assert_eq!(
             found,
@@ -404,28 +411,20 @@ fn a_reset_ends_the_exchange_and_nothing_else() {
         });
         let mut client = bench.http2().await;
         client.get(1, "/never").await;
-        bench
-            .until(|bench| bench.counters.requests_now.get() == 1)
-            .await;
+        bench.until_requests(1).await;
         let mut reset = Vec::new();
         write::reset(&mut reset, 1, crate::http2::violation::ErrorCode::CANCEL);
         client.client.send(reset).await;
-        bench
-            .until(|bench| bench.counters.requests_now.get() == 0)
-            .await;
+        bench.until_requests(0).await;
         assert_eq!(bench.counters.responses_cut.get(), 1);
         client.get(3, "/").await;
         assert_eq!(client.response(3).await, "200 content-length=1|x");
         // A client that leaves ends all of its exchanges.
         client.get(5, "/never").await;
-        bench
-            .until(|bench| bench.counters.requests_now.get() == 1)
-            .await;
+        bench.until_requests(1).await;
         drop(client);
-        bench
-            .until(|bench| bench.counters.requests_now.get() == 0)
-            .await;
-        bench.until(|bench| bench.worker.connections() == 0).await;
+        bench.until_requests(0).await;
+        bench.until_closed().await;
     });
 }
 
@@ -466,13 +465,7 @@ fn a_violation_ends_the_connection_with_its_code() {
         assert_eq!(client.until("0 GOAWAY").await, ["0 GOAWAY 1 1"]);
         assert_eq!(client.frame().await, None);
         assert_eq!(bench.counters.requests_now.get(), 0);
-        let mut client = bench.client_of(
-            1 << 20,
-            &Arc::new(ConnectionSetup {
-                protocol: Protocol::Http2,
-                ..(*ConnectionSetup::plain()).clone()
-            }),
-        );
+        let mut client = bench.http2_socket(1 << 20);
         client.send(GET).await;
         assert!(client.rest().await.contains("without the preface"));
     });
@@ -492,9 +485,7 @@ fn a_drain_finishes_requests_and_closes_idle_connections() {
         });
         let (mut idle, mut busy) = (bench.http2().await, bench.http2().await);
         busy.get(1, "/").await;
-        bench
-            .until(|bench| bench.counters.requests_now.get() == 1)
-            .await;
+        bench.until_requests(1).await;
         let mut drained = std::pin::pin!(bench.worker.drain(Duration::from_secs(30)));
         let begun = poll_fn(|cx| Poll::Ready(drained.as_mut().poll(cx)));
         assert!(begun.await.is_pending());
@@ -538,9 +529,7 @@ fn stalled_streams_and_idle_connections_end() {
         client.client.send(update).await;
         // The client never sends its content.
         client.request(3, false, "POST", "/echo").await;
-        bench
-            .until(|bench| bench.counters.requests_now.get() == 1)
-            .await;
+        bench.until_requests(1).await;
         bench.advance_s(60);
         let found = client.until("3 HEADERS").await.concat();
         assert!(found.contains("408"), "{found}");
@@ -609,7 +598,7 @@ fn a_client_that_reads_nothing_is_cut() {
             .until(|bench| bench.counters.client_bytes_out.get() > 1000)
             .await;
         bench.advance_s(60);
-        bench.until(|bench| bench.worker.connections() == 0).await;
+        bench.until_closed().await;
         assert_eq!(bench.counters.responses_cut.get(), 1);
         // The same holds for a client that is told to go away.
         let mut client = bench.http2_with_room(1000).await;
@@ -619,7 +608,7 @@ fn a_client_that_reads_nothing_is_cut() {
         tokio::task::yield_now().await;
         assert_eq!(connections, 1);
         bench.advance_s(60);
-        bench.until(|bench| bench.worker.connections() == 0).await;
+        bench.until_closed().await;
     });
 }
 
@@ -641,15 +630,11 @@ fn a_frame_that_does_not_end_closes_the_connection() {
         assert_eq!(client.frame().await, None);
         drop(client);
         // The same holds for a client that does not begin.
-        let setup = ConnectionSetup {
-            protocol: Protocol::Http2,
-            ..(*ConnectionSetup::plain()).clone()
-        };
-        let mut silent = bench.client_of(1 << 20, &Arc::new(setup));
+        let mut silent = bench.http2_socket(1 << 20);
         silent.send(&PREFACE[..10]).await;
         tokio::task::yield_now().await;
         bench.advance_s(11);
-        bench.until(|bench| bench.worker.connections() == 0).await;
+        bench.until_closed().await;
     });
 }
 
@@ -682,7 +667,7 @@ fn received_content_is_reported() {
         client.response(1).await;
         client.until("3 DATA").await;
         drop(client);
-        bench.until(|bench| bench.worker.connections() == 0).await;
+        bench.until_closed().await;
         let received = receipt.0.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(received, 40_000);
     });

@@ -12,38 +12,21 @@ mod tests;
 
 pub use options::Options;
 
-use super::hpack::{Decoder, Encoder};
-use super::inbound::Inbound;
+use super::endpoint::{Endpoint, NewStream, State};
 use super::response::Response;
-use super::server::allowance::Allowance;
-use super::server::scheduler::Scheduler;
-use super::server::streams::{State, Stream, Streams};
-use super::settings::{OwnSettings, Settings};
+use super::settings::Sender;
 use super::violation::{ErrorCode, Violation};
-use super::window::{ReceiveWindow, WINDOW_MAX, Window};
-use super::{PREFACE, write};
+use super::window::WINDOW_MAX;
+use super::write;
 use crate::http::{Fields, Status};
 
 /// A client's side of a connection.
 pub struct Client {
-    options: Options,
-    inbound: Inbound,
-    decoder: Decoder,
-    encoder: Encoder,
-    /// The settings of this side, and those of the server.
-    own: OwnSettings,
-    peer: Settings,
-    /// The server's window for the connection, and this side's.
-    window: ReceiveWindow,
-    send_window: Window,
-    streams: Streams,
+    endpoint: Endpoint,
     /// The progress of each stream, by its slot.
     progress: Vec<Progress>,
-    scheduler: Scheduler,
-    frames: Allowance,
     /// The highest stream that the server processes, once it has sent GOAWAY.
     last_processed: Option<u32>,
-    now_ms: u64,
 }
 
 /// The progress of a request and its response.
@@ -59,10 +42,8 @@ struct Progress {
 enum Awaited {
     /// The final head, or a 1xx one. `head_only`: the request was HEAD, so there is no content.
     Head { head_only: bool },
-    /// Content, trailers, or the end.
+    /// Content, trailers, the end, or nothing after that.
     Content,
-    /// Nothing: the response has ended.
-    Nothing,
 }
 
 /// An event for the caller. Slots are small numbers that are used again after their stream has ended.
@@ -114,30 +95,12 @@ pub enum Event<'a> {
 impl Client {
     /// Creates a connection, and appends the preface and this side's first frames.
     pub fn new(options: Options, now_ms: u64, out: &mut Vec<u8>) -> Client {
-        let initial = Settings::default().initial_window_size;
-        let mut client = Client {
-            inbound: Inbound::of_client(options.block),
-            decoder: Decoder::new(),
-            encoder: Encoder::new(options.table),
-            own: OwnSettings::default(),
-            peer: Settings::default(),
-            window: ReceiveWindow::new(initial, options.connection_window)
-                .updated_by(options.stream_window / 2),
-            send_window: Window::new(initial),
-            streams: Streams::default(),
-            progress: Vec::new(),
-            scheduler: Scheduler::default(),
-            frames: Allowance::new(options.frames, now_ms),
-            last_processed: None,
-            now_ms,
-            options,
-        };
-        out.extend_from_slice(PREFACE);
         let settings = options.settings();
-        write::settings(out, settings.changes());
-        client.own.sent(settings);
-        client.update_connection(out);
-        client
+        Client {
+            endpoint: Endpoint::new(Sender::Server, options.limits, settings, now_ms, out),
+            progress: Vec::new(),
+            last_processed: None,
+        }
     }
 
     /// Takes the next frame, or a part of one, from the start of `input`. Returns the number of bytes used, 0 if more input
@@ -153,8 +116,7 @@ impl Client {
         response: &mut Response,
         out: &mut Vec<u8>,
     ) -> Result<(usize, Option<Event<'a>>), Violation> {
-        self.now_ms = now_ms;
-        let (used, frame) = self.inbound.take(input, self.own.max_frame_size())?;
+        let (used, frame) = self.endpoint.take(input, now_ms)?;
         let Some(frame) = frame else {
             return Ok((used, None));
         };
@@ -174,10 +136,10 @@ impl Client {
         text: &'static str,
         out: &mut Vec<u8>,
     ) -> Result<Option<Event<'a>>, Violation> {
-        match self.streams.state(id) {
+        match self.endpoint.streams.state(id) {
             State::Idle => Err(Violation::Connection(code, text)),
             State::Abandoned | State::Closed => {
-                self.frames.spend(1, self.now_ms, text)?;
+                self.endpoint.count_frame()?;
                 Ok(None)
             }
             State::Open(slot) => {
@@ -193,34 +155,16 @@ impl Client {
 
     /// Resets a stream whose response is not wanted. Its slot is free.
     pub fn reset(&mut self, slot: usize, code: ErrorCode, out: &mut Vec<u8>) {
-        if let Some(id) = self.streams.get(slot).map(|stream| stream.id) {
-            write::reset(out, id, code);
-            self.streams.abandon(id);
-            self.remove(slot, out);
-        }
-    }
-
-    /// Closes a stream.
-    fn remove(&mut self, slot: usize, out: &mut Vec<u8>) {
-        self.scheduler.remove(slot as u32);
-        if let Some(stream) = self.streams.close(slot) {
-            self.window.release(stream.held);
-            self.update_connection(out);
-        }
-    }
-
-    /// Announces the connection's window, if that is worth a frame.
-    fn update_connection(&mut self, out: &mut Vec<u8>) {
-        if let Some(increment) = self.window.update() {
-            write::window_update(out, 0, increment);
-        }
+        self.endpoint.reset(slot, code, out);
     }
 
     /// Returns the number of requests for which there is room now.
     pub fn room(&self) -> usize {
-        let most = self.peer.max_concurrent_streams.min(self.options.streams) as usize;
+        let permitted = self.endpoint.permitted_streams();
+        let most = permitted.min(self.endpoint.limits.streams) as usize;
+        let streams = &self.endpoint.streams;
         match self.last_processed {
-            None if self.streams.last() < WINDOW_MAX - 2 => most.saturating_sub(self.streams.len()),
+            None if streams.last() < WINDOW_MAX - 2 => most.saturating_sub(streams.len()),
             _ => 0,
         }
     }
@@ -229,9 +173,8 @@ impl Client {
     /// on another connection. The slot is free.
     pub fn take_unprocessed(&mut self, out: &mut Vec<u8>) -> Option<usize> {
         let last = self.last_processed?;
-        let unprocessed = |(_, stream): &(usize, &mut Stream)| stream.id > last;
-        let (slot, _) = self.streams.iter_mut().find(unprocessed)?;
-        self.remove(slot, out);
+        let slot = self.endpoint.streams.first_after(last)?;
+        self.endpoint.remove(slot, out);
         Some(slot)
     }
 
@@ -247,36 +190,30 @@ impl Client {
 
     /// Returns the number of open streams.
     pub fn open_streams(&self) -> usize {
-        self.streams.len()
+        self.endpoint.streams.len()
     }
 
     /// Whether the server's first settings have arrived.
     pub fn has_begun(&self) -> bool {
-        self.inbound.has_begun()
+        self.endpoint.has_begun()
     }
 
     /// Frees memory that an idle connection does not need.
     pub fn rest(&mut self) {
-        if self.streams.len() == 0 {
-            self.streams.shrink();
-            self.scheduler.shrink();
+        if self.endpoint.rest() {
             self.progress = Vec::new();
         }
     }
 
     /// Returns the heap memory in bytes.
     pub fn memory(&self) -> usize {
-        self.decoder.memory()
-            + self.encoder.memory()
-            + self.streams.memory()
-            + self.scheduler.memory()
-            + self.progress.capacity() * size_of::<Progress>()
+        self.endpoint.memory() + self.progress.capacity() * size_of::<Progress>()
     }
 
     /// Opens a stream and returns its slot.
-    fn open(&mut self, stream: Stream, progress: Progress) -> usize {
-        self.streams.begin(stream.id);
-        let slot = self.streams.open(stream);
+    fn open(&mut self, new: NewStream, progress: Progress) -> usize {
+        self.endpoint.streams.begin(new.id);
+        let slot = self.endpoint.open(new);
         if slot >= self.progress.len() {
             self.progress.resize(slot + 1, progress);
         }

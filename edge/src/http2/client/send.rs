@@ -1,21 +1,12 @@
 //! Sends requests: heads, content and trailers, limited by flow control.
 
+use crate::http2::endpoint::NewStream;
 use crate::http2::hpack::Encoder;
 use crate::http2::malformed::ContentCount;
 use crate::http2::priority::Priority;
-use crate::http2::server::streams::Stream;
 use crate::http2::violation::ErrorCode;
-use crate::http2::window::{ReceiveWindow, Window};
-use crate::http2::write;
 
 use super::{Awaited, Client, Progress};
-
-/// Most content of a DATA frame that is sent, so that frames of other streams follow soon.
-const CONTENT_MAX: u32 = 16 << 10;
-
-/// Number of frames of any kind that each useful DATA frame, and each response, permits the server in addition.
-const FRAMES_PER_DATA: u32 = 2;
-const FRAMES_PER_RESPONSE: u32 = 8;
 
 /// All requests share the connection.
 const PRIORITY: Priority = Priority {
@@ -37,23 +28,13 @@ impl Client {
             return None;
         }
         // The first stream is 1, since this side uses odd numbers.
-        let id = (self.streams.last() + 1) | 1;
-        let encoder = &mut self.encoder;
-        write::headers(out, id, ends, self.peer.max_frame_size, |out| {
-            encoder.begin(out);
-            encode(encoder, out);
-        });
-        let announced = self.own.acknowledged().initial_window_size;
-        let stream = Stream {
+        let id = (self.endpoint.streams.last() + 1) | 1;
+        self.endpoint.headers(id, ends, out, encode);
+        let stream = NewStream {
             id,
             receives: true,
             content: ContentCount::new(None),
-            window: ReceiveWindow::new(announced, announced),
-            held: 0,
-            send_window: Window::new(self.peer.initial_window_size),
             priority: PRIORITY,
-            place: self.scheduler.new_place(),
-            has_content: false,
         };
         let progress = Progress {
             sends: !ends,
@@ -64,50 +45,23 @@ impl Client {
 
     /// Notes whether a request has content that could be sent now.
     pub fn set_content(&mut self, slot: usize, has_content: bool) {
-        let Some(stream) = self.streams.get_mut(slot) else {
-            return;
-        };
-        let could_send = stream.can_send();
-        stream.has_content = has_content;
-        match (could_send, stream.can_send()) {
-            (true, false) => self.scheduler.remove(slot as u32),
-            (false, true) => self
-                .scheduler
-                .add(slot as u32, stream.priority, stream.place),
-            _ => {}
-        }
+        self.endpoint.set_content(slot, has_content);
     }
 
     /// Returns the stream that sends next, and the most bytes of content that it may send.
     pub fn next(&self) -> Option<(usize, u32)> {
-        let of_connection = self.send_window.available();
-        if of_connection == 0 {
-            return None;
-        }
-        let slot = self.scheduler.next()? as usize;
-        let window = self.streams.get(slot)?.send_window.available();
-        Some((slot, of_connection.min(window).min(CONTENT_MAX)))
+        self.endpoint.next()
+    }
+
+    /// Whether a stream has content and waits for the server to open a window.
+    pub fn awaits_window(&self, slot: usize) -> bool {
+        self.endpoint.awaits_window(slot)
     }
 
     /// Appends the header of a DATA frame, after which the caller sends `length` bytes of content: at most what `next` has
     /// returned, or none. `ends`: the request ends with them.
     pub fn data(&mut self, slot: usize, length: u32, ends: bool, out: &mut Vec<u8>) {
-        let Some(stream) = self.streams.get_mut(slot) else {
-            return;
-        };
-        out.extend_from_slice(&write::data_header(stream.id, length, ends));
-        let consumed = stream
-            .send_window
-            .consume(length)
-            .and_then(|()| self.send_window.consume(length));
-        debug_assert!(consumed.is_ok(), "more content than the windows permit");
-        self.frames.earn(FRAMES_PER_DATA);
-        if let Some(place) = self.scheduler.sent(slot as u32) {
-            stream.place = place;
-        }
-        if stream.send_window.available() == 0 {
-            self.scheduler.remove(slot as u32);
-        }
+        self.endpoint.data(slot, length, ends, out);
         if ends {
             self.end_request(slot);
         }
@@ -120,14 +74,11 @@ impl Client {
         out: &mut Vec<u8>,
         encode: impl FnOnce(&mut Encoder, &mut Vec<u8>),
     ) {
-        let Some(stream) = self.streams.get(slot) else {
+        let Some(stream) = self.endpoint.streams.get(slot) else {
             return;
         };
-        let encoder = &mut self.encoder;
-        write::headers(out, stream.id, true, self.peer.max_frame_size, |out| {
-            encoder.begin(out);
-            encode(encoder, out);
-        });
+        let id = stream.id;
+        self.endpoint.headers(id, true, out, encode);
         self.end_request(slot);
     }
 
@@ -142,13 +93,13 @@ impl Client {
     /// Ends a stream whose response has been received completely. Its slot is free. A request that is not complete is
     /// abandoned.
     pub fn end(&mut self, slot: usize, out: &mut Vec<u8>) {
-        if self.streams.get(slot).is_none() {
+        if self.endpoint.streams.get(slot).is_none() {
             return;
         }
-        self.frames.earn(FRAMES_PER_RESPONSE);
+        self.endpoint.earn_by_response();
         match self.progress[slot].sends {
-            true => self.reset(slot, ErrorCode::CANCEL, out),
-            false => self.remove(slot, out),
+            true => self.endpoint.reset(slot, ErrorCode::CANCEL, out),
+            false => self.endpoint.remove(slot, out),
         }
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::http2::frame::{FrameHeader, flag, kind};
-use crate::http2::hpack::Indexing;
+use crate::http2::hpack::{Encoder, Indexing};
 use crate::http2::request::Request;
 use crate::http2::server::{self, Server};
 
@@ -405,7 +405,9 @@ proptest! {
         pieces in prop::collection::vec(1usize..60_000, 1..20),
         streams in 1u32..20,
     ) {
-        let mut pair = Pair::new(server::Options { streams, ..server::Options::default() });
+        let mut options = server::Options::default();
+        options.limits.streams = streams;
+        let mut pair = Pair::new(options);
         // The server's settings come first, so that no request is refused.
         while !pair.client.has_begun() {
             pair.step(usize::MAX);

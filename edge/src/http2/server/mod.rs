@@ -5,28 +5,19 @@
 //! itself has to send are appended to the output of the call that causes them. To send responses, the caller asks `next`
 //! which stream sends how much.
 
-pub(super) mod allowance;
 mod options;
 mod receive;
-pub(super) mod scheduler;
 mod send;
-pub(super) mod streams;
 #[cfg(test)]
 mod tests;
 
-pub use allowance::Rate;
 pub use options::Options;
 
-use allowance::Allowance;
-use scheduler::Scheduler;
-use streams::{State, Streams};
-
-use super::hpack::{Decoder, Encoder};
-use super::inbound::Inbound;
+use super::endpoint::{Allowance, Endpoint, State};
 use super::request::Request;
-use super::settings::{OwnSettings, Settings};
+use super::settings::Sender;
 use super::violation::{ErrorCode, Violation};
-use super::window::{ReceiveWindow, WINDOW_MAX, Window};
+use super::window::WINDOW_MAX;
 use super::write;
 use crate::http::Fields;
 
@@ -35,22 +26,11 @@ const SHUTDOWN_PING: [u8; 8] = *b"shutdown";
 
 /// A server's side of a connection.
 pub struct Server {
-    options: Options,
-    inbound: Inbound,
-    decoder: Decoder,
-    encoder: Encoder,
-    /// The settings of this side, and those of the client.
-    own: OwnSettings,
-    peer: Settings,
-    /// The client's window for the connection, and this side's.
-    window: ReceiveWindow,
-    send_window: Window,
-    streams: Streams,
-    scheduler: Scheduler,
-    frames: Allowance,
+    endpoint: Endpoint,
+    /// Whether extended CONNECT is supported (RFC 8441).
+    extended_connect: bool,
     resets: Allowance,
     shutdown: Shutdown,
-    now_ms: u64,
 }
 
 /// Progress of a graceful shutdown (RFC 9113 6.8).
@@ -111,31 +91,13 @@ pub enum Event<'a> {
 impl Server {
     /// Creates a connection that waits for the client's preface, and appends this side's first frames.
     pub fn new(options: Options, now_ms: u64, out: &mut Vec<u8>) -> Server {
-        let mut server = Server {
-            inbound: Inbound::of_server(options.block),
-            decoder: Decoder::new(),
-            encoder: Encoder::new(options.table),
-            own: OwnSettings::default(),
-            peer: Settings::default(),
-            window: ReceiveWindow::new(
-                Settings::default().initial_window_size,
-                options.connection_window,
-            )
-            .updated_by(options.stream_window / 2),
-            send_window: Window::new(Settings::default().initial_window_size),
-            streams: Streams::default(),
-            scheduler: Scheduler::default(),
-            frames: Allowance::new(options.frames, now_ms),
+        let settings = options.settings();
+        Server {
+            endpoint: Endpoint::new(Sender::Client, options.limits, settings, now_ms, out),
+            extended_connect: options.extended_connect,
             resets: Allowance::new(options.resets, now_ms),
             shutdown: Shutdown::None,
-            now_ms,
-            options,
-        };
-        let settings = options.settings();
-        write::settings(out, settings.changes());
-        server.own.sent(settings);
-        server.update_connection(out);
-        server
+        }
     }
 
     /// Takes the next frame, or a part of one, from the start of `input`. Returns the number of bytes used, 0 if more input
@@ -152,8 +114,7 @@ impl Server {
         request: &mut Request,
         out: &mut Vec<u8>,
     ) -> Result<(usize, Option<Event<'a>>), Violation> {
-        self.now_ms = now_ms;
-        let (used, frame) = self.inbound.take(input, self.own.max_frame_size())?;
+        let (used, frame) = self.endpoint.take(input, now_ms)?;
         let Some(frame) = frame else {
             return Ok((used, None));
         };
@@ -173,45 +134,28 @@ impl Server {
         text: &'static str,
         out: &mut Vec<u8>,
     ) -> Result<Option<Event<'a>>, Violation> {
-        let state = self.streams.state(id);
+        let state = self.endpoint.streams.state(id);
         if state == State::Idle {
             // RST_STREAM must not be sent for an idle stream (RFC 9113 6.4).
             return Err(Violation::Connection(code, text));
         }
         if state == State::Abandoned {
             // The client will learn of the earlier reset.
-            self.frames.spend(1, self.now_ms, text)?;
+            self.endpoint.count_frame()?;
             return Ok(None);
         }
-        self.resets
-            .spend(1, self.now_ms, "too many stream errors")?;
-        write::reset(out, id, code);
-        self.streams.abandon(id);
+        let now_ms = self.endpoint.now_ms;
+        self.resets.spend(1, now_ms, "too many stream errors")?;
+        self.endpoint.send_reset(id, code, out);
         let State::Open(slot) = state else {
             return Ok(Some(Event::Refused { violation: text }));
         };
-        self.remove(slot, out);
+        self.endpoint.remove(slot, out);
         Ok(Some(Event::Cancelled {
             slot,
             code,
             violation: Some(text),
         }))
-    }
-
-    /// Closes a stream.
-    fn remove(&mut self, slot: usize, out: &mut Vec<u8>) {
-        self.scheduler.remove(slot as u32);
-        if let Some(stream) = self.streams.close(slot) {
-            self.window.release(stream.held);
-            self.update_connection(out);
-        }
-    }
-
-    /// Announces the connection's window, if that is worth a frame.
-    fn update_connection(&mut self, out: &mut Vec<u8>) {
-        if let Some(increment) = self.window.update() {
-            write::window_update(out, 0, increment);
-        }
     }
 
     /// Appends the frame that ends the connection after an error of `take`.
@@ -220,7 +164,7 @@ impl Server {
         // The number must not grow (RFC 9113 6.8).
         let last = match self.shutdown {
             Shutdown::Final(last) => last,
-            Shutdown::None | Shutdown::Announced => self.streams.last(),
+            Shutdown::None | Shutdown::Announced => self.endpoint.streams.last(),
         };
         write::go_away(out, last, code, text);
     }
@@ -238,7 +182,7 @@ impl Server {
     /// `begin_shutdown`.
     pub fn end_shutdown(&mut self, out: &mut Vec<u8>) {
         if !matches!(self.shutdown, Shutdown::Final(_)) {
-            let last = self.streams.last();
+            let last = self.endpoint.streams.last();
             self.shutdown = Shutdown::Final(last);
             write::go_away(out, last, ErrorCode::NO_ERROR, "");
         }
@@ -251,42 +195,36 @@ impl Server {
 
     /// Whether the connection can be closed after a shutdown.
     pub fn is_done(&self) -> bool {
-        matches!(self.shutdown, Shutdown::Final(_)) && self.streams.len() == 0
+        matches!(self.shutdown, Shutdown::Final(_)) && self.endpoint.streams.len() == 0
     }
 
     /// Returns the number of open streams.
     pub fn open_streams(&self) -> usize {
-        self.streams.len()
+        self.endpoint.streams.len()
     }
 
     /// Whether the client has not acknowledged the settings of this side.
     pub fn awaits_settings(&self) -> bool {
-        self.own.awaits_acknowledgement()
+        self.endpoint.awaits_settings()
     }
 
     /// Whether the client has sent its preface and settings.
     pub fn has_begun(&self) -> bool {
-        self.inbound.has_begun()
+        self.endpoint.has_begun()
     }
 
     /// Whether a frame or header block has begun and not arrived completely.
     pub fn is_within_frame(&self) -> bool {
-        self.inbound.is_within_frame()
+        self.endpoint.is_within_frame()
     }
 
     /// Frees memory that an idle connection does not need.
     pub fn rest(&mut self) {
-        if self.streams.len() == 0 {
-            self.streams.shrink();
-            self.scheduler.shrink();
-        }
+        self.endpoint.rest();
     }
 
     /// Returns the heap memory in bytes.
     pub fn memory(&self) -> usize {
-        self.decoder.memory()
-            + self.encoder.memory()
-            + self.streams.memory()
-            + self.scheduler.memory()
+        self.endpoint.memory()
     }
 }

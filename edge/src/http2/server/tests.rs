@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::http2::frame::{FrameHeader, HEADER_LENGTH, flag, kind};
-use crate::http2::hpack::Indexing;
+use crate::http2::hpack::{Encoder, Indexing};
 use crate::http2::{PREFACE, exercise};
 
 /// A client and the server that it talks to.
@@ -614,10 +614,8 @@ fn violations_of_states_have_the_errors_of_rfc_9113() {
 
 #[test]
 fn too_many_streams_are_refused_and_large_heads_reported() {
-    let options = Options {
-        streams: 2,
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.limits.streams = 2;
     let mut client = Client::new(options);
     let large = "x".repeat(17 << 10);
     let lines = [&GET[..], &[("x", &large)]].concat();

@@ -1,4 +1,4 @@
-//! Bounds work that brings a client nothing: a count that such work uses up, and that time and useful work restore.
+//! Bounds work that brings a peer nothing: a count that such work uses up, and that time and useful work restore.
 //!
 //! The frames of the known floods are all permitted singly: PING, SETTINGS, PRIORITY, RST_STREAM, empty DATA, tiny
 //! WINDOW_UPDATE. An ordinary client sends a few of them per request, so a client that sends many more than its requests

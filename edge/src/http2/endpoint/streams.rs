@@ -12,14 +12,14 @@ use crate::http2::window::{ReceiveWindow, Window};
 /// Most streams reset by this side whose ids are remembered, so that frames that were on their way are ignored.
 const ABANDONED_MAX: usize = 128;
 
-/// An open stream. It is closed and forgotten when the response has been sent, or when it is reset.
+/// An open stream. It is closed and forgotten when the response is complete, or when it is reset.
 #[derive(Debug)]
 pub(in crate::http2) struct Stream {
     pub(in crate::http2) id: u32,
-    /// Whether the client may still send.
+    /// Whether the peer may still send.
     pub(in crate::http2) receives: bool,
     pub(in crate::http2) content: ContentCount,
-    /// The client's window.
+    /// The peer's window.
     pub(in crate::http2) window: ReceiveWindow,
     /// Received bytes that still count against the windows of stream and connection.
     pub(in crate::http2) held: u32,
@@ -28,7 +28,7 @@ pub(in crate::http2) struct Stream {
     pub(in crate::http2) priority: Priority,
     /// The stream's place among those of its urgency.
     pub(in crate::http2) place: u64,
-    /// Whether the response has content that could be sent.
+    /// Whether this side has content that could be sent.
     pub(in crate::http2) has_content: bool,
 }
 
@@ -42,13 +42,13 @@ impl Stream {
 /// State of a stream that a frame names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http2) enum State {
-    /// The stream has not begun, or belongs to the server, which never begins one.
+    /// The stream has not begun, or is one that only a server could begin, which never happens.
     Idle,
     /// The stream is open, in this slot.
     Open(usize),
     /// This side has reset the stream, so frames on it may still be on their way.
     Abandoned,
-    /// The client has ended the stream.
+    /// The stream has ended otherwise.
     Closed,
 }
 
@@ -94,6 +94,12 @@ impl Streams {
             Err(_) if self.abandoned.contains(&id) => State::Abandoned,
             Err(_) => State::Closed,
         }
+    }
+
+    /// Returns the slot of an open stream with a higher id than this one.
+    pub(in crate::http2) fn first_after(&self, id: u32) -> Option<usize> {
+        let at = self.ids.partition_point(|entry| entry.0 <= id);
+        self.ids.get(at).map(|entry| entry.1 as usize)
     }
 
     /// Notes that a stream, whose id must be the highest so far, has begun. It counts as closed until it is opened.

@@ -6,6 +6,8 @@
 
 use crate::http2::priority::Priority;
 
+use super::streams::Stream;
+
 /// The streams that can send.
 #[derive(Debug, Default)]
 pub(in crate::http2) struct Scheduler {
@@ -38,6 +40,16 @@ impl Scheduler {
             incremental: priority.incremental,
             place,
         });
+    }
+
+    /// Adds or removes a stream of which something has changed. `could_send`: whether it was there before.
+    #[inline]
+    pub(in crate::http2) fn update(&mut self, slot: usize, stream: &Stream, could_send: bool) {
+        match (could_send, stream.can_send()) {
+            (true, false) => self.remove(slot as u32),
+            (false, true) => self.add(slot as u32, stream.priority, stream.place),
+            _ => {}
+        }
     }
 
     /// Removes a stream if it is there.
