@@ -156,7 +156,7 @@ impl JobOwner for Encoder {
     }
 }
 
-/// One worker's access to an encoder. that worker's counters.
+/// One worker's access to an encoder, with that worker's counters.
 pub struct Handle {
     encoder: Arc<Encoder>,
     counters: Arc<Counters>,

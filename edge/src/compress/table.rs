@@ -273,6 +273,17 @@ impl Table {
         });
     }
 
+    /// Whether the result of a job for this content is still to be stored. The request does not count
+    /// as a use of the content.
+    #[cfg(test)]
+    pub fn is_queued(&self, id: u128) -> bool {
+        let shard = &*self.shard(id).lock();
+        let at = shard.ids.get(&id).map(|at| *at as usize);
+        let is_queued = |form: &Form| matches!(form, Form::Queued(_));
+        at.and_then(|at| shard.entries.get(at))
+            .is_some_and(|entry| entry.codings.iter().any(is_queued))
+    }
+
     pub fn held(&self) -> TableUse {
         let contents = self.shards.iter().map(|shard| shard.lock().entries.len());
         TableUse {

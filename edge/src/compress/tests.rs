@@ -38,7 +38,7 @@ fn content(length: usize) -> Bytes {
 /// A worker's access to an encoder of its own, and methods to obtain contents from it.
 struct Rig {
     handle: Handle,
-    _workshop: Arc<WorkerPool>,
+    _worker_pool: Arc<WorkerPool>,
     fetched: Arc<AtomicUsize>,
 }
 
@@ -48,7 +48,7 @@ impl Rig {
         let encoder = Encoder::new(options, &worker_pool);
         Rig {
             handle: Handle::new(encoder, Arc::default()),
-            _workshop: worker_pool,
+            _worker_pool: worker_pool,
             fetched: Arc::default(),
         }
     }
@@ -95,9 +95,12 @@ impl Rig {
                 given = Some(encoded);
                 return true;
             }
-            // Further requests would count as uses of the content.
-            let jobs = self._workshop.queue();
-            until("its job has ended", || !jobs.has(id));
+            // Further requests would count as uses of the content. The result is stored after the
+            // job has left the queue.
+            let (jobs, table) = (self._worker_pool.queue(), &self.handle.encoder.table);
+            until("its result is stored", || {
+                !jobs.has(id) && !table.is_queued(id)
+            });
             false
         });
         given.expect("it was given")
