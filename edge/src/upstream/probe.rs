@@ -27,7 +27,8 @@ impl Pool {
     /// Waits until an unreachable server accepts connections (`None`), or an attempt to connect
     /// to one of them that began at the time `since_us` or later has failed: then returns the server
     /// and the reason. Servers in `failed` do not count. The number of requests that wait is limited,
-    /// also per client. The caller has to choose again after `None`, and must not rely on a success.
+    /// also per client: without room for this one, the result is that of an earlier attempt, while the
+    /// next one begins. The caller has to choose again after `None`, and must not rely on a success.
     pub(super) async fn await_probe(
         self: &Rc<Pool>,
         failed: &Failed,
@@ -40,6 +41,9 @@ impl Pool {
         if let Some(refused) = self.refused(failed, since_us) {
             return Some(refused);
         }
+        // Also for a request that may not wait. Otherwise no attempt would ever be made if no request
+        // may.
+        let due_us = self.begin_probes(AWAITED_INTERVAL_US, now_us);
         let waited_us = now_us.saturating_sub(since_us);
         let is_late = u128::from(waited_us) >= self.limits.connect.as_micros();
         let waiter = self.probe_waiters.add(client).filter(|_| !is_late);
@@ -47,7 +51,6 @@ impl Pool {
             // Any earlier failure counts.
             return self.refused(failed, 0);
         };
-        let due_us = self.begin_probes(AWAITED_INTERVAL_US, now_us);
         let due = Duration::from_micros(due_us.max(1000));
         let _ = tokio::time::timeout(due, ended).await;
         None

@@ -82,3 +82,27 @@ fn a_request_that_waits_for_a_probe_gets_a_connection_that_becomes_idle() {
         assert!(matches!(waiting.await, Ok(Grant::Lease(_))));
     });
 }
+
+// Without a queue, no request waits for an attempt to connect, but each of them begins one.
+#[test]
+fn a_server_returns_although_no_request_may_wait() {
+    run(async {
+        let origin = Origin::always(HELLO);
+        let mut options = Options::new(vec![origin.server()]);
+        options.queue = 0;
+        let testing = Testing::new(options);
+        let server = testing.state.servers()[0].clone();
+        let now_us = testing.clock.monotonic_us();
+        server.note_connect(Err(Reason::ConnectFailed), now_us, now_us);
+        assert_eq!(testing.fetch(get("/")).await, Err(Reason::ConnectFailed));
+        assert_eq!(testing.counters.upstream_probes.get(), 0);
+        testing.clock.advance_us(125_000);
+        assert_eq!(testing.fetch(get("/")).await, Err(Reason::ConnectFailed));
+        assert_eq!(testing.counters.upstream_probes.get(), 1);
+        while server.is_unreachable() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let got = testing.fetch(get("/")).await;
+        assert_eq!(got, Ok((200, b"hello".to_vec())));
+    });
+}
