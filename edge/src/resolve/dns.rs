@@ -4,14 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig, ResolverOpts};
+use hickory_resolver::config::{
+    ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
-use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::op::{Query, ResponseCode};
 use hickory_resolver::proto::rr::rdata::SRV;
 use hickory_resolver::proto::rr::{IntoName, Name, RData, RecordType};
 use hickory_resolver::system_conf::read_system_conf;
+use hickory_resolver::{Hosts, TokioResolver};
 
 use super::hosts::{Failure, HostAnswer, Looked};
 use crate::sys::clock::timer_now;
@@ -19,6 +21,8 @@ use crate::sys::clock::timer_now;
 /// Time that a name server has to answer, and the number of attempts.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 2;
+/// Time for which the entries of the hosts file are used, which can be read again at little cost.
+const HOSTS_FILE_TTL: Duration = Duration::from_secs(10);
 
 /// Text of the failure that a name exists, but has no address.
 const NO_ADDRESS: &str = "the name has no address";
@@ -28,6 +32,7 @@ const NO_ADDRESS: &str = "the name has no address";
 pub(super) struct Dns {
     resolver: TokioResolver,
     search: Arc<Search>,
+    hosts_file: Arc<Hosts>,
 }
 
 /// The domains in which names that are not fully qualified are searched.
@@ -41,7 +46,7 @@ struct Search {
 impl Dns {
     /// Returns these name servers, or those of the system if there are none. The files of the system are read now.
     pub(super) fn open(servers: &[SocketAddr]) -> Result<Dns, Failure> {
-        let (config, mut options) = match servers {
+        let (config, options) = match servers {
             // Without the system's configuration, programs ask the name server on this machine.
             [] => read_system_conf().unwrap_or_else(|_| {
                 let local = NameServerConfig::udp_and_tcp([127, 0, 0, 1].into());
@@ -54,10 +59,21 @@ impl Dns {
                 (config, ResolverOpts::default())
             }
         };
+        // Without the file, it has no entries.
+        Dns::new(config, options, Hosts::from_system().unwrap_or_default())
+    }
+
+    fn new(
+        config: ResolverConfig,
+        mut options: ResolverOpts,
+        hosts_file: Hosts,
+    ) -> Result<Dns, Failure> {
         options.timeout = TIMEOUT;
         options.attempts = ATTEMPTS;
         // The names are resolved again when their answers expire.
         options.cache_size = 0;
+        // The resolver would look up each family by itself, in the file or else by a question.
+        options.use_hosts_file = ResolveHosts::Never;
         let search = Search {
             domains: config
                 .domain()
@@ -72,6 +88,7 @@ impl Dns {
         Ok(Dns {
             resolver: builder.build().map_err(|error| error.to_string())?,
             search: Arc::new(search),
+            hosts_file: Arc::new(hosts_file),
         })
     }
 
@@ -93,12 +110,16 @@ impl Dns {
         Ok((servers.take(most).collect(), ttl))
     }
 
-    /// Looks up the addresses of a host. Both families are those of the same name, the first one that has addresses.
+    /// Looks up the addresses of a host: in the hosts file, or else by questions. Both families are those of the same
+    /// name, the first one that has addresses.
     pub(super) async fn host(&self, host: &str) -> HostAnswer {
         let name = match host.into_name() {
             Ok(name) => name,
             Err(error) => return HostAnswer::failed(&error.to_string()),
         };
+        if let Some(answer) = self.in_hosts_file(&name) {
+            return answer;
+        }
         let mut answer = HostAnswer::failed(NO_ADDRESS);
         for name in self.search.names(name) {
             let ((v4, v4_ttl), (v6, v6_ttl)) = tokio::join!(
@@ -114,6 +135,28 @@ impl Dns {
             }
         }
         answer
+    }
+
+    /// Returns the addresses of a host in the hosts file, if it has any. The file alone decides about the hosts that it
+    /// names, and neither their other family nor their names in the search domains are looked up.
+    fn in_hosts_file(&self, name: &Name) -> Option<HostAnswer> {
+        let families = [RecordType::A, RecordType::AAAA].map(|family| {
+            let found = self
+                .hosts_file
+                .lookup_static_host(&Query::query(name.clone(), family));
+            let records = found.iter().flat_map(|found| found.answers());
+            let addresses: Vec<IpAddr> =
+                records.filter_map(|record| record.data.ip_addr()).collect();
+            match addresses.is_empty() {
+                true => Looked::Absent(NO_ADDRESS.to_owned()),
+                false => Looked::Found(addresses),
+            }
+        });
+        let answer = HostAnswer {
+            families,
+            ttl: Some(HOSTS_FILE_TTL),
+        };
+        answer.has_address().then_some(answer)
     }
 
     /// Looks up the addresses of one family, and the time for which they may be used.
@@ -189,7 +232,7 @@ fn text(error: &NetError) -> Failure {
 #[cfg(test)]
 mod tests {
     use hickory_resolver::net::NoRecords;
-    use hickory_resolver::proto::op::Query;
+    use sluice_lab::dns::NameServer;
 
     use super::*;
 
@@ -226,5 +269,58 @@ mod tests {
         let last = ["a.app.one.test.", "a.app.two.test.", "a.app."];
         assert_eq!(names(5, "a.app"), last);
         assert_eq!(Search::default().names(name("app")), [name("app.")]);
+    }
+
+    const V4: [u8; 4] = [10, 0, 0, 1];
+    const OTHER_V4: [u8; 4] = [10, 0, 0, 2];
+    const V6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
+
+    /// Looks up `host` with this name server, the search domains `one.test` and `two.test`, and these entries of the
+    /// hosts file.
+    fn look_up(server: &NameServer, host: &str, hosts_file: &str) -> HostAnswer {
+        let name = |text: &str| text.into_name().expect("a name");
+        let servers = vec![name_server(&server.addr())];
+        let search = ["one.test.", "two.test."].map(name).into();
+        let config = ResolverConfig::from_parts(None, search, servers);
+        let mut hosts = Hosts::default();
+        hosts
+            .read_hosts_conf(hosts_file.as_bytes())
+            .expect("a hosts file");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let dns = Dns::new(config, ResolverOpts::default(), hosts).expect("name servers");
+            dns.host(host).await
+        })
+    }
+
+    fn found(ip: impl Into<IpAddr>) -> Looked {
+        Looked::Found(vec![ip.into()])
+    }
+
+    fn absent() -> Looked {
+        Looked::Absent(NO_ADDRESS.to_owned())
+    }
+
+    #[test]
+    fn the_hosts_file_alone_decides_about_the_hosts_that_it_names() {
+        let server = NameServer::start().expect("a port");
+        for name in ["app.one.test", "app"] {
+            server.set(name, &[OTHER_V4.into(), V6.into()]);
+        }
+        let answer = look_up(&server, "APP", "10.0.0.1 other app # comment\n");
+        assert_eq!(answer.families, [found(V4), absent()]);
+        assert_eq!(answer.ttl, Some(HOSTS_FILE_TTL));
+        let both = "10.0.0.1 app\n2001:db8::1 app\n";
+        let answer = look_up(&server, "app", both);
+        assert_eq!(answer.families, [found(V4), found(V6)]);
+        assert_eq!(
+            server.questions("app") + server.questions("app.one.test"),
+            0
+        );
+        let answer = look_up(&server, "app", "10.0.0.1 other\n");
+        assert_eq!(answer.families, [found(OTHER_V4), found(V6)]);
     }
 }
