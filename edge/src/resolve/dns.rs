@@ -26,6 +26,10 @@ const HOSTS_FILE_TTL: Duration = Duration::from_secs(10);
 
 /// Text of the failure that a name exists, but has no address.
 const NO_ADDRESS: &str = "the name has no address";
+/// Text of the failure that no name server has answered in time.
+const NO_ANSWER: &str = "no name server answers";
+/// Text of the failure that a name does not exist.
+const NO_NAME: &str = "no such name";
 
 /// The name servers, as they are configured when a look-up begins. Cheap to clone.
 #[derive(Clone)]
@@ -33,6 +37,15 @@ pub(super) struct Dns {
     resolver: TokioResolver,
     search: Arc<Search>,
     hosts_file: Arc<Hosts>,
+}
+
+/// The result of looking up one family of a name's addresses.
+struct Family {
+    looked: Looked,
+    /// Time for which the addresses may be used, if there are any.
+    ttl: Option<Duration>,
+    /// Whether the name does not exist, so that it has no addresses of the other family, either (RFC 8020 2).
+    is_unknown_name: bool,
 }
 
 /// The domains in which names that are not fully qualified are searched.
@@ -122,15 +135,9 @@ impl Dns {
         }
         let mut answer = HostAnswer::failed(NO_ADDRESS);
         for name in self.search.names(name) {
-            let ((v4, v4_ttl), (v6, v6_ttl)) = tokio::join!(
-                self.family(name.clone(), RecordType::A),
-                self.family(name, RecordType::AAAA)
-            );
-            answer = HostAnswer {
-                families: [v4, v6],
-                ttl: v4_ttl.into_iter().chain(v6_ttl).min(),
-            };
-            if answer.has_address() {
+            answer = self.families(name).await;
+            // If it is unknown whether this name has addresses, those of the next name may be of another host.
+            if answer.has_address() || answer.has_failed() {
                 break;
             }
         }
@@ -159,23 +166,59 @@ impl Dns {
         answer.has_address().then_some(answer)
     }
 
-    /// Looks up the addresses of one family, and the time for which they may be used.
-    async fn family(&self, name: Name, family: RecordType) -> (Looked, Option<Duration>) {
+    /// Looks up both families of a name's addresses.
+    async fn families(&self, name: Name) -> HostAnswer {
+        let (v4, mut v6) = tokio::join!(
+            self.family(name.clone(), RecordType::A),
+            self.family(name, RecordType::AAAA)
+        );
+        if v4.is_unknown_name && !v6.has_address() {
+            v6.looked = v4.looked.clone();
+        }
+        HostAnswer {
+            ttl: v4.ttl.into_iter().chain(v6.ttl).min(),
+            families: [v4.looked, v6.looked],
+        }
+    }
+
+    /// Looks up the addresses of one family.
+    async fn family(&self, name: Name, family: RecordType) -> Family {
         let found = match self.resolver.lookup(name, family).await {
             Ok(found) => found,
             Err(error @ NetError::Dns(DnsError::NoRecordsFound(_))) => {
-                return (Looked::Absent(text(&error)), None);
+                return Family {
+                    is_unknown_name: is_unknown_name(&error),
+                    ..Family::without(Looked::Absent(text(&error)))
+                };
             }
-            Err(error) => return (Looked::Failed(text(&error)), None),
+            Err(error) => return Family::without(Looked::Failed(text(&error))),
         };
         let records = found.answers().iter();
         let addresses: Vec<IpAddr> = records.filter_map(|record| record.data.ip_addr()).collect();
         if addresses.is_empty() {
-            return (Looked::Absent(NO_ADDRESS.to_owned()), None);
+            return Family::without(Looked::Absent(NO_ADDRESS.to_owned()));
         }
         let until = found.valid_until();
-        let ttl = until.saturating_duration_since(timer_now().into());
-        (Looked::Found(addresses), Some(ttl))
+        Family {
+            looked: Looked::Found(addresses),
+            ttl: Some(until.saturating_duration_since(timer_now().into())),
+            is_unknown_name: false,
+        }
+    }
+}
+
+impl Family {
+    /// Returns the result of a look-up that has found no address.
+    fn without(looked: Looked) -> Family {
+        Family {
+            looked,
+            ttl: None,
+            is_unknown_name: false,
+        }
+    }
+
+    fn has_address(&self) -> bool {
+        matches!(self.looked, Looked::Found(_))
     }
 }
 
@@ -214,15 +257,25 @@ fn name_server(address: &SocketAddr) -> NameServerConfig {
     NameServerConfig::new(address.ip(), true, connections)
 }
 
+/// Whether a name server has answered that there is no such name.
+fn is_unknown_name(error: &NetError) -> bool {
+    match error {
+        NetError::Dns(DnsError::NoRecordsFound(none)) => {
+            none.response_code == ResponseCode::NXDomain
+        }
+        _ => false,
+    }
+}
+
 /// Describes a failure, for operators.
 fn text(error: &NetError) -> Failure {
     match error {
         NetError::Dns(DnsError::NoRecordsFound(none)) => match none.response_code {
-            ResponseCode::NXDomain => "no such name".to_owned(),
+            ResponseCode::NXDomain => NO_NAME.to_owned(),
             _ => NO_ADDRESS.to_owned(),
         },
         NetError::Dns(DnsError::ResponseCode(code)) => format!("the name server answers: {code}"),
-        NetError::Timeout => "no name server answers".to_owned(),
+        NetError::Timeout => NO_ANSWER.to_owned(),
         NetError::NoConnections => "no name server can be reached".to_owned(),
         NetError::Io(error) => format!("no name server can be reached: {error}"),
         other => other.to_string(),
@@ -232,7 +285,7 @@ fn text(error: &NetError) -> Failure {
 #[cfg(test)]
 mod tests {
     use hickory_resolver::net::NoRecords;
-    use sluice_lab::dns::NameServer;
+    use sluice_lab::dns::{Ipv6, NameServer};
 
     use super::*;
 
@@ -302,6 +355,38 @@ mod tests {
 
     fn absent() -> Looked {
         Looked::Absent(NO_ADDRESS.to_owned())
+    }
+
+    // The second domain may answer for all names, with addresses of its own.
+    #[test]
+    fn a_name_that_could_not_be_looked_up_is_not_searched_in_further_domains() {
+        let server = NameServer::start().expect("a port");
+        server.set("app.two.test", &[OTHER_V4.into()]);
+        let families = |host| look_up(&server, host, "").families;
+        assert_eq!(families("app"), [found(OTHER_V4), absent()]);
+        let before = server.questions("app.two.test");
+        server.fail_host("app.one.test", true);
+        let [v4, v6] = families("app");
+        for looked in [v4, v6] {
+            assert!(matches!(looked, Looked::Failed(_)), "{looked:?}");
+        }
+        assert_eq!(server.questions("app.two.test"), before);
+    }
+
+    // Otherwise, a name server without answers about IPv6 would end each search at the first domain.
+    #[test]
+    fn a_name_that_does_not_exist_is_searched_further_without_an_answer_about_ipv6() {
+        for ipv6 in [Ipv6::Failing, Ipv6::Ignored] {
+            let server = NameServer::start().expect("a port");
+            server.set_ipv6(ipv6);
+            server.set("app.two.test", &[V4.into()]);
+            let [v4, v6] = look_up(&server, "app", "").families;
+            assert_eq!(v4, found(V4));
+            assert!(matches!(v6, Looked::Failed(_)), "{v6:?}");
+            let [v4, v6] = look_up(&server, "none", "").families;
+            let unknown = Looked::Absent(NO_NAME.to_owned());
+            assert_eq!((&v4, &v6), (&unknown, &unknown));
+        }
     }
 
     #[test]

@@ -57,6 +57,12 @@ impl HostAnswer {
         let is_found = |looked: &Looked| matches!(looked, Looked::Found(_));
         self.families.iter().any(is_found)
     }
+
+    /// Whether the addresses of a family are unknown.
+    pub(super) fn has_failed(&self) -> bool {
+        let is_failed = |looked: &Looked| matches!(looked, Looked::Failed(_));
+        self.families.iter().any(is_failed)
+    }
 }
 
 impl Hosts {
