@@ -1,6 +1,8 @@
 //! Questions to name servers, and to the hosts file.
 
+use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,12 @@ use crate::sys::clock::timer_now;
 /// Time that a name server has to answer, and the number of attempts.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 2;
+/// Time for which a first look-up waits for addresses of one family once it has those of the other (RFC 8305 3: resolution
+/// delay). Longer than the 50 ms recommended there, since the answer serves more than one connection; short enough that
+/// requests hardly notice a name server which never answers questions about IPv6 addresses.
+const FIRST_DELAY: Duration = Duration::from_millis(250);
+/// The same time for later look-ups, for which no request waits. Every answer to the first attempt is in time.
+const LATER_DELAY: Duration = TIMEOUT;
 /// Time for which the entries of the hosts file are used, which can be read again at little cost.
 const HOSTS_FILE_TTL: Duration = Duration::from_secs(10);
 
@@ -124,8 +132,8 @@ impl Dns {
     }
 
     /// Looks up the addresses of a host: in the hosts file, or else by questions. Both families are those of the same
-    /// name, the first one that has addresses.
-    pub(super) async fn host(&self, host: &str) -> HostAnswer {
+    /// name, the first one that has addresses. `is_first`: whether requests wait for the answer, as none is known yet.
+    pub(super) async fn host(&self, host: &str, is_first: bool) -> HostAnswer {
         let name = match host.into_name() {
             Ok(name) => name,
             Err(error) => return HostAnswer::failed(&error.to_string()),
@@ -133,9 +141,10 @@ impl Dns {
         if let Some(answer) = self.in_hosts_file(&name) {
             return answer;
         }
+        let delay = if is_first { FIRST_DELAY } else { LATER_DELAY };
         let mut answer = HostAnswer::failed(NO_ADDRESS);
         for name in self.search.names(name) {
-            answer = self.families(name).await;
+            answer = self.families(name, delay).await;
             // If it is unknown whether this name has addresses, those of the next name may be of another host.
             if answer.has_address() || answer.has_failed() {
                 break;
@@ -166,12 +175,22 @@ impl Dns {
         answer.has_address().then_some(answer)
     }
 
-    /// Looks up both families of a name's addresses.
-    async fn families(&self, name: Name) -> HostAnswer {
-        let (v4, mut v6) = tokio::join!(
-            self.family(name.clone(), RecordType::A),
-            self.family(name, RecordType::AAAA)
-        );
+    /// Looks up both families of a name's addresses. Once one of them is known, waits `delay` at most for the other one.
+    async fn families(&self, name: Name, delay: Duration) -> HostAnswer {
+        let mut v4 = pin!(self.family(name.clone(), RecordType::A));
+        let mut v6 = pin!(self.family(name, RecordType::AAAA));
+        let (v4, mut v6) = tokio::select! {
+            v4 = &mut v4 => {
+                let is_enough = v4.has_address() || v4.is_unknown_name;
+                let v6 = other(is_enough, v6, delay).await;
+                (v4, v6)
+            }
+            v6 = &mut v6 => {
+                // Some name servers deny in error the existence of names without IPv6 addresses (RFC 4074 4.2).
+                let v4 = other(v6.has_address(), v4, delay).await;
+                (v4, v6)
+            }
+        };
         if v4.is_unknown_name && !v6.has_address() {
             v6.looked = v4.looked.clone();
         }
@@ -205,6 +224,15 @@ impl Dns {
             is_unknown_name: false,
         }
     }
+}
+
+/// Returns the result of the look-up of a family. If the other family `is_enough`, the look-up fails after `delay`.
+async fn other(is_enough: bool, family: impl Future<Output = Family>, delay: Duration) -> Family {
+    if !is_enough {
+        return family.await;
+    }
+    let looked = tokio::time::timeout(delay, family).await;
+    looked.unwrap_or_else(|_| Family::without(Looked::Failed(NO_ANSWER.to_owned())))
 }
 
 impl Family {
@@ -330,7 +358,7 @@ mod tests {
 
     /// Looks up `host` with this name server, the search domains `one.test` and `two.test`, and these entries of the
     /// hosts file.
-    fn look_up(server: &NameServer, host: &str, hosts_file: &str) -> HostAnswer {
+    fn look_up(server: &NameServer, host: &str, is_first: bool, hosts_file: &str) -> HostAnswer {
         let name = |text: &str| text.into_name().expect("a name");
         let servers = vec![name_server(&server.addr())];
         let search = ["one.test.", "two.test."].map(name).into();
@@ -345,7 +373,7 @@ mod tests {
             .expect("a runtime");
         runtime.block_on(async {
             let dns = Dns::new(config, ResolverOpts::default(), hosts).expect("name servers");
-            dns.host(host).await
+            dns.host(host, is_first).await
         })
     }
 
@@ -357,12 +385,16 @@ mod tests {
         Looked::Absent(NO_ADDRESS.to_owned())
     }
 
+    fn unanswered() -> Looked {
+        Looked::Failed(NO_ANSWER.to_owned())
+    }
+
     // The second domain may answer for all names, with addresses of its own.
     #[test]
     fn a_name_that_could_not_be_looked_up_is_not_searched_in_further_domains() {
         let server = NameServer::start().expect("a port");
         server.set("app.two.test", &[OTHER_V4.into()]);
-        let families = |host| look_up(&server, host, "").families;
+        let families = |host| look_up(&server, host, false, "").families;
         assert_eq!(families("app"), [found(OTHER_V4), absent()]);
         let before = server.questions("app.two.test");
         server.fail_host("app.one.test", true);
@@ -380,10 +412,10 @@ mod tests {
             let server = NameServer::start().expect("a port");
             server.set_ipv6(ipv6);
             server.set("app.two.test", &[V4.into()]);
-            let [v4, v6] = look_up(&server, "app", "").families;
+            let [v4, v6] = look_up(&server, "app", true, "").families;
             assert_eq!(v4, found(V4));
             assert!(matches!(v6, Looked::Failed(_)), "{v6:?}");
-            let [v4, v6] = look_up(&server, "none", "").families;
+            let [v4, v6] = look_up(&server, "none", true, "").families;
             let unknown = Looked::Absent(NO_NAME.to_owned());
             assert_eq!((&v4, &v6), (&unknown, &unknown));
         }
@@ -395,17 +427,32 @@ mod tests {
         for name in ["app.one.test", "app"] {
             server.set(name, &[OTHER_V4.into(), V6.into()]);
         }
-        let answer = look_up(&server, "APP", "10.0.0.1 other app # comment\n");
+        let answer = look_up(&server, "APP", true, "10.0.0.1 other app # comment\n");
         assert_eq!(answer.families, [found(V4), absent()]);
         assert_eq!(answer.ttl, Some(HOSTS_FILE_TTL));
         let both = "10.0.0.1 app\n2001:db8::1 app\n";
-        let answer = look_up(&server, "app", both);
+        let answer = look_up(&server, "app", true, both);
         assert_eq!(answer.families, [found(V4), found(V6)]);
         assert_eq!(
             server.questions("app") + server.questions("app.one.test"),
             0
         );
-        let answer = look_up(&server, "app", "10.0.0.1 other\n");
+        let answer = look_up(&server, "app", false, "10.0.0.1 other\n");
         assert_eq!(answer.families, [found(OTHER_V4), found(V6)]);
+    }
+
+    // The resolver itself would report a failure only after all attempts, and a later look-up finds out what the first
+    // one did not.
+    #[test]
+    fn addresses_of_one_family_do_not_wait_long_for_the_other() {
+        let server = NameServer::start().expect("a port");
+        server.set("app.test", &[V4.into(), V6.into()]);
+        server.set_ipv6(Ipv6::Ignored);
+        let answer = look_up(&server, "app.test.", true, "");
+        assert_eq!(answer.families, [found(V4), unanswered()]);
+        assert!(server.questions("app.test") <= 2, "no further attempt");
+        server.set_ipv6(Ipv6::Answered);
+        let answer = look_up(&server, "app.test.", false, "");
+        assert_eq!(answer.families, [found(V4), found(V6)]);
     }
 }

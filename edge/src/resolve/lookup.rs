@@ -108,7 +108,7 @@ pub(super) async fn lookup(dns: &Dns, name: &Name, last: &Hosts) -> Result<Found
             (Location::of_servers(&servers), ttl)
         }
     };
-    let answers = look_up_hosts(dns, &locations).await;
+    let answers = look_up_hosts(dns, &locations, last).await;
     let ttls = answers.values().filter_map(|answer| answer.ttl);
     let ttl = ttls.fold(ttl, Duration::min).clamp(TTL_MIN, TTL_MAX);
     let completed = last.complete(answers)?;
@@ -146,8 +146,12 @@ impl Location {
     }
 }
 
-/// Looks up the addresses of all hosts.
-async fn look_up_hosts(dns: &Dns, locations: &[Location]) -> BTreeMap<String, HostAnswer> {
+/// Looks up the addresses of all hosts. `last` has those of the last answer.
+async fn look_up_hosts(
+    dns: &Dns,
+    locations: &[Location],
+    last: &Hosts,
+) -> BTreeMap<String, HostAnswer> {
     let hosts: BTreeSet<String> = locations.iter().map(|one| one.host.clone()).collect();
     // A look-up that panics has no other result.
     let panicked = || HostAnswer::failed("the look-up has broken off");
@@ -158,8 +162,9 @@ async fn look_up_hosts(dns: &Dns, locations: &[Location]) -> BTreeMap<String, Ho
         .collect();
     let lookups = hosts.into_iter().map(|host| {
         let dns = dns.clone();
+        let is_first = last.addresses(&host).next().is_none();
         async move {
-            let answer = dns.host(&host).await;
+            let answer = dns.host(&host, is_first).await;
             (host, answer)
         }
     });
