@@ -15,7 +15,8 @@ const UNUSABLE: u8 = 5;
 const STARTING_STEPS: u64 = 20;
 
 impl Pool {
-    /// Chooses a server for a request: first among the servers in good condition, then among the
+    /// Chooses a server for a request: the one to which its client sticks, then an ejected one that the
+    /// request is to test. Otherwise chooses first among the servers in good condition, then among the
     /// backups in good condition, then among all others, of which backups come last. Backups are also
     /// used while all other servers are full.
     pub(super) fn choose(self: &Rc<Pool>, failed: &Failed, criteria: &Criteria<'_>) -> Choice {
@@ -28,15 +29,13 @@ impl Pool {
         } else {
             0
         };
-        if is_watching {
-            if now_us >= self.grows_at_us.get() {
-                self.balancing.set_weights(&self.growing(now_us));
-            }
-            if let Some(server) = self.trial(failed, criteria, now_us) {
-                return Choice::Server(server);
-            }
+        if is_watching && now_us >= self.grows_at_us.get() {
+            self.balancing.set_weights(&self.growing(now_us));
         }
         if let Some(server) = criteria.sticky.and_then(|id| self.stuck_to(id, failed)) {
+            return Choice::Server(server);
+        }
+        if is_watching && let Some(server) = self.trial(failed, criteria, now_us) {
             return Choice::Server(server);
         }
         let best = match best_tier(&servers, failed) {
@@ -119,14 +118,21 @@ impl Pool {
         is_usable.then_some(index)
     }
 
-    /// Returns an ejected server that this request is to test, if there is one.
+    /// Returns an ejected server that this request is to test, if there is one. Backups are tested only
+    /// while backups are used.
     fn trial(&self, failed: &Failed, criteria: &Criteria<'_>, now_us: u64) -> Option<usize> {
         let servers = self.slots.servers();
+        let needs_backups = || {
+            let mut indices = 0..servers.len();
+            !indices
+                .any(|index| tier(&servers, index, failed) == 0 && !self.is_full(&servers[index]))
+        };
         let may_test = |server: &PooledServer| {
             server.is_open()
                 && server.wants_trial(criteria.is_repeatable, now_us)
                 && !self.is_full(server)
                 && !server.state().is_unreachable()
+                && (!server.backup.get() || needs_backups())
                 && server.state().condition().begin_trial(now_us)
         };
         // The server of a further attempt should be one that works.

@@ -321,9 +321,11 @@ impl Condition {
 }
 
 impl Facts {
-    /// Returns the time from which on a request may test the server, if it is ejected.
+    /// Returns the time from which on a request may test the server, if it is ejected. As long as health
+    /// checks fail, or the first one has not ended, the server gets no requests, so none tests it.
     fn trial_from_us(&self) -> Option<u64> {
         match self.ejection {
+            _ if self.health != Health::Good => None,
             Ejection::None => None,
             Ejection::Ejected => Some(self.ejected_until_us),
             Ejection::OnTrial => Some(self.trial_began_us.saturating_add(TRIAL_US)),
@@ -460,6 +462,17 @@ mod tests {
             None
         );
         assert!(condition.summary(Order::Up).is_avoided);
+        assert!(condition.begin_trial(11 * SECOND));
+    }
+
+    #[test]
+    fn no_request_tests_a_server_whose_health_checks_fail() {
+        let condition = Condition::default();
+        condition.eject(FIRST, String::new(), 0);
+        condition.set_healthy(Err("status 500".to_owned()), SECOND);
+        assert_eq!(condition.summary(Order::Up).trial_from_us, None);
+        assert!(!condition.begin_trial(10 * SECOND));
+        condition.set_healthy(Ok(()), 11 * SECOND);
         assert!(condition.begin_trial(11 * SECOND));
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::telemetry::EffectiveState;
+use crate::upstream::criteria::Choice;
 use crate::upstream::lease::Grant;
 use crate::upstream::retry::Failed;
 
@@ -106,6 +107,93 @@ fn a_trial_of_a_slow_client_does_not_keep_a_server_out_of_use() {
         assert_eq!(requests(&testing, 10).await, [0, 10]);
         testing.clock.advance_us(10 * SECOND);
         assert_eq!(requests(&testing, 11).await[0], 6);
+    });
+}
+
+/// Ejects a server, and waits until the time of its ejection is over.
+fn eject(testing: &Testing, server: usize) {
+    let ejected = testing.state.servers()[server].clone();
+    let now_us = testing.clock.monotonic_us();
+    let condition = ejected.condition();
+    assert!(
+        condition
+            .eject(Duration::from_secs(1), String::new(), now_us)
+            .is_some()
+    );
+    ejected.note_change();
+    testing.clock.advance_us(SECOND);
+}
+
+/// Chooses the server for a request of a client that sticks to the server with this id, if there is
+/// one.
+fn choose(testing: &Testing, sticky: Option<u64>) -> Option<usize> {
+    let criteria = Criteria {
+        sticky,
+        ..criteria()
+    };
+    let pool = &testing.upstream.worker.pool;
+    match pool.choose(&Failed::new(), &criteria) {
+        Choice::Server(server) => Some(server),
+        Choice::Full | Choice::Unreachable | Choice::None => None,
+    }
+}
+
+#[test]
+fn a_client_that_sticks_to_a_server_tests_no_other_one() {
+    let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
+    run(async {
+        let testing = Testing::new(Options::new(vec![a.server(), b.server()]));
+        let ids = [0, 1].map(|index: usize| testing.state.servers()[index].sticky_id());
+        eject(&testing, 0);
+        assert_eq!(choose(&testing, Some(ids[1])), Some(1));
+        assert_eq!(choose(&testing, Some(ids[0])), Some(0));
+        // While that request tests the server, others go elsewhere.
+        assert_eq!(choose(&testing, Some(ids[0])), Some(1));
+    });
+}
+
+#[test]
+fn an_ejected_backup_is_tested_only_while_backups_are_used() {
+    let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
+    run(async {
+        let new = || {
+            let (mut only, mut backup) = (a.server(), b.server());
+            (only.max_connections, backup.backup) = (Some(1), true);
+            let testing = Testing::new(Options::new(vec![only, backup]));
+            eject(&testing, 1);
+            assert_eq!(choose(&testing, None), Some(0));
+            testing
+        };
+        let testing = new();
+        let held = testing.upstream.worker.pool.take(0);
+        assert_eq!(choose(&testing, None), Some(1), "the other one is full");
+        drop(held);
+        let testing = new();
+        let down = testing.state.servers()[0].clone();
+        down.order(Some(Order::Down), None, testing.clock.monotonic_us());
+        assert_eq!(choose(&testing, None), Some(1));
+        let tested = testing.state.servers()[1].clone();
+        let now_us = testing.clock.monotonic_us();
+        assert!(!tested.condition().begin_trial(now_us), "it is on trial");
+    });
+}
+
+#[test]
+fn an_ejected_server_whose_health_checks_fail_is_not_tested() {
+    let (a, b) = (Origin::always(HELLO), Origin::always(HELLO));
+    run(async {
+        let testing = Testing::new(Options::new(vec![a.server(), b.server()]));
+        eject(&testing, 0);
+        let ejected = testing.state.servers()[0].clone();
+        let set_healthy = |result| {
+            let now_us = testing.clock.monotonic_us();
+            assert!(ejected.condition().set_healthy(result, now_us));
+            ejected.note_change();
+        };
+        set_healthy(Err("status 500".to_owned()));
+        assert_eq!(choose(&testing, None), Some(1));
+        set_healthy(Ok(()));
+        assert_eq!(choose(&testing, None), Some(0));
     });
 }
 
