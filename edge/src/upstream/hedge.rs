@@ -1,5 +1,5 @@
 //! Hedging: if the head of a response to a shared fetch is late, a second request is sent to another
-//! server, and the first head that arrives is used.
+//! server in good condition, and the first head that arrives is used.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -12,7 +12,7 @@ use smallvec::smallvec;
 
 use super::forward::{Exchanged, Forward};
 use super::hedge_budget::HedgeBudget;
-use super::retry::{Failed, Sent, Tries};
+use super::retry::{Sent, Tries};
 use crate::handler::Fault;
 use crate::http::{Method, range};
 use crate::sys::clock::timer_now;
@@ -57,14 +57,13 @@ impl Forward {
             Ok(exchanged) => return exchanged.map(with_time),
             Err(late) => late,
         };
-        let others: Failed = smallvec![late.server];
-        if !self.upstream.pool.has_reachable(&others) || !budget.take() {
+        if !self.upstream.pool.has_equal(late.server) || !budget.take() {
             return first.await.map(with_time);
         }
         self.upstream.counters.upstream_hedges.add(1);
         let again = self.again(self.head.clone());
         let mut tries = Tries::default();
-        tries.failed = others;
+        tries.failed = smallvec![late.server];
         let exchanged = first_success(first, pin!(again.exchange(&mut tries))).await?;
         Ok((exchanged, late.at_us))
     }

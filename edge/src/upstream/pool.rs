@@ -110,6 +110,22 @@ impl Pool {
         self.has_other_with(failed, |server| !server.state().is_unreachable())
     }
 
+    /// Whether a request that is late at this server would go to another server in good condition that
+    /// has room, and not to a backup of this one.
+    pub(super) fn has_equal(&self, late: usize) -> bool {
+        let servers = self.slots.servers();
+        let is_backup = servers[late].backup.get();
+        let mut others = servers.iter().enumerate();
+        others.any(|(index, server)| {
+            index != late
+                && server.is_open()
+                && !server.is_avoided()
+                && !server.state().is_unreachable()
+                && (is_backup || !server.backup.get())
+                && !self.is_full(server)
+        })
+    }
+
     fn has_other_with(&self, failed: &Failed, holds: fn(&PooledServer) -> bool) -> bool {
         let servers = self.slots.servers();
         let mut others = servers.iter().enumerate();

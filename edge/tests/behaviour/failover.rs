@@ -32,11 +32,16 @@ fn answering(status: u16) -> Origin {
 
 /// Starts an edge with a cache before these servers, of which the second one is a backup.
 pub fn first_then(first: &Origin, backup: &Origin, retry: &str) -> Edge {
-    let (first, backup) = (first.url(""), backup.url(""));
+    first_and(first, backup, "backup = true", retry)
+}
+
+/// Starts an edge with a server that gets at least the first 500 requests, and another one with this setting.
+fn first_and(first: &Origin, other: &Origin, setting: &str, keys: &str) -> Edge {
+    let (first, other) = (first.url(""), other.url(""));
     Setup::of_text(format!(
         "[server]\nworkers = 1\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
          [admin]\naddress = \"127.0.0.1:0\"\n[upstream.origin]\n\
-         servers = [{first:?}, {{ url = {backup:?}, backup = true }}]\n{retry}\n\
+         servers = [{{ url = {first:?}, weight = 1000 }}, {{ url = {other:?}, {setting} }}]\n{keys}\n\
          [cache.main]\n[[route]]\npath = \"/pass/*\"\nproxy = \"origin\"\n\
          [[route]]\nproxy = \"origin\"\ncache = \"main\"\n"
     ))
@@ -310,7 +315,7 @@ fn a_late_fetch_is_sent_to_a_second_server() {
     let latch = Latch::closed();
     late.serve("/late", fresh(1000).hold_head(&latch));
     let keys = "hedge = { at_most = 1, max_size = \"1GiB\" }";
-    let edge = first_then(&late, &other, keys);
+    let edge = first_and(&late, &other, "weight = 1", keys);
     // The edge has to learn first which responses are late.
     for n in 0..40 {
         edge.get(&format!("/{n}"), &[])

@@ -197,6 +197,40 @@ fn an_ejected_server_whose_health_checks_fail_is_not_tested() {
     });
 }
 
+#[test]
+fn a_hedge_goes_to_no_backup_and_to_no_server_out_of_use() {
+    let origins = [(); 3].map(|()| Origin::always(HELLO));
+    run(async {
+        let mut servers: Vec<Server> = origins.iter().map(Origin::server).collect();
+        servers[2].backup = true;
+        servers[1].max_connections = Some(1);
+        let testing = Testing::new(Options::new(servers));
+        let (pool, other) = (&testing.upstream.worker.pool, &testing.state.servers()[1]);
+        let may_hedge = |late| {
+            pool.refresh();
+            pool.has_equal(late)
+        };
+        assert!(may_hedge(0) && may_hedge(2));
+        let held = pool.take(1);
+        assert!(!may_hedge(0), "the other server is full");
+        drop(held);
+        assert!(may_hedge(0));
+        let now_us = testing.clock.monotonic_us();
+        for order in [Order::Drain, Order::Down] {
+            other.order(Some(order), None, now_us);
+            assert!(!may_hedge(0));
+            other.order(Some(Order::Up), None, now_us);
+            assert!(may_hedge(0));
+        }
+        other.note_connect(Err(Reason::ConnectFailed), now_us, now_us);
+        assert!(!may_hedge(0));
+        other.note_connect(Ok(()), now_us + 1, now_us + 1);
+        assert!(may_hedge(0));
+        eject(&testing, 1);
+        assert!(!may_hedge(0) && may_hedge(2));
+    });
+}
+
 /// Begins a request that tests the first server.
 async fn trial(testing: &Testing) -> Grant {
     let (failed, criteria) = (Failed::new(), criteria());
