@@ -143,6 +143,7 @@ impl Checker {
             target: &head.target,
             peer: &self.peer,
             host: &head.authority,
+            forwarded_host: &head.authority,
             route: &self.route,
             via: false,
             x_real_ip: false,

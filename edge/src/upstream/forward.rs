@@ -120,10 +120,17 @@ impl Forward {
     pub(super) fn host(&self) -> &str {
         let authority = match &self.visited {
             Some(visited) => &visited.url().authority,
-            None if self.names_another_host() => "",
-            None => &self.head.authority,
+            None => self.clients_host(),
         };
         self.upstream.host(authority)
+    }
+
+    /// Returns the host that the client has named, or nothing if the origin must not get the name.
+    fn clients_host(&self) -> &str {
+        match self.names_another_host() {
+            true => "",
+            false => &self.head.authority,
+        }
     }
 
     fn outbound(&self) -> Outbound<'_> {
@@ -142,6 +149,7 @@ impl Forward {
             target: self.target(),
             peer: &self.peer,
             host,
+            forwarded_host: self.clients_host(),
             route: &self.route,
             via: self.upstream.options.via,
             x_real_ip: self.upstream.options.x_real_ip,

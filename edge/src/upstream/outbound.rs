@@ -30,6 +30,8 @@ pub(super) struct Outbound<'a> {
     pub(super) peer: &'a Peer,
     /// Value of Host (`:authority` in HTTP/2).
     pub(super) host: &'a str,
+    /// Host that the client has named, for X-Forwarded-Host; empty if the server must not get it.
+    pub(super) forwarded_host: &'a str,
     /// The headers that the route's configuration names.
     pub(super) route: &'a RouteHeaders,
     /// Whether the request has Via.
@@ -121,7 +123,7 @@ impl Outbound<'_> {
         lines.line_with(loops::HEADER.as_bytes(), |out| {
             loops::append_entry(self.head, out);
         });
-        forwarded::add(self.peer, self.head.authority.as_bytes(), lines);
+        forwarded::add(self.peer, self.forwarded_host.as_bytes(), lines);
         if self.x_real_ip {
             forwarded::add_real_ip(self.peer, lines);
         }

@@ -130,8 +130,8 @@ impl Forward {
     }
 
     /// Whether the client's Host has the name of another host to which redirects may lead. The origin
-    /// must not get such a Host: the origin may repeat the name in a redirect, and so the client would
-    /// choose where the redirect leads.
+    /// must not get such a name, neither in Host nor in X-Forwarded-Host and Forwarded: the origin may
+    /// repeat the name in a redirect, and so the client would choose where the redirect leads.
     pub(super) fn names_another_host(&self) -> bool {
         self.options.redirects.as_ref().is_some_and(|redirects| {
             redirects.to.iter().any(|other| {

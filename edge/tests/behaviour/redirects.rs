@@ -121,7 +121,11 @@ fn clients_do_not_choose_the_host_of_a_redirect() {
         let reply = edge.get(path, &[("Host", host)]);
         reply.verify_whole(LENGTH).expect("the other host's");
         let own = first.addr().to_string();
-        assert_eq!(last(&first).header_all("host"), [own], "{path}");
+        let seen = last(&first);
+        assert_eq!(seen.header_all("host"), [own], "{path}");
+        assert_eq!(seen.header("x-forwarded-host"), None, "{path}");
+        let forwarded = seen.header("forwarded").expect("it is always there");
+        assert!(!forwarded.contains("host="), "{path}: {forwarded}");
         assert_eq!(last(&other).header_all("host"), ["bucket.example"]);
     }
     first.serve("/own", to(302, "/end"));
@@ -129,6 +133,7 @@ fn clients_do_not_choose_the_host_of_a_redirect() {
     let reply = edge.get("/own", &[("Host", "bucket.example")]);
     reply.verify_whole(LENGTH).expect("the last response");
     assert_eq!(last(&first).target, "/end");
+    assert_eq!(last(&first).header("x-forwarded-host"), None);
 }
 
 #[test]
