@@ -1,5 +1,6 @@
 //! Outgoing connections. No other code opens client sockets.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -84,6 +85,20 @@ impl ConnectError {
         }
     }
 
+    /// Returns the error of an address for which `other` failed, too: the own error, unless only that
+    /// one is an error of this machine.
+    fn or(self, other: ConnectError) -> ConnectError {
+        match self.is_local() && !other.is_local() {
+            true => other,
+            false => self,
+        }
+    }
+
+    /// Whether the error says nothing about the server.
+    fn is_local(self) -> bool {
+        matches!(self, ConnectError::NoPort | ConnectError::NoSocket)
+    }
+
     /// Returns the meaning of an error of the system about a Unix socket. EAGAIN means that the
     /// server's queue is full.
     fn of_unix(error: &io::Error) -> ConnectError {
@@ -124,39 +139,57 @@ pub async fn connect(
     connect_any(&addresses, options, timeout.saturating_sub(began.elapsed())).await
 }
 
-/// Connects to an address within `timeout`. If that has failed, or not succeeded after 250 ms, connects to `other` as
-/// well, and returns the connection that is established first (RFC 8305 5).
+/// Connects to the address `first` within `timeout`. If that has failed, or not succeeded after 250 ms, connects to `second`
+/// as well, and returns the connection that is established first (RFC 8305 5). `own` is the one of the two addresses that
+/// the caller means.
+///
+/// # Errors
+///
+/// If neither can be connected to, the error is that of `own`, unless only that one is an error of this machine.
 pub async fn connect_either(
-    address: SocketAddr,
-    other: Option<SocketAddr>,
+    first: SocketAddr,
+    second: Option<SocketAddr>,
+    own: SocketAddr,
     options: &TcpOptions,
     timeout: Duration,
 ) -> Result<TcpStream, ConnectError> {
-    let Some(other) = other else {
-        return connect_any(&[address], options, timeout).await;
+    let Some(second) = second else {
+        return connect_any(&[first], options, timeout).await;
+    };
+    // An attempt that has not ended in time has no other error.
+    let errors = [first, second].map(|address| (address, Cell::new(ConnectError::Timeout)));
+    let attempt = async |(address, error): &(SocketAddr, Cell<ConnectError>)| {
+        let opened = connect_to(*address, options).await;
+        opened.map_err(|failed| error.set(failed))
     };
     let race = async {
-        let mut early = pin!(connect_to(address, options));
+        let mut early = pin!(attempt(&errors[0]));
         if let Ok(opened) = tokio::time::timeout(ATTEMPT_DELAY, &mut early).await {
             return match opened {
                 Ok(stream) => Ok(stream),
-                Err(_) => connect_to(other, options).await,
+                Err(()) => attempt(&errors[1]).await,
             };
         }
-        let mut late = pin!(connect_to(other, options));
+        let mut late = pin!(attempt(&errors[1]));
         tokio::select! {
             opened = &mut early => match opened {
                 Ok(stream) => Ok(stream),
-                Err(_) => late.await,
+                Err(()) => late.await,
             },
             opened = &mut late => match opened {
                 Ok(stream) => Ok(stream),
-                Err(_) => early.await,
+                Err(()) => early.await,
             },
         }
     };
     let raced = tokio::time::timeout(timeout, race).await;
-    raced.unwrap_or(Err(ConnectError::Timeout))
+    raced.unwrap_or(Err(())).map_err(|()| {
+        let [first, second] = errors.each_ref().map(|(_, error)| error.get());
+        match errors[0].0 == own {
+            true => first.or(second),
+            false => second.or(first),
+        }
+    })
 }
 
 /// Connects to a Unix socket within `timeout`.
@@ -280,7 +313,7 @@ mod tests {
                 bind: Some([127, 0, 0, 9].into()),
             };
             let timeout = Duration::from_secs(20);
-            let stream = connect_either(address, None, &options, timeout).await;
+            let stream = connect_either(address, None, address, &options, timeout).await;
             let stream = stream.expect("accepted");
             let local = stream.local_addr().expect("an address");
             assert_eq!(Some(local.ip()), options.bind);
@@ -293,13 +326,13 @@ mod tests {
                 bind: Some([192, 0, 2, 1].into()),
                 ..options.clone()
             };
-            let unbound = connect_either(address, None, &elsewhere, timeout).await;
+            let unbound = connect_either(address, None, address, &elsewhere, timeout).await;
             assert_eq!(unbound.err(), Some(ConnectError::NoPort));
             let v6 = TcpOptions {
                 bind: Some([0, 0, 0, 0, 0, 0, 0, 1].into()),
                 ..options
             };
-            let other = connect_either(address, None, &v6, timeout).await;
+            let other = connect_either(address, None, address, &v6, timeout).await;
             assert!(matches!(other, Err(ConnectError::Failed(_))));
         });
     }
@@ -320,6 +353,41 @@ mod tests {
         let full = ConnectError::Failed(Some(Errno(libc::EAGAIN)));
         assert_eq!(of_unix(libc::EAGAIN), full);
         assert_eq!(of_unix(libc::EMFILE), ConnectError::NoSocket);
+    }
+
+    // The own address refuses the connection. The other one can't be connected to from an address of the wrong family.
+    #[test]
+    fn of_two_addresses_that_fail_the_own_error_is_reported() {
+        runtime().block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let own = listener.local_addr().expect("an address");
+            drop(listener);
+            let other = SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, own.port()));
+            let options = TcpOptions {
+                bind: Some(own.ip()),
+                ..TcpOptions::default()
+            };
+            let timeout = Duration::from_secs(20);
+            for (first, second) in [(own, other), (other, own)] {
+                let failed = connect_either(first, Some(second), own, &options, timeout).await;
+                let refused = ConnectError::Failed(Some(Errno(libc::ECONNREFUSED)));
+                assert_eq!(failed.err(), Some(refused));
+            }
+        });
+    }
+
+    // The address of the other family may be one that this machine has no address for.
+    #[test]
+    fn of_two_errors_that_of_a_server_is_reported_rather_than_that_of_this_machine() {
+        let refused = ConnectError::Failed(Some(Errno(libc::ECONNREFUSED)));
+        for local in [ConnectError::NoPort, ConnectError::NoSocket] {
+            for other in [refused, ConnectError::Timeout] {
+                assert_eq!((local.or(other), other.or(local)), (other, other));
+            }
+        }
+        assert_eq!(refused.or(ConnectError::Timeout), refused);
+        let both = ConnectError::NoPort.or(ConnectError::NoSocket);
+        assert_eq!(both, ConnectError::NoPort);
     }
 
     #[test]
@@ -367,7 +435,14 @@ mod tests {
             let stream = connect_any(&[silent, good], &options, long).await;
             let stream = stream.expect("the second one accepts");
             assert_eq!(stream.peer_addr().expect("an address"), good);
-            let later = connect_either(silent, Some(good), &options, Duration::from_secs(20)).await;
+            let later = connect_either(
+                silent,
+                Some(good),
+                silent,
+                &options,
+                Duration::from_secs(20),
+            )
+            .await;
             let later = later.expect("the other one accepts");
             assert_eq!(later.peer_addr().expect("an address"), good);
             let alone = connect_any(&[silent], &options, timeout).await;

@@ -50,7 +50,7 @@ impl Socket {
             ),
             false => state.other().in_order(address, timer_now()),
         };
-        let stream = connect_either(first, other, options, timeout).await?;
+        let stream = connect_either(first, other, address, options, timeout).await?;
         if other.is_some()
             && let Ok(opened) = stream.peer_addr()
         {
