@@ -215,11 +215,12 @@ impl ServerState {
     }
 
     /// Whether a connection to `connected`, the slot's address or one of the other family, may carry
-    /// further requests.
+    /// further requests. While other servers are preferred to this one, only those to its own address
+    /// may: a request that tests an ejected server would otherwise test another one.
     pub(super) fn may_use(&self, connected: Option<Address>) -> bool {
         match (self.peer, connected) {
             (Some(own), Some(Address::Ip(connected))) if own != connected => {
-                self.other.is_usable(connected)
+                self.other.is_usable(connected) && !self.is_avoided()
             }
             _ => true,
         }

@@ -423,9 +423,11 @@ impl Configured {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
+    use std::time::Duration;
 
     use super::super::health_options::Health;
     use super::*;
+    use crate::sys::Address;
     use crate::sys::clock::timer_now;
     use crate::telemetry::EffectiveState;
 
@@ -697,5 +699,22 @@ mod tests {
         assert!(others("10.0.0.1:80").is_some());
         state.answered(0, answer(&["10.0.0.1:80"]), 4);
         assert_eq!(others("10.0.0.1:80"), None);
+    }
+
+    #[test]
+    fn connections_to_the_other_family_carry_no_requests_of_an_ejected_server() {
+        let state = named();
+        state.answered(0, answer(&["10.0.0.1:80", "[::1]:80"]), 1);
+        let v4 = slot(&state, "10.0.0.1:80");
+        let may_use = |address: &str| {
+            let address = address.parse().expect("an address");
+            v4.may_use(Some(Address::Ip(address)))
+        };
+        assert!(may_use("10.0.0.1:80") && may_use("[::1]:80"));
+        let second = Duration::from_secs(1);
+        v4.condition.eject(second, String::new(), 2);
+        assert!(may_use("10.0.0.1:80") && !may_use("[::1]:80"));
+        v4.condition.set_order(Order::Up, Order::Up, 3);
+        assert!(may_use("[::1]:80"));
     }
 }
