@@ -196,7 +196,7 @@ impl Condition {
         true
     }
 
-    /// Forgets the results of health checks, and ejections, that are no longer configured.
+    /// Forgets the result of health checks, and the ejection.
     pub(super) fn forget(&self, health: bool, ejections: bool) {
         let mut facts = self.0.lock();
         if health {
@@ -376,6 +376,13 @@ impl Conditions {
             condition.follow(&of_server);
         }
         condition
+    }
+
+    /// Forgets the results of health checks, and ejections, of all servers.
+    pub(super) fn forget(&self, health: bool, ejections: bool) {
+        for condition in self.0.lock().values() {
+            condition.forget(health, ejections);
+        }
     }
 
     /// Returns the condition of the server with this address.

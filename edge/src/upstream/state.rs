@@ -121,6 +121,18 @@ impl UpstreamState {
         Ok(Arc::new(state))
     }
 
+    /// Forgets the results of health checks, and the ejections, that this state's options no longer have.
+    /// Called when the state comes into use after a reload: a reload that fails must not change the
+    /// conditions, which the states share.
+    pub fn take_effect(&self) {
+        let options = &self.servers.options;
+        let (health, ejections) = (options.health.is_none(), options.eject.is_none());
+        if health || ejections {
+            self.servers.conditions.forget(health, ejections);
+            self.servers.changes.note();
+        }
+    }
+
     /// Returns the name of the upstream.
     pub(super) fn name(&self) -> &str {
         &self.servers.upstream
@@ -389,7 +401,6 @@ impl Configured {
         let peer = target.map(|target| target.address);
         let address = peer.map_or_else(|| server.address(), |peer| peer.to_string());
         let condition = self.conditions.of_address(&address, &server.address());
-        condition.forget(self.options.health.is_none(), self.options.eject.is_none());
         let slot = ServerState {
             condition,
             keeps_clients: self.options.sticky.is_some(),
@@ -659,6 +670,33 @@ mod tests {
         assert_eq!(weights(&next)[0].1, 0);
         let other = after(|options| options.servers[0].port = 81);
         assert!(!other.names.is_resolved() && weights(&other).is_empty());
+    }
+
+    // A reload builds the next state before it is known whether the reload succeeds.
+    #[test]
+    fn ejections_that_are_no_longer_configured_end_when_the_reload_takes_effect() {
+        let (a, b) = ("10.0.0.1:80", "10.0.0.2:80");
+        let before = named();
+        before.answered(0, answer(&[a, b]), 1);
+        for address in [a, b] {
+            let second = Duration::from_secs(1);
+            let condition = slot(&before, address).condition.clone();
+            condition.eject(second, String::new(), 2);
+        }
+        // The condition of an address that is gone is kept, too.
+        before.answered(0, answer(&[a]), 3);
+        let options = Options {
+            eject: None,
+            ..before.servers.options.clone()
+        };
+        let next = UpstreamState::after("origin", &options, Some(&before));
+        let next = next.expect("no files are read");
+        assert!(slot(&before, a).condition.is_ejected());
+        next.take_effect();
+        next.answered(0, answer(&[a, b]), 4);
+        for address in [a, b] {
+            assert!(!slot(&next, address).condition.is_ejected());
+        }
     }
 
     #[test]

@@ -197,9 +197,12 @@ impl Snapshot {
             .collect()
     }
 
-    /// Applies the sizes and volumes of this snapshot to the stores that it took over. Called when
-    /// the snapshot comes into use.
+    /// Applies the sizes and volumes of this snapshot to the stores that it took over, and its options
+    /// to the conditions of servers. Called when the snapshot comes into use.
     pub(super) fn take_effect(&self, before: &Snapshot) {
+        for state in self.upstreams.values() {
+            state.take_effect();
+        }
         for (name, stored) in &self.stores {
             stored.store.resize(&stored.options);
             let old = before.stores.get(name);

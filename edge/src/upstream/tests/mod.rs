@@ -186,6 +186,7 @@ impl Testing {
         let counters = Arc::new(Counters::default());
         let state = before.map(|before| &*before.state);
         let state = UpstreamState::after("origin", &options, state).expect("no files are read");
+        state.take_effect();
         let freed = Rc::<Notify>::default();
         let (own_clock, own_counters) = (clock.clone(), counters.clone());
         Testing {
