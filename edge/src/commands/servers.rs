@@ -1,6 +1,5 @@
 //! `sluice servers`: shows the servers of a running Sluice's upstreams, and gives orders about them.
 
-use std::collections::HashSet;
 use std::fmt::Write;
 
 use anyhow::{Context, bail};
@@ -11,7 +10,7 @@ use super::admin::AdminArgs;
 use super::nothing::Nothing;
 use super::output::{harmless, json, percent_encoded, refused, say};
 use super::status::table::table;
-use crate::upstream::is_named;
+use crate::upstream::{is_named, unknown};
 
 #[derive(Debug, Args)]
 pub struct ServersArgs {
@@ -106,8 +105,6 @@ fn only(value: &mut Value, args: &ServersArgs) -> Option<String> {
         let servers = before.iter();
         servers.filter_map(|server| server[*key].as_str())
     });
-    let mut seen = HashSet::new();
-    let known = known.filter(|name| seen.insert(*name));
     all.is_empty().then(|| unknown("server", address, known))
 }
 
@@ -117,15 +114,6 @@ fn are_unresolved(value: &Value) -> bool {
     let servers = upstreams.filter_map(|(_, upstream)| upstream["servers"].as_array());
     let mut states = servers.flatten().map(|server| server["state"].as_str());
     states.all(|state| matches!(state, Some("resolving" | "unresolved")))
-}
-
-/// Returns the text of the error that there is no upstream or server of this name, only `names`.
-fn unknown<'a>(what: &str, name: &str, names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<&str> = names.collect();
-    match &names[..] {
-        [] => format!("there is no {what} {name:?}, nor any other"),
-        names => format!("there is no {what} {name:?}, only: {}", names.join(", ")),
-    }
 }
 
 fn nothing(text: &str) -> Nothing {

@@ -106,7 +106,7 @@ pub use self::redirect_rule::Redirects;
 pub use self::retry::{RetryCauses, RetryOptions};
 pub use self::route_headers::RouteHeaders;
 pub use self::route_options::RouteOptions;
-pub use self::server_name::is_named;
+pub use self::server_name::{is_named, unknown};
 pub use self::server_state::Explanation;
 pub use self::state::UpstreamState;
 pub use self::sticky::Sticky;

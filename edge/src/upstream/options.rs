@@ -187,7 +187,7 @@ impl Options {
 }
 
 /// Returns the name in an authority, without port and brackets.
-fn name_of(authority: &str) -> &str {
+pub(super) fn name_of(authority: &str) -> &str {
     match authority.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => authority.split(':').next().unwrap_or_default(),

@@ -1,4 +1,6 @@
-//! The ways in which operators name a server.
+//! The ways in which operators name a server, and the error if there is none of that name.
+
+use std::collections::HashSet;
 
 /// Whether an operator means the server with this address, which is one of the addresses of the
 /// configured server `name` or `name` itself. Servers are named by address, by name, by the host of
@@ -18,6 +20,17 @@ pub fn is_named(given: &str, address: &str, name: &str) -> bool {
         });
         known.eq_ignore_ascii_case(rest) || is_host
     })
+}
+
+/// Returns the text of the error that there is no upstream or server (`kind`) of the name that was `given`, only those
+/// of the names in `known`, which may be repeated.
+pub fn unknown<'a>(kind: &str, given: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let mut seen = HashSet::new();
+    let known: Vec<&str> = known.filter(|name| seen.insert(*name)).collect();
+    match &known[..] {
+        [] => format!("there is no {kind} {given:?}, nor any other"),
+        known => format!("there is no {kind} {given:?}, only: {}", known.join(", ")),
+    }
 }
 
 /// Splits host and port. An IPv6 address has brackets.
@@ -66,5 +79,13 @@ mod tests {
         ));
         let unix = "unix:/run/app.sock";
         assert!(is_named(unix, unix, unix) && !is_named("unix", unix, unix));
+    }
+
+    #[test]
+    fn unknown_names_are_answered_with_each_known_one() {
+        let text = |known: &[&'static str]| unknown("server", "c", known.iter().copied());
+        assert_eq!(text(&[]), "there is no server \"c\", nor any other");
+        let known = ["a", "b", "a"];
+        assert_eq!(text(&known), "there is no server \"c\", only: a, b");
     }
 }

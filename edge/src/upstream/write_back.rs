@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::options::Server;
+use super::options::{Server, name_of};
 use super::path_map::PathMap;
 use crate::http::Fields;
 use crate::http::key::without_default_port;
@@ -176,13 +176,14 @@ impl Names<'_> {
     /// host, which browsers would refuse. The result is empty if the client's host is no name.
     fn cookie_domain(&self, domain: &str) -> Option<String> {
         let domain = domain.strip_prefix('.').unwrap_or(domain);
+        let domain = domain.trim_matches(['[', ']']);
         let client = name_of(self.client);
         if domain.is_empty() || covers(domain, client) {
             return None;
         }
         let mut servers = self.servers.iter().map(|server| &*server.host);
         let is_own = covers(domain, name_of(self.host)) || servers.any(|host| covers(domain, host));
-        let is_name = client.parse::<IpAddr>().is_err() && !client.starts_with('[');
+        let is_name = client.parse::<IpAddr>().is_err();
         is_own.then(|| match is_name {
             true => client.to_owned(),
             false => String::new(),
@@ -216,15 +217,6 @@ pub(super) fn unambiguous(path: String) -> String {
     match path.starts_with("//") {
         true => format!("/.{path}"),
         false => path,
-    }
-}
-
-/// Returns a host without its port.
-fn name_of(authority: &str) -> &str {
-    let after_address = authority.rfind(']').unwrap_or_default();
-    match authority[after_address..].find(':') {
-        Some(colon) => &authority[..after_address + colon],
-        None => authority,
     }
 }
 
@@ -419,5 +411,24 @@ mod tests {
         };
         let cookie = names.cookie("a=b; Domain=origin.example; Secure");
         assert_eq!(cookie.as_deref(), Some("a=b; Secure"));
+        let v6 = Server {
+            host: "::1".to_owned(),
+            ..server()
+        };
+        let cookie = |client, host| {
+            let names = Names {
+                path: None,
+                servers: std::slice::from_ref(&v6),
+                host,
+                client,
+            };
+            names.cookie("a=b; Domain=[::1]")
+        };
+        for host in ["[::1]:9000", "o"] {
+            let rewritten = cookie("cdn.example.net", host);
+            assert_eq!(rewritten.as_deref(), Some("a=b; Domain=cdn.example.net"));
+            assert_eq!(cookie("[::1]:80", host), None);
+            assert_eq!(cookie("[::2]:80", host).as_deref(), Some("a=b"));
+        }
     }
 }

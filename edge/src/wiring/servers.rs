@@ -1,10 +1,10 @@
 //! The servers of all upstreams for the admin API, and the operator's orders about them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use super::edge::Edge;
 use crate::admin::{Refusal, ServerOrder, ServerSet, ServerState, ServerTotal, UpstreamState};
-use crate::upstream::{self, Explanation, Order};
+use crate::upstream::{self, Explanation, Order, unknown};
 
 impl Edge {
     /// Returns the state of all upstreams' servers.
@@ -21,8 +21,8 @@ impl Edge {
     pub(super) fn carry_out(&self, order: &ServerOrder) -> Result<(), Refusal> {
         let snapshot = self.snapshots.borrow().clone();
         let Some(state) = snapshot.upstreams.get(&order.upstream) else {
-            let names: Vec<&str> = snapshot.upstreams.keys().map(String::as_str).collect();
-            return Err(unknown("upstream", &order.upstream, &names));
+            let names = snapshot.upstreams.keys().map(String::as_str);
+            return Err(refusal(unknown("upstream", &order.upstream, names)));
         };
         let set = order.set.map(|set| match set {
             ServerSet::Up => Order::Up,
@@ -36,21 +36,15 @@ impl Edge {
         let servers = upstream_state(state, now_us).servers;
         let names = servers.iter().map(|server| server.name.as_str());
         let addresses = servers.iter().map(|server| server.address.as_str());
-        let mut all: Vec<&str> = names.chain(addresses).collect();
-        let mut seen = HashSet::new();
-        all.retain(|name| seen.insert(*name));
-        Err(unknown("server", &order.server, &all))
+        let known = names.chain(addresses);
+        Err(refusal(unknown("server", &order.server, known)))
     }
 }
 
-fn unknown(what: &str, name: &str, names: &[&str]) -> Refusal {
-    let only = match names {
-        [] => "nor any other".to_owned(),
-        names => format!("only: {}", names.join(", ")),
-    };
+fn refusal(why: String) -> Refusal {
     Refusal {
         status: 404,
-        why: format!("there is no {what} {name:?}, {only}\n"),
+        why: why + "\n",
     }
 }
 
