@@ -64,12 +64,15 @@ fn servers(status: &Status) -> BTreeMap<[&str; 2], Server> {
     for (upstream, state) in &status.upstreams {
         for server in &state.servers {
             let labels = [upstream.as_str(), server.address.as_str()];
-            // The names of one address share its state.
             let sum = all.entry(labels).or_insert_with(|| Server {
                 numbers: ServerNumbers::default(),
                 measures: ServerMeasures::default(),
                 state: server.state,
             });
+            if server.state == EffectiveState::Up {
+                // The address gets requests by this name, whatever its state by others, such as `down`.
+                sum.state = EffectiveState::Up;
+            }
             sum.numbers.add(&server.numbers);
             sum.measures.add(&server.measures);
         }

@@ -225,6 +225,30 @@ fn status_is_json() {
     assert_eq!(value["reload"]["generation"], 1);
 }
 
+// Only one of the names may be `down` in the configuration, or have tried to connect.
+#[test]
+fn an_address_of_two_names_has_the_sum_of_their_numbers_and_is_up_if_one_of_them_is() {
+    let mut status = Edge::default().status();
+    let origin = status.upstreams.get_mut("origin").expect("an upstream");
+    let up = origin.servers[0].clone();
+    let down = ServerState {
+        state: EffectiveState::Down,
+        ..up.clone()
+    };
+    for servers in [vec![up.clone(), down.clone()], vec![down, up]] {
+        let origin = status.upstreams.get_mut("origin").expect("an upstream");
+        origin.servers = servers;
+        let text = metrics::render(&status);
+        let labels = "upstream=\"origin\",server=\"127.0.0.1:9000\"";
+        for (state, value) in [("up", 1), ("down", 0)] {
+            let sample = format!("sluice_server_state{{{labels},state=\"{state}\"}} {value}\n");
+            assert_eq!(text.matches(&sample).count(), 1, "{text}");
+        }
+        let requests = format!("sluice_server_requests_total{{{labels}}} 14\n");
+        assert!(text.contains(&requests), "{text}");
+    }
+}
+
 #[test]
 fn the_state_of_a_url_is_json_and_a_wrong_url_is_refused() {
     let (admin, _) = start();
