@@ -3,6 +3,7 @@
 mod bench;
 mod conformance;
 mod deny;
+mod h2spec;
 mod soak;
 mod steps;
 mod tasks;

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::steps::{Step, Totals, run_all};
-use crate::{tasks, tools};
+use crate::{h2spec, tasks, tools};
 
 /// Options of the soak.
 #[derive(Args)]
@@ -97,6 +97,7 @@ fn steps(arguments: &SoakArguments) -> Result<Vec<Step>> {
         .env("SLUICE_EVERY_BYTE", "1")
         .tests(),
     );
+    steps.push(Step::action("h2spec", h2spec::step).of_soak());
     for target in fuzz_targets()? {
         let folder = tools::target_folder()?
             .join("fuzz")
@@ -160,6 +161,8 @@ mod tests {
         assert!(range.contains("-max_total_time=120"), "{range}");
         let kills = find("kills").expect("a step").command_line();
         assert!(kills.contains("SLUICE_SOAK=4"), "{kills}");
-        assert_eq!(fuzz_targets().expect("a folder").len() + 8, steps.len());
+        let h2spec = find("h2spec").expect("a step").command_line();
+        assert_eq!(h2spec, "cargo xtask soak --only h2spec");
+        assert_eq!(fuzz_targets().expect("a folder").len() + 9, steps.len());
     }
 }

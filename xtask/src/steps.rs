@@ -21,6 +21,8 @@ pub struct Step {
     tests_min: u64,
     /// Whether the step's tests count in the total.
     counted: bool,
+    /// The task that has the step.
+    task: &'static str,
 }
 
 enum Work {
@@ -48,6 +50,7 @@ impl Step {
             rounds: 1,
             tests_min: 0,
             counted: true,
+            task: "test",
         }
     }
 
@@ -60,6 +63,12 @@ impl Step {
     /// Sets an environment variable of the command.
     pub fn env(mut self, name: &'static str, value: &str) -> Step {
         self.environment.push((name, value.to_owned()));
+        self
+    }
+
+    /// Marks a step of `cargo xtask soak`.
+    pub fn of_soak(mut self) -> Step {
+        self.task = "soak";
         self
     }
 
@@ -84,7 +93,7 @@ impl Step {
         let variables: String = self.environment.iter().map(variable).collect();
         match &self.work {
             Work::Cargo(arguments) => format!("{variables}cargo {}", arguments.join(" ")),
-            Work::Action(_) => format!("cargo xtask test --only {}", self.name),
+            Work::Action(_) => format!("cargo xtask {} --only {}", self.task, self.name),
         }
     }
 

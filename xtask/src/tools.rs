@@ -13,6 +13,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("fusermount3", "fuse3"),
     ("fio", "fio"),
     ("curl", "curl"),
+    ("nghttp", "nghttp2-client"),
     ("openssl", "openssl"),
     ("wget", "wget"),
     ("ffmpeg", "ffmpeg"),

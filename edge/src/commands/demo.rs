@@ -13,7 +13,6 @@ use sluice_lab::origin::{Origin, OriginOptions, Resource};
 
 use super::output::{announce, log_messages, say};
 use crate::config::{self, Level, LogOptions, Plan, show_count, show_size};
-use crate::http::Scheme;
 use crate::sys::ListenAddress;
 use crate::telemetry::messages::MessageTarget;
 use crate::tls::{CertificateFiles, ListenerTls};
@@ -61,7 +60,7 @@ pub struct DemoArgs {
     /// How objects are distributed over several volumes: hash, stripe or mirror [default: hash]
     #[arg(long, value_name = "P")]
     placement: Option<String>,
-    /// Use TLS, with a certificate made for the demo
+    /// Use TLS, and HTTP/2 with it, with a certificate made for the demo
     #[arg(long)]
     tls: bool,
 }
@@ -72,13 +71,11 @@ fn encrypt(plan: &mut Plan, issued: &Issued) {
         certificate: issued.files.certificate.clone(),
         key: issued.files.key.clone(),
     };
-    for (index, listener) in (0..).zip(&mut plan.listeners) {
-        listener.tls = Some(ListenerTls {
+    for listener in &mut plan.listeners {
+        listener.encrypt(ListenerTls {
             certificates: vec![files.clone()],
             ..ListenerTls::default()
         });
-        listener.setup.scheme = Scheme::Https;
-        listener.setup.tls = Some(index);
     }
 }
 
@@ -184,8 +181,8 @@ fn encryption(host: &str, trust: &Path) -> String {
     let ca = trust.display();
     format!(
         "Browsers warn unless they trust {ca}.
-Version and cipher suite of TLS:
-  curl --cacert {ca} -sv -o /dev/null https://{host}/ 2>&1 | grep 'SSL connection'
+Version and cipher suite of TLS, and the protocol (h2 is HTTP/2):
+  curl --cacert {ca} -sv -o /dev/null https://{host}/ 2>&1 | grep -E 'SSL connection|ALPN'
 "
     )
 }

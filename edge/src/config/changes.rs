@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::plan::{ListenerPlan, Plan, RouteHandler, RoutePlan, SitePlan, goes_on};
 use crate::cache::Rules;
+use crate::downstream::Protocols;
 use crate::telemetry::LogRule;
 use crate::tls::ListenerTls;
 
@@ -39,6 +40,12 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
     note(
         old.tls != new.tls || listener_tls(old) != listener_tls(new),
         "TLS settings changed",
+    );
+    // Different listeners need a restart, and are compared below.
+    let have_others = |(old, new): (&ListenerPlan, &ListenerPlan)| old.protocols != new.protocols;
+    note(
+        old.listeners.iter().zip(&new.listeners).any(have_others),
+        "protocols of listeners changed",
     );
     note(
         old.admin_hosts != new.admin_hosts,
@@ -78,11 +85,13 @@ fn listener_tls(plan: &Plan) -> Vec<&Option<ListenerTls>> {
         .collect()
 }
 
-/// Returns the listeners without the settings that a reload applies: those of TLS, but not whether a listener has TLS.
+/// Returns the listeners without the settings that a reload applies: their protocols and those of TLS, but not whether a
+/// listener has TLS.
 fn bare(plan: &Plan) -> Vec<ListenerPlan> {
     let mut listeners = plan.listeners.clone();
     for listener in &mut listeners {
         listener.tls = None;
+        listener.protocols = Protocols::CLEAR;
     }
     listeners
 }

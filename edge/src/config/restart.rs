@@ -85,7 +85,7 @@ fn belongs(entry: &Entry<'_>, setting: &str) -> bool {
         ("workers", "[server]") => key == "workers",
         ("user and sandbox", "[server]") => matches!(key, "user" | "sandbox"),
         ("listeners", "") => key == "listen",
-        ("listeners", "[[listener]]") => true,
+        ("listeners", "[[listener]]") => key != "protocols",
         ("admin address", "[admin]") => key == "address",
         ("log level", "[log]") => key == "level",
         ("log of messages", "[log]") => key == "error",

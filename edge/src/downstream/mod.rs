@@ -14,7 +14,9 @@ mod http2;
 mod input;
 mod lingering;
 mod outbox;
+mod preface;
 mod protocol;
+mod protocol_list;
 mod proxy_preamble;
 pub mod proxy_protocol;
 mod quick_durations;
@@ -28,7 +30,8 @@ mod turn;
 mod worker;
 
 pub use connection_balance::ConnectionBalance;
-pub use connection_setup::{ConnectionSetup, Protocol};
+pub use connection_setup::ConnectionSetup;
+pub use protocol_list::{Protocol, Protocols};
 pub use proxy_protocol::{ProxyProtocol, Versions};
 pub use refusal::Refusal;
 pub use trust::{ClientIpHeader, Trust};
@@ -41,7 +44,8 @@ use std::time::Duration;
 pub struct Options {
     /// Longest request line. Longer ones get 414.
     pub request_line: usize,
-    /// Longest head without the request line. Longer ones get 431. A head has at most 256 lines.
+    /// Longest head without the request line, in HTTP/2 the largest header list (RFC 9113 6.5.2). Longer ones get 431. A
+    /// head has at most 256 lines.
     pub headers: usize,
     /// Longest request body. Longer ones get 413. 0: no limit.
     pub body: u64,
@@ -58,6 +62,8 @@ pub struct Options {
     pub keepalive_header: bool,
     /// Most requests on one connection. 0: no limit.
     pub keepalive_requests: u64,
+    /// Most requests at a time on one connection of HTTP/2.
+    pub max_streams: u32,
     /// Most open client connections in total. 0: derived from the limit of file descriptors.
     pub connections: usize,
     /// Most open connections of one client: an IPv4 address, or the first 64 bits of an IPv6
@@ -96,6 +102,7 @@ impl Default for Options {
             keepalive_timeout: Duration::from_secs(15),
             keepalive_header: false,
             keepalive_requests: 0,
+            max_streams: 128,
             connections: 0,
             connections_per_ip: 0,
             handshake_timeout: Duration::from_secs(10),

@@ -4,26 +4,31 @@
 use std::sync::Arc;
 
 use super::connection::Connection;
-use super::connection_setup::{ConnectionSetup, Protocol};
+use super::connection_setup::ConnectionSetup;
 use super::http1::Http1;
 use super::http2::Http2;
+use super::preface;
+use super::protocol_list::{Protocol, Protocols};
 use super::proxy_preamble;
 use super::tls_handshake;
 
 /// Serves a new connection in its own task, unless the client has too many connections or may not
 /// send a PROXY protocol header.
 pub(super) fn start(mut connection: Connection, setup: &Arc<ConnectionSetup>) {
-    match &setup.proxy {
-        None if !connection.count_client() => {}
-        None if setup.tls.is_none() => speak(setup.protocol, connection),
-        Some(proxy) if !proxy_preamble::is_trusted(&connection, proxy) => {}
+    let single = || protocols(&connection, setup).single();
+    let known = if setup.tls { None } else { single() };
+    match (&setup.proxy, known) {
+        (None, _) if !connection.count_client() => {}
+        (None, Some(protocol)) => speak(protocol, connection),
+        (Some(proxy), _) if !proxy_preamble::is_trusted(&connection, proxy) => {}
         _ => {
             tokio::task::spawn_local(prepare(connection, setup.clone()));
         }
     }
 }
 
-/// Reads what comes before the connection's protocol: a PROXY protocol header, and the TLS handshake.
+/// Reads what comes before the connection's protocol: a PROXY protocol header, the TLS handshake, and the bytes that
+/// show which protocol it is.
 async fn prepare(mut connection: Connection, setup: Arc<ConnectionSetup>) {
     if let Some(proxy) = &setup.proxy {
         connection = match proxy_preamble::read(connection, proxy).await {
@@ -31,13 +36,37 @@ async fn prepare(mut connection: Connection, setup: Arc<ConnectionSetup>) {
             None => return,
         };
     }
-    if let Some(listener) = setup.tls {
-        connection = match tls_handshake::run(connection, listener).await {
+    if setup.tls {
+        connection = match tls_handshake::run(connection, setup.listener).await {
             Some(connection) => connection,
             None => return,
         };
     }
-    speak(setup.protocol, connection);
+    let protocols = protocols(&connection, &setup);
+    let protocol = match (setup.tls, protocols.single()) {
+        (true, _) => negotiated(&mut connection, protocols),
+        (false, Some(protocol)) => protocol,
+        (false, None) => match preface::is_sent(&mut connection).await {
+            Some(true) => Protocol::Http2,
+            Some(false) => Protocol::Http1,
+            None => return,
+        },
+    };
+    speak(protocol, connection);
+}
+
+/// Returns the protocols of a connection's listener.
+fn protocols(connection: &Connection, setup: &ConnectionSetup) -> Protocols {
+    connection.worker.serving().protocols(setup.listener)
+}
+
+/// Returns the protocol that the TLS handshake chose (ALPN). A client that offers no protocol speaks HTTP/1.1, unless the
+/// listener has only HTTP/2. The cipher suites of TLS 1.2 are all permitted for HTTP/2 (RFC 9113 9.2.2), since Sluice has
+/// no others.
+fn negotiated(connection: &mut Connection, protocols: Protocols) -> Protocol {
+    let tls = connection.transport.tls();
+    let chosen = tls.and_then(|tls| Protocol::named(tls.session().alpn_protocol()?));
+    chosen.unwrap_or_else(|| protocols.unnamed())
 }
 
 /// Starts the task of the connection's protocol, which begins with the input that has been read.

@@ -17,7 +17,8 @@ use sluice_lab::certificates::Issued;
 use sluice_lab::client::tls_config;
 use tokio::runtime::LocalRuntime;
 
-use super::connection_setup::{ConnectionSetup, Protocol};
+use super::connection_setup::ConnectionSetup;
+use super::protocol_list::{Protocol, Protocols};
 use super::transport::Transport;
 use super::{ConnectionBalance, Options, Serving, Trust, Worker, WorkerContext};
 use crate::handler::{Answer, Frame, Handler, Peer, Request, Response};
@@ -99,6 +100,7 @@ impl Bench {
             trust: Trust::default(),
             request_ids: None,
             tls: Arc::from([Some(Arc::new(server.expect("a certificate")))]),
+            protocols: Arc::from([Protocols::only(Protocol::Http1)]),
         };
         let context = WorkerContext {
             clock,
@@ -192,9 +194,9 @@ fn roots(issued: &Issued) -> rustls::RootCertStore {
 fn setup() -> Arc<ConnectionSetup> {
     Arc::new(ConnectionSetup {
         scheme: Scheme::Https,
+        listener: 0,
         proxy: None,
-        tls: Some(0),
-        protocol: Protocol::Http1,
+        tls: true,
         half_close: false,
     })
 }

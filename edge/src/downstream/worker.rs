@@ -22,7 +22,7 @@ use super::deadlines::{Deadlines, TICK, Tick};
 use super::handshakes::Handshakes;
 use super::input::Pool;
 use super::quick_durations::QuickDurations;
-use super::{Options, Trust};
+use super::{Options, Protocols, Trust};
 
 /// The parts from which a worker is created.
 pub struct WorkerContext {
@@ -54,12 +54,20 @@ pub struct Serving {
     pub request_ids: Option<Random>,
     /// The TLS of each listener, by the listener's index.
     pub tls: Arc<[Option<Arc<Server>>]>,
+    /// The protocols of each listener, by the listener's index.
+    pub protocols: Arc<[Protocols]>,
 }
 
 impl Serving {
     /// Returns the TLS of the listener with this index.
     pub(super) fn tls(&self, listener: u16) -> Option<&Server> {
         self.tls.get(usize::from(listener))?.as_deref()
+    }
+
+    /// Returns the protocols of the listener with this index.
+    pub(super) fn protocols(&self, listener: u16) -> Protocols {
+        let listed = self.protocols.get(usize::from(listener));
+        listed.copied().unwrap_or(Protocols::CLEAR)
     }
 
     /// Returns the id of a request with these headers, if requests have ids: the one that a trusted proxy sent, or a

@@ -52,7 +52,6 @@ pub enum Version {
     /// HTTP/1.1 (RFC 9112).
     Http11,
     /// HTTP/2 (RFC 9113).
-    #[allow(dead_code, reason = "no listener speaks HTTP/2 yet")]
     Http2,
     /// HTTP/3 (RFC 9114).
     #[allow(dead_code, reason = "no listener speaks HTTP/3 yet")]

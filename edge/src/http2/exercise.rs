@@ -205,7 +205,7 @@ pub fn describe(event: &Event<'_>, request: &Request) -> String {
             violation: Some(text),
         } => format!("cancelled {slot} {} {text}", code.0),
         Event::Cancelled { slot, code, .. } => format!("cancelled {slot} {}", code.0),
-        Event::Refused { violation } => format!("refused {violation}"),
+        Event::Refused { violation, .. } => format!("refused {violation}"),
     }
 }
 

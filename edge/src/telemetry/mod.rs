@@ -17,6 +17,7 @@ mod selection;
 mod server;
 mod server_state;
 mod table;
+mod table_macros;
 mod template;
 
 #[cfg(test)]

@@ -7,108 +7,7 @@ use super::counter::Counter;
 use super::failures::FailureCounters;
 use super::histogram::HistogramCounters;
 use super::metric::{Kind, Metric, Numbers, Scope, Unit};
-
-/// Defines a struct of numbers and the description of each: `name: kind unit`, and `=> "line"
-/// "label"` if `sluice status` shows the number in its summary.
-macro_rules! numbers {
-    (
-        $(#[doc = $about:literal])*
-        $type:ident of $scope:ident {
-            $($(#[doc = $doc:literal])* $name:ident: $kind:ident $unit:ident $(=> $line:literal $label:literal)?,)*
-        }
-    ) => {
-        $(#[doc = $about])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-        pub struct $type {
-            $($(#[doc = $doc])* pub $name: u64,)*
-        }
-
-        impl Numbers for $type {
-            const METRICS: &'static [Metric] = &[$(Metric {
-                name: stringify!($name),
-                kind: Kind::$kind,
-                unit: Unit::$unit,
-                scope: Scope::$scope,
-                help: concat!($($doc),*).trim_ascii(),
-                summary: numbers!(@summary $($line $label)?),
-            }),*];
-
-            fn values(&self) -> impl Iterator<Item = u64> {
-                [$(self.$name),*].into_iter()
-            }
-
-            fn read(get: impl Fn(&'static str) -> u64) -> $type {
-                $type { $($name: get(stringify!($name)),)* }
-            }
-
-            fn add(&mut self, other: &$type) {
-                $(self.$name = self.$name.wrapping_add(other.$name);)*
-            }
-
-            fn subtract(&mut self, earlier: &$type) {
-                $(self.$name = self.$name.wrapping_sub(earlier.$name);)*
-            }
-        }
-    };
-    (@summary) => { None };
-    (@summary $line:literal $label:literal) => { Some(($line, $label)) };
-}
-
-/// Defines a struct like `numbers!` does, and a second struct with a `Counter` per number, in which
-/// one worker counts. `with` adds histograms of durations to the second struct, and `and` another field.
-macro_rules! counters {
-    (
-        $(#[doc = $about:literal])*
-        $counters:ident,
-        $(#[doc = $sums:literal])*
-        $type:ident of $scope:ident {
-            $($(#[doc = $doc:literal])* $name:ident: $kind:ident $unit:ident $(=> $line:literal $label:literal)?,)*
-        }
-        $(with {
-            $($(#[doc = $histogram_doc:literal])* $histogram:ident,)+
-        })?
-        $(and {
-            $(#[doc = $other_doc:literal])* $other:ident: $other_type:ty,
-        })?
-    ) => {
-        numbers! {
-            $(#[doc = $sums])*
-            $type of $scope {
-                $($(#[doc = $doc])* $name: $kind $unit $(=> $line $label)?,)*
-            }
-        }
-
-        $(#[doc = $about])*
-        #[derive(Default)]
-        // Each worker writes its own counters often, so no two workers' counters share a cache
-        // line.
-        #[repr(align(128))]
-        pub struct $counters {
-            $($(#[doc = $doc])* pub $name: Counter,)*
-            $($($(#[doc = $histogram_doc])* pub $histogram: HistogramCounters,)+)?
-            $($(#[doc = $other_doc])* pub $other: $other_type,)?
-        }
-
-        $(impl $counters {
-            /// Descriptions of the histograms.
-            pub const HISTOGRAMS: &'static [Metric] = &[$(Metric {
-                name: stringify!($histogram),
-                kind: Kind::Histogram,
-                unit: Unit::Seconds,
-                scope: Scope::$scope,
-                help: concat!($($histogram_doc),*).trim_ascii(),
-                summary: None,
-            }),+];
-        })?
-
-        impl $counters {
-            /// Returns the current values.
-            pub fn numbers(&self) -> $type {
-                $type { $($name: self.$name.get(),)* }
-            }
-        }
-    };
-}
+use super::table_macros::{counters, numbers};
 
 numbers! {
     /// The numbers of the process.
@@ -143,6 +42,35 @@ counters! {
         connections_not_introduced: Counter Count,
         /// Connections closed unserved because file descriptors or memory had run out.
         connections_shed: Counter Count,
+        /// Open client connections that speak HTTP/1.
+        http1_connections_now: Gauge Count,
+        /// Client connections that spoke HTTP/1.
+        http1_connections: Counter Count,
+        /// Open client connections that speak HTTP/2.
+        http2_connections_now: Gauge Count,
+        /// Client connections that spoke HTTP/2.
+        http2_connections: Counter Count,
+        /// Open streams of HTTP/2: requests in progress.
+        http2_streams_now: Gauge Count,
+        /// Streams of HTTP/2 that were opened.
+        http2_streams: Counter Count,
+        /// Streams of HTTP/2 that clients reset before their response was complete.
+        http2_resets_received: Counter Count,
+        /// Streams of HTTP/2 that Sluice reset, for any reason. A request that is not needed completely is one.
+        http2_resets_sent: Counter Count,
+        /// Requests of HTTP/2 that broke the rules of the protocol, so that their streams were reset (`malformed-request`,
+        /// `bad-request-body`).
+        http2_malformed: Counter Count,
+        /// Requests of HTTP/2 refused because their connection had as many as `max_streams` allows (`too-many-streams`).
+        http2_streams_refused: Counter Count,
+        /// Connections of HTTP/2 ended without an error (GOAWAY): because they were idle, because of `keepalive_requests`, or
+        /// at shutdown.
+        http2_goaways: Counter Count,
+        /// Connections of HTTP/2 ended because the client broke the rules of the protocol.
+        http2_failed_protocol: Counter Count,
+        /// Connections of HTTP/2 ended because the client sent too much that has no effect, such as cancelled requests
+        /// (ENHANCE_YOUR_CALM).
+        http2_failed_excess: Counter Count,
         /// Full TLS handshakes that were completed.
         tls_handshakes: Counter Count => "tls" "handshakes",
         /// TLS handshakes that resumed an earlier session.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use crate::config::{self, Plan};
+use crate::downstream::Protocol;
 use crate::sys::Clock;
 use crate::sys::root::Stamp;
 use crate::tls::{
@@ -120,7 +121,7 @@ fn servers(
         let Some(tls) = &listener.tls else {
             return Ok(None);
         };
-        let protocols = [listener.setup.protocol.alpn()];
+        let protocols: Vec<_> = listener.protocols.iter().map(Protocol::alpn).collect();
         let server = Server::open(&plan.tls, tls, &sites, &protocols, tickets, loader)
             .with_context(|| format!("TLS on {}", listener.address))?;
         Ok(Some(Arc::new(server)))

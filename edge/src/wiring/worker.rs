@@ -159,6 +159,7 @@ impl WorkerHandlers {
     }
 
     fn serving(&self) -> Serving {
+        let listeners = &self.snapshot.plan.listeners;
         Serving {
             handler: self.routes.clone(),
             options: self.snapshot.plan.limits.clone(),
@@ -166,6 +167,10 @@ impl WorkerHandlers {
             trust: self.snapshot.plan.trust.clone(),
             request_ids: self.request_ids.clone(),
             tls: self.snapshot.encryption.servers.clone(),
+            protocols: listeners
+                .iter()
+                .map(|listener| listener.protocols)
+                .collect(),
         }
     }
 }

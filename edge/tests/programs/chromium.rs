@@ -168,10 +168,7 @@ fn chromium_loads_a_page_over_tls() {
     let heard = origin.wait_for(|record| record.count("/told") > 0, PATIENCE);
     assert!(heard, "nothing was told: {}", browser.stderr());
     let told = told(&origin).expect("a report");
-    assert_eq!(
-        told,
-        format!("/told?{LENGTH}_{LENGTH}_{LENGTH}_http/1.1_true")
-    );
+    assert_eq!(told, format!("/told?{LENGTH}_{LENGTH}_{LENGTH}_h2_true"));
     for line in edge.json_log(5) {
         assert_eq!(line["tls"], "TLSv1.3");
         assert_eq!(line["group"], "X25519MLKEM768");

@@ -1,4 +1,4 @@
-//! Tests with real clients (curl, wget, ffmpeg, Chromium, apt) and the real program.
+//! Tests with real clients (curl, nghttp, wget, ffmpeg, Chromium, apt) and the real program.
 //!
 //! If a client is not installed, its tests are skipped with a message. With `CI=true` they fail
 //! instead.
@@ -13,5 +13,6 @@ mod ffmpeg;
 )]
 #[path = "../behaviour/harness/mod.rs"]
 mod harness;
+mod http2;
 mod tools;
 mod wget;

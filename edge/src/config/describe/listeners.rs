@@ -4,7 +4,7 @@ use super::list::networks;
 use super::tls;
 use crate::config::plan::ListenerPlan;
 use crate::config::value::{show_size, show_time};
-use crate::downstream::{ClientIpHeader, Trust, Versions};
+use crate::downstream::{ClientIpHeader, Protocol, Protocols, Trust, Versions};
 use crate::sys::ListenAddress;
 
 /// Returns one line about a listener.
@@ -18,6 +18,9 @@ pub fn describe(plan: &ListenerPlan) -> String {
     };
     if let Some(tls) = &plan.tls {
         text += &tls::listener(tls);
+    }
+    if plan.setup.tls || plan.protocols != Protocols::CLEAR {
+        text += &format!(", {}", protocols(plan.protocols));
     }
     if let Some(backlog) = listening.backlog {
         text += &format!(", backlog {backlog}");
@@ -51,6 +54,16 @@ pub fn describe(plan: &ListenerPlan) -> String {
         text += &format!(", {versions} from {}", networks(&proxy.trusted));
     }
     text
+}
+
+/// Returns the names of protocols, the preferred one first.
+fn protocols(protocols: Protocols) -> String {
+    let name = |protocol| match protocol {
+        Protocol::Http1 => "HTTP/1.1",
+        Protocol::Http2 => "HTTP/2",
+    };
+    let names: Vec<&str> = protocols.iter().map(name).collect();
+    names.join(" or ")
 }
 
 /// Returns one line about trusted proxies, if there are any.

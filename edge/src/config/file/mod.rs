@@ -180,6 +180,7 @@ pub struct LimitsFile {
     pub keepalive_timeout: Key<Time>,
     pub keepalive_header: Option<bool>,
     pub keepalive_requests: Key<u64>,
+    pub max_streams: Key<u64>,
     pub connections: Key<u64>,
     pub connections_per_ip: Key<u64>,
     pub handshake_timeout: Key<Time>,
@@ -207,6 +208,7 @@ pub struct ListenerFile {
     pub proxy_protocol: Key<OrFalse<Word<ProxyVersion>>>,
     pub trusted: Option<Names>,
     pub half_close: Option<bool>,
+    pub protocols: Option<Words<ProtocolName>>,
     pub tls: Key<Switch<ListenerTlsFile>>,
 }
 

@@ -46,6 +46,16 @@ pub enum ProxyVersion {
     Any,
 }
 
+/// A protocol in `protocols`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
+pub enum ProtocolName {
+    #[serde(rename = "h2")]
+    Http2,
+    #[serde(rename = "http/1.1")]
+    Http1,
+}
+
 /// Value of `client_ip_header`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -12,6 +12,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
+/// Highest value of `max_streams`: the streams of a connection are searched one by one for the next one to send.
+const STREAMS_MAX: usize = 1024;
 /// Bounds of the limits of unfinished TLS handshakes.
 const HANDSHAKES: std::ops::RangeInclusive<usize> = 0..=1_000_000;
 
@@ -37,6 +39,13 @@ fn sizes(file: &LimitsFile, plan: &mut Options, checks: &mut Checks) {
         plan.keepalive_requests,
         0..=u64::MAX,
     );
+    let streams = checks.count(
+        "max_streams",
+        &file.max_streams,
+        plan.max_streams as usize,
+        1..=STREAMS_MAX,
+    );
+    plan.max_streams = u32::try_from(streams).unwrap_or(plan.max_streams);
     let connections = &file.connections;
     plan.connections = checks.count("connections", connections, plan.connections, most.clone());
     plan.connections_per_ip = checks.count(

@@ -8,14 +8,11 @@ use toml::Spanned;
 use super::address::listen_address;
 use super::{names, tls};
 use crate::config::checks::Checks;
-use crate::config::file::{ClientHeader, ListenerFile, ProxyVersion, ServerSection};
+use crate::config::file::{ClientHeader, ListenerFile, ProtocolName, ProxyVersion, ServerSection};
 use crate::config::plan::{LISTEN, ListenerPlan};
 use crate::config::report::Problem;
 use crate::config::value::{Key, Names, Size, Word};
-use crate::downstream::{
-    ClientIpHeader, ConnectionSetup, Protocol, ProxyProtocol, Trust, Versions,
-};
-use crate::http::Scheme;
+use crate::downstream::{ClientIpHeader, Protocol, Protocols, ProxyProtocol, Trust, Versions};
 use crate::sys::ListenAddress;
 use crate::sys::listen_options::ListenOptions;
 
@@ -63,23 +60,16 @@ pub fn listeners(
         let tls = tls::listener(file.get_ref(), checks);
         let listening = listening(file.get_ref(), &address, checks);
         check_unique((&address, listening.ipv6_only), text, &plans, admin, checks);
-        plans.push(ListenerPlan {
-            listening,
-            address,
-            setup: ConnectionSetup {
-                scheme: match tls {
-                    Some(_) => Scheme::Https,
-                    None => Scheme::Http,
-                },
-                proxy: proxy(file.get_ref(), checks),
-                tls: tls
-                    .as_ref()
-                    .map(|_| u16::try_from(plans.len()).unwrap_or(u16::MAX)),
-                protocol: Protocol::default(),
-                half_close: file.get_ref().half_close.unwrap_or(false),
-            },
-            tls,
-        });
+        let mut plan = ListenerPlan::at(address);
+        plan.listening = listening;
+        plan.setup.listener = u16::try_from(plans.len()).unwrap_or(u16::MAX);
+        plan.setup.proxy = proxy(file.get_ref(), checks);
+        plan.setup.half_close = file.get_ref().half_close.unwrap_or(false);
+        if let Some(tls) = tls {
+            plan.encrypt(tls);
+        }
+        plan.protocols = protocols(file.get_ref(), plan.protocols, checks);
+        plans.push(plan);
     }
     if files.is_empty() && listen.is_none() {
         let address = LISTEN.parse::<SocketAddr>().ok().map(ListenAddress::from);
@@ -191,6 +181,37 @@ fn listening(file: &ListenerFile, address: &ListenAddress, checks: &mut Checks) 
         tcp_keepalive: Some(keepalive).filter(|time| !time.is_zero()),
         ipv6_only: file.ipv6_only.as_ref().is_none_or(|typed| *typed.get_ref()),
     }
+}
+
+/// Returns the protocols of a listener. `default` are those without the key.
+fn protocols(file: &ListenerFile, default: Protocols, checks: &mut Checks) -> Protocols {
+    let Some(typed) = &file.protocols else {
+        return default;
+    };
+    if typed.is_false() {
+        checks.push(
+            Problem::error("`protocols` can't be turned off")
+                .at(typed.span())
+                .label("clients have to speak a protocol")
+                .help("write [\"h2\", \"http/1.1\"] or one of the two, or leave it out for the default"),
+        );
+    }
+    let mut listed = Vec::new();
+    for entry in typed.get_ref() {
+        let protocol = match entry.get_ref().0 {
+            ProtocolName::Http2 => Protocol::Http2,
+            ProtocolName::Http1 => Protocol::Http1,
+        };
+        if listed.contains(&protocol) {
+            checks.push(
+                Problem::warning("`protocols` names this twice")
+                    .at(entry.span())
+                    .help("leave out one of them"),
+            );
+        }
+        listed.push(protocol);
+    }
+    Protocols::of(&listed).unwrap_or(default)
 }
 
 /// Parses `proxy_protocol`, which needs a list of trusted load balancers: otherwise any client

@@ -86,7 +86,15 @@ const WORDS: &[(&str, &str)] = &[
         "http",
         "Sluice needs no such section: write [[site]] or [[route]] at the top level",
     ),
-    ("http2", "leave it out: this version speaks HTTP/1.1"),
+    (
+        "http2",
+        "leave it out: listeners with TLS speak HTTP/2 and HTTP/1.1; `protocols` in [[listener]] changes that, as in [\"http/1.1\"]",
+    ),
+    (
+        "http2_max_concurrent_streams",
+        "write `max_streams` in [limits]",
+    ),
+    ("http3", NO_HTTP3),
     (
         "ip_hash",
         "write `balance = { hash = \"{client}\" }` in [upstream.NAME]",
@@ -347,8 +355,11 @@ const OF_SECTION: &[(&str, &str, &str)] = &[
 /// Advice on the parts of a server's address.
 const SERVER_URL: &str = "write `url = \"http://127.0.0.1:9000\"`";
 
-/// Advice on the session cache of TLS.
+/// Advice on HTTP/3.
+const NO_HTTP3: &str = "leave it out: this version has no HTTP/3";
+
 const WRITTEN_BACK: &str = "leave it out: paths and hosts of the origin are replaced by the client's; `write_back = false` in [[site.route]] prevents it";
+/// Advice on the session cache of TLS.
 const NO_SESSION_CACHE: &str =
     "leave it out: Sluice stores no sessions, since clients keep them in tickets";
 
@@ -373,6 +384,24 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("1.2", "TLSv1.1", OLD_VERSION),
     ("1.2", "TLSv1.2", "write \"1.2\""),
     ("1.2", "TLSv1.3", "write \"1.3\""),
+    // `protocols`
+    (
+        "h2",
+        "h2c",
+        "write \"h2\": without `tls`, that is HTTP/2 in clear text",
+    ),
+    ("h2", "http2", "write \"h2\""),
+    ("h2", "http/2", "write \"h2\""),
+    ("h2", "HTTP/2", "write \"h2\""),
+    ("h2", "h1", "write \"http/1.1\""),
+    ("h2", "http1", "write \"http/1.1\""),
+    (
+        "h2",
+        "http/1.0",
+        "write \"http/1.1\", which includes HTTP/1.0",
+    ),
+    ("h2", "HTTP/1.1", "write \"http/1.1\""),
+    ("h2", "h3", NO_HTTP3),
     // `client_certificate` in `tls`
     (
         "require",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::{describe, parse};
-use crate::downstream::ClientIpHeader;
+use crate::downstream::{ClientIpHeader, Protocol};
 use crate::sys::listen_options::ListenOptions;
 
 fn with(listener: &str, server: &str) -> String {
@@ -56,10 +56,11 @@ fn limits_that_differ_from_the_defaults_are_described() {
         let text = with("", &format!("[limits]\n{limits}"));
         describe(&parse("sluice.toml", &text).expect("a good file").plan)
     };
-    let limits = "connections_per_ip = 9\nrequest_memory = \"64MiB\"\ntunnel_timeout = \"1h\"";
+    let limits = "connections_per_ip = 9\nmax_streams = 7\nrequest_memory = \"64MiB\"\ntunnel_timeout = \"1h\"";
     let text = described(limits);
     for line in [
         "up to 9 connections per IP\n",
+        "up to 7 requests at a time per connection of HTTP/2\n",
         "waiting requests take up to 64 MiB of memory\n",
         "idle tunnels are closed after 1h\n",
     ] {
@@ -67,6 +68,69 @@ fn limits_that_differ_from_the_defaults_are_described() {
     }
     assert!(described("request_memory = 0").contains("any amount of memory\n"));
     assert!(!described("tunnel_timeout = \"10m\"").contains("tunnel"));
+}
+
+#[test]
+fn protocols_are_planned_and_described() {
+    let (h1, h2) = (Protocol::Http1, Protocol::Http2);
+    let tls = "tls = { certificate = \"a\", key = \"b\" }";
+    for (listener, protocols, described) in [
+        ("", &[h1][..], "127.0.0.1:0\n"),
+        ("protocols = \"h2\"", &[h2], "127.0.0.1:0, HTTP/2\n"),
+        (
+            "protocols = [\"h2\", \"http/1.1\"]",
+            &[h2, h1],
+            "127.0.0.1:0, HTTP/2 or HTTP/1.1\n",
+        ),
+        (tls, &[h2, h1], ", HTTP/2 or HTTP/1.1\n"),
+        (
+            &format!("protocols = [\"http/1.1\", \"h2\"]\n{tls}"),
+            &[h1, h2],
+            ", HTTP/1.1 or HTTP/2\n",
+        ),
+        (
+            &format!("protocols = \"http/1.1\"\n{tls}"),
+            &[h1],
+            ", HTTP/1.1\n",
+        ),
+    ] {
+        let plan = crate::config::tests::plan(&with(listener, ""));
+        let listed: Vec<_> = plan.listeners[0].protocols.iter().collect();
+        assert_eq!(listed, protocols, "{listener}");
+        let text = describe(&plan);
+        assert!(text.contains(described), "{text}");
+    }
+}
+
+#[test]
+fn wrong_protocols_are_reported_with_the_right_ones() {
+    for (listener, expected) in [
+        ("protocols = false", "`protocols` can't be turned off"),
+        ("protocols = []", "empty list"),
+        ("protocols = [\"h2\", \"h2\"]", "names this twice"),
+        ("protocols = \"h4\"", "did you mean `h2`"),
+        ("protocols = \"spdy\"", "`http/1.1`"),
+        ("protocols = \"h2c\"", "write \"h2\": without `tls`"),
+        ("protocols = [\"h1\", \"h2\"]", "write \"http/1.1\""),
+        ("protocols = \"h3\"", "no HTTP/3"),
+        ("http2 = true", "`protocols` in [[listener]]"),
+    ] {
+        let text = said(listener, "");
+        assert!(
+            text.contains(expected) && text.contains("sluice.toml:5"),
+            "{text}"
+        );
+    }
+    let text = with("", "").replace("\"127.0.0.1:0\"", "\"443 http2\"");
+    let text = parse("sluice.toml", &text)
+        .expect_err("no address")
+        .render(false);
+    assert!(text.contains("listeners with TLS speak HTTP/2"), "{text}");
+    let text = with("", "[limits]\nhttp2_max_concurrent_streams = 9");
+    let text = parse("sluice.toml", &text)
+        .expect_err("no key")
+        .render(false);
+    assert!(text.contains("write `max_streams` in [limits]"), "{text}");
 }
 
 #[test]

@@ -100,6 +100,22 @@ impl Exchange {
         (exchange, response)
     }
 
+    /// Counts and logs a request that is refused without a response.
+    pub fn refused_silently(
+        worker: &Rc<Worker>,
+        serving: Rc<Serving>,
+        peer: Peer,
+        request: RefusedRequest<'_>,
+        reason: Reason,
+    ) {
+        worker.counters.requests_refused.add(1);
+        let mut record = Record::of_refused(worker, serving, peer, request);
+        record.reason = Some(reason);
+        // No response was cut short.
+        record.complete = true;
+        record.close();
+    }
+
     #[inline]
     fn of(record: Record, sends_files: bool) -> Exchange {
         Exchange {

@@ -249,6 +249,8 @@ impl Record {
     fn logged_status(&self) -> Status {
         match (self.status, self.reason) {
             (0, Some(Reason::ClientGone)) => CLIENT_GONE,
+            // HTTP/2 resets a stream in place of the response.
+            (0, Some(reason)) => reason.status().unwrap_or(0),
             (status, _) => status,
         }
     }

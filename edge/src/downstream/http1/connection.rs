@@ -59,6 +59,9 @@ impl Future for Http1 {
 impl Http1 {
     /// Creates an HTTP/1 connection whose input may already begin with a request.
     pub fn new(connection: Connection) -> Http1 {
+        let counters = &connection.worker.counters;
+        counters.http1_connections.add(1);
+        counters.http1_connections_now.add(1);
         Http1 {
             connection,
             cycle: None,
@@ -302,6 +305,13 @@ impl Http1 {
         // The cycle is stored, since `turn` polls it further and finishes it.
         let cycle = self.cycle.insert(Box::new(cycle));
         cycle.poll(cx, &mut self.connection, turn)
+    }
+}
+
+impl Drop for Http1 {
+    fn drop(&mut self) {
+        let counters = &self.connection.worker.counters;
+        counters.http1_connections_now.sub(1);
     }
 }
 

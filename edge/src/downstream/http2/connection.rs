@@ -15,11 +15,13 @@ use crate::downstream::exchange::TransferTimeouts;
 use crate::downstream::outbox::Outbox;
 use crate::downstream::turn::{Turn, yield_turn};
 use crate::http2::request::Request;
-use crate::http2::server::{Event, Options, Server};
+use crate::http2::server::{Event, Server};
 use crate::http2::violation::{ErrorCode, Violation};
 use crate::reason::Reason;
 use crate::sys::Clock;
 
+use super::counts::Counts;
+use super::limits::options;
 use super::stream::{End, Stream};
 use super::wakeups::Wakeups;
 
@@ -38,6 +40,7 @@ thread_local! {
 pub struct Http2 {
     pub(super) connection: Connection,
     pub(super) server: Server,
+    counts: Counts,
     /// The streams by their slots in `server`.
     pub(super) streams: Vec<Option<Box<Stream>>>,
     /// Streams whose response is complete and queued, with the number of bytes that are written when it is sent.
@@ -96,7 +99,12 @@ impl Future for Http2 {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.get_mut().turn(cx)
+        let connection = self.get_mut();
+        let polled = connection.turn(cx);
+        connection
+            .counts
+            .update(&connection.server, connection.requests);
+        polled
     }
 }
 
@@ -106,9 +114,11 @@ impl Http2 {
         let mut out = Outbox::pooled();
         let mut server = None;
         let now_ms = now_ms(&connection);
-        out.text(|text| server = Some(Server::new(Options::default(), now_ms, text)));
+        let options = options(&connection.worker.serving().options);
+        out.text(|text| server = Some(Server::new(options, now_ms, text)));
         Http2 {
-            server: server.unwrap_or_else(|| Server::new(Options::default(), now_ms, &mut vec![])),
+            server: server.unwrap_or_else(|| Server::new(options, now_ms, &mut vec![])),
+            counts: Counts::new(connection.worker.counters.clone()),
             connection,
             streams: Vec::new(),
             finishing: VecDeque::new(),
@@ -272,13 +282,20 @@ impl Http2 {
             Some(Event::Cancelled {
                 slot, violation, ..
             }) => {
-                let reason = match violation {
-                    Some(_) => Reason::BadRequestBody,
-                    None => Reason::ClientGone,
+                let counters = &self.connection.worker.counters;
+                let (counter, reason) = match violation {
+                    Some(_) => (&counters.http2_malformed, Reason::BadRequestBody),
+                    None => (&counters.http2_resets_received, Reason::ClientGone),
                 };
+                counter.add(1);
                 self.abandon(slot, reason);
             }
-            Some(Event::Refused { .. }) => self.connection.worker.counters.requests_refused.add(1),
+            Some(Event::Refused {
+                code,
+                is_request,
+                violation,
+            }) if is_request => self.refuse_silently(request, code, violation),
+            Some(Event::Refused { .. }) => {}
         }
         Ok(used)
     }
@@ -376,7 +393,14 @@ impl Http2 {
 
     /// Ends the connection because of a violation of the protocol.
     fn fail(&mut self, violation: &Violation) {
-        self.connection.worker.counters.requests_refused.add(1);
+        self.counts.failed(violation);
+        let (Violation::Connection(code, text) | Violation::Stream(_, code, text)) = *violation;
+        tracing::debug!(
+            client = %self.connection.peer.client,
+            code = code.0,
+            cause = text,
+            "a client of HTTP/2 broke the rules of the protocol"
+        );
         self.out.text(|text| self.server.close(violation, text));
         for slot in 0..self.streams.len() {
             self.abandon(slot, Reason::ClientGone);

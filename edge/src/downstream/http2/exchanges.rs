@@ -8,6 +8,7 @@ use crate::downstream::exchange::{Exchange, Extent, Intake, RefusedRequest, Resp
 use crate::downstream::worker::Serving;
 use crate::handler::{Body, Fault, Head, Peer, Response};
 use crate::http2::request::{Expectation, Request};
+use crate::http2::violation::ErrorCode;
 use crate::reason::Reason;
 
 use super::connection::Http2;
@@ -88,14 +89,36 @@ impl Http2 {
         }
     }
 
+    /// Counts and logs a request whose stream was reset with this code in place of a response.
+    pub(super) fn refuse_silently(
+        &self,
+        request: &Request,
+        code: ErrorCode,
+        violation: &'static str,
+    ) {
+        let connection = &self.connection;
+        let worker = &connection.worker;
+        let (counter, reason) = match code {
+            ErrorCode::REFUSED_STREAM => (
+                &worker.counters.http2_streams_refused,
+                Reason::TooManyStreams,
+            ),
+            _ => (&worker.counters.http2_malformed, Reason::MalformedRequest),
+        };
+        counter.add(1);
+        tracing::debug!(
+            client = %connection.peer.client,
+            reason = reason.text(),
+            cause = violation,
+            "a request of HTTP/2 was refused"
+        );
+        let (serving, peer) = (worker.serving(), connection.peer);
+        Exchange::refused_silently(worker, serving, peer, refused(request), reason);
+    }
+
     /// Responds to a request that is refused.
     fn refuse(&mut self, slot: usize, serving: Rc<Serving>, request: &Request, refusal: Refusal) {
-        let refused = RefusedRequest {
-            method: request.method.as_ref().map_or("", |method| method.as_str()),
-            target: std::str::from_utf8(&request.path).unwrap_or_default(),
-            version: crate::http::Version::Http2.as_str(),
-            line: b"",
-        };
+        let refused = refused(request);
         let connection = &self.connection;
         let (exchange, mut response) = Exchange::refused(
             &connection.worker,
@@ -210,5 +233,15 @@ impl Http2 {
     /// Ends a response that cannot be completed.
     pub(super) fn cut(&mut self, slot: usize, reason: Reason) {
         self.end(slot, End::Cut(reason), false);
+    }
+}
+
+/// Returns the parts of a refused request that are logged, as far as they could be read.
+fn refused(request: &Request) -> RefusedRequest<'_> {
+    RefusedRequest {
+        method: request.method.as_ref().map_or("", |method| method.as_str()),
+        target: std::str::from_utf8(&request.path).unwrap_or_default(),
+        version: crate::http::Version::Http2.as_str(),
+        line: b"",
     }
 }

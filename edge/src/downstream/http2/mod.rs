@@ -2,7 +2,9 @@
 //! the exchanges, of which `stream` has one each, and `waiting` has the deadlines.
 
 mod connection;
+mod counts;
 mod exchanges;
+mod limits;
 mod render;
 mod request;
 mod stream;

@@ -7,6 +7,9 @@ use crate::http::{Method, Scheme, Version, target};
 use crate::http2::request::{Expectation, Request};
 use crate::reason::Reason;
 
+/// Most fields of a request, as many as the lines that HTTP/1 permits.
+const FIELDS_MAX: usize = 256;
+
 /// Returns the head of a request and takes its fields. `ends`: there is no content. `scheme` is the scheme that clients of
 /// the connection use.
 ///
@@ -22,6 +25,9 @@ pub fn head(
     check_declared(request.content_length.unwrap_or(0), options.body)?;
     if request.path.len() > options.request_line {
         return Err(Refusal::of(Reason::RequestLineTooLong));
+    }
+    if request.fields.len() > FIELDS_MAX {
+        return Err(Refusal::of(Reason::TooManyHeaders));
     }
     let method = request.method.take().unwrap_or(Method::Get);
     match method {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::*;
-use crate::downstream::Protocol;
 use crate::http2::PREFACE;
 use crate::http2::frame::{FrameHeader, HEADER_LENGTH, flag, kind};
 use crate::http2::hpack::{Decoder, Encoder, Indexing};
@@ -36,7 +35,7 @@ impl Bench {
     /// Connects to a listener for HTTP/2.
     fn http2_socket(&self, room: usize) -> Client {
         let setup = ConnectionSetup {
-            protocol: Protocol::Http2,
+            listener: 1,
             ..(*ConnectionSetup::plain()).clone()
         };
         self.client_of(room, &Arc::new(setup))
@@ -312,7 +311,7 @@ fn refused_requests_get_a_response_and_malformed_ones_a_reset() {
         let bytes = client.headers(11, true, &https);
         client.client.send(bytes).await;
         assert!(client.response(11).await.contains("400"));
-        let large = "y".repeat(20_000);
+        let large = "y".repeat(40_000);
         let lines = [&https[..], &[("x", &large)]].concat();
         let bytes = client.headers(13, true, &lines);
         client.client.send(bytes).await;

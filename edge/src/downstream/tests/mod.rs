@@ -21,7 +21,10 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::transport::Transport;
-use super::{ConnectionBalance, ConnectionSetup, Options, Serving, Worker, WorkerContext};
+use super::{
+    ConnectionBalance, ConnectionSetup, Options, Protocol, Protocols, Serving, Worker,
+    WorkerContext,
+};
 use crate::handler::{Answer, Body, BodyStream, Fault, Frame, Handler, Peer, Request, Response};
 use crate::http::Scheme;
 use crate::sys::Clock;
@@ -57,6 +60,7 @@ fn serving(options: Options, answer: impl Fn(Request) -> Answer + 'static) -> Se
         trust: crate::downstream::Trust::default(),
         request_ids: None,
         tls: Arc::from([]),
+        protocols: Arc::from([Protocols::CLEAR, Protocols::only(Protocol::Http2)]),
     }
 }
 

@@ -193,7 +193,7 @@ async fn handshake_while_draining(
         ..serving(Options::default(), |_| ok("x;"))
     });
     let mut setup = (*ConnectionSetup::plain()).clone();
-    setup.tls = Some(0);
+    setup.tls = true;
     let mut wire = bench.client_of(1 << 20, &Arc::new(setup)).socket;
     let name = ServerName::try_from("localhost").expect("a name");
     let mut client = ClientConnection::new(config, name).expect("a session");
@@ -266,7 +266,7 @@ fn a_drain_ends_a_handshake_without_a_byte_at_once() {
             ..serving(Options::default(), |_| ok("x;"))
         });
         let mut setup = (*ConnectionSetup::plain()).clone();
-        setup.tls = Some(0);
+        setup.tls = true;
         let _client = bench.client_of(1 << 20, &Arc::new(setup));
         run_tasks().await;
         assert_eq!(bench.counters.tls_handshakes_now.get(), 1);

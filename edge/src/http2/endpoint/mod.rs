@@ -46,6 +46,8 @@ pub(super) struct Endpoint {
     pub(super) streams: Streams,
     scheduler: Scheduler,
     frames: Allowance,
+    /// Number of streams that this side has reset.
+    pub(super) resets_sent: u64,
     pub(super) now_ms: u64,
 }
 
@@ -89,6 +91,7 @@ impl Endpoint {
             streams: Streams::default(),
             scheduler: Scheduler::default(),
             frames: Allowance::new(limits.frames, now_ms),
+            resets_sent: 0,
             now_ms,
             limits,
         };
@@ -136,6 +139,7 @@ impl Endpoint {
     /// Appends a RST_STREAM, and remembers that frames of the stream may still be on their way.
     pub(super) fn send_reset(&mut self, id: u32, code: ErrorCode, out: &mut Vec<u8>) {
         write::reset(out, id, code);
+        self.resets_sent += 1;
         self.streams.abandon(id);
     }
 

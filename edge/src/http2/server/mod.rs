@@ -81,8 +81,13 @@ pub enum Event<'a> {
         /// Description of the violation, if there was one.
         violation: Option<&'static str>,
     },
-    /// A request was refused before it had a slot, or a frame on a closed stream.
+    /// A request was refused before it had a slot, or a frame on a closed stream. The stream is reset.
     Refused {
+        /// The code in RST_STREAM.
+        code: ErrorCode,
+        /// Whether this is a request. Its header section, as far as it was read, is in the `Request` that was passed to
+        /// `take`.
+        is_request: bool,
         /// Description for the log.
         violation: &'static str,
     },
@@ -118,20 +123,22 @@ impl Server {
         let Some(frame) = frame else {
             return Ok((used, None));
         };
+        let last = self.endpoint.streams.last();
         let event = match self.receive(frame, request, out) {
-            Err(Violation::Stream(id, code, text)) => self.fail(id, code, text, out)?,
+            Err(Violation::Stream(id, code, text)) => self.fail(id, code, text, id > last, out)?,
             Err(violation) => return Err(violation),
             Ok(event) => event,
         };
         Ok((used, event))
     }
 
-    /// Resets a stream because of a violation by the client.
+    /// Resets a stream because of a violation by the client. `is_request`: the stream has begun with it.
     fn fail<'a>(
         &mut self,
         id: u32,
         code: ErrorCode,
         text: &'static str,
+        is_request: bool,
         out: &mut Vec<u8>,
     ) -> Result<Option<Event<'a>>, Violation> {
         let state = self.endpoint.streams.state(id);
@@ -148,7 +155,11 @@ impl Server {
         self.resets.spend(1, now_ms, "too many stream errors")?;
         self.endpoint.send_reset(id, code, out);
         let State::Open(slot) = state else {
-            return Ok(Some(Event::Refused { violation: text }));
+            return Ok(Some(Event::Refused {
+                code,
+                is_request,
+                violation: text,
+            }));
         };
         self.endpoint.remove(slot, out);
         Ok(Some(Event::Cancelled {
@@ -196,6 +207,11 @@ impl Server {
     /// Whether the connection can be closed after a shutdown.
     pub fn is_done(&self) -> bool {
         matches!(self.shutdown, Shutdown::Final(_)) && self.endpoint.streams.len() == 0
+    }
+
+    /// Returns the number of streams that this side has reset.
+    pub fn resets_sent(&self) -> u64 {
+        self.endpoint.resets_sent
     }
 
     /// Returns the number of open streams.

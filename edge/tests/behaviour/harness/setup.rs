@@ -68,6 +68,7 @@ pub struct Setup {
     workers: usize,
     cached: bool,
     server: String,
+    listener: String,
     limits: String,
     cache: String,
     upstream: String,
@@ -93,6 +94,7 @@ impl Setup {
             workers: 2,
             cached: true,
             server: String::new(),
+            listener: String::new(),
             limits: String::new(),
             cache: String::new(),
             upstream: String::new(),
@@ -135,6 +137,12 @@ impl Setup {
     /// Adds a line to `[server]`.
     pub fn server(mut self, line: &str) -> Setup {
         self.server += &format!("{line}\n");
+        self
+    }
+
+    /// Adds a line to `[[listener]]`.
+    pub fn listener(mut self, line: &str) -> Setup {
+        self.listener += &format!("{line}\n");
         self
     }
 
@@ -214,6 +222,7 @@ impl Setup {
             workers,
             cached,
             server,
+            listener,
             limits,
             cache,
             upstream,
@@ -242,7 +251,7 @@ impl Setup {
         };
         format!(
             "[server]\nworkers = {workers}\n{server}[limits]\n{limits}[log]\n{log}\
-             [[listener]]\naddress = \"127.0.0.1:0\"\n{tls}[admin]\naddress = \"127.0.0.1:0\"\n\
+             [[listener]]\naddress = \"127.0.0.1:0\"\n{listener}{tls}[admin]\naddress = \"127.0.0.1:0\"\n\
              [upstream.origin]\nservers = {servers:?}\n{upstream}{cache}[[site]]\n[[site.route]]\n{route}{tables}"
         )
     }
