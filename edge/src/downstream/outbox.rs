@@ -90,6 +90,9 @@ impl Outbox {
         let start = self.text.len();
         write(&mut self.text);
         let end = self.text.len();
+        if start == end {
+            return;
+        }
         self.bytes += end - start;
         match self.pieces[self.first..].last_mut() {
             // Adjacent texts are joined into one piece.
@@ -102,7 +105,13 @@ impl Outbox {
     /// since one piece costs less to send than two.
     #[inline]
     pub fn content(&mut self, bytes: Bytes) {
-        if bytes.len() <= COPIED_MAX
+        self.content_copied(bytes, COPIED_MAX);
+    }
+
+    /// Like `content`, but content is copied up to this length in bytes.
+    #[inline]
+    pub fn content_copied(&mut self, bytes: Bytes, copied_max: usize) {
+        if bytes.len() <= copied_max
             && let Some(Piece::Text(_)) = self.pieces[self.first..].last()
         {
             return self.text(|text| text.extend_from_slice(&bytes));

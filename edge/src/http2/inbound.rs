@@ -116,6 +116,11 @@ impl Inbound {
         !matches!(self.stage, Stage::Preface(_) | Stage::First)
     }
 
+    /// Whether no frame other than DATA, and no header block, has begun, as far as bytes were taken.
+    pub fn is_between_frames(&self) -> bool {
+        self.block.is_none() && matches!(self.stage, Stage::Header | Stage::Data { .. })
+    }
+
     /// Whether a frame or a header block is incomplete.
     pub fn is_within_frame(&self) -> bool {
         self.block.is_some() || matches!(self.stage, Stage::Data { .. } | Stage::Ignored(_))

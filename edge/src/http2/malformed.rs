@@ -143,6 +143,13 @@ impl ContentCount {
         }
     }
 
+    /// Returns the number of bytes that are still to arrive, if the length is declared.
+    #[inline]
+    pub fn left(&self) -> Option<u64> {
+        let declared = self.declared?;
+        Some(declared.saturating_sub(self.received))
+    }
+
     /// Checks that the content is complete when the stream ends.
     ///
     /// # Errors
@@ -167,6 +174,7 @@ mod tests {
             (count.add(3), count.end()),
             (Ok(()), Err(Malformed::ContentLength))
         );
+        assert_eq!(count.left(), Some(2));
         assert_eq!((count.add(2), count.end()), (Ok(()), Ok(())));
         assert_eq!(count.add(1), Err(Malformed::ContentLength));
         let mut unknown = ContentCount::new(None);

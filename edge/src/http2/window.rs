@@ -112,6 +112,19 @@ impl ReceiveWindow {
         self.owed = self.owed.saturating_add(bytes);
     }
 
+    /// Returns the size that the window regains.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Makes the window larger. The next update announces that.
+    pub fn grow(&mut self, bytes: u32) {
+        let bytes = bytes.min(WINDOW_MAX - self.size);
+        self.size += bytes;
+        self.owed = self.owed.saturating_add(bytes);
+        self.least = self.size / 2;
+    }
+
     /// Takes over a change of SETTINGS_INITIAL_WINDOW_SIZE, which changes the size by the same amount (RFC 9113 6.9.2).
     ///
     /// # Errors

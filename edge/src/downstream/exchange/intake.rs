@@ -108,6 +108,11 @@ impl Intake {
         self.queue.borrow().wanted
     }
 
+    /// Returns the number of bytes that wait for the reader.
+    pub fn queued(&self) -> usize {
+        self.queue.borrow().bytes
+    }
+
     /// Whether the reader waits for content and none is there.
     pub fn is_starved(&self) -> bool {
         let queue = self.queue.borrow();

@@ -32,6 +32,7 @@ pub use guard::guarded;
 pub use intake::{Intake, check_declared};
 pub use record::{Record, RefusedRequest};
 use request_memory::RequestMemory;
+pub use request_memory::UnreadMemory;
 pub use transfer_timeouts::{Expired, TransferTimeouts};
 
 /// A request from its head to the end of its response.
@@ -252,9 +253,14 @@ impl Exchange {
     pub fn respond(&mut self, response: &mut Response, extent: Extent) {
         self.record.responded(response);
         if response.tunnel.is_some() {
-            self.memory = None;
+            self.begin_tunnel();
         }
         self.content = Content::new(std::mem::take(&mut response.body), extent, self.sends_files);
+    }
+
+    /// Notes that the response is a tunnel, for which the memory of a waiting request is not counted.
+    pub fn begin_tunnel(&mut self) {
+        self.memory = None;
     }
 
     /// Returns the next part of the content. A fault means that the content is truncated here,

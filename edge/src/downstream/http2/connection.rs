@@ -4,25 +4,26 @@
 //! Everything that one read brings is handled before the responses to all of it are sent in one write.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::downstream::connection::Connection;
-use crate::downstream::deadlines::{NEVER, Tick};
+use crate::downstream::deadlines::{NEVER, TICK, Tick, ticks};
 use crate::downstream::exchange::TransferTimeouts;
 use crate::downstream::outbox::Outbox;
 use crate::downstream::turn::{Turn, yield_turn};
 use crate::http2::request::Request;
-use crate::http2::server::{Event, Server};
-use crate::http2::violation::{ErrorCode, Violation};
+use crate::http2::server::{Event, Options, Server};
+use crate::http2::violation::Violation;
 use crate::reason::Reason;
 use crate::sys::Clock;
 
 use super::counts::Counts;
 use super::limits::options;
-use super::stream::{End, Stream};
+use super::sending::Unsent;
+use super::stream_box::StreamBox;
 use super::wakeups::Wakeups;
 
 /// Queued output in bytes above which a client that does not read gets no answers, so its frames are not read either.
@@ -42,21 +43,26 @@ pub struct Http2 {
     pub(super) server: Server,
     counts: Counts,
     /// The streams by their slots in `server`.
-    pub(super) streams: Vec<Option<Box<Stream>>>,
-    /// Streams whose response is complete and queued, with the number of bytes that are written when it is sent.
-    finishing: VecDeque<(u64, Box<Stream>)>,
+    pub(super) streams: Vec<Option<StreamBox>>,
+    pub(super) unsent: Unsent,
     pub(super) wakeups: Wakeups,
     pub(super) out: Outbox,
     /// Number of requests.
     pub(super) requests: u64,
     /// Whether the transport accepts no more output for now.
     pub(super) is_blocked: bool,
+    /// Whether the client has closed its direction, as `half_close` permits.
+    pub(super) input_ended: bool,
     /// Whether the connection closes once the output is written.
     pub(super) is_ending: bool,
     /// The progress of the output while the transport accepts no more of it.
     pub(super) output: TransferTimeouts,
     /// Tick from which on no further request is accepted after a shutdown was announced.
     pub(super) shutdown_ends: Tick,
+    /// Tick by which the client has to acknowledge the settings.
+    pub(super) settings_end: Tick,
+    /// Tick by which the frame or header block has to be complete that has begun.
+    pub(super) frame_ends: Tick,
     pub(super) waits_for: WaitsFor,
     pub(super) closing: Option<Closing>,
 }
@@ -91,8 +97,10 @@ enum Received {
     Nothing,
     /// Nothing was read, since the client does not read the answers.
     Choked,
-    /// The client has closed its direction or reset the connection.
+    /// The client has closed its direction.
     End,
+    /// The client has reset the connection.
+    Gone,
 }
 
 impl Future for Http2 {
@@ -114,21 +122,30 @@ impl Http2 {
         let mut out = Outbox::pooled();
         let mut server = None;
         let now_ms = now_ms(&connection);
-        let options = options(&connection.worker.serving().options);
+        let worker = &connection.worker;
+        let settings_time = ticks(worker.serving().options.header_timeout);
+        let settings_end = worker.deadlines.now().saturating_add(settings_time);
+        let options = Options {
+            extended_connect: true,
+            ..options(&worker.serving().options)
+        };
         out.text(|text| server = Some(Server::new(options, now_ms, text)));
         Http2 {
             server: server.unwrap_or_else(|| Server::new(options, now_ms, &mut vec![])),
             counts: Counts::new(connection.worker.counters.clone()),
             connection,
             streams: Vec::new(),
-            finishing: VecDeque::new(),
+            unsent: Unsent::default(),
             wakeups: Wakeups::default(),
             out,
             requests: 0,
             is_blocked: false,
+            input_ended: false,
             is_ending: false,
             output: TransferTimeouts::default(),
             shutdown_ends: NEVER,
+            settings_end,
+            frame_ends: NEVER,
             waits_for: WaitsFor::Nothing,
             closing: None,
         }
@@ -146,6 +163,7 @@ impl Http2 {
         }
         // Sending content may take long, so the next request has to read the clock.
         Clock::forget();
+        self.server.set_now(now_ms(&self.connection));
         self.wakeups.watch(cx);
         if worker.is_draining() {
             self.announce_shutdown();
@@ -157,8 +175,10 @@ impl Http2 {
         loop {
             let received = self.receive(cx, &mut turn);
             self.gather(&turn);
-            if received == Received::End {
-                return self.end_of_input();
+            match received {
+                Received::Gone => return self.cut_off(Reason::ClientGone),
+                Received::End if self.end_of_input().is_ready() => return Poll::Ready(()),
+                _ => {}
             }
             if self.flush(cx, &mut turn).is_err() {
                 return self.cut_off(Reason::ClientGone);
@@ -175,7 +195,9 @@ impl Http2 {
                 Received::Some => true,
                 // No event wakes the connection for input that was there before.
                 Received::Choked => !self.is_choked(),
-                Received::Nothing | Received::End => false,
+                // The exchanges may have queued something.
+                Received::End => true,
+                Received::Nothing | Received::Gone => false,
             };
             if !sends_more && !receives_more {
                 break;
@@ -186,20 +208,22 @@ impl Http2 {
 
     /// Whether the connection has nothing left to do.
     fn has_ended(&self) -> bool {
-        let is_done = self.is_ending || self.server.is_done();
-        is_done && self.out.is_empty() && self.finishing.is_empty()
+        let is_done = self.is_ending
+            || self.server.is_done()
+            || (self.input_ended && self.server.open_streams() == 0);
+        is_done && self.out.is_empty() && self.unsent.is_finished()
     }
 
     /// Handles the frames that have arrived.
     fn receive(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Received {
-        if self.is_ending {
+        if self.is_ending || self.input_ended {
             return Received::Nothing;
         }
         if self.is_choked() {
             return Received::Choked;
         }
         if let Err(violation) = self.handle_input(turn) {
-            self.fail(&violation);
+            self.fail(&violation, Reason::ClientGone);
             return Received::Nothing;
         }
         if turn.is_spent() {
@@ -210,14 +234,17 @@ impl Http2 {
             self.connection.grow_buffer(INPUT_MAX);
         }
         match self.connection.poll_fill(cx) {
-            Poll::Ready(Ok(n)) if n > 0 => Received::Some,
-            Poll::Ready(_) => Received::End,
+            Poll::Ready(Ok(1..)) => Received::Some,
+            Poll::Ready(Ok(0)) => Received::End,
+            // Frames say where they end, so it does not matter whether TLS has announced the end.
+            Poll::Ready(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => Received::End,
+            Poll::Ready(Err(_)) => Received::Gone,
             Poll::Pending => Received::Nothing,
         }
     }
 
     /// Whether the client does not read the answers to its frames.
-    fn is_choked(&self) -> bool {
+    pub(super) fn is_choked(&self) -> bool {
         self.is_blocked && self.out.len() > QUEUED_MAX
     }
 
@@ -230,6 +257,9 @@ impl Http2 {
                     break;
                 }
                 self.connection.consume(used);
+                if self.server.is_between_frames() {
+                    self.frame_ends = NEVER;
+                }
                 // A small frame costs more than its bytes.
                 turn.read(used + 64);
             }
@@ -300,99 +330,8 @@ impl Http2 {
         Ok(used)
     }
 
-    /// Queues content of all streams, by their priorities and as far as the windows permit.
-    fn gather(&mut self, turn: &Turn) {
-        while !self.out.is_full()
-            && !turn.is_spent()
-            && let Some((slot, most)) = self.server.next()
-        {
-            let Some(Some(stream)) = self.streams.get_mut(slot) else {
-                self.server.set_content(slot, false);
-                continue;
-            };
-            let (bytes, end) = stream.take(most);
-            let receipt = stream.receipt.clone().filter(|_| !bytes.is_empty());
-            let now = self.connection.worker.deadlines.now();
-            stream.exchange.timeouts.sent(now, bytes.len());
-            let ends = matches!(end, Some(End::Complete(None)));
-            if ends || !bytes.is_empty() {
-                let length = bytes.len() as u32;
-                self.out
-                    .text(|text| self.server.data(slot, length, ends, text));
-                if let Some(receipt) = receipt {
-                    // Only acknowledged bytes are reported, so the content may still be queued.
-                    let unsent = self.out.len() as u64;
-                    self.connection.begin_receipt(receipt, unsent);
-                    self.connection.wrote_content(u64::from(length));
-                }
-                if !bytes.is_empty() {
-                    self.out.content(bytes);
-                }
-            }
-            match end {
-                None => self.fetch(slot),
-                Some(end) => self.end(slot, end, ends),
-            }
-        }
-    }
-
-    /// Ends a stream whose content has been queued. `is_sent`: the last frame of content says that it is the last.
-    pub(super) fn end(&mut self, slot: usize, end: End, is_sent: bool) {
-        let Some(Some(mut stream)) = self.streams.get_mut(slot).map(Option::take) else {
-            return;
-        };
-        self.out.text(|text| match &end {
-            End::Complete(None) => {
-                if !is_sent {
-                    self.server.data(slot, 0, true, text);
-                }
-                self.server.end(slot, text);
-            }
-            End::Complete(Some(fields)) => {
-                let encode = |_: &mut _, out: &mut _| super::render::trailers(out, fields);
-                self.server.trailers(slot, text, encode);
-            }
-            End::Cut(_) => self.server.reset(slot, ErrorCode::INTERNAL_ERROR, text),
-        });
-        match end {
-            End::Complete(_) => self.finish(stream),
-            End::Cut(reason) => {
-                stream.exchange.record.reason = Some(reason);
-                stream.record_sent(self.out.len());
-            }
-        }
-    }
-
-    /// Records the response of a stream as complete once the queued output is written.
-    pub(super) fn finish(&mut self, stream: Box<Stream>) {
-        let end = self.connection.written + self.out.len() as u64;
-        self.finishing.push_back((end, stream));
-    }
-
-    /// Writes the queued output as far as possible.
-    fn flush(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> std::io::Result<()> {
-        self.is_blocked = false;
-        while !self.out.is_empty() && !turn.is_spent() {
-            match self.out.poll_flush(cx, &mut self.connection, turn) {
-                Poll::Ready(written) => written?,
-                Poll::Pending => {
-                    self.is_blocked = true;
-                    break;
-                }
-            }
-        }
-        while let Some((end, stream)) = self.finishing.front_mut()
-            && *end <= self.connection.written
-        {
-            stream.record_sent(0);
-            stream.exchange.complete();
-            self.finishing.pop_front();
-        }
-        Ok(())
-    }
-
     /// Ends the connection because of a violation of the protocol.
-    fn fail(&mut self, violation: &Violation) {
+    pub(super) fn fail(&mut self, violation: &Violation, reason: Reason) {
         self.counts.failed(violation);
         let (Violation::Connection(code, text) | Violation::Stream(_, code, text)) = *violation;
         tracing::debug!(
@@ -403,7 +342,7 @@ impl Http2 {
         );
         self.out.text(|text| self.server.close(violation, text));
         for slot in 0..self.streams.len() {
-            self.abandon(slot, Reason::ClientGone);
+            self.abandon(slot, reason);
         }
         self.is_ending = true;
     }
@@ -416,12 +355,24 @@ impl Http2 {
         }
     }
 
-    /// Ends the connection of a client that has closed its direction.
+    /// Ends the connection of a client that has closed its direction, unless it still gets the running responses.
     fn end_of_input(&mut self) -> Poll<()> {
-        if self.server.open_streams() > 0 || !self.finishing.is_empty() {
+        if self.server.open_streams() == 0 && self.unsent.is_finished() {
+            return Poll::Ready(());
+        }
+        if !self.connection.half_close {
             return self.cut_off(Reason::ClientGone);
         }
-        Poll::Ready(())
+        self.input_ended = true;
+        for slot in 0..self.streams.len() {
+            if let Some(stream) = &mut self.streams[slot]
+                && stream.awaits_request()
+            {
+                stream.fail_request(Reason::ClientGone);
+                self.poll_stream(slot);
+            }
+        }
+        Poll::Pending
     }
 
     /// Ends all exchanges and the connection at once.
@@ -429,7 +380,7 @@ impl Http2 {
         for slot in 0..self.streams.len() {
             self.abandon(slot, reason);
         }
-        while let Some((_, mut stream)) = self.finishing.pop_front() {
+        while let Some(mut stream) = self.unsent.pop() {
             stream.exchange.record.reason = Some(reason);
             stream.record_sent(self.out.len());
         }
@@ -446,6 +397,10 @@ impl Drop for Http2 {
 
 /// Returns the time of the worker's current tick.
 fn now_ms(connection: &Connection) -> u64 {
-    let tick_ms = crate::downstream::deadlines::TICK.as_millis() as u64;
-    u64::from(connection.worker.deadlines.now()) * tick_ms
+    u64::from(connection.worker.deadlines.now()) * TICK.as_millis() as u64
+}
+
+/// Returns the tick of a time that `server` has returned.
+pub(super) fn tick_of(ms: u64) -> Tick {
+    Tick::try_from(ms.div_ceil(TICK.as_millis() as u64)).unwrap_or(NEVER)
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use crate::downstream::Refusal;
 use crate::downstream::exchange::{Exchange, Extent, Intake, RefusedRequest, ResponseHead};
 use crate::downstream::worker::Serving;
-use crate::handler::{Body, Fault, Head, Peer, Response};
+use crate::handler::{Body, Head, Peer, Response};
 use crate::http2::request::{Expectation, Request};
 use crate::http2::violation::ErrorCode;
 use crate::reason::Reason;
@@ -15,6 +15,8 @@ use super::connection::Http2;
 use super::render;
 use super::request;
 use super::stream::{End, Stream};
+use super::stream_box::StreamBox;
+use super::tunnel;
 
 impl Http2 {
     /// Begins the exchange of a request.
@@ -70,19 +72,32 @@ impl Http2 {
         serving: Rc<Serving>,
         peer: Peer,
     ) {
-        let limit = serving.options.body;
+        let is_tunnel = head.wants_tunnel;
+        let limit = if is_tunnel { 0 } else { serving.options.body };
         let worker = &self.connection.worker;
         let mut exchange = Exchange::new(worker, serving, peer, &head, false);
-        let mut body = Body::Empty;
+        let (mut body, mut tunnel_content) = (Body::Empty, None);
+        if is_tunnel {
+            // The handler gets a request without content.
+            tunnel_content = Some(Body::Empty);
+        }
         if !ends {
             let (intake, stream) = Intake::new(request.content_length, limit);
             exchange.intake = Some(intake);
-            body = Body::stream(stream);
+            match &mut tunnel_content {
+                Some(content) => *content = Body::stream(stream),
+                None => body = Body::stream(stream),
+            }
         }
-        let owes_continue = !ends && request.expectation == Expectation::Continue;
+        let owes_continue = !ends && !is_tunnel && request.expectation == Expectation::Continue;
         let response = exchange.start(head, body, peer);
-        let stream = Stream::new(exchange, owes_continue, request.takes_trailers);
-        self.streams[slot] = Some(Box::new(stream));
+        let mut stream = Stream::new(exchange, owes_continue, request.takes_trailers);
+        stream.number = self.requests;
+        stream.tunnel_content = tunnel_content;
+        if !ends {
+            stream.count_unread(peer.client);
+        }
+        self.streams[slot] = Some(StreamBox::new(stream));
         match response {
             Some(mut response) => self.respond(slot, &mut response),
             None => self.poll_stream(slot),
@@ -127,7 +142,7 @@ impl Http2 {
             refused,
             refusal,
         );
-        self.streams[slot] = Some(Box::new(Stream::new(exchange, false, false)));
+        self.streams[slot] = Some(StreamBox::new(Stream::new(exchange, false, false)));
         self.respond(slot, &mut response);
     }
 
@@ -170,15 +185,18 @@ impl Http2 {
     pub(super) fn release_taken(&mut self, slot: usize) {
         let waker = self.wakeups.waker(slot);
         let mut cx = Context::from_waker(&waker);
-        if let Some(Some(stream)) = self.streams.get_mut(slot)
-            && let Some(intake) = &stream.exchange.intake
-        {
-            let taken = intake.poll_taken(&mut cx);
-            if taken > 0 {
-                self.out
-                    .text(|text| self.server.release(slot, taken as u32, text));
-            }
+        let Some(Some(stream)) = self.streams.get_mut(slot) else {
+            return;
+        };
+        let (taken, begins) = stream.poll_taken(&mut cx);
+        if taken == 0 && !begins {
+            return;
         }
+        let is_abandoned = stream.is_abandoned();
+        self.out.text(|text| match is_abandoned {
+            true => self.server.release(slot, taken, text),
+            false => self.server.consume(slot, taken, text),
+        });
     }
 
     /// Queues the head of a final response. The content follows as `gather` takes it.
@@ -186,9 +204,12 @@ impl Http2 {
         let Some(Some(stream)) = self.streams.get_mut(slot) else {
             return;
         };
-        if response.tunnel.is_some() {
-            // No request asks for a tunnel yet (RFC 8441).
-            *response = Fault::from(Reason::UnexpectedStatus).response();
+        let content = stream.tunnel_content.take();
+        if content.is_some() || response.tunnel.is_some() {
+            stream.tunnel = tunnel::accept(response, content);
+            if stream.tunnel.is_some() {
+                stream.exchange.begin_tunnel();
+            }
         }
         let extent = stream.exchange.extent(response);
         let ends = matches!(extent, Extent::None | Extent::Exactly(0));

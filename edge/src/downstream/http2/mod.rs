@@ -1,5 +1,6 @@
 //! HTTP/2 (RFC 9113): `connection` moves frames between the transport and `http2::server`, `exchanges` begins and continues
-//! the exchanges, of which `stream` has one each, and `waiting` has the deadlines.
+//! the exchanges, of which `stream` has one each, `sending` queues and writes what they send, and `waiting` has the
+//! deadlines. `tunnel` has WebSockets.
 
 mod connection;
 mod counts;
@@ -7,7 +8,11 @@ mod exchanges;
 mod limits;
 mod render;
 mod request;
+mod sending;
+mod stored_heads;
 mod stream;
+mod stream_box;
+mod tunnel;
 mod waiting;
 mod wakeups;
 

@@ -6,6 +6,8 @@ use crate::http::{FieldBlock, Fields, Status};
 use crate::http2::hpack::{Encoder, Indexing, append_independent};
 use crate::http2::malformed::is_connection_specific;
 
+use super::stored_heads;
+
 /// Appends the fields of a final response; `date` is the value of a Date header.
 pub fn head(
     encoder: &mut Encoder,
@@ -15,7 +17,7 @@ pub fn head(
     date: &[u8],
 ) {
     encoder.status(out, response.status);
-    block(out, &response.stored);
+    stored_heads::append(out, &response.stored, |out| block(out, &response.stored));
     fields(out, &response.fields);
     if !response.stored.has_date() && !response.fields.contains("date") {
         encoder.field(out, b"date", date, Indexing::Field);

@@ -7,6 +7,8 @@ use crate::http::{Method, Scheme, Version, target};
 use crate::http2::request::{Expectation, Request};
 use crate::reason::Reason;
 
+use super::tunnel;
+
 /// Most fields of a request, as many as the lines that HTTP/1 permits.
 const FIELDS_MAX: usize = 256;
 
@@ -29,7 +31,13 @@ pub fn head(
     if request.fields.len() > FIELDS_MAX {
         return Err(Refusal::of(Reason::TooManyHeaders));
     }
-    let method = request.method.take().unwrap_or(Method::Get);
+    let is_extended_connect = !request.protocol.is_empty();
+    let method = match &request.method {
+        // The target of a request for a tunnel has the form of all others.
+        _ if is_extended_connect => Method::Get,
+        Some(method) => method.clone(),
+        None => Method::Get,
+    };
     match method {
         Method::Connect => return Err(Refusal::of(Reason::Connect)),
         Method::Trace if !ends => return Err(Refusal::of(Reason::TraceWithBody)),
@@ -57,5 +65,8 @@ pub fn head(
     head.method = method;
     head.version = Version::Http2;
     std::mem::swap(&mut head.fields, &mut request.fields);
+    if is_extended_connect {
+        tunnel::as_upgrade(&mut head, request)?;
+    }
     Ok(head)
 }

@@ -1,15 +1,18 @@
 //! One stream with its exchange: the request's content goes in, the response's content comes out part by part.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
 use crate::downstream::deadlines::Tick;
-use crate::downstream::exchange::{Exchange, Intake, Part};
-use crate::handler::Receipt;
+use crate::downstream::exchange::{Exchange, Intake, Part, UnreadMemory};
+use crate::handler::{Body, Receipt};
 use crate::http::Fields;
 use crate::reason::Reason;
+
+use super::tunnel::Tunnel;
 
 /// An exchange on a stream.
 pub struct Stream {
@@ -24,6 +27,18 @@ pub struct Stream {
     /// Learns how much of the content the client has received.
     pub receipt: Option<Arc<dyn Receipt>>,
     takes_trailers: bool,
+    /// The content of a request for a tunnel, until its response begins.
+    pub tunnel_content: Option<Body>,
+    /// The tunnel that is the content in both directions.
+    pub tunnel: Option<Tunnel>,
+    /// The memory of the request's content that has arrived and not been read.
+    unread: Option<UnreadMemory>,
+    /// Whether the reader of the request has begun to read.
+    is_read: bool,
+    /// Number of the request on its connection.
+    pub number: u64,
+    /// Number of bytes that are written to the connection before the last queued content has been sent.
+    pub queued_until: u64,
     /// Content that has been taken from the exchange and not been queued.
     part: Bytes,
     end: Option<End>,
@@ -48,9 +63,47 @@ impl Stream {
             owes_continue,
             receipt: None,
             takes_trailers,
+            tunnel_content: None,
+            tunnel: None,
+            unread: None,
+            is_read: false,
+            number: 0,
+            queued_until: 0,
             part: Bytes::new(),
             end: None,
         }
+    }
+
+    /// Counts the unread content of a request of this client from now on.
+    pub fn count_unread(&mut self, client: IpAddr) {
+        self.unread = Some(UnreadMemory::new(client));
+    }
+
+    /// Returns the number of bytes that the reader of the request has taken since the last call, and whether it has begun
+    /// to read since then. If it has dropped the content, the dropped bytes count as taken.
+    pub fn poll_taken(&mut self, cx: &mut Context<'_>) -> (u32, bool) {
+        let Some(intake) = &self.exchange.intake else {
+            return (0, false);
+        };
+        let taken = intake.poll_taken(cx);
+        let begins = !self.is_read && intake.is_wanted();
+        self.is_read |= begins;
+        if let (1.., Some(unread)) = (taken, &mut self.unread) {
+            // Fewer bytes never exceed the limit.
+            let _ = unread.set(&self.exchange.record, intake.queued());
+        }
+        (taken as u32, begins)
+    }
+
+    /// Whether the reader of the request has dropped its content.
+    pub fn is_abandoned(&self) -> bool {
+        let intake = self.exchange.intake.as_ref();
+        intake.is_some_and(Intake::is_abandoned)
+    }
+
+    /// Whether the client still has to send a part of the request.
+    pub fn awaits_request(&self) -> bool {
+        !self.has_request
     }
 
     /// Passes content of the request to its reader.
@@ -59,7 +112,17 @@ impl Stream {
         let Some(intake) = &mut self.exchange.intake else {
             return;
         };
-        if let Err(fault) = intake.count(content.len()) {
+        if intake.fault().is_some() {
+            return;
+        }
+        let mut counted = intake.count(content.len());
+        if let Some(unread) = &mut self.unread
+            && !intake.is_abandoned()
+        {
+            let bytes = intake.queued() + content.len();
+            counted = counted.and_then(|()| unread.set(&self.exchange.record, bytes));
+        }
+        if let Err(fault) = counted {
             return intake.fail(fault);
         }
         if !content.is_empty() {
@@ -102,12 +165,17 @@ impl Stream {
     /// Whether the reader of the request waits for content that the client may send.
     pub fn awaits_data(&self) -> bool {
         let intake = self.exchange.intake.as_ref();
-        !self.has_request && intake.is_some_and(Intake::is_starved)
+        // A tunnel has a timeout of its own.
+        let is_upload = !self.has_request && self.tunnel.is_none();
+        is_upload && intake.is_some_and(Intake::is_starved)
     }
 
     /// Takes content from the exchange until there is some or the content has ended. Looks one part ahead, so that the last
     /// content carries the end. Returns whether there is something to send.
     pub fn fetch(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.poll_up(cx, self.exchange.record.counters());
+        }
         while self.end.is_none() && self.part.is_empty() {
             match self.exchange.poll_content(cx) {
                 Poll::Pending => break,

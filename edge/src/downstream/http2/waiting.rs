@@ -7,9 +7,10 @@ use crate::downstream::deadlines::{NEVER, Tick, ticks};
 use crate::downstream::exchange::Expired;
 use crate::downstream::lingering::{self, DISCARD_BYTES_MAX, LINGER};
 use crate::downstream::turn::Turn;
+use crate::http2::violation::{ErrorCode, Violation};
 use crate::reason::Reason;
 
-use super::connection::{Closing, Http2, WaitsFor};
+use super::connection::{Closing, Http2, WaitsFor, tick_of};
 
 /// Longest time from a shutdown until later requests are ignored. A client answers within a round trip.
 const SHUTDOWN: Duration = Duration::from_secs(1);
@@ -35,9 +36,9 @@ impl Http2 {
         self.connection.release_buffer();
         let worker = self.connection.worker.clone();
         let now = worker.deadlines.now();
-        if self.shutdown_ends <= now {
-            self.shutdown_ends = NEVER;
-            self.out.text(|text| self.server.end_shutdown(text));
+        let queued = self.out.len();
+        self.queue_due(now);
+        if self.out.len() > queued {
             cx.waker().wake_by_ref();
         }
         let (output, expired) = self.check_output(now, turn);
@@ -45,14 +46,65 @@ impl Http2 {
             worker.counters.client_timeouts.add(1);
             return self.cut_off(Reason::SendTimeout);
         }
-        if self.server.open_streams() == 0 && self.out.is_empty() && !self.is_ending {
+        let lingers_until = self.server.lingers_until_ms().map_or(NEVER, tick_of);
+        let is_idle = self.server.open_streams() == 0 && lingers_until == NEVER;
+        if is_idle && self.out.is_empty() && !self.is_ending {
             return self.wait_idle(cx);
         }
         self.waits_for = WaitsFor::Nothing;
-        let next = self.check_streams(cx, now);
-        let next = next.min(output).min(self.shutdown_ends);
+        let of_streams = self.check_streams(cx, now);
+        let of_frames = self.frame_ends.min(self.settings_end).min(lingers_until);
+        let next = of_streams
+            .min(output)
+            .min(of_frames)
+            .min(self.shutdown_ends);
         worker.deadlines.set(self.connection.slot, next, false);
         Poll::Pending
+    }
+
+    /// Queues the frames that are due: the end of a shutdown, resets of streams that have lingered, and the end of a
+    /// connection whose client is too slow.
+    fn queue_due(&mut self, now: Tick) {
+        if self.shutdown_ends <= now {
+            self.shutdown_ends = NEVER;
+            self.out.text(|text| self.server.end_shutdown(text));
+        }
+        self.out.text(|text| self.server.end_lingering(text));
+        if let Some(violation) = self.check_frames(now) {
+            self.connection.worker.counters.client_timeouts.add(1);
+            self.fail(&violation, Reason::HeaderTimeout);
+        }
+    }
+
+    /// Checks whether the client acknowledges the settings (RFC 9113 6.5.3), and completes the frames and header blocks
+    /// that it begins.
+    fn check_frames(&mut self, now: Tick) -> Option<Violation> {
+        if self.settings_end != NEVER && !self.server.awaits_settings() {
+            self.settings_end = NEVER;
+            // The deadline has to be set again.
+            self.waits_for = WaitsFor::Nothing;
+        }
+        let is_served = self.server.has_begun() && !self.is_ending && !self.input_ended;
+        let is_between = self.server.is_between_frames() && self.connection.input().is_empty();
+        if is_between || !is_served || self.is_choked() {
+            self.frame_ends = NEVER;
+        } else if self.frame_ends == NEVER {
+            let time = self.connection.worker.serving().options.header_timeout;
+            self.frame_ends = now.saturating_add(ticks(time));
+        }
+        let violation = match () {
+            () if !is_served => return None,
+            () if self.settings_end <= now => {
+                (ErrorCode::SETTINGS_TIMEOUT, "settings are not acknowledged")
+            }
+            () if self.frame_ends <= now => (
+                ErrorCode::ENHANCE_YOUR_CALM,
+                "frame takes too long to arrive",
+            ),
+            () => return None,
+        };
+        (self.settings_end, self.frame_ends) = (NEVER, NEVER);
+        Some(Violation::Connection(violation.0, violation.1))
     }
 
     /// Checks whether the client receives the queued output. Returns the tick of the next check.
@@ -87,7 +139,8 @@ impl Http2 {
                 _ => (options.header_timeout, false),
             };
             let until = deadlines.now().saturating_add(ticks(time));
-            deadlines.set(slot, until.min(self.shutdown_ends), is_idle);
+            let until = until.min(self.shutdown_ends).min(self.settings_end);
+            deadlines.set(slot, until, is_idle);
             self.rest();
             return Poll::Pending;
         }
@@ -112,6 +165,7 @@ impl Http2 {
             self.server.rest();
         }
         self.streams = Vec::new();
+        self.rest_unsent();
         self.wakeups.rest();
     }
 
@@ -123,16 +177,34 @@ impl Http2 {
             let Some(stream) = &mut self.streams[slot] else {
                 continue;
             };
+            let stream = &mut **stream;
             let awaits_data = stream.awaits_data();
-            let transport = &self.connection.transport;
+            let (transport, queued_until) = (&self.connection.transport, stream.queued_until);
             let exchange = &mut stream.exchange;
             exchange.timeouts.awaits_client_data = awaits_data;
             exchange.timeouts.awaits_client_reads = awaits_window;
             let options = &exchange.record.serving.options;
-            let (check, expired) = exchange
-                .timeouts
-                .check(options, now, || transport.acknowledged());
+            let (check, expired) = exchange.timeouts.check(options, now, || {
+                // Later bytes belong to other streams.
+                let acknowledged = transport.acknowledged()?;
+                Some(acknowledged.min(queued_until))
+            });
             next = next.min(check);
+            if let Some(tunnel) = &stream.tunnel {
+                let until = tunnel.deadline(now, options.tunnel_timeout);
+                next = next.min(until);
+                if until <= now {
+                    cx.waker().wake_by_ref();
+                    self.cut(slot, Reason::TunnelTimeout);
+                    continue;
+                }
+            }
+            if awaits_window && self.input_ended {
+                // The client cannot open the window any more.
+                self.cut(slot, Reason::ClientGone);
+                cx.waker().wake_by_ref();
+                continue;
+            }
             let Some(expired) = expired else {
                 continue;
             };

@@ -53,11 +53,33 @@ impl Bench {
     }
 
     async fn http2_with_room(&self, room: usize) -> Http2Client {
-        let mut client = Http2Client {
-            client: self.http2_socket(room),
+        Http2Client::begin(self.http2_socket(room)).await
+    }
+
+    /// Connects a client of a listener that serves half-closed connections.
+    async fn http2_half_closing(&self) -> Http2Client {
+        let setup = ConnectionSetup {
+            protocol: Protocol::Http2,
+            half_close: true,
+            ..(*ConnectionSetup::plain()).clone()
+        };
+        Http2Client::begin(self.client_of(1 << 20, &Arc::new(setup))).await
+    }
+}
+
+impl Http2Client {
+    /// Begins a connection without the first frames.
+    fn new(client: Client) -> Http2Client {
+        Http2Client {
+            client,
             encoder: Encoder::new(4096),
             decoder: Decoder::new(),
-        };
+        }
+    }
+
+    /// Exchanges the first frames.
+    async fn begin(client: Client) -> Http2Client {
+        let mut client = Http2Client::new(client);
         let mut hello = PREFACE.to_vec();
         write::settings(&mut hello, std::iter::empty());
         write::settings_ack(&mut hello);
@@ -65,9 +87,7 @@ impl Bench {
         client.until("0 SETTINGS ack").await;
         client
     }
-}
 
-impl Http2Client {
     fn headers(&mut self, stream: u32, ends: bool, lines: &[(&str, &str)]) -> Vec<u8> {
         let mut out = Vec::new();
         let encoder = &mut self.encoder;
@@ -348,7 +368,7 @@ fn an_upload_is_read_as_its_handler_wants_it() {
         );
         let mut client = bench.http2().await;
         client.request(1, false, "POST", "/").await;
-        let mut window = 65_536;
+        let mut window = 16_384;
         for n in 0..40 {
             while window < 16_000 {
                 let frame = client
@@ -383,21 +403,17 @@ fn a_client_that_expects_100_gets_it_when_the_content_is_wanted() {
         let mut client = bench.http2().await;
         let expect = [("expect", "100-continue")];
         client.request_with(1, false, "POST", "/", &expect).await;
-        assert_eq!(client.until("1 ").await, ["1 HEADERS :status=100"]);
+        assert_eq!(client.until("1 H").await, ["1 HEADERS :status=100"]);
         client.data(1, b"x", true).await;
         assert!(client.response(1).await.ends_with("|POST / x"));
         client
             .request_with(3, false, "POST", "/refuse", &expect)
             .await;
-        let found = client.until("3 RST_STREAM").await;
-        assert_eq!(
-            found,
-            [
-                "3 HEADERS :status=403 content-length=2",
-                "3 DATA no end",
-                "3 RST_STREAM 0"
-            ]
-        );
+        let found = client.until("3 DATA").await;
+        let expected = ["3 HEADERS :status=403 content-length=2", "3 DATA no end"];
+        assert_eq!(found, expected);
+        bench.advance_s(3);
+        assert_eq!(client.until("3 ").await, ["3 RST_STREAM 0"]);
     });
 }
 
@@ -533,6 +549,7 @@ fn stalled_streams_and_idle_connections_end() {
         let found = client.until("3 HEADERS").await.concat();
         assert!(found.contains("408"), "{found}");
         // The client sends no further request.
+        bench.advance_s(3);
         client.until("3 RST_STREAM").await;
         bench.advance_s(60);
         client.until("0 GOAWAY 3 0").await;
@@ -625,7 +642,7 @@ fn a_frame_that_does_not_end_closes_the_connection() {
         client.client.send(header.to_bytes()).await;
         tokio::task::yield_now().await;
         bench.advance_s(11);
-        assert_eq!(client.until("0 GOAWAY").await, ["0 GOAWAY 0 0"]);
+        assert_eq!(client.until("0 GOAWAY").await, ["0 GOAWAY 0 11"]);
         assert_eq!(client.frame().await, None);
         drop(client);
         // The same holds for a client that does not begin.
@@ -669,5 +686,345 @@ fn received_content_is_reported() {
         bench.until_closed().await;
         let received = receipt.0.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(received, 40_000);
+    });
+}
+
+/// A handler that begins to read content and never goes on.
+fn hold(mut request: Request) -> Answer {
+    Answer::later(async move {
+        let _first = request.body.frame().await;
+        std::future::pending::<()>().await;
+        drop(request);
+        Ok(Response::new(204))
+    })
+}
+
+#[test]
+fn unread_content_counts_as_memory_of_requests() {
+    on_worker(async {
+        let options = Options {
+            // One client gets half of it.
+            request_memory: 256 << 10,
+            ..Options::default()
+        };
+        let bench = Bench::with(options, hold);
+        let memory = || bench.counters.request_memory_now.get();
+        let mut client = bench.http2().await;
+        client.request(1, false, "POST", "/").await;
+        client.data(1, b"x", false).await;
+        client.until("1 WINDOW_UPDATE").await;
+        let waiting = memory();
+        client.data(1, &[b'x'; 16_000], false).await;
+        client.data(1, &[b'x'; 16_000], false).await;
+        bench.until(|_| memory() > waiting).await;
+        assert_eq!(memory(), waiting + (64 << 10));
+        client.request(3, false, "POST", "/").await;
+        client.data(3, b"x", false).await;
+        client.until("3 WINDOW_UPDATE").await;
+        assert_eq!(bench.counters.requests_over_memory.get(), 0);
+        client.data(3, &[b'x'; 16_000], false).await;
+        client.data(3, &[b'x'; 16_000], false).await;
+        let found = client.until("3 HEADERS").await.concat();
+        assert!(found.contains(":status=503"), "{found}");
+        assert_eq!(bench.counters.requests_over_memory.get(), 1);
+        drop(client);
+        bench.until_closed().await;
+        assert_eq!(memory(), 0);
+    });
+}
+
+#[test]
+fn the_window_of_an_upload_grows_when_it_is_read() {
+    on_worker(async {
+        let bench = Bench::new(|request| match request.head.path() {
+            "/echo" => echo(request),
+            _ => Answer::later(async move {
+                std::future::pending::<()>().await;
+                drop(request);
+                Ok(Response::new(204))
+            }),
+        });
+        let mut client = bench.http2().await;
+        client.request(1, false, "POST", "/never").await;
+        client.request(3, false, "POST", "/echo").await;
+        // The reader waits, so the window grows before any content arrives.
+        let frame = client.frame().await;
+        assert_eq!(frame.as_deref(), Some("3 WINDOW_UPDATE 49151"));
+        client.data(3, b"x", true).await;
+        assert!(client.response(3).await.ends_with("x"));
+        client.data(1, &[b'x'; 16_384], false).await;
+        client.data(1, b"x", false).await;
+        let found = client.until("1 RST_STREAM").await;
+        assert_eq!(found, ["1 RST_STREAM 3"], "nobody reads it");
+    });
+}
+
+#[test]
+fn a_header_block_that_does_not_end_closes_a_connection_with_streams() {
+    on_worker(async {
+        let bench = Bench::new(|_| Answer::later(std::future::pending()));
+        let mut client = bench.http2().await;
+        client.get(1, "/").await;
+        // Content may take as long as its own timeouts permit.
+        client.request(3, false, "POST", "/").await;
+        let header = write::data_header(3, 5, false);
+        client.client.send([&header[..], b"ab"].concat()).await;
+        bench.until_requests(2).await;
+        bench.advance_s(11);
+        tokio::time::sleep(2 * crate::downstream::deadlines::TICK).await;
+        let mut ping = b"cde".to_vec();
+        write::ping(&mut ping, *b"12345678");
+        client.client.send(ping).await;
+        assert!(client.until("0 Pong").await.len() == 1);
+        let mut block = client.headers(5, true, &lines("GET", "http", "/"));
+        block[4] &= !flag::END_HEADERS;
+        client.client.send(block).await;
+        tokio::task::yield_now().await;
+        bench.advance_s(6);
+        let mut part = client.headers(5, false, &[("a", "b")]);
+        (part[3], part[4]) = (kind::CONTINUATION, 0);
+        client.client.send(part).await;
+        tokio::task::yield_now().await;
+        bench.advance_s(5);
+        assert_eq!(client.until("0 GOAWAY").await, ["0 GOAWAY 3 11"]);
+        assert_eq!(client.frame().await, None);
+        assert_eq!(bench.counters.requests_now.get(), 0);
+        assert_eq!(bench.counters.client_timeouts.get(), 1);
+    });
+}
+
+#[test]
+fn settings_that_are_not_acknowledged_close_the_connection() {
+    on_worker(async {
+        let bench = Bench::new(|_| Answer::later(std::future::pending()));
+        for with_request in [false, true] {
+            let mut client = Http2Client::new(bench.http2_socket(1 << 20));
+            let mut hello = PREFACE.to_vec();
+            write::settings(&mut hello, std::iter::empty());
+            client.client.send(hello).await;
+            client.until("0 SETTINGS ack").await;
+            let mut last = 0;
+            if with_request {
+                client.get(1, "/").await;
+                bench.until_requests(1).await;
+                last = 1;
+            }
+            bench.advance_s(11);
+            let found = client.until("0 GOAWAY").await;
+            assert_eq!(found, [format!("0 GOAWAY {last} 4")]);
+            assert_eq!(client.frame().await, None);
+        }
+        // An acknowledgement leaves the time for the first request.
+        let mut client = bench.http2().await;
+        bench.advance_s(30);
+        let mut ping = Vec::new();
+        write::ping(&mut ping, *b"12345678");
+        client.client.send(ping).await;
+        assert!(client.until("0 Pong").await.len() == 1);
+    });
+}
+
+#[test]
+fn a_stream_has_sent_its_content_when_it_is_written() {
+    on_worker(async {
+        let options = Options {
+            min_rate: 0,
+            ..Options::default()
+        };
+        let bench = Bench::with(options, |_| ok(vec![b'x'; 200_000]));
+        let mut client = bench.http2_with_room(1000).await;
+        // The window of 65,535 bytes is queued at once.
+        client.get(1, "/").await;
+        let mut got = 0;
+        while got < 30_000 {
+            got += client.frame().await.expect("content").matches('x').count();
+        }
+        bench.advance_s(8);
+        tokio::time::sleep(2 * crate::downstream::deadlines::TICK).await;
+        while got < 65_535 {
+            got += client.frame().await.expect("content").matches('x').count();
+        }
+        bench.advance_s(8);
+        tokio::time::sleep(2 * crate::downstream::deadlines::TICK).await;
+        let mut ping = Vec::new();
+        write::ping(&mut ping, *b"12345678");
+        client.client.send(ping).await;
+        let found = client.until("0 Pong").await;
+        assert_eq!(found.len(), 1, "the last byte was written 8 s ago");
+        bench.advance_s(3);
+        assert_eq!(client.until("1 RST").await, ["1 RST_STREAM 2"]);
+    });
+}
+
+#[test]
+fn a_client_that_has_closed_its_direction_gets_running_responses() {
+    on_worker(async {
+        let go = std::rc::Rc::new(Notify::new());
+        let bench = Bench::new({
+            let go = go.clone();
+            move |request| match request.head.path() {
+                "/echo" => echo(request),
+                "/large" => ok(vec![b'x'; 100_000]),
+                _ => {
+                    let go = go.clone();
+                    Answer::later(async move {
+                        go.notified().await;
+                        Ok(Response::text(200, "slow"))
+                    })
+                }
+            }
+        });
+        let mut client = bench.http2_half_closing().await;
+        client.get(1, "/slow").await;
+        client.request(3, false, "POST", "/echo").await;
+        bench.until_requests(2).await;
+        client.client.socket.shutdown_write();
+        // The request that was not complete is over.
+        bench.until_requests(1).await;
+        go.notify_one();
+        assert_eq!(client.response(1).await, "200 content-length=4|slow");
+        assert_eq!(client.frame().await, None);
+        bench.until_closed().await;
+        // The client cannot open its window any more.
+        let mut client = bench.http2_half_closing().await;
+        client.get(1, "/large").await;
+        client.client.socket.shutdown_write();
+        assert!(client.response(1).await.ends_with('*'));
+        assert_eq!(client.frame().await, None);
+        bench.until_closed().await;
+        // Other listeners take such a client for gone.
+        let cut = bench.counters.responses_cut.get();
+        let mut client = bench.http2().await;
+        client.get(1, "/slow").await;
+        bench.until_requests(1).await;
+        client.client.socket.shutdown_write();
+        bench.until_closed().await;
+        assert_eq!(bench.counters.responses_cut.get(), cut + 1);
+    });
+}
+
+#[test]
+fn a_response_before_the_end_of_its_request_is_not_lost() {
+    on_worker(async {
+        let bench = Bench::new(|request| match request.head.path() {
+            "/refuse" => Answer::Ready(Ok(Response::text(403, "no"))),
+            _ => ok("x"),
+        });
+        let mut client = bench.http2().await;
+        for (stream, ends) in [(1, true), (3, false)] {
+            client.request(stream, false, "POST", "/refuse").await;
+            let response = client.response(stream).await;
+            assert_eq!(response, "403 content-length=2|no");
+            // The rest is received as before.
+            for _ in 0..10 {
+                client.data(stream, &[b'x'; 16_000], false).await;
+                let found = client.until(&format!("{stream} ")).await;
+                assert!(found.concat().contains("WINDOW_UPDATE"), "{found:?}");
+            }
+            match ends {
+                true => client.data(stream, b"x", true).await,
+                false => {
+                    bench.advance_s(3);
+                    let found = client.until(&format!("{stream} RST_STREAM")).await;
+                    assert_eq!(found, [format!("{stream} RST_STREAM 0")]);
+                }
+            }
+        }
+        client.get(5, "/").await;
+        assert_eq!(client.until("5 HEADERS").await.len(), 1);
+    });
+}
+
+/// The fields of an extended CONNECT.
+fn websocket<'a>(path: &'a str, protocol: &'a str) -> Vec<(&'a str, &'a str)> {
+    let mut fields = lines("CONNECT", "http", path);
+    fields.push((":protocol", protocol));
+    fields.push(("sec-websocket-version", "13"));
+    fields
+}
+
+#[test]
+fn an_extended_connect_becomes_a_tunnel() {
+    on_worker(async {
+        let bench = Bench::new(|request| {
+            let head = &request.head;
+            assert_eq!(head.method, crate::http::Method::Get);
+            assert!(head.wants_tunnel);
+            assert_eq!(head.fields.get("upgrade"), Some(&b"websocket"[..]));
+            let key = head.fields.get("sec-websocket-key");
+            assert_eq!(key.map(<[u8]>::len), Some(24));
+            let status = match head.path() {
+                "/200" => 200,
+                "/403" => 403,
+                _ => 101,
+            };
+            let mut response = Response::new(status);
+            if status != 101 {
+                return Answer::Ready(Ok(response));
+            }
+            response.fields.append("upgrade", "websocket");
+            response.fields.append("sec-websocket-accept", "x");
+            response.fields.append("sec-websocket-protocol", "chat");
+            let (near, far) = tokio::io::duplex(64);
+            response.tunnel = Some(Box::new(near));
+            let cuts = request.head.path() == "/cut";
+            tokio::task::spawn_local(async move {
+                let (mut read, mut write) = tokio::io::split(far);
+                if cuts {
+                    let _ = tokio::io::AsyncReadExt::read_u8(&mut read).await;
+                    return;
+                }
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+                let _ = tokio::io::AsyncWriteExt::write_all(&mut write, b"bye").await;
+            });
+            Answer::Ready(Ok(response))
+        });
+        let mut client = bench.http2().await;
+        let connect = client.headers(1, false, &websocket("/", "websocket"));
+        client.client.send(connect).await;
+        let found = client.until("1 HEADERS").await;
+        assert_eq!(found, ["1 HEADERS :status=200 sec-websocket-protocol=chat"]);
+        client.data(1, b"hello", false).await;
+        assert_eq!(client.until("1 DATA").await, ["1 DATA hello"]);
+        // More than the windows of this side and the buffers in between.
+        let mut got = 0;
+        for _ in 0..3 {
+            client.data(1, &[b'z'; 16_000], false).await;
+            while got < 16_000 {
+                got += client.frame().await.expect("content").matches('z').count();
+            }
+            got -= 16_000;
+        }
+        // A tunnel that is in use may be silent for longer than an upload.
+        bench.advance_s(30);
+        client.data(1, b"end", true).await;
+        assert_eq!(client.response(1).await.replace('|', ""), "endbye");
+        for (stream, path, protocol, expected) in [
+            (3, "/200", "websocket", "502"),
+            (5, "/403", "websocket", "403"),
+            (7, "/", "connect-udp", "501"),
+        ] {
+            let connect = client.headers(stream, false, &websocket(path, protocol));
+            client.client.send(connect).await;
+            let response = client.response(stream).await;
+            assert!(
+                response.trim_start().starts_with(expected),
+                "{path} {response}"
+            );
+        }
+        // The end of the other side ends the stream, and a silent tunnel ends.
+        let connect = client.headers(9, false, &websocket("/cut", "websocket"));
+        client.client.send(connect).await;
+        client.data(9, b"x", false).await;
+        let found = client.until("9 DATA").await;
+        assert_eq!(found.last().map(String::as_str), Some("9 DATA  end"));
+        let cut = bench.counters.responses_cut.get();
+        let connect = client.headers(11, false, &websocket("/", "websocket"));
+        client.client.send(connect).await;
+        client.until("11 HEADERS").await;
+        bench.advance_s(24 * 3600);
+        client.until("11 RST_STREAM").await;
+        assert_eq!(bench.counters.responses_cut.get(), cut + 1);
+        assert_eq!(bench.counters.requests_now.get(), 0);
     });
 }

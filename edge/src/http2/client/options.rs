@@ -1,6 +1,6 @@
 //! Limits of a connection to a server.
 
-use crate::http2::endpoint::{Limits, Rate};
+use crate::http2::endpoint::{Growth, Limits, Rate};
 use crate::http2::header_block;
 use crate::http2::settings::Settings;
 
@@ -14,7 +14,6 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         let streams = 100;
-        let stream_window = 256 << 10;
         let limits = Limits {
             streams,
             header_list: 32 << 10,
@@ -22,8 +21,8 @@ impl Default for Options {
                 bytes: 64 << 10,
                 continuations: 16,
             },
-            stream_window,
-            connection_window: streams * stream_window,
+            stream_window: 256 << 10,
+            growth: Growth::NONE,
             table: 4096,
             frames: Rate {
                 most: 2000,

@@ -5,6 +5,7 @@
 //! and the price of the peer's violations.
 
 mod allowance;
+mod growth;
 mod limits;
 mod receive;
 mod scheduler;
@@ -12,6 +13,7 @@ mod send;
 mod streams;
 
 pub use allowance::Rate;
+pub use growth::Growth;
 pub use limits::Limits;
 
 pub(super) use allowance::Allowance;
@@ -43,6 +45,8 @@ pub(super) struct Endpoint {
     /// The peer's window for the connection, and this side's.
     window: ReceiveWindow,
     send_window: Window,
+    /// Amount by which the windows of streams may still grow.
+    pool: u32,
     pub(super) streams: Streams,
     scheduler: Scheduler,
     frames: Allowance,
@@ -85,8 +89,8 @@ impl Endpoint {
             encoder: Encoder::new(limits.table),
             own: OwnSettings::default(),
             peer: Settings::default(),
-            window: ReceiveWindow::new(initial, limits.connection_window)
-                .updated_by(limits.stream_window / 2),
+            window: limits.connection_window(),
+            pool: limits.growth.pool,
             send_window: Window::new(initial),
             streams: Streams::default(),
             scheduler: Scheduler::default(),
@@ -120,6 +124,9 @@ impl Endpoint {
             receives: new.receives,
             content: new.content,
             window: ReceiveWindow::new(announced, announced),
+            grown: 0,
+            consumed: 0,
+            since_ms: self.now_ms,
             held: 0,
             send_window: Window::new(self.peer.initial_window_size),
             priority: new.priority,
@@ -148,6 +155,7 @@ impl Endpoint {
         self.scheduler.remove(slot as u32);
         if let Some(stream) = self.streams.close(slot) {
             self.window.release(stream.held);
+            self.pool += stream.grown;
             self.update_connection(out);
         }
     }
@@ -180,6 +188,11 @@ impl Endpoint {
     /// Whether the peer's first settings have arrived.
     pub(super) fn has_begun(&self) -> bool {
         self.inbound.has_begun()
+    }
+
+    /// Whether no frame other than DATA, and no header block, has begun, as far as bytes were taken.
+    pub(super) fn is_between_frames(&self) -> bool {
+        self.inbound.is_between_frames()
     }
 
     /// Whether a frame or header block has begun and not arrived completely.

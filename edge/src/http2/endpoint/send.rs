@@ -1,12 +1,14 @@
 //! Sends messages: header blocks and content, limited by flow control.
 
+use crate::http2::frame::HEADER_LENGTH;
 use crate::http2::hpack::Encoder;
 use crate::http2::write;
 
 use super::Endpoint;
 
-/// Most content of a DATA frame that is sent, so that frames of other streams follow soon.
-const CONTENT_MAX: u32 = 16 << 10;
+/// Most content of a DATA frame that is sent, so that frames of other streams follow soon. With its header, the frame
+/// fits into one record of TLS (RFC 8446 5.1), so a client need not wait for a second one.
+const CONTENT_MAX: u32 = (16 << 10) - HEADER_LENGTH as u32;
 
 /// Content of a DATA frame below which the frame is not worth the WINDOW_UPDATE that follows it.
 const USEFUL_MIN: u32 = 256;

@@ -21,6 +21,11 @@ pub(in crate::http2) struct Stream {
     pub(in crate::http2) content: ContentCount,
     /// The peer's window.
     pub(in crate::http2) window: ReceiveWindow,
+    /// Growth of the peer's window.
+    pub(in crate::http2) grown: u32,
+    /// Bytes that the reader has taken since `since_ms`.
+    pub(in crate::http2) consumed: u32,
+    pub(in crate::http2) since_ms: u64,
     /// Received bytes that still count against the windows of stream and connection.
     pub(in crate::http2) held: u32,
     /// This side's window.

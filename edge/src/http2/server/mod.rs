@@ -5,6 +5,7 @@
 //! itself has to send are appended to the output of the call that causes them. To send responses, the caller asks `next`
 //! which stream sends how much.
 
+mod linger;
 mod options;
 mod receive;
 mod send;
@@ -12,6 +13,8 @@ mod send;
 mod tests;
 
 pub use options::Options;
+
+use linger::Lingering;
 
 use super::endpoint::{Allowance, Endpoint, State};
 use super::request::Request;
@@ -31,6 +34,9 @@ pub struct Server {
     extended_connect: bool,
     resets: Allowance,
     shutdown: Shutdown,
+    lingering: Lingering,
+    linger_ms: u64,
+    linger_bytes: u32,
 }
 
 /// Progress of a graceful shutdown (RFC 9113 6.8).
@@ -102,7 +108,15 @@ impl Server {
             extended_connect: options.extended_connect,
             resets: Allowance::new(options.resets, now_ms),
             shutdown: Shutdown::None,
+            lingering: Lingering::default(),
+            linger_ms: options.linger_ms,
+            linger_bytes: options.linger_bytes,
         }
+    }
+
+    /// Sets the time for the calls that have no such argument.
+    pub fn set_now(&mut self, now_ms: u64) {
+        self.endpoint.now_ms = now_ms;
     }
 
     /// Takes the next frame, or a part of one, from the start of `input`. Returns the number of bytes used, 0 if more input
@@ -162,6 +176,13 @@ impl Server {
             }));
         };
         self.endpoint.remove(slot, out);
+        if self.lingering.remove(slot) {
+            return Ok(Some(Event::Refused {
+                code,
+                is_request: false,
+                violation: text,
+            }));
+        }
         Ok(Some(Event::Cancelled {
             slot,
             code,
@@ -206,7 +227,7 @@ impl Server {
 
     /// Whether the connection can be closed after a shutdown.
     pub fn is_done(&self) -> bool {
-        matches!(self.shutdown, Shutdown::Final(_)) && self.endpoint.streams.len() == 0
+        matches!(self.shutdown, Shutdown::Final(_)) && self.open_streams() == 0
     }
 
     /// Returns the number of streams that this side has reset.
@@ -214,9 +235,9 @@ impl Server {
         self.endpoint.resets_sent
     }
 
-    /// Returns the number of open streams.
+    /// Returns the number of open streams whose response is not complete.
     pub fn open_streams(&self) -> usize {
-        self.endpoint.streams.len()
+        self.endpoint.streams.len() - self.lingering.len()
     }
 
     /// Whether the client has not acknowledged the settings of this side.
@@ -229,6 +250,11 @@ impl Server {
         self.endpoint.has_begun()
     }
 
+    /// Whether no frame other than DATA, and no header block, has begun, as far as bytes were taken.
+    pub fn is_between_frames(&self) -> bool {
+        self.endpoint.is_between_frames()
+    }
+
     /// Whether a frame or header block has begun and not arrived completely.
     pub fn is_within_frame(&self) -> bool {
         self.endpoint.is_within_frame()
@@ -237,10 +263,11 @@ impl Server {
     /// Frees memory that an idle connection does not need.
     pub fn rest(&mut self) {
         self.endpoint.rest();
+        self.lingering.shrink();
     }
 
     /// Returns the heap memory in bytes.
     pub fn memory(&self) -> usize {
-        self.endpoint.memory()
+        self.endpoint.memory() + self.lingering.memory()
     }
 }

@@ -1,6 +1,6 @@
 //! Limits of a connection to a client.
 
-use crate::http2::endpoint::{Limits, Rate};
+use crate::http2::endpoint::{Growth, Limits, Rate};
 use crate::http2::header_block;
 use crate::http2::settings::Settings;
 
@@ -11,6 +11,10 @@ pub struct Options {
     pub limits: Limits,
     /// Requests that the client resets, and errors for which this side resets a stream.
     pub resets: Rate,
+    /// Longest time in milliseconds, and most bytes, for which the rest of a request is discarded after its response.
+    pub linger_ms: u64,
+    /// See `linger_ms`.
+    pub linger_bytes: u32,
     /// Whether extended CONNECT is supported (RFC 8441).
     pub extended_connect: bool,
 }
@@ -18,7 +22,6 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         let streams = 128;
-        let stream_window = 64 << 10;
         let limits = Limits {
             streams,
             header_list: 16 << 10,
@@ -26,8 +29,13 @@ impl Default for Options {
                 bytes: 32 << 10,
                 continuations: 8,
             },
-            stream_window,
-            connection_window: streams * stream_window,
+            stream_window: 16 << 10,
+            growth: Growth {
+                // The size that every window has until the client knows these settings.
+                read: 65_535,
+                most: 1 << 20,
+                pool: 2 << 20,
+            },
             table: 512,
             frames: Rate {
                 most: 1000,
@@ -40,6 +48,8 @@ impl Default for Options {
                 most: 2 * streams,
                 per_second: 20,
             },
+            linger_ms: 2000,
+            linger_bytes: 256 << 10,
             extended_connect: false,
         }
     }

@@ -31,7 +31,7 @@ impl Server {
                     ErrorCode::PROTOCOL_ERROR,
                     "stream depends on itself",
                 ));
-                self.block(stream, end_stream, &block, violation, request)
+                self.block(stream, end_stream, &block, violation, request, out)
             }
             Frame::Data {
                 stream,
@@ -57,6 +57,7 @@ impl Server {
         block: &Block<'_>,
         violation: Option<Violation>,
         request: &mut Request,
+        out: &mut Vec<u8>,
     ) -> Result<Option<Event<'a>>, Violation> {
         match self.endpoint.streams.state(id) {
             State::Idle if id.is_multiple_of(2) => {
@@ -65,6 +66,10 @@ impl Server {
             State::Idle => self.begin(id, ends, block, violation, request),
             State::Open(slot) => {
                 let fields = self.endpoint.trailers(slot, ends, block, violation)?;
+                if self.lingering.remove(slot) {
+                    self.endpoint.remove(slot, out);
+                    return Ok(None);
+                }
                 Ok(Some(Event::Trailers { slot, fields }))
             }
             State::Abandoned => {
@@ -147,6 +152,10 @@ impl Server {
         let is_useful = self
             .endpoint
             .content(slot, content, (flow, padding), ends, out)?;
+        if self.lingering.has(slot) {
+            self.discard(slot, flow, ends, out);
+            return Ok(None);
+        }
         Ok(is_useful.then_some(Event::Content {
             slot,
             content,
@@ -154,7 +163,13 @@ impl Server {
         }))
     }
 
-    /// Notes that bytes of a request's content are not buffered any more.
+    /// Notes that the reader of a request has taken bytes of its content, or, with 0 bytes, that it waits for the first
+    /// ones. The window of a stream that is read quickly grows.
+    pub fn consume(&mut self, slot: usize, bytes: u32, out: &mut Vec<u8>) {
+        self.endpoint.consume(slot, bytes, out);
+    }
+
+    /// Notes that bytes of a request's content are not buffered any more, without having been read.
     pub fn release(&mut self, slot: usize, bytes: u32, out: &mut Vec<u8>) {
         self.endpoint.release(slot, bytes, out);
     }
@@ -193,6 +208,9 @@ impl Server {
         self.resets
             .spend(1, now_ms, "too many cancelled requests")?;
         self.endpoint.remove(slot, out);
+        if self.lingering.remove(slot) {
+            return Ok(None);
+        }
         Ok(Some(Event::Cancelled {
             slot,
             code,

@@ -7,7 +7,7 @@ use super::Server;
 
 impl Server {
     /// Appends a head, whose fields `encode` appends: of a 1xx response, or of the final response. `ends`: there is no
-    /// content, so the stream ends and its slot is free.
+    /// content, so the stream ends: see `end`.
     pub fn head(
         &mut self,
         slot: usize,
@@ -25,7 +25,7 @@ impl Server {
         }
     }
 
-    /// Appends trailers, whose fields `encode` appends. The stream ends and its slot is free.
+    /// Appends trailers, whose fields `encode` appends. The stream ends: see `end`.
     pub fn trailers(
         &mut self,
         slot: usize,
@@ -59,18 +59,19 @@ impl Server {
         self.endpoint.data(slot, length, ends, out);
     }
 
-    /// Ends a stream whose response has been sent completely. Its slot is free.
+    /// Ends a stream whose response has been sent completely. The caller must not use its slot any more. If the request is
+    /// incomplete, its rest is discarded.
     pub fn end(&mut self, slot: usize, out: &mut Vec<u8>) {
-        if let Some(stream) = self.endpoint.streams.get(slot)
-            && stream.receives
-        {
-            // The rest of the request is not needed (RFC 9113 8.1).
-            let id = stream.id;
-            self.endpoint.send_reset(id, ErrorCode::NO_ERROR, out);
-        }
+        let Some(stream) = self.endpoint.streams.get(slot) else {
+            return;
+        };
+        let is_complete = !stream.receives;
         self.endpoint.earn_by_response();
         self.resets.earn(1);
-        self.endpoint.remove(slot, out);
+        match is_complete {
+            true => self.endpoint.remove(slot, out),
+            false => self.linger(slot, out),
+        }
     }
 
     /// Resets a stream whose response cannot be completed. Its slot is free.

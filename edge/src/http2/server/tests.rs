@@ -153,8 +153,10 @@ fn settings(changes: &[(u16, u32)]) -> Vec<u8> {
 #[test]
 fn a_connection_begins_with_the_settings_of_both_sides() {
     let mut client = Client::before_settings(Options::default());
-    let limits = "0 SETTINGS 3=128 4=65536 6=16384 9=1";
-    let window = format!("0 WINDOW_UPDATE {}", 128 * 65_536 - 65_535);
+    let limits = "0 SETTINGS 3=128 4=16384 6=16384 9=1";
+    // All windows, their growth, and what is released and not announced.
+    let size = 128 * (16 << 10) + (2 << 20) + (128 << 10);
+    let window = format!("0 WINDOW_UPDATE {}", size - 65_535);
     assert_eq!(client.frames(), [limits.to_owned(), window]);
     assert!(!client.server.has_begun() && client.server.awaits_settings());
     assert_eq!(client.send(PREFACE), Ok(vec![]));
@@ -192,36 +194,129 @@ fn a_request_with_content_and_trailers_is_received() {
 }
 
 #[test]
-fn windows_are_opened_as_content_is_consumed() {
+fn windows_are_opened_as_content_is_released() {
     let mut client = Client::new(Options::default());
     let post = client.post(1, &[]);
     client.send(&post).expect("a request");
-    for _ in 0..4 {
-        client
-            .send(&data(1, &[0; 16 << 10]))
-            .expect("content within the window");
-    }
+    client
+        .send(&data(1, &[0; 16 << 10]))
+        .expect("content within the window");
     let more = client.send(&data(1, b"x"));
     assert_eq!(
         more,
         Ok(vec!["cancelled 0 3 window of the stream exceeded".into()])
     );
-    let mut client = Client::new(Options::default());
-    let post = client.post(1, &[]);
+    client.frames();
+    let post = client.post(3, &[]);
     client.send(&post).expect("a request");
     client
-        .send(&data(1, &[0; 16 << 10]).repeat(4))
+        .send(&data(3, &[0; 16 << 10]))
         .expect("content within the window");
-    client.server.release(0, 16 << 10, &mut client.out);
+    client.server.release(0, 4 << 10, &mut client.out);
     assert_eq!(client.frames(), [""; 0], "less than half of the window");
-    client.server.release(0, 16 << 10, &mut client.out);
-    let updates = ["1 WINDOW_UPDATE 32768", "0 WINDOW_UPDATE 32768"];
-    assert_eq!(client.frames(), updates);
-    let events = client.send(&last_data(1, &[0; 16 << 10]));
+    client.server.release(0, 4 << 10, &mut client.out);
+    assert_eq!(client.frames(), ["3 WINDOW_UPDATE 8192"]);
+    let events = client.send(&last_data(3, &[0; 8 << 10]));
     assert!(events.is_ok_and(|events| events.len() == 1));
     client.server.release(0, 1 << 20, &mut client.out);
-    let update = ["0 WINDOW_UPDATE 49152"];
-    assert_eq!(client.frames(), update, "the request has ended");
+    assert_eq!(client.frames(), [""; 0], "the request has ended");
+    for n in 2..9 {
+        let post = client.post(2 * n + 1, &[]);
+        client.send(&post).expect("a request");
+        client
+            .send(&last_data(2 * n + 1, &[0; 16 << 10]))
+            .expect("content");
+    }
+    let updates: Vec<String> = (1..8)
+        .flat_map(|slot| {
+            client.server.release(slot, 16 << 10, &mut client.out);
+            client.frames()
+        })
+        .collect();
+    // The first two streams have released 40 KiB and a byte, so six further ones make 128 KiB.
+    assert_eq!(updates, ["0 WINDOW_UPDATE 139265"]);
+}
+
+/// Sends and reads content until the window does not grow any more. Each window is consumed in `ms`. Returns the largest
+/// increment of the stream's window.
+fn upload(client: &mut Client, slot: usize, windows: usize, ms: u64) -> u32 {
+    let id = 2 * slot as u32 + 1;
+    let (mut window, mut most) = (16 << 10, 0);
+    client.server.consume(slot, 0, &mut client.out);
+    for _ in 0..windows {
+        for frame in client.frames() {
+            if let Some(increment) = frame.strip_prefix(&format!("{id} WINDOW_UPDATE ")) {
+                let increment = increment.parse::<u32>().expect("a number");
+                window += increment;
+                most = most.max(increment);
+            }
+        }
+        client.now_ms += ms;
+        for _ in 0..window / 1024 {
+            client.send(&data(id, &[0; 1024])).expect("content");
+            client.server.consume(slot, 1024, &mut client.out);
+        }
+        window %= 1024;
+    }
+    most
+}
+
+#[test]
+fn windows_of_streams_that_are_read_grow() {
+    let mut client = Client::new(Options::default());
+    for stream in [1, 3, 5] {
+        let post = client.post(stream, &[]);
+        client.send(&post).expect("a request");
+    }
+    let short = client.post(7, &[("content-length", "16000")]);
+    client.send(&short).expect("a request");
+    for slot in [0, 0, 3] {
+        client.server.consume(slot, 0, &mut client.out);
+    }
+    // A request that fits into its window needs no larger one.
+    assert_eq!(client.frames(), ["1 WINDOW_UPDATE 49151"]);
+    client.send(&reset(1)).expect("a reset");
+    let post = client.post(9, &[]);
+    assert_eq!(client.send(&post), Ok(vec!["request 0 POST /".into()]));
+    client.send(&reset(9)).expect("a reset");
+    // A reader that takes a window in two seconds has one of 64 KiB, and a quick one has up to 1 MiB.
+    assert_eq!(upload(&mut client, 1, 20, 2000), 49_151);
+    let most = upload(&mut client, 2, 40, 200);
+    assert!((512 << 10..=1 << 20).contains(&most), "{most}");
+    // The growth of a stream that ends is there for the next one.
+    client.send(&reset(5)).expect("a reset");
+    let post = client.post(11, &[]);
+    client.send(&post).expect("a request");
+    client.frames();
+    client.server.consume(2, 0, &mut client.out);
+    assert_eq!(client.frames(), ["11 WINDOW_UPDATE 49151"]);
+}
+
+#[test]
+fn the_growth_of_all_windows_together_is_limited() {
+    let mut client = Client::new(Options::default());
+    let mut sum = 0;
+    for n in 0..100 {
+        let id = 2 * n + 1;
+        let post = client.post(id, &[]);
+        client.send(&post).expect("a request");
+        client.frames();
+        client.server.consume(n as usize, 0, &mut client.out);
+        for frame in client.frames() {
+            let increment = frame.rsplit(' ').next().and_then(|n| n.parse::<u32>().ok());
+            sum += increment.expect("a number");
+        }
+    }
+    assert!((1 << 20..=2 << 20).contains(&sum), "{sum}");
+    // Each stream fills its window, and none is read.
+    for n in 0..100 {
+        let frames = if n < 30 { 4 } else { 1 };
+        let bytes = data(2 * n + 1, &[0; 16_000]).repeat(frames);
+        client.send(&bytes).expect("content");
+    }
+    let post = client.post(201, &[]);
+    client.send(&post).expect("a request");
+    assert!(client.send(&last_data(201, &[0; 16 << 10])).is_ok());
 }
 
 #[test]
@@ -231,7 +326,7 @@ fn streams_that_are_not_read_hold_up_no_other_one() {
         let post = client.post(2 * n + 1, &[]);
         client.send(&post).expect("a request");
         client
-            .send(&data(2 * n + 1, &[0; 16 << 10]).repeat(4))
+            .send(&data(2 * n + 1, &[0; 16 << 10]))
             .expect("content");
     }
     let post = client.post(255, &[]);
@@ -249,7 +344,7 @@ fn streams_that_are_not_read_hold_up_no_other_one() {
         let post = client.post(2 * n + 1, &[]);
         client.send(&post).expect("a request");
         client
-            .send(&data(2 * n + 1, &[0; 16 << 10]).repeat(4))
+            .send(&data(2 * n + 1, &[0; 16 << 10]))
             .expect("content");
     }
 }
@@ -293,33 +388,106 @@ fn streams_send_by_priority() {
     }
     let slots =
         |sent: Vec<(usize, u32)>| sent.into_iter().map(|(slot, _)| slot).collect::<Vec<_>>();
-    let sent = slots(client.content(8));
+    let sent = slots(client.content(9));
     assert_eq!(
-        sent[..4],
-        [3, 3, 3, 3],
+        sent[..5],
+        [3, 3, 3, 3, 3],
         "65,535 bytes of the most urgent one"
     );
-    assert_eq!(sent[4..], [1, 2, 1, 2]);
+    assert_eq!(sent[5..], [1, 2, 1, 2]);
     let update = [&3u32.to_be_bytes()[..], b"u=6"].concat();
     client
         .send(&frame(kind::PRIORITY_UPDATE, 0, 0, &update))
         .expect("an update");
-    assert_eq!(slots(client.content(4)), [2, 2, 0, 0]);
+    assert_eq!(slots(client.content(5)), [2, 2, 2, 0, 0]);
     client.server.set_content(0, false);
     assert_eq!(slots(client.content(1)), [1]);
 }
 
-#[test]
-fn a_response_before_the_end_of_its_request_stops_the_client() {
+/// Returns a client that has got a complete response to a request that it still sends, on stream 1.
+fn responded_early() -> Client {
     let mut client = Client::new(Options::default());
     let post = client.post(1, &[]);
     client.send(&post).expect("a request");
+    client
+        .send(&data(1, &[0; 16 << 10]))
+        .expect("content that nobody reads");
     client.respond(0);
     client.end(0);
+    let frames = client.frames();
     assert_eq!(
-        client.frames(),
-        ["1 HEADERS", "1 DATA 0 end", "1 RST_STREAM 0"]
+        frames,
+        ["1 HEADERS", "1 DATA 0 end", "1 WINDOW_UPDATE 16384"]
     );
+    assert_eq!(client.server.open_streams(), 0);
+    client
+}
+
+#[test]
+fn the_rest_of_a_request_is_discarded_after_its_response() {
+    // The request ends in time.
+    for ends in [true, false] {
+        let mut client = responded_early();
+        let until = client.server.lingers_until_ms();
+        assert_eq!(until, Some(Options::default().linger_ms));
+        for _ in 0..10 {
+            assert_eq!(client.send(&data(1, &[0; 16 << 10])), Ok(vec![]));
+        }
+        let rest = match ends {
+            true => last_data(1, b"x"),
+            false => client.headers(1, flag::END_STREAM, &[("x-late", "1")]),
+        };
+        assert_eq!(client.send(&rest), Ok(vec![]));
+        assert_eq!(client.server.lingers_until_ms(), None);
+        assert!(client.frames().iter().all(|frame| frame.contains("UPDATE")));
+        let get = client.get(3);
+        let events = client.send(&get);
+        assert_eq!(events, Ok(vec!["request 0 GET / ends".into()]));
+    }
+    // The client cancels it, or sends what it may not send.
+    let mut client = responded_early();
+    assert_eq!(client.send(&reset(1)), Ok(vec![]));
+    assert_eq!(client.server.lingers_until_ms(), None);
+    let mut client = responded_early();
+    let events = client.send(&data(1, &[0; 16 << 10]).repeat(9));
+    assert_eq!(events, Ok(vec![]));
+    let events = client.send(&window_update(1, 0));
+    assert!(events.is_ok_and(|events| events[0].starts_with("refused")));
+    assert_eq!(client.server.lingers_until_ms(), None);
+    // The slot stays in use until the request has ended.
+    let mut client = responded_early();
+    let get = client.get(3);
+    assert_eq!(client.send(&get), Ok(vec!["request 1 GET / ends".into()]));
+    // A shutdown does not wait for it.
+    client.server.end_shutdown(&mut client.out);
+    client.respond(1);
+    client.end(1);
+    assert!(client.server.is_done());
+}
+
+#[test]
+fn a_request_that_does_not_end_after_its_response_is_reset() {
+    let mut client = responded_early();
+    let until = client.server.lingers_until_ms().expect("a time");
+    client.server.set_now(until - 1);
+    client.server.end_lingering(&mut client.out);
+    assert_eq!(client.frames(), [""; 0]);
+    client.server.set_now(until);
+    client.server.end_lingering(&mut client.out);
+    assert_eq!(client.frames(), ["1 RST_STREAM 0"]);
+    assert_eq!(client.server.lingers_until_ms(), None);
+    let mut client = responded_early();
+    for _ in 0..(256 << 10) / (16 << 10) {
+        assert!(
+            client
+                .frames()
+                .iter()
+                .all(|frame| !frame.contains("RST_STREAM"))
+        );
+        assert_eq!(client.send(&data(1, &[0; 16 << 10])), Ok(vec![]));
+    }
+    let frames = client.frames();
+    assert!(frames.contains(&"1 RST_STREAM 0".to_owned()), "{frames:?}");
     // Frames that were on their way are ignored, and the window of the connection is opened again.
     for _ in 0..400 {
         assert_eq!(client.send(&data(1, &[0; 16 << 10])), Ok(vec![]));

@@ -1,0 +1,74 @@
+//! Grows the windows of streams whose content is read quickly, out of a pool of the connection.
+//!
+//! A window that is small at first bounds the memory of peers that send without being read. Once a stream is read, its
+//! window decides how fast it can be: one window per round trip. A stream gets at most half of what is left of the pool,
+//! so that windows of later streams can grow, too.
+
+use super::Endpoint;
+use super::streams::Stream;
+
+/// The sizes to which windows grow, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// Window of a stream whose content is read.
+    pub read: u32,
+    /// Largest window of a stream.
+    pub most: u32,
+    /// Amount by which the windows of all streams together may grow.
+    pub pool: u32,
+}
+
+impl Growth {
+    /// Windows that never grow.
+    pub const NONE: Growth = Growth {
+        read: 0,
+        most: 0,
+        pool: 0,
+    };
+}
+
+/// Time in milliseconds within which a whole window has to be consumed before it grows. A window that limits its stream
+/// is consumed once per round trip, and round trips are shorter. In other words: a window holds what its reader takes in
+/// one second.
+const CONSUMED_MS: u64 = 1000;
+
+impl Endpoint {
+    /// Notes that the reader of a message has taken bytes of its content, or waits for the first ones. Grows the window of
+    /// the stream if that helps.
+    pub(in crate::http2) fn consume(&mut self, slot: usize, bytes: u32, out: &mut Vec<u8>) {
+        let now_ms = self.now_ms;
+        if let Some(stream) = self.streams.get_mut(slot) {
+            let growth = wanted(stream, bytes, now_ms, &self.limits.growth);
+            if growth > 0 && growth <= self.pool / 2 {
+                self.pool -= growth;
+                stream.grown += growth;
+                stream.window.grow(growth);
+            }
+        }
+        self.release(slot, bytes, out);
+    }
+}
+
+/// Counts consumed bytes, and returns the amount by which the window should grow.
+fn wanted(stream: &mut Stream, bytes: u32, now_ms: u64, growth: &Growth) -> u32 {
+    let size = stream.window.size();
+    stream.consumed = stream.consumed.saturating_add(bytes);
+    let is_quick = stream.consumed >= size && now_ms.saturating_sub(stream.since_ms) <= CONSUMED_MS;
+    if stream.consumed >= size {
+        stream.consumed = 0;
+        stream.since_ms = now_ms;
+    }
+    let expects_more = match stream.content.left() {
+        Some(left) => left > u64::from(stream.window.available()),
+        None => true,
+    };
+    if !stream.receives || !expects_more {
+        return 0;
+    }
+    let target = match size < growth.read {
+        true => growth.read,
+        false if is_quick => size.saturating_mul(2),
+        false => size,
+    };
+    target.min(growth.most).saturating_sub(size)
+}
