@@ -10,6 +10,9 @@ mod cpu;
 mod encrypted;
 mod failing_servers;
 mod handshake_attack;
+mod http2;
+mod http2_attack;
+mod http2_stalls;
 mod memory;
 pub(crate) mod pages;
 #[cfg(feature = "lab")]
@@ -91,6 +94,13 @@ const ROWS: &[(&str, Measure)] = &[
     ("idle-tls", encrypted::idle),
     ("upload-tls", uploads::upload_1g),
     ("attack-tls", handshake_attack::attack),
+    ("http2-5k", http2::hit_5k),
+    ("http2-5k-clear", http2::hit_5k_clear),
+    ("http2-1m", http2::hit_1m),
+    ("http2-idle", http2::idle),
+    ("http2-upload", http2::upload),
+    ("http2-stalls", http2_stalls::stalls),
+    ("http2-attack", http2_attack::attack),
     ("idle", memory::idle),
     ("churn", memory::churn),
     ("ranges", behaviour::ranges),

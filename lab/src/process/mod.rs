@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-pub(crate) use proc::stolen;
+pub(crate) use proc::{children_cpu, stolen};
 use proc::{PARENT, cpu_of, field, memory_of, stat_fields};
 
 /// Longest wait for the end of a child after SIGTERM.
