@@ -269,9 +269,9 @@ fn attackers_reach_the_server() {
             let attackers = scope.spawn(|| crowd.run(&stop));
             let reached = origin.wait_for(
                 |record| match attack {
-                    Attack::RapidReset | Attack::EmptyData => record.requests_total >= 3,
                     Attack::TinyWindows => record.sent_total > 3,
                     Attack::StalledStreams => record.requests_total >= 300,
+                    // The h2 crate ends the other attacks before it shows a request.
                     _ => record.connections.len() >= 3,
                 },
                 SOON,

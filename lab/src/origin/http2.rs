@@ -70,7 +70,7 @@ pub(super) async fn serve(stream: &mut TcpStream, id: u64, shared: &Arc<Shared>)
     // The tasks end with this function, also if the connection is aborted.
     let mut tasks = JoinSet::new();
     let mut served = 0;
-    loop {
+    let ending = loop {
         let rules = shared.rules.lock().clone();
         let patience = rules.idle_timeout.filter(|_| tasks.is_empty());
         tokio::select! {
@@ -86,19 +86,22 @@ pub(super) async fn serve(stream: &mut TcpStream, id: u64, shared: &Arc<Shared>)
                 Some(Err(error)) => {
                     let is_violation = error.is_library();
                     shared.recorder.connection(id, |one| one.malformed |= is_violation);
-                    return Ending::Fin;
+                    break Ending::Fin;
                 }
-                None => return Ending::Fin,
+                None => break Ending::Fin,
             },
             Some(order) = ordered.recv() => match order {
                 Order::Drain => connection.graceful_shutdown(),
                 Order::GoAway(reason) => connection.abrupt_shutdown(reason),
-                Order::End(ending) => return ending,
+                Order::End(ending) => break ending,
             },
             Some(_) = tasks.join_next() => {}
             () = pass(patience) => connection.graceful_shutdown(),
         }
-    }
+    };
+    // The outcomes of the requests are recorded before the end of their connection.
+    tasks.shutdown().await;
+    ending
 }
 
 /// Whether a connection accepts no more requests after this number of them.
@@ -218,7 +221,12 @@ async fn run(
     // The outcome is recorded before the connection ends, which the client may see at once.
     drop(pending);
     if let Some(order) = order {
+        let ends = !matches!(order, Order::Drain);
         // If the connection has ended, nobody receives the order.
         let _ = orders.send(order);
+        if ends {
+            // Dropping the stream would reset it before the connection ends, and with that this task.
+            std::future::pending::<()>().await;
+        }
     }
 }

@@ -14,6 +14,8 @@ use super::{Edge, SOON};
 
 /// Environment variable that makes the tests' clients use TLS.
 const TLS: &str = "SLUICE_TEST_TLS";
+/// Environment variable that makes the tests' clients speak HTTP/2, with TLS by ALPN, otherwise by prior knowledge.
+const HTTP2: &str = "SLUICE_TEST_HTTP2";
 /// Name of the server in its certificate.
 const NAME: &str = "localhost";
 
@@ -75,6 +77,7 @@ pub struct Setup {
     tables: String,
     prepare: Option<String>,
     encrypted: bool,
+    http2: bool,
     text: Option<String>,
 }
 
@@ -100,6 +103,7 @@ impl Setup {
             tables: String::new(),
             prepare: None,
             encrypted: std::env::var_os(TLS).is_some(),
+            http2: std::env::var_os(HTTP2).is_some(),
             text: None,
         }
     }
@@ -108,6 +112,7 @@ impl Setup {
     pub fn of_text(text: String) -> Setup {
         Setup {
             text: Some(text),
+            http2: false,
             ..Setup::of_servers(Vec::new())
         }
     }
@@ -186,6 +191,20 @@ impl Setup {
         self
     }
 
+    /// Makes the clients speak HTTP/2 in any case.
+    #[allow(dead_code, reason = "the first tests of HTTP/2 alone come with the listener's setting")]
+    pub fn with_http2(mut self) -> Setup {
+        self.http2 = true;
+        self
+    }
+
+    /// Makes the clients speak HTTP/1.1 in any case, for tests of its connections or its syntax.
+    #[allow(dead_code, reason = "the first tests that need it come with the listener's setting")]
+    pub fn with_http1(mut self) -> Setup {
+        self.http2 = false;
+        self
+    }
+
     /// Limits the number of file descriptors of the program: soft and hard limit.
     pub fn descriptors(mut self, most: usize) -> Setup {
         self.prepare = Some(format!("ulimit -n {most}"));
@@ -220,6 +239,7 @@ impl Setup {
             log,
             tables,
             encrypted,
+            http2,
             ..
         } = self;
         let limits = with_patience(limits, &["header_timeout", "keepalive_timeout"]);
@@ -240,9 +260,13 @@ impl Setup {
             true => format!("tls = {{ {PLACEHOLDER} }}\n"),
             false => String::new(),
         };
+        let protocols = match http2 {
+            true => "protocols = [\"h2\", \"http/1.1\"]\n",
+            false => "",
+        };
         format!(
             "[server]\nworkers = {workers}\n{server}[limits]\n{limits}[log]\n{log}\
-             [[listener]]\naddress = \"127.0.0.1:0\"\n{tls}[admin]\naddress = \"127.0.0.1:0\"\n\
+             [[listener]]\naddress = \"127.0.0.1:0\"\n{tls}{protocols}[admin]\naddress = \"127.0.0.1:0\"\n\
              [upstream.origin]\nservers = {servers:?}\n{upstream}{cache}[[site]]\n[[site.route]]\n{route}{tables}"
         )
     }
@@ -293,6 +317,6 @@ impl Setup {
                 .args([program]),
         };
         let config = config.to_str().expect("a path in UTF-8");
-        Edge::launch(&launch.args(["serve", "-c", config]), folder)
+        Edge::launch(&launch.args(["serve", "-c", config]), folder, self.http2)
     }
 }

@@ -307,6 +307,8 @@ impl Http2 {
     fn failed(&mut self, error: &h2::Error) -> ReadError {
         self.code = error.reason().map(u32::from).or(self.code);
         if let Some(error) = error.get_io() {
+            // If the server has sent GOAWAY before, only the end of the connection has its code.
+            self.wait_end(self.timeout);
             return match error.kind() {
                 ErrorKind::ConnectionReset => ReadError::Reset,
                 _ => ReadError::Closed(Vec::new()),
