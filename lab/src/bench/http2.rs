@@ -227,6 +227,11 @@ fn upload_us(bench: &Bench<'_>, one: &Contender, file: &Path) -> anyhow::Result<
     let result = load.run(bench.folder.path())?;
     anyhow::ensure!(result.requests == 1, "{}: the upload failed", one.label);
     let used = one.server.process().cpu()?.saturating_sub(before);
-    eprintln!("  {}: {:.2} s of CPU in {:.2} s", one.label, used.as_secs_f64(), result.seconds);
+    eprintln!(
+        "  {}: {:.2} s of CPU in {:.2} s",
+        one.label,
+        used.as_secs_f64(),
+        result.seconds
+    );
     Ok(used.as_nanos() as f64 / 1000.0)
 }

@@ -21,7 +21,6 @@ use crate::process::{pin_to_core, stolen};
 const LENGTH: u64 = 5 << 10;
 /// Number of connections of an attack.
 const ATTACKERS: usize = 1000;
-const SECONDS: f64 = 30.0;
 /// Seconds for which the ordinary client runs alone, for comparison.
 const ALONE_SECONDS: f64 = 5.0;
 /// Length of the periods of which the 99th percentile of the latency is taken.
@@ -131,7 +130,7 @@ fn measure(bench: &Bench<'_>, attack: Attack, one: &Contender) -> anyhow::Result
             yield_to_the_ordinary_client();
             pinned.map(|()| crowd.run(&stop))
         });
-        let load = sampled(bench, one, &ordinary(SECONDS));
+        let load = sampled(bench, one, &ordinary(bench.options.failing_seconds));
         stop.store(true, Ordering::Relaxed);
         (load, attackers.join())
     });

@@ -49,7 +49,10 @@ pub(super) fn stalls(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
         let factor = beside / alone;
         let mib = f64::from(1 << 20);
         let (alone, beside) = (alone / mib, beside / mib);
-        eprintln!("  {}: {factor:.3} ({beside:.0} of {alone:.0} MiB/s)", one.label);
+        eprintln!(
+            "  {}: {factor:.3} ({beside:.0} of {alone:.0} MiB/s)",
+            one.label
+        );
         match one.column.is_sluice() {
             true => row.sluice = Some(factor),
             false => row.nginx = Some(row.nginx.map_or(factor, |other| other.max(factor))),
@@ -167,7 +170,8 @@ impl Reading {
                 anyhow::bail!("the server has ended stream {stream} (frame {kind})");
             }
             kind::SETTINGS if flags & flag::ACK == 0 => {
-                self.socket.write_all(Frames::new().settings_ack().bytes())?;
+                self.socket
+                    .write_all(Frames::new().settings_ack().bytes())?;
             }
             _ => {}
         }

@@ -45,7 +45,7 @@ pub struct BenchOptions {
     pub rounds: usize,
     /// Duration of each run in seconds.
     pub seconds_per_run: f64,
-    /// Seconds for which a server fails in each row of `failing-servers`.
+    /// Seconds for which a server fails in each row of `failing-servers`, and for which each attack of `http2-attack` lasts.
     pub failing_seconds: f64,
     /// Text that the name of a row must contain for the row to be measured; `None`: all rows are.
     pub only: Option<String>,

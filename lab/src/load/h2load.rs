@@ -236,7 +236,8 @@ traffic: 779.19KB (797892) total, 16.33KB (16720) headers (space savings 38.89%)
 
     #[test]
     fn the_log_is_parsed() {
-        let log = "1795718567157420\t200\t147\n1795718567157421\t-1\t9\n1795718567157430\t200\t249\n";
+        let log =
+            "1795718567157420\t200\t147\n1795718567157421\t-1\t9\n1795718567157430\t200\t249\n";
         let took: Vec<_> = parse_log(log).iter().map(|one| one.took_us).collect();
         assert_eq!(took, [147, 249]);
     }

@@ -30,7 +30,9 @@ impl Framing {
         match self {
             Framing::Chunked(decoder) => decoder.decode(bytes, content).map_err(io::Error::other),
             Framing::Length(left) => {
-                let count = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                let count = bytes
+                    .len()
+                    .min(usize::try_from(*left).unwrap_or(usize::MAX));
                 content.extend_from_slice(&bytes[..count]);
                 *left -= count as u64;
                 Ok(count)
@@ -118,10 +120,7 @@ fn passes(name: &str, value: &str) -> bool {
 /// Returns the URI from which `:scheme`, `:authority` and `:path` follow.
 fn uri(secure: bool, host: &str, method: &Method, target: &str) -> io::Result<Uri> {
     if *method == Method::CONNECT {
-        return Uri::builder()
-            .authority(target)
-            .build()
-            .map_err(invalid);
+        return Uri::builder().authority(target).build().map_err(invalid);
     }
     if target.contains("://") && !target.starts_with('/') {
         return target.parse().map_err(invalid);
