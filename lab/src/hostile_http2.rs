@@ -258,7 +258,7 @@ impl Attacker {
     }
 }
 
-/// What a crowd of attackers has done.
+/// Counts of the actions of a crowd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Connections opened.

@@ -181,14 +181,18 @@ fn parse(printed: &str) -> Option<H2Result> {
 
 /// Returns the seconds of a duration such as `3.00s` or `81us`.
 fn seconds(text: &str) -> Option<f64> {
+    // Durations from a minute on have minutes, such as `1m02s`.
+    if let Some((minutes, rest)) = text.split_once('m')
+        && rest != "s"
+    {
+        return Some(minutes.parse::<f64>().ok()? * 60.0 + seconds(rest)?);
+    }
     for (unit, factor) in [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)] {
         if let Some(number) = text.strip_suffix(unit) {
             return Some(number.parse::<f64>().ok()? * factor);
         }
     }
-    // Longer durations have minutes, such as `1m02s`.
-    let (minutes, rest) = text.split_once('m')?;
-    Some(minutes.parse::<f64>().ok()? * 60.0 + seconds(rest)?)
+    None
 }
 
 /// Returns the responses of a log: lines of start, status and duration. Failed requests have no status of 2xx.

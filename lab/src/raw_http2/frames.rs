@@ -183,7 +183,7 @@ mod tests {
             frames.bytes(),
             [
                 &[0, 0, 4, 3, 0, 0, 0, 0, 3, 0, 0, 0, 8][..],
-                &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1],
+                &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1][..],
             ]
             .concat()
         );
@@ -192,6 +192,7 @@ mod tests {
     #[test]
     fn fields_are_literals() {
         assert_eq!(block(&[("a", "bc")]), [0, 1, b'a', 2, b'b', b'c']);
-        assert_eq!(block(&[("a", &"b".repeat(130))])[3..5], [127, 3]);
+        let value = "b".repeat(130);
+        assert_eq!(block(&[("a", value.as_str())])[3..5], [127, 3]);
     }
 }

@@ -191,21 +191,7 @@ impl Setup {
         self
     }
 
-    /// Makes the clients speak HTTP/2 in any case.
-    #[allow(
-        dead_code,
-        reason = "the first tests of HTTP/2 alone come with the listener's setting"
-    )]
-    pub fn with_http2(mut self) -> Setup {
-        self.http2 = true;
-        self
-    }
-
     /// Makes the clients speak HTTP/1.1 in any case, for tests of its connections or its syntax.
-    #[allow(
-        dead_code,
-        reason = "the first tests that need it come with the listener's setting"
-    )]
     pub fn with_http1(mut self) -> Setup {
         self.http2 = false;
         self
