@@ -91,6 +91,13 @@ pub fn config(pair: &Pair, clients: Option<&Authority>) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
+/// Returns the same TLS for an origin that speaks HTTP/2, which clients can choose by ALPN.
+pub fn with_http2(config: &ServerConfig) -> Arc<ServerConfig> {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Arc::new(config)
+}
+
 impl TlsFront {
     /// Starts a front of the origin at this address, on a free port.
     pub fn start(origin: SocketAddr, config: Arc<ServerConfig>) -> io::Result<TlsFront> {

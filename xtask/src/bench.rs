@@ -21,7 +21,7 @@ pub struct BenchArguments {
     /// Duration of each run in seconds
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     seconds: u16,
-    /// Seconds for which a server fails in each row `failing-servers-…`
+    /// Seconds for which a server fails in each row `failing-servers-…`, and for which an attack of `http2-attack` lasts
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u16).range(3..))]
     failing_seconds: u16,
     /// The build of Sluice to measure [default: a release build of the present source]

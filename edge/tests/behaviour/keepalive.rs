@@ -34,7 +34,9 @@ fn many_requests_share_a_connection() {
 #[test]
 fn the_keep_alive_timeout_is_sent_if_configured() {
     let origin = serving("/x", fresh(10));
-    let setup = Setup::cached(&origin).limits("keepalive_timeout = \"15s\"");
+    let setup = Setup::cached(&origin)
+        .with_http1()
+        .limits("keepalive_timeout = \"15s\"");
     let silent = setup.start().get("/x", &[]);
     assert_eq!(silent.header("keep-alive"), None);
     let telling = setup.limits("keepalive_header = true").start();

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 use super::sluice::{Sluice, SluiceOptions};
 use super::table::{Row, Unit};
-use super::{Bench, median};
+use super::{Bench, http2, median};
 use crate::client::{self, Reply};
 use crate::load::{LoadPlan, LoadResult, LoadTls};
 use crate::process::Process;
@@ -36,6 +36,8 @@ pub(super) struct Contest {
     pub(super) per: Per,
     /// TLS of the load's connections; `None`: clear text.
     pub(super) tls: Option<LoadTls>,
+    /// Concurrent streams on each connection of a load with HTTP/2, which h2load makes; `None`: HTTP/1.1.
+    pub(super) streams: Option<usize>,
 }
 
 /// The content that all responses of a contest must have.
@@ -140,6 +142,7 @@ impl Contest {
             answer: Answer::Offset(body),
             per: Per::Request,
             tls: None,
+            streams: None,
         }
     }
 
@@ -279,6 +282,9 @@ impl Contest {
         length: u64,
         seconds: f64,
     ) -> anyhow::Result<LoadResult> {
+        if let Some(streams) = self.streams {
+            return http2::load(bench, self, one, (length, seconds), streams);
+        }
         let plan = LoadPlan {
             seconds: Some(seconds),
             expect_length: Some(length),

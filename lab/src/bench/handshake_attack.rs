@@ -30,7 +30,7 @@ const SECONDS: f64 = 30.0;
 const PERIOD: f64 = 1.0;
 /// Largest share of a period that the hypervisor may take from this machine. Otherwise the period does not count, as its
 /// latency says nothing about the server.
-const MOST_STOLEN: f64 = 0.02;
+pub(super) const MOST_STOLEN: f64 = 0.02;
 /// Seconds for which the ordinary client runs alone, for comparison.
 const QUIET_SECONDS: f64 = 5.0;
 /// Requests per second of the ordinary client, and handshakes per second of the attackers.
@@ -187,7 +187,7 @@ fn measure(bench: &Bench<'_>, certified: &Certified, one: &Contender) -> anyhow:
 }
 
 /// Lowers the priority of this thread and of the processes that it starts.
-fn yield_to_the_ordinary_client() {
+pub(super) fn yield_to_the_ordinary_client() {
     // If this fails, the attackers run at the same priority, which only makes the latency worse.
     let _ = rustix::process::nice(NICE);
 }

@@ -55,13 +55,22 @@ fn start(bench: &Bench<'_>, origin: SocketAddr, memory: &str) -> anyhow::Result<
 
 /// Opens idle connections and returns the growth of the server's resident memory per connection, in bytes.
 pub(super) fn idle_bytes(address: SocketAddr, process: &Process) -> anyhow::Result<f64> {
+    idle_bytes_of(IDLE, address, process)
+}
+
+/// Opens this many idle connections, and returns the growth of memory per connection.
+pub(super) fn idle_bytes_of(
+    connections: usize,
+    address: SocketAddr,
+    process: &Process,
+) -> anyhow::Result<f64> {
     const PATH: &str = "/offset/5120";
     for _ in 0..100 {
         client::get(address, PATH, &[])?;
     }
     let before = settled(process)?;
-    let mut open = Vec::with_capacity(IDLE);
-    for number in 0..IDLE {
+    let mut open = Vec::with_capacity(connections);
+    for number in 0..connections {
         let mut client =
             Client::connect(address).with_context(|| format!("after {number} connections"))?;
         let reply = client.get(PATH, &[])?;
@@ -81,7 +90,7 @@ pub(super) fn idle_bytes(address: SocketAddr, process: &Process) -> anyhow::Resu
         first.get(PATH, &[])?.status == 200,
         "an idle connection was closed"
     );
-    Ok(after.saturating_sub(before) as f64 / IDLE as f64)
+    Ok(after.saturating_sub(before) as f64 / connections as f64)
 }
 
 /// Waits until the resident memory of a process is stable and returns its bytes.

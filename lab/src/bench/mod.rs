@@ -10,6 +10,9 @@ mod cpu;
 mod encrypted;
 mod failing_servers;
 mod handshake_attack;
+mod http2;
+mod http2_attack;
+mod http2_stalls;
 mod memory;
 pub(crate) mod pages;
 #[cfg(feature = "lab")]
@@ -42,7 +45,7 @@ pub struct BenchOptions {
     pub rounds: usize,
     /// Duration of each run in seconds.
     pub seconds_per_run: f64,
-    /// Seconds for which a server fails in each row of `failing-servers`.
+    /// Seconds for which a server fails in each row of `failing-servers`, and for which each attack of `http2-attack` lasts.
     pub failing_seconds: f64,
     /// Text that the name of a row must contain for the row to be measured; `None`: all rows are.
     pub only: Option<String>,
@@ -91,6 +94,13 @@ const ROWS: &[(&str, Measure)] = &[
     ("idle-tls", encrypted::idle),
     ("upload-tls", uploads::upload_1g),
     ("attack-tls", handshake_attack::attack),
+    ("http2-5k", http2::hit_5k),
+    ("http2-5k-clear", http2::hit_5k_clear),
+    ("http2-1m", http2::hit_1m),
+    ("http2-idle", http2::idle),
+    ("http2-upload", http2::upload),
+    ("http2-stalls", http2_stalls::stalls),
+    ("http2-attack", http2_attack::attack),
     ("idle", memory::idle),
     ("churn", memory::churn),
     ("ranges", behaviour::ranges),

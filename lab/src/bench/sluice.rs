@@ -48,6 +48,8 @@ pub struct SluiceOptions {
     pub core: Option<usize>,
     /// Certificate of the listener; `None`: clear text.
     pub tls: Option<PairFiles>,
+    /// Whether the listener speaks HTTP/2 as well.
+    pub http2: bool,
     /// Whether Sluice uses TLS with the origins.
     pub origin_tls: bool,
 }
@@ -127,6 +129,7 @@ impl SluiceOptions {
             workers: 1,
             core: None,
             tls: None,
+            http2: false,
             origin_tls: false,
         }
     }
@@ -219,12 +222,16 @@ fn launch(binary: &Path, file: &Path, folder: &Path) -> Launch {
 fn configuration(options: &SluiceOptions, address: SocketAddr, admin: SocketAddr) -> String {
     let tls = options.tls.as_ref();
     let tls = tls.map_or_else(String::new, |pair| format!("tls = {{ {} }}\n", pair.keys()));
+    let protocols = match options.http2 {
+        true => "protocols = [\"h2\", \"http/1.1\"]\n",
+        false => "",
+    };
     let name = options.name.as_ref();
     let resolver = name.map_or_else(String::new, |(_, resolver)| {
         format!("resolver = \"{resolver}\"\n")
     });
     let mut text = format!(
-        "[server]\nworkers = {}\n{resolver}\n[[listener]]\naddress = \"{address}\"\n{tls}\n\
+        "[server]\nworkers = {}\n{resolver}\n[[listener]]\naddress = \"{address}\"\n{tls}{protocols}\n\
          [admin]\naddress = \"{admin}\"\n\n[limits]\n",
         options.workers
     );

@@ -119,6 +119,14 @@ impl Row {
         self
     }
 
+    /// Sets the goal: Sluice's figure is at least `least`.
+    pub(super) fn goal_least(mut self, least: f64) -> Row {
+        let shown = self.unit.map_or_else(String::new, |unit| unit.show(least));
+        self.goal = format!("≥ {shown}");
+        self.met = self.sluice.map(|figure| figure >= least);
+        self
+    }
+
     /// Appends a remark to the row.
     pub(super) fn note(mut self, note: &str) -> Row {
         if !self.note.is_empty() && !note.is_empty() {
@@ -269,6 +277,8 @@ mod tests {
         assert_eq!(row.clone().goal_ratio(0.62).met, Some(true));
         assert_eq!(row.clone().goal_ratio(0.59).met, Some(false));
         assert_eq!(row.clone().goal_most(5.9).met, Some(false));
+        assert_eq!(row.clone().goal_least(6.0).met, Some(true));
+        assert_eq!(row.clone().goal_least(6.1).met, Some(false));
         assert_eq!(row.floor_ratio(), Some(1.2));
         row.haproxy = Some(7.0);
         let met = |row: &Row, nginx, haproxy| {

@@ -48,6 +48,14 @@ impl Decoder {
         })
     }
 
+    /// Creates a decoder of a chunked body.
+    pub(super) fn chunked() -> Decoder {
+        Decoder {
+            state: State::ChunkSize,
+            trailers: Vec::new(),
+        }
+    }
+
     pub(super) fn done(&self) -> bool {
         matches!(self.state, State::Done)
     }

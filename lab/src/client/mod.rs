@@ -1,4 +1,8 @@
-//! A blocking HTTP/1.1 client for tests: low-level and strict, on real sockets, with a timeout for each operation.
+//! A blocking client for tests: low-level and strict, on real sockets, with a timeout for each operation.
+//!
+//! The client speaks HTTP/1.1, or HTTP/2 if its options or `speak_http2_to` say so. A test then needs no change: headers
+//! that announce the framing of HTTP/1.1 only frame the content that the test gives, and replies are read in the order
+//! of their requests. Bytes that a test sends itself are HTTP/1.1, so a connection that begins with them stays with it.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), sluice_lab::client::ReadError> {
@@ -11,114 +15,35 @@
 //! ```
 
 mod body;
+mod errors;
+mod http2;
+mod options;
 mod reply;
 mod stream;
 
-use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Socket, Type};
 
+pub use errors::{Closing, ReadError};
+pub use options::{ClientOptions, Protocol, TIMEOUT};
 pub use reply::{BodyEnd, ContentRange, Head, Part, Reply};
 
 pub use stream::{
-    ClientTls, config as tls_config, config_with as tls_config_with, encrypt_all_to,
-    encrypt_none_to, encrypts_to, undo_encrypt_all_to,
+    ClientTls, Http2Mark, config as tls_config, config_with as tls_config_with, encrypt_all_to,
+    encrypt_none_to, encrypts_to, speak_http1_to, speak_http2_to, undo_encrypt_all_to,
+    undo_speak_http2_to,
 };
 
 use crate::pauses;
 use body::Decoder;
+use http2::{Http2, Message};
 use stream::Stream;
-
-/// Default timeout of each connect, write and read.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum length of a response head in bytes.
 const HEAD_MAX: usize = 1 << 20;
-
-/// Reason why a reply could not be read.
-#[derive(Debug)]
-pub enum ReadError {
-    /// No bytes of the reply arrived within the timeout.
-    Timeout,
-    /// The connection was closed before a response head was complete. The value contains the bytes received.
-    Closed(Vec<u8>),
-    /// The connection was reset before a response head was complete.
-    Reset,
-    /// The response violates RFC 9112. The text describes the violation.
-    Malformed(String),
-    /// Another I/O error occurred on the connection.
-    Io(io::Error),
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReadError::Timeout => write!(out, "no bytes arrived within the timeout"),
-            ReadError::Closed(bytes) => {
-                write!(out, "closed after {:?}", String::from_utf8_lossy(bytes))
-            }
-            ReadError::Reset => write!(out, "reset"),
-            ReadError::Malformed(what) => write!(out, "malformed: {what}"),
-            ReadError::Io(error) => error.fmt(out),
-        }
-    }
-}
-
-impl std::error::Error for ReadError {}
-
-impl From<io::Error> for ReadError {
-    fn from(error: io::Error) -> ReadError {
-        match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => ReadError::Timeout,
-            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => ReadError::Reset,
-            _ => ReadError::Io(error),
-        }
-    }
-}
-
-/// Result of waiting for the server to close the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Closing {
-    /// The server has closed the connection with a FIN.
-    Fin,
-    /// The server has reset the connection.
-    Reset,
-    /// The server has sent more bytes, which can be read.
-    Data,
-    /// The connection stayed open and silent for the whole time.
-    Open,
-}
-
-/// Source address and options of a connection.
-#[derive(Debug, Clone)]
-pub struct ClientOptions {
-    /// Source address of the connection, such as 127.0.0.7; `None`: the kernel chooses.
-    pub source: Option<IpAddr>,
-    /// Timeout of the connect and of each read and write.
-    pub timeout: Duration,
-    /// Size in bytes of the receive buffer in the kernel. With a small buffer, the server soon has to wait for the
-    /// client.
-    pub receive_buffer: Option<usize>,
-    /// TLS of the connection. `None`: as `encrypt_all_to` says, which is usually none.
-    pub tls: Option<ClientTls>,
-    /// Whether the connection has no TLS, whatever `encrypt_all_to` says.
-    pub in_clear_text: bool,
-}
-
-impl Default for ClientOptions {
-    fn default() -> Self {
-        ClientOptions {
-            source: None,
-            timeout: TIMEOUT,
-            receive_buffer: None,
-            tls: None,
-            in_clear_text: false,
-        }
-    }
-}
 
 /// A client's connection to a server.
 #[derive(Debug)]
@@ -127,6 +52,16 @@ pub struct Client {
     address: SocketAddr,
     unread: Vec<u8>,
     began: Instant,
+    version: Version,
+}
+
+/// The protocol that a connection speaks so far.
+#[derive(Debug)]
+enum Version {
+    /// HTTP/2, if the first action is a request.
+    Undecided(Box<ClientOptions>),
+    Http1,
+    Http2(Box<Http2>),
 }
 
 impl Client {
@@ -153,7 +88,7 @@ impl Client {
         let socket = Socket::new(
             Domain::for_address(address),
             Type::STREAM,
-            Some(Protocol::TCP),
+            Some(socket2::Protocol::TCP),
         )?;
         if let Some(size) = options.receive_buffer {
             socket.set_recv_buffer_size(size)?;
@@ -168,16 +103,64 @@ impl Client {
         stream.set_write_timeout(Some(options.timeout))?;
         let by_default = || stream::default_for(address).filter(|_| !options.in_clear_text);
         let tls = options.tls.clone().or_else(by_default);
+        let by_default = || stream::speaks_http2_to(address).then_some(Protocol::Http2);
+        let version = match options.protocol.or_else(by_default) {
+            Some(Protocol::Http2) => Version::Undecided(Box::new(ClientOptions {
+                tls: tls.clone(),
+                ..options.clone()
+            })),
+            _ => Version::Http1,
+        };
         Ok(Client {
             stream: Stream::new(stream, tls.as_ref())?,
             address,
             unread: Vec::new(),
             began: Instant::now(),
+            version,
         })
+    }
+
+    /// Returns the connection with HTTP/2, or `None` if the connection has HTTP/1.1, which is then decided.
+    fn http2(&mut self) -> Option<&mut Http2> {
+        if matches!(self.version, Version::Undecided(_)) {
+            self.version = Version::Http1;
+        }
+        match &mut self.version {
+            Version::Http2(http2) => Some(http2),
+            _ => None,
+        }
+    }
+
+    /// Begins HTTP/2 before the first request, if the connection is to speak it.
+    fn begin_http2(&mut self) -> io::Result<()> {
+        if let Version::Undecided(options) = &self.version {
+            let socket = self.stream.socket().try_clone()?;
+            let http2 = Http2::begin(socket, options.tls.as_ref(), options)?;
+            self.version = Version::Http2(Box::new(http2));
+        }
+        Ok(())
+    }
+
+    /// Whether the connection speaks HTTP/2. A connection begins to do so with its first request.
+    pub fn is_http2(&self) -> bool {
+        matches!(self.version, Version::Http2(_))
+    }
+
+    /// Returns the error code (RFC 9113 7) of the last stream that the server has reset, or of the connection.
+    pub fn http2_code(&self) -> Option<u32> {
+        match &self.version {
+            Version::Http2(http2) => http2.code(),
+            _ => None,
+        }
     }
 
     /// Sets the timeout of each read and write.
     pub fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        match &mut self.version {
+            Version::Http2(http2) => http2.set_timeout(timeout),
+            Version::Undecided(options) => options.timeout = timeout,
+            Version::Http1 => {}
+        }
         let socket = self.stream.socket();
         socket.set_read_timeout(Some(timeout))?;
         socket.set_write_timeout(Some(timeout))
@@ -193,20 +176,28 @@ impl Client {
         self.stream.socket()
     }
 
-    /// Completes the TLS handshake, which otherwise happens with the first read or write.
+    /// Completes the TLS handshake, which otherwise happens with the first read or write. The connection then speaks
+    /// HTTP/1.1, unless it speaks HTTP/2 already.
     pub fn handshake(&mut self) -> io::Result<()> {
-        self.stream.handshake()
+        match self.http2() {
+            Some(_) => Ok(()),
+            None => self.stream.handshake(),
+        }
     }
 
-    /// Returns the TLS session, if the connection has TLS.
+    /// Returns the TLS session, if the connection has TLS and speaks HTTP/1.1.
     pub fn session(&self) -> Option<&rustls::ClientConnection> {
         self.stream.session()
     }
 
-    /// Sends these bytes unchanged. The times in the next reply count from now.
+    /// Sends these bytes unchanged. The times in the next reply count from now. With HTTP/2, the bytes are further
+    /// content of the last request, in the framing that its headers announce for HTTP/1.1.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         pauses::point();
         self.began = Instant::now();
+        if let Some(http2) = self.http2() {
+            return http2.send_content(bytes);
+        }
         self.stream.write_all(bytes)?;
         self.stream.flush()
     }
@@ -225,9 +216,21 @@ impl Client {
                 .iter()
                 .any(|(name, _)| name.eq_ignore_ascii_case(wanted))
         };
+        // An upgrade exists only in HTTP/1.1 (RFC 9113 8.6).
+        if !has("upgrade") {
+            self.begin_http2()?;
+        }
+        let (host, secure) = (self.address.to_string(), self.stream.is_encrypted());
+        if let Some(http2) = self.http2() {
+            pauses::point();
+            let line = (method, target);
+            http2.send(Message::new(secure, &host, line, headers, body)?)?;
+            self.began = Instant::now();
+            return Ok(());
+        }
         let mut request = format!("{method} {target} HTTP/1.1\r\n");
         if !has("host") {
-            request.push_str(&format!("Host: {}\r\n", self.address));
+            request.push_str(&format!("Host: {host}\r\n"));
         }
         for (name, value) in headers {
             request.push_str(&format!("{name}: {value}\r\n"));
@@ -274,13 +277,10 @@ impl Client {
             }
         };
         let first_byte = self.began.elapsed();
-        let mut decoder = Decoder::new(method, &head)?;
         let mut body = Vec::new();
-        let end = loop {
-            match self.read_body(&mut decoder, &mut body)? {
-                Some(end) => break end,
-                None => continue,
-            }
+        let (end, trailers) = match self.http2() {
+            Some(http2) => http2.read_body(&mut body)?,
+            None => self.read_framed_body(method, &head, &mut body)?,
         };
         Ok(Reply {
             interim,
@@ -288,7 +288,7 @@ impl Client {
             reason: head.reason,
             headers: head.headers,
             body,
-            trailers: decoder.trailers,
+            trailers,
             end,
             first_byte,
             total: self.began.elapsed(),
@@ -298,6 +298,9 @@ impl Client {
     /// Reads the next head, interim or final, without the body.
     pub fn read_head(&mut self) -> Result<Head, ReadError> {
         pauses::point();
+        if let Some(http2) = self.http2() {
+            return http2.read_head();
+        }
         loop {
             if let Some(length) = reply::head_length(&self.unread) {
                 let head = Head::parse(&self.unread[..length])?;
@@ -313,16 +316,24 @@ impl Client {
         }
     }
 
-    /// Reads `count` bytes without interpreting them. Returns fewer only if the connection ends before.
+    /// Reads `count` bytes without interpreting them. Returns fewer only if the connection ends before. With HTTP/2, the
+    /// bytes are content of the response whose head was read last, and its end is that of the bytes.
     pub fn read_some(&mut self, count: usize) -> Result<Vec<u8>, ReadError> {
         pauses::point();
+        if let Some(http2) = self.http2() {
+            return http2.read_some(count);
+        }
         while self.unread.len() < count && self.fill()? > 0 {}
         let count = count.min(self.unread.len());
         Ok(self.unread.drain(..count).collect())
     }
 
-    /// Reads all bytes until the connection ends.
+    /// Reads all bytes until the connection ends. With HTTP/2, the bytes are the content of the response whose head was
+    /// read last.
     pub fn read_to_end(&mut self) -> Result<Vec<u8>, ReadError> {
+        if let Some(http2) = self.http2() {
+            return http2.read_some(usize::MAX);
+        }
         while self.fill()? > 0 {}
         Ok(std::mem::take(&mut self.unread))
     }
@@ -330,6 +341,9 @@ impl Client {
     /// Waits up to `within` for the server to close the connection.
     pub fn wait_closed(&mut self, within: Duration) -> io::Result<Closing> {
         pauses::point();
+        if let Some(http2) = self.http2() {
+            return Ok(http2.wait_closed(within));
+        }
         if !self.unread.is_empty() {
             return Ok(Closing::Data);
         }
@@ -357,13 +371,34 @@ impl Client {
 
     /// Closes the sending direction of the connection.
     pub fn finish_sending(&mut self) -> io::Result<()> {
-        self.stream.notify_close()?;
+        if self.http2().is_none() {
+            self.stream.notify_close()?;
+        }
         self.stream.socket().shutdown(Shutdown::Write)
     }
 
     /// Closes the connection with a reset.
     pub fn reset(self) -> io::Result<()> {
-        socket2::SockRef::from(self.stream.socket()).set_linger(Some(Duration::ZERO))
+        socket2::SockRef::from(self.stream.socket()).set_linger(Some(Duration::ZERO))?;
+        if let Version::Http2(http2) = self.version {
+            http2.end();
+        }
+        Ok(())
+    }
+
+    /// Reads a body in the framing of HTTP/1.1. Returns its end and its trailers.
+    fn read_framed_body(
+        &mut self,
+        method: &str,
+        head: &Head,
+        body: &mut Vec<u8>,
+    ) -> Result<(BodyEnd, Vec<(String, String)>), ReadError> {
+        let mut decoder = Decoder::new(method, head)?;
+        loop {
+            if let Some(end) = self.read_body(&mut decoder, body)? {
+                return Ok((end, decoder.trailers));
+            }
+        }
     }
 
     /// Reads and decodes a body up to its end. Returns the way in which the body ended.
@@ -410,7 +445,7 @@ pub fn get(
     once(address, "GET", target, headers, b"")
 }
 
-/// Sends a request with `Connection: close` on a new connection and returns the reply.
+/// Sends a request with `Connection: close` on a new connection and returns the reply. In HTTP/2 there is no such header.
 pub fn once(
     address: SocketAddr,
     method: &str,

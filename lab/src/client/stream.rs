@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
@@ -91,6 +92,38 @@ pub(super) fn default_for(address: SocketAddr) -> Option<ClientTls> {
     ENCRYPTED.lock().get(&address).cloned()
 }
 
+/// Addresses to which all clients of this process speak HTTP/2.
+static HTTP2: LazyLock<Mutex<HashMap<SocketAddr, Http2Mark>>> = LazyLock::new(Mutex::default);
+
+/// A call of `speak_http2_to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Http2Mark(u64);
+
+/// Makes all clients speak HTTP/2 on connections to this address from now on, unless their options say otherwise.
+pub fn speak_http2_to(address: SocketAddr) -> Http2Mark {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mark = Http2Mark(NEXT.fetch_add(1, Ordering::Relaxed));
+    HTTP2.lock().insert(address, mark);
+    mark
+}
+
+/// Makes clients speak HTTP/1.1 on connections to this address, unless their options say otherwise.
+pub fn speak_http1_to(address: SocketAddr) {
+    HTTP2.lock().remove(&address);
+}
+
+/// Undoes this call of `speak_http2_to`. Nothing changes if another server has got the same address since then.
+pub fn undo_speak_http2_to(address: SocketAddr, mark: Http2Mark) {
+    let mut marks = HTTP2.lock();
+    if marks.get(&address) == Some(&mark) {
+        marks.remove(&address);
+    }
+}
+
+pub(super) fn speaks_http2_to(address: SocketAddr) -> bool {
+    HTTP2.lock().contains_key(&address)
+}
+
 /// A connection to a server. The TLS handshake begins with the first read or write.
 pub(super) enum Stream {
     Plain(TcpStream),
@@ -112,6 +145,10 @@ impl Stream {
             Stream::Plain(socket) => socket,
             Stream::Tls(tls) => &tls.sock,
         }
+    }
+
+    pub(super) fn is_encrypted(&self) -> bool {
+        matches!(self, Stream::Tls(_))
     }
 
     pub(super) fn session(&self) -> Option<&ClientConnection> {

@@ -6,6 +6,7 @@
 
 mod chunks;
 mod engine;
+pub mod h2load;
 mod head;
 mod schedule;
 mod slot;

@@ -25,6 +25,9 @@ pub enum Break {
 }
 
 /// A fault of a response. Numbers of bytes refer to the body of the response, not to the whole resource.
+///
+/// Faults of the syntax of HTTP/1.1 (`At`, `RawHead`, `Head`, `Chunk`) have no effect with HTTP/2, and those of streams have
+/// none with HTTP/1.1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// Reads the request and never responds.
@@ -95,6 +98,17 @@ pub enum Fault {
     Head(BrokenHead),
     /// Sends a chunked body with this violation, after the first chunk if there is one.
     Chunk(BadChunk),
+    /// Refuses the stream before anything is done for it (REFUSED_STREAM, RFC 9113 8.7).
+    RefuseStream,
+    /// Resets the stream after a number of body bytes.
+    ResetStream {
+        /// Number of body bytes sent before the reset.
+        after: u64,
+        /// Error code of RST_STREAM.
+        code: u32,
+    },
+    /// Sends GOAWAY with this error code in place of the response, and closes the connection.
+    GoAway(u32),
 }
 
 /// Violation of HTTP in a response head.

@@ -16,7 +16,7 @@ use super::exchange::{Exchange, seen};
 use super::fault::Ending;
 use super::record::{Connection, Outcome, Seen};
 use super::wire::{Stop, Wire};
-use super::{Accept, Shared};
+use super::{Accept, Shared, http2};
 
 const BACKLOG: i32 = 4096;
 
@@ -161,14 +161,26 @@ impl Drop for Listed {
     }
 }
 
-async fn connection(stream: TcpStream, id: u64, shared: Arc<Shared>) {
+async fn connection(mut stream: TcpStream, id: u64, shared: Arc<Shared>) {
     let _listed = Listed {
         id,
         shared: shared.clone(),
     };
     tune(&stream, &shared);
-    let mut wire = Wire::new(stream, id, shared.recorder.clone());
     let accept = shared.rules.lock().accept;
+    let http2 = match accept {
+        Accept::Serve => speaks_http2(&stream, &shared).await,
+        _ => Some(false),
+    };
+    let http2_ending = match http2 {
+        Some(true) => Some(http2::serve(&mut stream, id, &shared).await),
+        Some(false) => None,
+        None => Some(Ending::Fin),
+    };
+    let mut wire = Wire::new(stream, id, shared.recorder.clone());
+    if let Some(ending) = http2_ending {
+        return wire.end(ending).await;
+    }
     let ending = match accept {
         Accept::Ignore => {
             wire.until_gone().await;
@@ -178,6 +190,18 @@ async fn connection(stream: TcpStream, id: u64, shared: Arc<Shared>) {
         Accept::Serve => serve(&mut wire, id, &shared).await,
     };
     wire.end(ending).await;
+}
+
+/// Whether the client's first bytes are those of HTTP/2; `None` if none have arrived within the idle timeout.
+async fn speaks_http2(stream: &TcpStream, shared: &Shared) -> Option<bool> {
+    let idle = shared.rules.lock().idle_timeout;
+    let requested = http2::is_requested(stream);
+    let requested = match idle {
+        Some(idle) => tokio::time::timeout(idle, requested).await.ok()?,
+        None => requested.await,
+    };
+    // An error shows again when the connection is read.
+    Some(requested.unwrap_or(false))
 }
 
 /// Sets options of an accepted socket. Errors are ignored, since the defaults are good enough.

@@ -1,5 +1,5 @@
 //! A test origin on real sockets, which serves a programmable table of resources, misbehaves on command, and records
-//! everything that it receives and sends.
+//! everything that it receives and sends. It speaks HTTP/1.1, and HTTP/2 with clients that begin with its preface.
 //!
 //! ```no_run
 //! use sluice_lab::origin::{Origin, OriginOptions, Resource};
@@ -16,11 +16,13 @@ mod broken;
 mod date;
 mod exchange;
 mod fault;
+mod http2;
 mod latch;
 mod listen;
 mod range;
 mod record;
 mod resource;
+mod stream;
 mod wire;
 
 use std::collections::HashMap;
@@ -86,6 +88,8 @@ pub struct ConnectionRules {
     pub max_requests: Option<u64>,
     /// Number of requests after which a connection is closed without `Connection: close`.
     pub max_requests_silent: Option<u64>,
+    /// Most concurrent streams of a connection with HTTP/2.
+    pub max_streams: u32,
 }
 
 impl Default for ConnectionRules {
@@ -96,6 +100,7 @@ impl Default for ConnectionRules {
             idle_timeout: None,
             max_requests: None,
             max_requests_silent: None,
+            max_streams: 100,
         }
     }
 }

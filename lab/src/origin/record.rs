@@ -31,16 +31,20 @@ pub struct Seen {
     pub nth_on_connection: u64,
     /// Time at which the request head was complete.
     pub at: Instant,
-    /// The request head as received, including its empty line.
+    /// The request head as received, including its empty line. With HTTP/2, a line for each field.
     pub raw_head: Vec<u8>,
     /// Request method as received.
     pub method: String,
     /// Request target as received.
     pub target: String,
-    /// Minor version of HTTP/1: 1 for HTTP/1.1.
+    /// Minor version of HTTP/1: 1 for HTTP/1.1. With HTTP/2, 0.
     pub minor_version: u8,
-    /// Request headers in the order received, with names as received.
+    /// Number of the stream, if the request arrived with HTTP/2.
+    pub stream: Option<u32>,
+    /// Request headers in the order received, with names as received. With HTTP/2, `:authority` is the first one.
     pub headers: Vec<(String, String)>,
+    /// Trailers of a request with HTTP/2.
+    pub trailers: Vec<(String, String)>,
     /// The first [`BODY_KEPT`] bytes of the request body, decoded from its framing.
     pub body: Vec<u8>,
     /// Number of bytes of the request body received so far.
@@ -100,9 +104,9 @@ pub struct Connection {
     pub at: Instant,
     /// Number of request heads received on the connection.
     pub requests: u64,
-    /// The first [`RECEIVED_KEPT`] bytes received on the connection, as they were sent.
+    /// The first [`RECEIVED_KEPT`] bytes received on the connection, as they were sent. None are kept with HTTP/2.
     pub received: Vec<u8>,
-    /// Whether a request head on the connection could not be parsed.
+    /// Whether a request head on the connection could not be parsed, or the client has violated HTTP/2.
     pub malformed: bool,
     /// Whether the connection has ended.
     pub closed: bool,

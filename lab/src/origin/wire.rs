@@ -293,16 +293,23 @@ impl Pace {
 
     /// Waits until bytes may be sent. Returns how many of the `wanted` bytes may be sent now.
     pub(super) async fn grant(&mut self, wire: &Wire, wanted: u64) -> Result<u64, Stop> {
+        let (due, granted) = self.step(wanted);
+        if let Some(due) = due {
+            wire.hold(sleep_until(due)).await?;
+        }
+        Ok(granted)
+    }
+
+    /// Returns how many of the `wanted` bytes may be sent, and the time before which they must not be sent.
+    pub(super) fn step(&mut self, wanted: u64) -> (Option<Instant>, u64) {
         let Some(rate) = self.rate else {
-            return Ok(wanted);
+            return (None, wanted);
         };
         let now = Instant::now();
         self.next = self.next.max(now.checked_sub(CATCH_UP).unwrap_or(now));
-        if self.next > now {
-            wire.hold(sleep_until(self.next)).await?;
-        }
+        let due = (self.next > now).then_some(self.next);
         let granted = wanted.min((rate / 500).max(1));
         self.next += Duration::from_nanos(granted.saturating_mul(1_000_000_000) / rate);
-        Ok(granted)
+        (due, granted)
     }
 }

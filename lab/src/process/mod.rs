@@ -14,8 +14,8 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-pub(crate) use proc::stolen;
 use proc::{PARENT, cpu_of, field, memory_of, stat_fields};
+pub(crate) use proc::{children_cpu, stolen};
 
 /// Longest wait for the end of a child after SIGTERM.
 const END_TIMEOUT: Duration = Duration::from_secs(3);

@@ -38,6 +38,16 @@ pub(super) fn cpu_of(pid: u32) -> Option<Duration> {
     Some(threads_cpu(pid).unwrap_or_default().max(own) + children)
 }
 
+/// Returns the CPU time of the children of this process that have ended and were waited for.
+pub(crate) fn children_cpu() -> Duration {
+    let sum = || {
+        let stat = stat_fields(std::process::id())?;
+        let ticks = field(&stat, CHILDREN_USER_TIME)? + field(&stat, CHILDREN_SYSTEM_TIME)?;
+        tick()?.checked_mul(u32::try_from(ticks).ok()?)
+    };
+    sum().unwrap_or_default()
+}
+
 /// Returns the unit in which the kernel counts CPU time.
 fn tick() -> Option<Duration> {
     let per_second = u32::try_from(rustix::param::clock_ticks_per_second()).ok()?;

@@ -71,6 +71,8 @@ pub struct NginxOptions {
     pub plain: Option<String>,
     /// Certificate of the server; `None`: clear text.
     pub tls: Option<PairFiles>,
+    /// Whether clients use HTTP/2. In clear text, nginx then speaks nothing else.
+    pub http2: bool,
     /// Additional directives of the server block (name, value). They take precedence over the defaults.
     pub directives: Vec<(String, String)>,
 }
@@ -91,6 +93,7 @@ impl NginxOptions {
             threads: false,
             plain: None,
             tls: None,
+            http2: false,
             directives: Vec::new(),
         }
     }
@@ -254,13 +257,14 @@ fn server(options: &NginxOptions, address: SocketAddr) -> anyhow::Result<String>
         None => ("", String::new()),
         Some(pair) => (" ssl", certificate(pair)),
     };
+    let http2 = if options.http2 { " http2" } else { "" };
     let directives: String = options
         .directives
         .iter()
         .map(|(name, value)| format!("    {name} {value};\n"))
         .collect();
     Ok(format!(
-        "  server {{\n    listen {address}{ssl} backlog=4096;\n{certificate}{directives}{plain}    location / {{
+        "  server {{\n    listen {address}{ssl}{http2} backlog=4096;\n{certificate}{directives}{plain}    location / {{
 {location}    }}\n  }}\n"
     ))
 }

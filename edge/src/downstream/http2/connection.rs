@@ -223,6 +223,7 @@ impl Http2 {
             return Received::Choked;
         }
         if let Err(violation) = self.handle_input(turn) {
+            self.counts.failed(&violation);
             self.fail(&violation, Reason::ClientGone);
             return Received::Nothing;
         }
@@ -332,7 +333,6 @@ impl Http2 {
 
     /// Ends the connection because of a violation of the protocol.
     pub(super) fn fail(&mut self, violation: &Violation, reason: Reason) {
-        self.counts.failed(violation);
         let (Violation::Connection(code, text) | Violation::Stream(_, code, text)) = *violation;
         tracing::debug!(
             client = %self.connection.peer.client,

@@ -51,12 +51,11 @@ impl Counts {
         }
     }
 
-    /// Counts the violation that ends the connection.
+    /// Counts the violation that ends the connection, unless it is a timeout, which is counted as such.
     pub fn failed(&self, violation: &Violation) {
         let counters = &self.counters;
         match violation.code() {
             ErrorCode::ENHANCE_YOUR_CALM => counters.http2_failed_excess.add(1),
-            ErrorCode::SETTINGS_TIMEOUT => counters.client_timeouts.add(1),
             _ => counters.http2_failed_protocol.add(1),
         }
     }

@@ -9,7 +9,7 @@ use std::thread;
 
 use rustix::process::{Signal, getrlimit, setrlimit};
 use serde_json::Value;
-use sluice_lab::client::{self, Client, ClientOptions, ClientTls, Reply};
+use sluice_lab::client::{self, Client, ClientOptions, ClientTls, Http2Mark, Reply};
 use sluice_lab::pauses;
 use sluice_lab::process::{Launch, Process};
 use tempfile::TempDir;
@@ -52,6 +52,7 @@ fn admin(process: &mut Process) -> SocketAddr {
     let (_, address) = line.split_once("://").expect("a URL");
     let address = address.parse().expect("an address and a port");
     set_tls(address, None);
+    client::speak_http1_to(address);
     address
 }
 
@@ -68,6 +69,8 @@ pub struct Edge {
     tls: Option<ClientTls>,
     /// The TLS that all clients use with the admin address.
     admin_tls: Option<ClientTls>,
+    /// The mark that all clients speak HTTP/2 with the first listener.
+    http2: Option<Http2Mark>,
 }
 
 impl Edge {
@@ -76,14 +79,18 @@ impl Edge {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let launch = Launch::new("sluice", env!("CARGO_BIN_EXE_sluice"), folder.path());
         let options = options.iter().copied();
-        Edge::launch(&launch.args(["serve"]).args(options), folder)
+        Edge::launch(&launch.args(["serve"]).args(options), folder, false)
     }
 
-    pub(super) fn launch(launch: &Launch, folder: TempDir) -> Edge {
+    /// Starts the program. `http2`: whether all clients speak HTTP/2 with the first listener.
+    pub(super) fn launch(launch: &Launch, folder: TempDir, http2: bool) -> Edge {
         static RAISED: Once = Once::new();
         RAISED.call_once(raise_descriptors);
         let mut process = launch.start().expect("the program starts");
         let (http, tls) = listener(&mut process);
+        // An ended program may have had the address before.
+        client::speak_http1_to(http);
+        let http2 = http2.then(|| client::speak_http2_to(http));
         Edge {
             http,
             admin: admin(&mut process),
@@ -91,6 +98,7 @@ impl Edge {
             folder,
             tls,
             admin_tls: None,
+            http2,
         }
     }
 
@@ -299,6 +307,9 @@ impl Drop for Edge {
             if let Some(tls) = tls {
                 client::undo_encrypt_all_to(address, tls);
             }
+        }
+        if let Some(mark) = self.http2 {
+            client::undo_speak_http2_to(self.http, mark);
         }
         // SIGKILL ends the process at once, because the test needs no response any more.
         let _ = self.process.signal(Signal::KILL);

@@ -14,6 +14,8 @@ use super::{Edge, SOON};
 
 /// Environment variable that makes the tests' clients use TLS.
 const TLS: &str = "SLUICE_TEST_TLS";
+/// Environment variable that makes the tests' clients speak HTTP/2, with TLS by ALPN, otherwise by prior knowledge.
+const HTTP2: &str = "SLUICE_TEST_HTTP2";
 /// Name of the server in its certificate.
 const NAME: &str = "localhost";
 
@@ -76,6 +78,7 @@ pub struct Setup {
     tables: String,
     prepare: Option<String>,
     encrypted: bool,
+    http2: bool,
     text: Option<String>,
 }
 
@@ -102,6 +105,7 @@ impl Setup {
             tables: String::new(),
             prepare: None,
             encrypted: std::env::var_os(TLS).is_some(),
+            http2: std::env::var_os(HTTP2).is_some(),
             text: None,
         }
     }
@@ -110,6 +114,7 @@ impl Setup {
     pub fn of_text(text: String) -> Setup {
         Setup {
             text: Some(text),
+            http2: false,
             ..Setup::of_servers(Vec::new())
         }
     }
@@ -194,6 +199,12 @@ impl Setup {
         self
     }
 
+    /// Makes the clients speak HTTP/1.1 in any case, for tests of its connections or its syntax.
+    pub fn with_http1(mut self) -> Setup {
+        self.http2 = false;
+        self
+    }
+
     /// Limits the number of file descriptors of the program: soft and hard limit.
     pub fn descriptors(mut self, most: usize) -> Setup {
         self.prepare = Some(format!("ulimit -n {most}"));
@@ -229,6 +240,7 @@ impl Setup {
             log,
             tables,
             encrypted,
+            http2,
             ..
         } = self;
         let limits = with_patience(limits, &["header_timeout", "keepalive_timeout"]);
@@ -249,9 +261,13 @@ impl Setup {
             true => format!("tls = {{ {PLACEHOLDER} }}\n"),
             false => String::new(),
         };
+        let protocols = match http2 {
+            true => "protocols = [\"h2\", \"http/1.1\"]\n",
+            false => "",
+        };
         format!(
             "[server]\nworkers = {workers}\n{server}[limits]\n{limits}[log]\n{log}\
-             [[listener]]\naddress = \"127.0.0.1:0\"\n{listener}{tls}[admin]\naddress = \"127.0.0.1:0\"\n\
+             [[listener]]\naddress = \"127.0.0.1:0\"\n{listener}{tls}{protocols}[admin]\naddress = \"127.0.0.1:0\"\n\
              [upstream.origin]\nservers = {servers:?}\n{upstream}{cache}[[site]]\n[[site.route]]\n{route}{tables}"
         )
     }
@@ -302,6 +318,6 @@ impl Setup {
                 .args([program]),
         };
         let config = config.to_str().expect("a path in UTF-8");
-        Edge::launch(&launch.args(["serve", "-c", config]), folder)
+        Edge::launch(&launch.args(["serve", "-c", config]), folder, self.http2)
     }
 }
