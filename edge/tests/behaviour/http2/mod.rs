@@ -10,7 +10,7 @@ use http::HeaderMap;
 use rustix::process::Signal;
 use sluice_lab::client::Closing;
 use sluice_lab::offset::{offset_bytes, verify_offset};
-use sluice_lab::origin::{Latch, Origin, Resource};
+use sluice_lab::origin::{Latch, Origin, Record, Resource};
 
 use crate::harness::{Edge, SOON, Setup, eventually, fresh, origin, serving, wait_for_requests};
 use client::Http2Client;
@@ -119,8 +119,13 @@ fn uploads_reach_the_origin_and_return() {
         client.send(&mut running, Bytes::from(content.clone()), None);
         let answer = client.finish(running).expect("a response");
         assert_eq!((answer.status, answer.body), (200, content));
+        // The origin may note the end of the request after it has sent the last part back.
+        let is_complete = |record: &Record| {
+            let last = record.requests.last();
+            last.is_some_and(|seen| seen.body_complete && seen.body_length == length as u64)
+        };
+        assert!(origin.wait_for(is_complete, SOON));
         let seen = origin.requests().pop().expect("a request");
-        assert!(seen.body_complete && seen.body_length == length as u64);
         let declared = declared || length == 0;
         assert_eq!(seen.header("transfer-encoding").is_none(), declared);
     }
