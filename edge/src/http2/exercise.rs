@@ -293,6 +293,8 @@ fn served(data: &[u8], piece: usize) -> (Vec<String>, Option<Violation>) {
 struct Caller {
     /// For each slot in use: the bytes of content that the response still has, if there is one.
     slots: Vec<Option<Option<u32>>>,
+    /// For each slot: the bytes of content that the caller has not consumed.
+    unread: Vec<u32>,
     requests: u32,
 }
 
@@ -304,9 +306,16 @@ impl Caller {
         server: &mut Server,
         out: &mut Vec<u8>,
     ) {
+        if !matches!(event, Event::Content { .. }) {
+            // Content is consumed at times that do not depend on the pieces in which it arrives.
+            for (slot, unread) in self.unread.iter_mut().enumerate() {
+                server.consume(slot, std::mem::take(unread), out);
+            }
+        }
         match event {
             Event::Request { slot, is_over, .. } => {
                 self.slots.resize(self.slots.len().max(slot + 1), None);
+                self.unread.resize(self.slots.len(), 0);
                 assert!(self.slots[slot].is_none(), "a slot in use");
                 if !is_over {
                     check_request(request);
@@ -321,7 +330,7 @@ impl Caller {
             }
             Event::Content { slot, content, .. } => {
                 assert!(self.slots[slot].is_some());
-                server.release(slot, content.len() as u32, out);
+                self.unread[slot] += content.len() as u32;
             }
             Event::Trailers { slot, fields } => {
                 assert!(self.slots[slot].is_some());

@@ -22,8 +22,8 @@ use crate::sys::Clock;
 
 use super::counts::Counts;
 use super::limits::options;
-use super::sending::Unsent;
 use super::stream_box::StreamBox;
+use super::unsent::Unsent;
 use super::wakeups::Wakeups;
 
 /// Queued output in bytes above which a client that does not read gets no answers, so its frames are not read either.
@@ -175,10 +175,13 @@ impl Http2 {
         loop {
             let received = self.receive(cx, &mut turn);
             self.gather(&turn);
-            match received {
-                Received::Gone => return self.cut_off(Reason::ClientGone),
-                Received::End if self.end_of_input().is_ready() => return Poll::Ready(()),
-                _ => {}
+            let has_left = match received {
+                Received::End => self.end_of_input(self.connection.half_close),
+                Received::Gone => self.end_of_input(false),
+                _ => Poll::Pending,
+            };
+            if has_left.is_ready() {
+                return Poll::Ready(());
             }
             if self.flush(cx, &mut turn).is_err() {
                 return self.cut_off(Reason::ClientGone);
@@ -355,12 +358,12 @@ impl Http2 {
         }
     }
 
-    /// Ends the connection of a client that has closed its direction, unless it still gets the running responses.
-    fn end_of_input(&mut self) -> Poll<()> {
+    /// Ends the connection of a client that has closed its direction, unless it still receives the running responses.
+    fn end_of_input(&mut self, receives: bool) -> Poll<()> {
         if self.server.open_streams() == 0 && self.unsent.is_finished() {
             return Poll::Ready(());
         }
-        if !self.connection.half_close {
+        if !receives {
             return self.cut_off(Reason::ClientGone);
         }
         self.input_ended = true;

@@ -13,9 +13,6 @@ pub fn options(limits: &downstream::Options) -> Options {
     let mut options = Options::default();
     let most = &mut options.limits;
     let streams = limits.max_streams;
-    // The connection's window contains those of all streams, so a stream that is not read holds up no other one.
-    let of_streams = |streams: u32| streams.saturating_mul(most.stream_window);
-    most.connection_window += of_streams(streams).saturating_sub(of_streams(most.streams));
     most.streams = streams;
     // A client may cancel all of its requests twice before it has used up the allowance.
     options.resets.most = options.resets.most.max(2 * streams);

@@ -13,6 +13,7 @@ mod stored_heads;
 mod stream;
 mod stream_box;
 mod tunnel;
+mod unsent;
 mod waiting;
 mod wakeups;
 

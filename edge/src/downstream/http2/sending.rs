@@ -1,6 +1,5 @@
 //! Queues the content of responses by their priorities, and writes what is queued.
 
-use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
 use crate::downstream::turn::Turn;
@@ -9,6 +8,7 @@ use crate::http2::violation::ErrorCode;
 use super::connection::Http2;
 use super::stream::End;
 use super::stream_box::StreamBox;
+use super::unsent::{Unsent, UnsentContent};
 
 /// Longest content in bytes that is copied in clear text. Up to here, a copy costs less than a further part of a write,
 /// however many responses are written together (measured: equal at 5 KB, 20 % less for a copy at 2 KB, 20 % more at 8 KB).
@@ -16,40 +16,6 @@ const COPIED_MAX: usize = 4 << 10;
 
 /// Longest content in bytes that is copied with TLS, which copies it once more into a record.
 const COPIED_MAX_TLS: usize = 1 << 10;
-
-/// Most queued frames of content whose streams learn when they are written.
-const UNSENT_MAX: usize = 256;
-
-/// Responses that are queued and not written.
-#[derive(Default)]
-pub(super) struct Unsent {
-    /// Frames of content after which more content follows, in the order of the output.
-    content: VecDeque<UnsentContent>,
-    /// Streams whose response is complete, with the number of bytes that are written when it is sent.
-    finishing: VecDeque<(u64, StreamBox)>,
-}
-
-/// The content of a queued frame.
-struct UnsentContent {
-    /// Number of bytes that are written to the connection when the frame is sent.
-    until: u64,
-    slot: usize,
-    /// Number of the request, since another one may use the slot by then.
-    number: u64,
-    bytes: usize,
-}
-
-impl Unsent {
-    /// Whether all complete responses have been written.
-    pub(super) fn is_finished(&self) -> bool {
-        self.finishing.is_empty()
-    }
-
-    /// Returns a stream whose complete response has not been written.
-    pub(super) fn pop(&mut self) -> Option<StreamBox> {
-        self.finishing.pop_front().map(|(_, stream)| stream)
-    }
-}
 
 impl Http2 {
     /// Queues content of all streams, by their priorities and as far as the windows permit.
@@ -60,7 +26,7 @@ impl Http2 {
         };
         while !self.out.is_full()
             && !turn.is_spent()
-            && self.unsent.content.len() < UNSENT_MAX
+            && !self.unsent.is_full()
             && let Some((slot, most)) = self.server.next()
         {
             let Some(Some(stream)) = self.streams.get_mut(slot) else {
@@ -99,7 +65,7 @@ impl Http2 {
         let until = self.connection.written + self.out.len() as u64;
         if let Some(Some(stream)) = self.streams.get_mut(slot) {
             stream.queued_until = until;
-            self.unsent.content.push_back(UnsentContent {
+            self.unsent.add_content(UnsentContent {
                 until,
                 slot,
                 number: stream.number,
@@ -138,7 +104,7 @@ impl Http2 {
     /// Records the response of a stream as complete once the queued output is written.
     pub(super) fn finish(&mut self, stream: StreamBox) {
         let end = self.connection.written + self.out.len() as u64;
-        self.unsent.finishing.push_back((end, stream));
+        self.unsent.add_finished(end, stream);
     }
 
     /// Writes the queued output as far as possible.
@@ -161,24 +127,17 @@ impl Http2 {
     fn note_sent(&mut self) {
         let written = self.connection.written;
         let now = self.connection.worker.deadlines.now();
-        while let Some(sent) = self.unsent.content.front()
-            && sent.until <= written
-        {
+        while let Some(sent) = self.unsent.next_content(written) {
             if let Some(Some(stream)) = self.streams.get_mut(sent.slot)
                 && stream.number == sent.number
             {
                 stream.exchange.timeouts.sent(now, sent.bytes);
             }
-            self.unsent.content.pop_front();
         }
-        while let Some((end, stream)) = self.unsent.finishing.front_mut()
-            && *end <= written
-        {
+        while let Some(mut stream) = self.unsent.next_finished(written) {
             stream.record_sent(0);
             stream.exchange.complete();
-            if let Some((_, stream)) = self.unsent.finishing.pop_front() {
-                stream.recycle();
-            }
+            stream.recycle();
         }
     }
 

@@ -5,27 +5,8 @@
 //! so that windows of later streams can grow, too.
 
 use super::Endpoint;
+use super::limits::Growth;
 use super::streams::Stream;
-
-/// The sizes to which windows grow, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Growth {
-    /// Window of a stream whose content is read.
-    pub read: u32,
-    /// Largest window of a stream.
-    pub most: u32,
-    /// Amount by which the windows of all streams together may grow.
-    pub pool: u32,
-}
-
-impl Growth {
-    /// Windows that never grow.
-    pub const NONE: Growth = Growth {
-        read: 0,
-        most: 0,
-        pool: 0,
-    };
-}
 
 /// Time in milliseconds within which a whole window has to be consumed before it grows. A window that limits its stream
 /// is consumed once per round trip, and round trips are shorter. In other words: a window holds what its reader takes in

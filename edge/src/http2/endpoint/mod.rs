@@ -13,8 +13,7 @@ mod send;
 mod streams;
 
 pub use allowance::Rate;
-pub use growth::Growth;
-pub use limits::Limits;
+pub use limits::{Growth, Limits};
 
 pub(super) use allowance::Allowance;
 pub(super) use streams::State;

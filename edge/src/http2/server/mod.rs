@@ -6,6 +6,7 @@
 //! which stream sends how much.
 
 mod linger;
+mod lingering;
 mod options;
 mod receive;
 mod send;
@@ -14,7 +15,7 @@ mod tests;
 
 pub use options::Options;
 
-use linger::Lingering;
+use lingering::Lingering;
 
 use super::endpoint::{Allowance, Endpoint, State};
 use super::request::Request;
