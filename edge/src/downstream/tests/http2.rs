@@ -59,7 +59,7 @@ impl Bench {
     /// Connects a client of a listener that serves half-closed connections.
     async fn http2_half_closing(&self) -> Http2Client {
         let setup = ConnectionSetup {
-            protocol: Protocol::Http2,
+            listener: 1,
             half_close: true,
             ..(*ConnectionSetup::plain()).clone()
         };
