@@ -244,16 +244,13 @@ impl Forward {
 
     /// Whether another server gets the request because of the status of this server's response.
     fn may_replace(&self, received: &Received, server: usize, tries: &mut Tries) -> bool {
-        let statuses = &self.upstream.options.retry.on.statuses;
-        let is_failure = statuses
-            .iter()
-            .any(|range| range.contains(&received.status));
-        if !is_failure || !self.is_repeatable() {
+        let causes = &self.upstream.options.retry.on;
+        if !causes.covers_status(received.status) || !self.is_repeatable() {
             return false;
         }
         tries.failed.push(server);
-        // The response is better than a wait for a server that may not respond at all.
-        self.upstream.pool.has_reachable(&tries.failed) && self.upstream.may_retry(server, tries)
+        // The response is better than a wait for room, and than a server that is known to fail.
+        self.upstream.pool.has_ready(&tries.failed) && self.upstream.may_retry(server, tries)
     }
 
     /// Returns the hash of the requested URL, or of the text that the configuration names, for

@@ -1,5 +1,6 @@
 //! Hedging: if the head of a response to a shared fetch is late, a second request is sent to another
-//! server in good condition, and the first head that arrives is used.
+//! server in good condition, and the first head that arrives is used. A head that reports a failure
+//! waits for the other one.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -14,7 +15,7 @@ use super::forward::{Exchanged, Forward};
 use super::hedge_budget::HedgeBudget;
 use super::retry::{Sent, Tries};
 use crate::handler::Fault;
-use crate::http::{Method, range};
+use crate::http::{Method, Status, range};
 use crate::sys::clock::timer_now;
 
 impl Forward {
@@ -64,9 +65,29 @@ impl Forward {
         let again = self.again(self.head.clone());
         let mut tries = Tries::default();
         tries.failed = smallvec![late.server];
-        let exchanged = first_success(first, pin!(again.exchange(&mut tries))).await?;
-        Ok((exchanged, late.at_us))
+        let is_good = |(_, received, _): &Exchanged| !self.is_error(received.status);
+        let second = pin!(again.exchange(&mut tries));
+        let Settled { used, unused } = first_good(first, second, is_good).await;
+        if let Some((mut lease, received, sent_us)) = unused {
+            self.note_outcome(&mut lease, received.status, sent_us);
+            self.upstream.pool.discard(lease);
+        }
+        Ok((used?, late.at_us))
     }
+
+    /// Whether a response with this status reports a failure of its server, so that another server's
+    /// response is better.
+    fn is_error(&self, status: Status) -> bool {
+        matches!(status, 500 | 502..=504) || self.upstream.options.retry.on.covers_status(status)
+    }
+}
+
+/// The results of two futures of which one is used.
+#[derive(Debug, PartialEq)]
+struct Settled<T, E> {
+    used: Result<T, E>,
+    /// The value of the other future, if it had ended with one.
+    unused: Option<T>,
 }
 
 /// Returns the exchange and the time at which its request was sent.
@@ -99,37 +120,62 @@ async fn until_late<T>(
     .await
 }
 
-/// Returns the result of the future that succeeds first, or the error of the last one that fails.
-async fn first_success<T, E>(
+/// Returns the first good value. If there is none, waits for both futures and returns the value that
+/// came first, or the last error if both fail.
+async fn first_good<T, E>(
     first: impl Future<Output = Result<T, E>> + Unpin,
     second: impl Future<Output = Result<T, E>> + Unpin,
-) -> Result<T, E> {
+    is_good: impl Fn(&T) -> bool,
+) -> Settled<T, E> {
     let (mut first, mut second) = (Some(first), Some(second));
+    let mut kept = None;
     std::future::poll_fn(move |cx| {
-        let polled = poll_one(&mut first, second.is_none(), cx);
-        match polled {
-            Poll::Pending => poll_one(&mut second, first.is_none(), cx),
-            ready => ready,
+        for turn in 0..2 {
+            let polled = match turn {
+                0 => poll_running(&mut first, cx),
+                _ => poll_running(&mut second, cx),
+            };
+            let Some(result) = polled else {
+                continue;
+            };
+            let is_last = first.is_none() && second.is_none();
+            let is_good = result.as_ref().is_ok_and(&is_good);
+            if is_good || is_last {
+                return Poll::Ready(settle(kept.take(), result, is_good));
+            }
+            kept = Some(result);
         }
+        Poll::Pending
     })
     .await
 }
 
-/// Polls a future that has not failed yet. Its error counts only if it is the last one.
-fn poll_one<T, E>(
-    future: &mut Option<impl Future<Output = Result<T, E>> + Unpin>,
-    is_last: bool,
-    cx: &mut std::task::Context<'_>,
-) -> Poll<Result<T, E>> {
-    let Some(running) = future else {
-        return Poll::Pending;
+/// Chooses between the result that came first, if there is one, and the last one.
+fn settle<T, E>(
+    kept: Option<Result<T, E>>,
+    last: Result<T, E>,
+    is_last_good: bool,
+) -> Settled<T, E> {
+    let (used, unused) = match kept {
+        Some(Ok(value)) if is_last_good => (last, Some(value)),
+        Some(Ok(value)) => (Ok(value), last.ok()),
+        Some(Err(_)) | None => (last, None),
     };
-    match std::pin::Pin::new(running).poll(cx) {
-        Poll::Ready(Err(_)) if !is_last => {
+    Settled { used, unused }
+}
+
+/// Polls a future that has not ended yet. Returns its result when it ends.
+fn poll_running<T>(
+    future: &mut Option<impl Future<Output = T> + Unpin>,
+    cx: &mut std::task::Context<'_>,
+) -> Option<T> {
+    let running = future.as_mut()?;
+    match Pin::new(running).poll(cx) {
+        Poll::Ready(result) => {
             *future = None;
-            Poll::Pending
+            Some(result)
         }
-        polled => polled,
+        Poll::Pending => None,
     }
 }
 
@@ -141,4 +187,75 @@ fn range_bytes(value: Option<&[u8]>) -> u64 {
         _ => 0,
     });
     bytes.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    type Result = std::result::Result<Status, &'static str>;
+
+    /// Returns the result for two futures of which one ends at the second poll.
+    fn settled(early: Result, late: Result, is_early_first: bool) -> Settled<Status, &'static str> {
+        let is_good = |status: &Status| *status < 500;
+        let mut polls = 0;
+        let late = pin!(std::future::poll_fn(move |_| {
+            polls += 1;
+            match polls {
+                1 => Poll::Pending,
+                _ => Poll::Ready(late),
+            }
+        }));
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut settling: Pin<Box<dyn Future<Output = _> + '_>> = match is_early_first {
+            true => Box::pin(first_good(ready(early), late, is_good)),
+            false => Box::pin(first_good(late, ready(early), is_good)),
+        };
+        for _ in 0..2 {
+            if let Poll::Ready(settled) = settling.as_mut().poll(&mut cx) {
+                return settled;
+            }
+        }
+        panic!("both have ended");
+    }
+
+    #[test]
+    fn a_head_that_reports_a_failure_waits_for_a_better_one() {
+        for is_early_first in [true, false] {
+            for (early, late, used, unused) in [
+                (Ok(200), Ok(200), Ok(200), None),
+                (Ok(503), Ok(200), Ok(200), Some(503)),
+                (Ok(503), Ok(500), Ok(503), Some(500)),
+                (Ok(503), Err("late"), Ok(503), None),
+                (Err("early"), Ok(503), Ok(503), None),
+                (Err("early"), Ok(200), Ok(200), None),
+                (Err("early"), Err("late"), Err("late"), None),
+            ] {
+                let settled = settled(early, late, is_early_first);
+                assert_eq!(settled, Settled { used, unused });
+            }
+        }
+    }
+
+    #[test]
+    fn a_good_head_waits_for_no_other() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let never = || pin_box(pending());
+        for (first, second) in [
+            (pin_box(ready(Ok(200))), never()),
+            (never(), pin_box(ready(Ok(200)))),
+        ] {
+            let settling = pin!(first_good(first, second, |_| true));
+            assert!(settling.poll(&mut cx).is_ready());
+        }
+    }
+
+    fn pin_box(
+        future: impl Future<Output = Result> + 'static,
+    ) -> Pin<Box<dyn Future<Output = Result>>> {
+        Box::pin(future)
+    }
 }

@@ -45,6 +45,7 @@ mod health_options;
 mod hedge;
 mod hedge_budget;
 mod hop;
+mod host_name;
 mod http1;
 mod idle;
 mod inbound;

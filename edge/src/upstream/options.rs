@@ -8,6 +8,7 @@ use super::condition::Order;
 use super::eject::Eject;
 use super::health_options::Health;
 use super::hedge_budget::HedgeOptions;
+use super::host_name;
 use super::retry::RetryOptions;
 use super::sticky::Sticky;
 use crate::balance;
@@ -167,10 +168,11 @@ impl Options {
         })
     }
 
-    /// Whether an authority has the name of a server, or that of the configured Host, with any port.
-    pub(super) fn has_name(&self, authority: &str) -> bool {
+    /// Whether an authority may have the name of a server, or that of the configured Host, in any
+    /// spelling and with any port.
+    pub(super) fn may_name(&self, authority: &str) -> bool {
         let name = name_of(authority);
-        let is_own = |other: &str| other.eq_ignore_ascii_case(name);
+        let is_own = |other: &str| host_name::may_mean(name, other);
         let host = self.host.as_deref().map(name_of);
         host.is_some_and(is_own)
             || self

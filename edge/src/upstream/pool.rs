@@ -102,34 +102,38 @@ impl Pool {
 
     /// Whether there is a server for a request that these servers failed.
     pub(super) fn has_other(&self, failed: &Failed) -> bool {
-        self.has_other_with(failed, |_| true)
+        let servers = self.slots.servers();
+        let mut others = servers.iter().enumerate();
+        others.any(|(index, server)| server.is_open() && !failed.contains(&index))
     }
 
-    /// Whether there is such a server that accepts connections, as far as is known.
-    pub(super) fn has_reachable(&self, failed: &Failed) -> bool {
-        self.has_other_with(failed, |server| !server.state().is_unreachable())
+    /// Whether a request that these servers failed would go to another server in good condition that
+    /// has room now.
+    pub(super) fn has_ready(self: &Rc<Pool>, failed: &Failed) -> bool {
+        self.refresh();
+        let servers = self.slots.servers();
+        let mut others = servers.iter().enumerate();
+        others.any(|(index, server)| !failed.contains(&index) && self.is_ready(server))
     }
 
     /// Whether a request that is late at this server would go to another server in good condition that
     /// has room, and not to a backup of this one.
-    pub(super) fn has_equal(&self, late: usize) -> bool {
+    pub(super) fn has_equal(self: &Rc<Pool>, late: usize) -> bool {
+        self.refresh();
         let servers = self.slots.servers();
         let is_backup = servers[late].backup.get();
         let mut others = servers.iter().enumerate();
         others.any(|(index, server)| {
-            index != late
-                && server.is_open()
-                && !server.is_avoided()
-                && !server.state().is_unreachable()
-                && (is_backup || !server.backup.get())
-                && !self.is_full(server)
+            index != late && (is_backup || !server.backup.get()) && self.is_ready(server)
         })
     }
 
-    fn has_other_with(&self, failed: &Failed, holds: fn(&PooledServer) -> bool) -> bool {
-        let servers = self.slots.servers();
-        let mut others = servers.iter().enumerate();
-        others.any(|(index, server)| server.is_open() && !failed.contains(&index) && holds(server))
+    /// Whether a server gets requests, is in good condition, as far as is known, and has room.
+    fn is_ready(&self, server: &PooledServer) -> bool {
+        server.is_open()
+            && !server.is_avoided()
+            && !server.state().is_unreachable()
+            && !self.is_full(server)
     }
 
     /// Returns the number that names a server in cookies.

@@ -129,13 +129,13 @@ impl Forward {
         Some((other.clone(), elsewhere))
     }
 
-    /// Whether the client's Host has the name of another host to which redirects may lead. The origin
+    /// Whether the client's Host may name another host to which redirects may lead. The origin
     /// must not get such a name, neither in Host nor in X-Forwarded-Host and Forwarded: the origin may
     /// repeat the name in a redirect, and so the client would choose where the redirect leads.
     pub(super) fn names_another_host(&self) -> bool {
         self.options.redirects.as_ref().is_some_and(|redirects| {
             redirects.to.iter().any(|other| {
-                !Rc::ptr_eq(other, &self.upstream) && other.options.has_name(&self.head.authority)
+                !Rc::ptr_eq(other, &self.upstream) && other.options.may_name(&self.head.authority)
             })
         })
     }

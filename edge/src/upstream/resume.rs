@@ -170,6 +170,8 @@ impl Version {
 fn range_of(status: Status, fields: &Fields, length: u64) -> Option<(Range<u64>, u64)> {
     match status {
         200 => Some((0..length, length)),
+        // The content is a list of parts, although no Content-Range should be there (RFC 9110 15.3.7.2).
+        206 if is_multipart(fields) => None,
         206 => match only(fields, "content-range").and_then(ContentRange::parse)? {
             ContentRange::Part {
                 range,
@@ -179,6 +181,15 @@ fn range_of(status: Status, fields: &Fields, length: u64) -> Option<(Range<u64>,
         },
         _ => None,
     }
+}
+
+fn is_multipart(fields: &Fields) -> bool {
+    let mut types = fields.get_all("content-type");
+    types.any(|value| {
+        let end = memchr::memchr(b';', value).unwrap_or(value.len());
+        let media_type = value[..end].trim_ascii();
+        media_type.eq_ignore_ascii_case(b"multipart/byteranges")
+    })
 }
 
 /// Returns the value of a header that occurs once.

@@ -83,6 +83,11 @@ impl RetryCauses {
             _ => false,
         }
     }
+
+    /// Whether another server may be tried after a response with this status.
+    pub(super) fn covers_status(&self, status: Status) -> bool {
+        self.statuses.iter().any(|range| range.contains(&status))
+    }
 }
 
 /// Whether a request with this method may be sent to another server although a server may have

@@ -215,6 +215,7 @@ fn a_body_that_does_not_advance_is_cut() {
 fn bytes_of_another_version_are_never_added() {
     let weak = || fresh(SIZE).tag(Tag::Fixed("W/\"v1\"".to_owned()));
     let chunked = || fresh(SIZE).framing(Framing::Chunked(10_000));
+    let multipart = || fresh(SIZE).header("Content-Type", "Multipart/ByteRanges; boundary=a");
     for (first, second, requests) in [
         (weak(), weak(), 0),
         (fresh(SIZE).tag(Tag::None), fresh(SIZE).tag(Tag::None), 0),
@@ -227,6 +228,8 @@ fn bytes_of_another_version_are_never_added() {
             1,
         ),
         (fresh(SIZE), Resource::status(503), 1),
+        // The content is a list of parts.
+        (fresh(SIZE), multipart(), 1),
     ] {
         let bad = everywhere(first.fault(cut(Ending::Fin)));
         let good = everywhere(second);

@@ -337,6 +337,29 @@ fn a_late_fetch_is_sent_to_a_second_server() {
     assert_eq!(other.read_record(|record| record.count("/pass/late")), 0);
 }
 
+// The other server responds with a failure before the late response begins.
+#[test]
+fn a_failure_of_the_second_server_is_no_answer_to_a_late_fetch() {
+    let (late, other) = (correct(), correct());
+    let latch = Latch::closed();
+    late.serve("/late", fresh(1000).hold_head(&latch));
+    other.serve("/late", Resource::status(503));
+    let edge = first_and(&late, &other, "weight = 1", "hedge = { at_most = 1 }");
+    // The edge has to learn first which responses are late.
+    for n in 0..40 {
+        let reply = edge.get(&format!("/{n}"), &[]);
+        reply.verify_whole(1000).expect("all of it");
+    }
+    let mut client = edge.client();
+    client.send("GET", "/late", &[], b"").expect("sent");
+    eventually("a failure", || {
+        other.read_record(|record| record.count("/late")) == 1
+    });
+    latch.release();
+    let reply = client.read_response().expect("a reply");
+    reply.verify_whole(1000).expect("the late response");
+}
+
 #[test]
 fn the_access_log_has_the_number_of_tries() {
     let (bad, good) = (failing(Fault::EndBeforeHead(Ending::Fin)), correct());

@@ -116,6 +116,8 @@ fn clients_do_not_choose_the_host_of_a_redirect() {
         ("/1", "bucket.example"),
         ("/2", "bucket.example:81"),
         ("/pass/3", "Bucket.Example"),
+        ("/4", "b%75cket.example"),
+        ("/5", "127.1"),
     ] {
         first.serve(path, to(302, "http://bucket.example/x"));
         let reply = edge.get(path, &[("Host", host)]);

@@ -277,6 +277,30 @@ fn a_drained_server_gets_no_retries() {
     });
 }
 
+#[test]
+fn a_response_is_passed_on_if_the_other_server_is_full_or_unhealthy() {
+    let (failed, good) = (Origin::always(FAILED), Origin::always(HELLO));
+    run(async {
+        let mut servers = vec![failed.server(), good.server()];
+        servers[1].max_connections = Some(1);
+        let mut options = Options::new(servers);
+        options.retry.on.statuses.push(500..=500);
+        let testing = Testing::new(options);
+        testing.record_choices(&Recorded::default());
+        let (own, replaced) = (Ok((500, Vec::new())), Ok((200, b"hello".to_vec())));
+        testing.upstream.worker.pool.refresh();
+        let held = testing.upstream.worker.pool.take(1);
+        assert_eq!(testing.fetch(get("/")).await, own);
+        drop(held);
+        assert_eq!(testing.fetch(get("/")).await, replaced);
+        let (other, now_us) = (&testing.state.servers()[1], testing.clock.monotonic_us());
+        let unhealthy = Err("status 500".to_owned());
+        assert!(other.condition().set_healthy(unhealthy, now_us));
+        other.note_change();
+        assert_eq!(testing.fetch(get("/")).await, own);
+    });
+}
+
 /// Has a server close the connection on which it sends a body, `hold_us` after the client took the
 /// first part.
 fn outcomes_of_a_cut_body(hold_us: u64) -> Vec<Outcome> {
