@@ -372,6 +372,7 @@ fn the_fetch_of_a_range_without_clients_makes_room_and_the_other_goes_on() {
     wait_for_flights(&edge, 1);
     latch.release();
     expect_byte(&mut staying, 4 * BLOCK);
+    wait_for_flights(&edge, 0);
     assert_hit(&check_range(&edge, 4 * BLOCK, 5 * BLOCK - 1));
     // The range whose fetch was ended is fetched again.
     check_range(&edge, 7 * BLOCK, 7 * BLOCK);
