@@ -141,6 +141,11 @@ impl TlsFront {
         self.shared.handshakes.lock().clone()
     }
 
+    /// Returns the number of completed handshakes.
+    pub fn handshake_count(&self) -> usize {
+        self.shared.handshakes.lock().len()
+    }
+
     /// Ends each new connection in this way.
     pub fn set_cut(&self, cut: Option<Cut>) {
         *self.shared.cut.lock() = cut;
