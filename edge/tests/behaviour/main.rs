@@ -47,6 +47,7 @@ mod grace;
 mod harness;
 mod health_checks;
 mod hosts;
+mod http2_origins;
 #[cfg(feature = "lab")]
 mod idle_workers;
 mod index_loading;

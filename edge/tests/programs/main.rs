@@ -13,5 +13,6 @@ mod ffmpeg;
 )]
 #[path = "../behaviour/harness/mod.rs"]
 mod harness;
+mod http2_origins;
 mod tools;
 mod wget;

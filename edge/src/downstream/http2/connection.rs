@@ -21,7 +21,7 @@ use crate::reason::Reason;
 use crate::sys::Clock;
 
 use super::stream::{End, Stream};
-use super::wakeups::Wakeups;
+use crate::http2::wakeups::Wakeups;
 
 /// Queued output in bytes above which a client that does not read gets no answers, so its frames are not read either.
 const QUEUED_MAX: usize = 64 << 10;

@@ -7,6 +7,5 @@ mod render;
 mod request;
 mod stream;
 mod waiting;
-mod wakeups;
 
 pub(super) use connection::Http2;

@@ -293,7 +293,7 @@ fn a_backup_is_used_while_the_other_servers_are_full() {
         (only.max_connections, backup.backup) = (Some(1), true);
         let testing = Testing::new(Options::new(vec![only, backup]));
         assert_eq!(requests(&testing, 4).await, [4, 0]);
-        let held = testing.upstream.worker.pool.take(0);
+        let held = testing.upstream.worker.pool.take(0, false);
         assert_eq!(requests(&testing, 4).await, [0, 4]);
         drop(held);
         assert_eq!(requests(&testing, 4).await, [4, 0]);
