@@ -162,6 +162,8 @@ reasons! {
         TlsFailed = "tls-failed", 502, Origin, true;
         /// A reused connection turned out to be closed before a byte of the response arrived.
         StaleConnection = "stale-connection", 502, Origin, true;
+        /// A server of HTTP/2 refused the request before it processed any of it (REFUSED_STREAM, GOAWAY), again and again, or its content could not be sent again.
+        StreamRefused = "stream-refused", 502, Origin, true;
         /// Sending the request failed.
         SendFailed = "send-failed", 502, Origin, false;
         /// The origin closed the connection before a complete head. So does a server that expects TLS if its URL has `http://`.
@@ -425,7 +427,7 @@ impl Reason {
 
     /// Whether a fetch failed before any of its request was sent, so that the failure can't be about the client.
     pub const fn is_before_request(self) -> bool {
-        self.retryable() && !matches!(self, Reason::StaleConnection)
+        self.retryable() && !matches!(self, Reason::StaleConnection | Reason::StreamRefused)
     }
 
     /// Whether this machine alone is the reason that a connection to a server could not be opened.

@@ -62,6 +62,7 @@ fn the_least_configuration_has_the_documented_defaults() {
     assert_eq!((plan.log.level, plan.log.access), (Level::Info, None));
     assert!(plan.caches.is_empty());
     let server = crate::upstream::Server {
+        h2c: false,
         scheme: crate::http::Scheme::Http,
         host: "127.0.0.1".to_owned(),
         port: 9000,

@@ -20,6 +20,7 @@ pub mod response;
 pub mod server;
 pub mod settings;
 pub mod violation;
+pub mod wakeups;
 pub mod window;
 pub mod write;
 

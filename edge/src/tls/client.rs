@@ -72,7 +72,8 @@ impl Client {
     }
 
     /// Completes a handshake with the server at the other end of `wire`. `host` is the host name or IP address for which
-    /// the server's certificate has to be valid, unless the options name another one.
+    /// the server's certificate has to be valid, unless the options name another one. `protocols` are those to offer (ALPN),
+    /// in place of the options' ones.
     ///
     /// # Errors
     ///
@@ -82,13 +83,21 @@ impl Client {
         wire: W,
         host: &str,
         within: Duration,
+        protocols: Option<&[&str]>,
     ) -> Result<Stream<W>, ConnectError> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
             None => ServerName::try_from(host.to_owned()).map_err(|_| ConnectError::WrongName)?,
         };
-        let session = ClientConnection::new(self.config.clone(), name)
-            .map_err(|error| ConnectError::of(&error))?;
+        let config = self.config.clone();
+        let session = match protocols {
+            None => ClientConnection::new(config, name),
+            Some(names) => {
+                let names = names.iter().map(|name| name.as_bytes().to_vec());
+                ClientConnection::new_with_alpn(config, name, names.collect())
+            }
+        };
+        let session = session.map_err(|error| ConnectError::of(&error))?;
         let mut stream = Stream::new(wire, session.into());
         let handshake = poll_fn(|cx| stream.poll_handshake(cx));
         match timeout(within, handshake).await {

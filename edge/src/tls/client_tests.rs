@@ -152,7 +152,7 @@ async fn connect_split(
 ) -> (Result<End, ConnectError>, Result<End, HandshakeError>) {
     let (near, far) = ends(most);
     let at_client = async {
-        let mut stream = client.connect(near, host, SOON).await?;
+        let mut stream = client.connect(near, host, SOON, None).await?;
         // The client's last message is otherwise sent with its first bytes.
         let _ = poll_fn(|cx| stream.poll_flush(cx)).await;
         Ok(stream)
@@ -305,7 +305,7 @@ fn a_client_sends_its_certificate() {
     let refused = run(async {
         let (near, far) = ends(1 << 20);
         let at_client = async {
-            let mut stream = client.connect(near, "localhost", SOON).await?;
+            let mut stream = client.connect(near, "localhost", SOON, None).await?;
             let error = read(&mut stream, &mut [0; 9]).await.expect_err("an alert");
             Err(ConnectError::of_io(&error).expect("an error of TLS"))
         };
@@ -456,7 +456,7 @@ fn an_end_in_the_handshake_is_reported_wherever_it_comes() {
             };
             let ends = async {
                 tokio::join!(
-                    client.connect(near, "localhost", SOON),
+                    client.connect(near, "localhost", SOON, None),
                     accept(&server, far)
                 )
                 .0
@@ -475,7 +475,7 @@ fn refused_for(client: &Client, bytes: &[u8]) -> ConnectError {
         let mut far = far.wire.0;
         far.write_all(bytes).await.expect("written");
         let _ = far.shutdown().await;
-        let connected = client.connect(near, "localhost", SOON).await;
+        let connected = client.connect(near, "localhost", SOON, None).await;
         drop(far);
         connected.err().expect("no server of TLS")
     })
@@ -517,7 +517,7 @@ fn a_silent_server_is_given_up_after_a_time() {
     run(async {
         let (near, _far) = ends(1 << 20);
         let connected = client
-            .connect(near, "localhost", Duration::from_millis(20))
+            .connect(near, "localhost", Duration::from_millis(20), None)
             .await;
         assert_eq!(connected.err(), Some(ConnectError::Timeout));
     });

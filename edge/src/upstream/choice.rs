@@ -145,9 +145,14 @@ impl Pool {
 
     /// Whether a server has its largest permitted number of connections, and none has room.
     pub(super) fn is_full(&self, server: &PooledServer) -> bool {
+        self.is_at_limit(server) && server.available.borrow().is_empty()
+    }
+
+    /// Whether a server has its largest permitted number of connections.
+    pub(super) fn is_at_limit(&self, server: &PooledServer) -> bool {
         let of_server = server.state().server().max_connections;
         let limit = of_server.unwrap_or(self.limits.max_connections);
-        limit > 0 && server.open.get() >= limit && server.available.borrow().is_empty()
+        limit > 0 && server.open.get() >= limit
     }
 
     /// Returns the weights of the servers, of which some may just have started. Sets the time at

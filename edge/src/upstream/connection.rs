@@ -2,7 +2,8 @@
 //! the folders of the protocols know which protocols there are.
 //!
 //! A connection is in the pool while it has room for an exchange. `Connection::begin` takes room
-//! for one exchange from it, and `Stream::end` gives the room back.
+//! for one exchange from it, and `Stream::end` gives the room back. A connection of HTTP/2 stays in
+//! the pool, which keeps it aside while it is full.
 
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use tokio::io::ReadBuf;
 
 use super::http1;
+use super::http2;
 use super::inbound::{Failure, Received, Step};
 use super::options::Limits;
 use super::outbound::Outbound;
@@ -25,6 +27,8 @@ use crate::sys::Address;
 pub(super) enum Connection {
     /// An HTTP/1.1 connection carries one exchange at a time, so no exchange is in progress on it.
     Http1(Box<http1::Connection>),
+    /// An HTTP/2 connection, which carries many exchanges at a time.
+    Http2(http2::Connection),
 }
 
 /// One exchange on a connection. If it is dropped before the exchange is complete, the exchange is
@@ -33,18 +37,29 @@ pub(super) enum Stream {
     /// The whole connection, which is closed if the exchange is abandoned, since HTTP/1.1 has no
     /// other way to do that.
     Http1(Box<http1::Connection>),
+    /// A stream, which is reset if the exchange is abandoned.
+    Http2(http2::Stream),
 }
 
 impl Connection {
     /// Creates a connection on a byte stream that was just opened.
-    pub(super) fn new(transport: Transport, permit: Permit) -> Connection {
-        Connection::Http1(http1::Connection::new(transport, permit))
+    pub(super) fn new(transport: Transport, permit: Permit, limits: &Limits) -> Connection {
+        match transport.is_http2() {
+            true => Connection::Http2(http2::Connection::new(transport, permit, limits)),
+            false => Connection::Http1(http1::Connection::new(transport, permit)),
+        }
+    }
+
+    /// Whether the connection carries several exchanges at a time, and so cannot be switched to another protocol.
+    pub(super) fn is_multiplexed(&self) -> bool {
+        matches!(self, Connection::Http2(_))
     }
 
     /// Returns the server's index.
     pub(super) fn server(&self) -> usize {
         match self {
             Connection::Http1(connection) => connection.server(),
+            Connection::Http2(connection) => connection.server(),
         }
     }
 
@@ -52,6 +67,7 @@ impl Connection {
     pub(super) fn peer(&self) -> Option<Address> {
         match self {
             Connection::Http1(connection) => connection.peer(),
+            Connection::Http2(connection) => connection.peer(),
         }
     }
 
@@ -59,15 +75,21 @@ impl Connection {
     pub(super) fn has_room(&self) -> bool {
         match self {
             Connection::Http1(connection) => connection.has_room(),
+            Connection::Http2(connection) => connection.has_room(),
         }
     }
 
-    /// Takes the room for one exchange. Also returns the connection if it has room for another one.
+    /// Takes the room for one exchange. Also returns the connection if it carries further ones, now or when others have
+    /// ended.
     pub(super) fn begin(self) -> (Stream, Option<Connection>) {
         match self {
             Connection::Http1(mut connection) => {
                 connection.set_busy();
                 (Stream::Http1(connection), None)
+            }
+            Connection::Http2(connection) => {
+                let (stream, rest) = connection.begin();
+                (Stream::Http2(stream), rest.map(Connection::Http2))
             }
         }
     }
@@ -77,6 +99,9 @@ impl Connection {
     pub(super) fn rest(&mut self, now_us: u64) {
         match self {
             Connection::Http1(connection) => connection.rest(now_us),
+            Connection::Http2(connection) => {
+                connection.rest();
+            }
         }
     }
 
@@ -85,6 +110,7 @@ impl Connection {
     pub(super) fn shrink(&mut self) -> bool {
         match self {
             Connection::Http1(connection) => connection.shrink(),
+            Connection::Http2(connection) => connection.rest(),
         }
     }
 
@@ -92,22 +118,26 @@ impl Connection {
     pub(super) fn is_shrunk(&self) -> bool {
         match self {
             Connection::Http1(connection) => connection.is_shrunk(),
+            Connection::Http2(_) => false,
         }
     }
 
-    /// Reads again and returns whether the connection still has room for an exchange. `waker` is
-    /// woken when the server closes the connection or sends something unexpected.
+    /// Returns whether the connection still has room for an exchange, after reading again, or will
+    /// have when exchanges in progress have ended. `waker` is woken when the server closes the
+    /// connection or sends something unexpected, and when a full connection has room again.
     pub(super) fn stays_usable(&mut self, waker: &Waker) -> bool {
         match self {
             Connection::Http1(connection) => connection.stays_idle(waker),
+            Connection::Http2(connection) => connection.stays_usable(waker),
         }
     }
 
-    /// Returns the time at which the connection became idle, in microseconds of the upstream's
-    /// clock; `None` while an exchange is in progress on it.
-    pub(super) fn idle_since_us(&self) -> Option<u64> {
+    /// Returns the time for which the connection has been idle at the time `now_us` of the upstream's
+    /// clock, in microseconds; 0 while an exchange is in progress on it.
+    pub(super) fn idle_us(&self, now_us: u64) -> u64 {
         match self {
-            Connection::Http1(connection) => Some(connection.idle_since_us()),
+            Connection::Http1(connection) => now_us.saturating_sub(connection.idle_since_us()),
+            Connection::Http2(connection) => connection.idle_us(),
         }
     }
 
@@ -115,6 +145,7 @@ impl Connection {
     pub(super) fn idle_limit_us(&self) -> u64 {
         match self {
             Connection::Http1(connection) => connection.idle_limit_us(),
+            Connection::Http2(_) => u64::MAX,
         }
     }
 
@@ -126,6 +157,7 @@ impl Connection {
                 connection.set_busy();
                 Some(connection.close())
             }
+            Connection::Http2(connection) => connection.close(),
         }
     }
 }
@@ -135,6 +167,7 @@ impl Stream {
     pub(super) fn peer(&self) -> Option<Address> {
         match self {
             Stream::Http1(connection) => connection.peer(),
+            Stream::Http2(stream) => stream.peer(),
         }
     }
 
@@ -142,6 +175,7 @@ impl Stream {
     pub(super) fn handshake(&self) -> Option<Duration> {
         match self {
             Stream::Http1(connection) => connection.handshake(),
+            Stream::Http2(stream) => stream.handshake(),
         }
     }
 
@@ -149,6 +183,7 @@ impl Stream {
     pub(super) fn is_reused(&self) -> bool {
         match self {
             Stream::Http1(connection) => connection.uses() > 0,
+            Stream::Http2(stream) => stream.is_reused(),
         }
     }
 
@@ -157,6 +192,7 @@ impl Stream {
     pub(super) fn is_quiet(&mut self) -> bool {
         match self {
             Stream::Http1(connection) => connection.is_quiet(),
+            Stream::Http2(stream) => stream.is_quiet(),
         }
     }
 
@@ -170,6 +206,7 @@ impl Stream {
     ) -> Result<Received, Failure> {
         match self {
             Stream::Http1(connection) => connection.send(outbound, limits, interim).await,
+            Stream::Http2(stream) => stream.send(outbound, limits, interim).await,
         }
     }
 
@@ -177,6 +214,7 @@ impl Stream {
     pub(super) fn step(&mut self) -> Result<Step, Fault> {
         match self {
             Stream::Http1(connection) => connection.step(),
+            Stream::Http2(stream) => stream.step(),
         }
     }
 
@@ -184,6 +222,7 @@ impl Stream {
     pub(super) fn has_ended(&self) -> bool {
         match self {
             Stream::Http1(connection) => connection.has_ended(),
+            Stream::Http2(stream) => stream.has_ended(),
         }
     }
 
@@ -192,6 +231,8 @@ impl Stream {
     pub(super) fn may_fill(&self, room: &ReadBuf<'_>) -> bool {
         match self {
             Stream::Http1(connection) => connection.may_fill(room),
+            // Content arrives between frames of other streams.
+            Stream::Http2(_) => false,
         }
     }
 
@@ -205,6 +246,7 @@ impl Stream {
     ) -> Poll<Result<usize, Fault>> {
         match self {
             Stream::Http1(connection) => connection.poll_content(cx, room),
+            Stream::Http2(stream) => stream.poll_content(cx),
         }
     }
 
@@ -212,6 +254,7 @@ impl Stream {
     pub(super) fn require_rate(&mut self) {
         match self {
             Stream::Http1(connection) => connection.require_rate(),
+            Stream::Http2(stream) => stream.require_rate(),
         }
     }
 
@@ -220,6 +263,7 @@ impl Stream {
     pub(super) fn watch_body(&mut self, limits: &Limits) -> Option<Reason> {
         match self {
             Stream::Http1(connection) => connection.watch_body(limits),
+            Stream::Http2(stream) => stream.watch_body(limits),
         }
     }
 
@@ -228,6 +272,8 @@ impl Stream {
     pub(super) fn end_of_connection(&mut self) -> Result<(), Fault> {
         match self {
             Stream::Http1(connection) => connection.end(),
+            // `step` returns this fault itself.
+            Stream::Http2(_) => Err(Reason::BodyCut.into()),
         }
     }
 
@@ -235,7 +281,13 @@ impl Stream {
     pub(super) fn sample(&mut self, now_us: u64) -> Option<Sample> {
         match self {
             Stream::Http1(connection) => connection.sample(now_us),
+            Stream::Http2(stream) => stream.sample(now_us),
         }
+    }
+
+    /// Whether the connection carries several exchanges at a time.
+    pub(super) fn is_multiplexed(&self) -> bool {
+        matches!(self, Stream::Http2(_))
     }
 
     /// Ends a complete exchange. Returns the connection if it is not in the pool and now has room
@@ -245,6 +297,8 @@ impl Stream {
             Stream::Http1(connection) => connection
                 .has_room()
                 .then_some(Connection::Http1(connection)),
+            // The pool has the connection all the time.
+            Stream::Http2(_) => None,
         }
     }
 
@@ -253,6 +307,7 @@ impl Stream {
     pub(super) fn abandon(self) -> Option<Permit> {
         match self {
             Stream::Http1(connection) => Some(connection.close()),
+            Stream::Http2(_) => None,
         }
     }
 
@@ -273,6 +328,12 @@ impl Stream {
                     _exchange: exchange,
                     permit,
                 }))
+            }
+            Stream::Http2(_) => {
+                // HTTP/2 has no 101 (RFC 9113 8.6).
+                let fault = Fault::from(Reason::UnexpectedStatus);
+                exchange.note_failure(&fault);
+                Err(fault)
             }
         }
     }

@@ -14,6 +14,8 @@ pub(super) struct Criteria<'a> {
     pub(super) is_repeatable: bool,
     /// The id of the server to which the client sticks.
     pub(super) sticky: Option<u64>,
+    /// Whether the request asks for another protocol, so that it needs a connection of HTTP/1.1.
+    pub(super) needs_http1: bool,
     /// Learns the request's entry in the queue for a connection.
     pub(super) record: Rc<UpstreamTimings>,
 }

@@ -13,6 +13,7 @@ use super::retry::{self, Tries};
 use super::route_headers::RouteHeaders;
 use super::route_options::RouteOptions;
 use super::sticky::Sticky;
+use super::upgrade;
 use super::upload::Upload;
 use super::worker::UpstreamWorker;
 use crate::balance::Outcome;
@@ -52,7 +53,8 @@ impl Forward {
     /// After a failure of a kind in `retry.on`, another server is tried, up to `retry.tries` in all,
     /// if that is safe (`may_move`). If the server turns out to have closed the reused connection,
     /// the request is first sent once more where that is safe (`may_repeat`): on a new connection,
-    /// to the same server if it accepts one.
+    /// to the same server if it accepts one. A request that a server of HTTP/2 refused is sent on
+    /// another connection that has room, which may be one to another server.
     pub(super) async fn exchange(&self, tries: &mut Tries) -> Result<Exchanged, Fault> {
         let mut opening = None;
         loop {
@@ -75,9 +77,11 @@ impl Forward {
                     self.upstream.count_status(server, received.status);
                     return Ok((lease, received, sent_us));
                 }
-                Err(failure) if self.may_repeat(&failure) && tries.repeat(server) => {
+                Err(failure)
+                    if self.may_repeat(&failure) && tries.repeat(server, failure.refused) =>
+                {
                     self.upstream.counters.upstream_retries.add(1);
-                    opening = Some(self.upstream.pool.reopen(lease));
+                    opening = self.upstream.pool.reopen(lease);
                 }
                 Err(failure) => {
                     if self.is_clients_delay(&failure, sent_us) {
@@ -174,6 +178,7 @@ impl Forward {
             client: ClientId::of(self.peer.client),
             key: &|| self.key(),
             is_repeatable: self.is_repeatable(),
+            needs_http1: upgrade::protocols(&self.head).next().is_some(),
             sticky: self
                 .sticky()
                 .and_then(|sticky| sticky.named(&self.head.fields)),
@@ -188,7 +193,10 @@ impl Forward {
                     // response to this request.
                     Ok(Grant::Lease(mut lease)) => match lease.stream.is_quiet() {
                         true => return Ok(lease),
-                        false => self.upstream.pool.reopen(lease),
+                        false => match self.upstream.pool.reopen(lease) {
+                            Some(opening) => opening,
+                            None => continue,
+                        },
                     },
                     Ok(Grant::Refused(server, reason)) => {
                         self.note_refused(server, &reason.into());
@@ -323,8 +331,11 @@ impl Forward {
     /// Whether the request may be sent again: nothing was written, or the method is idempotent and
     /// none of the content has been consumed (RFC 9110 9.2.2, RFC 9112 9.3.1).
     fn may_repeat(&self, failure: &Failure) -> bool {
-        failure.fault.reason == Reason::StaleConnection
-            && (failure.unsent || (self.head.method.is_idempotent() && self.upload.is_whole()))
+        let is_stale = matches!(
+            failure.fault.reason,
+            Reason::StaleConnection | Reason::StreamRefused
+        );
+        is_stale && (failure.unsent || (self.head.method.is_idempotent() && self.upload.is_whole()))
     }
 
     /// Returns the cookie by which clients of this route stick to a server.

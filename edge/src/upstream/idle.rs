@@ -18,7 +18,7 @@ impl Pool {
     pub(super) fn expires_in_us(&self, connection: &Connection, now_us: u64) -> u64 {
         let limit_us = self.limits.keepalive_timeout_us;
         let limit_us = limit_us.min(connection.idle_limit_us());
-        limit_us.saturating_sub(idle_us(connection, now_us))
+        limit_us.saturating_sub(connection.idle_us(now_us))
     }
 
     /// Notes that a connection has become idle.
@@ -44,11 +44,11 @@ impl Pool {
                     continue;
                 }
                 next_us = next_us.min(left_us);
-                match idle_us(&connection, now_us) >= SHRINK_US {
+                match connection.idle_us(now_us) >= SHRINK_US {
                     true => has_freed |= connection.shrink(),
                     false => is_due = true,
                 }
-                server.available.borrow_mut().push(connection);
+                server.put(connection);
             }
         }
         if has_freed {
@@ -71,6 +71,7 @@ impl Pool {
         let rounds = async move {
             while let Some(pool) = pool.upgrade() {
                 pool.refresh();
+                pool.unpark_all();
                 let next = pool.sweep();
                 drop(pool);
                 let _ = tokio::time::timeout(next, events.notified()).await;
@@ -78,10 +79,4 @@ impl Pool {
         };
         *self.idle_task.borrow_mut() = Some(tokio::task::spawn_local(rounds));
     }
-}
-
-/// Returns the time for which a connection has been idle at the time `now_us`.
-fn idle_us(connection: &Connection, now_us: u64) -> u64 {
-    let since_us = connection.idle_since_us().unwrap_or(now_us);
-    now_us.saturating_sub(since_us)
 }

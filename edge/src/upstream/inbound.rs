@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use crate::handler::{Fault, Frame};
 use crate::http::{Fields, Status, Version};
+use crate::reason::Reason;
 
 /// Time after which a server that had to wait for the client may close the connection without a fault
 /// of its own, in microseconds.
@@ -45,10 +46,14 @@ pub(super) enum Step {
 }
 
 /// The fault of an exchange that ended without a response.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Failure {
     pub(super) fault: Fault,
-    /// Whether nothing of the request was written.
+    /// Whether nothing of the request was processed.
     pub(super) unsent: bool,
+    /// Whether the server has said that it did not process the request (RFC 9113 8.7), or the connection accepted none any
+    /// more.
+    pub(super) refused: bool,
     /// Whether the server closed the connection while the client's next content was awaited.
     pub(super) awaited_client: bool,
 }
@@ -59,6 +64,33 @@ impl Failure {
         Failure {
             fault,
             unsent: true,
+            refused: false,
+            awaited_client: false,
+        }
+    }
+
+    /// The failure of an exchange in which the server has processed nothing. `is_whole`: the request's content can be sent
+    /// again.
+    pub(super) fn refused(reason: Reason, is_whole: bool) -> Failure {
+        let mut fault = Fault::from(reason);
+        fault.retryable &= is_whole;
+        Failure {
+            fault,
+            unsent: is_whole,
+            refused: true,
+            awaited_client: false,
+        }
+    }
+
+    /// The failure of an exchange with this fault, of which the server may have processed something.
+    pub(super) fn of(fault: Fault) -> Failure {
+        Failure {
+            fault: Fault {
+                retryable: false,
+                ..fault
+            },
+            unsent: false,
+            refused: false,
             awaited_client: false,
         }
     }

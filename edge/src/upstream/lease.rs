@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::connection::{Connection, Stream};
 use super::inbound::{Failure, Received};
+use super::openings::OpeningGuard;
 use super::options::Limits;
 use super::outbound::Outbound;
 use super::permit::{InProgress, Permit};
@@ -36,6 +37,10 @@ pub(super) struct Lease {
 pub(super) struct Opening {
     exchange: InProgress,
     permit: Permit,
+    /// Whether the connection must be one of HTTP/1.1.
+    needs_http1: bool,
+    /// Tells the requests that wait for the connection when it is open.
+    _awaited: Option<OpeningGuard>,
 }
 
 /// A connection that was opened for an exchange.
@@ -48,7 +53,28 @@ pub(super) struct Opened {
 
 impl Opening {
     pub(super) fn new(exchange: InProgress, permit: Permit) -> Opening {
-        Opening { exchange, permit }
+        Opening {
+            exchange,
+            permit,
+            needs_http1: false,
+            _awaited: None,
+        }
+    }
+
+    /// Demands a connection of HTTP/1.1.
+    pub(super) fn over_http1(self) -> Opening {
+        Opening {
+            needs_http1: true,
+            ..self
+        }
+    }
+
+    /// Has other requests wait for the connection until the guard is dropped.
+    pub(super) fn awaited(self, guard: OpeningGuard) -> Opening {
+        Opening {
+            _awaited: Some(guard),
+            ..self
+        }
     }
 
     /// Returns the index of the server to which the connection will be opened.
@@ -63,9 +89,14 @@ impl Opening {
 
     /// Connects within the time that `limits` has for it.
     pub(super) async fn connect(mut self, limits: &Limits) -> Result<Opened, Fault> {
-        match Transport::connect(self.permit.state(), limits).await {
+        match Transport::connect(self.permit.state(), limits, self.needs_http1).await {
             Ok(transport) => {
-                let (stream, rest) = Connection::new(transport, self.permit).begin();
+                if !self.needs_http1 {
+                    let protocol = self.permit.state().protocol();
+                    protocol.note(transport.is_http2());
+                }
+                let connection = Connection::new(transport, self.permit, limits);
+                let (stream, rest) = connection.begin();
                 let lease = Lease::new(self.exchange, stream);
                 Ok(Opened { lease, rest })
             }

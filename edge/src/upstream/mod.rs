@@ -1,11 +1,12 @@
 //! Upstreams: forwarding requests to origin servers.
 //!
 //! `forward` handles one request: `pool` gives it room on a connection (`lease`) or a `permit` to
-//! open one, and `idle` sweeps idle connections. `outbound` is the request and `inbound` the response
+//! open one, and `idle` sweeps idle connections; `multiplexing` is about connections that carry several
+//! exchanges at a time, and `openings` are those that are being opened. `outbound` is the request and `inbound` the response
 //! in the form that every protocol shares; `via`, `forwarded`, `hop`, `route_headers` and `upgrade` decide about their headers,
 //! `path_map` and `write_back` about paths and the origin's own URLs. `connection` selects
-//! the protocol of a connection, today always `http1`, which sends the request and reads the
-//! response. `receive` makes the response of the handler. `upload` holds the content of the request,
+//! the protocol of a connection, `http1` or `http2`, which sends the request and reads the
+//! response; `small_pieces` joins content that arrives in small pieces. `receive` makes the response of the handler. `upload` holds the content of the request,
 //! `download` the content of the response.
 //! `transport` is the byte stream to a server, a `socket` or an `encrypted` one; `waker` and
 //! `deadline` are its waker and timer.
@@ -18,6 +19,7 @@
 //! the health of servers, and `check` one such check. `choice` chooses the server of a request by its
 //! `criteria`. `probe` finds out when an unreachable server accepts connections again, as often as
 //! `connect_attempts` permits.
+//! `server_protocol` is the protocol that a server has turned out to speak.
 //! `names` are the names of servers that are resolved again and again, `changes` notifies workers.
 //! `state` is what all workers share about the servers, `slots` one worker's copy of it, `worker`
 //! what belongs to one worker.
@@ -47,11 +49,14 @@ mod hedge_budget;
 mod hop;
 mod host_name;
 mod http1;
+mod http2;
 mod idle;
 mod inbound;
 mod lease;
 mod monitor;
+mod multiplexing;
 mod names;
+mod openings;
 mod options;
 mod other_family;
 mod outbound;
@@ -72,8 +77,10 @@ mod route_headers;
 mod route_options;
 mod sample;
 mod server_name;
+mod server_protocol;
 mod server_state;
 mod slots;
+mod small_pieces;
 mod socket;
 mod state;
 mod sticky;
@@ -101,7 +108,7 @@ pub use self::eject::Eject;
 pub use self::health_options::Health;
 pub use self::hedge_budget::HedgeOptions;
 pub use self::monitor::Monitor;
-pub use self::options::{Options, Server};
+pub use self::options::{Http2, Options, Server};
 pub use self::path_map::PathMap;
 pub use self::redirect_rule::Redirects;
 pub use self::retry::{RetryCauses, RetryOptions};

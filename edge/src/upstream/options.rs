@@ -69,8 +69,10 @@ pub struct Options {
     pub queue_timeout: Option<Duration>,
     /// Options of TCP sockets.
     pub tcp: TcpOptions,
-    /// Version of HTTP/1 in which requests are sent.
+    /// Version of HTTP/1 in which requests are sent, unless it is HTTP/2.
     pub http: Version,
+    /// Use of HTTP/2.
+    pub http2: Http2,
     /// Conditions under which a fetch with a late response is sent to a second server, too. `None`:
     /// never.
     pub hedge: Option<HedgeOptions>,
@@ -86,11 +88,36 @@ pub struct Options {
     pub sign: Option<sign::Options>,
 }
 
+/// Use of HTTP/2 with the servers of an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Http2 {
+    /// Only servers whose URL says so (`h2c://`) get HTTP/2.
+    Never,
+    /// A server with TLS chooses, and one whose URL says so gets HTTP/2.
+    #[default]
+    Negotiated,
+    /// All servers get HTTP/2: in clear text by prior knowledge (RFC 9113 3.3).
+    Always,
+}
+
+impl Http2 {
+    /// Returns the protocols that are offered in TLS (ALPN), by preference.
+    pub fn alpn(self) -> &'static [&'static str] {
+        match self {
+            Http2::Never => &["http/1.1"],
+            Http2::Negotiated => &["h2", "http/1.1"],
+            Http2::Always => &["h2"],
+        }
+    }
+}
+
 /// One origin server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
     /// Scheme by which the server is contacted.
     pub scheme: Scheme,
+    /// Whether the server is known to speak HTTP/2 in clear text (`h2c://`).
+    pub h2c: bool,
     /// Host name or address; `localhost` for a Unix socket.
     pub host: String,
     /// TCP port.
@@ -133,12 +160,13 @@ impl Options {
             retry: RetryOptions::default(),
             resolver: Vec::new(),
             tls: tls::ClientOptions {
-                protocols: vec!["http/1.1".to_owned()],
+                protocols: protocols(Http2::default()),
                 ..tls::ClientOptions::default()
             },
             queue_timeout: None,
             tcp: TcpOptions::default(),
             http: Version::Http11,
+            http2: Http2::default(),
             hedge: None,
             max_response_headers: 64 << 10,
             host: None,
@@ -149,7 +177,18 @@ impl Options {
     }
 }
 
+fn protocols(http2: Http2) -> Vec<String> {
+    let offered = http2.alpn().iter();
+    offered.map(|name| (*name).to_owned()).collect()
+}
+
 impl Options {
+    /// Sets the use of HTTP/2.
+    pub fn set_http2(&mut self, http2: Http2) {
+        self.http2 = http2;
+        self.tls.protocols = protocols(http2);
+    }
+
     /// Whether a server has TLS.
     pub fn uses_tls(&self) -> bool {
         let mut servers = self.servers.iter();
@@ -265,8 +304,16 @@ impl Server {
     pub fn url(&self) -> String {
         match &self.unix {
             Some(_) => self.address(),
-            None if self.srv => format!("srv+{}://{}", self.scheme.as_str(), self.host),
-            None => format!("{}://{}", self.scheme.as_str(), self.host_and_port()),
+            None if self.srv => format!("srv+{}://{}", self.url_scheme(), self.host),
+            None => format!("{}://{}", self.url_scheme(), self.host_and_port()),
+        }
+    }
+
+    /// Returns the scheme as configured.
+    fn url_scheme(&self) -> &'static str {
+        match self.h2c {
+            true => "h2c",
+            false => self.scheme.as_str(),
         }
     }
 
@@ -297,6 +344,7 @@ pub(super) struct Limits {
     /// family that its name has.
     pub(super) own_address: bool,
     pub(super) http: Version,
+    pub(super) http2: Http2,
     pub(super) slow_start: Duration,
     pub(super) keepalive: usize,
     pub(super) keepalive_requests: u64,
@@ -318,6 +366,7 @@ impl Limits {
             port: None,
             own_address: false,
             http: options.http,
+            http2: options.http2,
             slow_start: options.slow_start,
             keepalive: options.keepalive,
             keepalive_requests: options.keepalive_requests,

@@ -163,8 +163,9 @@ fn outcome_of(fault: &Fault) -> Outcome {
             Outcome::ConnectFailed
         }
         Reason::HeadTimeout | Reason::BodyTimeout => Outcome::TimedOut,
-        // This does not count against the server, which may close an idle connection at any time.
-        Reason::StaleConnection => Outcome::Cancelled,
+        // This does not count against the server, which may close an idle connection at any time, and permit fewer streams
+        // than before.
+        Reason::StaleConnection | Reason::StreamRefused => Outcome::Cancelled,
         _ if fault.reason.whose() == Some(Party::Origin) => Outcome::Broken,
         _ => Outcome::Cancelled,
     }

@@ -18,7 +18,7 @@ use super::connection::Connection;
 use super::criteria::{Choice, Criteria};
 use super::fair_queue::FairQueue;
 use super::inbound::Step;
-use super::lease::{Grant, Lease, Opening};
+use super::lease::{Grant, Lease};
 use super::options::{Limits, Options};
 use super::permit::{Gauges, InProgress, Permit, PermitOwner};
 use super::probe_waiters::ProbeWaiters;
@@ -165,10 +165,18 @@ impl Pool {
         let mut since_us = None;
         let mut waited = !failed.is_empty();
         let mut until = None;
+        let mut awaits_openings = true;
         loop {
             match self.choose(failed, criteria) {
-                Choice::Server(server) => return Ok(self.take(server)),
-                Choice::Full => {
+                Choice::Server(server)
+                    if awaits_openings && self.may_await_opening(server, criteria) =>
+                {
+                    awaits_openings = self.await_opening(server).await;
+                }
+                Choice::Server(server) if !self.lacks_http1(server, criteria.needs_http1) => {
+                    return Ok(self.take(server, criteria.needs_http1));
+                }
+                Choice::Server(_) | Choice::Full => {
                     let timeout = self.limits.queue_timeout;
                     let until = *until.get_or_insert_with(|| timer_now() + timeout);
                     if let Turn::Granted(grant) = self.wait(failed, criteria, until).await? {
@@ -195,34 +203,27 @@ impl Pool {
     /// Returns room on the connection that was used last, if it is still usable, else the right to
     /// open a connection. An unusable connection's permit is passed on directly: if it were
     /// released first, a waiting request would get it.
-    pub(super) fn take(self: &Rc<Pool>, server: usize) -> Grant {
+    pub(super) fn take(self: &Rc<Pool>, server: usize, needs_http1: bool) -> Grant {
         let pooled = self.slots.server(server);
         let exchange = InProgress::begin(&self.balancing, &pooled.gauges, server);
-        let available = pooled.available.borrow_mut().pop();
-        let Some(connection) = available else {
-            return Grant::Opening(Opening::new(exchange, self.permit(server)));
-        };
         let now_us = self.clock.recent_us();
-        if self.expires_in_us(&connection, now_us) == 0 || !connection.has_room() {
-            return Grant::Opening(self.opening(exchange, connection.close()));
+        while let Some(connection) = pooled.take_available(needs_http1) {
+            let is_expired = self.expires_in_us(&connection, now_us) == 0;
+            if !is_expired && connection.has_room() {
+                let (stream, rest) = connection.begin();
+                if let Some(rest) = rest {
+                    self.put(&pooled, rest);
+                }
+                return Grant::Lease(Lease::new(exchange, stream));
+            }
+            if is_expired || !connection.is_multiplexed() {
+                let permit = connection.close();
+                return Grant::Opening(self.opening(exchange, permit, needs_http1));
+            }
+            // The connection has become full or unusable in the meantime.
+            self.put(&pooled, connection);
         }
-        let (stream, rest) = connection.begin();
-        pooled.available.borrow_mut().extend(rest);
-        Grant::Lease(Lease::new(exchange, stream))
-    }
-
-    /// Returns the right to open another connection for the exchange of `lease`, whose connection
-    /// is not usable.
-    pub(super) fn reopen(self: &Rc<Pool>, lease: Lease) -> Opening {
-        let (exchange, permit) = lease.abandon();
-        self.opening(exchange, permit)
-    }
-
-    /// Returns the right to open a connection, with the permit of a connection that was closed for
-    /// it, if there is one.
-    fn opening(self: &Rc<Pool>, exchange: InProgress, permit: Option<Permit>) -> Opening {
-        let permit = permit.unwrap_or_else(|| self.permit(exchange.server));
-        Opening::new(exchange, permit)
+        Grant::Opening(self.opening(exchange, None, needs_http1))
     }
 
     /// Creates a permit for one more connection to this server.
@@ -244,6 +245,7 @@ impl Pool {
         let client = criteria.client;
         let waiter = Rc::new(Waiter {
             client,
+            needs_http1: criteria.needs_http1,
             failed: failed.clone(),
             entry: RefCell::default(),
             turn: RefCell::default(),
@@ -277,10 +279,10 @@ impl Pool {
         }
     }
 
-    /// Takes the next request out of the queue that may use this server.
-    fn next_waiter(&self, server: usize) -> Option<Rc<Waiter>> {
+    /// Takes the next request out of the queue that may use this server, on a connection with this property.
+    fn next_waiter(&self, server: usize, may_use: impl Fn(&Waiter) -> bool) -> Option<Rc<Waiter>> {
         let mut waiting = self.waiting.borrow_mut();
-        waiting.pop(|waiter| self.may_serve(server, &waiter.failed))
+        waiting.pop(|waiter| self.may_serve(server, &waiter.failed) && may_use(waiter))
     }
 
     /// Has those requests in the queue choose again for which no server is left to wait for, so that
@@ -303,17 +305,22 @@ impl Pool {
         let pooled = self.slots.server(server);
         while pooled.is_open()
             && !self.is_full(&pooled)
-            && let Some(waiter) = self.next_waiter(server)
+            && let Some(waiter) = self.next_waiter(server, |waiter| {
+                !self.lacks_http1(server, waiter.needs_http1)
+            })
         {
-            waiter.give(Turn::Granted(self.take(server)));
+            let grant = self.take(server, waiter.needs_http1);
+            waiter.give(Turn::Granted(grant));
         }
     }
 
     /// Ends a complete exchange. The room that it had on its connection is given to a waiting
     /// request or kept for a later one; a connection that cannot be used again is closed.
     pub(super) fn give_back(self: &Rc<Pool>, lease: Lease, now_us: u64) {
-        if let Some(connection) = lease.end() {
-            self.keep_from(connection, now_us);
+        let server = lease.server();
+        match lease.end() {
+            Some(connection) => self.keep_from(connection, now_us),
+            None => self.unpark(server, now_us),
         }
     }
 
@@ -335,7 +342,7 @@ impl Pool {
 
     /// Gives the room on a connection to waiting requests, and keeps the connection from the time
     /// `now_us` on if some room is left.
-    fn keep_from(self: &Rc<Pool>, mut connection: Connection, now_us: u64) {
+    pub(super) fn keep_from(self: &Rc<Pool>, mut connection: Connection, now_us: u64) {
         let server = connection.server();
         self.refresh_for_waiting();
         let pooled = self.slots.server(server);
@@ -343,7 +350,10 @@ impl Pool {
             return;
         }
         while pooled.is_open()
-            && let Some(waiter) = self.next_waiter(server)
+            && connection.has_room()
+            && let Some(waiter) = self.next_waiter(server, |waiter| {
+                !waiter.needs_http1 || !connection.is_multiplexed()
+            })
         {
             let exchange = InProgress::begin(&self.balancing, &pooled.gauges, server);
             let (stream, rest) = connection.begin();
@@ -359,9 +369,10 @@ impl Pool {
             return;
         }
         let mut available = pooled.available.borrow_mut();
-        let oldest = (available.len() >= self.limits.keepalive).then(|| available.remove(0));
-        available.push(connection);
+        let is_over = connection.has_room() && available.len() >= self.limits.keepalive;
+        let oldest = is_over.then(|| available.remove(0));
         drop(available);
+        pooled.put(connection);
         drop(oldest);
         self.note_idle();
         if !self.probe_waiters.is_empty() {
@@ -445,6 +456,7 @@ impl Wake for IdleWaker {
 /// A request in the queue.
 struct Waiter {
     client: ClientId,
+    needs_http1: bool,
     failed: Failed,
     /// Counts the request as waiting until its turn comes.
     entry: RefCell<Option<QueueEntry>>,

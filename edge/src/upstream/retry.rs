@@ -16,6 +16,8 @@ const BURST_S: f64 = 10.0;
 const SAVED_MAX: f64 = 100.0;
 /// Shortest time between two messages about a budget that is used up, in microseconds.
 const REPORT_INTERVAL_US: u64 = 5_000_000;
+/// Most times that a request is sent again because a server of HTTP/2 refused it before it processed anything.
+const REFUSALS_MAX: u32 = 4;
 
 /// Options of retries (`retry` in `[upstream.NAME]`).
 #[derive(Clone, Debug, PartialEq)]
@@ -76,6 +78,7 @@ impl RetryCauses {
             | Reason::ConnectTimeout => self.connect,
             Reason::TlsFailed => self.tls,
             Reason::StaleConnection
+            | Reason::StreamRefused
             | Reason::ClosedBeforeHead
             | Reason::SendFailed
             | Reason::BodyCut => self.reset,
@@ -109,6 +112,8 @@ pub(super) struct Tries {
     began_us: Option<u64>,
     /// The server to which the request was sent once more after a stale connection.
     repeated: Option<usize>,
+    /// Number of times that servers refused the request before they processed it.
+    refusals: u32,
     /// Gets each sending of the request.
     watch: Option<Rc<Cell<Option<Sent>>>>,
 }
@@ -150,8 +155,12 @@ impl Tries {
     }
 
     /// Whether the request may be sent to this server once more after a stale connection. Returns
-    /// true only once per server.
-    pub(super) fn repeat(&mut self, server: usize) -> bool {
+    /// true only once per server, or a few times if the connection `refused` the request.
+    pub(super) fn repeat(&mut self, server: usize, refused: bool) -> bool {
+        if refused {
+            self.refusals += 1;
+            return self.refusals <= REFUSALS_MAX;
+        }
         self.repeated.replace(server) != Some(server)
     }
 }
@@ -272,7 +281,9 @@ mod tests {
         assert!(tries.are_over(&options, 10_000_005));
         tries.failed.push(1);
         assert!(tries.are_over(&options, 6));
-        assert!(tries.repeat(1) && !tries.repeat(1) && tries.repeat(2));
+        assert!(tries.repeat(1, false) && !tries.repeat(1, false) && tries.repeat(2, false));
+        let repeats = (0..10).filter(|_| tries.repeat(2, true)).count();
+        assert_eq!(repeats, REFUSALS_MAX as usize);
     }
 
     #[test]
@@ -286,6 +297,7 @@ mod tests {
             Reason::ConnectTimeout,
             Reason::TlsFailed,
             Reason::StaleConnection,
+            Reason::StreamRefused,
             Reason::ClosedBeforeHead,
             Reason::SendFailed,
             Reason::HeadTimeout,

@@ -9,8 +9,8 @@ pub fn is_named(given: &str, address: &str, name: &str) -> bool {
     let given = given.strip_suffix('/').unwrap_or(given);
     let (scheme, rest) = given.split_once("://").unwrap_or(("", given));
     let port = match scheme {
-        "" | "srv+http" | "srv+https" => None,
-        "http" => Some("80"),
+        "" | "srv+http" | "srv+https" | "srv+h2c" => None,
+        "http" | "h2c" => Some("80"),
         "https" => Some("443"),
         _ => return false,
     };

@@ -11,8 +11,9 @@ use super::condition::{Condition, Order, Summary};
 use super::connect_attempts::ConnectAttempts;
 use super::error_detail::ErrorDetail;
 use super::failure_log::FailureLog;
-use super::options::Server;
+use super::options::{Http2, Server};
 use super::other_family::OtherFamily;
+use super::server_protocol::ServerProtocol;
 use super::sticky;
 use super::upstream_tls::UpstreamTls;
 use crate::http::key::KeyHash;
@@ -54,6 +55,7 @@ pub struct ServerState {
     /// Whether clients that stick to the server keep it while it is drained.
     pub(super) keeps_clients: bool,
     pub(super) connect_attempts: ConnectAttempts,
+    pub(super) protocol: ServerProtocol,
     pub(super) failures: FailureLog,
     pub(super) counters: Mutex<CountersOfWorkers>,
     /// Number of workers that have connections of this slot, or may open one.
@@ -257,6 +259,23 @@ impl ServerState {
     /// and no worker has a connection to it.
     pub(super) fn is_free(&self) -> bool {
         !self.is_present.load(Ordering::Relaxed) && self.pins.load(Ordering::Relaxed) == 0
+    }
+
+    /// Returns the protocol that the server speaks, as far as it is known.
+    pub(super) fn protocol(&self) -> &ServerProtocol {
+        &self.protocol
+    }
+
+    /// Whether a new connection may be one of HTTP/2.
+    pub(super) fn may_speak_http2(&self, http2: Http2) -> bool {
+        let negotiates = self.tls.is_some() && http2 != Http2::Never;
+        (negotiates || self.speaks_http2(http2)) && !self.protocol.requires_http1()
+    }
+
+    /// Whether a new connection in clear text is one of HTTP/2, as the configuration says (RFC 9113 3.3).
+    pub(super) fn speaks_http2(&self, http2: Http2) -> bool {
+        let is_known = self.server.h2c || http2 == Http2::Always;
+        self.tls.is_none() && is_known && !self.protocol.requires_http1()
     }
 
     /// Returns the TLS for new connections; `None` for clear text.

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use super::condition::{Order, Summary};
 use super::connection::Connection;
+use super::openings::Openings;
 use super::permit::Gauges;
 use super::state::{ServerState, UpstreamState};
 use crate::handler::Fault;
@@ -45,6 +46,10 @@ pub(super) struct PooledServer {
     /// Connections with room for an exchange, the longest idle first. An HTTP/1.1 connection has
     /// room for one exchange, so it is here only while it is idle.
     pub(super) available: RefCell<Vec<Connection>>,
+    /// Connections that carry several exchanges at a time, and as many as they can.
+    pub(super) full: RefCell<Vec<Connection>>,
+    /// The connections that are being opened.
+    pub(super) openings: Rc<Openings>,
 }
 
 impl Slots {
@@ -137,6 +142,8 @@ impl Slots {
             sticky_id: state.sticky_id(),
             condition: Cell::default(),
             available: RefCell::default(),
+            full: RefCell::default(),
+            openings: Rc::default(),
         })
     }
 }
@@ -183,7 +190,29 @@ impl PooledServer {
             self.weight.get() == 0 || !self.state().may_use(connection.peer())
         };
         let mut available = self.available.borrow_mut();
-        available.extract_if(.., is_unusable).collect()
+        let mut full = self.full.borrow_mut();
+        let full = full.extract_if(.., is_unusable);
+        available.extract_if(.., is_unusable).chain(full).collect()
+    }
+
+    /// Takes the connection that was used last; `needs_http1`: of HTTP/1.1.
+    pub(super) fn take_available(&self, needs_http1: bool) -> Option<Connection> {
+        let mut available = self.available.borrow_mut();
+        if !needs_http1 {
+            return available.pop();
+        }
+        let at = available
+            .iter()
+            .rposition(|connection| !connection.is_multiplexed())?;
+        Some(available.remove(at))
+    }
+
+    /// Adds a connection to those with room, or to the full ones.
+    pub(super) fn put(&self, connection: Connection) {
+        match connection.has_room() {
+            true => self.available.borrow_mut().push(connection),
+            false => self.full.borrow_mut().push(connection),
+        }
     }
 
     /// Notes that a connection was closed.

@@ -14,6 +14,7 @@ use super::names::{IsFirst, Names};
 use super::options::{Options, Server};
 use super::other_family::{Other, OtherFamily};
 use super::server_name::is_named;
+use super::server_protocol::ServerProtocol;
 pub(super) use super::server_state::{ServerState, WorkerCounters};
 use super::upstream_tls::UpstreamTls;
 use crate::http::Scheme;
@@ -419,6 +420,7 @@ impl Configured {
             server,
             is_unreachable: AtomicBool::new(false),
             connect_attempts: ConnectAttempts::default(),
+            protocol: ServerProtocol::default(),
             failures: FailureLog::default(),
             counters: Mutex::default(),
             pins: AtomicUsize::new(0),
@@ -450,6 +452,7 @@ mod tests {
     fn named_with(change: impl FnOnce(&mut Options)) -> Arc<UpstreamState> {
         let server = Server {
             scheme: Scheme::Http,
+            h2c: false,
             host: "origin.example".to_owned(),
             port: 80,
             srv: false,

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::encrypted::Encrypted;
 use super::error_detail::ErrorDetail;
-use super::options::Limits;
+use super::options::{Http2, Limits};
 use super::socket::Socket;
 use super::state::ServerState;
 use crate::reason::Reason;
@@ -38,6 +38,8 @@ pub(super) struct Transport {
     peer: Option<Address>,
     /// Time of the handshake, if the connection has TLS.
     handshake: Option<Duration>,
+    /// Whether both sides speak HTTP/2.
+    is_http2: bool,
     /// Bytes received.
     read: u64,
     /// Bytes that the kernel accepted for sending.
@@ -60,28 +62,42 @@ pub(super) struct Unconnected {
 
 impl Transport {
     /// Connects to a server within the time that `limits` has for it, which includes the handshake of
-    /// TLS.
+    /// TLS, in which the server chooses the protocol; `over_http1`: it must be HTTP/1.1.
     pub(super) async fn connect(
         server: &ServerState,
         limits: &Limits,
+        over_http1: bool,
     ) -> Result<Transport, Unconnected> {
         let (began, timeout) = (timer_now(), limits.connect);
         let socket = Socket::connect(server, limits).await?;
         let peer = socket.peer();
-        let (link, handshake) = match server.tls() {
-            None => (Link::Plain(socket), None),
+        let (link, handshake, is_http2) = match server.tls() {
+            None => {
+                let is_http2 = !over_http1 && server.speaks_http2(limits.http2);
+                (Link::Plain(socket), None, is_http2)
+            }
             Some(client) => {
                 let opened = timer_now();
                 let left = timeout.saturating_sub(opened.duration_since(began));
-                let stream = client.connect(socket, server.tls_name(), left).await?;
+                let over_http1 = over_http1 || server.protocol().requires_http1();
+                let offered = over_http1.then_some(Http2::Never.alpn());
+                let name = server.tls_name();
+                let stream = client.connect(socket, name, left, offered).await?;
+                let is_http2 = stream.session().alpn_protocol() == Some(b"h2");
+                if !is_http2 && !over_http1 && limits.http2 == Http2::Always {
+                    // The server has ignored the offer.
+                    return Err(tls::ConnectError::Protocol.into());
+                }
                 let link = Link::Tls(Box::new(Encrypted(stream)));
-                (link, Some(timer_now().duration_since(opened)))
+                let handshake = timer_now().duration_since(opened);
+                (link, Some(handshake), is_http2)
             }
         };
         Ok(Transport {
             link,
             peer,
             handshake,
+            is_http2,
             read: 0,
             written: 0,
             write_blocked: false,
@@ -98,6 +114,11 @@ impl Transport {
     /// Returns the time of the handshake, if the connection has TLS.
     pub(super) fn handshake(&self) -> Option<Duration> {
         self.handshake
+    }
+
+    /// Whether both sides speak HTTP/2.
+    pub(super) fn is_http2(&self) -> bool {
+        self.is_http2
     }
 
     /// Returns the number of bytes received so far.

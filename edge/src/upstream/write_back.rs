@@ -239,6 +239,7 @@ mod tests {
     fn server() -> Server {
         Server {
             scheme: Scheme::Http,
+            h2c: false,
             host: "origin.example".to_owned(),
             port: 9000,
             srv: false,

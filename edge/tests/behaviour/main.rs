@@ -48,6 +48,7 @@ mod harness;
 mod health_checks;
 mod hosts;
 mod http2;
+mod http2_origins;
 #[cfg(feature = "lab")]
 mod idle_workers;
 mod index_loading;

@@ -14,5 +14,6 @@ mod ffmpeg;
 #[path = "../behaviour/harness/mod.rs"]
 mod harness;
 mod http2;
+mod http2_origins;
 mod tools;
 mod wget;

@@ -47,6 +47,8 @@ pub enum HttpVersion {
     Http10,
     #[serde(rename = "1.1")]
     Http11,
+    #[serde(rename = "2")]
+    Http2,
 }
 
 impl<'de> Deserialize<'de> for ServerFile {

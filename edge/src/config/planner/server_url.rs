@@ -11,6 +11,8 @@ use crate::http::Scheme;
 pub struct ServerUrl {
     /// The scheme.
     pub scheme: Scheme,
+    /// Whether the server speaks HTTP/2 in clear text.
+    pub h2c: bool,
     /// Host name or address, without brackets; `localhost` for a Unix socket.
     pub host: String,
     /// The port.
@@ -32,7 +34,7 @@ pub fn is_url(proxy: &str) -> bool {
     proxy.contains("://") || proxy.starts_with("unix:")
 }
 
-/// Parses `http://host:port`, `https://host:port`, both after `srv+`, and `unix:/path`.
+/// Parses `http://host:port`, `https://host:port` and `h2c://host:port`, all also after `srv+`, and `unix:/path`.
 ///
 /// # Errors
 ///
@@ -45,10 +47,12 @@ pub fn parse(url: &str) -> Result<ServerUrl, Wrong> {
         Some(url) => (true, url),
         None => (false, url),
     };
-    let (scheme, rest) = if let Some(rest) = url.strip_prefix("http://") {
-        (Scheme::Http, rest)
+    let (scheme, h2c, rest) = if let Some(rest) = url.strip_prefix("http://") {
+        (Scheme::Http, false, rest)
     } else if let Some(rest) = url.strip_prefix("https://") {
-        (Scheme::Https, rest)
+        (Scheme::Https, false, rest)
+    } else if let Some(rest) = url.strip_prefix("h2c://") {
+        (Scheme::Http, true, rest)
     } else {
         return Err(("`http://` or `https://` is missing", EXAMPLE));
     };
@@ -79,6 +83,7 @@ pub fn parse(url: &str) -> Result<ServerUrl, Wrong> {
     };
     Ok(ServerUrl {
         scheme,
+        h2c,
         host,
         port: port.unwrap_or(default),
         srv,
@@ -95,6 +100,7 @@ fn unix(path: &str) -> Result<ServerUrl, Wrong> {
         path => {
             return Ok(ServerUrl {
                 scheme: Scheme::Http,
+                h2c: false,
                 host: "localhost".to_owned(),
                 port: 80,
                 srv: false,
@@ -165,6 +171,8 @@ mod tests {
         assert_eq!(parsed("http://a.example/"), (Scheme::Http, name(), 80));
         assert_eq!(parsed("https://a.example"), (Scheme::Https, name(), 443));
         assert_eq!(parsed("http://[::1]:9"), (Scheme::Http, "::1".into(), 9));
+        assert_eq!(parsed("h2c://a.example"), (Scheme::Http, name(), 80));
+        assert!(parse("srv+h2c://_grpc._tcp.a.example").is_ok_and(|url| url.h2c));
         let socket = parse("unix:/run/app.sock").expect("a socket");
         assert_eq!(socket.unix.as_deref(), Some(Path::new("/run/app.sock")));
         let service = parse("srv+https://_https._tcp.a.example").expect("a service");

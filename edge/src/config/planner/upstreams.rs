@@ -20,7 +20,7 @@ use crate::config::report::Problem;
 use crate::config::value::{Key, Named, OrFalse};
 use crate::http::Version;
 use crate::sys::ListenAddress;
-use crate::upstream::{Options, Server};
+use crate::upstream::{Http2, Options, Server};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -62,6 +62,7 @@ pub fn name_of(url: &str) -> Option<String> {
 fn listed(url: ServerUrl, weight: u32, backup: bool) -> Server {
     Server {
         scheme: url.scheme,
+        h2c: url.h2c,
         host: url.host,
         port: url.port,
         srv: url.srv,
@@ -119,7 +120,8 @@ fn options(
     let d = Options::new(servers);
     let read_max = 24 * HOUR;
     let (balance, hash) = balance::plan(&file.balance, checks);
-    let options = Options {
+    let (http, http2) = http(file, &d.servers, checks);
+    let mut options = Options {
         balance,
         hash,
         sticky: sticky::plan(&file.sticky, checks),
@@ -162,7 +164,7 @@ fn options(
         queue: checks.count("queue", &file.queue, d.queue, 0..=1_000_000),
         queue_timeout: queue_timeout(file, checks),
         tcp: server_tcp::options(&file.tcp, checks),
-        http: http(file),
+        http,
         retry: retry::plan(&file.retry, checks),
         hedge: retry::hedge(&file.hedge, checks),
         max_response_headers: max_response_headers(file, d.max_response_headers, checks),
@@ -173,6 +175,7 @@ fn options(
         sign: signing::plan(&file.sign, read, checks),
         ..d
     };
+    options.set_http2(http2);
     keeps_too_many(file, &options, checks);
     options
 }
@@ -204,10 +207,24 @@ fn queue_timeout(file: &UpstreamFile, checks: &mut Checks) -> Option<Duration> {
     Some(checks.within("queue_timeout", key, HOUR, MS..=HOUR))
 }
 
-fn http(file: &UpstreamFile) -> Version {
-    match file.http.as_ref().map(|typed| typed.get_ref().0) {
-        Some(HttpVersion::Http10) => Version::Http10,
-        Some(HttpVersion::Http11) | None => Version::Http11,
+/// Returns the version of HTTP/1, and the use of HTTP/2.
+fn http(file: &UpstreamFile, servers: &[Server], checks: &mut Checks) -> (Version, Http2) {
+    let Some(typed) = &file.http else {
+        return (Version::Http11, Http2::Negotiated);
+    };
+    let written = typed.get_ref().0;
+    if written != HttpVersion::Http2 && servers.iter().any(|server| server.h2c) {
+        checks.push(
+            Problem::error("a server of `h2c://` needs HTTP/2")
+                .at(typed.span())
+                .label("not with this version")
+                .help("write `http://` in the URLs of the servers, or leave `http` out"),
+        );
+    }
+    match written {
+        HttpVersion::Http10 => (Version::Http10, Http2::Never),
+        HttpVersion::Http11 => (Version::Http11, Http2::Never),
+        HttpVersion::Http2 => (Version::Http11, Http2::Always),
     }
 }
 
@@ -389,6 +406,7 @@ mod tests {
     fn our_own_listeners_are_known() {
         let at = |host: &str, port| Server {
             scheme: Scheme::Http,
+            h2c: false,
             host: host.to_owned(),
             port,
             srv: false,

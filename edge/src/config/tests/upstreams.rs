@@ -1,6 +1,7 @@
 //! Tests of `[upstream.NAME]`: servers that are down, the port of health checks, and a secret in a file.
 
 use super::*;
+use crate::upstream::Http2;
 
 /// Returns an upstream with this text, and a route to it.
 fn with_upstream(upstream: &str) -> String {
@@ -30,6 +31,33 @@ fn servers_may_be_down_and_an_upstream_without_another_gets_a_warning() {
         .map(|text| said(&with_upstream(text)))
         .collect();
     insta::assert_snapshot!("down_and_ports", said);
+}
+
+#[test]
+fn http2_is_negotiated_known_demanded_or_switched_off() {
+    let http2 = |text: &str| {
+        let plan = plan(&with_upstream(text));
+        let options = &plan.upstreams["o"];
+        let protocols = options.tls.protocols.join(" ");
+        (options.http2, options.servers[0].h2c, protocols)
+    };
+    let both = || "h2 http/1.1".to_owned();
+    let https = "servers = \"https://a\"";
+    assert_eq!(http2(https), (Http2::Negotiated, false, both()));
+    let h2c = "servers = \"h2c://a:50051\"";
+    assert_eq!(http2(h2c), (Http2::Negotiated, true, both()));
+    for (version, expected, protocols) in [
+        ("1.0", Http2::Never, "http/1.1"),
+        ("1.1", Http2::Never, "http/1.1"),
+        ("2", Http2::Always, "h2"),
+    ] {
+        let text = format!("{https}\nhttp = \"{version}\"");
+        assert_eq!(http2(&text), (expected, false, protocols.to_owned()));
+    }
+    let routed = plan("[[route]]\nproxy = \"h2c://a\"\n");
+    assert!(routed.upstreams["h2c://a:80"].servers[0].h2c);
+    let said = said(&with_upstream(&format!("{h2c}\nhttp = \"1.1\"")));
+    assert!(said.contains("a server of `h2c://` needs HTTP/2"), "{said}");
 }
 
 const SIGN: &str = "servers = \"http://a\"\nsign = { region = \"r\", access_key = \"a\", ";

@@ -17,6 +17,7 @@ use crate::downstream::turn::{Turn, yield_turn};
 use crate::http2::request::Request;
 use crate::http2::server::{Event, Options, Server};
 use crate::http2::violation::Violation;
+use crate::http2::wakeups::Wakeups;
 use crate::reason::Reason;
 use crate::sys::Clock;
 
@@ -24,7 +25,6 @@ use super::counts::Counts;
 use super::limits::options;
 use super::stream_box::StreamBox;
 use super::unsent::Unsent;
-use super::wakeups::Wakeups;
 
 /// Queued output in bytes above which a client that does not read gets no answers, so its frames are not read either.
 const QUEUED_MAX: usize = 64 << 10;

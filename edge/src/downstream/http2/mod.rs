@@ -15,6 +15,5 @@ mod stream_box;
 mod tunnel;
 mod unsent;
 mod waiting;
-mod wakeups;
 
 pub(super) use connection::Http2;

@@ -169,6 +169,11 @@ impl Client {
         }
     }
 
+    /// Returns the number of streams that the server permits at a time.
+    pub fn permitted_streams(&self) -> u32 {
+        self.endpoint.permitted_streams()
+    }
+
     /// After GOAWAY: returns the slot of a stream that the server has not processed, so that its request may be sent again
     /// on another connection. The slot is free.
     pub fn take_unprocessed(&mut self, out: &mut Vec<u8>) -> Option<usize> {

@@ -33,7 +33,21 @@ impl Default for Options {
     }
 }
 
+/// Size of a frame of a header block (RFC 9113 6.5.2): no larger ones are announced.
+const FRAME: u32 = 16 << 10;
+
 impl Options {
+    /// Returns the default limits with this one for the header list of a response, in bytes.
+    pub fn with_header_list(most: u32) -> Options {
+        let mut options = Options::default();
+        let limits = &mut options.limits;
+        limits.header_list = most;
+        limits.block.bytes = limits.block.bytes.max(most as usize);
+        // Blocks that are sent in smaller frames than necessary are accepted, too.
+        limits.block.continuations = limits.block.continuations.max(2 * most / FRAME);
+        options
+    }
+
     /// Returns the settings that announce these limits.
     pub(super) fn settings(&self) -> Settings {
         Settings {

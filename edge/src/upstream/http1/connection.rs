@@ -244,6 +244,7 @@ impl Connection {
                     Err(Failure {
                         fault,
                         unsent,
+                        refused: false,
                         awaited_client,
                     })
                 }
@@ -308,12 +309,7 @@ impl Connection {
         let state = self.transport.tcp_state()?;
         let before = self.sampled.replace((now_us, state.retransmits));
         let before = before.map_or(0, |(_, retransmits)| retransmits);
-        Some(Sample {
-            rtt_us: u64::from(state.rtt_us),
-            window: u64::from(state.window) * u64::from(state.segment),
-            in_flight: u64::from(state.in_flight) * u64::from(state.segment),
-            retransmits: u64::from(state.retransmits.wrapping_sub(before)),
-        })
+        Some(Sample::new(&state, before))
     }
 
     /// Requires the minimum rate of content without a declared length, too.

@@ -17,7 +17,6 @@ mod outgoing;
 mod request;
 mod response;
 mod round_trip;
-mod small_pieces;
 mod spare;
 
 pub(super) use self::connection::Connection;

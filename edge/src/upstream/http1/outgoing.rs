@@ -6,10 +6,10 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use smallvec::SmallVec;
 
-use super::small_pieces::SmallPieces;
 use crate::handler::{Fault, Frame};
 use crate::http::Fields;
 use crate::reason::Reason;
+use crate::upstream::small_pieces::SmallPieces;
 use crate::upstream::transport::Transport;
 use crate::upstream::upload::Upload;
 

@@ -165,7 +165,7 @@ fn an_ejected_backup_is_tested_only_while_backups_are_used() {
             testing
         };
         let testing = new();
-        let held = testing.upstream.worker.pool.take(0);
+        let held = testing.upstream.worker.pool.take(0, false);
         assert_eq!(choose(&testing, None), Some(1), "the other one is full");
         drop(held);
         let testing = new();
@@ -211,7 +211,7 @@ fn a_hedge_goes_to_no_backup_and_to_no_server_out_of_use() {
             pool.has_equal(late)
         };
         assert!(may_hedge(0) && may_hedge(2));
-        let held = pool.take(1);
+        let held = pool.take(1, false);
         assert!(!may_hedge(0), "the other server is full");
         drop(held);
         assert!(may_hedge(0));
@@ -289,7 +289,7 @@ fn a_response_is_passed_on_if_the_other_server_is_full_or_unhealthy() {
         testing.record_choices(&Recorded::default());
         let (own, replaced) = (Ok((500, Vec::new())), Ok((200, b"hello".to_vec())));
         testing.upstream.worker.pool.refresh();
-        let held = testing.upstream.worker.pool.take(1);
+        let held = testing.upstream.worker.pool.take(1, false);
         assert_eq!(testing.fetch(get("/")).await, own);
         drop(held);
         assert_eq!(testing.fetch(get("/")).await, replaced);
@@ -439,7 +439,7 @@ fn a_backup_is_used_while_the_other_servers_are_full() {
         (only.max_connections, backup.backup) = (Some(1), true);
         let testing = Testing::new(Options::new(vec![only, backup]));
         assert_eq!(requests(&testing, 4).await, [4, 0]);
-        let held = testing.upstream.worker.pool.take(0);
+        let held = testing.upstream.worker.pool.take(0, false);
         assert_eq!(requests(&testing, 4).await, [0, 4]);
         drop(held);
         assert_eq!(requests(&testing, 4).await, [4, 0]);

@@ -339,7 +339,7 @@ fn the_permit_of_a_dead_connection_is_not_given_twice() {
         testing.clock.advance_us(61_000_000);
         let pool = &testing.upstream.worker.pool;
         // One server is full and the other was avoided when the request came, which waits for either.
-        let _held = pool.take(0);
+        let _held = pool.take(0, false);
         let second = testing.state.servers()[1].clone();
         let now_us = testing.clock.monotonic_us();
         assert!(
@@ -352,7 +352,7 @@ fn the_permit_of_a_dead_connection_is_not_given_twice() {
         let criteria = criteria();
         let mut waiting = std::pin::pin!(pool.acquire(&failed, &criteria));
         assert!(is_waiting(&mut waiting).await);
-        let granted = pool.take(1);
+        let granted = pool.take(1, false);
         assert!(matches!(granted, Grant::Opening(_)));
         assert!(second.condition().set_healthy(Ok(()), now_us));
         second.note_change();

@@ -3,6 +3,7 @@
 mod bodies;
 mod ejection;
 mod heads;
+mod http2;
 mod limits;
 mod queue;
 mod requests;
@@ -100,6 +101,7 @@ impl Origin {
 fn server(address: SocketAddr) -> Server {
     Server {
         scheme: Scheme::Http,
+        h2c: false,
         host: address.ip().to_string(),
         port: address.port(),
         srv: false,
@@ -349,6 +351,7 @@ impl BodyStream for Fed {
 /// Returns the criteria of a GET request.
 fn criteria() -> Criteria<'static> {
     Criteria {
+        needs_http1: false,
         client: ClientId::of([192, 0, 2, 7].into()),
         key: &|| 0,
         is_repeatable: true,

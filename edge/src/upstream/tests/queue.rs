@@ -29,7 +29,7 @@ fn two_full_servers() -> (Testing, Vec<Grant>) {
     options.max_connections = 1;
     let testing = Testing::new(options);
     testing.upstream.worker.pool.refresh();
-    let held = [0, 1].map(|server| testing.upstream.worker.pool.take(server));
+    let held = [0, 1].map(|server| testing.upstream.worker.pool.take(server, false));
     (testing, held.into())
 }
 
@@ -175,7 +175,7 @@ fn a_fetch_that_waited_for_a_connection_is_hedged_when_its_server_is_late() {
         let requests = |server: usize| testing.status()[server].requests;
         let (sent, hedged) = (requests(0), testing.counters.upstream_hedges.get());
         let pool = &testing.upstream.worker.pool;
-        let [first, second] = [0, 1].map(|server| pool.take(server));
+        let [first, second] = [0, 1].map(|server| pool.take(server, false));
         let mut waiting = testing.start(shared("/late")).response;
         assert!(is_waiting(&mut waiting).await);
         // Far longer than the other responses took on this clock, which stands still.

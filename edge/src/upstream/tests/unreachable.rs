@@ -73,7 +73,7 @@ fn a_request_that_waits_for_a_probe_gets_a_connection_that_becomes_idle() {
         let testing = with_idle_connection(&origin).await;
         let pool = &testing.upstream.worker.pool;
         let (failed, criteria) = (Failed::new(), criteria());
-        let Grant::Lease(lease) = pool.take(0) else {
+        let Grant::Lease(lease) = pool.take(0, false) else {
             panic!("the connection is idle");
         };
         let mut waiting = Box::pin(pool.acquire(&failed, &criteria));

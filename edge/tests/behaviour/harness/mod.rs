@@ -1,6 +1,7 @@
 //! Helpers that start the program in front of a test origin for the duration of one test.
 
 mod edge;
+pub mod http2_front;
 pub mod setup;
 
 use std::thread;

@@ -3,8 +3,8 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::deadline::Deadline;
 use crate::sys::clock::timer_now;
-use crate::upstream::deadline::Deadline;
 
 /// Content of fewer bytes is a small piece.
 const SMALL_BYTES: usize = 1 << 10;

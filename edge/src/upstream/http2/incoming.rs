@@ -1,0 +1,87 @@
+//! The content of a response that has arrived and was not taken yet. Its bytes are bounded by the stream's window.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+/// Length in bytes from which content shares the memory in which it was received. Shorter content is copied, so that a few
+/// bytes that are not taken do not keep much memory in use.
+pub(super) const SHARED_MIN: usize = 4 << 10;
+/// Size of the memory into which short content is copied.
+const TAIL: usize = 8 << 10;
+
+/// Received content, in order: the pieces, then the tail.
+#[derive(Default)]
+pub(super) struct Incoming {
+    pieces: VecDeque<Bytes>,
+    tail: BytesMut,
+}
+
+impl Incoming {
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && self.tail.is_empty()
+    }
+
+    /// Returns the number of bytes.
+    pub(super) fn len(&self) -> usize {
+        self.pieces.iter().map(Bytes::len).sum::<usize>() + self.tail.len()
+    }
+
+    /// Adds content by reference.
+    pub(super) fn share(&mut self, content: Bytes) {
+        if !self.tail.is_empty() {
+            let tail = self.tail.split();
+            self.pieces.push_back(tail.freeze());
+        }
+        self.pieces.push_back(content);
+    }
+
+    /// Adds a copy of content.
+    pub(super) fn copy(&mut self, content: &[u8]) {
+        let room = self.tail.capacity() - self.tail.len();
+        if !self.tail.is_empty() && content.len() > room {
+            let tail = std::mem::take(&mut self.tail);
+            self.pieces.push_back(tail.freeze());
+        }
+        if self.tail.is_empty() && !self.pieces.is_empty() {
+            // More will follow, since this is not the whole content.
+            self.tail.reserve(TAIL.max(content.len()));
+        }
+        self.tail.extend_from_slice(content);
+    }
+
+    /// Takes the next piece.
+    pub(super) fn take(&mut self) -> Option<Bytes> {
+        match self.pieces.pop_front() {
+            Some(piece) => Some(piece),
+            None if self.tail.is_empty() => None,
+            None => Some(std::mem::take(&mut self.tail).freeze()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_keeps_its_order_and_short_pieces_share_memory() {
+        let mut incoming = Incoming::default();
+        let mut expected = Vec::new();
+        for n in 0..30_000_u32 {
+            let byte = [n as u8];
+            incoming.copy(&byte);
+            expected.extend_from_slice(&byte);
+            if n % 10_000 == 0 {
+                incoming.share(Bytes::from(vec![1; SHARED_MIN]));
+                expected.extend_from_slice(&[1; SHARED_MIN]);
+            }
+        }
+        assert!(incoming.pieces.len() < 40, "{}", incoming.pieces.len());
+        let mut taken = Vec::new();
+        while let Some(piece) = incoming.take() {
+            taken.extend_from_slice(&piece);
+        }
+        assert!(incoming.is_empty() && taken == expected);
+    }
+}
