@@ -369,11 +369,15 @@ impl Pool {
             return;
         }
         let mut available = pooled.available.borrow_mut();
-        let is_over = connection.has_room() && available.len() >= self.limits.keepalive;
+        let has_room = connection.has_room();
+        let is_over = has_room && available.len() >= self.limits.keepalive;
         let oldest = is_over.then(|| available.remove(0));
         drop(available);
         pooled.put(connection);
         drop(oldest);
+        if !has_room {
+            return;
+        }
         self.note_idle();
         if !self.probe_waiters.is_empty() {
             // One request may use the connection instead of waiting for a probe.

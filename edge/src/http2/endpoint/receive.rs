@@ -10,6 +10,7 @@ use crate::http2::violation::{ErrorCode, Violation};
 use crate::http2::window::Overflow;
 use crate::http2::write;
 
+use super::streams::Stream;
 use super::{Endpoint, State};
 
 /// Increment of a WINDOW_UPDATE below which the frame counts as one that brings nothing.
@@ -22,6 +23,15 @@ const FLOOD: &str = "too many frames without effect";
 
 fn compression(error: DecodeError) -> Violation {
     Violation::Connection(ErrorCode::COMPRESSION_ERROR, error.text())
+}
+
+/// Announces the released bytes of a stream, if they are enough.
+fn update_stream(stream: &mut Stream, out: &mut Vec<u8>) {
+    if stream.receives
+        && let Some(increment) = stream.window.update()
+    {
+        write::window_update(out, stream.id, increment);
+    }
 }
 
 fn stream_window(Overflow: Overflow) -> Violation {
@@ -152,11 +162,7 @@ impl Endpoint {
         let bytes = bytes.min(stream.held);
         stream.held -= bytes;
         stream.window.release(bytes);
-        if stream.receives
-            && let Some(increment) = stream.window.update()
-        {
-            write::window_update(out, stream.id, increment);
-        }
+        update_stream(stream, out);
         self.window.release(bytes);
         self.update_connection(out);
     }
@@ -170,7 +176,7 @@ impl Endpoint {
     ) -> Result<(), Violation> {
         match payload {
             Payload::Settings(changes) => self.settings(changes, out),
-            Payload::SettingsAck => self.acknowledged(),
+            Payload::SettingsAck => self.acknowledged(out),
             Payload::WindowUpdate(increment) => self.window_update(stream, increment),
             Payload::Ping(bytes) => {
                 self.count_frame()?;
@@ -206,12 +212,14 @@ impl Endpoint {
     }
 
     /// Applies this side's settings, which the peer has acknowledged.
-    fn acknowledged(&mut self) -> Result<(), Violation> {
+    fn acknowledged(&mut self, out: &mut Vec<u8>) -> Result<(), Violation> {
         let (before, after) = self.own.acknowledge()?;
         self.decoder.set_limit(after.header_table_size);
         let (before, after) = (before.initial_window_size, after.initial_window_size);
         for (_, stream) in self.streams.iter_mut() {
             stream.window.adjust(before, after).map_err(stream_window)?;
+            // Bytes that were too few for an update of the larger window may be the whole window now.
+            update_stream(stream, out);
         }
         Ok(())
     }

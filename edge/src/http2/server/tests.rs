@@ -237,6 +237,30 @@ fn windows_are_opened_as_content_is_released() {
     assert_eq!(updates, ["0 WINDOW_UPDATE 139265"]);
 }
 
+#[test]
+fn a_window_that_the_settings_reduce_is_opened_again() {
+    let mut client = Client::before_settings(Options::default());
+    let mut hello = PREFACE.to_vec();
+    write::settings(&mut hello, std::iter::empty());
+    client.send(&hello).expect("a preface");
+    let post = client.post(1, &[]);
+    client.send(&post).expect("a request");
+    client.frames();
+    // The client knows only the initial window of RFC 9113 6.9.2, and sends all of it before it sees the settings.
+    for (length, updates) in [(48_000, vec!["1 WINDOW_UPDATE 48000"]), (17_535, vec![])] {
+        for part in vec![0; length].chunks(16 << 10) {
+            client.send(&data(1, part)).expect("content");
+        }
+        client.server.release(0, length as u32, &mut client.out);
+        assert_eq!(client.frames(), updates);
+    }
+    let mut acknowledgement = Vec::new();
+    write::settings_ack(&mut acknowledgement);
+    client.send(&acknowledgement).expect("the acknowledgement");
+    // Nothing else would tell the client that it may continue.
+    assert_eq!(client.frames(), ["1 WINDOW_UPDATE 17535"]);
+}
+
 /// Sends and reads content until the window does not grow any more. Each window is consumed in `ms`. Returns the largest
 /// increment of the stream's window.
 fn upload(client: &mut Client, slot: usize, windows: usize, ms: u64) -> u32 {
