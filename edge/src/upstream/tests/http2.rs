@@ -8,6 +8,7 @@ use crate::http2::hpack::{Indexing, append_independent};
 use crate::http2::request;
 use crate::http2::server::{self, Event};
 use crate::http2::violation::ErrorCode;
+use crate::http2::write;
 
 /// The origin's end of an HTTP/2 connection.
 struct Peer2<'a> {
@@ -358,9 +359,9 @@ fn requests_after_goaway_move_to_another_connection() {
             return peer.serve();
         }
         let (slot, path, _) = peer.request().expect("a request");
-        peer.server.end_shutdown(&mut peer.out);
+        // The second request may have arrived. It is ignored, and the first one is completed.
+        write::go_away(&mut peer.out, 1, ErrorCode::NO_ERROR, "");
         peer.flush();
-        // The second request is ignored, the first one is completed.
         peer.head(slot, false, &[]);
         peer.data(slot, path.as_bytes(), true);
         while peer.next().is_some() {}
