@@ -6,22 +6,16 @@ use std::path::Path;
 use sluice_lab::offset::{offset_bytes, verify_offset};
 use sluice_lab::origin::{Origin, Resource};
 
-use crate::harness::{Edge, SOON, Setup, fresh, serving, setup};
-use crate::tools::{installed, run, text};
+use crate::harness::{Edge, SOON, Setup, fresh, serving};
+use crate::tools::{BothListeners, installed, run, text};
 
 const FILE: u64 = 3 << 20;
 
 /// Starts an edge with two listeners: the first one with TLS, the second one in clear text for both protocols. Returns it
 /// with the URLs of both, and writes the authority's certificate to `ca.pem`.
 fn edge(origin: &Origin, folder: &Path) -> (Edge, [String; 2]) {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-    let clear = port.expect("a free port");
-    let listener =
-        format!("[[listener]]\naddress = \"{clear}\"\nprotocols = [\"h2\", \"http/1.1\"]\n");
-    let setup = Setup::cached(origin).encrypted().tables(&listener);
-    let edge = setup.limits("body = \"20MiB\"").start();
-    fs::write(folder.join("ca.pem"), setup::authority_pem()).expect("written");
-    let urls = [format!("https://{}", edge.http), format!("http://{clear}")];
+    let setup = Setup::cached(origin).limits("body = \"20MiB\"");
+    let BothListeners { edge, urls, .. } = BothListeners::start(setup, folder);
     (edge, urls)
 }
 

@@ -7,6 +7,7 @@ mod apt;
 mod chromium;
 mod curl;
 mod ffmpeg;
+mod grpc;
 #[allow(
     dead_code,
     reason = "shared with the tests of behaviour, which use the rest"
