@@ -34,7 +34,8 @@ impl Server {
             let pair = pair.expect("written");
             let ca = folder.join("server-ca.pem");
             fs::write(&ca, authority.pem()).expect("written");
-            launch = launch.args([pair.certificate, pair.key].map(|file| file.display().to_string()));
+            launch =
+                launch.args([pair.certificate, pair.key].map(|file| file.display().to_string()));
             trust = format!("tls = {{ ca = {ca:?} }}");
         }
         let mut process = launch.start().expect("Python starts");

@@ -1,10 +1,10 @@
-//! Tests with real clients (curl, nghttp, wget, ffmpeg, Chromium, apt) and the real program.
+//! Tests with real clients (browsers, curl, nghttp, h2load, wget, ffmpeg, apt, gRPC) and the real program.
 //!
 //! If a client is not installed, its tests are skipped with a message. With `CI=true` they fail
 //! instead.
 
 mod apt;
-mod chromium;
+mod browsers;
 mod curl;
 mod ffmpeg;
 mod grpc;

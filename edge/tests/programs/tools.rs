@@ -43,7 +43,9 @@ pub fn python_with(modules: &[&str]) -> Option<&'static str> {
         command.status().is_ok_and(|status| status.success())
     };
     // Debian's modules are those of Debian's Python, which another one may hide.
-    let found = ["/usr/bin/python3", "python3"].into_iter().find(has_modules);
+    let found = ["/usr/bin/python3", "python3"]
+        .into_iter()
+        .find(has_modules);
     if found.is_none() {
         skipped(&format!("modules of Python: {modules:?}"));
     }
