@@ -149,3 +149,26 @@ fn nghttp_downloads_many_at_a_time() {
     assert_eq!(edge.counter("http2_connections"), 2);
     assert_eq!(edge.counter("http2_streams"), 20);
 }
+
+#[test]
+fn h2load_sends_many_requests_at_a_time() {
+    if !installed(&["h2load"]) {
+        return;
+    }
+    let origin = serving("/x", fresh(20_000));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (edge, urls) = edge(&origin, folder.path());
+    for url in &urls {
+        let url = format!("{url}/x");
+        // Five connections have up to 50 requests at a time each.
+        let load = ["-n", "2000", "-c", "5", "-m", "50", &url];
+        let told = text(&run(folder.path(), "h2load", &load));
+        assert!(told.contains("Application protocol: h2"), "{told}");
+        assert!(told.contains(" 2000 succeeded, 0 failed"), "{told}");
+        assert!(told.contains("status codes: 2000 2xx"), "{told}");
+    }
+    assert_eq!(edge.counter("http2_connections"), 10);
+    assert_eq!(edge.counter("http2_streams"), 4000);
+    // The responses of `http` and of `https` are stored apart.
+    assert_eq!(origin.read_record(|record| record.count("/x")), 2);
+}

@@ -16,5 +16,6 @@ mod grpc;
 mod harness;
 mod http2;
 mod http2_origins;
+mod languages;
 mod tools;
 mod wget;

@@ -58,6 +58,17 @@ pub fn run_python(python: &str, folder: &Path, script: &str, arguments: &[&str])
     text(&run(folder, python, &[&["client.py"], arguments].concat()))
 }
 
+/// Builds a program in Go in this folder, without access to the network. Newer versions of Go build their library, too, and
+/// keep it for further runs.
+pub fn build_go(folder: &Path, name: &str, source: &str) {
+    let file = format!("{name}.go");
+    fs::write(folder.join(&file), source).expect("written");
+    let cache = format!("GOCACHE={}/go", env!("CARGO_TARGET_TMPDIR"));
+    let settings = [&*cache, "GOFLAGS=", "GOTOOLCHAIN=local", "GOPROXY=off"];
+    let build = ["go", "build", &file];
+    run(folder, "env", &[&settings[..], &build].concat());
+}
+
 /// A running edge with two listeners.
 pub struct BothListeners {
     /// The edge.

@@ -158,6 +158,7 @@ user_pref("extensions.update.enabled", false);
 user_pref("media.autoplay.default", 0);
 user_pref("network.captive-portal-service.enabled", false);
 user_pref("network.connectivity-service.enabled", false);
+user_pref("network.dns.disabled", true);
 user_pref("network.proxy.type", 0);
 user_pref("services.settings.server", "data:,");
 user_pref("toolkit.telemetry.enabled", false);
