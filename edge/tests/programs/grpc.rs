@@ -22,11 +22,12 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a server with TLS or in clear text.
-    fn start(python: &str, folder: &Path, encrypted: bool) -> Server {
+    /// Starts a server with TLS or in clear text. `age`: milliseconds after which a connection ends; 0: no end.
+    fn start(python: &str, folder: &Path, encrypted: bool, age: u32) -> Server {
         let script = folder.join("server.py");
         fs::write(&script, SERVER).expect("written");
-        let mut launch = Launch::new("server", python, folder).args([script.display().to_string()]);
+        let mut launch = Launch::new("server", python, folder)
+            .args([script.display().to_string(), age.to_string()]);
         let mut trust = String::new();
         if encrypted {
             let authority = Authority::new("Test authority of servers");
@@ -56,15 +57,15 @@ fn call_all_methods(encrypted: bool, prepare: impl FnOnce(Setup) -> Setup) {
         return;
     };
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let server = Server::start(python, folder.path(), encrypted);
+    let server = Server::start(python, folder.path(), encrypted, 0);
     let setup = prepare(Setup::of_servers(vec![server.url.clone()])).upstream(&server.trust);
     // The limit applies to all messages of a request together.
     let setup = setup.limits("body = \"20MiB\"");
     let listeners = BothListeners::start(setup, folder.path());
     let [tls, clear] = &listeners.addresses;
-    for arguments in [&[&**clear][..], &[tls, "ca.pem"]] {
+    for arguments in [&["all", &**clear][..], &["all", tls, "ca.pem"]] {
         let output = run_python(python, folder.path(), CLIENT, arguments);
-        assert_eq!(output.lines().count(), 5, "{output}");
+        assert_eq!(output.lines().count(), 6, "{output}");
     }
     let edge = &listeners.edge;
     assert_eq!(edge.counter("http2_connections"), 2);
@@ -86,4 +87,21 @@ fn grpc_passes_to_a_server_with_tls() {
 #[test]
 fn grpc_passes_through_a_route_with_a_cache() {
     call_all_methods(false, |setup| setup);
+}
+
+// The server announces the end of each connection with GOAWAY, while calls are on their way. None of them fails.
+#[test]
+fn grpc_calls_outlast_the_connections_to_the_server() {
+    let Some(python) = python_with(&["grpc"]) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Server::start(python, folder.path(), false, 20);
+    let setup = Setup::of_servers(vec![server.url.clone()]).without_cache();
+    let listeners = BothListeners::start(setup, folder.path());
+    let arguments = ["many", &listeners.addresses[1]];
+    run_python(python, folder.path(), CLIENT, &arguments);
+    let connects = listeners.edge.counter("upstream_connects");
+    assert!(connects >= 3, "{connects}");
+    assert_eq!(listeners.edge.counter("upstream_failures"), 0);
 }

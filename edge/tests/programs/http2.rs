@@ -6,7 +6,7 @@ use std::path::Path;
 use sluice_lab::offset::{offset_bytes, verify_offset};
 use sluice_lab::origin::{Origin, Resource};
 
-use crate::harness::{Edge, SOON, Setup, fresh, serving};
+use crate::harness::{Edge, SOON, Setup, fresh, origin, serving};
 use crate::tools::{BothListeners, installed, run, text};
 
 const FILE: u64 = 3 << 20;
@@ -51,6 +51,30 @@ fn curl_downloads_over_http2() {
         assert!(head.starts_with("HTTP/2 200 \r\n"), "{head}");
         assert!(head.contains("content-length: 3145728\r\n"), "{head}");
     }
+}
+
+// In clear text, versions of curl before 8.0 cannot use a connection twice (https://github.com/curl/curl/pull/10643).
+#[test]
+fn curl_downloads_many_files_at_a_time() {
+    if !installed(&["curl"]) {
+        return;
+    }
+    let origin = origin();
+    for number in 1..=100 {
+        origin.serve(&format!("/file/{number}"), fresh(number * 1000));
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (edge, [url, _]) = edge(&origin, folder.path());
+    let parallel = ["-Z", "--parallel-max", "50", "--fail", "-o", "#1"];
+    curl(folder.path(), &format!("{url}/file/[1-100]"), &parallel);
+    for number in 1..=100 {
+        let content = fs::read(folder.path().join(number.to_string()));
+        assert_eq!(content.expect("a file"), offset_bytes(0, number * 1000));
+    }
+    assert_eq!(edge.counter("http2_streams"), 100);
+    // curl opens connections until it knows that the first one is of HTTP/2.
+    let connections = edge.counter("http2_connections");
+    assert!((1..=50).contains(&connections), "{connections}");
 }
 
 #[test]

@@ -1,8 +1,10 @@
 """A gRPC client that calls all methods of `grpc_server.py` and checks the results.
 
-Arguments: address of the server, and for TLS the file of the authority's certificate.
+Arguments: `all` to call all methods, or `many` for many calls of one; address of the server; for TLS, the file of the
+authority's certificate.
 """
 
+import itertools
 import queue
 import sys
 
@@ -51,6 +53,17 @@ def check_streams(channel):
         check(next(call), bytes([number % 256]) * 10_000)
     check(list(call), [])
     check(dict(call.trailing_metadata())["x-count"], "500")
+
+
+def check_early_replies(channel):
+    # The reply arrives before the end of the request, whether the client waits or sends.
+    take_one = method(channel, "stream_unary", "TakeOne")
+    words = queue.Queue()
+    words.put(b"first")
+    call = take_one.future(iter(words.get, None), timeout=SOON)
+    check(call.result(), b"first")
+    words.put(None)
+    check(take_one(itertools.repeat(b"x" * 100_000), timeout=SOON), b"x" * 100_000)
 
 
 def check_talk(channel):
@@ -110,7 +123,18 @@ def check_early_ends(channel):
     check(await_early_end(b"", timeout=SOON), b"ended")
 
 
-def main(address, authority=None):
+def check_many(channel):
+    unary = method(channel, "unary_unary", "Unary")
+    for begin in range(0, 1000, 10):
+        calls = [unary.future(b"%d" % number, timeout=SOON) for number in range(begin, begin + 10)]
+        for number, call in enumerate(calls, begin):
+            check(call.result(), b"%d" % number)
+
+
+ALL = [check_unary, check_streams, check_early_replies, check_talk, check_failures, check_early_ends]
+
+
+def main(kind, address, authority=None):
     if authority:
         with open(authority, "rb") as file:
             credentials = grpc.ssl_channel_credentials(file.read())
@@ -118,7 +142,7 @@ def main(address, authority=None):
     else:
         channel = grpc.insecure_channel(address)
     with channel:
-        for check_calls in [check_unary, check_streams, check_talk, check_failures, check_early_ends]:
+        for check_calls in {"all": ALL, "many": [check_many]}[kind]:
             check_calls(channel)
             print(check_calls.__name__, flush=True)
 

@@ -1,7 +1,7 @@
 """A gRPC server with methods of all four kinds, whose messages are plain bytes.
 
-Arguments: none for clear text, or the files of a certificate and its key. Prints the port once the server listens, and
-ends at the end of standard input.
+Arguments: milliseconds after which a connection ends, or 0; for TLS, the files of a certificate and its key. Prints the
+port once the server listens, and ends at the end of standard input.
 """
 
 import sys
@@ -27,6 +27,11 @@ def upload(requests, context):
     lengths = [len(request) for request in requests]
     context.set_trailing_metadata([("x-count", str(len(lengths)))])
     return b"%d %d" % (len(lengths), sum(lengths))
+
+
+def take_one(requests, context):
+    """Returns the first message, and reads no others."""
+    return next(requests)
 
 
 def download(request, context):
@@ -79,10 +84,11 @@ def await_early_end(request, context):
     return b"ended"
 
 
-def main(files):
+def main(age, *files):
     handlers = {
         "Unary": grpc.unary_unary_rpc_method_handler(unary),
         "Upload": grpc.stream_unary_rpc_method_handler(upload),
+        "TakeOne": grpc.stream_unary_rpc_method_handler(take_one),
         "Download": grpc.unary_stream_rpc_method_handler(download),
         "Talk": grpc.stream_stream_rpc_method_handler(talk),
         "Refuse": grpc.unary_unary_rpc_method_handler(refuse),
@@ -90,7 +96,8 @@ def main(files):
         "Wait": grpc.unary_stream_rpc_method_handler(wait),
         "AwaitEarlyEnd": grpc.unary_unary_rpc_method_handler(await_early_end),
     }
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=32))
+    options = [("grpc.max_connection_age_ms", int(age))] if int(age) else []
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=32), options=options)
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("test.Echo", handlers)])
     if files:
         certificate, key = (open(file, "rb").read() for file in files)
@@ -104,4 +111,4 @@ def main(files):
     server.stop(None).wait()
 
 
-main(sys.argv[1:])
+main(*sys.argv[1:])
