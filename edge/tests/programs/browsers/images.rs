@@ -35,9 +35,10 @@ fn load(browser: Browser) {
         let visit = browser.open(&edge, "/page");
         let reports = visit.reports(&origin, times);
         assert_eq!(reports, vec![IMAGES.to_string(); times]);
+        // A browser opens further connections while the first one takes long to be opened.
         let connections = edge.counter("http2_connections");
         assert!(
-            (1..=2 * times as u64).contains(&connections),
+            (1..=10 * times as u64).contains(&connections),
             "{connections}"
         );
     }
