@@ -51,3 +51,18 @@ fn a_client_in_go_speaks_http2() {
     let connections = edge.counter("http2_connections");
     assert_eq!(connections, 1);
 }
+
+// The edge ends connections with GOAWAY, while further requests are on their way.
+#[test]
+fn a_client_in_go_goes_on_after_the_end_of_connections() {
+    if !installed(&["go"]) {
+        return;
+    }
+    let (origin, folder) = (prepared(), tempfile::tempdir().expect("a folder"));
+    build_go(folder.path(), "client", GO);
+    let setup = setup(&origin).limits("keepalive_requests = 20");
+    let BothListeners { edge, urls, .. } = BothListeners::start(setup, folder.path());
+    run(folder.path(), "./client", &[&urls[0], "ca.pem"]);
+    let ended = edge.counter("http2_goaways");
+    assert!(ended >= 3, "{ended}");
+}

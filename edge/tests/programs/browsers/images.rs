@@ -1,6 +1,6 @@
 //! Tests of browsers that load a page with many images over HTTP/2.
 
-use sluice_lab::origin::Resource;
+use sluice_lab::origin::{Origin, Resource};
 
 use super::{Browser, logged, serve_page};
 use crate::harness::{Setup, origin};
@@ -20,16 +20,22 @@ fn image(number: usize) -> Resource {
         .cache_control("max-age=3600")
 }
 
-/// Loads the page twice. The second time, all images come from the cache of the edge.
-fn load(browser: Browser) {
-    if !browser.is_installed_with(&[]) {
-        return;
-    }
+/// Starts an origin with the page and its images.
+fn prepared() -> Origin {
     let origin = origin();
     serve_page(&origin, PAGE);
     for number in 1..=IMAGES {
         origin.serve(&format!("/image/{number}"), image(number));
     }
+    origin
+}
+
+/// Loads the page twice. The second time, all images come from the cache of the edge.
+fn load(browser: Browser) {
+    if !browser.is_installed_with(&[]) {
+        return;
+    }
+    let origin = prepared();
     let edge = Setup::cached(&origin).encrypted().logged("json").start();
     for times in 1..=2 {
         let visit = browser.open(&edge, "/page");
@@ -66,4 +72,31 @@ fn chromium_loads_200_images_over_http2() {
 #[test]
 fn firefox_loads_200_images_over_http2() {
     load(Browser::Firefox);
+}
+
+/// Loads the page over connections that the edge ends with GOAWAY, while further requests are on their way. No request waits
+/// for another one to end, since browsers let requests that wait for room on a connection fail at GOAWAY.
+fn load_over_ending_connections(browser: Browser) {
+    if !browser.is_installed_with(&[]) {
+        return;
+    }
+    let origin = prepared();
+    let setup = Setup::cached(&origin).encrypted();
+    let edge = setup
+        .limits("keepalive_requests = 30\nmax_streams = 1024")
+        .start();
+    let visit = browser.open(&edge, "/page");
+    assert_eq!(visit.report(&origin), IMAGES.to_string());
+    let ended = edge.counter("http2_goaways");
+    assert!(ended >= 1, "{ended}");
+}
+
+#[test]
+fn chromium_loads_200_images_over_ending_connections() {
+    load_over_ending_connections(Browser::Chromium);
+}
+
+#[test]
+fn firefox_loads_200_images_over_ending_connections() {
+    load_over_ending_connections(Browser::Firefox);
 }
