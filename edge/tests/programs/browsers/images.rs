@@ -75,7 +75,7 @@ fn firefox_loads_200_images_over_http2() {
 }
 
 /// Loads the page over connections that the edge ends with GOAWAY, while further requests are on their way. No request waits
-/// for another one to end, since browsers let requests that wait for room on a connection fail at GOAWAY.
+/// for another one to end, since Chromium lets requests that wait for room on a connection fail at GOAWAY.
 fn load_over_ending_connections(browser: Browser) {
     if !browser.is_installed_with(&[]) {
         return;
