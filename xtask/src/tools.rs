@@ -14,12 +14,24 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("fio", "fio"),
     ("curl", "curl"),
     ("nghttp", "nghttp2-client"),
+    ("h2load", "nghttp2-client"),
     ("openssl", "openssl"),
     ("wget", "wget"),
     ("ffmpeg", "ffmpeg"),
     ("chromium", "chromium"),
+    ("firefox-esr", "firefox-esr"),
+    // certutil makes Firefox trust the authority of a test.
+    ("certutil", "libnss3-tools"),
+    ("go", "golang-go"),
     ("node", "nodejs"),
     ("npm", "npm"),
+];
+
+/// Modules of Python and the Debian packages that contain them.
+const MODULES: &[(&str, &str)] = &[
+    ("grpc", "python3-grpcio"),
+    ("httpx", "python3-httpx"),
+    ("h2", "python3-h2"),
 ];
 
 /// Checks that all programs are installed. As root on Debian, installs missing ones. Otherwise a missing program is
@@ -80,12 +92,24 @@ pub fn target_folder() -> Result<PathBuf> {
     Ok(folder.to_owned())
 }
 
+/// Returns the packages of missing programs and modules.
 fn missing() -> Vec<&'static str> {
-    PROGRAMS
+    let programs = PROGRAMS
         .iter()
-        .filter(|(program, _)| find(program).is_none())
+        .filter(|(program, _)| find(program).is_none());
+    let modules = MODULES.iter().filter(|(module, _)| !is_importable(module));
+    programs
+        .chain(modules)
         .map(|(_, package)| *package)
         .collect()
+}
+
+/// Whether Debian's Python or the one in PATH has a module.
+fn is_importable(module: &str) -> bool {
+    let import = format!("import {module}");
+    ["/usr/bin/python3", "python3"]
+        .iter()
+        .any(|python| succeeds(python, &["-c", &import]))
 }
 
 /// Returns the path of a program in PATH, or in the folders for servers, which are not in every user's PATH.
@@ -124,6 +148,11 @@ fn apt_get() -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn modules_are_found_by_name() {
+        assert!(!is_importable("no_such_module_here"));
+    }
 
     #[test]
     fn programs_are_found_by_name() {

@@ -6,23 +6,24 @@ use std::path::Path;
 use sluice_lab::offset::{offset_bytes, verify_offset};
 use sluice_lab::origin::{Origin, Resource};
 
-use crate::harness::{Edge, SOON, Setup, fresh, serving, setup};
-use crate::tools::{installed, run, text};
+use crate::harness::{Edge, SOON, Setup, eventually, fresh, origin, serving};
+use crate::tools::{BothListeners, installed, run, text};
 
 const FILE: u64 = 3 << 20;
 
 /// Starts an edge with two listeners: the first one with TLS, the second one in clear text for both protocols. Returns it
 /// with the URLs of both, and writes the authority's certificate to `ca.pem`.
 fn edge(origin: &Origin, folder: &Path) -> (Edge, [String; 2]) {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-    let clear = port.expect("a free port");
-    let listener =
-        format!("[[listener]]\naddress = \"{clear}\"\nprotocols = [\"h2\", \"http/1.1\"]\n");
-    let setup = Setup::cached(origin).encrypted().tables(&listener);
-    let edge = setup.limits("body = \"20MiB\"").start();
-    fs::write(folder.join("ca.pem"), setup::authority_pem()).expect("written");
-    let urls = [format!("https://{}", edge.http), format!("http://{clear}")];
+    let setup = Setup::cached(origin).limits("body = \"20MiB\"");
+    let BothListeners { edge, urls, .. } = BothListeners::start(setup, folder);
     (edge, urls)
+}
+
+/// Asserts that clients have opened this many streams, which a worker may count after it has sent the responses.
+fn assert_streams(edge: &Edge, count: u64) {
+    let counted = || edge.counter("http2_streams");
+    eventually("the streams are counted", || counted() >= count);
+    assert_eq!(counted(), count);
 }
 
 /// Runs curl with HTTP/2, by ALPN over TLS and by prior knowledge in clear text.
@@ -57,6 +58,30 @@ fn curl_downloads_over_http2() {
         assert!(head.starts_with("HTTP/2 200 \r\n"), "{head}");
         assert!(head.contains("content-length: 3145728\r\n"), "{head}");
     }
+}
+
+// In clear text, versions of curl before 8.0 cannot use a connection twice (https://github.com/curl/curl/pull/10643).
+#[test]
+fn curl_downloads_many_files_at_a_time() {
+    if !installed(&["curl"]) {
+        return;
+    }
+    let origin = origin();
+    for number in 1..=100 {
+        origin.serve(&format!("/file/{number}"), fresh(number * 1000));
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (edge, [url, _]) = edge(&origin, folder.path());
+    let parallel = ["-Z", "--parallel-max", "50", "--fail", "-o", "#1"];
+    curl(folder.path(), &format!("{url}/file/[1-100]"), &parallel);
+    for number in 1..=100 {
+        let content = fs::read(folder.path().join(number.to_string()));
+        assert_eq!(content.expect("a file"), offset_bytes(0, number * 1000));
+    }
+    assert_streams(&edge, 100);
+    // curl opens connections until it knows that the first one is of HTTP/2.
+    let connections = edge.counter("http2_connections");
+    assert!((1..=50).contains(&connections), "{connections}");
 }
 
 #[test]
@@ -153,5 +178,28 @@ fn nghttp_downloads_many_at_a_time() {
         assert_eq!(complete.count(), 10, "{told}");
     }
     assert_eq!(edge.counter("http2_connections"), 2);
-    assert_eq!(edge.counter("http2_streams"), 20);
+    assert_streams(&edge, 20);
+}
+
+#[test]
+fn h2load_sends_many_requests_at_a_time() {
+    if !installed(&["h2load"]) {
+        return;
+    }
+    let origin = serving("/x", fresh(20_000));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (edge, urls) = edge(&origin, folder.path());
+    for url in &urls {
+        let url = format!("{url}/x");
+        // Five connections have up to 50 requests at a time each.
+        let load = ["-n", "2000", "-c", "5", "-m", "50", &url];
+        let told = text(&run(folder.path(), "h2load", &load));
+        assert!(told.contains("Application protocol: h2"), "{told}");
+        assert!(told.contains(" 2000 succeeded, 0 failed"), "{told}");
+        assert!(told.contains("status codes: 2000 2xx"), "{told}");
+    }
+    assert_eq!(edge.counter("http2_connections"), 10);
+    assert_streams(&edge, 4000);
+    // The responses of `http` and of `https` are stored apart.
+    assert_eq!(origin.read_record(|record| record.count("/x")), 2);
 }

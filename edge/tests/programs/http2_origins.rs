@@ -1,17 +1,21 @@
-//! Tests of HTTP/2 to origins with real servers: nginx and HAProxy, which pass the requests on to the test origin.
+//! Tests of HTTP/2 to origins with real servers: nginx and HAProxy in clear text, which pass the requests on to the test origin,
+//! and a server in Go with TLS.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::thread;
 
+use sluice_lab::certificates::Authority;
 use sluice_lab::origin::{Origin, Resource};
 use sluice_lab::process::{Launch, Process, free_port};
 
 use crate::harness::{Edge, SOON, Setup, assert_hit, fresh, origin};
-use crate::tools::installed;
+use crate::tools::{build_go, installed};
 
 const LENGTH: u64 = 3_000_000;
+
+const GO: &str = include_str!("scripts/http2_server.go");
 
 /// Starts nginx with HTTP/2 in clear text. Each of its connections ends after 40 requests.
 fn nginx(folder: &Path, origin: SocketAddr) -> (Process, SocketAddr) {
@@ -99,9 +103,14 @@ fn prepared() -> Origin {
     origin
 }
 
-/// Sends uploads, downloads, ranges and many requests at a time through a server with this address.
+/// Sends uploads, downloads, ranges and many requests at a time through a server in clear text with this address.
 fn exercise(address: SocketAddr) -> Edge {
-    let edge = Setup::of_servers(vec![format!("h2c://{address}")]).start();
+    exercise_with(&Setup::of_servers(vec![format!("h2c://{address}")]))
+}
+
+/// Sends uploads, downloads, ranges and many requests at a time through the server of this configuration.
+fn exercise_with(setup: &Setup) -> Edge {
+    let edge = setup.start();
     let reply = edge.get("/x", &[("range", "bytes=2000000-2000099")]);
     reply
         .verify_range(2_000_000, 2_000_099, LENGTH)
@@ -156,5 +165,32 @@ fn haproxy_serves_as_an_origin_of_http2() {
     let edge = exercise(address);
     let connects = edge.counter("upstream_connects");
     assert!((1..=2).contains(&connects), "{connects}");
+    assert_eq!(edge.counter("upstream_failures"), 0);
+}
+
+#[test]
+fn go_serves_as_an_origin_of_http2_with_tls() {
+    if !installed(&["go"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let authority = Authority::new("Test authority of servers");
+    let pair = authority
+        .server(&["127.0.0.1"])
+        .write(folder.path(), "server");
+    let pair = pair.expect("written");
+    let ca = folder.path().join("ca.pem");
+    fs::write(&ca, authority.pem()).expect("written");
+    build_go(folder.path(), "server", GO);
+    let launch = Launch::new("server", folder.path().join("server"), folder.path());
+    let files = [pair.certificate, pair.key].map(|file| file.display().to_string());
+    let mut server = launch.args(files).start().expect("the server starts");
+    let line = server.wait_line("listening on", SOON).expect("an address");
+    let address = line.rsplit(' ').next().expect("a word");
+    // The server refuses requests that are not of HTTP/2.
+    let setup = Setup::of_servers(vec![format!("https://{address}")]);
+    let edge = exercise_with(&setup.upstream(&format!("tls = {{ ca = {ca:?} }}")));
+    let connects = edge.counter("upstream_connects");
+    assert!((1..=4).contains(&connects), "{connects}");
     assert_eq!(edge.counter("upstream_failures"), 0);
 }

@@ -1,12 +1,13 @@
-//! Tests with real clients (curl, nghttp, wget, ffmpeg, Chromium, apt) and the real program.
+//! Tests with real clients (browsers, curl, nghttp, h2load, wget, ffmpeg, apt, gRPC) and the real program.
 //!
 //! If a client is not installed, its tests are skipped with a message. With `CI=true` they fail
 //! instead.
 
 mod apt;
-mod chromium;
+mod browsers;
 mod curl;
 mod ffmpeg;
+mod grpc;
 #[allow(
     dead_code,
     reason = "shared with the tests of behaviour, which use the rest"
@@ -15,5 +16,6 @@ mod ffmpeg;
 mod harness;
 mod http2;
 mod http2_origins;
+mod languages;
 mod tools;
 mod wget;

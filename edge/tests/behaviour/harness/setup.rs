@@ -121,10 +121,13 @@ impl Setup {
 
     /// A configuration that proxies to the origin without a cache.
     pub fn uncached(origin: &Origin) -> Setup {
-        Setup {
-            cached: false,
-            ..Setup::cached(origin)
-        }
+        Setup::cached(origin).without_cache()
+    }
+
+    /// Proxies all requests without a cache.
+    pub fn without_cache(mut self) -> Setup {
+        self.cached = false;
+        self
     }
 
     /// Sets the number of workers, which is two by default.
