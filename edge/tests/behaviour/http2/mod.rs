@@ -5,6 +5,7 @@ mod client;
 mod frames;
 mod malformed;
 mod malformed_fields;
+mod malformed_responses;
 mod refusals;
 mod strictness;
 
