@@ -21,7 +21,7 @@ const STATUSES: [u16; 6] = [200, 404, 206, 503, 204, 304];
 
 /// Runs a connection with the input as its script.
 pub fn run(data: &[u8]) {
-    let mut script = Script(data);
+    let mut script = Script::new(data);
     let mut run = Run::new(&mut script);
     for _ in 0..OPERATIONS {
         let Some(operation) = script.next() else {
@@ -89,7 +89,7 @@ impl Run {
     fn new(script: &mut Script<'_>) -> Run {
         let mut options = Options::default();
         options.limits.streams = 1 + script.byte() as u32 % 8;
-        options.limits.stream_window = script.length() as u32;
+        options.limits.stream_window = super::WINDOW_MIN + script.length() as u32;
         options.limits.header_list = 128 << 10;
         options.limits.block.bytes = 256 << 10;
         options.limits.block.continuations = 32;
@@ -129,7 +129,7 @@ impl Run {
                     && stream.slot.is_some()
                     && !stream.is_last
                 {
-                    stream.pending += script.length();
+                    stream.pending += script.content();
                     stream.is_last = script.flag();
                 }
             }
@@ -198,16 +198,17 @@ impl Run {
         let Some(stream) = pick(&mut self.streams, script) else {
             return;
         };
-        let lines = script.lines();
+        let lines = script.trailers();
         let sent = &mut stream.request_sent;
-        if let Some(slot) = stream.slot
+        // h2 takes trailers of a stream that it has refused, or never seen, for a violation.
+        let is_accepted = stream.upload.is_some();
+        if let Some(slot) = stream.slot.filter(|_| is_accepted)
             && stream.pending == 0
             && !sent.ends
         {
-            self.client
-                .trailers(slot, &mut self.out, |encoder, out| {
-                    encode(encoder, out, &lines);
-                });
+            self.client.trailers(slot, &mut self.out, |encoder, out| {
+                encode(encoder, out, &lines);
+            });
             sent.trailers = Some(sorted(lines));
             sent.ends = true;
             stream.is_last = true;
@@ -259,7 +260,7 @@ impl Run {
         if stream.head_only {
             lines.push(("content-length".to_owned(), "5".to_owned()));
         } else if !ends && script.flag() {
-            length = Some(script.length());
+            length = Some(script.content());
             let text = length.unwrap_or(0).to_string();
             lines.push(("content-length".to_owned(), text));
         }
@@ -270,8 +271,8 @@ impl Run {
         let Some((number, stream)) = pick_numbered(&mut self.streams, script) else {
             return;
         };
-        let (length, ends) = (script.length(), script.flag());
-        let lines = (!ends && script.flag()).then(|| script.lines());
+        let (length, ends) = (script.content(), script.flag());
+        let lines = (!ends && script.flag()).then(|| script.trailers());
         let sent = &mut stream.response_sent;
         let Some(download) = &mut stream.download else {
             return;
@@ -461,7 +462,10 @@ impl Run {
             };
             match connection.poll_accept(&mut cx) {
                 Poll::Pending => return,
-                Poll::Ready(None) => self.server = Server::Closed,
+                Poll::Ready(None) => {
+                    self.server = Server::Closed;
+                    self.transport.leave();
+                }
                 Poll::Ready(Some(accepted)) => {
                     let (request, respond) = accepted.expect("no error of the connection");
                     let (head, upload) = request.into_parts();
@@ -478,8 +482,15 @@ impl Run {
 
     /// Completes all messages.
     fn settle(&mut self) {
-        let mut idle = 0;
+        let (mut idle, mut is_open) = (0, false);
         for _ in 0..ROUNDS {
+            if let Server::Runs(connection) = &mut self.server
+                && !is_open
+            {
+                connection.set_target_window_size(super::WINDOW);
+                // Refused while other settings are on their way.
+                is_open = connection.set_initial_window_size(super::WINDOW).is_ok();
+            }
             self.transport.deliver(&mut self.out, usize::MAX);
             self.drive();
             self.transport.collect(&mut self.input, usize::MAX);
@@ -595,7 +606,10 @@ impl Stream {
         }
         if let Some(code) = self.client_saw {
             let is_refused = code == ErrorCode::REFUSED_STREAM.0 && !is_received;
-            assert!(is_refused || self.server_reset == Some(code), "{number}: {code}");
+            assert!(
+                is_refused || self.server_reset == Some(code),
+                "{number}: {code}"
+            );
             return;
         }
         // A reset after a complete response is not reported.

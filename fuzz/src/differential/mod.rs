@@ -21,20 +21,40 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const OPERATIONS: usize = 200;
 const STREAMS: usize = 16;
 
-/// Rounds after which a connection without progress counts as stuck.
-const ROUNDS: usize = 500;
+/// Most bytes of content of a run.
+const CONTENT: usize = 300_000;
+
+/// The smallest window of our client, which decides how many rounds its content needs.
+const WINDOW_MIN: u32 = 128;
+
+/// Rounds after which a connection that is still busy counts as one without end.
+const ROUNDS: usize = 10_000;
+
+/// Windows in bytes that h2 opens at the end, so that all content can be sent.
+const WINDOW: u32 = 1 << 20;
 
 /// Fields of a message, in order.
 type Lines = Vec<(String, String)>;
 
 /// The input as a sequence of numbers.
-struct Script<'a>(&'a [u8]);
+struct Script<'a> {
+    rest: &'a [u8],
+    /// Bytes of content that may still be sent.
+    content: usize,
+}
 
 impl Script<'_> {
+    fn new(data: &[u8]) -> Script<'_> {
+        Script {
+            rest: data,
+            content: CONTENT,
+        }
+    }
+
     /// Returns the next byte. `None`: the script has ended.
     fn next(&mut self) -> Option<u8> {
-        let (first, rest) = self.0.split_first()?;
-        self.0 = rest;
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
         Some(*first)
     }
 
@@ -50,6 +70,20 @@ impl Script<'_> {
     /// Returns a length of which small values are frequent, up to 65,025.
     fn length(&mut self) -> usize {
         self.byte() * self.byte()
+    }
+
+    /// Returns a length of content.
+    fn content(&mut self) -> usize {
+        let length = self.length().min(self.content);
+        self.content -= length;
+        length
+    }
+
+    /// Returns fields that may be trailers.
+    fn trailers(&mut self) -> Lines {
+        let mut lines = self.lines();
+        lines.retain(|line| line.0.starts_with("x-"));
+        lines
     }
 
     /// Returns fields of a message, with names and values that repeat.
@@ -198,6 +232,8 @@ struct Wires {
     /// Bytes that were sent to h2, and whether no more follow.
     inbox: VecDeque<u8>,
     is_closed: bool,
+    /// Whether h2 has closed the connection, so that it reads nothing more.
+    is_left: bool,
     /// Bytes that h2 has sent.
     outbox: VecDeque<u8>,
 }
@@ -206,7 +242,11 @@ impl Transport {
     /// Moves bytes from our side to h2.
     fn deliver(&self, out: &mut Vec<u8>, most: usize) {
         let most = most.min(out.len());
-        self.0.borrow_mut().inbox.extend(out.drain(..most));
+        let wires = &mut self.0.borrow_mut();
+        wires.inbox.extend(out.drain(..most));
+        if wires.is_left {
+            wires.inbox.clear();
+        }
     }
 
     /// Moves bytes from h2 to our side.
@@ -218,6 +258,13 @@ impl Transport {
 
     fn close(&self) {
         self.0.borrow_mut().is_closed = true;
+    }
+
+    /// Notes that h2 has closed the connection.
+    fn leave(&self) {
+        let wires = &mut self.0.borrow_mut();
+        wires.is_left = true;
+        wires.inbox.clear();
     }
 
     /// Whether h2 has read and we have collected everything.

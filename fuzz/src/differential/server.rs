@@ -21,7 +21,7 @@ const STATUSES: [u16; 6] = [200, 404, 206, 503, 204, 304];
 
 /// Runs a connection with the input as its script.
 pub fn run(data: &[u8]) {
-    let mut script = Script(data);
+    let mut script = Script::new(data);
     let Some(mut run) = Run::new(&mut script) else {
         return;
     };
@@ -147,9 +147,10 @@ impl Run {
             14 => {
                 if let Some(stream) = pick(&mut self.streams, script)
                     && stream.slot.is_some()
+                    && stream.response_sent.head.is_some()
                     && !stream.is_last
                 {
-                    stream.more(script.length(), script.flag());
+                    stream.more(script.content(), script.flag());
                 }
             }
             15 => self.reset_by_server(script),
@@ -167,7 +168,7 @@ impl Run {
         let method = METHODS[script.byte() % METHODS.len()];
         let mut lines = script.lines();
         let ends = script.flag();
-        let whole = (!ends && script.flag()).then(|| script.length());
+        let whole = (!ends && script.flag()).then(|| script.content());
         if let Some(length) = whole {
             lines.push(("content-length".to_owned(), length.to_string()));
         }
@@ -205,7 +206,7 @@ impl Run {
         let Some((number, stream)) = pick_numbered(&mut self.streams, script) else {
             return;
         };
-        let (length, ends) = (script.length(), script.flag());
+        let (length, ends) = (script.content(), script.flag());
         let sent = &mut stream.request_sent;
         if let Some(upload) = &mut stream.upload
             && !sent.ends
@@ -222,7 +223,7 @@ impl Run {
         let Some(stream) = pick(&mut self.streams, script) else {
             return;
         };
-        let lines = script.lines();
+        let lines = script.trailers();
         if let Some(upload) = &mut stream.upload
             && !stream.request_sent.ends
             && upload.send_trailers(to_map(&lines)).is_ok()
@@ -259,7 +260,7 @@ impl Run {
         if stream.head_only {
             lines.push(("content-length".to_owned(), "5".to_owned()));
         } else if !ends && script.flag() {
-            let length = script.length();
+            let length = script.content();
             lines.push(("content-length".to_owned(), length.to_string()));
             stream.more(length, true);
         }
@@ -268,11 +269,10 @@ impl Run {
 
     /// Sends the head of a response.
     fn head(&mut self, slot: usize, status: u16, mut lines: super::Lines, ends: bool) {
-        self.server
-            .head(slot, ends, &mut self.out, |encoder, out| {
-                encoder.status(out, status);
-                encode(encoder, out, &lines);
-            });
+        self.server.head(slot, ends, &mut self.out, |encoder, out| {
+            encoder.status(out, status);
+            encode(encoder, out, &lines);
+        });
         let stream = self.at(slot);
         lines.push((":status".to_owned(), status.to_string()));
         stream.response_sent.head = Some(sorted(lines));
@@ -424,10 +424,9 @@ impl Run {
             if stream.response_sent.length % 2 == 1 {
                 let lines = vec![("x-sum".to_owned(), "1".to_owned())];
                 let trailers = lines.clone();
-                self.server
-                    .trailers(slot, &mut self.out, |encoder, out| {
-                        encode(encoder, out, &lines);
-                    });
+                self.server.trailers(slot, &mut self.out, |encoder, out| {
+                    encode(encoder, out, &lines);
+                });
                 stream.response_sent.trailers = Some(trailers);
                 stream.end_response();
             } else {
@@ -447,6 +446,7 @@ impl Run {
             {
                 end.expect("no error of the connection");
                 self.connection = None;
+                self.transport.leave();
             }
             for (number, stream) in self.streams.iter_mut().enumerate() {
                 stream.receive_response(number);
@@ -465,8 +465,15 @@ impl Run {
                 stream.request_sent.ends = true;
             }
         }
-        let mut idle = 0;
+        let (mut idle, mut is_open) = (0, false);
         for _ in 0..ROUNDS {
+            if let Some(connection) = &mut self.connection
+                && !is_open
+            {
+                connection.set_target_window_size(super::WINDOW);
+                // Refused while other settings are on their way.
+                is_open = connection.set_initial_window_size(super::WINDOW).is_ok();
+            }
             self.transport.deliver(&mut self.out, usize::MAX);
             self.drive();
             self.transport.collect(&mut self.input, usize::MAX);
@@ -503,7 +510,9 @@ impl Run {
         let mut refused = 0;
         for (number, stream) in self.streams.iter().enumerate() {
             let refusal = Some(Reason::REFUSED_STREAM.into());
-            let is_refused = stream.request_received.head.is_none() && stream.client_saw == refusal;
+            let is_refused = stream.client_reset.is_none()
+                && stream.request_received.head.is_none()
+                && stream.client_saw == refusal;
             refused += usize::from(is_refused);
             stream.check(number, is_refused);
         }

@@ -55,6 +55,7 @@ fn fetched(data: &[u8], piece: usize) -> Course {
                 Ok(taken) => taken,
                 Err(violation) => {
                     client.close(violation.code(), "error", &mut out);
+                    caller.forget_content(None);
                     error = Some(violation);
                     break 'all;
                 }
@@ -254,9 +255,22 @@ impl Caller {
         client.end(slot, out);
     }
 
+    /// Forgets the last event if it was content, of this slot or any: of a frame that turns out to be a violation, only
+    /// the parts before the violation are delivered.
+    fn forget_content(&mut self, slot: Option<usize>) {
+        if let Some(last) = self.last_content.take()
+            && slot.is_none_or(|slot| slot == last)
+        {
+            self.events.pop();
+        }
+    }
+
     /// Describes an event. Parts of content that follow each other are one.
     fn note(&mut self, event: &Event<'_>, response: &Response) {
         let end = |ends: &bool| if *ends { " ends" } else { "" };
+        if let Event::Failed { slot, .. } = event {
+            self.forget_content(Some(*slot));
+        }
         let last = self.last_content.take();
         let text = match event {
             Event::Head { slot, status, ends } => {
