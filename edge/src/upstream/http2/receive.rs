@@ -138,7 +138,7 @@ impl State {
         let mut exchange = exchange.borrow_mut();
         match length {
             0 => self.input.advance(used),
-            ..SHARED_MIN => {
+            1..SHARED_MIN => {
                 exchange.incoming.copy(&self.input[start..start + length]);
                 self.input.advance(used);
             }

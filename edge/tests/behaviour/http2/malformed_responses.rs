@@ -17,6 +17,7 @@ use super::malformed_fields::{FIELDS, LENGTHS};
 use crate::harness::{Edge, Setup, assert_reason};
 
 type Bytes = Vec<u8>;
+type Named = (&'static str, fn(u32) -> Bytes);
 type Script = Arc<dyn Fn(u32) -> Bytes + Send + Sync>;
 
 /// An origin that answers each request with the frames that a script returns for its stream.
@@ -227,7 +228,7 @@ fn malformed_heads_are_faults_of_the_origin() {
 fn other_frames_in_place_of_a_head_are_faults_of_the_origin() {
     let origin = Scripted::start();
     let edge = origin.edge();
-    let of_stream: [(&str, fn(u32) -> Bytes); 5] = [
+    let of_stream: [Named; 5] = [
         ("content before the head", |stream| {
             frame(DATA, END_STREAM, stream, b"wrong")
         }),
@@ -261,7 +262,7 @@ fn other_frames_in_place_of_a_head_are_faults_of_the_origin() {
         );
     }
     assert_eq!(origin.connections(), 1);
-    let of_connection: [(&str, fn(u32) -> Bytes); 9] = [
+    let of_connection: [Named; 9] = [
         ("a response of HTTP/1.1", |_| {
             b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong".to_vec()
         }),
@@ -305,7 +306,7 @@ fn other_frames_in_place_of_a_head_are_faults_of_the_origin() {
 fn heads_without_bound_are_faults_of_the_origin() {
     let origin = Scripted::start();
     let edge = origin.edge();
-    let all: [(&str, fn(u32) -> Bytes); 3] = [
+    let all: [Named; 3] = [
         ("interim responses without end", |stream| {
             let interim = frame(HEADERS, END_HEADERS, stream, &block(&[(":status", "103")]));
             interim.repeat(3000)
@@ -379,7 +380,7 @@ fn malformed_content_cuts_the_response() {
             }),
         ));
     }
-    let others: [(&str, fn(u32) -> Bytes); 4] = [
+    let others: [Named; 4] = [
         ("a length in trailers", |stream| {
             let trailers = block(&[("content-length", "5")]);
             let trailers = frame(HEADERS, END_HEADERS | END_STREAM, stream, &trailers);

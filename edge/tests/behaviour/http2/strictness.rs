@@ -12,6 +12,9 @@ use super::malformed;
 use super::malformed_fields::Answer;
 use crate::harness::{Edge, SOON, Setup, origin, serving, wait_for_requests};
 
+/// Makes frames for a stream, of which some have this content.
+type Frames = fn(u32, &[u8]) -> Vec<u8>;
+
 /// Starts an origin that responds to every request.
 fn anything() -> Origin {
     let origin = origin();
@@ -269,7 +272,7 @@ fn bytes_after_the_end_of_a_request_reset_its_stream() {
     let origin = serving("/pass/x", Resource::bytes("reached").hold_head(&latch));
     origin.serve("/pass/correct", Resource::bytes("reached"));
     let hidden = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
-    let more: [fn(u32, &[u8]) -> Vec<u8>; 3] = [
+    let more: [Frames; 3] = [
         |stream, hidden| frame(DATA, END_STREAM, stream, hidden),
         |stream, _| headers(stream, &block(&[("x-sum", "1")])),
         |stream, _| request(stream, &get("/smuggled")),
