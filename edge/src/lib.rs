@@ -55,8 +55,9 @@ pub mod test_rigs {
 
     /// The parsers of HTTP/2.
     pub mod http2 {
-        pub use crate::http2::exercise;
-        pub use crate::http2::hpack::DecodeError;
+        pub use crate::http2::hpack::{DecodeError, Encoder, Indexing};
+        pub use crate::http2::violation::ErrorCode;
+        pub use crate::http2::{client, exercise, request, response, server};
     }
 
     /// Parsers and rules of HTTP that all versions of HTTP share.

@@ -1,6 +1,7 @@
 //! Fuzz targets: one function for each parser of bytes from clients, origins, volumes and files. Each function accepts
 //! any bytes, and panics if the parser violates one of its guarantees.
 
+mod differential;
 mod targets;
 
 use sluice::test_rigs::exercise;
@@ -86,6 +87,21 @@ pub fn http2_frames(data: &[u8]) {
 /// Runs whole HTTP/2 connections, whose clients send the input after their preface.
 pub fn http2_server(data: &[u8]) {
     http2::server(data);
+}
+
+/// Runs whole HTTP/2 connections, whose servers send the input after their settings.
+pub fn http2_client(data: &[u8]) {
+    http2::client(data);
+}
+
+/// Runs whole HTTP/2 connections between the client of the h2 crate and our server, which do what the input says.
+pub fn http2_server_differential(data: &[u8]) {
+    differential::server::run(data);
+}
+
+/// Runs whole HTTP/2 connections between our client and the server of the h2 crate, which do what the input says.
+pub fn http2_client_differential(data: &[u8]) {
+    differential::client::run(data);
 }
 
 /// Checks the parsers of Range and Content-Range.

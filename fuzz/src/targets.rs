@@ -221,6 +221,67 @@ pub const TARGETS: &[Target] = &[
         ],
     },
     Target {
+        name: "http2_client",
+        run: http2_client,
+        runs: RUNS / 3,
+        seeds: &[
+            // Responses to GET and HEAD, an interim one, content and trailers, windows for an upload.
+            b"\0\0\x05\x01\x04\0\0\0\x01\x88\x0f\x0d\x015\0\0\x05\0\x01\0\0\0\x01hello\0\0\x01\x01\x05\0\0\0\x03\x88\0\0\x05\x01\x04\0\0\0\x05\x08\x03103\0\0\x01\x01\x04\0\0\0\x05\x88\0\0\x02\0\0\0\0\0\x05hi\0\0\x09\x01\x05\0\0\0\x05\0\x05x-sum\x011\0\0\x04\x08\0\0\0\0\0\0\0\xff\xff\0\0\x04\x08\0\0\0\0\x07\0\0\xff\xff",
+            // Settings with one stream and no window, a refused request, a reset, and an announced end.
+            b"\0\0\x0c\x04\0\0\0\0\0\0\x03\0\0\0\x01\0\x04\0\0\0\0\0\0\x04\x03\0\0\0\0\x01\0\0\0\x07\0\0\x04\x03\0\0\0\0\x03\0\0\0\x08\0\0\x08\x07\0\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\x01\x01\x05\0\0\0\x05\x88",
+            // A head in two frames with padding, fields of the table, PING and its answer.
+            b"\0\0\x06\x01\x08\0\0\0\x01\x03\x88\x40\0\0\0\0\0\x04\x09\x04\0\0\0\x01\x01a\x01b\0\0\x06\0\x09\0\0\0\x01\x02abc\0\0\0\0\x08\x06\0\0\0\0\012345678\0\0\x08\x06\x01\0\0\0\012345678\0\0\x02\x01\x05\0\0\0\x03\x88\xbe",
+        ],
+    },
+    Target {
+        name: "http2_server_differential",
+        run: http2_server_differential,
+        runs: RUNS / 20,
+        seeds: &[
+            // A GET and a POST with content, and their responses.
+            &[
+                7, 200, 200, 0, 0, 64, 64, 0, 0, 0, 1, 0, 5, 1, 0, 1, 2, 2, 7, 2, 9, 0, 0, 2, 1, 99, 99, 0, 8, 255,
+                255, 10, 255, 255, 8, 255, 255, 12, 0, 0, 1, 4, 3, 0, 0, 14, 0, 201, 201, 0, 10, 90, 90, 6, 0, 99, 99,
+                16, 1, 80, 80, 1, 14, 0, 20, 21, 1, 4, 1, 1, 0, 3, 12, 1, 1, 0, 1, 10, 255, 255,
+            ],
+            // One stream at a time, small windows and a small table, resets of both sides, and other settings.
+            &[
+                0, 10, 10, 0, 0, 4, 4, 1, 9, 9, 0, 1, 3, 6, 255, 7, 9, 6, 200, 0, 1, 250, 250, 0, 2, 1, 0, 0, 1, 0, 3,
+                0, 0, 0, 8, 255, 255, 10, 9, 9, 7, 20, 20, 1, 7, 200, 200, 0, 12, 0, 0, 3, 6, 250, 0, 4, 6, 250, 0, 1,
+                90, 90, 5, 1, 7, 15, 2, 3, 17, 40, 10, 255, 255, 8, 200, 200,
+            ],
+            // A shutdown while requests are on their way.
+            &[
+                3, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 1, 8, 255, 255, 0, 1, 0, 0, 0, 17, 255, 8, 10, 10, 0, 3,
+                0, 1, 10, 255, 255, 8, 255, 255, 12, 1, 3, 0, 1, 10, 255, 255, 17, 99,
+            ],
+        ],
+    },
+    Target {
+        name: "http2_client_differential",
+        run: http2_client_differential,
+        runs: RUNS / 20,
+        seeds: &[
+            // A GET and a POST with content, and their responses.
+            &[
+                7, 200, 200, 200, 200, 0, 0, 64, 64, 7, 0, 10, 255, 255, 0, 0, 1, 0, 5, 1, 0, 1, 2, 2, 7, 2, 9, 0, 2,
+                1, 99, 99, 0, 10, 255, 255, 8, 255, 255, 12, 0, 0, 1, 4, 3, 0, 0, 14, 0, 200, 200, 0, 0, 8, 90, 90, 6,
+                0, 99, 99, 16, 1, 80, 80, 4, 1, 1, 0, 3, 12, 1, 1, 0, 1, 8, 255, 255, 17, 201,
+            ],
+            // Fewer streams than are used, small windows and a small table, resets of both sides, and other settings.
+            &[
+                7, 10, 10, 10, 10, 0, 0, 4, 4, 0, 1, 9, 9, 0, 1, 3, 6, 255, 7, 9, 6, 200, 0, 0, 1, 0, 0, 0, 2, 1, 1, 0,
+                1, 0, 0, 2, 0, 60, 60, 1, 10, 255, 255, 8, 9, 9, 7, 20, 20, 1, 7, 200, 200, 0, 12, 0, 0, 3, 6, 250, 0,
+                4, 6, 250, 0, 1, 90, 90, 5, 1, 7, 15, 2, 3, 17, 40, 10, 255, 255, 8, 200, 200,
+            ],
+            // A shutdown while requests are on their way.
+            &[
+                3, 255, 255, 255, 255, 255, 255, 0, 0, 7, 0, 10, 255, 255, 0, 0, 0, 1, 10, 255, 255, 0, 1, 0, 0, 17,
+                255, 8, 255, 255, 0, 3, 0, 1, 10, 255, 255, 8, 255, 255, 12, 1, 3, 0, 1, 10, 255, 255, 17, 99,
+            ],
+        ],
+    },
+    Target {
         name: "volume",
         run: volume,
         runs: RUNS,

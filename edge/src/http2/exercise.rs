@@ -1,5 +1,9 @@
 //! Checks of the parsers with any bytes, for the fuzzer.
 
+mod client;
+
+pub use client::client;
+
 use super::frame::{FrameHeader, HEADER_LENGTH, flag, kind};
 use super::header_block::{Assembly, Limits};
 use super::hpack::{DecodeError, Decoder};
@@ -209,7 +213,7 @@ pub fn describe(event: &Event<'_>, request: &Request) -> String {
     }
 }
 
-/// Describes the frames that a server has sent, which must be valid and complete.
+/// Describes the frames that one side has sent, which must be valid and complete.
 pub fn describe_frames(mut bytes: &[u8]) -> Vec<String> {
     let mut all = Vec::new();
     while let Some((header, rest)) = bytes.split_first_chunk::<HEADER_LENGTH>() {

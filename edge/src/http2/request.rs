@@ -140,6 +140,8 @@ impl Request {
         check_regular(name, value)?;
         match name {
             b"host" => return self.take_host(value),
+            // An empty line would leave a separator at the end of the joined one.
+            b"cookie" if value.is_empty() => return Ok(()),
             b"cookie" => {
                 if !self.cookie.is_empty() {
                     self.cookie.extend_from_slice(b"; ");
@@ -349,6 +351,22 @@ mod tests {
         assert_eq!(request.expectation, Expectation::Continue);
         assert!(request.takes_trailers && request.priority.incremental);
         assert_eq!(request.priority.urgency, 1);
+    }
+
+    #[test]
+    fn empty_cookies_leave_no_separator() {
+        for (values, joined) in [
+            (
+                &["", "a", "", "b", ""][..],
+                &b"host: a.example\r\ncookie: a; b\r\n"[..],
+            ),
+            (&["a", ""], b"host: a.example\r\ncookie: a\r\n"),
+            (&[""], b"host: a.example\r\n"),
+        ] {
+            let cookies: Vec<_> = values.iter().map(|value| ("cookie", *value)).collect();
+            let request = collect(&with(&cookies), false).expect("a valid request");
+            assert_eq!(request.fields.text(), joined);
+        }
     }
 
     #[test]

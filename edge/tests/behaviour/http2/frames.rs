@@ -1,17 +1,22 @@
 //! A client that sends and reads single frames (RFC 9113 4.1).
 
-use sluice_lab::client::Client;
+use sluice_lab::client::{Client, Closing};
 
-use crate::harness::Edge;
+use crate::harness::{Edge, SOON};
 
 /// Types of frames, flags, and error codes (RFC 9113 6, 7).
+pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
 pub const RESET: u8 = 3;
 pub const GO_AWAY: u8 = 7;
+pub const CONTINUATION: u8 = 9;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 pub const PROTOCOL_ERROR: u32 = 1;
+pub const STREAM_CLOSED: u32 = 5;
+pub const FRAME_SIZE_ERROR: u32 = 6;
 pub const REFUSED_STREAM: u32 = 7;
+pub const COMPRESSION_ERROR: u32 = 9;
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -19,6 +24,7 @@ pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Debug)]
 pub struct Frame {
     pub kind: u8,
+    pub flags: u8,
     pub stream: u32,
     pub payload: Vec<u8>,
 }
@@ -51,17 +57,35 @@ pub fn hello() -> Vec<u8> {
     [PREFACE, &frame(4, 0, 0, b"")].concat()
 }
 
-/// Returns a request without content. Fields are literals that change no table (RFC 7541 6.2.2).
-pub fn request(stream: u32, fields: &[(&str, &str)]) -> Vec<u8> {
+/// Returns a header block. Fields are literals that change no table (RFC 7541 6.2.2).
+pub fn block<T: AsRef<[u8]>>(fields: &[(T, T)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
         block.push(0);
-        for text in [name, value] {
-            block.push(u8::try_from(text.len()).expect("short"));
-            block.extend(text.as_bytes());
+        for text in [name.as_ref(), value.as_ref()] {
+            append_length(&mut block, text.len());
+            block.extend(text);
         }
     }
-    frame(HEADERS, END_HEADERS | END_STREAM, stream, &block)
+    block
+}
+
+/// Appends the length of a string without Huffman code (RFC 7541 5.1).
+fn append_length(block: &mut Vec<u8>, length: usize) {
+    let Some(mut rest) = length.checked_sub(0x7f) else {
+        return block.push(length as u8);
+    };
+    block.push(0x7f);
+    while rest >= 0x80 {
+        block.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    block.push(rest as u8);
+}
+
+/// Returns a request without content.
+pub fn request(stream: u32, fields: &[(&str, &str)]) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS | END_STREAM, stream, &block(fields))
 }
 
 /// Returns the fields of a GET.
@@ -101,6 +125,7 @@ impl FrameClient {
         assert_eq!(payload.len(), length, "a frame was cut");
         Some(Frame {
             kind: header[3],
+            flags: header[4],
             stream: number(&header[5..]),
             payload,
         })
@@ -115,4 +140,39 @@ impl FrameClient {
             }
         }
     }
+
+    /// Reads the end of a connection whose client broke the rules: GOAWAY with this code, and nothing after it.
+    pub fn assert_closed_with(mut self, code: u32, name: &str) {
+        assert_eq!(self.read_until(GO_AWAY).code(), code, "{name}");
+        assert!(self.read().is_none(), "{name}");
+        let closing = self.0.wait_closed(SOON).expect("a socket");
+        assert_eq!(closing, Closing::Fin, "{name}");
+    }
+
+    /// Reads the response of a stream, or the reset in place of it. Frames of other streams are ignored.
+    pub fn outcome(&mut self, stream: u32) -> Outcome {
+        let mut body = Vec::new();
+        loop {
+            let frame = self.read().expect("a response or a reset");
+            assert_ne!(frame.kind, GO_AWAY, "GOAWAY with code {}", frame.code());
+            match frame.kind {
+                RESET if frame.stream == stream => return Outcome::Reset(frame.code()),
+                DATA if frame.stream == stream => body.extend(&frame.payload),
+                HEADERS if frame.stream == stream => {}
+                _ => continue,
+            }
+            if frame.flags & END_STREAM != 0 {
+                return Outcome::Body(String::from_utf8_lossy(&body).into_owned());
+            }
+        }
+    }
+}
+
+/// The end of a stream, as its client sees it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// RST_STREAM with this code.
+    Reset(u32),
+    /// A complete response with this content.
+    Body(String),
 }
