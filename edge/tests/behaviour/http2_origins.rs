@@ -132,19 +132,6 @@ fn a_refused_post_is_sent_again() {
 }
 
 #[test]
-fn a_reset_after_the_head_cuts_the_clients_body() {
-    let origin = serving_all(Resource::offset(5000));
-    let options = Http2Options {
-        reset_after: 1000,
-        ..Http2Options::default()
-    };
-    let (_front, edge) = fronted(&origin, options, "");
-    let reply = edge.get("/pass/x", &[]);
-    assert!(reply.truncated() && reply.body.len() <= 1000);
-    reply.verify_offset(0).expect("the origin's bytes");
-}
-
-#[test]
 fn a_stalled_connection_is_replaced() {
     let origin = serving_all(Resource::offset(5000));
     let options = Http2Options {
@@ -166,7 +153,9 @@ fn a_stalled_connection_is_replaced() {
 fn a_long_body_passes_both_ways() {
     const LENGTH: usize = 5_000_000;
     let origin = origin();
-    let (front, edge) = fronted(&origin, Http2Options::default(), "");
+    let front = Http2Front::start(origin.addr(), Http2Options::default());
+    let setup = Setup::of_servers(vec![front.url()]);
+    let edge = setup.limits("body = \"10MiB\"").start();
     let body: Vec<u8> = (0..LENGTH).map(|at| (at % 253) as u8).collect();
     let reply = edge.ask("POST", "/pass/echo", &[], &body);
     assert!(reply.status == 200 && reply.body == body);

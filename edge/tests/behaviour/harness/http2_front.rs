@@ -28,8 +28,6 @@ pub struct Http2Options {
     pub requests: u64,
     /// The first of every so many requests of the front is refused with REFUSED_STREAM. 0: none.
     pub refuse_every: u64,
-    /// Bytes of a response's content after which its stream is reset. 0: none.
-    pub reset_after: usize,
     /// Number of connections that answer nothing, not even a PING, before others do.
     pub stalls: u64,
 }
@@ -40,7 +38,6 @@ impl Default for Http2Options {
             streams: 100,
             requests: 0,
             refuse_every: 0,
-            reset_after: 0,
             stalls: 0,
         }
     }
@@ -280,7 +277,7 @@ async fn forward(
             return Ok(());
         }
     };
-    respond_with(head, input, origin, respond, &parts.method, shared).await
+    respond_with(head, input, origin, respond, &parts.method).await
 }
 
 /// Takes the head of a response out of the input, if it is complete.
@@ -308,7 +305,6 @@ async fn respond_with(
     mut origin: TcpStream,
     mut respond: SendResponse<Bytes>,
     method: &http::Method,
-    shared: &Shared,
 ) -> Result<(), Error> {
     let length = |headers: &HeaderMap| -> Option<u64> {
         headers.get("content-length")?.to_str().ok()?.parse().ok()
@@ -320,17 +316,8 @@ async fn respond_with(
         return Ok(());
     }
     let mut stream = respond.send_response(head, false)?;
-    let mut sent = 0;
     loop {
-        let mut part = input.split().freeze();
-        sent += part.len();
-        let reset_after = shared.options.reset_after;
-        if reset_after > 0 && sent > reset_after {
-            part.truncate(part.len() - (sent - reset_after));
-            send(&mut stream, part, false).await?;
-            stream.send_reset(Reason::INTERNAL_ERROR);
-            return Ok(());
-        }
+        let part = input.split().freeze();
         if let Some(left) = &mut left {
             *left = left.saturating_sub(part.len() as u64);
         }

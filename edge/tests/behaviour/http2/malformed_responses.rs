@@ -477,3 +477,20 @@ fn a_reset_after_a_complete_response_changes_nothing() {
     }
     assert_eq!(origin.connections(), 1);
 }
+
+#[test]
+fn a_reset_within_the_content_cuts_the_response() {
+    let origin = Scripted::start();
+    let edge = origin.edge();
+    for target in ["/pass/x", "/x"] {
+        origin.answer(|stream| {
+            let part = frame(DATA, 0, stream, b"part");
+            let reset = frame(RESET, 0, stream, b"\0\0\0\x02");
+            [head(stream, false, &[]), part, reset].concat()
+        });
+        let reply = edge.get(target, &[]);
+        let is_cut = reply.status == 502 || reply.truncated() && b"part".starts_with(&reply.body);
+        assert!(is_cut, "{target}: {reply:?}");
+        assert_not_stored(&origin, &edge, target, "a reset");
+    }
+}
