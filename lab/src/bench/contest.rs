@@ -119,8 +119,8 @@ impl Server {
 pub(super) struct Measured {
     column: Column,
     label: &'static str,
-    cpu_us: f64,
-    rate: f64,
+    pub(super) cpu_us: f64,
+    pub(super) rate: f64,
 }
 
 /// Results of one measured run.

@@ -107,7 +107,7 @@ impl Servers {
 }
 
 /// Writes the file that has the path and the content of the origin's object.
-fn file(root: &Path, length: u64) -> anyhow::Result<()> {
+pub(super) fn file(root: &Path, length: u64) -> anyhow::Result<()> {
     let folder = root.join("offset");
     std::fs::create_dir_all(&folder)?;
     let content = offset::offset_bytes(0, length as usize);

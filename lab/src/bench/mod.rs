@@ -12,6 +12,7 @@ mod failing_servers;
 mod handshake_attack;
 mod http2;
 mod http2_attack;
+mod http2_origin;
 mod http2_stalls;
 mod memory;
 pub(crate) mod pages;
@@ -99,6 +100,7 @@ const ROWS: &[(&str, Measure)] = &[
     ("http2-1m", http2::hit_1m),
     ("http2-idle", http2::idle),
     ("http2-upload", http2::upload),
+    ("http2-origin", http2_origin::proxied),
     ("http2-stalls", http2_stalls::stalls),
     ("http2-attack", http2_attack::attack),
     ("idle", memory::idle),
