@@ -12,7 +12,7 @@ use super::{Bench, http2, median};
 use crate::client::{self, Reply};
 use crate::load::{LoadPlan, LoadResult, LoadTls};
 use crate::process::Process;
-use crate::rivals::{FloorOptions, Haproxy, HaproxyOptions, Nginx, NginxOptions};
+use crate::rivals::{FloorOptions, H2o, Haproxy, HaproxyOptions, Nginx, NginxOptions};
 use crate::roles::{self, RoleServer};
 
 /// Duration in seconds of the load that warms up each server before its first measured run.
@@ -59,6 +59,8 @@ pub(super) enum Per {
 pub(super) enum Column {
     Nginx,
     Haproxy,
+    /// h2o, whose figure is in the row's note.
+    H2o,
     Sluice,
     /// The build of Sluice named by `--against`.
     Earlier,
@@ -90,6 +92,7 @@ pub(super) struct Contender {
 pub(crate) enum Server {
     Nginx(Nginx),
     Haproxy(Haproxy),
+    H2o(H2o),
     Sluice(Box<Sluice>),
     Floor(RoleServer),
 }
@@ -99,6 +102,7 @@ impl Server {
         match self {
             Server::Nginx(nginx) => nginx.addr(),
             Server::Haproxy(haproxy) => haproxy.addr(),
+            Server::H2o(h2o) => h2o.addr(),
             Server::Sluice(sluice) => sluice.addr(),
             Server::Floor(floor) => floor.address,
         }
@@ -108,6 +112,7 @@ impl Server {
         match self {
             Server::Nginx(nginx) => nginx.process(),
             Server::Haproxy(haproxy) => haproxy.process(),
+            Server::H2o(h2o) => h2o.process(),
             Server::Sluice(sluice) => sluice.process(),
             Server::Floor(floor) => &floor.process,
         }
@@ -332,7 +337,11 @@ impl Contest {
             let shown = self.unit().show(earlier_us);
             format!("{:.3} of the earlier build's {shown}", now_us / earlier_us)
         });
+        let h2o = best(measured, Column::H2o).map_or_else(String::new, |h2o| {
+            format!("{}: {}", h2o.label, self.unit().show(h2o.cpu_us))
+        });
         row.note(nginx.map_or("", |nginx| nginx.label))
+            .note(&h2o)
             .note(haproxy.map_or("", |haproxy| haproxy.label))
             .note(&earlier)
     }

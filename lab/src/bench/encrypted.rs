@@ -30,7 +30,8 @@ const HYBRID: &str = "X25519MLKEM768";
 
 /// A certificate for all servers of a contest, with an ECDSA key (P-256), and the client's side.
 pub(super) struct Certified {
-    pair: PairFiles,
+    /// Files of certificate and key.
+    pub(super) pair: PairFiles,
     client: ClientTls,
     /// TLS of the load generator.
     pub(super) load: LoadTls,

@@ -1,8 +1,9 @@
-//! Rows of the bench with HTTP/2: cache hits, memory of idle connections, and uploads. h2load makes the load.
+//! Rows of the bench with HTTP/2: cache hits, memory of idle connections, and uploads. h2load makes the load. h2o takes
+//! part with static files where it is installed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::contest::{Contender, Contest, Per, nginx, nginxes, sluice};
+use super::contest::{Column, Contender, Contest, Per, Server, nginx, nginxes, sluice};
 use super::encrypted::Certified;
 use super::table::{Row, Unit};
 use super::{Bench, SluiceOptions, median, memory};
@@ -11,7 +12,7 @@ use crate::load::LoadResult;
 use crate::load::h2load::H2Load;
 use crate::offset;
 use crate::origin::{Origin, OriginOptions};
-use crate::rivals::{NginxMode, NginxOptions};
+use crate::rivals::{H2o, H2oOptions, NginxMode, NginxOptions};
 use crate::roles::{self, OriginPlan};
 
 const SMALL: u64 = 5 << 10;
@@ -55,6 +56,8 @@ pub(super) fn load(
 /// Servers that have the same object of a length: caches in front of an origin, and nginx with a file.
 pub(super) struct Servers {
     pub(super) contenders: Vec<Contender>,
+    /// Folder of the file.
+    root: PathBuf,
     _origin: Origin,
 }
 
@@ -78,7 +81,7 @@ impl Servers {
         };
         let mut contenders = nginxes(bench, &options(NginxMode::Cached, Some(origin.addr())))?;
         if bench.nginx {
-            let mut files = nginx(bench, &options(NginxMode::Static(root), None))?;
+            let mut files = nginx(bench, &options(NginxMode::Static(root.clone()), None))?;
             files.label = "nginx, static file";
             contenders.push(files);
         }
@@ -101,8 +104,37 @@ impl Servers {
         }
         Ok(Servers {
             contenders,
+            root,
             _origin: origin,
         })
+    }
+
+    /// Adds h2o with the file, if it is installed.
+    fn with_h2o(
+        mut self,
+        bench: &Bench<'_>,
+        certified: Option<&Certified>,
+    ) -> anyhow::Result<Servers> {
+        if let Err(missing) = H2o::find() {
+            eprintln!("  {missing}");
+            return Ok(self);
+        }
+        let h2o = H2o::start(&H2oOptions {
+            root: self.root.clone(),
+            tls: certified.map(|certified| certified.pair.clone()),
+            core: Some(bench.options.server_core),
+        })?;
+        let one = Contender {
+            column: Column::H2o,
+            label: "h2o, static file",
+            server: Server::H2o(h2o),
+        };
+        if let Some(certified) = certified {
+            certified.trust(std::slice::from_ref(&one));
+        }
+        client::speak_http2_to(one.server.address());
+        self.contenders.push(one);
+        Ok(self)
     }
 }
 
@@ -116,7 +148,8 @@ pub(super) fn file(root: &Path, length: u64) -> anyhow::Result<()> {
 
 pub(super) fn hit_5k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let certified = Certified::new(bench)?;
-    let servers = Servers::start(bench, Some(&certified), SMALL)?;
+    let servers =
+        Servers::start(bench, Some(&certified), SMALL)?.with_h2o(bench, Some(&certified))?;
     let mut rows = Vec::new();
     for (streams, goal) in [(32, 0.35), (4, 0.5), (1, 0.75)] {
         let name = format!("HTTP/2 TLS memory hit, 5 KB, {CONNECTIONS} x {streams} streams");
@@ -132,7 +165,7 @@ pub(super) fn hit_5k(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
 }
 
 pub(super) fn hit_5k_clear(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
-    let servers = Servers::start(bench, None, SMALL)?;
+    let servers = Servers::start(bench, None, SMALL)?.with_h2o(bench, None)?;
     let name = format!("HTTP/2 memory hit, 5 KB, {CONNECTIONS} x 32 streams");
     let contest = Contest {
         streams: Some(32),
@@ -144,7 +177,8 @@ pub(super) fn hit_5k_clear(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
 
 pub(super) fn hit_1m(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let certified = Certified::new(bench)?;
-    let servers = Servers::start(bench, Some(&certified), LARGE)?;
+    let servers =
+        Servers::start(bench, Some(&certified), LARGE)?.with_h2o(bench, Some(&certified))?;
     let name = format!("HTTP/2 TLS memory hit, 1 MiB, {CONNECTIONS} x {LARGE_STREAMS} streams");
     let contest = Contest {
         per: Per::Mebibyte,

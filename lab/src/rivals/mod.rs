@@ -1,11 +1,13 @@
-//! Servers to compare with: nginx, HAProxy, Varnish, and a floor server whose CPU time is a lower bound for every server.
+//! Servers to compare with: nginx, HAProxy, h2o, Varnish, and a floor server whose CPU time is a lower bound for every server.
 
 pub mod floor;
+pub mod h2o;
 pub mod haproxy;
 pub mod nginx;
 pub mod varnish;
 
 pub use floor::{Floor, FloorOptions};
+pub use h2o::{H2o, H2oOptions};
 pub use haproxy::{Haproxy, HaproxyOptions};
 pub use nginx::{Nginx, NginxMode, NginxOptions};
 pub use varnish::Varnish;
