@@ -47,12 +47,13 @@ pub(super) fn proxied(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
 fn origin(bench: &Bench<'_>, binary: &Path) -> anyhow::Result<Sluice> {
     let root = bench.folder.path().join("http2-origin");
     http2::file(&root, SMALL)?;
-    let unset = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    // No request goes there, but the configuration needs an origin.
+    let unused = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
     Sluice::start(&SluiceOptions {
         files: Some(Files::new(root)),
         http2: true,
         core: Some(bench.options.load_core),
-        ..SluiceOptions::new(binary, unset)
+        ..SluiceOptions::new(binary, unused)
     })
 }
 

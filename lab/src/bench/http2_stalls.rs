@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
+use super::contest::Contender;
 use super::http2::Servers;
 use super::table::{Row, Unit};
 use super::{Bench, median};
@@ -35,30 +36,40 @@ pub(super) fn stalls(bench: &Bench<'_>) -> anyhow::Result<Vec<Row>> {
         Unit::Factor,
     );
     for one in &servers.contenders {
-        let address = one.server.address();
-        let path = format!("/offset/{LENGTH}");
-        let reply = client::get(address, &path, &[])?;
-        reply.verify_whole(LENGTH).map_err(anyhow::Error::msg)?;
-        let (mut alone, mut beside) = (Vec::new(), Vec::new());
-        for _ in 0..bench.options.rounds.max(1) {
-            alone.push(apart(bench, address, 0)?);
-            beside.push(apart(bench, address, EACH)?);
-        }
-        let alone = median(alone).context("at least one round")?;
-        let beside = median(beside).context("at least one round")?;
-        let factor = beside / alone;
-        let mib = f64::from(1 << 20);
-        let (alone, beside) = (alone / mib, beside / mib);
-        eprintln!(
-            "  {}: {factor:.3} ({beside:.0} of {alone:.0} MiB/s)",
-            one.label
-        );
-        match one.column.is_sluice() {
-            true => row.sluice = Some(factor),
-            false => row.nginx = Some(row.nginx.map_or(factor, |other| other.max(factor))),
+        match (share(bench, one), one.column.is_sluice()) {
+            (Ok(share), true) => row.sluice = Some(share),
+            (Ok(share), false) => {
+                row.nginx = Some(row.nginx.map_or(share, |other| other.max(share)));
+            }
+            (Err(error), true) => return Err(error),
+            // nginx 1.22 takes 50 large responses from its cache for a flood, and closes the connection.
+            (Err(error), false) => eprintln!("  {}: {error:#}", one.label),
         }
     }
     Ok(vec![row.goal_least(0.95)])
+}
+
+/// Measures one server: the throughput beside streams that stall, as a share of that alone.
+fn share(bench: &Bench<'_>, one: &Contender) -> anyhow::Result<f64> {
+    let address = one.server.address();
+    let path = format!("/offset/{LENGTH}");
+    let reply = client::get(address, &path, &[])?;
+    reply.verify_whole(LENGTH).map_err(anyhow::Error::msg)?;
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..bench.options.rounds.max(1) {
+        alone.push(apart(bench, address, 0)?);
+        beside.push(apart(bench, address, EACH)?);
+    }
+    let alone = median(alone).context("at least one round")?;
+    let beside = median(beside).context("at least one round")?;
+    let share = beside / alone;
+    let mib = f64::from(1 << 20);
+    let (alone, beside) = (alone / mib, beside / mib);
+    eprintln!(
+        "  {}: {share:.3} ({beside:.0} of {alone:.0} MiB/s)",
+        one.label
+    );
+    Ok(share)
 }
 
 /// Measures on a thread of its own, because pinning a thread can't be undone.
