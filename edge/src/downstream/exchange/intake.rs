@@ -91,8 +91,8 @@ impl Intake {
         self.queue.borrow().fault
     }
 
-    /// Ready if the queue has room and the reader wants more. If not, the reader's next poll wakes
-    /// `cx`.
+    /// Ready if the queue has room and the reader wants more. If not, `cx` is woken when
+    /// that may have changed.
     pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut queue = self.queue.borrow_mut();
         let stopped = queue.ended || queue.fault.is_some() || queue.abandoned;
@@ -119,7 +119,8 @@ impl Intake {
         queue.wanted && queue.bytes == 0 && !queue.abandoned && queue.fault.is_none()
     }
 
-    /// Returns the number of bytes that the reader has taken or dropped since the last call. Its next poll wakes `cx`.
+    /// Returns the number of bytes that the reader has taken or dropped since the last call. `cx` is woken when it takes
+    /// more, when it begins to read, and when it drops the body.
     pub fn poll_taken(&self, cx: &mut Context<'_>) -> usize {
         let mut queue = self.queue.borrow_mut();
         queue.connection = Some(cx.waker().clone());
@@ -200,15 +201,22 @@ impl Queue {
             reader.wake();
         }
     }
+
+    /// Wakes the connection, for which the reader has changed something. A poll that finds nothing must not wake it: in
+    /// HTTP/2 the connection itself polls the reader, and would be woken for ever.
+    fn wake_connection(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            connection.wake();
+        }
+    }
 }
 
 impl BodyStream for IntakeBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Fault>>> {
         let mut queue = self.queue.borrow_mut();
-        if let Some(connection) = queue.connection.take() {
-            connection.wake();
+        if !std::mem::replace(&mut queue.wanted, true) {
+            queue.wake_connection();
         }
-        queue.wanted = true;
         if queue.frames.is_empty() {
             queue.end_frame();
         }
@@ -217,6 +225,7 @@ impl BodyStream for IntakeBody {
                 queue.bytes -= bytes.len();
                 queue.taken += bytes.len();
             }
+            queue.wake_connection();
             return Poll::Ready(Some(Ok(frame)));
         }
         if let Some(fault) = queue.fault {
@@ -242,16 +251,28 @@ impl Drop for IntakeBody {
         queue.taken += std::mem::take(&mut queue.bytes);
         queue.frames.clear();
         queue.gathered = Vec::new();
-        if let Some(connection) = queue.connection.take() {
-            connection.wake();
-        }
+        queue.wake_connection();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
     use super::*;
     use crate::handler::Body;
+
+    /// A waker that counts.
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Count>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     #[test]
     fn a_body_is_taken_only_as_its_reader_wants_it() {
@@ -268,6 +289,31 @@ mod tests {
             matches!(body.poll_frame(&mut cx), Poll::Ready(Some(Ok(Frame::Data(b)))) if b == "abcde")
         );
         assert!(matches!(body.poll_frame(&mut cx), Poll::Ready(None)));
+    }
+
+    #[test]
+    fn a_reader_that_finds_nothing_does_not_wake_the_connection() {
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let woken = || count.0.swap(0, Ordering::Relaxed);
+        let mut connection = Context::from_waker(&waker);
+        let mut cx = Context::from_waker(Waker::noop());
+        let (mut intake, stream) = Intake::new(None, 0);
+        let mut body = Body::stream(stream);
+        assert_eq!(intake.poll_taken(&mut connection), 0);
+        assert!(body.poll_frame(&mut cx).is_pending());
+        assert_eq!(woken(), 1, "the reader has begun");
+        for _ in 0..3 {
+            assert_eq!(intake.poll_taken(&mut connection), 0);
+            assert!(body.poll_frame(&mut cx).is_pending());
+            assert_eq!(woken(), 0);
+        }
+        intake.push(b"abc");
+        assert!(body.poll_frame(&mut cx).is_ready());
+        assert_eq!(woken(), 1, "the reader has taken bytes");
+        assert_eq!(intake.poll_taken(&mut connection), 3);
+        drop(body);
+        assert_eq!(woken(), 1, "the reader has dropped the body");
     }
 
     #[test]

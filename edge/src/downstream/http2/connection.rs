@@ -63,6 +63,10 @@ pub struct Http2 {
     pub(super) settings_end: Tick,
     /// Tick by which the frame or header block has to be complete that has begun.
     pub(super) frame_ends: Tick,
+    /// Whether something has happened to a stream since the deadlines of all were checked.
+    pub(super) streams_changed: bool,
+    /// The soonest deadline of a stream as of then.
+    pub(super) streams_due: Tick,
     pub(super) waits_for: WaitsFor,
     pub(super) closing: Option<Closing>,
 }
@@ -146,6 +150,8 @@ impl Http2 {
             shutdown_ends: NEVER,
             settings_end,
             frame_ends: NEVER,
+            streams_changed: false,
+            streams_due: NEVER,
             waits_for: WaitsFor::Nothing,
             closing: None,
         }
@@ -174,7 +180,7 @@ impl Http2 {
         let mut turn = Turn::new();
         loop {
             let received = self.receive(cx, &mut turn);
-            self.gather(&turn);
+            self.gather(&mut turn);
             let has_left = match received {
                 Received::End => self.end_of_input(self.connection.half_close),
                 Received::Gone => self.end_of_input(false),
@@ -283,6 +289,7 @@ impl Http2 {
         self.out
             .text(|text| taken = self.server.take(input, now_ms, request, text));
         let (used, event) = taken?;
+        self.streams_changed |= event.is_some();
         match event {
             None => {}
             Some(Event::Content {
@@ -367,6 +374,7 @@ impl Http2 {
             return self.cut_off(Reason::ClientGone);
         }
         self.input_ended = true;
+        self.streams_changed = true;
         for slot in 0..self.streams.len() {
             if let Some(stream) = &mut self.streams[slot]
                 && stream.awaits_request()

@@ -148,6 +148,7 @@ impl Http2 {
 
     /// Polls the exchange of a stream, for which something has happened.
     pub(super) fn poll_stream(&mut self, slot: usize) {
+        self.streams_changed = true;
         self.release_taken(slot);
         let waker = self.wakeups.waker(slot);
         let mut cx = Context::from_waker(&waker);

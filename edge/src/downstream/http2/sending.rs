@@ -19,7 +19,7 @@ const COPIED_MAX_TLS: usize = 1 << 10;
 
 impl Http2 {
     /// Queues content of all streams, by their priorities and as far as the windows permit.
-    pub(super) fn gather(&mut self, turn: &Turn) {
+    pub(super) fn gather(&mut self, turn: &mut Turn) {
         let copied_max = match self.connection.transport.handshake() {
             Some(_) => COPIED_MAX_TLS,
             None => COPIED_MAX,
@@ -29,6 +29,7 @@ impl Http2 {
             && !self.unsent.is_full()
             && let Some((slot, most)) = self.server.next()
         {
+            self.streams_changed = true;
             let Some(Some(stream)) = self.streams.get_mut(slot) else {
                 self.server.set_content(slot, false);
                 continue;
@@ -38,8 +39,13 @@ impl Http2 {
             let ends = matches!(end, Some(End::Complete(None)));
             if ends || !bytes.is_empty() {
                 let length = bytes.len() as u32;
+                let mut is_useful = true;
                 self.out
-                    .text(|text| self.server.data(slot, length, ends, text));
+                    .text(|text| is_useful = self.server.data(slot, length, ends, text));
+                if !is_useful {
+                    // The client gets next to nothing for the effort, so it counts as that of a request.
+                    turn.request();
+                }
                 if let Some(receipt) = receipt {
                     // Only acknowledged bytes are reported, so the content may still be queued.
                     let unsent = self.out.len() as u64;
@@ -128,6 +134,7 @@ impl Http2 {
         let written = self.connection.written;
         let now = self.connection.worker.deadlines.now();
         while let Some(sent) = self.unsent.next_content(written) {
+            self.streams_changed = true;
             if let Some(Some(stream)) = self.streams.get_mut(sent.slot)
                 && stream.number == sent.number
             {

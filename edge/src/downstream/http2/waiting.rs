@@ -52,7 +52,11 @@ impl Http2 {
             return self.wait_idle(cx);
         }
         self.waits_for = WaitsFor::Nothing;
-        let of_streams = self.check_streams(cx, now);
+        if self.streams_changed || self.server.take_windows_changed() || self.streams_due <= now {
+            self.streams_changed = false;
+            self.streams_due = self.check_streams(cx, now);
+        }
+        let of_streams = self.streams_due;
         let of_frames = self.frame_ends.min(self.settings_end).min(lingers_until);
         let next = of_streams
             .min(output)

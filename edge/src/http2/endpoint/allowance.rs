@@ -57,6 +57,11 @@ impl Allowance {
         }
     }
 
+    /// Uses up a part of the allowance, or all of it if that is less. The next `spend` tells whether that was too much.
+    pub(in crate::http2) fn charge(&mut self, amount: u32) {
+        self.left = self.left.saturating_sub(amount);
+    }
+
     /// Adds what time has restored since the last call.
     fn restore(&mut self, now_ms: u64) {
         let passed_ms = now_ms.saturating_sub(self.at_ms);
@@ -94,7 +99,11 @@ mod tests {
         );
         assert_eq!(allowance.spend(1, 1250, "flood"), Ok(()));
         allowance.earn(3);
-        assert_eq!(allowance.spend(3, 1250, "flood"), Ok(()));
+        assert_eq!(allowance.spend(1, 1250, "flood"), Ok(()));
+        allowance.charge(1);
+        assert_eq!(allowance.spend(1, 1250, "flood"), Ok(()));
+        allowance.charge(5);
+        assert!(allowance.spend(1, 1250, "flood").is_err());
         assert!(allowance.spend(11, 1_000_000, "flood").is_err());
         assert_eq!(allowance.spend(10, 1_000_000, "flood"), Ok(()));
         // A clock that goes back restores nothing.

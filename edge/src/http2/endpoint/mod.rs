@@ -51,6 +51,8 @@ pub(super) struct Endpoint {
     frames: Allowance,
     /// Number of streams that this side has reset.
     pub(super) resets_sent: u64,
+    /// Whether the peer has opened or closed windows since the last `take_windows_changed`.
+    windows_changed: bool,
     pub(super) now_ms: u64,
 }
 
@@ -95,6 +97,7 @@ impl Endpoint {
             scheduler: Scheduler::default(),
             frames: Allowance::new(limits.frames, now_ms),
             resets_sent: 0,
+            windows_changed: false,
             now_ms,
             limits,
         };

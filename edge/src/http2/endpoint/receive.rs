@@ -22,7 +22,11 @@ const SETTINGS_PER_FRAME: usize = 8;
 const FLOOD: &str = "too many frames without effect";
 
 fn compression(error: DecodeError) -> Violation {
-    Violation::Connection(ErrorCode::COMPRESSION_ERROR, error.text())
+    let code = match error {
+        DecodeError::Bomb => ErrorCode::ENHANCE_YOUR_CALM,
+        _ => ErrorCode::COMPRESSION_ERROR,
+    };
+    Violation::Connection(code, error.text())
 }
 
 /// Announces the released bytes of a stream, if they are enough.
@@ -59,8 +63,7 @@ impl Endpoint {
 
     /// Decodes a header block whose fields are not needed.
     pub(in crate::http2) fn skip_block(&mut self, block: &Block<'_>) -> Result<(), Violation> {
-        let decoded = self.decoder.decode(block.bytes(), 0, |_| {});
-        decoded.map(|_| ()).map_err(compression)
+        self.decode(block, |_| {}).map(|_| ())
     }
 
     /// Decodes the trailers of an open stream. `violation` is an error of their frame.
@@ -200,6 +203,7 @@ impl Endpoint {
         }
         let after = self.peer.initial_window_size;
         if before != after {
+            self.windows_changed = true;
             for (slot, stream) in self.streams.iter_mut() {
                 let could_send = stream.can_send();
                 let adjusted = stream.send_window.adjust(before, after);
@@ -228,6 +232,7 @@ impl Endpoint {
         if increment < INCREMENT_MIN {
             self.count_frame()?;
         }
+        self.windows_changed = true;
         if id == 0 {
             let expanded = self.send_window.expand(increment);
             return expanded

@@ -13,6 +13,9 @@ const CONTENT_MAX: u32 = (16 << 10) - HEADER_LENGTH as u32;
 /// Content of a DATA frame below which the frame is not worth the WINDOW_UPDATE that follows it.
 const USEFUL_MIN: u32 = 256;
 
+/// Number of frames that a DATA frame costs a peer whose window has made it tiny.
+const FRAMES_PER_TINY_DATA: u32 = 4;
+
 /// Number of frames of any kind that each useful DATA frame, and each response, permits the peer in addition.
 const FRAMES_PER_DATA: u32 = 2;
 const FRAMES_PER_RESPONSE: u32 = 8;
@@ -56,6 +59,11 @@ impl Endpoint {
         Some((slot, of_connection.min(window).min(CONTENT_MAX)))
     }
 
+    /// Whether the peer has opened or closed windows since the last call.
+    pub(in crate::http2) fn take_windows_changed(&mut self) -> bool {
+        std::mem::take(&mut self.windows_changed)
+    }
+
     /// Whether a stream has content and waits for the peer to open a window.
     pub(in crate::http2) fn awaits_window(&self, slot: usize) -> bool {
         let stream = self.streams.get(slot).filter(|stream| stream.has_content);
@@ -65,7 +73,7 @@ impl Endpoint {
     }
 
     /// Appends the header of a DATA frame, after which the caller sends `length` bytes of content: at most what `next` has
-    /// returned, or none.
+    /// returned, or none. Returns whether the frame is worth its effort: it is not if a window has made it tiny.
     #[inline]
     pub(in crate::http2) fn data(
         &mut self,
@@ -73,9 +81,9 @@ impl Endpoint {
         length: u32,
         ends: bool,
         out: &mut Vec<u8>,
-    ) {
+    ) -> bool {
         let Some(stream) = self.streams.get_mut(slot) else {
-            return;
+            return false;
         };
         out.extend_from_slice(&write::data_header(stream.id, length, ends));
         let consumed = stream
@@ -84,9 +92,11 @@ impl Endpoint {
             .and_then(|()| self.send_window.consume(length));
         debug_assert!(consumed.is_ok(), "more content than the windows permit");
         let is_blocked = stream.send_window.available() == 0;
-        // A peer that opens its windows by a few bytes at a time earns nothing.
-        if length >= USEFUL_MIN || !(is_blocked || self.send_window.available() == 0) {
-            self.frames.earn(FRAMES_PER_DATA);
+        let is_useful = length >= USEFUL_MIN || !(is_blocked || self.send_window.available() == 0);
+        // A window that ends with a few bytes costs less than the frames before it have earned.
+        match is_useful {
+            true => self.frames.earn(FRAMES_PER_DATA),
+            false => self.frames.charge(FRAMES_PER_TINY_DATA),
         }
         if let Some(place) = self.scheduler.sent(slot as u32) {
             stream.place = place;
@@ -94,6 +104,7 @@ impl Endpoint {
         if is_blocked {
             self.scheduler.remove(slot as u32);
         }
+        is_useful
     }
 
     /// Notes that a response is complete, which permits the peer further frames.

@@ -21,6 +21,9 @@ pub struct Field<'a> {
     pub never_indexed: bool,
 }
 
+/// A header list that is this many times larger than its limit is a bomb.
+const BOMB: u64 = 4;
+
 /// The result of decoding a whole block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoded {
@@ -68,7 +71,8 @@ impl Decoder {
     }
 
     /// Decodes a complete block and passes its fields to `sink`, in order. Once the header list is larger than `list_max`,
-    /// `sink` gets no further field, but the rest is still decoded, which keeps the table equal to that of the peer.
+    /// `sink` gets no further field, but the rest is still decoded, which keeps the table equal to that of the peer, unless
+    /// it is a bomb.
     ///
     /// # Errors
     ///
@@ -83,6 +87,9 @@ impl Decoder {
         self.take_sizes(&mut rest)?;
         let mut list_size = 0;
         while let Some(&first) = rest.first() {
+            if list_size > list_max.saturating_mul(BOMB) {
+                return Err(DecodeError::Bomb);
+            }
             let mut count = |field: Field<'_>| {
                 list_size += (field.name.len() + field.value.len() + FIELD_OVERHEAD) as u64;
                 if list_size <= list_max {

@@ -1,6 +1,7 @@
 //! The errors of header blocks.
 
-/// Errors in a header block. Each is a connection error of type COMPRESSION_ERROR (RFC 9113 4.3).
+/// Errors in a header block. Each is a connection error of type COMPRESSION_ERROR (RFC 9113 4.3), except `Bomb`: there
+/// the rest is not decoded, to save the time (RFC 9113 10.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// The block ends within a representation.
@@ -17,6 +18,8 @@ pub enum DecodeError {
     LateTableSize,
     /// The block does not begin with the change of the table's size that a lower limit requires (RFC 7541 4.2).
     MissingTableSize,
+    /// The header list is many times larger than the limit, which only references to long fields explain.
+    Bomb,
 }
 
 impl DecodeError {
@@ -30,6 +33,7 @@ impl DecodeError {
             DecodeError::TableSize => "dynamic table above its limit",
             DecodeError::LateTableSize => "change of the dynamic table after a field",
             DecodeError::MissingTableSize => "missing change of the dynamic table",
+            DecodeError::Bomb => "header list many times over its limit",
         }
     }
 }

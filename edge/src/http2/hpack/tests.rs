@@ -253,13 +253,18 @@ fn a_block_over_the_limit_keeps_the_table_in_step() {
 }
 
 #[test]
-fn a_bomb_of_references_costs_no_memory() {
+fn a_bomb_of_references_is_refused_before_it_costs_time_or_memory() {
     let mut decoder = Decoder::new();
     let mut block = b"\x40\x01a\x7f\xd0\x1e".to_vec();
     block.extend([b'x'; 4047]);
+    let field = block.len();
     block.extend([0xbe; 16 << 10]);
-    let (found, decoded) = decode_up_to(&mut decoder, &block, 16 << 10).expect("a valid block");
-    assert!(found.len() <= 4 && decoded.is_over && decoded.list_size > 60 << 20);
+    // The list is up to four times as large as its limit.
+    let begin = &block[..field + 15];
+    let (found, decoded) = decode_up_to(&mut decoder, begin, 16 << 10).expect("a valid block");
+    assert!(found.len() <= 4 && decoded.is_over);
+    let bomb = decode_up_to(&mut decoder, &block, 16 << 10);
+    assert_eq!(bomb.map(|(found, _)| found.len()), Err(DecodeError::Bomb));
     assert!(decoder.memory() <= 20 << 10);
 }
 

@@ -47,16 +47,22 @@ impl Server {
         self.endpoint.next()
     }
 
+    /// Whether the client has opened or closed windows since the last call.
+    pub fn take_windows_changed(&mut self) -> bool {
+        self.endpoint.take_windows_changed()
+    }
+
     /// Whether a stream has content and waits for the client to open a window.
     pub fn awaits_window(&self, slot: usize) -> bool {
         self.endpoint.awaits_window(slot)
     }
 
     /// Appends the header of a DATA frame, after which the caller sends `length` bytes of content: at most what `next` has
-    /// returned, or none. `ends`: the response ends with them, so the caller has to call `end` after the content.
+    /// returned, or none. `ends`: the response ends with them, so the caller has to call `end` after the content. Returns
+    /// whether the frame is worth its effort: it is not if a window has made it tiny.
     #[inline]
-    pub fn data(&mut self, slot: usize, length: u32, ends: bool, out: &mut Vec<u8>) {
-        self.endpoint.data(slot, length, ends, out);
+    pub fn data(&mut self, slot: usize, length: u32, ends: bool, out: &mut Vec<u8>) -> bool {
+        self.endpoint.data(slot, length, ends, out)
     }
 
     /// Ends a stream whose response has been sent completely. The caller must not use its slot any more. If the request is
