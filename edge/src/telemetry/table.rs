@@ -53,6 +53,7 @@ counters! {
         /// Open streams of HTTP/2: requests in progress.
         http2_streams_now: Gauge Count,
         /// Streams of HTTP/2 that were opened.
+        http2_streams_stalled_now: Gauge Count,
         http2_streams: Counter Count,
         /// Streams of HTTP/2 that clients reset before their response was complete.
         http2_resets_received: Counter Count,

@@ -63,6 +63,8 @@ pub struct Http2 {
     pub(super) settings_end: Tick,
     /// Tick by which the frame or header block has to be complete that has begun.
     pub(super) frame_ends: Tick,
+    /// Number of streams whose response waits for a window, when they were last checked.
+    pub(super) stalled: u64,
     /// Whether something has happened to a stream since the deadlines of all were checked.
     pub(super) streams_changed: bool,
     /// The soonest deadline of a stream as of then.
@@ -115,7 +117,7 @@ impl Future for Http2 {
         let polled = connection.turn(cx);
         connection
             .counts
-            .update(&connection.server, connection.requests);
+            .update(&connection.server, connection.requests, connection.stalled);
         polled
     }
 }
@@ -150,6 +152,7 @@ impl Http2 {
             shutdown_ends: NEVER,
             settings_end,
             frame_ends: NEVER,
+            stalled: 0,
             streams_changed: false,
             streams_due: NEVER,
             waits_for: WaitsFor::Nothing,
@@ -313,7 +316,7 @@ impl Http2 {
                 is_over,
             }) => {
                 turn.request();
-                self.begin(slot, ends, is_over, request);
+                self.begin(slot, ends, is_over, request)?;
             }
             Some(Event::Trailers { slot, fields }) => {
                 if let Some(Some(stream)) = self.streams.get_mut(slot) {

@@ -10,6 +10,7 @@ use crate::telemetry::Counters;
 pub struct Counts {
     counters: Arc<Counters>,
     open: u64,
+    stalled: u64,
     begun: u64,
     resets_sent: u64,
     is_shutting_down: bool,
@@ -23,20 +24,27 @@ impl Counts {
         Counts {
             counters,
             open: 0,
+            stalled: 0,
             begun: 0,
             resets_sent: 0,
             is_shutting_down: false,
         }
     }
 
-    /// Adds the changes since the last call; `begun` is the number of requests so far.
-    pub fn update(&mut self, server: &Server, begun: u64) {
+    /// Adds the changes since the last call; `begun` is the number of requests so far, and `stalled` that of streams that
+    /// wait for a window.
+    pub fn update(&mut self, server: &Server, begun: u64, stalled: u64) {
         let counters = &self.counters;
         let open = server.open_streams() as u64;
         if open != self.open {
             counters.http2_streams_now.add(open);
             counters.http2_streams_now.sub(self.open);
             self.open = open;
+        }
+        if stalled != self.stalled {
+            counters.http2_streams_stalled_now.add(stalled);
+            counters.http2_streams_stalled_now.sub(self.stalled);
+            self.stalled = stalled;
         }
         counters.http2_streams.add(begun - self.begun);
         self.begun = begun;
@@ -65,5 +73,6 @@ impl Drop for Counts {
     fn drop(&mut self) {
         self.counters.http2_connections_now.sub(1);
         self.counters.http2_streams_now.sub(self.open);
+        self.counters.http2_streams_stalled_now.sub(self.stalled);
     }
 }

@@ -8,7 +8,7 @@ use crate::downstream::exchange::{Exchange, Extent, Intake, RefusedRequest, Resp
 use crate::downstream::worker::Serving;
 use crate::handler::{Body, Head, Peer, Response};
 use crate::http2::request::{Expectation, Request};
-use crate::http2::violation::ErrorCode;
+use crate::http2::violation::{ErrorCode, Violation};
 use crate::reason::Reason;
 
 use super::connection::Http2;
@@ -18,9 +18,33 @@ use super::stream::{End, Stream};
 use super::stream_box::StreamBox;
 use super::tunnel;
 
+/// Number of stalled streams of a worker from which on it matters how many each connection has: a stalled stream holds
+/// about a kilobyte.
+const STALLED_MAX: u64 = 4096;
+/// Number of stalled streams that a connection may have in any case.
+const STALLED_EACH: usize = 16;
+
 impl Http2 {
     /// Begins the exchange of a request.
-    pub(super) fn begin(&mut self, slot: usize, ends: bool, is_over: bool, request: &mut Request) {
+    ///
+    /// # Errors
+    ///
+    /// The request is refused, as too many were before.
+    pub(super) fn begin(
+        &mut self,
+        slot: usize,
+        ends: bool,
+        is_over: bool,
+        request: &mut Request,
+    ) -> Result<(), Violation> {
+        if self.is_stalled() {
+            let code = ErrorCode::REFUSED_STREAM;
+            self.refuse_silently(request, code, "the client does not read other responses");
+            let mut refused = Ok(());
+            self.out
+                .text(|text| refused = self.server.refuse(slot, text));
+            return refused;
+        }
         if slot >= self.streams.len() {
             self.streams.resize_with(slot + 1, || None);
         }
@@ -40,6 +64,15 @@ impl Http2 {
             Ok(head) => self.start(slot, ends, head, request, serving, peer),
             Err(refusal) => self.refuse(slot, serving, request, refusal),
         }
+        Ok(())
+    }
+
+    /// Whether the client keeps windows closed for so many responses, while other clients do so as well, that it gets no
+    /// further ones.
+    fn is_stalled(&self) -> bool {
+        let counters = &self.connection.worker.counters;
+        counters.http2_streams_stalled_now.get() > STALLED_MAX
+            && self.server.stalled_streams() >= STALLED_EACH
     }
 
     fn head(

@@ -171,13 +171,16 @@ impl Http2 {
         self.streams = Vec::new();
         self.rest_unsent();
         self.wakeups.rest();
+        self.stalled = 0;
     }
 
     /// Ends streams that are too late. Returns the soonest deadline of a stream.
     fn check_streams(&mut self, cx: &mut Context<'_>, now: Tick) -> Tick {
         let mut next = NEVER;
+        self.stalled = 0;
         for slot in 0..self.streams.len() {
             let awaits_window = self.server.awaits_window(slot);
+            self.stalled += u64::from(awaits_window);
             let Some(stream) = &mut self.streams[slot] else {
                 continue;
             };

@@ -308,6 +308,47 @@ fn a_stream_that_waits_holds_up_no_other_one() {
 }
 
 #[test]
+fn a_client_that_reads_no_responses_gets_no_more_while_many_are_stalled() {
+    on_worker(async {
+        let bench = Bench::new(|_| ok("hello"));
+        let mut client = bench.http2().await;
+        let mut closed = Vec::new();
+        write::settings(&mut closed, [(4, 0)].into_iter());
+        client.client.send(closed).await;
+        for number in 0..20 {
+            client.get(2 * number + 1, "/").await;
+        }
+        let stalled = &bench.counters.http2_streams_stalled_now;
+        bench.until(|_| stalled.get() == 20).await;
+        // Those of other connections.
+        stalled.add(5000);
+        client.get(41, "/").await;
+        assert_eq!(client.response(41).await, "*");
+        assert_eq!(bench.counters.http2_streams_refused.get(), 1);
+        let mut other = bench.http2().await;
+        other.get(1, "/").await;
+        assert!(other.response(1).await.ends_with("hello"));
+        let mut opened = Vec::new();
+        for number in 0..20 {
+            write::window_update(&mut opened, 2 * number + 1, 5);
+        }
+        client.client.send(opened).await;
+        client.get(43, "/").await;
+        client.client.send(window_update(43, 5)).await;
+        assert!(client.response(43).await.ends_with("hello"));
+        stalled.sub(5000);
+        drop(client);
+        bench.until(|_| stalled.get() == 0).await;
+    });
+}
+
+fn window_update(stream: u32, increment: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    write::window_update(&mut out, stream, increment);
+    out
+}
+
+#[test]
 fn refused_requests_get_a_response_and_malformed_ones_a_reset() {
     on_worker(async {
         let bench = Bench::new(|_| ok("x"));

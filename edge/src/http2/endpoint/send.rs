@@ -5,6 +5,7 @@ use crate::http2::hpack::Encoder;
 use crate::http2::write;
 
 use super::Endpoint;
+use super::streams::Stream;
 
 /// Most content of a DATA frame that is sent, so that frames of other streams follow soon. With its header, the frame
 /// fits into one record of TLS (RFC 8446 5.1), so a client need not wait for a second one.
@@ -66,10 +67,19 @@ impl Endpoint {
 
     /// Whether a stream has content and waits for the peer to open a window.
     pub(in crate::http2) fn awaits_window(&self, slot: usize) -> bool {
-        let stream = self.streams.get(slot).filter(|stream| stream.has_content);
-        stream.is_some_and(|stream| {
-            stream.send_window.available() == 0 || self.send_window.available() == 0
-        })
+        let stream = self.streams.get(slot);
+        stream.is_some_and(|stream| self.is_stalled(stream))
+    }
+
+    /// Returns the number of such streams.
+    pub(in crate::http2) fn stalled_streams(&self) -> usize {
+        let stalled = self.streams.iter().filter(|stream| self.is_stalled(stream));
+        stalled.count()
+    }
+
+    fn is_stalled(&self, stream: &Stream) -> bool {
+        let is_closed = stream.send_window.available() == 0 || self.send_window.available() == 0;
+        stream.has_content && is_closed
     }
 
     /// Appends the header of a DATA frame, after which the caller sends `length` bytes of content: at most what `next` has

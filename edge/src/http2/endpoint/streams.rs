@@ -139,6 +139,11 @@ impl Streams {
         self.open.iter_mut()
     }
 
+    /// Returns the open streams.
+    pub(in crate::http2) fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.open.iter().map(|(_, stream)| stream)
+    }
+
     /// Closes a stream.
     pub(in crate::http2) fn close(&mut self, slot: usize) -> Option<Stream> {
         let stream = self.open.try_remove(slot)?;

@@ -1,7 +1,7 @@
 //! Sends responses: heads, content and trailers, limited by flow control.
 
 use crate::http2::hpack::Encoder;
-use crate::http2::violation::ErrorCode;
+use crate::http2::violation::{ErrorCode, Violation};
 
 use super::Server;
 
@@ -57,6 +57,11 @@ impl Server {
         self.endpoint.awaits_window(slot)
     }
 
+    /// Returns the number of streams that have content and wait for the client to open a window.
+    pub fn stalled_streams(&self) -> usize {
+        self.endpoint.stalled_streams()
+    }
+
     /// Appends the header of a DATA frame, after which the caller sends `length` bytes of content: at most what `next` has
     /// returned, or none. `ends`: the response ends with them, so the caller has to call `end` after the content. Returns
     /// whether the frame is worth its effort: it is not if a window has made it tiny.
@@ -78,6 +83,18 @@ impl Server {
             true => self.endpoint.remove(slot, out),
             false => self.linger(slot, out),
         }
+    }
+
+    /// Resets a stream whose request is not processed, and may be sent again (RFC 9113 8.7). Its slot is free.
+    ///
+    /// # Errors
+    ///
+    /// Too many streams were reset because of this client, so the connection has to be closed.
+    pub fn refuse(&mut self, slot: usize, out: &mut Vec<u8>) -> Result<(), Violation> {
+        let now_ms = self.endpoint.now_ms;
+        self.resets.spend(1, now_ms, "too many refused streams")?;
+        self.endpoint.reset(slot, ErrorCode::REFUSED_STREAM, out);
+        Ok(())
     }
 
     /// Resets a stream whose response cannot be completed. Its slot is free.

@@ -906,7 +906,7 @@ fn floods_end_the_connection() {
         client.content(1);
         window_update(1, 1)
     });
-    assert!(frames <= 1100, "windows of one byte: {frames}");
+    assert!(frames <= 250, "windows of one byte: {frames}");
 }
 
 #[test]
