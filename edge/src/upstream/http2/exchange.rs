@@ -42,6 +42,8 @@ pub(super) struct Exchange {
     /// Whether the content has a declared length.
     pub(super) is_sized: bool,
     pub(super) incoming: Incoming,
+    /// The part of `incoming` by which the windows of other streams grow less, after the end of the stream.
+    pub(super) kept: u32,
     pub(super) trailers: Option<Fields>,
     /// The end of the response, if it has ended or failed.
     pub(super) end: Option<Result<(), Failure>>,

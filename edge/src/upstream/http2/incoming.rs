@@ -15,20 +15,23 @@ const TAIL: usize = 8 << 10;
 pub(super) struct Incoming {
     pieces: VecDeque<Bytes>,
     tail: BytesMut,
+    /// Number of bytes in both.
+    bytes: usize,
 }
 
 impl Incoming {
     pub(super) fn is_empty(&self) -> bool {
-        self.pieces.is_empty() && self.tail.is_empty()
+        self.bytes == 0
     }
 
     /// Returns the number of bytes.
     pub(super) fn len(&self) -> usize {
-        self.pieces.iter().map(Bytes::len).sum::<usize>() + self.tail.len()
+        self.bytes
     }
 
     /// Adds content by reference.
     pub(super) fn share(&mut self, content: Bytes) {
+        self.bytes += content.len();
         if !self.tail.is_empty() {
             let tail = self.tail.split();
             self.pieces.push_back(tail.freeze());
@@ -48,15 +51,18 @@ impl Incoming {
             self.tail.reserve(TAIL.max(content.len()));
         }
         self.tail.extend_from_slice(content);
+        self.bytes += content.len();
     }
 
     /// Takes the next piece.
     pub(super) fn take(&mut self) -> Option<Bytes> {
-        match self.pieces.pop_front() {
-            Some(piece) => Some(piece),
-            None if self.tail.is_empty() => None,
-            None => Some(std::mem::take(&mut self.tail).freeze()),
-        }
+        let piece = match self.pieces.pop_front() {
+            Some(piece) => piece,
+            None if self.tail.is_empty() => return None,
+            None => std::mem::take(&mut self.tail).freeze(),
+        };
+        self.bytes -= piece.len();
+        Some(piece)
     }
 }
 
@@ -78,6 +84,7 @@ mod tests {
             }
         }
         assert!(incoming.pieces.len() < 40, "{}", incoming.pieces.len());
+        assert_eq!(incoming.len(), expected.len());
         let mut taken = Vec::new();
         while let Some(piece) = incoming.take() {
             taken.extend_from_slice(&piece);

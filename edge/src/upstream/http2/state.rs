@@ -204,6 +204,7 @@ impl State {
     /// Ends the use of an exchange. A request or a response that is not complete is abandoned.
     pub(super) fn leave(&mut self, exchange: &mut Exchange) {
         self.leases -= 1;
+        self.client.forget(exchange.kept);
         if !exchange.has_begun {
             self.reserved -= 1;
         }

@@ -177,6 +177,20 @@ impl Peer2<'_> {
         }
     }
 
+    /// Sends as much content as the windows permit now. Returns its length.
+    fn fill(&mut self, slot: usize) -> usize {
+        let mut filled = 0;
+        self.server.set_content(slot, true);
+        while let Some((_, most)) = self.server.next() {
+            self.server.data(slot, most, false, &mut self.out);
+            self.out.extend(std::iter::repeat_n(b'x', most as usize));
+            self.flush();
+            filled += most as usize;
+        }
+        self.server.set_content(slot, false);
+        filled
+    }
+
     fn trailers(&mut self, slot: usize) {
         let out = &mut self.out;
         self.server.trailers(slot, out, |_, out| {
@@ -573,6 +587,59 @@ fn a_slow_reader_holds_no_other_stream_up() {
         assert!(fast == expected);
         assert!(content(&mut slow.body).await == Ok(expected));
         assert_eq!(testing.counters.upstream_connects.get(), 1);
+    });
+}
+
+/// Sends content without end to requests for `/slow` and `/fast`, as far as the windows permit. Answers any other request
+/// with the numbers of bytes that these have got, in the order of the requests.
+fn serve_long(peer: &mut Peer2<'_>) {
+    let mut long: Vec<(usize, usize)> = Vec::new();
+    loop {
+        for (slot, sent) in &mut long {
+            *sent += peer.fill(*slot);
+        }
+        // Windows that were opened before a request are open when it is seen.
+        match peer.seen.pop_front() {
+            Some(Seen::Request(slot, path, _)) if path == "/sent" => {
+                let sent: Vec<_> = long.iter().map(|(_, sent)| sent.to_string()).collect();
+                peer.head(slot, false, &[]);
+                peer.data(slot, sent.join(" ").as_bytes(), true);
+            }
+            Some(Seen::Request(slot, _, _)) => {
+                peer.head(slot, false, &[]);
+                long.push((slot, 0));
+            }
+            Some(_) => {}
+            None if !peer.read() => return,
+            None => {}
+        }
+    }
+}
+
+#[test]
+fn a_fast_reader_gets_a_larger_window_and_a_slow_one_does_not() {
+    let origin = Origin::http2(100, |_, peer| serve_long(peer));
+    run(async {
+        let testing = origin.upstream2();
+        let slow = testing.ask(get("/slow")).await.expect("a head");
+        let mut fast = testing.ask(get("/fast")).await.expect("a head");
+        let mut taken = 0;
+        while taken < 6 << 20 {
+            match fast.body.frame().await {
+                Some(Ok(Frame::Data(bytes))) => taken += bytes.len(),
+                other => panic!("{other:?}"),
+            }
+        }
+        let (_, sent) = testing.fetch(get("/sent")).await.expect("a response");
+        let sent: Vec<usize> = String::from_utf8_lossy(&sent)
+            .split(' ')
+            .map(|number| number.parse().expect("a number"))
+            .collect();
+        assert_eq!(sent[0], 256 << 10);
+        let open = sent[1] - taken;
+        assert!((1 << 20..=4 << 20).contains(&open), "{open}");
+        assert_eq!(testing.counters.upstream_connects.get(), 1);
+        drop(slow);
     });
 }
 
