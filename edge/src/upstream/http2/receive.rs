@@ -116,9 +116,10 @@ impl State {
             return;
         };
         let mut exchange = exchange.borrow_mut();
+        let bytes = head.fields.text().len();
         let head = response::received(head, ends, exchange.head_only);
         exchange.is_sized = matches!(head.content, Content::Sized(_));
-        if !exchange.add_head(head) {
+        if !exchange.add_head(head, bytes, self.options.head) {
             let code = ErrorCode::ENHANCE_YOUR_CALM;
             self.client.reset(slot, code, &mut self.out.text);
             let fault = Fault::from(Reason::BadHead);

@@ -139,9 +139,13 @@ impl Peer2<'_> {
     }
 
     fn head(&mut self, slot: usize, ends: bool, fields: &[(&str, &str)]) {
+        self.head_of(200, slot, ends, fields);
+    }
+
+    fn head_of(&mut self, status: u16, slot: usize, ends: bool, fields: &[(&str, &str)]) {
         let out = &mut self.out;
         self.server.head(slot, ends, out, |encoder, out| {
-            encoder.status(out, 200);
+            encoder.status(out, status);
             for (name, value) in fields {
                 append_independent(out, name.as_bytes(), value.as_bytes(), Indexing::Without);
             }
@@ -410,6 +414,39 @@ fn a_reset_after_the_head_cuts_the_body() {
         assert_eq!(testing.fetch(get("/next")).await, ok("/next"));
         assert_eq!(testing.counters.upstream_connects.get(), 1);
     });
+}
+
+#[test]
+fn interim_heads_are_bounded_in_number_and_together_in_size() {
+    // As in HTTP/1.1, the final head counts, too. Its line has 100 bytes as well.
+    for (count, most, accepted) in [
+        (64, 64 << 10, true),
+        (65, 64 << 10, false),
+        (9, 1000, true),
+        (10, 1000, false),
+    ] {
+        let origin = Origin::http2(100, move |_, peer| {
+            let link = "x".repeat(92);
+            while let Some((slot, path, _)) = peer.request() {
+                for _ in 0..count {
+                    peer.head_of(103, slot, false, &[("link", &link)]);
+                }
+                peer.head(slot, false, &[("link", &link)]);
+                peer.data(slot, path.as_bytes(), true);
+            }
+        });
+        run(async {
+            let mut options = Options::new(vec![origin.h2c()]);
+            options.max_response_headers = most;
+            let testing = Testing::new(options);
+            // Two exchanges show that the limit applies to each exchange separately.
+            for _ in 0..2 {
+                let got = testing.fetch(get("/a")).await.map(|(status, _)| status);
+                assert_eq!(got, accepted.then_some(200).ok_or(Reason::BadHead));
+            }
+            assert_eq!(testing.counters.upstream_connects.get(), 1);
+        });
+    }
 }
 
 #[test]
