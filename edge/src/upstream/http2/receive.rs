@@ -165,6 +165,9 @@ impl State {
         let Some(exchange) = self.exchange(slot) else {
             return;
         };
+        if !is_violation {
+            self.count_reset(code);
+        }
         let mut exchange = exchange.borrow_mut();
         let upload = exchange.outgoing.upload();
         let failure = match (code, exchange.has_head) {
@@ -187,6 +190,15 @@ impl State {
         self.remove(slot, &mut exchange, Err(failure));
     }
 
+    fn count_reset(&self, code: ErrorCode) {
+        if let Some(counts) = &self.counts {
+            match code {
+                ErrorCode::REFUSED_STREAM | ErrorCode::HTTP_1_1_REQUIRED => counts.refused(),
+                _ => counts.reset(),
+            }
+        }
+    }
+
     /// Uses the connection no further, and HTTP/1.1 for the next ones.
     fn require_http1(&mut self) {
         if let Some(permit) = &self.permit {
@@ -197,12 +209,16 @@ impl State {
 
     /// Handles that the server accepts no more streams. Those that it has not processed can be sent again.
     fn go_away(&mut self, code: ErrorCode) {
+        if let Some(counts) = &mut self.counts {
+            counts.go_away();
+        }
         match code {
             ErrorCode::HTTP_1_1_REQUIRED => self.require_http1(),
             _ => self.fail(),
         }
         while let Some(slot) = self.client.take_unprocessed(&mut self.out.text) {
             if let Some(exchange) = self.exchange(slot) {
+                self.count_reset(ErrorCode::REFUSED_STREAM);
                 let mut exchange = exchange.borrow_mut();
                 let is_whole = exchange.outgoing.upload().rewind();
                 let failure = match exchange.has_head {
@@ -241,6 +257,7 @@ impl State {
         self.fail();
         self.is_blocked = false;
         self.transport = None;
+        self.counts = None;
     }
 
     /// Returns the failure of an exchange whose connection is closed.

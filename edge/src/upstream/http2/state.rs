@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::activity::Activity;
+use super::counts::Counts;
 use super::exchange::{self, Exchange};
 use super::options::{Options, READ_MIN};
 use super::output::Output;
@@ -62,6 +63,8 @@ pub(super) struct State {
     pub(super) activity: Activity,
     /// Counts the connection among the server's connections, until it is closed.
     pub(super) permit: Option<Permit>,
+    /// The connection's numbers, until it is closed.
+    pub(super) counts: Option<Counts>,
     counted: (u64, u64),
     sampled: Option<(u64, u32)>,
     /// Wakes the pool when the connection has room again or is not usable any more.
@@ -122,6 +125,7 @@ impl State {
             idle_since: now,
             activity: Activity::new(now),
             options,
+            counts: Some(Counts::new(permit.gauges_of_server())),
             permit: Some(permit),
             counted: (0, 0),
             sampled: None,
@@ -294,7 +298,7 @@ impl State {
             self.begin_end();
             self.gather();
             self.flush(cx);
-            self.count_traffic();
+            self.count();
             if self.transport.is_none() {
                 return Poll::Ready(());
             }
@@ -342,7 +346,10 @@ impl State {
         }
     }
 
-    fn count_traffic(&mut self) {
+    fn count(&mut self) {
+        if let Some(counts) = &mut self.counts {
+            counts.set_open(self.client.open_streams());
+        }
         if let (Some(transport), Some(permit)) = (&self.transport, &self.permit) {
             let now = (transport.read_total(), transport.written_total());
             let (read, written) = std::mem::replace(&mut self.counted, now);
