@@ -54,7 +54,7 @@ pub(super) struct State {
     /// Whether no further exchange takes room.
     is_retired: bool,
     /// Whether no further request is sent: the server has said so, or it does not respond.
-    is_failing: bool,
+    pub(super) is_failing: bool,
     /// Whether the connection ends when the output is written.
     pub(super) is_ending: bool,
     /// Whether the pool waits for room.
@@ -162,11 +162,6 @@ impl State {
     /// Whether a request may be begun for which room was taken.
     pub(super) fn may_begin(&self) -> bool {
         !self.is_failing && self.client.room() > 0
-    }
-
-    /// Whether a request may be begun, or could if others had ended.
-    pub(super) fn may_begin_more(&self) -> bool {
-        !self.is_failing
     }
 
     /// Whether a request may be begun for which room was taken. On a connection without other exchanges, the server may have
