@@ -6,7 +6,6 @@ use bytes::Buf;
 use tokio::time::Instant;
 
 use super::exchange::Exchange;
-use super::incoming::SHARED_MIN;
 use super::options::READ_MIN;
 use super::response;
 use super::state::State;
@@ -139,13 +138,13 @@ impl State {
         let mut exchange = exchange.borrow_mut();
         match length {
             0 => self.input.advance(used),
-            1..SHARED_MIN => {
-                exchange.incoming.copy(&self.input[start..start + length]);
-                self.input.advance(used);
-            }
-            _ => {
+            _ if exchange.incoming.shares(length) => {
                 let part = self.input.split_to(used).freeze();
                 exchange.incoming.share(part.slice(start..start + length));
+            }
+            _ => {
+                exchange.incoming.copy(&self.input[start..start + length]);
+                self.input.advance(used);
             }
         }
         match ends {
