@@ -388,6 +388,17 @@ counters! {
         reuses: Counter Count,
         /// Failed requests, including failed attempts to connect and the statuses 500, 502, 503 and 504.
         failures: Counter Count,
+        /// Open connections that speak HTTP/2. They are among those that are idle or in use.
+        http2_connections: Gauge Count,
+        /// Open streams of HTTP/2: requests in progress.
+        http2_streams: Gauge Count,
+        /// Requests of HTTP/2 that the server did not process, as it said itself (REFUSED_STREAM, GOAWAY,
+        /// HTTP_1_1_REQUIRED). Most of them are sent again.
+        http2_streams_refused: Counter Count,
+        /// Streams of HTTP/2 that the server reset for other reasons, before their response was complete.
+        http2_resets_received: Counter Count,
+        /// Connections of HTTP/2 to which the server permitted no further streams (GOAWAY).
+        http2_goaways: Counter Count,
         /// Bytes sent to the server, including heads and health checks.
         bytes_out: Counter Bytes,
         /// Bytes received from the server, including heads and health checks.

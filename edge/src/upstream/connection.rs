@@ -55,6 +55,14 @@ impl Connection {
         matches!(self, Connection::Http2(_))
     }
 
+    /// Whether the exchange is one of this connection. A connection of HTTP/1.1 is not in the pool while it carries one.
+    pub(super) fn carries(&self, stream: &Stream) -> bool {
+        match (self, stream) {
+            (Connection::Http2(connection), Stream::Http2(stream)) => connection.carries(stream),
+            _ => false,
+        }
+    }
+
     /// Returns the server's index.
     pub(super) fn server(&self) -> usize {
         match self {

@@ -74,20 +74,19 @@ impl Pool {
         opening.awaited(openings.begin())
     }
 
-    /// Gives the room on connections that were full to waiting requests.
-    pub(super) fn unpark(self: &Rc<Pool>, server: usize, now_us: u64) {
-        let pooled = self.slots.server(server);
-        if pooled.full.borrow().is_empty() {
-            return;
-        }
-        for connection in pooled.full.take() {
-            self.keep_from(connection, now_us);
+    /// Takes the connection of an exchange that ends out of the full ones, if it is one of them.
+    pub(super) fn unpark(&self, lease: &Lease) -> Option<Connection> {
+        match lease.stream.is_multiplexed() {
+            true => self.slots.server(lease.server()).take_full(&lease.stream),
+            false => None,
         }
     }
 
-    /// Does the same for all servers.
+    /// Gives the room on all connections that were full to waiting requests.
     pub(super) fn unpark_all(self: &Rc<Pool>) {
-        let (servers, now_us) = (self.slots.servers().len(), self.clock.monotonic_us());
-        (0..servers).for_each(|server| self.unpark(server, now_us));
+        let (servers, now_us) = (self.slots.servers().clone(), self.clock.monotonic_us());
+        for connection in servers.iter().flat_map(|server| server.full.take()) {
+            self.keep_from(connection, now_us);
+        }
     }
 }

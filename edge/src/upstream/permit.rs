@@ -50,6 +50,11 @@ impl Permit {
         &self.gauges.server.server
     }
 
+    /// Returns the counters in which the connection is counted.
+    pub(super) fn gauges_of_server(&self) -> Rc<Gauges> {
+        self.gauges.clone()
+    }
+
     /// Counts the connection as in use by an exchange, or as idle.
     pub(super) fn set_busy(&mut self, busy: bool) {
         if self.busy != busy {

@@ -317,10 +317,9 @@ impl Pool {
     /// Ends a complete exchange. The room that it had on its connection is given to a waiting
     /// request or kept for a later one; a connection that cannot be used again is closed.
     pub(super) fn give_back(self: &Rc<Pool>, lease: Lease, now_us: u64) {
-        let server = lease.server();
-        match lease.end() {
-            Some(connection) => self.keep_from(connection, now_us),
-            None => self.unpark(server, now_us),
+        let parked = self.unpark(&lease);
+        if let Some(connection) = lease.end().or(parked) {
+            self.keep_from(connection, now_us);
         }
     }
 

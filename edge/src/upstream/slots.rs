@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::condition::{Order, Summary};
-use super::connection::Connection;
+use super::connection::{Connection, Stream};
 use super::openings::Openings;
 use super::permit::Gauges;
 use super::state::{ServerState, UpstreamState};
@@ -205,6 +205,13 @@ impl PooledServer {
             .iter()
             .rposition(|connection| !connection.is_multiplexed())?;
         Some(available.remove(at))
+    }
+
+    /// Takes the connection of this exchange out of the full ones, if it is one of them.
+    pub(super) fn take_full(&self, stream: &Stream) -> Option<Connection> {
+        let mut full = self.full.borrow_mut();
+        let at = full.iter().position(|one| one.carries(stream))?;
+        Some(full.swap_remove(at))
     }
 
     /// Adds a connection to those with room, or to the full ones.

@@ -57,6 +57,13 @@ fn serving_all(resource: Resource) -> Origin {
     origin
 }
 
+/// Returns a number of the edge's only server.
+fn number(edge: &Edge, name: &str) -> u64 {
+    let server = &edge.status()["upstreams"]["origin"]["servers"][0];
+    let number = server[name].as_u64();
+    number.unwrap_or_else(|| panic!("no number {name}"))
+}
+
 #[test]
 fn clients_share_one_connection_per_worker() {
     let latch = Latch::closed();
@@ -73,6 +80,7 @@ fn clients_share_one_connection_per_worker() {
             .collect();
         // All requests are at the origin at a time.
         let all = latch.wait_held(64, Duration::from_secs(60));
+        eventually("64 streams", || number(&edge, "http2_streams") == 64);
         latch.release();
         let replies = clients
             .into_iter()
@@ -83,6 +91,8 @@ fn clients_share_one_connection_per_worker() {
     assert!(sent <= 2, "{sent} connections for two workers");
     let failed = load(&edge, 64, 20, is_whole);
     assert_eq!((failed, front.connections()), (0, sent));
+    eventually("no stream", || number(&edge, "http2_streams") == 0);
+    assert_eq!(number(&edge, "http2_connections"), sent);
 }
 
 #[test]
@@ -107,7 +117,14 @@ fn goaway_during_load_fails_no_request() {
     };
     let (front, edge) = fronted(&origin, options, "");
     assert_eq!(load(&edge, 16, 40, is_whole), 0);
-    assert!(front.connections() >= 640 / 50, "{}", front.connections());
+    let connections = front.connections();
+    assert!(connections >= 640 / 50, "{connections}");
+    // Each of the two workers has at most one connection that the front has not ended.
+    let ended = connections - number(&edge, "http2_goaways");
+    assert!(ended <= 2, "{ended} of {connections}");
+    eventually("ended connections are closed", || {
+        number(&edge, "http2_connections") <= ended
+    });
 }
 
 #[test]
@@ -128,7 +145,20 @@ fn a_refused_post_is_sent_again() {
             reply.status
         );
     }
-    assert_eq!(front.refused(), 4);
+    let refused = number(&edge, "http2_streams_refused");
+    let resets = number(&edge, "http2_resets_received");
+    assert_eq!((front.refused(), refused, resets), (4, 4, 0));
+}
+
+#[test]
+fn a_reset_of_the_server_is_counted() {
+    let origin = serving_all(Resource::offset(5000));
+    let (front, edge) = fronted(&origin, Http2Options::default(), "");
+    assert_reason(&edge.get("/pass/reset", &[]), "closed-before-head");
+    assert!(is_whole(&edge.get("/pass/x", &[])));
+    let names = ["http2_resets_received", "http2_streams_refused"];
+    assert_eq!(names.map(|name| number(&edge, name)), [1, 0]);
+    assert!(front.connections() <= 2);
 }
 
 #[test]

@@ -233,7 +233,8 @@ impl Run {
         let length = (script.length() as u32).min(stream.held);
         if let Some(slot) = stream.slot {
             stream.held -= length;
-            self.client.release(slot, length, &mut self.out);
+            self.client
+                .consume(slot, length, self.now_ms, &mut self.out);
         }
     }
 
@@ -498,7 +499,8 @@ impl Run {
             for (number, stream) in self.streams.iter_mut().enumerate() {
                 if let Some(slot) = stream.slot {
                     stream.is_last = true;
-                    self.client.release(slot, stream.held, &mut self.out);
+                    self.client
+                        .consume(slot, stream.held, self.now_ms, &mut self.out);
                     stream.held = 0;
                 }
                 stream.complete_response(number);

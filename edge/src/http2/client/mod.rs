@@ -58,7 +58,7 @@ pub enum Event<'a> {
         /// Whether the response has no content.
         ends: bool,
     },
-    /// Content of a response. `release` has to be called as it is consumed.
+    /// Content of a response. `consume` has to be called as it is taken.
     Content {
         /// Slot of the stream.
         slot: usize,

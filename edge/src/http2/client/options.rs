@@ -22,7 +22,12 @@ impl Default for Options {
                 continuations: 16,
             },
             stream_window: 256 << 10,
-            growth: Growth::NONE,
+            growth: Growth {
+                // A window that has not grown is large enough for most responses.
+                read: 0,
+                most: 4 << 20,
+                pool: 8 << 20,
+            },
             table: 4096,
             frames: Rate {
                 most: 2000,

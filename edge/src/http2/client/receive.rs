@@ -96,8 +96,11 @@ impl Client {
             true => ContentCount::new(Some(0)),
             false => ContentCount::new(response.content_length),
         };
+        let now_ms = self.endpoint.now_ms;
         let stream = &mut self.endpoint.streams[slot];
         stream.content = content;
+        // The time in which the server prepared the response does not make its reader slow.
+        stream.since_ms = now_ms;
         self.progress[slot].awaited = Awaited::Content;
         if ends {
             content.end().map_err(|malformed| malformed.on(id))?;
@@ -138,9 +141,21 @@ impl Client {
         }))
     }
 
-    /// Notes that bytes of a response's content are not buffered any more.
-    pub fn release(&mut self, slot: usize, bytes: u32, out: &mut Vec<u8>) {
-        self.endpoint.release(slot, bytes, out);
+    /// Notes that the reader of a response has taken bytes of its content. The window of a stream that is read quickly
+    /// grows.
+    pub fn consume(&mut self, slot: usize, bytes: u32, now_ms: u64, out: &mut Vec<u8>) {
+        self.endpoint.consume(slot, bytes, now_ms, out);
+    }
+
+    /// Notes that this much content of a response, whose stream is closed, is still buffered, so that the windows of other
+    /// streams grow less. Returns the amount by which they do, for `forget`.
+    pub fn keep(&mut self, bytes: u32) -> u32 {
+        self.endpoint.keep(bytes)
+    }
+
+    /// Notes that the content of a response for which `keep` has returned this amount is not buffered any more.
+    pub fn forget(&mut self, kept: u32) {
+        self.endpoint.forget(kept);
     }
 
     /// Handles a frame that is neither DATA nor a part of a header block.

@@ -231,6 +231,122 @@ fn requests_that_are_not_processed_are_named() {
     assert_eq!(client.room(), 0);
 }
 
+const MIB: u32 = 1 << 20;
+
+/// A client with this many requests whose responses have begun.
+fn downloading(count: usize) -> Client {
+    let mut out = Vec::new();
+    let mut client = Client::new(Options::default(), 0, &mut out);
+    let mut hello = Vec::new();
+    write::settings(&mut hello, std::iter::empty());
+    write::settings_ack(&mut hello);
+    assert_eq!(events(&mut client, &hello), Ok(vec![]));
+    (0..count).for_each(|slot| download(&mut client, slot));
+    client
+}
+
+/// Begins a request in this slot, which must be the next one, and its response.
+fn download(client: &mut Client, slot: usize) {
+    let begun = client.begin(true, false, &mut Vec::new(), request);
+    assert_eq!(begun, Some(slot));
+    let head = headers(client.endpoint.streams[slot].id, 0, OK);
+    assert_eq!(events(client, &head), Ok(vec![format!("{slot} head 200")]));
+}
+
+/// Lets as much content arrive as the window of a stream permits. Returns its length.
+fn fill(client: &mut Client, slot: usize) -> u32 {
+    let stream = &client.endpoint.streams[slot];
+    let (id, length) = (stream.id, stream.window.available());
+    let content = vec![0; length as usize];
+    for part in content.chunks(16 << 10) {
+        let found = events(client, &data(id, 0, part));
+        assert_eq!(found.map(|events| events.len()), Ok(1));
+    }
+    length
+}
+
+/// Lets windows of content arrive, and takes each of them in `ms`. Returns the size of the last window.
+fn read(client: &mut Client, slot: usize, windows: u64, ms: u64) -> u32 {
+    let mut out = Vec::new();
+    for n in 0..windows {
+        let mut left = fill(client, slot);
+        while left > 0 {
+            let part = left.min(10_000);
+            left -= part;
+            // The last part is taken when the time has passed.
+            let now_ms = if left == 0 { (n + 1) * ms } else { n * ms };
+            client.consume(slot, part, now_ms, &mut out);
+        }
+    }
+    client.endpoint.streams[slot].window.size()
+}
+
+#[test]
+fn windows_of_responses_that_are_read_quickly_grow() {
+    let mut client = downloading(4);
+    // A reader that takes a window in two seconds keeps it.
+    assert_eq!(read(&mut client, 0, 20, 2000), 256 << 10);
+    assert_eq!(read(&mut client, 1, 40, 100), 4 * MIB);
+    // The next ones get at most half of what is left.
+    assert_eq!(read(&mut client, 2, 40, 100), 2 * MIB);
+    assert_eq!(read(&mut client, 3, 40, 100), MIB);
+    // The growth of a stream that ends is there for the next one.
+    let mut out = Vec::new();
+    client.reset(1, ErrorCode::CANCEL, &mut out);
+    download(&mut client, 1);
+    assert_eq!(read(&mut client, 1, 40, 100), 2 * MIB);
+}
+
+#[test]
+fn the_time_until_a_response_begins_does_not_count_against_its_reader() {
+    let mut client = downloading(0);
+    let (mut out, mut response) = (Vec::new(), Response::default());
+    assert_eq!(client.begin(true, false, &mut out, request), Some(0));
+    let head = headers(1, 0, OK);
+    let taken = client.take(&head, 5000, &mut response, &mut out);
+    assert_eq!(taken.map(|(used, _)| used), Ok(head.len()));
+    let length = fill(&mut client, 0);
+    client.consume(0, length, 5900, &mut out);
+    assert_eq!(client.endpoint.streams[0].window.size(), 512 << 10);
+}
+
+#[test]
+fn a_window_does_not_grow_for_content_that_fits_into_it() {
+    let mut client = downloading(0);
+    let mut out = Vec::new();
+    assert_eq!(client.begin(true, false, &mut out, request), Some(0));
+    // A Content-Length of 500,000 bytes.
+    assert!(events(&mut client, &headers(1, 0, b"\x88\x5c\x06500000")).is_ok());
+    let length = fill(&mut client, 0);
+    client.consume(0, length, 100, &mut out);
+    assert_eq!(client.endpoint.streams[0].window.size(), 256 << 10);
+}
+
+#[test]
+fn responses_that_are_not_read_hold_up_no_other_one() {
+    let mut client = downloading(100);
+    let sizes = (0..99).map(|slot| read(&mut client, slot, 40, 100));
+    let grown = sizes.sum::<u32>() - 99 * (256 << 10);
+    assert!((7 * MIB..=8 * MIB).contains(&grown), "{grown}");
+    (0..99).for_each(|slot| {
+        fill(&mut client, slot);
+    });
+    // The pool is in use, so this stream keeps its first window.
+    assert_eq!(read(&mut client, 99, 1000, 100), 256 << 10);
+}
+
+#[test]
+fn content_of_a_closed_stream_that_is_not_taken_takes_room_for_growth() {
+    let mut client = downloading(1);
+    let kept = client.keep(4 * MIB);
+    assert_eq!(kept, 4 * MIB - (256 << 10));
+    assert_eq!(read(&mut client, 0, 40, 100), 2 * MIB);
+    client.forget(kept);
+    assert_eq!(read(&mut client, 0, 40, 100), 4 * MIB);
+    // Content that would fit into a window that has not grown is free.
+    assert_eq!((client.keep(256 << 10), client.keep(0)), (0, 0));
+}
+
 /// A client and a server that exchange bytes in pieces.
 struct Pair {
     client: Client,
@@ -376,7 +492,7 @@ impl Pair {
                     assert!(content.iter().all(|b| *b == b'p'));
                     let length = content.len() as u32;
                     self.requests[slot].as_mut().expect("a request").2 += length;
-                    self.client.release(slot, length, &mut self.to_server);
+                    self.client.consume(slot, length, 0, &mut self.to_server);
                     ends.then_some(slot)
                 }
                 None => None,

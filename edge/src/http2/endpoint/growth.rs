@@ -16,8 +16,13 @@ const CONSUMED_MS: u64 = 1000;
 impl Endpoint {
     /// Notes that the reader of a message has taken bytes of its content, or waits for the first ones. Grows the window of
     /// the stream if that helps.
-    pub(in crate::http2) fn consume(&mut self, slot: usize, bytes: u32, out: &mut Vec<u8>) {
-        let now_ms = self.now_ms;
+    pub(in crate::http2) fn consume(
+        &mut self,
+        slot: usize,
+        bytes: u32,
+        now_ms: u64,
+        out: &mut Vec<u8>,
+    ) {
         if let Some(stream) = self.streams.get_mut(slot) {
             let growth = wanted(stream, bytes, now_ms, &self.limits.growth);
             if growth > 0 && growth <= self.pool / 2 {
@@ -27,6 +32,20 @@ impl Endpoint {
             }
         }
         self.release(slot, bytes, out);
+    }
+
+    /// Takes room out of the pool for content of a closed stream that is still buffered, except for the part that would fit
+    /// into a window that has not grown. Returns the amount, for `forget`.
+    pub(in crate::http2) fn keep(&mut self, bytes: u32) -> u32 {
+        let grown = bytes.saturating_sub(self.limits.stream_window);
+        let kept = grown.min(self.pool);
+        self.pool -= kept;
+        kept
+    }
+
+    /// Returns room to the pool that `keep` has taken.
+    pub(in crate::http2) fn forget(&mut self, kept: u32) {
+        self.pool += kept;
     }
 }
 
@@ -40,7 +59,7 @@ fn wanted(stream: &mut Stream, bytes: u32, now_ms: u64, growth: &Growth) -> u32 
         stream.since_ms = now_ms;
     }
     let expects_more = match stream.content.left() {
-        Some(left) => left > u64::from(stream.window.available()),
+        Some(left) => left > u64::from(size),
         None => true,
     };
     if !stream.receives || !expects_more {

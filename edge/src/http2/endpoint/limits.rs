@@ -12,21 +12,12 @@ const UNANNOUNCED: u32 = 128 << 10;
 /// The sizes to which windows grow, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// Window of a stream whose content is read.
+    /// Smallest window of a stream whose content is read.
     pub read: u32,
     /// Largest window of a stream.
     pub most: u32,
     /// Amount by which the windows of all streams together may grow.
     pub pool: u32,
-}
-
-impl Growth {
-    /// Windows that never grow.
-    pub const NONE: Growth = Growth {
-        read: 0,
-        most: 0,
-        pool: 0,
-    };
 }
 
 /// Limits and sizes of a connection. Sizes are in bytes.

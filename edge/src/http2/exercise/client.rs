@@ -179,7 +179,7 @@ impl Caller {
         if !matches!(event, Event::Content { .. }) {
             // Content is consumed at times that do not depend on the pieces in which it arrives.
             for (slot, unread) in self.unread.iter_mut().enumerate() {
-                client.release(slot, std::mem::take(unread), out);
+                client.consume(slot, std::mem::take(unread), 0, out);
             }
         }
         match event {

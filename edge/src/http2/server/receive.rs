@@ -166,7 +166,8 @@ impl Server {
     /// Notes that the reader of a request has taken bytes of its content, or, with 0 bytes, that it waits for the first
     /// ones. The window of a stream that is read quickly grows.
     pub fn consume(&mut self, slot: usize, bytes: u32, out: &mut Vec<u8>) {
-        self.endpoint.consume(slot, bytes, out);
+        let now_ms = self.endpoint.now_ms;
+        self.endpoint.consume(slot, bytes, now_ms, out);
     }
 
     /// Notes that bytes of a request's content are not buffered any more, without having been read.

@@ -49,6 +49,11 @@ impl Connection {
         self.peer
     }
 
+    /// Whether the exchange is one of this connection.
+    pub(in crate::upstream) fn carries(&self, stream: &Stream) -> bool {
+        stream.is_on(&self.shared)
+    }
+
     /// Whether the connection has room for an exchange.
     pub(in crate::upstream) fn has_room(&self) -> bool {
         self.shared.read(State::has_room)

@@ -36,12 +36,16 @@ pub(super) struct Exchange {
     pub(super) read_before: u64,
     /// Heads that were received and not taken.
     heads: VecDeque<Received>,
+    /// Number of interim heads so far, and the bytes of all heads.
     interim: usize,
+    head_bytes: usize,
     /// Whether the final head has arrived.
     pub(super) has_head: bool,
     /// Whether the content has a declared length.
     pub(super) is_sized: bool,
     pub(super) incoming: Incoming,
+    /// The part of `incoming` by which the windows of other streams grow less, after the end of the stream.
+    pub(super) kept: u32,
     pub(super) trailers: Option<Fields>,
     /// The end of the response, if it has ended or failed.
     pub(super) end: Option<Result<(), Failure>>,
@@ -78,20 +82,24 @@ impl Exchange {
         }
     }
 
-    /// Adds a received head. Returns false if there are too many interim ones.
-    pub(super) fn add_head(&mut self, head: Received) -> bool {
-        match head.status {
-            ..200 => self.interim += 1,
-            _ => {
-                self.has_head = true;
-                self.outgoing.upload().forget();
-            }
+    /// Adds a received head with this many bytes of fields. Returns false, without adding it, if there are too many interim
+    /// ones, or all heads of the response together have more than `most` bytes.
+    pub(super) fn add_head(&mut self, head: Received, bytes: usize, most: usize) -> bool {
+        let is_final = head.status >= 200;
+        self.interim += usize::from(!is_final);
+        self.head_bytes += bytes;
+        if self.interim > INTERIM_MAX || self.head_bytes > most {
+            return false;
+        }
+        if is_final {
+            self.has_head = true;
+            self.outgoing.upload().forget();
         }
         if head.status != 100 {
             // A 100 is not passed on, since downstream itself handles Expect.
             self.heads.push_back(head);
         }
-        self.interim <= INTERIM_MAX
+        true
     }
 
     /// Takes the next head.

@@ -5,10 +5,11 @@
 //! `output` and the exchanges; `receive` handles the server's frames, `send` sends requests, and `watch` notices servers that
 //! stall by the times in `activity`. An `exchange` has the `outgoing` content of its request and the `incoming` content of its response.
 //! `connection` is the handle in the pool, and `stream` the one of an exchange. `request` renders heads, `response` converts
-//! those of responses, `options` has the limits.
+//! those of responses, `options` has the limits, and `counts` counts for the metrics.
 
 mod activity;
 mod connection;
+mod counts;
 mod exchange;
 mod incoming;
 mod options;

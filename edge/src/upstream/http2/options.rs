@@ -19,6 +19,8 @@ pub(super) struct Options {
     pub(super) ping_after: Duration,
     /// Longest time for the answer to a PING.
     pub(super) answer: Duration,
+    /// Most bytes of all heads of a response together, interim ones included.
+    pub(super) head: usize,
     pub(super) client: client::Options,
 }
 
@@ -33,6 +35,7 @@ impl Options {
             },
             ping_after: half,
             answer: half.min(ANSWER_MAX),
+            head: limits.head,
             client: client::Options::with_header_list(limits.head as u32),
         }
     }

@@ -6,7 +6,6 @@ use bytes::Buf;
 use tokio::time::Instant;
 
 use super::exchange::Exchange;
-use super::incoming::SHARED_MIN;
 use super::options::READ_MIN;
 use super::response;
 use super::state::State;
@@ -116,9 +115,10 @@ impl State {
             return;
         };
         let mut exchange = exchange.borrow_mut();
+        let bytes = head.fields.text().len();
         let head = response::received(head, ends, exchange.head_only);
         exchange.is_sized = matches!(head.content, Content::Sized(_));
-        if !exchange.add_head(head) {
+        if !exchange.add_head(head, bytes, self.options.head) {
             let code = ErrorCode::ENHANCE_YOUR_CALM;
             self.client.reset(slot, code, &mut self.out.text);
             let fault = Fault::from(Reason::BadHead);
@@ -138,13 +138,13 @@ impl State {
         let mut exchange = exchange.borrow_mut();
         match length {
             0 => self.input.advance(used),
-            1..SHARED_MIN => {
-                exchange.incoming.copy(&self.input[start..start + length]);
-                self.input.advance(used);
-            }
-            _ => {
+            _ if exchange.incoming.shares(length) => {
                 let part = self.input.split_to(used).freeze();
                 exchange.incoming.share(part.slice(start..start + length));
+            }
+            _ => {
+                exchange.incoming.copy(&self.input[start..start + length]);
+                self.input.advance(used);
             }
         }
         match ends {
@@ -164,6 +164,9 @@ impl State {
         let Some(exchange) = self.exchange(slot) else {
             return;
         };
+        if !is_violation {
+            self.count_reset(code);
+        }
         let mut exchange = exchange.borrow_mut();
         let upload = exchange.outgoing.upload();
         let failure = match (code, exchange.has_head) {
@@ -186,6 +189,15 @@ impl State {
         self.remove(slot, &mut exchange, Err(failure));
     }
 
+    fn count_reset(&self, code: ErrorCode) {
+        if let Some(counts) = &self.counts {
+            match code {
+                ErrorCode::REFUSED_STREAM | ErrorCode::HTTP_1_1_REQUIRED => counts.refused(),
+                _ => counts.reset(),
+            }
+        }
+    }
+
     /// Uses the connection no further, and HTTP/1.1 for the next ones.
     fn require_http1(&mut self) {
         if let Some(permit) = &self.permit {
@@ -196,12 +208,16 @@ impl State {
 
     /// Handles that the server accepts no more streams. Those that it has not processed can be sent again.
     fn go_away(&mut self, code: ErrorCode) {
+        if let Some(counts) = &mut self.counts {
+            counts.go_away();
+        }
         match code {
             ErrorCode::HTTP_1_1_REQUIRED => self.require_http1(),
             _ => self.fail(),
         }
         while let Some(slot) = self.client.take_unprocessed(&mut self.out.text) {
             if let Some(exchange) = self.exchange(slot) {
+                self.count_reset(ErrorCode::REFUSED_STREAM);
                 let mut exchange = exchange.borrow_mut();
                 let is_whole = exchange.outgoing.upload().rewind();
                 let failure = match exchange.has_head {
@@ -240,6 +256,7 @@ impl State {
         self.fail();
         self.is_blocked = false;
         self.transport = None;
+        self.counts = None;
     }
 
     /// Returns the failure of an exchange whose connection is closed.

@@ -100,6 +100,7 @@ impl State {
         self.exchanges[slot] = None;
         exchange.outgoing = Outgoing::default();
         exchange.finish(end);
+        exchange.kept = self.client.keep(exchange.incoming.len() as u32);
         self.wake(exchange);
         self.note_room();
         if !self.is_usable() {
@@ -147,7 +148,9 @@ impl State {
     /// Notes that content of a response was taken.
     pub(super) fn release(&mut self, slot: usize, bytes: usize) {
         let before = self.out.text.len();
-        self.client.release(slot, bytes as u32, &mut self.out.text);
+        let now_ms = self.activity.ms(timer_now());
+        self.client
+            .consume(slot, bytes as u32, now_ms, &mut self.out.text);
         if self.out.text.len() > before {
             self.wake_task();
         }

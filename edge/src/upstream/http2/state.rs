@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::activity::Activity;
+use super::counts::Counts;
 use super::exchange::{self, Exchange};
 use super::options::{Options, READ_MIN};
 use super::output::Output;
@@ -53,7 +54,7 @@ pub(super) struct State {
     /// Whether no further exchange takes room.
     is_retired: bool,
     /// Whether no further request is sent: the server has said so, or it does not respond.
-    is_failing: bool,
+    pub(super) is_failing: bool,
     /// Whether the connection ends when the output is written.
     pub(super) is_ending: bool,
     /// Whether the pool waits for room.
@@ -62,6 +63,8 @@ pub(super) struct State {
     pub(super) activity: Activity,
     /// Counts the connection among the server's connections, until it is closed.
     pub(super) permit: Option<Permit>,
+    /// The connection's numbers, until it is closed.
+    pub(super) counts: Option<Counts>,
     counted: (u64, u64),
     sampled: Option<(u64, u32)>,
     /// Wakes the pool when the connection has room again or is not usable any more.
@@ -122,6 +125,7 @@ impl State {
             idle_since: now,
             activity: Activity::new(now),
             options,
+            counts: Some(Counts::new(permit.gauges_of_server())),
             permit: Some(permit),
             counted: (0, 0),
             sampled: None,
@@ -158,11 +162,6 @@ impl State {
     /// Whether a request may be begun for which room was taken.
     pub(super) fn may_begin(&self) -> bool {
         !self.is_failing && self.client.room() > 0
-    }
-
-    /// Whether a request may be begun, or could if others had ended.
-    pub(super) fn may_begin_more(&self) -> bool {
-        !self.is_failing
     }
 
     /// Whether a request may be begun for which room was taken. On a connection without other exchanges, the server may have
@@ -204,6 +203,7 @@ impl State {
     /// Ends the use of an exchange. A request or a response that is not complete is abandoned.
     pub(super) fn leave(&mut self, exchange: &mut Exchange) {
         self.leases -= 1;
+        self.client.forget(exchange.kept);
         if !exchange.has_begun {
             self.reserved -= 1;
         }
@@ -293,7 +293,7 @@ impl State {
             self.begin_end();
             self.gather();
             self.flush(cx);
-            self.count_traffic();
+            self.count();
             if self.transport.is_none() {
                 return Poll::Ready(());
             }
@@ -341,7 +341,10 @@ impl State {
         }
     }
 
-    fn count_traffic(&mut self) {
+    fn count(&mut self) {
+        if let Some(counts) = &mut self.counts {
+            counts.set_open(self.client.open_streams());
+        }
         if let (Some(transport), Some(permit)) = (&self.transport, &self.permit) {
             let now = (transport.read_total(), transport.written_total());
             let (read, written) = std::mem::replace(&mut self.counted, now);

@@ -47,6 +47,11 @@ impl Stream {
             .read(|state| state.transport.as_ref()?.handshake())
     }
 
+    /// Whether the exchange is one of the connection with this state.
+    pub(super) fn is_on(&self, shared: &Rc<Shared>) -> bool {
+        Rc::ptr_eq(&self.shared, shared)
+    }
+
     /// Whether other exchanges began on this connection before.
     pub(in crate::upstream) fn is_reused(&self) -> bool {
         self.exchange.borrow().is_reused

@@ -84,7 +84,7 @@ impl State {
 
     /// Whether the connection is tested when nothing arrives.
     fn is_pinged(&self) -> bool {
-        self.may_begin_more() && self.client.open_streams() > 0
+        !self.is_failing && self.client.open_streams() > 0
     }
 
     /// Wakes the exchanges that are late. Tests the connection if nothing has arrived for long, and uses it for no further

@@ -139,9 +139,13 @@ impl Peer2<'_> {
     }
 
     fn head(&mut self, slot: usize, ends: bool, fields: &[(&str, &str)]) {
+        self.head_of(200, slot, ends, fields);
+    }
+
+    fn head_of(&mut self, status: u16, slot: usize, ends: bool, fields: &[(&str, &str)]) {
         let out = &mut self.out;
         self.server.head(slot, ends, out, |encoder, out| {
-            encoder.status(out, 200);
+            encoder.status(out, status);
             for (name, value) in fields {
                 append_independent(out, name.as_bytes(), value.as_bytes(), Indexing::Without);
             }
@@ -175,6 +179,20 @@ impl Peer2<'_> {
             self.server.end(slot, &mut self.out);
             self.flush();
         }
+    }
+
+    /// Sends as much content as the windows permit now. Returns its length.
+    fn fill(&mut self, slot: usize) -> usize {
+        let mut filled = 0;
+        self.server.set_content(slot, true);
+        while let Some((_, most)) = self.server.next() {
+            self.server.data(slot, most, false, &mut self.out);
+            self.out.extend(std::iter::repeat_n(b'x', most as usize));
+            self.flush();
+            filled += most as usize;
+        }
+        self.server.set_content(slot, false);
+        filled
     }
 
     fn trailers(&mut self, slot: usize) {
@@ -399,6 +417,39 @@ fn a_reset_after_the_head_cuts_the_body() {
 }
 
 #[test]
+fn interim_heads_are_bounded_in_number_and_together_in_size() {
+    // As in HTTP/1.1, the final head counts, too. Its line has 100 bytes as well.
+    for (count, most, accepted) in [
+        (64, 64 << 10, true),
+        (65, 64 << 10, false),
+        (9, 1000, true),
+        (10, 1000, false),
+    ] {
+        let origin = Origin::http2(100, move |_, peer| {
+            let link = "x".repeat(92);
+            while let Some((slot, path, _)) = peer.request() {
+                for _ in 0..count {
+                    peer.head_of(103, slot, false, &[("link", &link)]);
+                }
+                peer.head(slot, false, &[("link", &link)]);
+                peer.data(slot, path.as_bytes(), true);
+            }
+        });
+        run(async {
+            let mut options = Options::new(vec![origin.h2c()]);
+            options.max_response_headers = most;
+            let testing = Testing::new(options);
+            // Two exchanges show that the limit applies to each exchange separately.
+            for _ in 0..2 {
+                let got = testing.fetch(get("/a")).await.map(|(status, _)| status);
+                assert_eq!(got, accepted.then_some(200).ok_or(Reason::BadHead));
+            }
+            assert_eq!(testing.counters.upstream_connects.get(), 1);
+        });
+    }
+}
+
+#[test]
 fn a_body_shorter_than_declared_is_no_complete_one() {
     let origin = Origin::http2(100, |_, peer| {
         let (slot, _, _) = peer.request().expect("a request");
@@ -573,6 +624,59 @@ fn a_slow_reader_holds_no_other_stream_up() {
         assert!(fast == expected);
         assert!(content(&mut slow.body).await == Ok(expected));
         assert_eq!(testing.counters.upstream_connects.get(), 1);
+    });
+}
+
+/// Sends content without end to requests for `/slow` and `/fast`, as far as the windows permit. Answers any other request
+/// with the numbers of bytes that these have got, in the order of the requests.
+fn serve_long(peer: &mut Peer2<'_>) {
+    let mut long: Vec<(usize, usize)> = Vec::new();
+    loop {
+        for (slot, sent) in &mut long {
+            *sent += peer.fill(*slot);
+        }
+        // Windows that were opened before a request are open when it is seen.
+        match peer.seen.pop_front() {
+            Some(Seen::Request(slot, path, _)) if path == "/sent" => {
+                let sent: Vec<_> = long.iter().map(|(_, sent)| sent.to_string()).collect();
+                peer.head(slot, false, &[]);
+                peer.data(slot, sent.join(" ").as_bytes(), true);
+            }
+            Some(Seen::Request(slot, _, _)) => {
+                peer.head(slot, false, &[]);
+                long.push((slot, 0));
+            }
+            Some(_) => {}
+            None if !peer.read() => return,
+            None => {}
+        }
+    }
+}
+
+#[test]
+fn a_fast_reader_gets_a_larger_window_and_a_slow_one_does_not() {
+    let origin = Origin::http2(100, |_, peer| serve_long(peer));
+    run(async {
+        let testing = origin.upstream2();
+        let slow = testing.ask(get("/slow")).await.expect("a head");
+        let mut fast = testing.ask(get("/fast")).await.expect("a head");
+        let mut taken = 0;
+        while taken < 6 << 20 {
+            match fast.body.frame().await {
+                Some(Ok(Frame::Data(bytes))) => taken += bytes.len(),
+                other => panic!("{other:?}"),
+            }
+        }
+        let (_, sent) = testing.fetch(get("/sent")).await.expect("a response");
+        let sent: Vec<usize> = String::from_utf8_lossy(&sent)
+            .split(' ')
+            .map(|number| number.parse().expect("a number"))
+            .collect();
+        assert_eq!(sent[0], 256 << 10);
+        let open = sent[1] - taken;
+        assert!((1 << 20..=4 << 20).contains(&open), "{open}");
+        assert_eq!(testing.counters.upstream_connects.get(), 1);
+        drop(slow);
     });
 }
 

@@ -1,7 +1,7 @@
 //! A front of a test origin that speaks HTTP/2, and passes each request on to the origin over HTTP/1.1.
 //!
 //! Some paths are answered by the front itself: `/echo` returns the content of the request, as it arrives if it is chunked,
-//! and then its trailers; `/fill/N` returns N bytes that depend on their offsets.
+//! and then its trailers; `/fill/N` returns N bytes that depend on their offsets; the stream of `/reset` is reset.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -169,6 +169,10 @@ async fn answer(
     let path = request.uri().path().to_owned();
     if path.ends_with("/echo") {
         return echo(request, respond).await;
+    }
+    if path.ends_with("/reset") {
+        respond.send_reset(Reason::INTERNAL_ERROR);
+        return Ok(());
     }
     if let Some((_, length)) = path.split_once("/fill/") {
         let length: u64 = length.parse()?;
