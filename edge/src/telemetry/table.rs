@@ -52,8 +52,9 @@ counters! {
         http2_connections: Counter Count,
         /// Open streams of HTTP/2: requests in progress.
         http2_streams_now: Gauge Count,
-        /// Streams of HTTP/2 that were opened.
+        /// Open streams of HTTP/2 whose response waits until the client opens a window.
         http2_streams_stalled_now: Gauge Count,
+        /// Streams of HTTP/2 that were opened.
         http2_streams: Counter Count,
         /// Streams of HTTP/2 that clients reset before their response was complete.
         http2_resets_received: Counter Count,
@@ -62,7 +63,8 @@ counters! {
         /// Requests of HTTP/2 that broke the rules of the protocol, so that their streams were reset (`malformed-request`,
         /// `bad-request-body`).
         http2_malformed: Counter Count,
-        /// Requests of HTTP/2 refused because their connection had as many as `max_streams` allows (`too-many-streams`).
+        /// Requests of HTTP/2 refused because their connection had as many as `max_streams` allows, or did not read the
+        /// responses of others (`too-many-streams`).
         http2_streams_refused: Counter Count,
         /// Connections of HTTP/2 ended without an error (GOAWAY): because they were idle, because of `keepalive_requests`, or
         /// at shutdown.
