@@ -85,12 +85,16 @@ fn configuration(options: &H2oOptions, address: SocketAddr) -> String {
             pair.key.display()
         )
     });
+    // h2o run by root wants to know its user, and cannot change it otherwise.
+    let user = match rustix::process::geteuid().is_root() {
+        true => "user: root\n",
+        false => "",
+    };
     format!(
-        "num-threads: 1
+        "{user}num-threads: 1
 max-connections: 16384
 http1-request-timeout: 3600
 http2-idle-timeout: 3600
-user: root
 listen:
   host: {}
   port: {}

@@ -67,9 +67,11 @@ pub struct Http2 {
     pub(super) stalled: u64,
     /// Whether something has happened to a stream since the deadlines of all were checked.
     pub(super) streams_changed: bool,
-    /// The soonest deadline of a stream as of then.
+    /// The soonest deadline of a stream, when all were last checked.
     pub(super) streams_due: Tick,
     pub(super) waits_for: WaitsFor,
+    /// Number of requests when the deadline of `waits_for` was set.
+    pub(super) waits_since: u64,
     pub(super) closing: Option<Closing>,
 }
 
@@ -156,6 +158,7 @@ impl Http2 {
             streams_changed: false,
             streams_due: NEVER,
             waits_for: WaitsFor::Nothing,
+            waits_since: 0,
             closing: None,
         }
     }
@@ -362,6 +365,7 @@ impl Http2 {
 
     /// Drops the exchange of a stream that `server` has closed.
     fn abandon(&mut self, slot: usize, reason: Reason) {
+        self.streams_changed = true;
         if let Some(Some(mut stream)) = self.streams.get_mut(slot).map(Option::take) {
             stream.exchange.record.reason = Some(reason);
             stream.record_sent(self.out.len());

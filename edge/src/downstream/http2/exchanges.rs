@@ -18,10 +18,9 @@ use super::stream::{End, Stream};
 use super::stream_box::StreamBox;
 use super::tunnel;
 
-/// Number of stalled streams of a worker from which on it matters how many each connection has: a stalled stream holds
-/// about a kilobyte.
-const STALLED_MAX: u64 = 4096;
-/// Number of stalled streams that a connection may have in any case.
+/// While a worker has more stalled streams than this, connections with `STALLED_EACH` of their own get no further ones. A
+/// stalled stream holds about a kilobyte.
+const STALLED_MAX: u64 = 16 << 10;
 const STALLED_EACH: usize = 16;
 
 impl Http2 {
@@ -37,12 +36,12 @@ impl Http2 {
         is_over: bool,
         request: &mut Request,
     ) -> Result<(), Violation> {
-        if self.is_stalled() {
+        if self.gets_no_more() {
             let code = ErrorCode::REFUSED_STREAM;
             self.refuse_silently(request, code, "the client does not read other responses");
             let mut refused = Ok(());
             self.out
-                .text(|text| refused = self.server.refuse(slot, text));
+                .text(|text| refused = self.server.refuse_unprocessed(slot, text));
             return refused;
         }
         if slot >= self.streams.len() {
@@ -69,7 +68,7 @@ impl Http2 {
 
     /// Whether the client keeps windows closed for so many responses, while other clients do so as well, that it gets no
     /// further ones.
-    fn is_stalled(&self) -> bool {
+    fn gets_no_more(&self) -> bool {
         let counters = &self.connection.worker.counters;
         counters.http2_streams_stalled_now.get() > STALLED_MAX
             && self.server.stalled_streams() >= STALLED_EACH
@@ -132,7 +131,13 @@ impl Http2 {
         }
         self.streams[slot] = Some(StreamBox::new(stream));
         match response {
-            Some(mut response) => self.respond(slot, &mut response),
+            Some(mut response) => {
+                if !ends {
+                    // From now on, the reader of the request wakes the connection.
+                    self.release_taken(slot);
+                }
+                self.respond(slot, &mut response);
+            }
             None => self.poll_stream(slot),
         }
     }

@@ -82,6 +82,7 @@ impl Http2 {
 
     /// Ends a stream whose content has been queued. `is_sent`: the last frame of content says that it is the last.
     pub(super) fn end(&mut self, slot: usize, end: End, is_sent: bool) {
+        self.streams_changed = true;
         let Some(Some(mut stream)) = self.streams.get_mut(slot).map(Option::take) else {
             return;
         };

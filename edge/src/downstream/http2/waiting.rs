@@ -52,7 +52,8 @@ impl Http2 {
             return self.wait_idle(cx);
         }
         self.waits_for = WaitsFor::Nothing;
-        if self.streams_changed || self.server.take_windows_changed() || self.streams_due <= now {
+        self.streams_changed |= self.server.take_windows_changed();
+        if self.streams_changed || self.streams_due <= now {
             self.streams_changed = false;
             self.streams_due = self.check_streams(cx, now);
         }
@@ -135,8 +136,9 @@ impl Http2 {
             }
             () => WaitsFor::Request,
         };
-        if self.waits_for != waits_for {
-            self.waits_for = waits_for;
+        let is_new = self.waits_for != waits_for;
+        if is_new || self.waits_since != self.requests {
+            (self.waits_for, self.waits_since) = (waits_for, self.requests);
             let options = &worker.serving().options;
             let (time, is_idle) = match waits_for {
                 WaitsFor::Request => (options.keepalive_timeout, true),
@@ -145,7 +147,10 @@ impl Http2 {
             let until = deadlines.now().saturating_add(ticks(time));
             let until = until.min(self.shutdown_ends).min(self.settings_end);
             deadlines.set(slot, until, is_idle);
-            self.rest();
+            if is_new {
+                self.rest();
+            }
+            self.stalled = 0;
             return Poll::Pending;
         }
         if !deadlines.expired(slot) {
@@ -171,7 +176,6 @@ impl Http2 {
         self.streams = Vec::new();
         self.rest_unsent();
         self.wakeups.rest();
-        self.stalled = 0;
     }
 
     /// Ends streams that are too late. Returns the soonest deadline of a stream.
@@ -180,10 +184,10 @@ impl Http2 {
         self.stalled = 0;
         for slot in 0..self.streams.len() {
             let awaits_window = self.server.awaits_window(slot);
-            self.stalled += u64::from(awaits_window);
             let Some(stream) = &mut self.streams[slot] else {
                 continue;
             };
+            self.stalled += u64::from(awaits_window);
             let stream = &mut **stream;
             let awaits_data = stream.awaits_data();
             let (transport, queued_until) = (&self.connection.transport, stream.queued_until);
@@ -232,6 +236,7 @@ impl Http2 {
 
     /// Closes the outgoing direction after the last byte.
     pub(super) fn begin_closing(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.stalled = 0;
         let connection = &mut self.connection;
         connection.transport.shutdown_write();
         connection.transport.discard_input();

@@ -646,6 +646,22 @@ fn input_that_came_while_the_client_did_not_read_is_handled_once_it_reads() {
 }
 
 #[test]
+fn each_request_begins_the_idle_time_anew() {
+    on_worker(async {
+        let bench = Bench::new(|_| ok("x"));
+        let mut client = bench.http2().await;
+        for number in 0..5 {
+            client.get(2 * number + 1, "/").await;
+            assert!(client.response(2 * number + 1).await.ends_with('x'));
+            bench.advance_s(40);
+        }
+        bench.advance_s(20);
+        client.until("0 GOAWAY 9 0").await;
+        assert_eq!(client.frame().await, None);
+    });
+}
+
+#[test]
 fn a_client_that_reads_nothing_is_cut() {
     on_worker(async {
         let bench = Bench::new(|_| ok(vec![b'x'; 50_000]));

@@ -57,7 +57,7 @@ impl Allowance {
         }
     }
 
-    /// Uses up a part of the allowance, or all of it if that is less. The next `spend` tells whether that was too much.
+    /// Uses up a part of the allowance, or all of it if that is less.
     pub(in crate::http2) fn charge(&mut self, amount: u32) {
         self.left = self.left.saturating_sub(amount);
     }

@@ -57,7 +57,12 @@ impl Endpoint {
         }
         let slot = self.scheduler.next()? as usize;
         let window = self.streams.get(slot)?.send_window.available();
-        Some((slot, of_connection.min(window).min(CONTENT_MAX)))
+        let most = match of_connection.min(window) {
+            // Two halves, because the few bytes that a full frame leaves would need another one.
+            open if open > CONTENT_MAX && open < CONTENT_MAX + USEFUL_MIN => open / 2,
+            open => open.min(CONTENT_MAX),
+        };
+        Some((slot, most))
     }
 
     /// Whether the peer has opened or closed windows since the last call.

@@ -21,7 +21,7 @@ pub struct Field<'a> {
     pub never_indexed: bool,
 }
 
-/// A header list that is this many times larger than its limit is a bomb.
+/// A header list that is this many times larger than its limit, and than its block, is a bomb.
 const BOMB: u64 = 4;
 
 /// The result of decoding a whole block.
@@ -86,8 +86,9 @@ impl Decoder {
         let mut rest = block;
         self.take_sizes(&mut rest)?;
         let mut list_size = 0;
+        let bomb = list_max.max(block.len() as u64).saturating_mul(BOMB);
         while let Some(&first) = rest.first() {
-            if list_size > list_max.saturating_mul(BOMB) {
+            if list_size > bomb {
                 return Err(DecodeError::Bomb);
             }
             let mut count = |field: Field<'_>| {

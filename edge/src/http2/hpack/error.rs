@@ -18,7 +18,7 @@ pub enum DecodeError {
     LateTableSize,
     /// The block does not begin with the change of the table's size that a lower limit requires (RFC 7541 4.2).
     MissingTableSize,
-    /// The header list is many times larger than the limit, which only references to long fields explain.
+    /// The header list is many times larger than the limit and than the block, which ordinary fields never are.
     Bomb,
 }
 

@@ -63,7 +63,7 @@ pub enum Event<'a> {
         /// Whether the header list was over the limit, so that the request is incomplete and not checked.
         is_over: bool,
     },
-    /// Content of a request. `release` has to be called as it is consumed.
+    /// Content of a request. `consume` or `release` has to be called as it leaves the buffer.
     Content {
         /// Slot of the stream.
         slot: usize,

@@ -89,10 +89,9 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Too many streams were reset because of this client, so the connection has to be closed.
-    pub fn refuse(&mut self, slot: usize, out: &mut Vec<u8>) -> Result<(), Violation> {
-        let now_ms = self.endpoint.now_ms;
-        self.resets.spend(1, now_ms, "too many refused streams")?;
+    /// The client sends too many frames for what it receives, so the connection has to be closed.
+    pub fn refuse_unprocessed(&mut self, slot: usize, out: &mut Vec<u8>) -> Result<(), Violation> {
+        self.endpoint.count_frame()?;
         self.endpoint.reset(slot, ErrorCode::REFUSED_STREAM, out);
         Ok(())
     }

@@ -957,6 +957,28 @@ fn ordinary_clients_are_not_taken_for_floods() {
 }
 
 #[test]
+fn clients_with_small_windows_that_read_quickly_are_not_taken_for_a_flood() {
+    for window in [16_384, 32_768, 65_535] {
+        let mut client = Client::new(Options::default());
+        let bytes = [settings(&[(4, window)]), client.get(1)].concat();
+        client.send(&bytes).expect("a request");
+        client.respond(0);
+        let mut received = 0;
+        while received < 50 << 20 {
+            let sent = client.content(1);
+            let [(0, length @ 1..)] = sent[..] else {
+                panic!("{window}: {sent:?}");
+            };
+            received += length;
+            // Each frame is acknowledged at once, and no time passes.
+            let opened = [window_update(1, length), window_update(0, length)].concat();
+            client.send(&opened).expect("no flood");
+            client.out.clear();
+        }
+    }
+}
+
+#[test]
 fn frames_of_the_client_that_never_end_are_noticed() {
     let mut client = Client::new(Options::default());
     assert!(!client.server.is_within_frame());

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 const SHARED_MIN: usize = 4 << 10;
 /// Number of bytes not taken from which on all further content is copied: each piece may keep a whole read's memory in use,
 /// of which the rest may have been content of other streams.
-const SHARED_MAX: usize = 256 << 10;
+const SHARED_MAX: usize = 64 << 10;
 /// Size of the memory into which short content is copied.
 const TAIL: usize = 8 << 10;
 
