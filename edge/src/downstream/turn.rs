@@ -7,6 +7,8 @@ use std::task::Context;
 /// Most requests, and most bytes, that are processed in one turn.
 const REQUESTS_MAX: u32 = 32;
 const BYTES_MAX: usize = 1 << 20;
+/// Number of requests as which work counts that brings nothing.
+const VAIN: u32 = 4;
 
 /// The work that a connection may still do in its current turn.
 pub struct Turn {
@@ -30,6 +32,13 @@ impl Turn {
     #[inline]
     pub fn request(&mut self) {
         self.requests = self.requests.saturating_sub(1);
+    }
+
+    /// Counts work that brings its client nothing. It counts as several requests, so that clients that cause much of it
+    /// delay others less.
+    #[inline]
+    pub fn vain(&mut self) {
+        self.requests = self.requests.saturating_sub(VAIN);
     }
 
     /// Counts bytes that were read and processed.

@@ -52,7 +52,7 @@ counters! {
         http2_connections: Counter Count,
         /// Open streams of HTTP/2: requests in progress.
         http2_streams_now: Gauge Count,
-        /// Open streams of HTTP/2 whose response waits until the client opens a window.
+        /// Open streams of HTTP/2 whose response has content but no useful window: less than 256 bytes.
         http2_streams_stalled_now: Gauge Count,
         /// Streams of HTTP/2 that were opened.
         http2_streams: Counter Count,

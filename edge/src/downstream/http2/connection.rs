@@ -329,6 +329,7 @@ impl Http2 {
             Some(Event::Cancelled {
                 slot, violation, ..
             }) => {
+                turn.vain();
                 let counters = &self.connection.worker.counters;
                 let (counter, reason) = match violation {
                     Some(_) => (&counters.http2_malformed, Reason::BadRequestBody),
@@ -341,7 +342,10 @@ impl Http2 {
                 code,
                 is_request,
                 violation,
-            }) if is_request => self.refuse_silently(request, code, violation),
+            }) if is_request => {
+                turn.vain();
+                self.refuse_silently(request, code, violation);
+            }
             Some(Event::Refused { .. }) => {}
         }
         Ok(used)

@@ -43,8 +43,7 @@ impl Http2 {
                 self.out
                     .text(|text| is_useful = self.server.data(slot, length, ends, text));
                 if !is_useful {
-                    // The client gets next to nothing for the effort, so it counts as that of a request.
-                    turn.request();
+                    turn.vain();
                 }
                 if let Some(receipt) = receipt {
                     // Only acknowledged bytes are reported, so the content may still be queued.

@@ -181,13 +181,16 @@ impl Http2 {
     /// Ends streams that are too late. Returns the soonest deadline of a stream.
     fn check_streams(&mut self, cx: &mut Context<'_>, now: Tick) -> Tick {
         let mut next = NEVER;
-        self.stalled = 0;
+        // After the end has begun, the exchanges are gone.
+        self.stalled = match self.is_ending {
+            true => 0,
+            false => self.server.stalled_streams() as u64,
+        };
         for slot in 0..self.streams.len() {
             let awaits_window = self.server.awaits_window(slot);
             let Some(stream) = &mut self.streams[slot] else {
                 continue;
             };
-            self.stalled += u64::from(awaits_window);
             let stream = &mut **stream;
             let awaits_data = stream.awaits_data();
             let (transport, queued_until) = (&self.connection.transport, stream.queued_until);

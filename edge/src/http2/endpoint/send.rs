@@ -73,18 +73,20 @@ impl Endpoint {
     /// Whether a stream has content and waits for the peer to open a window.
     pub(in crate::http2) fn awaits_window(&self, slot: usize) -> bool {
         let stream = self.streams.get(slot);
-        stream.is_some_and(|stream| self.is_stalled(stream))
+        stream.is_some_and(|stream| stream.has_content && self.window_of(stream) == 0)
     }
 
-    /// Returns the number of such streams.
+    /// Returns the number of streams that have content and no useful window for it.
     pub(in crate::http2) fn stalled_streams(&self) -> usize {
-        let stalled = self.streams.iter().filter(|stream| self.is_stalled(stream));
-        stalled.count()
+        let is_stalled =
+            |stream: &&Stream| stream.has_content && self.window_of(stream) < USEFUL_MIN;
+        self.streams.iter().filter(is_stalled).count()
     }
 
-    fn is_stalled(&self, stream: &Stream) -> bool {
-        let is_closed = stream.send_window.available() == 0 || self.send_window.available() == 0;
-        stream.has_content && is_closed
+    /// Returns the number of bytes that both windows of a stream permit.
+    fn window_of(&self, stream: &Stream) -> u32 {
+        let of_stream = stream.send_window.available();
+        of_stream.min(self.send_window.available())
     }
 
     /// Appends the header of a DATA frame, after which the caller sends `length` bytes of content: at most what `next` has

@@ -57,7 +57,7 @@ impl Server {
         self.endpoint.awaits_window(slot)
     }
 
-    /// Returns the number of streams that have content and wait for the client to open a window.
+    /// Returns the number of streams that have content and no useful window for it.
     pub fn stalled_streams(&self) -> usize {
         self.endpoint.stalled_streams()
     }
