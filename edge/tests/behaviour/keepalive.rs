@@ -176,7 +176,7 @@ fn http_1_0_responses_are_not_chunked() {
 #[test]
 fn connection_close_is_sent_and_followed() {
     let origin = serving("/x", fresh(10));
-    let edge = Setup::cached(&origin).start();
+    let edge = Setup::cached(&origin).with_http1().start();
     let mut client = edge.client();
     let reply = client.get("/x", &[("Connection", "x-y, CLOSE")]);
     assert_eq!(reply.expect("a reply").header("connection"), Some("close"));
@@ -214,6 +214,7 @@ fn idle_connections_are_closed_in_time() {
         assert_eq!(idle.wait_closed(SOON).expect("a socket"), Closing::Fin);
     }
     let reply = Setup::uncached(&origin)
+        .with_http1()
         .limits("keepalive_timeout = \"0s\"")
         .start()
         .client()
@@ -244,9 +245,8 @@ fn half_closed_clients_are_answered_if_the_listener_permits_it() {
     let latch = Latch::closed();
     let origin = serving("/x", fresh(1000).hold_head(&latch));
     origin.serve("/pass/x", fresh(1000).hold_head(&latch));
-    let text = Setup::cached(&origin).text();
-    let listener = "[[listener]]\nhalf_close = true\n";
-    let edge = Setup::of_text(text.replace("[[listener]]\n", listener)).start();
+    let setup = Setup::cached(&origin).with_http1();
+    let edge = setup.listener("half_close = true").start();
     let mut waiting = ["/x", "/pass/x"].map(|target| {
         let mut client = edge.client();
         client.send("GET", target, &[], b"").expect("sent");

@@ -91,7 +91,9 @@ fn a_stalled_reader_is_cut_off() {
 #[test]
 fn a_slow_and_steady_reader_is_not_cut_off() {
     let origin = serving("/x", Resource::offset(20 << 20));
+    // The test reads from the socket itself.
     let edge = Setup::uncached(&origin)
+        .with_http1()
         .limits("send_timeout = \"8s\"")
         .start();
     let mut client = edge.slow_reader();

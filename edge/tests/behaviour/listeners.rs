@@ -27,6 +27,7 @@ fn all_ipv4_and_all_ipv6_addresses_can_have_the_same_port() {
         format!("address = \"0.0.0.0:{port}\"\n[[listener]]\naddress = \"[::]:{port}\"\n[admin]");
     let text = Setup::uncached(&origin)
         .in_clear_text()
+        .with_http1()
         .text()
         .replace(address, &both);
     let _edge = Setup::of_text(text).start();
@@ -43,6 +44,7 @@ fn an_ipv6_address_serves_ipv4_clients_only_if_configured() {
         let six = format!("address = \"[::]:{port}\"\nipv6_only = {ipv6_only}\n[admin]");
         let text = Setup::uncached(&origin)
             .in_clear_text()
+            .with_http1()
             .text()
             .replace(address, &six);
         let _edge = Setup::of_text(text).start();

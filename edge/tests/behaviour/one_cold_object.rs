@@ -24,6 +24,7 @@ fn a_thousand_clients_cause_one_fetch() {
     let edge = Setup::cached(&origin)
         .cache("fill = \"whole\"")
         .in_clear_text()
+        .with_http1()
         .start();
     let expected: Arc<[u8]> = offset_bytes(0, OBJECT as usize).into();
     let crowd: Vec<_> = (0..CROWD)

@@ -111,7 +111,8 @@ fn clients_do_not_choose_the_host_of_a_redirect() {
         other.url("")
     );
     let text = setup(&first, "follow_redirects = \"bucket\"").text() + &named;
-    let edge = Setup::of_text(text).start();
+    // The h2 crate does not send an authority with `%`.
+    let edge = Setup::of_text(text).with_http1().start();
     for (path, host) in [
         ("/1", "bucket.example"),
         ("/2", "bucket.example:81"),

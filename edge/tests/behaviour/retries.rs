@@ -40,6 +40,14 @@ fn waiting(edge: &Edge, crowd: u64) -> Vec<Client> {
     clients
 }
 
+/// Reads the head of a response and the block that is stored. The client then waits for the next block.
+fn read_stored(client: &mut Client) {
+    let head = client.read_head().expect("a head, since its byte is there");
+    assert_eq!(head.status, 200);
+    let stored = client.read_some(BLOCK as usize).expect("a block");
+    assert_eq!(stored.len() as u64, BLOCK);
+}
+
 /// Asserts that a response is an error.
 fn assert_failed(reply: &Reply) {
     let status = reply.status;
@@ -92,14 +100,10 @@ fn a_failing_fetch_costs_the_same_for_one_and_for_many_begun_responses() {
         check_range(&edge, 0, 9);
         landed(&edge);
         let mut clients: Vec<Client> = (0..crowd).map(|_| send_whole(&edge)).collect();
-        for client in &mut clients {
-            let head = client.read_head().expect("a head, since its byte is there");
-            assert_eq!(head.status, 200);
-        }
+        clients.iter_mut().for_each(read_stored);
         latch.release();
         for client in &mut clients {
-            let body = client.read_to_end().expect("an end");
-            assert_eq!(body.len() as u64, BLOCK, "what there was");
+            assert_eq!(client.read_to_end().expect("an end"), b"");
         }
         let attempts = asked(&origin).len() as u64 - 1;
         assert!(attempts <= ATTEMPTS_MAX, "{status}: {attempts} for {crowd}");
@@ -131,16 +135,14 @@ fn a_refusing_origin_does_not_receive_a_connection_per_client() {
             false => waiting(&edge, crowd),
         };
         if begun {
-            for client in &mut clients {
-                assert_eq!(client.read_head().expect("its byte is there").status, 200);
-            }
+            clients.iter_mut().for_each(read_stored);
         }
         assert!(latch.wait_held(1, SOON), "a fetch is under way");
         origin.refuse().expect("the port can be closed");
         origin.drop_connections();
         for client in &mut clients {
             match begun {
-                true => assert_eq!(client.read_to_end().expect("an end").len() as u64, BLOCK),
+                true => assert_eq!(client.read_to_end().expect("an end"), b""),
                 false => assert_failed(&client.read_response().expect("a reply")),
             }
         }

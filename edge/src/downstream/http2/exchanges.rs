@@ -13,7 +13,7 @@ use crate::reason::Reason;
 
 use super::connection::Http2;
 use super::render;
-use super::request;
+use super::request::{self, Schemes};
 use super::stream::{End, Stream};
 use super::stream_box::StreamBox;
 use super::tunnel;
@@ -82,7 +82,11 @@ impl Http2 {
         peer: Peer,
     ) -> Result<Head, Refusal> {
         let connection = &self.connection;
-        let mut head = request::head(request, ends, peer.scheme, &serving.options)?;
+        let schemes = Schemes {
+            of_connection: connection.peer.scheme,
+            of_client: peer.scheme,
+        };
+        let mut head = request::head(request, ends, &schemes, &serving.options)?;
         if let Some((terms, certificate)) = connection.transport.handshake() {
             if !serving.permits(terms, &head.authority) {
                 return Err(Refusal::of(Reason::Misdirected));

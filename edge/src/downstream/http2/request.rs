@@ -12,8 +12,15 @@ use super::tunnel;
 /// Most fields of a request, as many as the lines that HTTP/1 permits.
 const FIELDS_MAX: usize = 256;
 
-/// Returns the head of a request and takes its fields. `ends`: there is no content. `scheme` is the scheme that clients of
-/// the connection use.
+/// The schemes that a request may have.
+pub struct Schemes {
+    /// The scheme of the connection.
+    pub of_connection: Scheme,
+    /// The scheme that the client used: that of the connection, unless a trusted proxy reports another one.
+    pub of_client: Scheme,
+}
+
+/// Returns the head of a request and takes its fields. `ends`: there is no content.
 ///
 /// # Errors
 ///
@@ -21,7 +28,7 @@ const FIELDS_MAX: usize = 256;
 pub fn head(
     request: &mut Request,
     ends: bool,
-    scheme: Scheme,
+    schemes: &Schemes,
     options: &Options,
 ) -> Result<Head, Refusal> {
     check_declared(request.content_length.unwrap_or(0), options.body)?;
@@ -48,10 +55,9 @@ pub fn head(
     }
     match request.scheme {
         None => return Err(Refusal::of(Reason::TargetScheme)),
-        Some(other) if other != scheme => {
-            return Err(Refusal::of(Reason::TargetOfAnotherScheme));
-        }
-        Some(_) => {}
+        // A proxy sends the scheme of its own connection or that of its client.
+        Some(scheme) if scheme == schemes.of_connection || scheme == schemes.of_client => {}
+        Some(_) => return Err(Refusal::of(Reason::TargetOfAnotherScheme)),
     }
     let mut head = Head::new();
     target::host(&request.authority, &mut head.authority)
@@ -61,7 +67,7 @@ pub fn head(
     if head.target.as_bytes() != request.path {
         head.received_target = Some(String::from_utf8_lossy(&request.path).into());
     }
-    head.normalize_authority(scheme);
+    head.normalize_authority(schemes.of_client);
     head.method = method;
     head.version = Version::Http2;
     std::mem::swap(&mut head.fields, &mut request.fields);

@@ -220,7 +220,11 @@ impl Edge {
     pub fn rewrite(&self, text: &str) {
         pauses::point();
         let folder = self.folder.path();
-        let text = setup::with_certificate(text, folder);
+        let text = match self.http2 {
+            Some(_) => setup::with_protocols(text),
+            None => text.to_owned(),
+        };
+        let text = setup::with_certificate(&text, folder);
         fs::write(folder.join("sluice.toml"), text).expect("the file can be written");
     }
 

@@ -19,6 +19,11 @@ const HTTP2: &str = "SLUICE_TEST_HTTP2";
 /// Name of the server in its certificate.
 const NAME: &str = "localhost";
 
+/// The heading of a listener.
+const LISTENER: &str = "[[listener]]\n";
+/// The line of a listener with which clients may speak HTTP/2.
+const PROTOCOLS: &str = "protocols = [\"h2\", \"http/1.1\"]\n";
+
 /// The keys that stand for the program's certificate until its folder is known.
 const PLACEHOLDER: &str = "certificate = \"tls.pem\", key = \"tls.key\"";
 
@@ -29,6 +34,14 @@ pub(super) fn with_certificate(text: &str, folder: &Path) -> String {
         key: folder.join("tls.key"),
     };
     text.replace(PLACEHOLDER, &files.keys())
+}
+
+/// Returns a configuration whose first listener offers HTTP/2, unless it has settings of its own for protocols or TLS.
+pub(super) fn with_protocols(text: &str) -> String {
+    match text.contains("protocols = ") || text.contains("tls = ") {
+        true => text.to_owned(),
+        false => text.replacen(LISTENER, &format!("{LISTENER}{PROTOCOLS}"), 1),
+    }
 }
 
 /// Returns lines of a table with long times for these keys, unless the lines have them. With the defaults of the
@@ -50,6 +63,14 @@ pub fn scheme() -> &'static str {
     match std::env::var_os(TLS) {
         Some(_) => "https",
         None => "http",
+    }
+}
+
+/// Returns the version of HTTP, as logs name it, of tests that don't choose one.
+pub fn version() -> &'static str {
+    match std::env::var_os(HTTP2) {
+        Some(_) => "HTTP/2.0",
+        None => "HTTP/1.1",
     }
 }
 
@@ -110,11 +131,11 @@ impl Setup {
         }
     }
 
-    /// A configuration with exactly this text.
+    /// A configuration with this text. If clients speak HTTP/2, only the protocols of the first listener are added,
+    /// unless the text has settings of its own for protocols or TLS.
     pub fn of_text(text: String) -> Setup {
         Setup {
             text: Some(text),
-            http2: false,
             ..Setup::of_servers(Vec::new())
         }
     }
@@ -229,7 +250,10 @@ impl Setup {
     /// Returns the text of the configuration file.
     pub fn text(&self) -> String {
         if let Some(text) = &self.text {
-            return text.clone();
+            return match self.http2 {
+                true => with_protocols(text),
+                false => text.clone(),
+            };
         }
         let Setup {
             servers,
@@ -264,13 +288,13 @@ impl Setup {
             true => format!("tls = {{ {PLACEHOLDER} }}\n"),
             false => String::new(),
         };
-        let protocols = match http2 {
-            true => "protocols = [\"h2\", \"http/1.1\"]\n",
+        let protocols = match *http2 && !listener.contains("protocols = ") {
+            true => PROTOCOLS,
             false => "",
         };
         format!(
             "[server]\nworkers = {workers}\n{server}[limits]\n{limits}[log]\n{log}\
-             [[listener]]\naddress = \"127.0.0.1:0\"\n{listener}{tls}{protocols}[admin]\naddress = \"127.0.0.1:0\"\n\
+             {LISTENER}address = \"127.0.0.1:0\"\n{listener}{tls}{protocols}[admin]\naddress = \"127.0.0.1:0\"\n\
              [upstream.origin]\nservers = {servers:?}\n{upstream}{cache}[[site]]\n[[site.route]]\n{route}{tables}"
         )
     }
@@ -321,6 +345,7 @@ impl Setup {
                 .args([program]),
         };
         let config = config.to_str().expect("a path in UTF-8");
-        Edge::launch(&launch.args(["serve", "-c", config]), folder, self.http2)
+        let http2 = self.http2 && self.text().contains(PROTOCOLS);
+        Edge::launch(&launch.args(["serve", "-c", config]), folder, http2)
     }
 }

@@ -21,10 +21,10 @@ use client::Http2Client;
 
 const LENGTH: u64 = 300_000;
 
-/// Returns a setup whose clients may speak both protocols in clear text.
+/// Returns a setup whose clients may speak both protocols in clear text. The harness's own speak HTTP/1.1.
 fn both(setup: Setup) -> Setup {
     let setup = setup.listener("protocols = [\"h2\", \"http/1.1\"]");
-    setup.in_clear_text()
+    setup.in_clear_text().with_http1()
 }
 
 /// Starts an edge with a cache whose clients may speak both protocols in clear text.

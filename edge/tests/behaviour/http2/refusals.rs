@@ -2,7 +2,9 @@
 
 use sluice_lab::origin::{Latch, Resource};
 
-use super::frames::{FrameClient, HEADERS, PROTOCOL_ERROR, REFUSED_STREAM, RESET, get, request};
+use super::frames::{
+    FrameClient, HEADERS, Outcome, PROTOCOL_ERROR, REFUSED_STREAM, RESET, get, request,
+};
 use super::{both, edge};
 use crate::harness::{Setup, fresh, serving, wait_for_requests};
 use crate::http2::client::Http2Client;
@@ -171,4 +173,36 @@ fn a_header_list_of_the_default_size_is_accepted() {
         431
     );
     assert_eq!(client.get("/x", &[]).status, 200);
+}
+
+// A proxy that ends TLS and passes requests on in clear text gives `:scheme` either the scheme of its own connection, or
+// that of its client's. Nobody else may give another one than that of the connection.
+#[test]
+fn a_trusted_proxy_may_report_another_scheme_than_that_of_its_connection() {
+    let origin = serving("/pass/x", Resource::bytes("content"));
+    let trusting = |proxies: &str| {
+        let setup = both(Setup::cached(&origin)).workers(1);
+        setup.server(&format!("trusted_proxies = [{proxies:?}]"))
+    };
+    let report = ("x-forwarded-proto", "https");
+    let edge = trusting("127.0.0.1").start();
+    let mut client = Http2Client::connect(edge.http);
+    assert_eq!(client.get("/pass/x", &[report]).status, 200);
+    let seen = origin.requests().pop().expect("a request");
+    assert_eq!(seen.header("x-forwarded-proto"), Some("https"));
+    let mut client = FrameClient::connect(&edge);
+    let refused = "400 target-of-another-scheme\n";
+    for (stream, reported, expected) in [(1, "https", "content"), (3, "http", refused)] {
+        let mut fields = get("/pass/x").to_vec();
+        fields[1] = (":scheme", "https");
+        fields.push(("x-forwarded-proto", reported));
+        client.send(&request(stream, &fields));
+        let expected = Outcome::Body(expected.to_owned());
+        assert_eq!(client.outcome(stream), expected, "{reported}");
+    }
+    let edge = trusting("127.0.0.2").start();
+    let mut client = Http2Client::connect(edge.http);
+    assert_eq!(client.get("/pass/x", &[report]).status, 200);
+    let seen = origin.requests().pop().expect("a request");
+    assert_eq!(seen.header("x-forwarded-proto"), Some("http"));
 }

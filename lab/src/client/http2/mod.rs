@@ -223,12 +223,15 @@ impl Http2 {
         }
     }
 
-    /// Reads up to `count` bytes of the current response's content. Returns fewer only if the content ends before.
+    /// Reads up to `count` bytes of the current response's content. Returns fewer only if the content ends before. As
+    /// with a body that HTTP/1.1 cuts off, the bytes don't show whether they are complete; `code` does.
     pub(super) fn read_some(&mut self, count: usize) -> Result<Vec<u8>, ReadError> {
         let mut bytes = Vec::new();
         while bytes.len() < count {
-            let Some(mut piece) = self.read_piece()? else {
-                break;
+            let mut piece = match self.read_piece() {
+                Ok(Some(piece)) => piece,
+                Ok(None) | Err(ReadError::Reset | ReadError::Closed(_)) => break,
+                Err(error) => return Err(error),
             };
             let taken = piece.len().min(count - bytes.len());
             bytes.extend_from_slice(&piece[..taken]);
