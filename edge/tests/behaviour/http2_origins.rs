@@ -8,7 +8,7 @@ use std::time::Duration;
 use sluice_lab::certificates::Authority;
 use sluice_lab::client::{self, Client};
 use sluice_lab::front::{self, TlsFront};
-use sluice_lab::origin::{Latch, Origin, Resource};
+use sluice_lab::origin::{Fault, Latch, Origin, Resource};
 
 use crate::harness::http2_front::{Http2Front, Http2Options};
 use crate::harness::{Edge, Setup, assert_hit, assert_reason, eventually, fresh, origin, serving};
@@ -282,4 +282,19 @@ fn http2_may_be_demanded_of_servers_in_clear_text() {
         .upstream("http = \"2\"")
         .start();
     assert!(is_whole(&edge.get("/pass/x", &[])));
+}
+
+// Each pause is shorter than the timeout, but the content falls further and further behind the minimum rate.
+#[test]
+fn content_that_falls_behind_the_minimum_rate_is_cut_off() {
+    let slow = Fault::DripBody {
+        bytes: 100,
+        every: Duration::from_millis(100),
+    };
+    let origin = serving("/pass/x", Resource::offset(20_000).fault(slow));
+    let setup = Setup::of_servers(vec![format!("h2c://{}", origin.addr())]);
+    let lines = "read_timeout = \"2s\"\nmin_rate = \"1MiB\"\nretry = false";
+    let edge = setup.upstream(lines).logged("json").start();
+    assert!(edge.get("/pass/x", &[]).truncated());
+    assert_eq!(edge.json_log(1)[0]["reason"], "body-timeout");
 }

@@ -14,6 +14,7 @@ use crate::http2::client::Event;
 use crate::http2::response::Response;
 use crate::http2::violation::{ErrorCode, Violation};
 use crate::reason::Reason;
+use crate::sys::clock::timer_now;
 use crate::upstream::error_detail::ErrorDetail;
 use crate::upstream::inbound::{Content, Failure};
 
@@ -136,6 +137,8 @@ impl State {
             return self.input.advance(used);
         };
         let mut exchange = exchange.borrow_mut();
+        // The user takes content at another time, or without having waited for it.
+        exchange.pace.arrived(length, timer_now);
         match length {
             0 => self.input.advance(used),
             _ if exchange.incoming.shares(length) => {

@@ -10,7 +10,6 @@ use super::state::{Shared, State};
 use crate::handler::{Fault, Frame};
 use crate::reason::Reason;
 use crate::sys::Address;
-use crate::sys::clock::timer_now;
 use crate::upstream::inbound::{Failure, Received, Step};
 use crate::upstream::options::Limits;
 use crate::upstream::outbound::Outbound;
@@ -133,7 +132,6 @@ impl Stream {
             return Poll::Pending;
         }
         let arrived = exchange.incoming.len();
-        exchange.pace.arrived(arrived, timer_now);
         // Trailers, the end and a fault are events, too.
         Poll::Ready(Ok(arrived.max(1)))
     }
