@@ -80,6 +80,28 @@ fn steps(arguments: &SoakArguments) -> Result<Vec<Step>> {
         .env("SLUICE_TEST_TLS", "1")
         .tests()
         .repeated(arguments.rounds.div_ceil(4)),
+        Step::cargo(
+            "behaviour-over-http2",
+            "test --package sluice --test behaviour",
+        )
+        .env("SLUICE_TEST_HTTP2", "1")
+        .tests()
+        .repeated(arguments.rounds.div_ceil(4)),
+        Step::cargo(
+            "behaviour-over-http2-and-tls",
+            "test --package sluice --test behaviour",
+        )
+        .env("SLUICE_TEST_HTTP2", "1")
+        .env("SLUICE_TEST_TLS", "1")
+        .tests()
+        .repeated(arguments.rounds.div_ceil(4)),
+        Step::cargo(
+            "behaviour-with-http2-origins",
+            "test --package sluice --test behaviour",
+        )
+        .env("SLUICE_TEST_HTTP2_ORIGINS", "1")
+        .tests()
+        .repeated(arguments.rounds.div_ceil(4)),
         // With pauses of tests and origin, which show tests that depend on the speed of the machine.
         Step::cargo(
             "behaviour-with-pauses",
@@ -163,6 +185,6 @@ mod tests {
         assert!(kills.contains("SLUICE_SOAK=4"), "{kills}");
         let h2spec = find("h2spec").expect("a step").command_line();
         assert_eq!(h2spec, "cargo xtask soak --only h2spec");
-        assert_eq!(fuzz_targets().expect("a folder").len() + 9, steps.len());
+        assert_eq!(fuzz_targets().expect("a folder").len() + 12, steps.len());
     }
 }

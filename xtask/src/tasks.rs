@@ -47,6 +47,7 @@ fn all_steps() -> Vec<Step> {
         dependencies(),
         tests(),
         over_tls(),
+        over_http2(),
         Step::cargo("doc-tests", "test --workspace --doc"),
         Step::action("conformance", conformance::step),
         // The step `schedules` runs the tests of the store's locks under many thread schedules, with shuttle.
@@ -153,16 +154,51 @@ const TRANSPORT_TESTS: [&str; 41] = [
     "workers::",
 ];
 
+/// Modules of the behaviour tests that touch what a protocol changes: heads, content, trailers, the end of a response,
+/// and their records. The soak runs all modules over HTTP/2.
+const PROTOCOL_TESTS: [&str; 24] = [
+    "access_log::",
+    "admin::",
+    "bodies::",
+    "buffering::",
+    "cache::",
+    "cache_status::",
+    "compress::",
+    "content_codings::",
+    "continued_bodies::",
+    "edited_heads::",
+    "error_pages::",
+    "files::",
+    "interim::",
+    "leaving_clients::",
+    "limits::",
+    "log_formats::",
+    "long_polling::",
+    "methods::",
+    "not_modified::",
+    "ranges::",
+    "short_bodies::",
+    "shutdown::",
+    "streaming::",
+    "upstream::",
+];
+
 /// Returns the step that runs some behaviour tests again, with clients that use TLS.
 fn over_tls() -> Step {
+    behaviour_again("tests-over-tls", &TRANSPORT_TESTS).env("SLUICE_TEST_TLS", "1")
+}
+
+/// Returns the step that runs some behaviour tests again, with clients that speak HTTP/2 in clear text.
+fn over_http2() -> Step {
+    behaviour_again("tests-over-http2", &PROTOCOL_TESTS).env("SLUICE_TEST_HTTP2", "1")
+}
+
+fn behaviour_again(name: &str, modules: &[&str]) -> Step {
     let arguments = format!(
         "test --package sluice --test behaviour -- {}",
-        TRANSPORT_TESTS.join(" ")
+        modules.join(" ")
     );
-    Step::cargo("tests-over-tls", &arguments)
-        .env("SLUICE_TEST_TLS", "1")
-        .tests()
-        .uncounted()
+    Step::cargo(name, &arguments).tests().uncounted()
 }
 
 pub fn one_of(steps: Vec<Step>, name: &str) -> Result<Vec<Step>> {
@@ -185,9 +221,9 @@ mod tests {
     }
 
     #[test]
-    fn the_tests_over_tls_exist() {
+    fn the_tests_that_run_again_exist() {
         let main = include_str!("../../edge/tests/behaviour/main.rs");
-        for module in TRANSPORT_TESTS {
+        for module in TRANSPORT_TESTS.iter().chain(&PROTOCOL_TESTS) {
             let line = format!("\nmod {};\n", module.trim_end_matches(':'));
             assert!(main.contains(&line), "{module}");
         }

@@ -3,6 +3,7 @@
 use sluice_lab::offset::offset_bytes;
 use sluice_lab::origin::{Fault, Framing, Latch, Origin, Resource};
 
+use crate::bodies::assert_trailer;
 use crate::harness::{Edge, SOON, Setup, assert_reason, eventually, fresh, origin, serving};
 
 /// Starts an edge whose only route has these lines.
@@ -66,7 +67,10 @@ fn buffered_bodies_have_a_length_or_trailers_and_answer_expect() {
     assert_eq!(client.read_response().expect("a reply").status, 200);
     let seen = origin.requests();
     assert_eq!(seen[0].header("content-length"), Some("5"));
-    assert_eq!(seen[1].header("transfer-encoding"), Some("chunked"));
+    assert_eq!(seen[1].header("content-length"), None);
+    if seen[1].stream.is_none() {
+        assert_eq!(seen[1].header("transfer-encoding"), Some("chunked"));
+    }
     assert_eq!(seen[2].header("content-length"), Some("5"));
     assert!(seen.iter().all(|seen| seen.body_complete));
 }
@@ -116,11 +120,7 @@ fn trailers_pass_in_both_directions_with_buffering() {
     let reply = client.read_response().expect("a reply");
     reply.verify_whole(100).expect("the body");
     assert_eq!(reply.trailers, [("x-response".to_owned(), "43".to_owned())]);
-    let received = String::from_utf8_lossy(&origin.connections()[0].received).to_lowercase();
-    assert!(
-        received.ends_with("0\r\nx-request: 42\r\n\r\n"),
-        "{received}"
-    );
+    assert_trailer(&origin, "x-request", "42");
 }
 
 #[test]

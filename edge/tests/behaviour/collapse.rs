@@ -177,7 +177,7 @@ fn a_crowd_at_a_failing_origin_receives_errors() {
     let cut = Resource::bytes("").close().fault(cut).hold_head(&latch);
     let end = current().fault(Fault::EndBeforeHead(Ending::Fin));
     let origin = first_and_others(cut, end);
-    let edge = Setup::cached(&origin).start();
+    let edge = Setup::cached(&origin).with_http1_servers().start();
     let crowd = Crowd::of(&edge, 30, "/x", &[]);
     assert!(latch.wait_held(1, SOON));
     latch.release();

@@ -3,6 +3,7 @@
 
 use sluice_lab::origin::{Resource, Seen};
 
+use crate::bodies::assert_trailer;
 use crate::harness::{Edge, Setup, fresh, serving};
 
 /// Headers that frameworks honour, and spellings that CGI programs can't distinguish from them.
@@ -119,8 +120,7 @@ fn trailers_obey_the_rules_of_headers() {
     let mut client = edge.client();
     client.send_raw(request.as_bytes()).expect("sent");
     assert_eq!(client.read_response().expect("a reply").status, 200);
-    let received = String::from_utf8_lossy(&origin.connections()[0].received).to_lowercase();
-    assert!(received.ends_with("0\r\nx-sum: 42\r\n\r\n"), "{received}");
+    assert_trailer(&origin, "x-sum", "42");
 }
 
 // The operator writes a name with `_`. All spellings of the client are removed nevertheless.

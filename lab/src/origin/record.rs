@@ -75,19 +75,21 @@ impl Seen {
         path_of(&self.target)
     }
 
-    /// Returns the first value of a header. Names are compared ignoring case.
+    /// Returns the first value of a header. Names are compared ignoring case. With HTTP/2, `:authority` is the value of
+    /// `host`.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(field, _)| field.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_str())
+        self.header_all(name).first().copied()
     }
 
-    /// Returns all values of a header, in order.
+    /// Returns all values of a header, in order. With HTTP/2, `:authority` is the first value of `host`.
     pub fn header_all(&self, name: &str) -> Vec<&str> {
+        let is_wanted = |field: &str| {
+            field.eq_ignore_ascii_case(name)
+                || field == ":authority" && name.eq_ignore_ascii_case("host")
+        };
         self.headers
             .iter()
-            .filter(|(field, _)| field.eq_ignore_ascii_case(name))
+            .filter(|(field, _)| is_wanted(field))
             .map(|(_, value)| value.as_str())
             .collect()
     }

@@ -232,7 +232,12 @@ impl Stream<'_> {
             seen.status = answer.status;
             seen.range = answer.range;
         });
-        let bodiless = self.seen.method == "HEAD" || matches!(answer.status, 204 | 304);
+        // Most servers end a response without content with its head.
+        let is_empty = answer.length() == 0
+            && self.resource.trailers.is_empty()
+            && self.faults.is_empty()
+            && self.resource.delay_body.is_zero();
+        let bodiless = self.seen.method == "HEAD" || matches!(answer.status, 204 | 304) || is_empty;
         let head = head(answer.status, &answer.headers);
         self.reply.head(head, bodiless)?;
         if bodiless {

@@ -16,6 +16,8 @@ use super::{Edge, SOON};
 const TLS: &str = "SLUICE_TEST_TLS";
 /// Environment variable that makes the tests' clients speak HTTP/2, with TLS by ALPN, otherwise by prior knowledge.
 const HTTP2: &str = "SLUICE_TEST_HTTP2";
+/// Environment variable that makes the program speak HTTP/2 with the tests' origins, in clear text.
+const HTTP2_ORIGINS: &str = "SLUICE_TEST_HTTP2_ORIGINS";
 /// Name of the server in its certificate.
 const NAME: &str = "localhost";
 
@@ -84,6 +86,14 @@ pub fn tls() -> ClientTls {
     ClientTls::trusting(&authority().der(), NAME)
 }
 
+/// Returns the URL of an origin as a server of an upstream.
+fn server(origin: &Origin) -> String {
+    match std::env::var_os(HTTP2_ORIGINS) {
+        Some(_) => format!("h2c://{}", origin.addr()),
+        None => origin.url(""),
+    }
+}
+
 /// The configuration of the program under test: lines for each of its tables.
 #[derive(Clone)]
 pub struct Setup {
@@ -107,7 +117,7 @@ impl Setup {
     /// A configuration with a cache in front of the origin. Requests for paths below `/pass/`
     /// bypass the cache.
     pub fn cached(origin: &Origin) -> Setup {
-        Setup::of_servers(vec![origin.url("")])
+        Setup::of_servers(vec![server(origin)])
     }
 
     /// A configuration with a cache in front of servers with these URLs. Requests for paths below
@@ -159,7 +169,7 @@ impl Setup {
 
     /// Adds an origin server to the upstream.
     pub fn also(mut self, origin: &Origin) -> Setup {
-        self.servers.push(origin.url(""));
+        self.servers.push(server(origin));
         self
     }
 
@@ -226,6 +236,15 @@ impl Setup {
     /// Makes the clients speak HTTP/1.1 in any case, for tests of its connections or its syntax.
     pub fn with_http1(mut self) -> Setup {
         self.http2 = false;
+        self
+    }
+
+    /// Makes the program speak HTTP/1.1 with its servers in any case, for tests of connections to servers, of the syntax
+    /// of responses, and of faults that only HTTP/1.1 has.
+    pub fn with_http1_servers(mut self) -> Setup {
+        for server in &mut self.servers {
+            *server = server.replace("h2c://", "http://");
+        }
         self
     }
 
