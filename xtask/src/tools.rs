@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 const PROGRAMS: &[(&str, &str)] = &[
     ("nginx", "nginx-light"),
     ("haproxy", "haproxy"),
+    ("h2o", "h2o"),
     // fusermount3 unmounts the lab's slow disks if the program that mounted them is killed.
     ("fusermount3", "fuse3"),
     ("fio", "fio"),
