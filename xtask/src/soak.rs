@@ -70,47 +70,8 @@ fn steps(arguments: &SoakArguments) -> Result<Vec<Step>> {
             "schedules",
             "test --package sluice --lib --features shuttle store::tests::shuttle",
         ),
-        Step::cargo("behaviour", "test --package sluice --test behaviour")
-            .tests()
-            .repeated(arguments.rounds),
-        Step::cargo(
-            "behaviour-over-tls",
-            "test --package sluice --test behaviour",
-        )
-        .env("SLUICE_TEST_TLS", "1")
-        .tests()
-        .repeated(arguments.rounds.div_ceil(4)),
-        Step::cargo(
-            "behaviour-over-http2",
-            "test --package sluice --test behaviour",
-        )
-        .env("SLUICE_TEST_HTTP2", "1")
-        .tests()
-        .repeated(arguments.rounds.div_ceil(4)),
-        Step::cargo(
-            "behaviour-over-http2-and-tls",
-            "test --package sluice --test behaviour",
-        )
-        .env("SLUICE_TEST_HTTP2", "1")
-        .env("SLUICE_TEST_TLS", "1")
-        .tests()
-        .repeated(arguments.rounds.div_ceil(4)),
-        Step::cargo(
-            "behaviour-with-http2-origins",
-            "test --package sluice --test behaviour",
-        )
-        .env("SLUICE_TEST_HTTP2_ORIGINS", "1")
-        .tests()
-        .repeated(arguments.rounds.div_ceil(4)),
-        // With pauses of tests and origin, which show tests that depend on the speed of the machine.
-        Step::cargo(
-            "behaviour-with-pauses",
-            "test --package sluice --test behaviour -- --test-threads 32",
-        )
-        .env("SLUICE_TEST_PAUSES", "1000/5")
-        .tests()
-        .repeated(arguments.rounds.div_ceil(4)),
     ];
+    steps.extend(behaviour(arguments.rounds));
     steps.push(
         Step::cargo(
             "every-byte",
@@ -136,6 +97,36 @@ fn steps(arguments: &SoakArguments) -> Result<Vec<Step>> {
         steps.push(Step::cargo(&name, &command).env("RUSTFLAGS", COVERAGE));
     }
     Ok(steps)
+}
+
+/// Returns the steps that repeat the behaviour tests: as in the test command, over each protocol, and with pauses.
+fn behaviour(rounds: u32) -> Vec<Step> {
+    let all = "test --package sluice --test behaviour";
+    let over = |name: &str, variables: &[&'static str]| {
+        let step = Step::cargo(name, all).tests().repeated(rounds.div_ceil(4));
+        variables
+            .iter()
+            .fold(step, |step, name| step.env(name, "1"))
+    };
+    let slowly = format!("{all} -- --test-threads 32");
+    vec![
+        Step::cargo("behaviour", all).tests().repeated(rounds),
+        over("behaviour-over-tls", &["SLUICE_TEST_TLS"]),
+        over("behaviour-over-http2", &["SLUICE_TEST_HTTP2"]),
+        over(
+            "behaviour-over-http2-and-tls",
+            &["SLUICE_TEST_HTTP2", "SLUICE_TEST_TLS"],
+        ),
+        over(
+            "behaviour-with-http2-origins",
+            &["SLUICE_TEST_HTTP2_ORIGINS"],
+        ),
+        // With pauses of tests and origin, which show tests that depend on the speed of the machine.
+        Step::cargo("behaviour-with-pauses", &slowly)
+            .env("SLUICE_TEST_PAUSES", "1000/5")
+            .tests()
+            .repeated(rounds.div_ceil(4)),
+    ]
 }
 
 /// Returns the names of the fuzz targets, each of which is a file in `fuzz/fuzz_targets`.
