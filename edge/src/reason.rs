@@ -279,8 +279,8 @@ reasons! {
         Misdirected = "misdirected", 421;
         /// A request of HTTP/2 is malformed (RFC 9113 8.1.1). Its stream is reset, so the status is only logged.
         MalformedRequest = "malformed-request", 400;
-        /// The connection has as many requests as `max_streams` allows. The stream is reset (REFUSED_STREAM), so the status
-        /// is only logged.
+        /// The connection has as many requests as `max_streams` allows, or does not read the responses of 16 others while
+        /// the worker has more than 16,384 such responses. The stream is reset (REFUSED_STREAM), so the status is only logged.
         TooManyStreams = "too-many-streams", 503;
         /// The client's address may not send PURGE.
         PurgeNotAllowed = "purge-not-allowed", 403;
