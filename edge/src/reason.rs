@@ -230,7 +230,8 @@ reasons! {
         EmptyHost = "empty-host", 400;
         /// The request has several Host lines.
         RepeatedHost = "repeated-host", 400;
-        /// The target's scheme is not that of the connection, or not the one that a trusted proxy reports.
+        /// The target's scheme is neither that of the connection nor the one that a trusted proxy reports. In an absolute
+        /// target of HTTP/1, only the reported one counts.
         TargetOfAnotherScheme = "target-of-another-scheme", 400;
         /// The transfer coding is unknown.
         UnknownTransferCoding = "unknown-transfer-coding", 501;

@@ -330,7 +330,7 @@ fn a_client_that_reads_no_responses_gets_no_more_while_many_are_stalled() {
         assert!(other.response(1).await.ends_with("hello"));
         let mut opened = Vec::new();
         for number in 0..20 {
-            write::window_update(&mut opened, 2 * number + 1, 5);
+            write::window_update(&mut opened, 2 * number + 1, 1000);
         }
         client.client.send(opened).await;
         client.get(43, "/").await;
