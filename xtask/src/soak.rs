@@ -117,10 +117,6 @@ fn behaviour(rounds: u32) -> Vec<Step> {
             "behaviour-over-http2-and-tls",
             &["SLUICE_TEST_HTTP2", "SLUICE_TEST_TLS"],
         ),
-        over(
-            "behaviour-with-http2-origins",
-            &["SLUICE_TEST_HTTP2_ORIGINS"],
-        ),
         // With pauses of tests and origin, which show tests that depend on the speed of the machine.
         Step::cargo("behaviour-with-pauses", &slowly)
             .env("SLUICE_TEST_PAUSES", "1000/5")
@@ -176,6 +172,6 @@ mod tests {
         assert!(kills.contains("SLUICE_SOAK=4"), "{kills}");
         let h2spec = find("h2spec").expect("a step").command_line();
         assert_eq!(h2spec, "cargo xtask soak --only h2spec");
-        assert_eq!(fuzz_targets().expect("a folder").len() + 12, steps.len());
+        assert_eq!(fuzz_targets().expect("a folder").len() + 11, steps.len());
     }
 }
