@@ -122,6 +122,8 @@ fn a_reload_reads_pages_again() {
 fn the_program_does_not_start_if_an_error_page_is_missing() {
     let said =
         site("error_pages = { 404 = \"/nowhere/404.html\" }\n[[site.route]]\nrespond = \"x\"\n")
+            // Another protocol would be one more line.
+            .with_http1()
             .refused();
     assert!(
         said.contains("can't read an error page: No such file"),
