@@ -188,6 +188,7 @@ fn a_failed_fetch_is_not_repeated_for_its_client() {
             let origin = serving("/x", failing.clone());
             let timeout = if status == 504 { "1s" } else { "60s" };
             let edge = Setup::cached(&origin)
+                .with_http1_servers()
                 .cache(line)
                 .upstream(&format!("read_timeout = \"{timeout}\"\nretry = false"))
                 .start();

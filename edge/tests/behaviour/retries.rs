@@ -28,7 +28,11 @@ fn failing(status: u16, latch: &Latch) -> Origin {
 
 /// Configures one fetch at a time, so that all clients that need the same block wait for one fetch.
 fn one_by_one(origin: &Origin) -> Setup {
-    filling(origin, "slice").cache("parallel = 1")
+    // The tests read from one client after the other.
+    let patient = "send_timeout = \"1h\"\nmin_rate = 0";
+    filling(origin, "slice")
+        .cache("parallel = 1")
+        .limits(patient)
 }
 
 /// Sends requests of `crowd` clients for the same missing bytes, far from the stored ones.

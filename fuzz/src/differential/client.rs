@@ -6,14 +6,14 @@ use std::task::Poll;
 use bytes::Bytes;
 use h2::server::{Connection, Handshake, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
-use http::Response;
+use http::{Response, StatusCode};
 use sluice::test_rigs::http2::ErrorCode;
 use sluice::test_rigs::http2::client::{Client, Event, Options};
 use sluice::test_rigs::http2::response::Response as Received;
 
 use super::{
-    Lines, Message, OPERATIONS, ROUNDS, STREAMS, Script, Transport, content, context, encode,
-    of_fields, of_map, receive, release, sorted, to_map,
+    Lines, Message, OPERATIONS, ROUNDS, STREAMS, Script, Transport, check_interim, content,
+    context, encode, of_fields, of_map, receive, release, sorted, to_map,
 };
 
 const METHODS: [&str; 4] = ["GET", "POST", "HEAD", "PUT"];
@@ -53,6 +53,9 @@ struct Stream {
     request_received: Message,
     response_sent: Message,
     response_received: Message,
+    /// Fields of the interim heads (103).
+    interim_sent: Vec<Lines>,
+    interim_received: Vec<Lines>,
     /// Whether the response ended before the request, so that the client has cancelled the rest.
     is_early: bool,
     /// The codes with which each side has reset the stream, and those that the other side has received.
@@ -122,7 +125,7 @@ impl Run {
     }
 
     fn operate(&mut self, operation: u8, script: &mut Script<'_>) {
-        match operation % 18 {
+        match operation % 20 {
             0 | 1 => self.begin(script),
             2 | 3 => {
                 if let Some(stream) = pick(&mut self.streams, script)
@@ -152,6 +155,7 @@ impl Run {
                     release(upload, &mut stream.unreleased, script.length());
                 }
             }
+            17 => self.interim(script),
             _ => self.pass_time(script),
         }
     }
@@ -268,6 +272,24 @@ impl Run {
         stream.respond(number, status, lines, ends, length);
     }
 
+    fn interim(&mut self, script: &mut Script<'_>) {
+        let Some(stream) = pick(&mut self.streams, script) else {
+            return;
+        };
+        let lines = script.lines();
+        // h2 sends an interim head even after it has reset the stream.
+        let is_reset = stream.server_reset.is_some() || stream.server_saw.is_some();
+        let Some(respond) = stream.respond.as_mut().filter(|_| !is_reset) else {
+            return;
+        };
+        let mut head = Response::new(());
+        *head.status_mut() = StatusCode::EARLY_HINTS;
+        *head.headers_mut() = to_map(&lines);
+        if respond.send_informational(head).is_ok() {
+            stream.interim_sent.push(sorted(lines));
+        }
+    }
+
     fn download(&mut self, script: &mut Script<'_>) {
         let Some((number, stream)) = pick_numbered(&mut self.streams, script) else {
             return;
@@ -342,6 +364,15 @@ impl Run {
             let (used, event) = taken.expect("no error of the connection");
             let mut ended = None;
             match event {
+                Some(Event::Head {
+                    slot,
+                    status: 103,
+                    ends,
+                }) => {
+                    assert!(!ends);
+                    let lines = of_fields(&self.response.fields);
+                    self.at(slot).1.interim_received.push(lines);
+                }
                 Some(Event::Head { slot, status, ends }) => {
                     let mut lines = of_fields(&self.response.fields);
                     lines.push((":status".to_owned(), status.to_string()));
@@ -597,6 +628,8 @@ impl Stream {
     fn check(&self, number: usize) {
         self.request_received.check(&self.request_sent, number);
         self.response_received.check(&self.response_sent, number);
+        let is_final = self.response_received.head.is_some();
+        check_interim(&self.interim_received, &self.interim_sent, is_final, number);
         assert_eq!(self.slot, None, "{number} is open");
         let is_received = self.request_received.head.is_some();
         if self.is_unprocessed {

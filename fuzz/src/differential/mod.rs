@@ -147,6 +147,14 @@ impl Message {
     }
 }
 
+/// Asserts that the interim heads that were received are those that were sent, or the first of them before the final head.
+fn check_interim(received: &[Lines], sent: &[Lines], is_final: bool, number: usize) {
+    assert!(sent.starts_with(received), "the interim heads of {number}");
+    if is_final {
+        assert_eq!(received.len(), sent.len(), "the interim heads of {number}");
+    }
+}
+
 /// Returns a byte of a stream's content.
 fn byte(number: usize, at: u64) -> u8 {
     (number as u64 * 31 + at * 7 + at / 256) as u8

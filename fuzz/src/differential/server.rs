@@ -5,18 +5,20 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use h2::client::{Connection, ResponseFuture, SendRequest};
+use h2::ext::Protocol;
 use h2::{Reason, RecvStream, SendStream};
-use http::{Request, Version};
+use http::{Request, StatusCode, Version};
 use sluice::test_rigs::http2::ErrorCode;
 use sluice::test_rigs::http2::request::Request as Received;
 use sluice::test_rigs::http2::server::{Event, Options, Server};
 
 use super::{
-    Message, OPERATIONS, ROUNDS, STREAMS, Script, Transport, content, context, encode, of_fields,
-    of_map, receive, release, sorted, to_map, with_one_cookie,
+    Lines, Message, OPERATIONS, ROUNDS, STREAMS, Script, Transport, check_interim, content,
+    context, encode, of_fields, of_map, receive, release, sorted, to_map, with_one_cookie,
 };
 
-const METHODS: [&str; 4] = ["GET", "POST", "HEAD", "PUT"];
+/// Methods of requests. Those with CONNECT are extended by a protocol (RFC 8441).
+const METHODS: [&str; 5] = ["GET", "POST", "HEAD", "PUT", "CONNECT"];
 const STATUSES: [u16; 6] = [200, 404, 206, 503, 204, 304];
 
 /// Runs a connection with the input as its script.
@@ -40,6 +42,8 @@ pub fn run(data: &[u8]) {
 #[derive(Default)]
 struct Stream {
     head_only: bool,
+    /// Whether the request is an extended CONNECT.
+    is_tunnel: bool,
     /// The client's ends.
     response: Option<ResponseFuture>,
     upload: Option<SendStream<Bytes>>,
@@ -55,6 +59,9 @@ struct Stream {
     request_received: Message,
     response_sent: Message,
     response_received: Message,
+    /// Fields of the interim heads (103).
+    interim_sent: Vec<Lines>,
+    interim_received: Vec<Lines>,
     /// Whether the response ended before the request.
     is_early: bool,
     /// The codes with which each side has reset the stream, and those that the other side has received.
@@ -83,6 +90,7 @@ impl Run {
     fn new(script: &mut Script<'_>) -> Option<Run> {
         let mut options = Options::default();
         options.limits.streams = 1 + script.byte() as u32 % 8;
+        options.extended_connect = true;
         options.limits.header_list = 128 << 10;
         options.limits.block.bytes = 256 << 10;
         options.limits.block.continuations = 32;
@@ -116,7 +124,7 @@ impl Run {
     }
 
     fn operate(&mut self, operation: u8, script: &mut Script<'_>) {
-        match operation % 18 {
+        match operation % 20 {
             0 | 1 => self.begin(script),
             2 | 3 => self.upload(script),
             4 => self.end_upload(script),
@@ -155,6 +163,7 @@ impl Run {
             }
             15 => self.reset_by_server(script),
             16 => self.consume(script),
+            17 => self.interim(script),
             _ => self.pass_time(script),
         }
     }
@@ -166,9 +175,13 @@ impl Run {
             return;
         }
         let method = METHODS[script.byte() % METHODS.len()];
+        let is_tunnel = method == "CONNECT";
+        if is_tunnel && !self.requests.is_extended_connect_protocol_enabled() {
+            return;
+        }
         let mut lines = script.lines();
         let ends = script.flag();
-        let whole = (!ends && script.flag()).then(|| script.content());
+        let whole = (!ends && !is_tunnel && script.flag()).then(|| script.content());
         if let Some(length) = whole {
             lines.push(("content-length".to_owned(), length.to_string()));
         }
@@ -179,6 +192,10 @@ impl Run {
             .body(())
             .expect("a request");
         *request.headers_mut() = to_map(&lines);
+        if is_tunnel {
+            let protocol = Protocol::from_static("websocket");
+            request.extensions_mut().insert(protocol);
+        }
         let Ok((response, mut upload)) = self.requests.send_request(request, ends) else {
             return;
         };
@@ -195,6 +212,7 @@ impl Run {
         }
         self.streams.push(Stream {
             head_only: method == "HEAD",
+            is_tunnel,
             response: Some(response),
             upload: Some(upload),
             request_sent: sent,
@@ -267,8 +285,24 @@ impl Run {
         self.head(slot, status, lines, ends);
     }
 
+    fn interim(&mut self, script: &mut Script<'_>) {
+        let Some(stream) = pick(&mut self.streams, script) else {
+            return;
+        };
+        let lines = script.lines();
+        let Some(slot) = stream.slot.filter(|_| stream.response_sent.head.is_none()) else {
+            return;
+        };
+        self.server
+            .head(slot, false, &mut self.out, |encoder, out| {
+                encoder.status(out, 103);
+                encode(encoder, out, &lines);
+            });
+        stream.interim_sent.push(sorted(lines));
+    }
+
     /// Sends the head of a response.
-    fn head(&mut self, slot: usize, status: u16, mut lines: super::Lines, ends: bool) {
+    fn head(&mut self, slot: usize, status: u16, mut lines: Lines, ends: bool) {
         self.server.head(slot, ends, &mut self.out, |encoder, out| {
             encoder.status(out, status);
             encode(encoder, out, &lines);
@@ -341,6 +375,8 @@ impl Run {
                     let number: usize = path[1..].parse().expect("a number");
                     let stream = &mut self.streams[number];
                     assert!(stream.slot.is_none() && stream.request_received.head.is_none());
+                    let is_tunnel = self.request.protocol == b"websocket";
+                    assert_eq!(is_tunnel, stream.is_tunnel);
                     stream.slot = Some(slot);
                     stream.request_received.head = Some(of_fields(&self.request.fields));
                     stream.request_received.ends = ends;
@@ -550,6 +586,13 @@ impl Stream {
     }
 
     fn receive_parts(&mut self, number: usize) -> Result<(), h2::Error> {
+        if let Some(response) = &mut self.response {
+            while let Poll::Ready(Some(interim)) = response.poll_informational(&mut context()) {
+                let interim = interim?;
+                assert_eq!(interim.status(), StatusCode::EARLY_HINTS);
+                self.interim_received.push(of_map(interim.headers()));
+            }
+        }
         if let Some(response) = &mut self.response
             && let Poll::Ready(response) = Pin::new(response).poll(&mut context())
         {
@@ -574,6 +617,8 @@ impl Stream {
     fn check(&self, number: usize, is_refused: bool) {
         self.request_received.check(&self.request_sent, number);
         self.response_received.check(&self.response_sent, number);
+        let is_final = self.response_received.head.is_some();
+        check_interim(&self.interim_received, &self.interim_sent, is_final, number);
         assert_eq!(self.slot, None, "{number} is open");
         if let Some(code) = self.server_saw {
             assert_eq!(Some(code), self.client_reset, "the reset of {number}");

@@ -1,9 +1,10 @@
 //! Connections of the test origin with HTTP/2, by prior knowledge. Each request has a task, and one task drives the
 //! connection.
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -93,7 +94,10 @@ pub(super) async fn serve(stream: &mut TcpStream, id: u64, shared: &Arc<Shared>)
             Some(order) = ordered.recv() => match order {
                 Order::Drain => connection.graceful_shutdown(),
                 Order::GoAway(reason) => connection.abrupt_shutdown(reason),
-                Order::End(ending) => break ending,
+                Order::End(ending) => {
+                    flush(&mut connection).await;
+                    break ending;
+                }
             },
             Some(_) = tasks.join_next() => {}
             () = pass(patience) => connection.graceful_shutdown(),
@@ -102,6 +106,16 @@ pub(super) async fn serve(stream: &mut TcpStream, id: u64, shared: &Arc<Shared>)
     // The outcomes of the requests are recorded before the end of their connection.
     tasks.shutdown().await;
     ending
+}
+
+/// Sends the frames that wait, as far as the socket takes them: what a test origin sends before a fault does arrive.
+async fn flush(connection: &mut h2::server::Connection<&mut TcpStream, Bytes>) {
+    poll_fn(|context| {
+        // A request that arrives now is not served, and errors end the connection anyway.
+        let _ = connection.poll_accept(context);
+        Poll::Ready(())
+    })
+    .await;
 }
 
 /// Whether a connection accepts no more requests after this number of them.
