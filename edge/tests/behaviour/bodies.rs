@@ -249,7 +249,7 @@ fn an_upload_that_breaks_off_does_not_look_whole() {
             "{answer}"
         );
     }
-    let over = |record: &sluice_lab::origin::Record| record.open_connections() == 0;
+    let over = |record: &sluice_lab::origin::Record| record.is_left();
     assert!(
         origin.wait_for(over, SOON),
         "the origin is not left waiting"
@@ -326,7 +326,7 @@ fn a_request_is_cancelled_when_its_client_disconnects() {
     client.send("POST", "/x", &[], b"hello").expect("sent");
     wait_for_requests(&origin, "/x", 1);
     client.reset().expect("a socket");
-    let left = |record: &sluice_lab::origin::Record| record.open_connections() == 0;
+    let left = |record: &sluice_lab::origin::Record| record.is_left();
     assert!(origin.wait_for(left, SOON));
 }
 

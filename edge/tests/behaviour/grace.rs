@@ -44,6 +44,7 @@ fn failures() -> Vec<(&'static str, Resource)> {
 fn a_stale_response_is_served_if_the_origin_fails() {
     let origin = origin();
     let edge = Setup::cached(&origin)
+        .with_http1_servers()
         .upstream("read_timeout = \"12s\"")
         .start();
     let (origin, edge) = (&origin, &edge);

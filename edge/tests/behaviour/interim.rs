@@ -106,7 +106,7 @@ fn interim_responses_that_arrive_together_with_the_final_head_are_forwarded() {
     let resource = fresh(LENGTH).fault(Fault::RawHead(both.as_bytes().to_vec()));
     let origin = serving("/x", resource.clone());
     origin.serve("/pass/x", resource);
-    let edge = Setup::cached(&origin).start();
+    let edge = Setup::cached(&origin).with_http1_servers().start();
     for path in ["/x", "/pass/x"] {
         let reply = edge.get(path, &[]);
         reply.verify_whole(LENGTH).expect("the body");
@@ -175,7 +175,7 @@ fn interim_responses_lose_headers_of_one_connection_or_client() {
     ];
     let resource = fresh(LENGTH).interim(103, &lines).hold_head(&latch);
     let origin = serving("/x", resource);
-    let edge = Setup::cached(&origin).start();
+    let edge = Setup::cached(&origin).with_http1_servers().start();
     let mut clients = [send(&edge), send(&edge)];
     for client in &mut clients {
         let hint = client.read_head().expect("a 103");

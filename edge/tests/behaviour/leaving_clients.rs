@@ -35,6 +35,7 @@ fn clients_that_leave_free_queues_and_connections_at_once() {
     let origin = serving("/x", Resource::status(200));
     origin.serve("/held", Resource::status(200).hold_head(&latch));
     let edge = Setup::uncached(&origin)
+        .with_http1_servers()
         .workers(1)
         .upstream("max_connections = 2")
         .logged("json")
@@ -200,6 +201,7 @@ fn a_fetch_for_the_cache_leaves_the_queue_with_its_client() {
     origin.serve("/2", fresh(1000).hold_head(&latch));
     origin.serve("/3", fresh(1000));
     let edge = Setup::cached(&origin)
+        .with_http1_servers()
         .workers(1)
         .upstream("max_connections = 2")
         .start();
@@ -247,6 +249,7 @@ fn a_fetch_without_clients_makes_room_for_a_request_that_waits_for_a_connection(
     for target in ["/3", "/pass/3"] {
         origin.serve(target, fresh(1000));
         let edge = Setup::cached(&origin)
+            .with_http1_servers()
             .workers(1)
             .upstream("max_connections = 2")
             .start();
@@ -291,6 +294,7 @@ fn a_fetch_with_a_client_keeps_its_connection() {
 /// else. From then on the origin holds its responses to `/x`.
 fn with_first_block(origin: &Origin, latch: &Latch, upstream: &str, cache: &str) -> Edge {
     let edge = filling(origin, "slice")
+        .with_http1_servers()
         .cache(cache)
         .workers(1)
         .upstream(&format!("{upstream}\nqueue_timeout = \"1m\""))

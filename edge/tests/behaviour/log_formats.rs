@@ -209,10 +209,8 @@ fn messages_report_a_failing_and_recovering_server() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("error.log");
     let server = serving("/unused", fresh(1));
-    let text = logged(&server, "{status}", &format!("error = {path:?}\n")).replace(
-        &format!("{:?}", server.url("")),
-        &format!("\"http://{address}\""),
-    );
+    let text = logged(&server, "{status}", &format!("error = {path:?}\n"))
+        .replace(&server.addr().to_string(), &address.to_string());
     let edge = Setup::of_text(text).start();
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     assert_eq!(edge.get("/x", &[]).status, 502);

@@ -69,10 +69,20 @@ fn patient(origin: &Origin, resource: Resource) -> Edge {
     both_routes(origin, resource, "read_timeout = \"60s\"")
 }
 
+/// Like `patient`, for responses that only HTTP/1.1 has.
+fn over_http1(origin: &Origin, resource: Resource) -> Edge {
+    let setup = with_routes(origin, resource, "read_timeout = \"60s\"");
+    setup.with_http1_servers().start()
+}
+
 fn both_routes(origin: &Origin, resource: Resource, line: &str) -> Edge {
+    with_routes(origin, resource, line).start()
+}
+
+fn with_routes(origin: &Origin, resource: Resource, line: &str) -> Setup {
     origin.serve("/x", resource.clone());
     origin.serve("/pass/x", resource);
-    Setup::cached(origin).upstream(line).logged("json").start()
+    Setup::cached(origin).upstream(line).logged("json")
 }
 
 /// Asserts that the route with a cache and the route without both respond with this status and
@@ -161,7 +171,7 @@ fn an_origin_that_closes_connections_is_a_named_fault() {
 #[test]
 fn malformed_response_heads_are_refused() {
     let origin = origin();
-    let edge = patient(&origin, fresh(100));
+    let edge = over_http1(&origin, fresh(100));
     for broken in BROKEN {
         let resource = fresh(100).fault(Fault::Head(broken)).close();
         origin.serve("/x", resource.clone());
@@ -279,7 +289,10 @@ fn bytes_beyond_the_declared_length_are_dropped() {
     let more = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged".to_vec();
     let origin = serving("/x", Resource::offset(1000).fault(Fault::ExtraBytes(more)));
     origin.serve("/y", Resource::offset(50));
-    let edge = Setup::uncached(&origin).workers(1).start();
+    let edge = Setup::uncached(&origin)
+        .with_http1_servers()
+        .workers(1)
+        .start();
     let mut client = edge.client();
     for _ in 0..5 {
         for (target, length) in [("/x", 1000), ("/y", 50)] {
@@ -298,7 +311,7 @@ fn bytes_beyond_the_declared_length_are_dropped() {
 #[test]
 fn malformed_chunks_are_cut_off() {
     let origin = origin();
-    let edge = patient(&origin, fresh(10));
+    let edge = over_http1(&origin, fresh(10));
     for broken in BAD_CHUNKS {
         let resource = fresh(1000).fault(Fault::Chunk(broken)).close();
         origin.serve("/y", resource.clone());

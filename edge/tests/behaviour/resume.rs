@@ -21,6 +21,11 @@ fn cut(after: u64) -> Fault {
     Fault::CutBody { after, ending }
 }
 
+/// The same for the streams of HTTP/2, which share a connection. Without effect in HTTP/1.1.
+fn reset(after: u64) -> Fault {
+    Fault::ResetStream { after, code: 2 }
+}
+
 /// Starts an origin that serves `/x`. `bad` selects the numbers of wrong responses, counted from 0,
 /// which come from `how`. All other responses are correct.
 fn nth_is(
@@ -158,7 +163,10 @@ fn an_error_on_a_gap_fetch_does_no_harm() {
 #[test]
 fn resuming_continues_while_there_is_progress() {
     for mode in MODES {
-        let origin = nth_is(|_| true, |seen| good(seen).fault(cut(200_000)));
+        let origin = nth_is(
+            |_| true,
+            |seen| good(seen).fault(reset(200_000)).fault(cut(200_000)),
+        );
         let edge = filling(&origin, mode).start();
         let whole = edge.get("/x", &[]);
         whole

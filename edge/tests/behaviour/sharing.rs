@@ -122,7 +122,7 @@ fn a_new_variant_replaces_the_oldest_one() {
 #[test]
 fn a_body_delimited_by_close_is_not_stored() {
     let origin = serving("/x", fresh(1000).framing(Framing::Close));
-    let edge = Setup::cached(&origin).start();
+    let edge = Setup::cached(&origin).with_http1_servers().start();
     for _ in 0..2 {
         let reply = edge.get("/x", &[]);
         reply.verify_whole(1000).expect("the body");

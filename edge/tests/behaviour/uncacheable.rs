@@ -155,7 +155,8 @@ fn edges_can_be_chained() {
         2,
         "each says what it did"
     );
-    assert_eq!(far.header_all("via"), ["1.1 sluice", "1.1 sluice"]);
+    let inner_via = origin.requests()[0].via("sluice");
+    assert_eq!(far.header_all("via"), [inner_via, "1.1 sluice".to_owned()]);
     outer
         .get("/x", &[])
         .verify_whole(3_000_000)

@@ -175,7 +175,10 @@ fn unusual_requests_reach_the_origin_in_canonical_form() {
     let origin = origin();
     origin.serve_rest(Resource::status(200));
     // Scheme and default port of the requests are those of clear text.
-    let edge = Setup::uncached(&origin).in_clear_text().start();
+    let edge = Setup::uncached(&origin)
+        .with_http1_servers()
+        .in_clear_text()
+        .start();
     for (name, request, line, host, body) in ODD {
         origin.reset_record();
         let mut client = edge.client();

@@ -255,8 +255,14 @@ fn a_426_keeps_its_upgrade() {
     origin.serve("/x", requiring(426));
     origin.serve("/y", requiring(200));
     for edge in [
-        Setup::uncached(&origin).with_http1().start(),
-        Setup::cached(&origin).with_http1().start(),
+        Setup::uncached(&origin)
+            .with_http1()
+            .with_http1_servers()
+            .start(),
+        Setup::cached(&origin)
+            .with_http1()
+            .with_http1_servers()
+            .start(),
     ] {
         let reply = edge.get("/x", &[]);
         assert_eq!(reply.status, 426);

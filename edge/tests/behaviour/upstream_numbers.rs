@@ -101,7 +101,7 @@ fn failures_are_counted_by_reason() {
         "/x",
         Resource::offset(10).fault(Fault::Head(BrokenHead::Garbage)),
     );
-    let edge = Setup::uncached(&origin).start();
+    let edge = Setup::uncached(&origin).with_http1_servers().start();
     assert_eq!(edge.get("/x", &[]).status, 502);
     let failures = &server(&edge)["failures_by_reason"];
     assert_eq!(failures["bad-head"], 1, "{failures}");

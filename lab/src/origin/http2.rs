@@ -224,6 +224,8 @@ async fn run(
         Err(Stop::Gone) => None,
         Err(Stop::Reset(reason)) => {
             pending.outcome = Outcome::Faulted;
+            // The connection's task sends the content before, which the reset would discard.
+            tokio::task::yield_now().await;
             stream.reply.reset(reason);
             None
         }

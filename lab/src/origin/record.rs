@@ -75,6 +75,12 @@ impl Seen {
         path_of(&self.target)
     }
 
+    /// Returns the entry of an intermediary in Via (RFC 9110 7.6.3) for a message between it and the origin.
+    pub fn via(&self, name: &str) -> String {
+        let version = if self.stream.is_some() { "2.0" } else { "1.1" };
+        format!("{version} {name}")
+    }
+
     /// Returns the first value of a header. Names are compared ignoring case. With HTTP/2, `:authority` is the value of
     /// `host`.
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -150,6 +156,23 @@ impl Record {
     fn find(&mut self, id: u64) -> Option<&mut Seen> {
         let at = self.requests.binary_search_by_key(&id, |seen| seen.id);
         at.ok().map(|at| &mut self.requests[at])
+    }
+
+    /// Whether the client has left all requests: it has closed the connections of HTTP/1.1, and all streams of HTTP/2 before
+    /// the end of their responses.
+    pub fn is_left(&self) -> bool {
+        let aborts = |id| {
+            let mut of = self
+                .requests
+                .iter()
+                .filter(|seen| seen.connection == id)
+                .peekable();
+            of.peek().is_some()
+                && of.all(|seen| seen.stream.is_some() && seen.outcome == Outcome::Aborted)
+        };
+        self.connections
+            .iter()
+            .all(|one| one.closed || aborts(one.id))
     }
 
     /// Returns the number of open connections.
