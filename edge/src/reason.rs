@@ -170,7 +170,8 @@ reasons! {
         ClosedBeforeHead = "closed-before-head", 502, Origin, false;
         /// The origin sent no complete head within `read_timeout`.
         HeadTimeout = "head-timeout", 504, Origin, false;
-        /// The origin's response head is malformed, too large or ambiguous.
+        /// The origin's response head is malformed, too large or ambiguous, or of another version of HTTP than the server's
+        /// URL says.
         BadHead = "bad-head", 502, Origin, false;
         /// The origin answered with a status that does not fit the request, such as 101 without Upgrade.
         UnexpectedStatus = "unexpected-status", 502, Origin, false;
@@ -194,6 +195,8 @@ reasons! {
         Panic = "panic", 500, Edge, false;
         /// The request has passed through this server before.
         Loop = "loop", 508, Client, false;
+        /// The request's header list is larger than its server of HTTP/2 accepts.
+        OriginHeaderLimit = "origin-header-limit", 431, Client, false;
     }
     Refused {
         /// The complete head did not arrive in time.
@@ -204,12 +207,14 @@ reasons! {
         HeadersTooLarge = "headers-too-large", 431;
         /// The head has too many lines.
         TooManyHeaders = "too-many-headers", 431;
-        /// The HTTP version is not supported.
+        /// The HTTP version is not supported, or `protocols` of the listener leaves it out.
         HttpVersion = "http-version", 505;
         /// An empty line precedes the request line.
         EmptyLineBeforeRequest = "empty-line-before-request", 400;
         /// The request line is malformed.
         BadRequestLine = "bad-request-line", 400;
+        /// The client speaks TLS, and the listener has no `tls`.
+        UnexpectedTls = "unexpected-tls", 400;
         /// A header's name is malformed.
         BadFieldName = "bad-field-name", 400;
         /// A header's value is malformed.
@@ -281,7 +286,7 @@ reasons! {
         /// A request of HTTP/2 is malformed (RFC 9113 8.1.1). Its stream is reset, so the status is only logged.
         MalformedRequest = "malformed-request", 400;
         /// The connection has as many requests as `max_streams` allows, or does not read the responses of 16 others while
-        /// the worker has more than 16,384 such responses. The stream is reset (REFUSED_STREAM), so the status is only logged.
+        /// the worker has more than 4,096 such responses. The stream is reset (REFUSED_STREAM), so the status is only logged.
         TooManyStreams = "too-many-streams", 503;
         /// The client's address may not send PURGE.
         PurgeNotAllowed = "purge-not-allowed", 403;

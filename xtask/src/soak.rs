@@ -117,6 +117,10 @@ fn behaviour(rounds: u32) -> Vec<Step> {
             "behaviour-over-http2-and-tls",
             &["SLUICE_TEST_HTTP2", "SLUICE_TEST_TLS"],
         ),
+        over(
+            "behaviour-with-http2-origins",
+            &["SLUICE_TEST_HTTP2_ORIGINS"],
+        ),
         // With pauses of tests and origin, which show tests that depend on the speed of the machine.
         Step::cargo("behaviour-with-pauses", &slowly)
             .env("SLUICE_TEST_PAUSES", "1000/5")

@@ -15,12 +15,11 @@ use super::tls_handshake;
 /// Serves a new connection in its own task, unless the client has too many connections or may not
 /// send a PROXY protocol header.
 pub(super) fn start(mut connection: Connection, setup: &Arc<ConnectionSetup>) {
-    let single = || protocols(&connection, setup).single();
-    let known = if setup.tls { None } else { single() };
-    match (&setup.proxy, known) {
-        (None, _) if !connection.count_client() => {}
-        (None, Some(protocol)) => speak(protocol, connection),
-        (Some(proxy), _) if !proxy_preamble::is_trusted(&connection, proxy) => {}
+    let is_http1 = !setup.tls && protocols(&connection, setup).is_http1();
+    match &setup.proxy {
+        None if !connection.count_client() => {}
+        None if is_http1 => speak(Protocol::Http1, true, connection),
+        Some(proxy) if !proxy_preamble::is_trusted(&connection, proxy) => {}
         _ => {
             tokio::task::spawn_local(prepare(connection, setup.clone()));
         }
@@ -43,16 +42,19 @@ async fn prepare(mut connection: Connection, setup: Arc<ConnectionSetup>) {
         };
     }
     let protocols = protocols(&connection, &setup);
-    let protocol = match (setup.tls, protocols.single()) {
-        (true, _) => negotiated(&mut connection, protocols),
-        (false, Some(protocol)) => protocol,
-        (false, None) => match preface::is_sent(&mut connection).await {
+    let known = match setup.tls {
+        true => negotiated(&mut connection, protocols),
+        false => protocols.is_http1().then_some(Protocol::Http1),
+    };
+    let protocol = match known {
+        Some(protocol) => protocol,
+        None => match preface::is_sent(&mut connection).await {
             Some(true) => Protocol::Http2,
             Some(false) => Protocol::Http1,
             None => return,
         },
     };
-    speak(protocol, connection);
+    speak(protocol, protocols.has(protocol), connection);
 }
 
 /// Returns the protocols of a connection's listener.
@@ -60,19 +62,21 @@ fn protocols(connection: &Connection, setup: &ConnectionSetup) -> Protocols {
     connection.worker.serving().protocols(setup.listener)
 }
 
-/// Returns the protocol that the TLS handshake chose (ALPN). A client that offers no protocol speaks HTTP/1.1, unless the
-/// listener has only HTTP/2. The cipher suites of TLS 1.2 are all permitted for HTTP/2 (RFC 9113 9.2.2), since Sluice has
-/// no others.
-fn negotiated(connection: &mut Connection, protocols: Protocols) -> Protocol {
+/// Returns the protocol that the TLS handshake chose (ALPN). A client that offers no protocol speaks HTTP/1.1; `None`: the
+/// listener has only HTTP/2, so the first bytes show whether such a client knows that. The cipher suites of TLS 1.2 are all
+/// permitted for HTTP/2 (RFC 9113 9.2.2), since Sluice has no others.
+fn negotiated(connection: &mut Connection, protocols: Protocols) -> Option<Protocol> {
     let tls = connection.transport.tls();
     let chosen = tls.and_then(|tls| Protocol::named(tls.session().alpn_protocol()?));
-    chosen.unwrap_or_else(|| protocols.unnamed())
+    let unnamed = protocols.has(Protocol::Http1).then_some(Protocol::Http1);
+    chosen.or(unnamed)
 }
 
-/// Starts the task of the connection's protocol, which begins with the input that has been read.
-fn speak(protocol: Protocol, connection: Connection) {
+/// Starts the task of the connection's protocol, which begins with the input that has been read. `is_served`: the listener
+/// has the protocol.
+fn speak(protocol: Protocol, is_served: bool, connection: Connection) {
     match protocol {
-        Protocol::Http1 => tokio::task::spawn_local(Http1::new(connection)),
+        Protocol::Http1 => tokio::task::spawn_local(Http1::new(connection, is_served)),
         Protocol::Http2 => tokio::task::spawn_local(Http2::new(connection)),
     };
 }

@@ -65,17 +65,14 @@ impl Protocols {
         [Some(self.first), self.second].into_iter().flatten()
     }
 
-    /// Returns the protocol if there is only one.
-    pub fn single(self) -> Option<Protocol> {
-        match self.second {
-            None => Some(self.first),
-            Some(_) => None,
-        }
+    /// Whether this protocol is in the list.
+    pub fn has(self, protocol: Protocol) -> bool {
+        self.first == protocol || self.second == Some(protocol)
     }
 
-    /// Returns the protocol of clients that name none: HTTP/1, unless it is not in the list.
-    pub fn unnamed(self) -> Protocol {
-        self.single().unwrap_or(Protocol::Http1)
+    /// Whether HTTP/1 is the only protocol, so that no client has to be asked.
+    pub fn is_http1(self) -> bool {
+        !self.has(Protocol::Http2)
     }
 }
 
@@ -88,10 +85,10 @@ mod tests {
         let (h1, h2) = (Protocol::Http1, Protocol::Http2);
         let both = Protocols::of(&[h1, h2, h1]).expect("protocols");
         assert_eq!(both.iter().collect::<Vec<_>>(), [h1, h2]);
-        assert_eq!((both.single(), both.unnamed()), (None, h1));
-        assert_eq!(Protocols::TLS.unnamed(), h1);
+        assert!(both.has(h1) && both.has(h2) && !both.is_http1());
         let h2_alone = Protocols::of(&[h2, h2]).expect("protocols");
-        assert_eq!((h2_alone.single(), h2_alone.unnamed()), (Some(h2), h2));
+        assert!(!h2_alone.has(h1) && !h2_alone.is_http1());
+        assert!(Protocols::CLEAR.is_http1());
         assert_eq!(Protocols::of(&[]), None);
         assert_eq!(Protocol::named(b"http/1.0"), None);
         assert_eq!(Protocol::named(b"h2"), Some(h2));

@@ -47,7 +47,7 @@ counters! {
         /// Client connections that spoke HTTP/1.
         http1_connections: Counter Count,
         /// Open client connections that speak HTTP/2.
-        http2_connections_now: Gauge Count,
+        http2_connections_now: Gauge Count => "http/2" "connections open",
         /// Client connections that spoke HTTP/2.
         http2_connections: Counter Count,
         /// Open streams of HTTP/2: requests in progress.
@@ -55,7 +55,7 @@ counters! {
         /// Open streams of HTTP/2 whose response has content but no useful window: less than 256 bytes.
         http2_streams_stalled_now: Gauge Count,
         /// Streams of HTTP/2 that were opened.
-        http2_streams: Counter Count,
+        http2_streams: Counter Count => "http/2" "requests",
         /// Streams of HTTP/2 that clients reset before their response was complete.
         http2_resets_received: Counter Count,
         /// Streams of HTTP/2 that Sluice reset, for any reason. A request that is not needed completely is one.
@@ -65,12 +65,12 @@ counters! {
         http2_malformed: Counter Count,
         /// Requests of HTTP/2 refused because their connection had as many as `max_streams` allows, or did not read the
         /// responses of others (`too-many-streams`).
-        http2_streams_refused: Counter Count,
+        http2_streams_refused: Counter Count => "http/2" "refused",
         /// Connections of HTTP/2 ended without an error (GOAWAY): because they were idle, because of `keepalive_requests`, or
         /// at shutdown.
         http2_goaways: Counter Count,
         /// Connections of HTTP/2 ended because the client broke the rules of the protocol.
-        http2_failed_protocol: Counter Count,
+        http2_failed_protocol: Counter Count => "http/2" "connections that broke the rules",
         /// Connections of HTTP/2 ended because the client sent too much that has no effect, such as cancelled requests
         /// (ENHANCE_YOUR_CALM).
         http2_failed_excess: Counter Count,

@@ -6,6 +6,9 @@ use crate::handler::{Fault, Frame};
 use crate::http::{Fields, Status, Version};
 use crate::reason::Reason;
 
+/// Most header lines in one head or trailer section of a response.
+pub(super) const LINES_MAX: usize = 256;
+
 /// Time after which a server that had to wait for the client may close the connection without a fault
 /// of its own, in microseconds.
 pub(super) const SLOW_US: u64 = 1_000_000;

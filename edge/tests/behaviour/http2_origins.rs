@@ -1,5 +1,7 @@
 //! Tests of HTTP/2 to origins, with an origin behind the h2 library.
 
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -297,4 +299,47 @@ fn content_that_falls_behind_the_minimum_rate_is_cut_off() {
     let edge = setup.upstream(lines).logged("json").start();
     assert!(edge.get("/pass/x", &[]).truncated());
     assert_eq!(edge.json_log(1)[0]["reason"], "body-timeout");
+}
+
+/// Starts a server that sends these bytes to every client as soon as it has sent something, and reads to the end.
+fn saying(bytes: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    // The thread ends with the test process.
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut first = [0; 1];
+            let sent = stream
+                .read_exact(&mut first)
+                .and_then(|()| stream.write_all(bytes))
+                .and_then(|()| stream.shutdown(Shutdown::Write))
+                .and_then(|()| io::copy(&mut stream, &mut io::sink()));
+            // The edge may have closed the connection before.
+            drop(sent);
+        }
+    });
+    address
+}
+
+// The log says which scheme the server's URL needs.
+#[test]
+fn a_server_of_another_version_of_http_is_named_in_the_log() {
+    let http1 =
+        saying(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let http2 =
+        saying(b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01");
+    for (url, cause) in [
+        (
+            format!("h2c://{http1}"),
+            "bad-head (it answers in HTTP/1: write http:// for h2c://)",
+        ),
+        (
+            format!("http://{http2}"),
+            "bad-head (it answers in HTTP/2: write h2c:// for http://)",
+        ),
+    ] {
+        let edge = Setup::of_servers(vec![url]).start();
+        assert_reason(&edge.get("/pass/x", &[]), "bad-head");
+        eventually(cause, || edge.process.stderr().contains(cause));
+    }
 }

@@ -277,6 +277,11 @@ fn fill(options: &fill::Options) -> String {
 fn upstream(options: &upstream::Options) -> String {
     let servers: Vec<String> = options.servers.iter().map(server).collect();
     let mut text = format!("{}, {}", servers.join(", "), balance(options));
+    text += match (options.http2, options.uses_tls()) {
+        (upstream::Http2::Always, _) => ", HTTP/2",
+        (upstream::Http2::Negotiated, true) => ", HTTP/2 or HTTP/1.1 as the server chooses",
+        _ => "",
+    };
     text += &match options.keepalive {
         0 => ", a new connection for each request".to_owned(),
         n => format!(", up to {n} idle connections per worker and server"),

@@ -208,7 +208,7 @@ pub struct ListenerFile {
     pub proxy_protocol: Key<OrFalse<Word<ProxyVersion>>>,
     pub trusted: Option<Names>,
     pub half_close: Option<bool>,
-    pub protocols: Option<Words<ProtocolName>>,
+    pub protocols: Option<List<Word<ProtocolName>, true>>,
     pub tls: Key<Switch<ListenerTlsFile>>,
 }
 

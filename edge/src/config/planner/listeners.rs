@@ -188,7 +188,7 @@ fn protocols(file: &ListenerFile, default: Protocols, checks: &mut Checks) -> Pr
     let Some(typed) = &file.protocols else {
         return default;
     };
-    if typed.is_false() {
+    if typed.is_false() || typed.get_ref().is_empty() {
         checks.push(
             Problem::error("`protocols` can't be turned off")
                 .at(typed.span())

@@ -54,7 +54,14 @@ pub fn parse(url: &str) -> Result<ServerUrl, Wrong> {
     } else if let Some(rest) = url.strip_prefix("h2c://") {
         (Scheme::Http, true, rest)
     } else {
-        return Err(("`http://` or `https://` is missing", EXAMPLE));
+        let scheme = url.split_once("://").map(|(scheme, _)| scheme);
+        return Err(match scheme {
+            Some("grpc" | "grpcs" | "h2" | "http2") => (
+                "`h2c://` or `https://` is missing",
+                "write `h2c://host:port` for HTTP/2 in clear text, or `https://host:port` with TLS",
+            ),
+            _ => ("`http://` or `https://` is missing", EXAMPLE),
+        });
     };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.contains(['/', '?', '#']) {

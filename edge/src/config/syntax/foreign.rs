@@ -69,6 +69,10 @@ const WORDS: &[(&str, &str)] = &[
         "write `stale_while_revalidate` and `stale_if_error` in [cache.NAME] or [[site.route]]",
     ),
     (
+        "grpc_pass",
+        "write `proxy = \"h2c://127.0.0.1:9000\"` in [[site.route]], or `https://` with TLS",
+    ),
+    (
         "gzip",
         "write `compress = true` in [[site]] or [[site.route]]",
     ),
@@ -121,6 +125,7 @@ const WORDS: &[(&str, &str)] = &[
         "write [[site.route]] with `path = \"/a/*\"` or `path_regex`",
     ),
     ("log_format", "write `format` in [log]"),
+    ("max_concurrent_streams", "write `max_streams` in [limits]"),
     (
         "max_fails",
         "write `eject = { failures = 5 }` in [upstream.NAME]",
@@ -175,6 +180,10 @@ const WORDS: &[(&str, &str)] = &[
     (
         "proxy_hide_header",
         "write `response_headers = { remove = [\"NAME\"] }`",
+    ),
+    (
+        "proxy_http_version",
+        "leave it out, or write `http` in [upstream.NAME]; servers with TLS choose between HTTP/2 and HTTP/1.1",
     ),
     (
         "proxy_ignore_headers",
@@ -321,6 +330,11 @@ const OF_SECTION: &[(&str, &str, &str)] = &[
     ("weight", "host", SERVER_URL),
     ("weight", "port", SERVER_URL),
     ("weight", "disabled", "write `down = true`"),
+    (
+        "max_connections",
+        "protocols",
+        "write `http = \"2\"` or \"1.1\", or `h2c://` in the server's URL",
+    ),
     // `health`
     ("jitter", "uri", "write `path`"),
     ("jitter", "rise", "write `up`"),

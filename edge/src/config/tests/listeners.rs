@@ -106,7 +106,7 @@ fn protocols_are_planned_and_described() {
 fn wrong_protocols_are_reported_with_the_right_ones() {
     for (listener, expected) in [
         ("protocols = false", "`protocols` can't be turned off"),
-        ("protocols = []", "empty list"),
+        ("protocols = []", "`protocols` can't be turned off"),
         ("protocols = [\"h2\", \"h2\"]", "names this twice"),
         ("protocols = \"h4\"", "did you mean `h2`"),
         ("protocols = \"spdy\"", "`http/1.1`"),

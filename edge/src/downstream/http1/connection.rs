@@ -26,6 +26,8 @@ const FIRST_REQUEST: Duration = Duration::from_secs(1);
 /// A client's HTTP/1 connection, from its first request to its close.
 pub struct Http1 {
     connection: Connection,
+    /// Whether the listener has HTTP/1. Otherwise the first request is refused.
+    is_served: bool,
     /// The current request and response. `None` between requests, and while a request is served
     /// without waiting.
     cycle: Option<Box<Cycle>>,
@@ -58,12 +60,14 @@ impl Future for Http1 {
 
 impl Http1 {
     /// Creates an HTTP/1 connection whose input may already begin with a request.
-    pub fn new(connection: Connection) -> Http1 {
+    /// `is_served`: the listener has HTTP/1; otherwise the client gets a response that says so (RFC 9110 15.6.6).
+    pub fn new(connection: Connection, is_served: bool) -> Http1 {
         let counters = &connection.worker.counters;
         counters.http1_connections.add(1);
         counters.http1_connections_now.add(1);
         Http1 {
             connection,
+            is_served,
             cycle: None,
             answered: 0,
             waits_for: WaitsFor::Nothing,
@@ -111,6 +115,10 @@ impl Http1 {
             if !self.connection.input().is_empty() {
                 let serving = self.connection.worker.serving();
                 match self.head(&serving) {
+                    Ok(Some(_)) if !self.is_served => {
+                        let refusal = Refusal::of(Reason::HttpVersion);
+                        return self.refuse(cx, serving, refusal, turn);
+                    }
                     Ok(Some(parsed)) => return self.begin(cx, serving, parsed, turn),
                     Ok(None) => {}
                     Err(refusal) => return self.refuse(cx, serving, refusal, turn),

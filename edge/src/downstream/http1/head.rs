@@ -20,6 +20,9 @@ use super::framing_headers::{Framing, FramingHeaders};
 /// Most header lines in one head or trailer section.
 pub const LINES_MAX: usize = 256;
 
+/// The first bytes of a TLS handshake: type and major version of its record (RFC 8446 5.1).
+const TLS_HANDSHAKE: [u8; 2] = [22, 3];
+
 /// Limits of a request head, in bytes.
 #[derive(Clone, Copy)]
 pub struct Limits {
@@ -119,6 +122,7 @@ fn refusal_of(error: httparse::Error, text: &[u8], limits: &Limits) -> Refusal {
         httparse::Error::HeaderName => Refusal::of(Reason::BadFieldName),
         httparse::Error::HeaderValue => Refusal::of(Reason::BadFieldValue),
         httparse::Error::NewLine => Refusal::of(Reason::BareCr),
+        _ if text.starts_with(&TLS_HANDSHAKE) => Refusal::of(Reason::UnexpectedTls),
         _ => Refusal::of(Reason::BadRequestLine),
     }
 }
@@ -402,6 +406,24 @@ mod tests {
         }
         let head = b"GET / HTTP/1.1\r\nHost: a\r\nContent_Lengths: 3\r\nx_y: z\r\n\r\n";
         assert!(matches!(parse(head, &LIMITS), Ok(Some(_))));
+    }
+
+    #[test]
+    fn tls_on_a_port_without_it_has_a_reason_of_its_own() {
+        for (input, reason) in [
+            (
+                &b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03"[..],
+                Reason::UnexpectedTls,
+            ),
+            (b"\x16\x03\x03\0\x04a\n\nb", Reason::UnexpectedTls),
+            (b"\x16\x02 / HTTP/1.1\r\n\r\n", Reason::BadRequestLine),
+        ] {
+            let parsed = parse(input, &LIMITS);
+            assert!(
+                matches!(parsed, Err(refusal) if refusal == Refusal::of(reason)),
+                "{input:?}"
+            );
+        }
     }
 
     proptest! {

@@ -20,7 +20,7 @@ use super::tunnel;
 
 /// While a worker has more stalled streams than this, connections with `STALLED_EACH` of their own get no further ones. A
 /// stalled stream holds about a kilobyte.
-const STALLED_MAX: u64 = 16 << 10;
+const STALLED_MAX: u64 = 4 << 10;
 const STALLED_EACH: usize = 16;
 
 impl Http2 {

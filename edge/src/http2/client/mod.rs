@@ -12,7 +12,7 @@ mod tests;
 
 pub use options::Options;
 
-use super::endpoint::{Endpoint, NewStream, State};
+use super::endpoint::{Allowance, Endpoint, NewStream, State};
 use super::response::Response;
 use super::settings::Sender;
 use super::violation::{ErrorCode, Violation};
@@ -27,6 +27,7 @@ pub struct Client {
     progress: Vec<Progress>,
     /// The highest stream that the server processes, once it has sent GOAWAY.
     last_processed: Option<u32>,
+    resets: Allowance,
 }
 
 /// The progress of a request and its response.
@@ -100,6 +101,7 @@ impl Client {
             endpoint: Endpoint::new(Sender::Server, options.limits, settings, now_ms, out),
             progress: Vec::new(),
             last_processed: None,
+            resets: Allowance::new(options.resets, now_ms),
         }
     }
 
@@ -156,6 +158,20 @@ impl Client {
     /// Resets a stream whose response is not wanted. Its slot is free.
     pub fn reset(&mut self, slot: usize, code: ErrorCode, out: &mut Vec<u8>) {
         self.endpoint.reset(slot, code, out);
+    }
+
+    /// Resets a stream like `reset`, because the response is not wanted any more. Returns whether the connection should get
+    /// further requests: not if too many streams were reset.
+    pub fn cancel(&mut self, slot: usize, now_ms: u64, out: &mut Vec<u8>) -> bool {
+        self.reset(slot, ErrorCode::CANCEL, out);
+        self.resets.spend(1, now_ms, "resets of this side").is_ok()
+    }
+
+    /// Returns the largest header list that the server accepts: the lengths of names and values, and 32 bytes for each field
+    /// (RFC 9113 6.5.2). `None`: it has not named a limit.
+    pub fn header_list_max(&self) -> Option<u64> {
+        let most = self.endpoint.header_list_max();
+        (most < u32::MAX).then_some(most.into())
     }
 
     /// Returns the number of requests for which there is room now.

@@ -9,6 +9,9 @@ use crate::http2::settings::Settings;
 pub struct Options {
     /// The limits that both roles have.
     pub limits: Limits,
+    /// Streams that this side resets, beyond which the connection should get no more requests. Servers end connections with
+    /// more resets than they permit, and all exchanges with them.
+    pub resets: Rate,
 }
 
 impl Default for Options {
@@ -18,15 +21,15 @@ impl Default for Options {
             streams,
             header_list: 32 << 10,
             block: header_block::Limits {
-                bytes: 64 << 10,
+                bytes: 128 << 10,
                 continuations: 16,
             },
-            stream_window: 256 << 10,
+            // Memory that a client can hold whose own window is closed.
+            stream_window: 64 << 10,
             growth: Growth {
-                // A window that has not grown is large enough for most responses.
-                read: 0,
+                read: 256 << 10,
                 most: 4 << 20,
-                pool: 8 << 20,
+                pool: 16 << 20,
             },
             table: 4096,
             frames: Rate {
@@ -34,7 +37,12 @@ impl Default for Options {
                 per_second: 200,
             },
         };
-        Options { limits }
+        // Together with the streams that are open when it is used up, these are fewer than servers permit.
+        let resets = Rate {
+            most: 100,
+            per_second: 10,
+        };
+        Options { limits, resets }
     }
 }
 
@@ -47,9 +55,10 @@ impl Options {
         let mut options = Options::default();
         let limits = &mut options.limits;
         limits.header_list = most;
-        limits.block.bytes = limits.block.bytes.max(most as usize);
+        // A block above the limit ends the connection, and a list above its limit only the stream.
+        limits.block.bytes = limits.block.bytes.max(2 * most as usize);
         // Blocks that are sent in smaller frames than necessary are accepted, too.
-        limits.block.continuations = limits.block.continuations.max(2 * most / FRAME);
+        limits.block.continuations = limits.block.continuations.max(4 * most / FRAME);
         options
     }
 

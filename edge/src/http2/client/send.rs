@@ -98,8 +98,14 @@ impl Client {
         }
         self.endpoint.earn_by_response();
         match self.progress[slot].sends {
-            true => self.endpoint.reset(slot, ErrorCode::CANCEL, out),
-            false => self.endpoint.remove(slot, out),
+            true => {
+                self.resets.charge(1);
+                self.endpoint.reset(slot, ErrorCode::CANCEL, out);
+            }
+            false => {
+                self.resets.earn(1);
+                self.endpoint.remove(slot, out);
+            }
         }
     }
 }

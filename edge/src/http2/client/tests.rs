@@ -283,13 +283,15 @@ fn read(client: &mut Client, slot: usize, windows: u64, ms: u64) -> u32 {
 
 #[test]
 fn windows_of_responses_that_are_read_quickly_grow() {
-    let mut client = downloading(4);
-    // A reader that takes a window in two seconds keeps it.
+    let mut client = downloading(6);
+    // A reader that takes a window in two seconds keeps the one that it gets with its first bytes.
     assert_eq!(read(&mut client, 0, 20, 2000), 256 << 10);
-    assert_eq!(read(&mut client, 1, 40, 100), 4 * MIB);
+    for slot in 1..4 {
+        assert_eq!(read(&mut client, slot, 40, 100), 4 * MIB);
+    }
     // The next ones get at most half of what is left.
-    assert_eq!(read(&mut client, 2, 40, 100), 2 * MIB);
-    assert_eq!(read(&mut client, 3, 40, 100), MIB);
+    assert_eq!(read(&mut client, 4, 40, 100), 2 * MIB);
+    assert_eq!(read(&mut client, 5, 40, 100), MIB);
     // The growth of a stream that ends is there for the next one.
     let mut out = Vec::new();
     client.reset(1, ErrorCode::CANCEL, &mut out);
@@ -305,9 +307,11 @@ fn the_time_until_a_response_begins_does_not_count_against_its_reader() {
     let head = headers(1, 0, OK);
     let taken = client.take(&head, 5000, &mut response, &mut out);
     assert_eq!(taken.map(|(used, _)| used), Ok(head.len()));
-    let length = fill(&mut client, 0);
-    client.consume(0, length, 5900, &mut out);
-    assert_eq!(client.endpoint.streams[0].window.size(), 512 << 10);
+    for (now_ms, size) in [(5900, 256 << 10), (6800, 512 << 10)] {
+        let length = fill(&mut client, 0);
+        client.consume(0, length, now_ms, &mut out);
+        assert_eq!(client.endpoint.streams[0].window.size(), size);
+    }
 }
 
 #[test]
@@ -315,36 +319,54 @@ fn a_window_does_not_grow_for_content_that_fits_into_it() {
     let mut client = downloading(0);
     let mut out = Vec::new();
     assert_eq!(client.begin(true, false, &mut out, request), Some(0));
-    // A Content-Length of 500,000 bytes.
-    assert!(events(&mut client, &headers(1, 0, b"\x88\x5c\x06500000")).is_ok());
+    // A Content-Length of 100,000 bytes.
+    assert!(events(&mut client, &headers(1, 0, b"\x88\x5c\x06100000")).is_ok());
     let length = fill(&mut client, 0);
     client.consume(0, length, 100, &mut out);
-    assert_eq!(client.endpoint.streams[0].window.size(), 256 << 10);
+    assert_eq!(client.endpoint.streams[0].window.size(), 64 << 10);
 }
 
 #[test]
 fn responses_that_are_not_read_hold_up_no_other_one() {
     let mut client = downloading(100);
     let sizes = (0..99).map(|slot| read(&mut client, slot, 40, 100));
-    let grown = sizes.sum::<u32>() - 99 * (256 << 10);
-    assert!((7 * MIB..=8 * MIB).contains(&grown), "{grown}");
+    let grown = sizes.sum::<u32>() - 99 * (64 << 10);
+    assert!((15 * MIB..=16 * MIB).contains(&grown), "{grown}");
     (0..99).for_each(|slot| {
         fill(&mut client, slot);
     });
     // The pool is in use, so this stream keeps its first window.
-    assert_eq!(read(&mut client, 99, 1000, 100), 256 << 10);
+    assert_eq!(read(&mut client, 99, 1000, 100), 64 << 10);
 }
 
 #[test]
 fn content_of_a_closed_stream_that_is_not_taken_takes_room_for_growth() {
     let mut client = downloading(1);
-    let kept = client.keep(4 * MIB);
-    assert_eq!(kept, 4 * MIB - (256 << 10));
-    assert_eq!(read(&mut client, 0, 40, 100), 2 * MIB);
+    let kept = client.keep(14 * MIB);
+    assert_eq!(kept, 14 * MIB - (64 << 10));
+    assert_eq!(read(&mut client, 0, 40, 100), MIB);
     client.forget(kept);
     assert_eq!(read(&mut client, 0, 40, 100), 4 * MIB);
     // Content that would fit into a window that has not grown is free.
-    assert_eq!((client.keep(256 << 10), client.keep(0)), (0, 0));
+    assert_eq!((client.keep(64 << 10), client.keep(0)), (0, 0));
+}
+
+#[test]
+fn cancelled_requests_use_up_a_connection_and_complete_ones_and_time_restore_it() {
+    let mut client = downloading(0);
+    let mut out = Vec::new();
+    let mut cancel = |client: &mut Client, now_ms| {
+        let begun = client.begin(true, false, &mut out, request);
+        client.cancel(begun.expect("room"), now_ms, &mut out)
+    };
+    assert!((0..100).all(|_| cancel(&mut client, 0)));
+    assert!(!cancel(&mut client, 0));
+    assert!((0..10).all(|_| cancel(&mut client, 1000)));
+    assert!(!cancel(&mut client, 1000));
+    download(&mut client, 0);
+    client.end(0, &mut Vec::new());
+    assert!(cancel(&mut client, 1000));
+    assert!(!cancel(&mut client, 1000));
 }
 
 /// A client and a server that exchange bytes in pieces.

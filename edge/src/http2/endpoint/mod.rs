@@ -182,6 +182,11 @@ impl Endpoint {
         self.peer.max_concurrent_streams
     }
 
+    /// Returns the size of the largest header list that the peer accepts. `u32::MAX` if there is no limit.
+    pub(super) fn header_list_max(&self) -> u32 {
+        self.peer.max_header_list_size
+    }
+
     /// Whether the peer has not acknowledged the settings of this side.
     pub(super) fn awaits_settings(&self) -> bool {
         self.own.awaits_acknowledgement()

@@ -214,7 +214,12 @@ impl Connection {
             let awaited_client = matches!(&polled, Poll::Ready(Err(Broken::Closed)))
                 && exchange.awaits_client(transport);
             let polled = polled.map_err(|broken| match broken {
-                Broken::Fault(fault) => fault,
+                Broken::Fault(fault) => {
+                    if exchange.gets_http2() {
+                        permit.state().note_detail(ErrorDetail::Http2);
+                    }
+                    fault
+                }
                 Broken::Closed if let Some(error) = transport.tls_error() => {
                     permit.state().note_detail(ErrorDetail::Tls(error));
                     Fault::from(Reason::TlsFailed)

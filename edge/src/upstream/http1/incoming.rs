@@ -11,6 +11,7 @@ use super::response::{self, Parsed};
 use crate::handler::{Fault, Frame};
 use crate::http::Method;
 use crate::http::chunked::{Decoded, Decoder};
+use crate::http2::frame::{FrameHeader, kind};
 use crate::reason::Reason;
 use crate::upstream::inbound::{Content, Step};
 use crate::upstream::transport::Transport;
@@ -155,6 +156,14 @@ impl Incoming {
             };
         }
         Ok(parsed)
+    }
+
+    /// Whether the received bytes begin with a SETTINGS frame, as a server's connection of HTTP/2 does (RFC 9113 3.4).
+    pub(super) fn is_http2(&self) -> bool {
+        let first = self.buffer.first_chunk().map(FrameHeader::parse);
+        first.is_some_and(|frame| {
+            frame.kind == kind::SETTINGS && frame.stream == 0 && frame.flags == 0
+        })
     }
 
     /// Counts an interim head and checks the limits: an origin that sends interim heads endlessly

@@ -11,10 +11,7 @@ use crate::http::hop::is_hop_by_hop;
 use crate::http::{Fields, Method, Status, Version};
 use crate::reason::Reason;
 use crate::upstream::hop::{self, HopByHop};
-use crate::upstream::inbound::{Content, Received};
-
-/// Most header lines in one head or trailer section.
-const LINES_MAX: usize = 256;
+use crate::upstream::inbound::{Content, LINES_MAX, Received};
 
 /// A parsed head, and what it says about its connection.
 #[derive(Debug)]

@@ -142,6 +142,11 @@ impl RoundTrip {
         !self.outgoing.has_taken_all() && !transport.is_write_blocked()
     }
 
+    /// Whether the server answers in HTTP/2.
+    pub(super) fn gets_http2(&self) -> bool {
+        self.incoming.is_http2()
+    }
+
     /// Returns the fault if the server has closed the connection before the head. `stale`: the
     /// connection had been used before, and was closed without a byte of this response.
     pub(super) fn closed_early(&self, upload: &Upload, stale: bool) -> Fault {

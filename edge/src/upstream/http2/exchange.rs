@@ -31,9 +31,9 @@ pub(super) struct Exchange {
     /// Whether the request is HEAD.
     pub(super) head_only: bool,
     pub(super) outgoing: Outgoing,
-    /// Position of the end of the request's head among all bytes sent, and the number of bytes received before.
+    /// Position of the end of the request's head among all bytes sent, and the connection's number of answers before.
     pub(super) head_end: u64,
-    pub(super) read_before: u64,
+    pub(super) answers_before: u64,
     /// Heads that were received and not taken.
     heads: VecDeque<Received>,
     /// Number of interim heads so far, and the bytes of all heads.

@@ -16,7 +16,7 @@ use crate::http2::violation::{ErrorCode, Violation};
 use crate::reason::Reason;
 use crate::sys::clock::timer_now;
 use crate::upstream::error_detail::ErrorDetail;
-use crate::upstream::inbound::{Content, Failure};
+use crate::upstream::inbound::{Content, Failure, LINES_MAX};
 
 /// Largest read in bytes.
 const READ_MAX: usize = 128 << 10;
@@ -51,10 +51,6 @@ impl State {
         }
     }
 
-    pub(super) fn read_total(&self) -> u64 {
-        self.transport.as_ref().map_or(0, |it| it.read_total())
-    }
-
     fn handle_input(&mut self, now_ms: u64) {
         let mut response = Response::default();
         loop {
@@ -79,6 +75,8 @@ impl State {
     fn handle_frame(&mut self, now_ms: u64, response: &mut Response) -> Result<usize, Violation> {
         let out = &mut self.out.text;
         let (used, event) = self.client.take(&self.input, now_ms, response, out)?;
+        let is_of_connection = matches!(event, None | Some(Event::Pong(_) | Event::GoAway { .. }));
+        self.answers += u64::from(!is_of_connection);
         match event {
             Some(Event::Content {
                 slot,
@@ -116,10 +114,10 @@ impl State {
             return;
         };
         let mut exchange = exchange.borrow_mut();
-        let bytes = head.fields.text().len();
+        let (bytes, lines) = (head.fields.text().len(), head.fields.len());
         let head = response::received(head, ends, exchange.head_only);
         exchange.is_sized = matches!(head.content, Content::Sized(_));
-        if !exchange.add_head(head, bytes, self.options.head) {
+        if lines > LINES_MAX || !exchange.add_head(head, bytes, self.options.head) {
             let code = ErrorCode::ENHANCE_YOUR_CALM;
             self.client.reset(slot, code, &mut self.out.text);
             let fault = Fault::from(Reason::BadHead);
@@ -239,6 +237,12 @@ impl State {
         };
         self.client
             .close(violation.code(), text, &mut self.out.text);
+        if !self.client.has_begun()
+            && self.input.starts_with(b"HTTP/1.")
+            && let Some(permit) = &self.permit
+        {
+            permit.state().note_detail(ErrorDetail::Http1);
+        }
         self.input.clear();
         for slot in 0..self.exchanges.len() {
             self.failed(slot, violation.code(), true);
@@ -269,7 +273,9 @@ impl State {
             return Failure::of(Reason::BodyCut.into());
         }
         let unsent = self.written < exchange.head_end && outgoing.upload().rewind();
-        let is_stale = exchange.is_reused && self.read_total() == exchange.read_before;
+        // Frames of the connection, such as SETTINGS, may have crossed the request, and answer none.
+        let has_answered = self.answers > exchange.answers_before || !self.input.is_empty();
+        let is_stale = exchange.is_reused && !has_answered;
         let mut fault = match outgoing.upload().fault() {
             Some(fault) => fault,
             None if let Some(error) = self.tls_error() => {

@@ -11,6 +11,11 @@ const SECRETS: [&[u8]; 3] = [b"authorization", b"cookie", b"proxy-authorization"
 /// Headers whose values are the same in most requests on a connection.
 const REPEATED: [&[u8]; 3] = [b"via", b"x-forwarded-proto", b"cdn-loop"];
 
+/// What each field adds to the size of its list, beside its name and its value.
+const FIELD_OVERHEAD: u64 = 32;
+/// The fields of which the size is not counted singly: `:method`, `:scheme`, `te` and `content-length`.
+const FRAMING_FIELDS: u64 = 256;
+
 /// The lines of a head as HTTP/2 sends them.
 struct Lines<'a> {
     encoder: &'a mut Encoder,
@@ -48,6 +53,30 @@ impl Lines<'_> {
         };
         append_independent(self.out, name, value, indexing);
     }
+}
+
+/// Counts the size of a header list.
+struct Size(u64);
+
+impl HeaderLines for Size {
+    fn line_with(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        let mut value = Vec::new();
+        write(&mut value);
+        self.line(name, &value);
+    }
+
+    fn line(&mut self, name: &[u8], value: &[u8]) {
+        self.0 += name.len() as u64 + value.len() as u64 + FIELD_OVERHEAD;
+    }
+}
+
+/// Returns the size of the header list of a request, or a little more (RFC 9113 6.5.2).
+pub(super) fn size(outbound: &Outbound<'_>) -> u64 {
+    let mut size = Size(FRAMING_FIELDS);
+    size.line(b":path", outbound.target.as_bytes());
+    size.line(b":authority", outbound.host.as_bytes());
+    outbound.add_headers(&mut size);
+    size.0
 }
 
 /// Appends the fields of a request's head. `is_encrypted`: the connection has TLS.

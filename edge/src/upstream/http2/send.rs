@@ -29,6 +29,10 @@ impl State {
         if !self.may_begin() {
             return Err(stale);
         }
+        let most = self.client.header_list_max();
+        if most.is_some_and(|most| request::size(outbound) > most) {
+            return Err(Failure::unsent(Reason::OriginHeaderLimit.into()));
+        }
         if self.client.open_streams() == 0 {
             self.activity.note_active(timer_now());
         }
@@ -44,7 +48,7 @@ impl State {
         outbound.upload.keep();
         state.outgoing = Outgoing::new(outbound.upload.clone());
         state.head_end = self.written + self.out.len() as u64;
-        state.read_before = self.read_total();
+        state.answers_before = self.answers;
         state.slot = Some(slot);
         drop(state);
         if slot >= self.exchanges.len() {

@@ -51,6 +51,8 @@ pub(super) struct State {
     pub(super) reserved: usize,
     /// Number of exchanges so far.
     uses: u64,
+    /// Number of received frames, or header blocks, that belong to a stream.
+    pub(super) answers: u64,
     /// Whether no further exchange takes room.
     is_retired: bool,
     /// Whether no further request is sent: the server has said so, or it does not respond.
@@ -118,6 +120,7 @@ impl State {
             leases: 0,
             reserved: 0,
             uses: 0,
+            answers: 0,
             is_retired: false,
             is_failing: false,
             is_ending: false,
@@ -209,8 +212,9 @@ impl State {
         }
         if let Some(slot) = exchange.slot.take() {
             self.exchanges[slot] = None;
-            let out = &mut self.out.text;
-            self.client.reset(slot, ErrorCode::CANCEL, out);
+            let now_ms = self.activity.ms(timer_now());
+            // Otherwise one client that leaves again and again could have the server end the exchanges of others.
+            self.is_retired |= !self.client.cancel(slot, now_ms, &mut self.out.text);
             self.wake_task();
         }
         if self.leases == 0 {

@@ -35,6 +35,11 @@ impl Peer2<'_> {
         let mut options = server::Options::default();
         options.limits.streams = streams;
         let server = server::Server::new(options, 0, &mut out);
+        Peer2::of(served, server, out)
+    }
+
+    /// Creates the end of a connection with this server, which has written its first frames to `out`.
+    fn of(served: &mut ServedConnection, server: server::Server, out: Vec<u8>) -> Peer2<'_> {
         let mut peer = Peer2 {
             served,
             server,
@@ -486,6 +491,27 @@ fn a_closed_connection_fails_its_requests_only_if_they_were_sent() {
     });
 }
 
+// Settings, acknowledgements and PING may cross the request on their way, so they do not show that the server has seen it.
+#[test]
+fn a_request_is_sent_again_if_only_frames_of_the_connection_came_before_its_end() {
+    let origin = Origin::http2(100, |number, peer| match number {
+        0 => {
+            let (slot, path, _) = peer.request().expect("a request");
+            peer.head(slot, false, &[]);
+            peer.data(slot, path.as_bytes(), true);
+            peer.request();
+            write::ping(&mut peer.out, [1; 8]);
+            peer.flush();
+        }
+        _ => peer.serve(),
+    });
+    run(async {
+        let testing = origin.upstream2();
+        assert_eq!(testing.fetch(get("/a")).await, ok("/a"));
+        assert_eq!(testing.fetch(get("/b")).await, ok("/b"));
+    });
+}
+
 #[test]
 fn trailers_pass_both_ways_and_the_head_comes_before_the_request_ends() {
     let origin = Origin::http2(100, |_, peer| {
@@ -564,6 +590,66 @@ fn a_client_that_leaves_has_its_stream_reset() {
     });
 }
 
+// Servers end connections with too many resets, and with them the exchanges of other clients.
+#[test]
+fn clients_that_leave_end_no_exchange_of_another_one() {
+    const CANCELLED: usize = 101;
+    let origin = Origin::http2(200, |_, peer| {
+        let (mut long, mut cancelled) = (None, 0);
+        while let Some(seen) = peer.next() {
+            match seen {
+                Seen::Request(slot, path, _) => {
+                    peer.head(slot, false, &[]);
+                    match &*path {
+                        "/long" => long = Some(slot),
+                        "/cancelled" => {}
+                        _ => peer.data(slot, b"x", true),
+                    }
+                }
+                Seen::Cancelled(..) => cancelled += 1,
+                _ => {}
+            }
+            if cancelled == CANCELLED
+                && let Some(slot) = long.take()
+            {
+                peer.data(slot, b"complete", true);
+            }
+        }
+    });
+    run(async {
+        let testing = origin.upstream2();
+        let mut long = testing.ask(get("/long")).await.expect("a head");
+        for _ in 0..2 * CANCELLED {
+            drop(testing.ask(get("/cancelled")).await.expect("a head"));
+        }
+        assert!(content(&mut long.body).await == Ok(b"complete".to_vec()));
+        assert_eq!(testing.fetch(get("/next")).await, ok("x"));
+        assert!(testing.counters.upstream_connects.get() > 1);
+    });
+}
+
+#[test]
+fn a_request_above_the_limit_of_the_server_is_not_sent() {
+    let origin = Origin::new(|_, served| {
+        let mut out = Vec::new();
+        let mut options = server::Options::default();
+        options.limits.header_list = 4096;
+        let server = server::Server::new(options, 0, &mut out);
+        let mut peer = Peer2::of(served, server, out);
+        peer.serve();
+    });
+    run(async {
+        let testing = origin.upstream2();
+        // The settings of the server arrive with the first response at the latest.
+        assert_eq!(testing.fetch(get("/a")).await, ok("/a"));
+        let mut large = get("/b");
+        large.head.fields.append("x-long", "y".repeat(4000));
+        assert_eq!(testing.fetch(large).await, Err(Reason::OriginHeaderLimit));
+        assert_eq!(testing.fetch(get("/c")).await, ok("/c"));
+        assert_eq!(testing.counters.upstream_connects.get(), 1);
+    });
+}
+
 #[test]
 fn an_upload_that_breaks_off_is_reset() {
     let origin = Origin::http2(100, |_, peer| {
@@ -597,7 +683,7 @@ fn a_slow_reader_holds_no_other_stream_up() {
         // As much as the window permits.
         peer.server.set_content(slow, true);
         let mut filled = 0;
-        while filled < 256 << 10 {
+        while filled < 64 << 10 {
             let Some((slot, most)) = peer.server.next() else {
                 assert!(peer.read());
                 continue;
@@ -672,7 +758,7 @@ fn a_fast_reader_gets_a_larger_window_and_a_slow_one_does_not() {
             .split(' ')
             .map(|number| number.parse().expect("a number"))
             .collect();
-        assert_eq!(sent[0], 256 << 10);
+        assert_eq!(sent[0], 64 << 10);
         let open = sent[1] - taken;
         assert!((1 << 20..=4 << 20).contains(&open), "{open}");
         assert_eq!(testing.counters.upstream_connects.get(), 1);

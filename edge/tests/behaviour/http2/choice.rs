@@ -129,10 +129,22 @@ fn http2_alone_in_clear_text_needs_prior_knowledge() {
     let setup = Setup::cached(&origin).listener("protocols = \"h2\"");
     let edge = setup.in_clear_text().start();
     assert_eq!(Http2Client::connect(edge.http).get("/x", &[]).status, 200);
-    let mut client = FrameClient(edge.client());
-    client.send(b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_refused(client);
+    assert_http1_is_refused(&edge);
     assert_eq!(origin.read_record(|record| record.count("/x")), 1);
+}
+
+/// Asserts that a request with HTTP/1.1 gets a response that names the reason, and that the log has it.
+fn assert_http1_is_refused(edge: &Edge) {
+    let mut client = edge.client();
+    let request = b"GET /y HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    client.send_raw(&request.repeat(2)).expect("sent");
+    let reply = client.read_response().expect("a response");
+    assert_eq!(
+        (reply.status, reply.text().as_str()),
+        (505, "505 http-version\n")
+    );
+    assert_eq!(client.read_to_end().expect("an end"), b"");
+    assert_eq!(edge.counter("requests_refused"), 1);
 }
 
 #[test]
@@ -140,9 +152,7 @@ fn http2_alone_over_tls_needs_no_alpn() {
     let origin = serving("/x", fresh(10));
     let (_, edge) = encrypted(&origin, "\"h2\"");
     assert!(chosen(&edge, &["http/1.1"]).is_err());
-    let mut client = FrameClient(edge.client());
-    client.send(b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    assert_refused(client);
+    assert_http1_is_refused(&edge);
 }
 
 #[test]
