@@ -1,35 +1,11 @@
 //! Tests with ffmpeg: seeking in an MP4 whose index is at its end.
 
-use std::fs;
 use std::path::Path;
 
 use sluice_lab::origin::{Latch, Resource};
 
 use crate::harness::{Setup, serving};
-use crate::tools::{installed, run, text};
-
-/// Creates a video of ten seconds with a different image in each frame, and with the MP4 index at
-/// the end of the file.
-fn make_video(folder: &Path) -> Vec<u8> {
-    let source = "testsrc=duration=10:size=320x240:rate=10";
-    let arguments = [
-        "-v",
-        "error",
-        "-f",
-        "lavfi",
-        "-i",
-        source,
-        "-c:v",
-        "mpeg4",
-        "-g",
-        "10",
-        "-b:v",
-        "800k",
-        "video.mp4",
-    ];
-    run(folder, "ffmpeg", &arguments);
-    fs::read(folder.join("video.mp4")).expect("a video")
-}
+use crate::tools::{installed, make_video, run, text};
 
 /// Returns the checksum of the video frame at five seconds.
 fn frame(folder: &Path, input: &str) -> String {
@@ -55,7 +31,7 @@ fn ffmpeg_seeks_in_a_video() {
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let video = make_video(folder.path());
+    let video = make_video(folder.path(), "mpeg4", "video.mp4");
     let index = video.windows(4).position(|four| four == b"moov");
     assert!(index > Some(video.len() / 2), "the index is at the end");
     let length = video.len() as u64;
@@ -81,7 +57,7 @@ fn ffmpeg_seeks_while_the_video_is_being_fetched() {
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let video = make_video(folder.path());
+    let video = make_video(folder.path(), "mpeg4", "video.mp4");
     let latch = Latch::at(video.len() as u64 / 2);
     let resource = Resource::bytes(video)
         .cache_control("max-age=3600")

@@ -96,6 +96,15 @@ impl BothListeners {
     }
 }
 
+/// Makes a video of ten seconds with a different image in each frame. MP4 has its index at the end of the file.
+pub fn make_video(folder: &Path, codec: &str, name: &str) -> Vec<u8> {
+    let source = "testsrc=duration=10:size=320x240:rate=10";
+    let input = ["-v", "error", "-f", "lavfi", "-i", source];
+    let output = ["-c:v", codec, "-g", "10", "-b:v", "800k", name];
+    run(folder, "ffmpeg", &[&input[..], &output].concat());
+    fs::read(folder.join(name)).expect("a video")
+}
+
 /// Runs a program in a folder with a time limit. Fails the test if the program fails.
 pub fn run(folder: &Path, program: &str, arguments: &[&str]) -> Output {
     let output = try_run(folder, program, arguments);

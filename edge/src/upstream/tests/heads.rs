@@ -187,24 +187,32 @@ fn interim_heads(count: usize) -> Origin {
     Origin::new(move |_, served| while served.request().is_some() && served.send(&answer) {})
 }
 
+/// Numbers of interim heads, limits in bytes for all heads together, and whether the response is accepted.
+pub(super) const INTERIM: [(usize, usize, bool); 4] = [
+    (64, 64 << 10, true),
+    (65, 64 << 10, false),
+    (9, 1000, true),
+    (10, 1000, false),
+];
+
+/// Asserts that responses with interim heads are accepted, or not, with this limit. Returns the number of connections.
+pub(super) fn assert_interim(server: Server, most: usize, accepted: bool) -> u64 {
+    run(async {
+        let mut options = Options::new(vec![server]);
+        options.max_response_headers = most;
+        let testing = Testing::new(options);
+        // Two exchanges show that the limit applies to each exchange separately.
+        for _ in 0..2 {
+            let got = testing.fetch(get("/a")).await.map(|(status, _)| status);
+            assert_eq!(got, accepted.then_some(200).ok_or(Reason::BadHead));
+        }
+        testing.counters.upstream_connects.get()
+    })
+}
+
 #[test]
 fn interim_heads_are_bounded_in_number_and_together_in_size() {
-    for (count, most, accepted) in [
-        (64, 64 << 10, true),
-        (65, 64 << 10, false),
-        (9, 1000, true),
-        (10, 1000, false),
-    ] {
-        let origin = interim_heads(count);
-        run(async {
-            let mut options = Options::new(vec![origin.server()]);
-            options.max_response_headers = most;
-            let testing = Testing::new(options);
-            // Two exchanges show that the limit applies to each exchange separately.
-            for _ in 0..2 {
-                let got = testing.fetch(get("/")).await.map(|(status, _)| status);
-                assert_eq!(got, accepted.then_some(200).ok_or(Reason::BadHead));
-            }
-        });
+    for (count, most, accepted) in INTERIM {
+        assert_interim(interim_heads(count).server(), most, accepted);
     }
 }

@@ -1,37 +1,12 @@
 //! Tests of browsers that play a video and seek in it.
 
-use std::fs;
-use std::path::Path;
-
 use sluice_lab::origin::Resource;
 
 use super::{Browser, logged, serve_page};
 use crate::harness::{Setup, origin};
-use crate::tools::{run, was_slow};
+use crate::tools::{make_video, was_slow};
 
 const PAGE: &str = include_str!("../pages/video.html");
-
-/// Makes a video of ten seconds.
-fn make_video(folder: &Path) -> Vec<u8> {
-    let source = "testsrc=duration=10:size=320x240:rate=10";
-    let arguments = [
-        "-v",
-        "error",
-        "-f",
-        "lavfi",
-        "-i",
-        source,
-        "-c:v",
-        "libvpx",
-        "-g",
-        "10",
-        "-b:v",
-        "800k",
-        "video.webm",
-    ];
-    run(folder, "ffmpeg", &arguments);
-    fs::read(folder.join("video.webm")).expect("a video")
-}
 
 /// Plays a video over HTTP/2 with TLS, or over HTTP/1.1 in clear text.
 fn play(browser: Browser, encrypted: bool) {
@@ -39,7 +14,8 @@ fn play(browser: Browser, encrypted: bool) {
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let video = Resource::bytes(make_video(folder.path())).header("Content-Type", "video/webm");
+    let video = Resource::bytes(make_video(folder.path(), "libvpx", "video.webm"))
+        .header("Content-Type", "video/webm");
     let origin = origin();
     serve_page(&origin, PAGE);
     origin.serve("/video.webm", video.cache_control("max-age=3600"));
