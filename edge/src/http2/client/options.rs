@@ -25,7 +25,7 @@ impl Default for Options {
                 continuations: 16,
             },
             // Memory that a client can hold whose own window is closed.
-            stream_window: 64 << 10,
+            stream_window: 32 << 10,
             growth: Growth {
                 read: 256 << 10,
                 most: 4 << 20,

@@ -319,36 +319,36 @@ fn a_window_does_not_grow_for_content_that_fits_into_it() {
     let mut client = downloading(0);
     let mut out = Vec::new();
     assert_eq!(client.begin(true, false, &mut out, request), Some(0));
-    // A Content-Length of 100,000 bytes.
-    assert!(events(&mut client, &headers(1, 0, b"\x88\x5c\x06100000")).is_ok());
+    // A Content-Length of 50,000 bytes.
+    assert!(events(&mut client, &headers(1, 0, b"\x88\x5c\x0550000")).is_ok());
     let length = fill(&mut client, 0);
     client.consume(0, length, 100, &mut out);
-    assert_eq!(client.endpoint.streams[0].window.size(), 64 << 10);
+    assert_eq!(client.endpoint.streams[0].window.size(), 32 << 10);
 }
 
 #[test]
 fn responses_that_are_not_read_hold_up_no_other_one() {
     let mut client = downloading(100);
     let sizes = (0..99).map(|slot| read(&mut client, slot, 40, 100));
-    let grown = sizes.sum::<u32>() - 99 * (64 << 10);
+    let grown = sizes.sum::<u32>() - 99 * (32 << 10);
     assert!((15 * MIB..=16 * MIB).contains(&grown), "{grown}");
     (0..99).for_each(|slot| {
         fill(&mut client, slot);
     });
     // The pool is in use, so this stream keeps its first window.
-    assert_eq!(read(&mut client, 99, 1000, 100), 64 << 10);
+    assert_eq!(read(&mut client, 99, 1000, 100), 32 << 10);
 }
 
 #[test]
 fn content_of_a_closed_stream_that_is_not_taken_takes_room_for_growth() {
     let mut client = downloading(1);
     let kept = client.keep(14 * MIB);
-    assert_eq!(kept, 14 * MIB - (64 << 10));
+    assert_eq!(kept, 14 * MIB - (32 << 10));
     assert_eq!(read(&mut client, 0, 40, 100), MIB);
     client.forget(kept);
     assert_eq!(read(&mut client, 0, 40, 100), 4 * MIB);
     // Content that would fit into a window that has not grown is free.
-    assert_eq!((client.keep(64 << 10), client.keep(0)), (0, 0));
+    assert_eq!((client.keep(32 << 10), client.keep(0)), (0, 0));
 }
 
 #[test]

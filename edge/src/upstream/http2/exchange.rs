@@ -44,6 +44,8 @@ pub(super) struct Exchange {
     /// Whether the content has a declared length.
     pub(super) is_sized: bool,
     pub(super) incoming: Incoming,
+    /// Number of bytes that were taken last, by which the window has not been opened.
+    pub(super) taken: usize,
     /// The part of `incoming` by which the windows of other streams grow less, after the end of the stream.
     pub(super) kept: u32,
     pub(super) trailers: Option<Fields>,

@@ -98,12 +98,11 @@ impl Stream {
 
     /// Takes the next frame out of the received content.
     pub(in crate::upstream) fn step(&mut self) -> Result<Step, Fault> {
+        self.open_window();
         let mut exchange = self.exchange.borrow_mut();
         if let Some(bytes) = exchange.incoming.take() {
             exchange.awaits = Awaits::Nothing;
-            if let Some(slot) = exchange.slot {
-                self.shared.with(|state| state.release(slot, bytes.len()));
-            }
+            exchange.taken = bytes.len();
             return Ok(Step::Frame(Frame::Data(bytes)));
         }
         if let Some(trailers) = exchange.trailers.take() {
@@ -113,6 +112,16 @@ impl Stream {
             None => Ok(Step::More),
             Some(Ok(())) => Ok(Step::End),
             Some(Err(failure)) => Err(failure.fault),
+        }
+    }
+
+    /// Opens the window by the content that was taken last. The reader asks for more, so it has passed that content on: one
+    /// that does not, since its client reads nothing, gets no more than the first window.
+    fn open_window(&mut self) {
+        let mut exchange = self.exchange.borrow_mut();
+        let taken = std::mem::take(&mut exchange.taken);
+        if let Some(slot) = exchange.slot.filter(|_| taken > 0) {
+            self.shared.with(|state| state.release(slot, taken));
         }
     }
 
@@ -126,6 +135,7 @@ impl Stream {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<usize, Fault>> {
+        self.open_window();
         let mut exchange = self.exchange.borrow_mut();
         if !exchange.has_event() {
             exchange.watch(cx);
