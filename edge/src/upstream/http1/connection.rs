@@ -214,12 +214,7 @@ impl Connection {
             let awaited_client = matches!(&polled, Poll::Ready(Err(Broken::Closed)))
                 && exchange.awaits_client(transport);
             let polled = polled.map_err(|broken| match broken {
-                Broken::Fault(fault) => {
-                    if exchange.gets_http2() {
-                        permit.state().note_detail(ErrorDetail::Http2);
-                    }
-                    fault
-                }
+                Broken::Fault(fault) => explained(fault, exchange, permit),
                 Broken::Closed if let Some(error) = transport.tls_error() => {
                     permit.state().note_detail(ErrorDetail::Tls(error));
                     Fault::from(Reason::TlsFailed)
@@ -357,6 +352,14 @@ impl Connection {
         let early = connection.exchange.take().into_rest();
         Ok((connection.transport, early, connection.permit))
     }
+}
+
+/// Returns a fault in a response's head. Notes for the log if the server answers in HTTP/2.
+fn explained(fault: Fault, exchange: &RoundTrip, permit: &Permit) -> Fault {
+    if exchange.gets_http2() {
+        permit.state().note_detail(ErrorDetail::Http2);
+    }
+    fault
 }
 
 /// Whether the connection is not used again after this request.

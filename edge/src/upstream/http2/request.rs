@@ -11,7 +11,7 @@ const SECRETS: [&[u8]; 3] = [b"authorization", b"cookie", b"proxy-authorization"
 /// Headers whose values are the same in most requests on a connection.
 const REPEATED: [&[u8]; 3] = [b"via", b"x-forwarded-proto", b"cdn-loop"];
 
-/// What each field adds to the size of its list, beside its name and its value.
+/// The amount that each field adds to the size of its list, beside its name and its value.
 const FIELD_OVERHEAD: u64 = 32;
 /// The fields of which the size is not counted singly: `:method`, `:scheme`, `te` and `content-length`.
 const FRAMING_FIELDS: u64 = 256;

@@ -636,6 +636,31 @@ fn a_request_above_the_limit_of_the_server_is_not_sent() {
 }
 
 #[test]
+fn a_head_above_its_limits_fails_its_request_alone() {
+    let origin = Origin::http2(100, |_, peer| {
+        let (long, lines) = ("y".repeat(66_000), vec![("x-n", "1"); 300]);
+        while let Some((slot, path, _)) = peer.request() {
+            match &*path {
+                "/long" => peer.head(slot, true, &[("x-long", &long)]),
+                "/lines" => peer.head(slot, true, &lines),
+                _ => {
+                    peer.head(slot, false, &[]);
+                    peer.data(slot, path.as_bytes(), true);
+                }
+            }
+        }
+    });
+    run(async {
+        let testing = origin.upstream2();
+        for target in ["/long", "/lines"] {
+            assert_eq!(testing.fetch(get(target)).await, Err(Reason::BadHead));
+            assert_eq!(testing.fetch(get("/next")).await, ok("/next"));
+        }
+        assert_eq!(testing.counters.upstream_connects.get(), 1);
+    });
+}
+
+#[test]
 fn an_upload_that_breaks_off_is_reset() {
     let origin = Origin::http2(100, |_, peer| {
         let Some(Seen::Request(slot, _, false)) = peer.next() else {
