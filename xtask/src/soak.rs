@@ -176,6 +176,6 @@ mod tests {
         assert!(kills.contains("SLUICE_SOAK=4"), "{kills}");
         let h2spec = find("h2spec").expect("a step").command_line();
         assert_eq!(h2spec, "cargo xtask soak --only h2spec");
-        assert_eq!(fuzz_targets().expect("a folder").len() + 11, steps.len());
+        assert_eq!(fuzz_targets().expect("a folder").len() + 12, steps.len());
     }
 }
