@@ -121,6 +121,12 @@ impl Http1 {
                     }
                     Ok(Some(parsed)) => return self.begin(cx, serving, parsed, turn),
                     Ok(None) => {}
+                    // A client of neither version (RFC 9113 3.4).
+                    Err(_) if !self.is_served => {
+                        let counters = &self.connection.worker.counters;
+                        counters.http2_failed_protocol.add(1);
+                        return Poll::Ready(Next::Close);
+                    }
                     Err(refusal) => return self.refuse(cx, serving, refusal, turn),
                 }
             }

@@ -130,6 +130,10 @@ fn http2_alone_in_clear_text_needs_prior_knowledge() {
     let edge = setup.in_clear_text().start();
     assert_eq!(Http2Client::connect(edge.http).get("/x", &[]).status, 200);
     assert_http1_is_refused(&edge);
+    let mut client = edge.client();
+    client.send_raw(b"NO PREFACE\r\n\r\n").expect("sent");
+    assert_eq!(client.read_to_end().expect("an end"), b"");
+    assert_eq!(edge.counter("http2_failed_protocol"), 1);
     assert_eq!(origin.read_record(|record| record.count("/x")), 1);
 }
 
