@@ -170,7 +170,10 @@ fn the_program_survives_running_out_of_descriptors() {
         client.send("GET", "/pass/held", &[], b"").expect("sent");
     }
     // The admin address may not answer meanwhile.
-    eventually("it is full", || edge.open_descriptors() > 70);
+    // Connections may be closed again to make room, so the program need not stay full.
+    eventually("it is full", || {
+        edge.open_descriptors() > 70 || edge.process.stderr().contains("out of file descriptors")
+    });
     drop(clients);
     latch.release();
     eventually("all have left", || edge.counter("connections_now") <= 1);
