@@ -161,7 +161,7 @@ fn the_program_survives_running_out_of_descriptors() {
     let edge = Setup::cached(&origin)
         // Requests over TLS could not be sent before the connection is accepted.
         .in_clear_text()
-        // Over HTTP/2 the connections are seldom closed as idle ones before their requests arrive.
+        // Over HTTP/2 some connections are at times closed as idle ones before their requests are read.
         .with_http1()
         .descriptors(80)
         .limits("connections = 1000")
