@@ -8,6 +8,7 @@ mod connection_setup;
 mod content_receipt;
 mod deadlines;
 mod exchange;
+mod first_bytes;
 mod handshakes;
 pub mod http1;
 mod http2;

@@ -2,57 +2,26 @@
 //! begin with a preface that no request of HTTP/1 begins with (RFC 9113 3.4).
 
 use std::future::poll_fn;
-use std::task::{Context, Poll};
 
 use crate::http2::PREFACE;
 
 use super::connection::Connection;
+use super::first_bytes::{Arrival, FirstBytes};
 
 /// Returns whether the client has sent the preface of HTTP/2, which stays in the input like all other bytes. `None`: the
 /// connection must be closed.
 pub(super) async fn is_sent(connection: &mut Connection) -> Option<bool> {
-    let mut has_deadline = false;
-    poll_fn(|cx| poll(connection, &mut has_deadline, cx)).await
-}
-
-fn poll(
-    connection: &mut Connection,
-    has_deadline: &mut bool,
-    cx: &mut Context<'_>,
-) -> Poll<Option<bool>> {
-    let worker = connection.worker.clone();
-    worker.watch(connection.slot, cx);
-    if worker.is_cut() {
-        connection.transport.reset_on_drop();
-        return Poll::Ready(None);
-    }
+    let mut first_bytes = FirstBytes::default();
     loop {
         if let Some(decided) = begins_with_preface(connection.input()) {
-            return Poll::Ready(Some(decided));
+            return Some(decided);
         }
-        match connection.poll_fill(cx) {
-            Poll::Ready(Ok(n)) if n > 0 => {}
-            Poll::Ready(_) => return Poll::Ready(end(connection)),
-            Poll::Pending => break,
+        match poll_fn(|cx| first_bytes.poll_more(connection, cx)).await {
+            Arrival::More => {}
+            Arrival::End => return end(connection),
+            Arrival::Late => return None,
         }
     }
-    if worker.is_draining() && connection.input().is_empty() {
-        // The first bytes may have arrived in this moment, like a request on an idle connection.
-        return match connection.fill_now() {
-            true => poll(connection, has_deadline, cx),
-            false => Poll::Ready(None),
-        };
-    }
-    if !std::mem::replace(has_deadline, true) {
-        let time = worker.serving().options.header_timeout;
-        worker.deadlines.set_in(connection.slot, time, true);
-    } else if worker.deadlines.expired(connection.slot) {
-        let is_partial = !connection.input().is_empty();
-        worker.counters.client_timeouts.add(u64::from(is_partial));
-        return Poll::Ready(None);
-    }
-    connection.shrink_buffer();
-    Poll::Pending
 }
 
 /// Returns whether the input begins with the preface; `None` if that is not known yet.

@@ -211,11 +211,18 @@ impl PendingHandshake {
             return Poll::Ready(Err(Refusal::Closed));
         }
         let mut result = self.advance(connection, cx);
-        if result.is_pending() && worker.is_draining() && self.received.first.is_none() {
+        let (is_draining, is_evicted) = (worker.is_draining(), self.is_evicted(connection));
+        let is_silent = result.is_pending() && self.received.first.is_none();
+        if is_silent && (is_draining || is_evicted) {
             // The first bytes may have arrived in this moment, like a request on an idle connection.
-            result = match connection.fill_now() {
+            let has_begun = connection.fill_now();
+            if has_begun && is_evicted {
+                worker.deadlines.set(connection.slot, self.deadline, true);
+            }
+            result = match has_begun {
                 true => self.advance(connection, cx),
-                false => Poll::Ready(Err(Refusal::Closed)),
+                false if is_draining => Poll::Ready(Err(Refusal::Closed)),
+                false => Poll::Pending,
             };
         }
         if result.is_pending() && worker.deadlines.expired(connection.slot) {
@@ -226,6 +233,12 @@ impl PendingHandshake {
             Poll::Ready(Err(_)) | Poll::Pending => connection.release_buffer(),
         }
         result
+    }
+
+    /// Whether the connection must make room for others.
+    fn is_evicted(&self, connection: &Connection) -> bool {
+        let is_late = self.count.worker.deadlines.expired(connection.slot);
+        is_late && matches!(self.late(), Refusal::Evicted)
     }
 
     /// Returns the reason for which the deadline has passed: connections that must make room get an earlier one.

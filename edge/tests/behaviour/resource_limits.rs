@@ -161,8 +161,6 @@ fn the_program_survives_running_out_of_descriptors() {
     let edge = Setup::cached(&origin)
         // Requests over TLS could not be sent before the connection is accepted.
         .in_clear_text()
-        // Over HTTP/2 some connections are at times closed as idle ones before their requests are read.
-        .with_http1()
         .descriptors(80)
         .limits("connections = 1000")
         .start();

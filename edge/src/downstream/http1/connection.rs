@@ -211,6 +211,7 @@ impl Http1 {
                 worker.counters.client_timeouts.add(1);
                 self.refuse(cx, worker.serving(), Refusal::HEADER_TIMEOUT, turn)
             }
+            _ if self.connection.fill_now() => self.next_request(cx, turn),
             _ => Poll::Ready(Next::Close),
         }
     }

@@ -156,6 +156,11 @@ impl Http2 {
         if !deadlines.expired(slot) {
             return Poll::Pending;
         }
+        if waits_for == WaitsFor::Request && self.connection.fill_now() {
+            // The deadline stays as it is, since the frames may begin no request.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         match waits_for {
             WaitsFor::Settings => return self.cut_off(Reason::HeaderTimeout),
             WaitsFor::Frame => worker.counters.client_timeouts.add(1),

@@ -8,7 +8,11 @@ use std::time::Duration;
 
 use super::super::ConnectionSetup;
 use super::super::connection_balance::HandedOver;
+use super::super::deadlines::NEVER;
+use super::super::proxy_protocol::{ProxyProtocol, Versions};
 use super::*;
+use crate::http::Network;
+use crate::http2::PREFACE;
 use crate::sys::Address;
 use crate::sys::listen_options::ListenOptions;
 use crate::sys::listener::Listener;
@@ -214,6 +218,97 @@ fn the_limit_of_connections_holds_and_idle_ones_make_room() {
         assert!(worker.counters.connections_refused.get() >= 8);
         worker.drain(Duration::from_secs(5)).await;
     });
+}
+
+/// A new connection to a worker, over a socket.
+struct Fresh {
+    worker: Rc<Worker>,
+    stream: TcpStream,
+}
+
+impl Fresh {
+    /// Connects to a listener of this setup, sends `bytes`, and waits until the worker has received them and waits for
+    /// more.
+    async fn new(setup: ConnectionSetup, bytes: &[u8]) -> Fresh {
+        let mut serving = serving(Options::default(), |_| ok("x;"));
+        serving.protocols = Arc::from([
+            Protocols::CLEAR,
+            Protocols::only(Protocol::Http2),
+            Protocols::TLS,
+        ]);
+        let worker = Worker::new(context(&ConnectionBalance::new(1), 0), serving);
+        let listener = bind(any());
+        let mut stream = TcpStream::connect(bound(&listener)).expect("connect");
+        let listening = worker.clone();
+        let setup = Arc::new(setup);
+        tokio::task::spawn_local(async move { listening.listen(listener, setup).await });
+        stream.write_all(bytes).expect("write");
+        let received = || worker.counters.client_bytes_in.get();
+        while received() < bytes.len() as u64 || worker.deadlines.earliest() == NEVER {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Fresh { worker, stream }
+    }
+
+    /// Sends `bytes`, and closes the connection as an idle one before the runtime has seen them. Returns what comes back,
+    /// up to `end` or the end of the connection.
+    async fn send_while_it_is_closed(mut self, bytes: &[u8], end: &'static str) -> String {
+        self.stream.write_all(bytes).expect("write");
+        assert_eq!(self.worker.deadlines.expire_idle(1), 1);
+        let mut stream = self.stream;
+        let answer = tokio::task::spawn_blocking(move || {
+            let mut answer = String::new();
+            let mut buf = [0; 1024];
+            while !answer.contains(end)
+                && let Ok(n @ 1..) = stream.read(&mut buf)
+            {
+                answer.push_str(&String::from_utf8_lossy(&buf[..n]));
+            }
+            answer
+        });
+        answer.await.expect("an answer")
+    }
+}
+
+#[test]
+fn a_connection_that_must_make_room_answers_what_has_arrived() {
+    let plain = || (*ConnectionSetup::plain()).clone();
+    let (http2, either) = (1, 2);
+    let hello = [&PREFACE[..], b"\0\0\0\x04\0\0\0\0\0"].concat();
+    // The fields of `GET / HTTP/1.1` with `Host: a`.
+    let request = b"\0\0\x06\x01\x05\0\0\0\x01\x82\x86\x84\x41\x01a";
+    let with_proxy = ConnectionSetup {
+        proxy: Some(ProxyProtocol {
+            trusted: vec![Network {
+                address: any().ip(),
+                bits: 32,
+            }],
+            versions: Versions::Any,
+        }),
+        ..plain()
+    };
+    let encrypted = ConnectionSetup {
+        tls: true,
+        ..plain()
+    };
+    let of = |listener| ConnectionSetup {
+        listener,
+        ..plain()
+    };
+    let introduced = format!("PROXY UNKNOWN\r\n{GET}");
+    for (setup, before, bytes, end) in [
+        (plain(), &b""[..], GET.as_bytes(), "x;"),
+        (of(either), b"", GET.as_bytes(), "x;"),
+        (of(http2), &hello, request, "x;"),
+        (with_proxy, b"", introduced.as_bytes(), "x;"),
+        (encrypted, b"", GET.as_bytes(), "not-tls"),
+    ] {
+        let answer = on_worker(async {
+            let fresh = Fresh::new(setup.clone(), before).await;
+            fresh.send_while_it_is_closed(bytes, end).await
+        });
+        assert!(answer.contains(end), "{setup:?}: {answer:?}");
+    }
 }
 
 #[test]
