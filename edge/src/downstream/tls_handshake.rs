@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use rustls::server::{Accepted, AcceptedAlert, Acceptor};
 
 use crate::telemetry::{Counter, Counters};
-use crate::tls::{HandshakeError, Incomplete, Refusal, Session, Terms};
+use crate::tls::{HandshakeError, Incomplete, NoSettings, Refusal, Session, Terms};
 
 use super::connection::Connection;
 use super::deadlines::{Tick, ticks};
@@ -20,6 +20,7 @@ use super::worker::Worker;
 const RECORD_OVERFLOW: u8 = 22;
 const ILLEGAL_PARAMETER: u8 = 47;
 const PROTOCOL_VERSION: u8 = 70;
+const INTERNAL_ERROR: u8 = 80;
 const UNRECOGNIZED_NAME: u8 = 112;
 
 /// Returns a fatal alert in clear text (RFC 8446 5.1, 6): type, version, length, level, description.
@@ -79,6 +80,7 @@ fn counter(counters: &Counters, refusal: Refusal) -> Option<&Counter> {
         Refusal::Version => &counters.tls_failed_version,
         Refusal::Parameters => &counters.tls_failed_parameters,
         Refusal::UnknownName => &counters.tls_failed_unknown_name,
+        Refusal::NoCertificate => &counters.tls_failed_no_certificate,
         Refusal::Protocol => &counters.tls_failed_protocol,
         Refusal::ClientCertificate => &counters.tls_failed_client_certificate,
         Refusal::ByClient => &counters.tls_failed_refused_by_client,
@@ -327,16 +329,16 @@ impl PendingHandshake {
         let Some(server) = serving.tls(self.listener) else {
             return Err(Refusal::Internal);
         };
-        let Some((policy, config)) = server.settings(&accepted.client_hello()) else {
-            let _ = self.wire(connection, cx).write(&alert(UNRECOGNIZED_NAME));
-            return Err(Refusal::UnknownName);
+        let (policy, config) = match server.settings(&accepted.client_hello()) {
+            Ok(settings) => settings,
+            Err(why) => return Err(self.refuse_name(why, connection, cx)),
         };
         let terms = Terms {
             listener: self.listener,
             policy,
         };
         let session = accepted
-            .into_connection(config.clone())
+            .into_connection(config)
             .map_err(|(error, alert)| self.refuse(&error, alert, connection, cx))?;
         let counters = connection.worker.counters.clone();
         let incomplete = std::mem::take(&mut self.received.incomplete);
@@ -349,6 +351,22 @@ impl PendingHandshake {
         };
         tls.take_received(cx, &rest)
             .map_err(|error| self.refusal_of(&error))
+    }
+
+    /// Sends the alert to a client for whose name there are no settings.
+    fn refuse_name(
+        &mut self,
+        why: NoSettings,
+        connection: &mut Connection,
+        cx: &mut Context<'_>,
+    ) -> Refusal {
+        let (description, refusal) = match why {
+            NoSettings::UnknownName => (UNRECOGNIZED_NAME, Refusal::UnknownName),
+            NoSettings::NoCertificate => (UNRECOGNIZED_NAME, Refusal::NoCertificate),
+            NoSettings::Internal => (INTERNAL_ERROR, Refusal::Internal),
+        };
+        let _ = self.wire(connection, cx).write(&alert(description));
+        refusal
     }
 
     fn refusal_of(&mut self, error: &HandshakeError) -> Refusal {

@@ -79,6 +79,25 @@ pub fn load(files: &CertificateFiles) -> Result<Certificate, LoadError> {
     })
 }
 
+/// Reads a certificate with its chain and its key from a text in PEM.
+///
+/// # Errors
+///
+/// The text has no certificate or key, or they do not belong together.
+pub fn parse(pem: &str) -> Result<Certificate, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    let chain = chain.map_err(|why| pem_problem(&why))?;
+    let facts = Facts::of(&chain).filter(|_| !chain.is_empty());
+    let facts = facts.ok_or("has no certificate, or a malformed one")?;
+    let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|why| pem_problem(&why))?;
+    let key = CertifiedKey::from_der(chain, key, &provider());
+    let key = key.map_err(|why| format!("the key can't be used: {why}"))?;
+    Ok(Certificate {
+        key: Arc::new(key),
+        facts: Arc::new(facts),
+    })
+}
+
 /// Returns the certificates in a file, at least one.
 pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, LoadError> {
     let text = read(path, CONVERT)?;

@@ -11,6 +11,7 @@ mod connect_error;
 mod incomplete;
 mod loaded;
 mod loading;
+mod managed;
 mod names;
 mod options;
 mod parameters;
@@ -29,12 +30,13 @@ pub use client_certificates::{ClientCertificate, check_authorities};
 pub use connect_error::ConnectError;
 pub use incomplete::Incomplete;
 pub use loaded::{LoadResult, LoadedFiles, Loader};
-pub use loading::{LoadError, load};
+pub use loading::{LoadError, load, parse};
+pub use managed::Managed;
 pub use options::{
     CertificateFiles, CipherSuite, ClientCertificates, ClientOptions, Group, HttpsRedirect,
-    ListenerTls, Options, SiteTls, TicketOptions, Trust, UnknownName, Version,
+    ListenerTls, Management, Options, SiteTls, TicketOptions, Trust, UnknownName, Version,
 };
-pub use server::{OpenError, Server, Site};
+pub use server::{NoSettings, OpenError, Server, Site};
 pub use server_certificates::system_file;
 pub use session::{Refusal, Session, Terms};
 pub use stream::{HandshakeError, Stream};

@@ -7,6 +7,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::certificate::Certificate;
+use super::managed::Managed;
 use crate::http::hosts::Hosts;
 use crate::http::target::host_of;
 
@@ -14,29 +15,61 @@ use crate::http::target::host_of;
 pub struct Names {
     hosts: Hosts<Candidates>,
     default: Candidates,
+    managed: Arc<Managed>,
 }
 
-/// The certificates for a name, those with the cheapest type of key first.
-type Candidates = Arc<[Certificate]>;
+/// The certificates for a name.
+#[derive(Clone)]
+enum Candidates {
+    /// Those in files, the ones with the cheapest type of key first.
+    Loaded(Arc<[Certificate]>),
+    /// The one that is in use for the name at the moment. A client that sends no name gets the one for this name.
+    Managed(Arc<str>),
+}
 
 impl Names {
     /// Creates the names of a listener. Clients that send no name, or an unknown one, get a `default` certificate.
-    pub fn new(default: &[Certificate]) -> Names {
+    pub fn new(default: &[Certificate], managed: Arc<Managed>) -> Names {
         Names {
             hosts: Hosts::default(),
-            default: candidates(default),
+            default: loaded(default),
+            managed,
         }
+    }
+
+    /// Gives clients that send no name, or an unknown one, the certificate that is in use for this name.
+    pub fn default_to(&mut self, name: &str) {
+        self.default = Candidates::Managed(name.into());
     }
 
     /// Adds certificates for a host, which may be `*.name`. A host that has certificates keeps them.
     pub fn add(&mut self, host: &str, certificates: &[Certificate]) {
         let host = [host.to_owned()];
-        self.hosts.add(&host, &candidates(certificates));
+        self.hosts.add(&host, &loaded(certificates));
     }
 
-    /// Whether a name has certificates.
+    /// Adds a host, which may be `*.name`, whose certificate comes and goes. A host that has certificates keeps them.
+    pub fn add_managed(&mut self, host: &str) {
+        let candidates = Candidates::Managed(host.into());
+        self.hosts.add(&[host.to_owned()], &candidates);
+    }
+
+    /// Whether a name has certificates, or may get one.
     pub fn knows(&self, name: &str) -> bool {
         self.hosts.named(name).is_some()
+    }
+
+    /// Whether there is a certificate for a client that sends this name.
+    pub fn has_certificate(&self, name: Option<&str>) -> bool {
+        match self.candidates(name) {
+            Candidates::Loaded(list) => !list.is_empty(),
+            Candidates::Managed(usual) => self.managed.find(name.unwrap_or(usual)).is_some(),
+        }
+    }
+
+    fn candidates(&self, name: Option<&str>) -> &Candidates {
+        let named = name.and_then(|name| self.hosts.named(name));
+        named.unwrap_or(&self.default)
     }
 
     /// Returns the certificate for a client. If it can verify one for this name, it gets no other one.
@@ -44,21 +77,28 @@ impl Names {
         &self,
         name: Option<&str>,
         is_usable: impl Fn(&Certificate) -> bool,
-    ) -> Option<&Certificate> {
-        let named = name.and_then(|name| self.hosts.named(name));
-        let candidates = named.unwrap_or(&self.default);
+    ) -> Option<Arc<CertifiedKey>> {
+        let candidates = match self.candidates(name) {
+            Candidates::Loaded(list) => list,
+            Candidates::Managed(usual) => {
+                let found = self.managed.find(name.unwrap_or(usual));
+                let found = found.or_else(|| self.managed.find(usual));
+                return found.map(|one| one.key);
+            }
+        };
         let is_valid = |one: &Certificate| name.is_none_or(|name| one.facts.is_for(name));
         let mut usable = candidates.iter().filter(|one| is_usable(one));
         let valid = usable.clone().find(|one| is_valid(one));
         // If the client can verify none of them, rustls refuses the handshake with the fitting alert.
-        valid.or_else(|| usable.next()).or(candidates.first())
+        let chosen = valid.or_else(|| usable.next()).or(candidates.first());
+        chosen.map(|one| one.key.clone())
     }
 }
 
-fn candidates(certificates: &[Certificate]) -> Candidates {
+fn loaded(certificates: &[Certificate]) -> Candidates {
     let mut sorted = certificates.to_vec();
     sorted.sort_by_key(Certificate::rank);
-    sorted.into()
+    Candidates::Loaded(sorted.into())
 }
 
 impl ResolvesServerCert for Names {
@@ -66,7 +106,7 @@ impl ResolvesServerCert for Names {
         let schemes = hello.signature_schemes();
         let name = hello.server_name().map(host_of);
         let is_usable = |one: &Certificate| one.key.key.choose_scheme(schemes).is_some();
-        self.choose(name, is_usable).map(|one| one.key.clone())
+        self.choose(name, is_usable)
     }
 }
 

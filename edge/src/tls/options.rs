@@ -142,10 +142,21 @@ pub struct ListenerTls {
 pub struct SiteTls {
     /// The site's certificates, usually one, or one for each type of key.
     pub certificates: Vec<CertificateFiles>,
+    /// Where the site's certificates come from while Sluice runs, in place of files.
+    pub managed: Option<Management>,
     /// Certificates that clients have to send for this site, in place of the listener's setting.
     pub clients: Option<ClientCertificates>,
     /// The response to requests for this site in clear text.
     pub redirect: HttpsRedirect,
+}
+
+/// Where certificates come from while Sluice runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Management {
+    /// From an authority, by ACME (RFC 8555).
+    Acme,
+    /// From Sluice's own authority, for development.
+    Internal,
 }
 
 /// The response to a request in clear text for a site with TLS.

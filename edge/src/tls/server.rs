@@ -10,6 +10,7 @@ use super::certificate::Certificate;
 use super::client_certificates::Clients;
 use super::loaded::Loader;
 use super::loading::LoadError;
+use super::managed::Managed;
 use super::names::Names;
 use super::options::{
     CipherSuite, ClientCertificates, Group, ListenerTls, Options, SiteTls, UnknownName, Version,
@@ -58,9 +59,21 @@ impl From<LoadError> for OpenError {
     }
 }
 
+/// The reason why there are no settings for a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSettings {
+    /// The name that the client sends is unknown.
+    UnknownName,
+    /// There is no certificate for the name yet.
+    NoCertificate,
+    /// rustls or the configuration failed.
+    Internal,
+}
+
 /// The TLS of one listener.
 pub struct Server {
     names: Arc<Names>,
+    managed: Arc<Managed>,
     /// The index in `settings` for each host of a site. The router finds the site of a request by the same rules.
     policies: Hosts<usize>,
     /// The index in `settings` for other hosts, and for clients that send no name.
@@ -84,7 +97,7 @@ struct Settings {
 
 impl Server {
     /// Loads the certificates of a listener and of all sites. `protocols` are the names of the protocols that the
-    /// listener speaks (ALPN).
+    /// listener speaks (ALPN), `managed` are the certificates that come and go.
     ///
     /// # Errors
     ///
@@ -95,12 +108,14 @@ impl Server {
         sites: &[Site<'_>],
         protocols: &[&str],
         tickets: Option<&Arc<TicketKeys>>,
+        managed: &Arc<Managed>,
         loader: &mut Loader<'_>,
     ) -> Result<Server, OpenError> {
         let mut policies = Policies::default();
         let own = Served {
             hosts: &[],
             certificates: loader.certificates(&listener.certificates)?,
+            is_managed: false,
             policy: policies.index(listener.clients.as_ref()),
         };
         let mut served = Vec::new();
@@ -113,6 +128,7 @@ impl Server {
             served.push(Served {
                 hosts: site.hosts,
                 certificates: loader.certificates(files)?,
+                is_managed: site.tls.is_some_and(|tls| tls.managed.is_some()),
                 policy,
             });
         }
@@ -121,7 +137,7 @@ impl Server {
             false => &own,
         };
         let default_policy = default.policy;
-        let names = Arc::new(named(&own.certificates, &served)?);
+        let names = Arc::new(named(&own.certificates, &served, managed)?);
         let maker = ConfigMaker {
             options,
             min_version: listener.min_version.unwrap_or(options.min_version),
@@ -137,27 +153,40 @@ impl Server {
         Ok(Server {
             settings: settings.collect::<Result<_, _>>()?,
             names,
+            managed: managed.clone(),
             policies: by_host,
             default_policy,
             unknown_name: options.unknown_name,
         })
     }
 
-    /// Returns the settings for a client, and the identity of their demands on the client's certificate. `None`: the name
-    /// that the client sends is unknown, and the handshake is to be refused.
-    pub fn settings(&self, hello: &ClientHello<'_>) -> Option<([u8; 32], &Arc<ServerConfig>)> {
+    /// Returns the settings for a client, and the identity of their demands on the client's certificate.
+    ///
+    /// # Errors
+    ///
+    /// The handshake is to be refused.
+    pub fn settings(
+        &self,
+        hello: &ClientHello<'_>,
+    ) -> Result<([u8; 32], Arc<ServerConfig>), NoSettings> {
         let name = hello.server_name().map(host_of);
+        if let Some(config) = self.managed.challenge(hello) {
+            return Ok(([0; 32], config));
+        }
         let is_known = name.is_none_or(|name| self.names.knows(name));
         // Clients that send no name at all get the default certificate in any case.
         if !is_known && self.unknown_name == UnknownName::Refuse {
-            return None;
+            return Err(NoSettings::UnknownName);
         }
-        let settings = self.settings_for(name)?;
+        if !self.names.has_certificate(name) {
+            return Err(NoSettings::NoCertificate);
+        }
+        let settings = self.settings_for(name).ok_or(NoSettings::Internal)?;
         let config = match prefers_chacha20(hello) || may_need_retry(hello) {
             true => &settings.by_client,
             false => &settings.config,
         };
-        Some((settings.policy, config))
+        Ok((settings.policy, config.clone()))
     }
 
     /// Begins a handshake by the default demands on the client's certificate, whatever name the client sends. The
@@ -205,6 +234,8 @@ fn may_need_retry(hello: &ClientHello<'_>) -> bool {
 struct Served<'a> {
     hosts: &'a [String],
     certificates: Vec<Certificate>,
+    /// Whether the certificates come and go.
+    is_managed: bool,
     /// The index of the policy on clients' certificates.
     policy: usize,
 }
@@ -214,20 +245,35 @@ fn certified<'a>(sites: &'a [Served<'a>]) -> impl Iterator<Item = &'a Served<'a>
     sites.iter().filter(|site| !site.certificates.is_empty())
 }
 
+/// Returns the first host of a site whose certificates come and go.
+fn first_managed<'a>(sites: &'a [Served<'a>]) -> Option<&'a String> {
+    let mut managed = sites.iter().filter(|site| site.is_managed);
+    managed.find_map(|site| site.hosts.first())
+}
+
 /// Returns the certificates for each name of a listener, and for clients that send no name or an unknown one. `own` are
 /// those of the listener.
-fn named(own: &[Certificate], sites: &[Served<'_>]) -> Result<Names, OpenError> {
+fn named(
+    own: &[Certificate],
+    sites: &[Served<'_>],
+    managed: &Arc<Managed>,
+) -> Result<Names, OpenError> {
     let default = default(own, sites);
-    if default.is_empty() {
-        let problem = "a listener with TLS has no certificate".to_owned();
-        return Err(OpenError::Settings(problem));
-    }
     let of_sites = sites.iter().flat_map(|site| &site.certificates);
     let all: Vec<Certificate> = own.iter().chain(of_sites).cloned().collect();
-    let mut names = Names::new(default);
+    let mut names = Names::new(default, managed.clone());
+    match (default, first_managed(sites)) {
+        ([], Some(host)) => names.default_to(host),
+        ([], None) => {
+            let problem = "a listener with TLS has no certificate".to_owned();
+            return Err(OpenError::Settings(problem));
+        }
+        _ => {}
+    }
     for site in sites {
         for host in site.hosts {
             match &site.certificates[..] {
+                [] if site.is_managed => names.add_managed(host),
                 [] => names.add(host, &fitting(host, own, &all, default)),
                 its => names.add(host, its),
             }

@@ -5,6 +5,7 @@ pub mod device;
 mod locks;
 pub mod path_info;
 pub mod pool;
+pub mod private;
 mod real;
 #[cfg(test)]
 pub mod simulated;

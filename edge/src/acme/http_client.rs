@@ -1,0 +1,210 @@
+//! The HTTP client towards directories. Bounds the time and the length of each response, and remembers when an authority
+//! wants to be asked again.
+
+use std::error::Error as StdError;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{HOST, RETRY_AFTER};
+use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use instant_acme::{BodyWrapper, BytesBody, BytesResponse, Error, HttpClient};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::http::date;
+use crate::sys::Clock;
+
+/// Longest time until the head of a response.
+const HEAD_WITHIN: Duration = Duration::from_secs(30);
+/// Longest time until the end of a response after its head.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
+/// Longest response body, in bytes. Chains of certificates have some thousand.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// A client of directories, with a connection for each request.
+#[derive(Clone)]
+pub struct DirectoryClient {
+    tls: Arc<ClientConfig>,
+    clock: Clock,
+    /// The time from which the authority wants the next request, as Unix time in seconds (Retry-After, RFC 9110 10.2.3).
+    retry_after_unix_s: Arc<AtomicI64>,
+}
+
+impl DirectoryClient {
+    /// Creates a client. `tls` verifies the directories' certificates.
+    pub fn new(tls: Arc<ClientConfig>, clock: Clock) -> DirectoryClient {
+        DirectoryClient {
+            tls,
+            clock,
+            retry_after_unix_s: Arc::default(),
+        }
+    }
+
+    /// Returns the time in seconds for which the authority wants no request, because of its last refusal; 0 if it has not
+    /// named one.
+    pub fn asked_s(&self) -> i64 {
+        let until_unix_s = self.retry_after_unix_s.load(Ordering::Relaxed);
+        (until_unix_s - self.now_unix_s()).max(0)
+    }
+
+    fn now_unix_s(&self) -> i64 {
+        (self.clock.unix_ms() / 1000).cast_signed()
+    }
+
+    async fn ask(
+        self,
+        mut request: Request<BodyWrapper<Bytes>>,
+    ) -> Result<Response<Incoming>, Failed> {
+        let uri = request.uri().clone();
+        let (host, port) = host_and_port(&uri).ok_or("the URL is not one with https")?;
+        let name = ServerName::try_from(host.to_owned())?;
+        let stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await?;
+        let stream = TlsConnector::from(self.tls.clone())
+            .connect(name, stream)
+            .await?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        // The task ends with the connection, at the latest when the response is dropped.
+        tokio::spawn(connection);
+        let authority = uri.authority().map_or(host, |authority| authority.as_str());
+        let authority = HeaderValue::from_str(authority)?;
+        request.headers_mut().insert(HOST, authority);
+        *request.uri_mut() = match uri.path_and_query() {
+            Some(path) => Uri::from(path.clone()),
+            None => Uri::from_static("/"),
+        };
+        let response = sender.send_request(request).await?;
+        self.note_retry_after(&response);
+        Ok(response)
+    }
+
+    /// Remembers the time from which the authority wants the next request, if it refuses this one.
+    fn note_retry_after(&self, response: &Response<Incoming>) {
+        let refuses = matches!(
+            response.status(),
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+        );
+        let value = response.headers().get(RETRY_AFTER);
+        if let (true, Some(value)) = (refuses, value)
+            && let Some(at_unix_s) = retry_after(value.as_bytes(), self.now_unix_s())
+        {
+            self.retry_after_unix_s.store(at_unix_s, Ordering::Relaxed);
+        }
+    }
+}
+
+type Failed = Box<dyn StdError + Send + Sync>;
+
+/// Returns the host of a URL with https, an IPv6 address in brackets, and its port.
+fn host_and_port(uri: &Uri) -> Option<(&str, u16)> {
+    let is_https = uri.scheme_str() == Some("https");
+    let host = uri.host().filter(|_| is_https)?;
+    Some((host, uri.port_u16().unwrap_or(443)))
+}
+
+/// Returns the time in a Retry-After as Unix time in seconds.
+fn retry_after(value: &[u8], now_unix_s: i64) -> Option<i64> {
+    let text = std::str::from_utf8(value).ok()?.trim();
+    match i64::from_str(text) {
+        Ok(seconds) => Some(now_unix_s.saturating_add(seconds.max(0))),
+        Err(_) => date::parse(text.as_bytes()).map(u64::cast_signed),
+    }
+}
+
+impl HttpClient for DirectoryClient {
+    fn request(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
+        let url = request.uri().to_string();
+        let asked = timeout(HEAD_WITHIN, self.clone().ask(request));
+        Box::pin(async move {
+            let response = match asked.await {
+                Ok(Ok(response)) => response,
+                Ok(Err(error)) => return Err(failed(&url, &error)),
+                Err(_) => return Err(failed(&url, &"no response in 30 s")),
+            };
+            let (parts, body) = response.into_parts();
+            Ok(BytesResponse {
+                parts,
+                body: Box::new(BoundedBody(Some(body))),
+            })
+        })
+    }
+}
+
+fn failed(url: &str, why: &dyn std::fmt::Display) -> Error {
+    Error::Other(io::Error::other(format!("{url}: {why}")).into())
+}
+
+/// The body of a response, of which not more than `BODY_BYTES_MAX` are read.
+struct BoundedBody(Option<Incoming>);
+
+impl BoundedBody {
+    async fn read(&mut self) -> Result<Bytes, Failed> {
+        let mut bytes = BytesMut::new();
+        while let Some(body) = &mut self.0
+            && let Some(frame) = body.frame().await
+        {
+            let Ok(data) = frame?.into_data() else {
+                continue;
+            };
+            if bytes.len() + data.len() > BODY_BYTES_MAX {
+                return Err("the response is longer than 1 MiB".into());
+            }
+            bytes.extend_from_slice(&data);
+        }
+        self.0 = None;
+        Ok(bytes.freeze())
+    }
+}
+
+#[async_trait::async_trait]
+impl BytesBody for BoundedBody {
+    async fn into_bytes(&mut self) -> Result<Bytes, Failed> {
+        match timeout(BODY_WITHIN, self.read()).await {
+            Ok(read) => read,
+            Err(_) => Err("the response did not end in 30 s".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_urls_with_https_have_a_host() {
+        for (url, expected) in [
+            ("https://ca.example/directory", Some(("ca.example", 443))),
+            ("https://127.0.0.1:14000/dir", Some(("127.0.0.1", 14000))),
+            ("https://[::1]:1/", Some(("[::1]", 1))),
+            ("http://ca.example/directory", None),
+            ("/directory", None),
+        ] {
+            let uri: Uri = url.parse().expect("a URL");
+            assert_eq!(host_and_port(&uri), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_a_time_span_or_a_date() {
+        assert_eq!(retry_after(b"120", 1000), Some(1120));
+        assert_eq!(retry_after(b"-5", 1000), Some(1000));
+        let date = retry_after(b"Sun, 06 Nov 1994 08:49:37 GMT", 0);
+        assert_eq!(date, Some(784_111_777));
+        assert_eq!(retry_after(b"soon", 0), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! The options of certificates from authorities with ACME (RFC 8555), as the plan has them.
+
+use std::path::PathBuf;
+
+/// Address of Let's Encrypt's directory.
+pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+/// Address of the directory of Let's Encrypt's test environment, whose certificates nobody trusts.
+pub const LETS_ENCRYPT_STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
+
+/// Folder of the state by default.
+pub const STATE: &str = "/var/lib/sluice/certificates";
+
+/// Options of all certificates (`acme` in `[tls]`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The authorities' directories. Each is asked if those before it have failed.
+    pub directories: Vec<Directory>,
+    /// Address to which the authority sends messages.
+    pub email: Option<String>,
+    /// The ways to prove the control of a name, the preferred one first.
+    pub challenges: Vec<Challenge>,
+    /// Name of the authority's profile, which decides the lifetime, among others.
+    pub profile: Option<String>,
+    /// Type of the certificates' keys.
+    pub key_type: KeyType,
+    /// Folder of accounts, certificates and keys.
+    pub state: PathBuf,
+    /// Files of the authorities (PEM) by which the directories' own certificates are verified, in place of the system's.
+    pub trusted: Vec<PathBuf>,
+    /// Whether a self-signed certificate is used until there is one.
+    pub self_signed: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            directories: vec![Directory {
+                url: LETS_ENCRYPT.to_owned(),
+                binding: None,
+            }],
+            email: None,
+            challenges: vec![Challenge::Http01, Challenge::TlsAlpn01],
+            profile: None,
+            key_type: KeyType::default(),
+            state: STATE.into(),
+            trusted: Vec::new(),
+            self_signed: false,
+        }
+    }
+}
+
+/// The directory of an authority (RFC 8555 7.1.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directory {
+    /// Its URL, with `https`.
+    pub url: String,
+    /// The account with the authority to which the ACME account is bound, if the authority demands that.
+    pub binding: Option<Binding>,
+}
+
+/// External account binding (RFC 8555 7.3.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// Id of the key, from the authority.
+    pub key_id: String,
+    /// File of the key itself, in base64url.
+    pub key: PathBuf,
+}
+
+/// A way to prove the control of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Challenge {
+    /// A file at `http://NAME/.well-known/acme-challenge/` (RFC 8555 8.3).
+    Http01,
+    /// A certificate for the protocol `acme-tls/1` on port 443 (RFC 8737).
+    TlsAlpn01,
+}
+
+impl Challenge {
+    /// All challenges.
+    pub const ALL: &[Challenge] = &[Challenge::Http01, Challenge::TlsAlpn01];
+
+    /// Returns the name in the standards and in configuration files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Challenge::Http01 => "http-01",
+            Challenge::TlsAlpn01 => "tls-alpn-01",
+        }
+    }
+
+    /// Returns the challenge with this name.
+    pub fn named(name: &str) -> Option<Challenge> {
+        let mut all = Self::ALL.iter().copied();
+        all.find(|challenge| challenge.name() == name)
+    }
+}
+
+/// The type of a certificate's key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyType {
+    /// ECDSA with P-256.
+    #[default]
+    P256,
+    /// ECDSA with P-384.
+    P384,
+    /// RSA with 2048 bits.
+    Rsa2048,
+}

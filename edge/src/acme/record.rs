@@ -1,0 +1,157 @@
+//! What is stored about a certificate: its names, the order in progress, and the last attempts.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use super::schedule::Window;
+use super::storage::Storage;
+
+/// Folder of the records and certificates in the storage.
+pub const FOLDER: &str = "certificates";
+/// Longest error text that is stored, in bytes.
+const ERROR_BYTES_MAX: usize = 1000;
+
+/// The record of a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// The names of the certificate.
+    pub names: Vec<String>,
+    /// URL of the directory whose authority has issued the certificate.
+    pub issued_by: Option<String>,
+    /// The order that is in progress.
+    pub order: Option<PendingOrder>,
+    /// Number of failures since the last success.
+    pub failures: u32,
+    /// Time of the last attempt, as Unix time in seconds.
+    pub last_attempt_unix_s: Option<i64>,
+    /// The error of the last attempt, if it failed.
+    pub last_error: Option<String>,
+    /// The time before which no attempt is made, as Unix time in seconds.
+    pub not_before_unix_s: i64,
+    /// The time in which the authority wants the certificate to be renewed.
+    pub window: Option<Window>,
+    /// The time from which the authority is asked for this time again, as Unix time in seconds.
+    pub window_asked_from_unix_s: i64,
+}
+
+/// An order in progress (RFC 8555 7.1.3). A restart continues it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingOrder {
+    /// URL of the directory.
+    pub directory: String,
+    /// URL of the order.
+    pub url: String,
+    /// The private key of the certificate in PEM, from before the certificate is requested.
+    pub key: Option<String>,
+}
+
+impl Record {
+    /// Returns the id of the certificate for these names: that of its files.
+    pub fn id(names: &[String]) -> String {
+        let first = names.first().map_or("", String::as_str);
+        let first = first.replace("*.", "wildcard_.");
+        match names {
+            [_] => first,
+            _ => {
+                let hash = blake3::hash(names.join("\n").as_bytes()).to_hex();
+                format!("{first}_{}", &hash[..8])
+            }
+        }
+    }
+
+    /// Reads the record of a certificate. One that is missing or damaged is an empty one.
+    ///
+    /// # Errors
+    ///
+    /// The storage failed.
+    pub fn read(storage: &dyn Storage, names: &[String]) -> io::Result<Record> {
+        let text = storage.read(&format!("{FOLDER}/{}.json", Record::id(names)))?;
+        let record = text.and_then(|text| serde_json::from_str(&text).ok());
+        Ok(Record {
+            names: names.to_vec(),
+            ..record.unwrap_or_default()
+        })
+    }
+
+    /// Stores the record.
+    ///
+    /// # Errors
+    ///
+    /// The storage failed.
+    pub fn write(&self, storage: &dyn Storage) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(self)?;
+        storage.write(&format!("{FOLDER}/{}.json", Record::id(&self.names)), &text)
+    }
+
+    /// Notes a failure, after which no attempt is made until `not_before_unix_s`.
+    pub fn fail(&mut self, error: &str, not_before_unix_s: i64) {
+        self.failures = self.failures.saturating_add(1);
+        let end = error.floor_char_boundary(ERROR_BYTES_MAX);
+        self.last_error = Some(error[..end].to_owned());
+        self.not_before_unix_s = not_before_unix_s;
+    }
+}
+
+/// Returns the stored certificate and key of these names, in PEM.
+///
+/// # Errors
+///
+/// The storage failed.
+pub fn read_pem(storage: &dyn Storage, names: &[String]) -> io::Result<Option<String>> {
+    storage.read(&format!("{FOLDER}/{}.pem", Record::id(names)))
+}
+
+/// Stores a certificate and its key in one text, so that they always belong together.
+///
+/// # Errors
+///
+/// The storage failed.
+pub fn write_pem(
+    storage: &dyn Storage,
+    names: &[String],
+    key: &str,
+    chain: &str,
+) -> io::Result<()> {
+    let text = format!("{}\n{}\n", key.trim_end(), chain.trim_end());
+    storage.write(&format!("{FOLDER}/{}.pem", Record::id(names)), &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acme::storage;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn each_list_of_names_has_its_own_files() {
+        assert_eq!(Record::id(&names(&["a.example"])), "a.example");
+        assert_eq!(Record::id(&names(&["*.a.example"])), "wildcard_.a.example");
+        let two = Record::id(&names(&["a.example", "b.example"]));
+        assert!(two.starts_with("a.example_"), "{two}");
+        assert_ne!(two, Record::id(&names(&["a.example", "c.example"])));
+    }
+
+    #[test]
+    fn a_record_outlives_a_restart_and_a_damaged_one_is_empty() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let storage = storage::in_folder(folder.path())?;
+        let names = names(&["a.example"]);
+        let mut record = Record::read(&*storage, &names)?;
+        assert_eq!((record.failures, &record.names), (0, &names));
+        record.order = Some(PendingOrder {
+            url: "https://ca.example/order/1".to_owned(),
+            ..PendingOrder::default()
+        });
+        record.fail(&"é".repeat(ERROR_BYTES_MAX), 7);
+        record.write(&*storage)?;
+        assert_eq!(Record::read(&*storage, &names)?, record);
+        storage.write("certificates/a.example.json", "{")?;
+        assert_eq!(Record::read(&*storage, &names)?.failures, 0);
+        Ok(())
+    }
+}

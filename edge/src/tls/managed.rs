@@ -1,0 +1,162 @@
+//! Certificates that come and go while the configuration stays, by name, and the answers to an authority's challenges in
+//! TLS.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::RwLock;
+use rcgen::{CertificateParams, CustomExtension, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::ClientHello;
+
+use super::certificate::Certificate;
+use super::loading;
+use crate::http::target::host_of;
+
+/// Name of the protocol in which an authority verifies the control of a name (RFC 8737 6.2).
+pub const CHALLENGE_PROTOCOL: &[u8] = b"acme-tls/1";
+
+/// Length of the digest in an answer to a challenge: SHA-256.
+const DIGEST_BYTES: usize = 32;
+
+/// The certificates that all listeners use for the sites whose certificates are obtained while Sluice runs.
+#[derive(Default)]
+pub struct Managed {
+    /// The certificates by name, which may be `*.name`.
+    certificates: RwLock<HashMap<Box<str>, Certificate>>,
+    /// The settings of handshakes that answer a challenge, by the name that is verified.
+    challenges: RwLock<HashMap<Box<str>, Arc<ServerConfig>>>,
+    /// Number of entries in `challenges`, so that handshakes need no lock while there is none.
+    challenge_count: AtomicUsize,
+}
+
+impl Managed {
+    /// Uses a certificate from now on, for each name for which it is valid.
+    pub fn put(&self, certificate: &Certificate) {
+        let mut certificates = self.certificates.write();
+        for name in &certificate.facts.names {
+            certificates.insert(name.as_str().into(), certificate.clone());
+        }
+    }
+
+    /// Stops using certificates for this name.
+    pub fn remove(&self, name: &str) {
+        self.certificates.write().remove(name);
+    }
+
+    /// Returns the certificate for a host: the one with this name, else the one with the `*.name` above it.
+    pub fn find(&self, host: &str) -> Option<Certificate> {
+        let certificates = self.certificates.read();
+        if let Some(found) = certificates.get(host) {
+            return Some(found.clone());
+        }
+        let (_, above) = host.split_once('.')?;
+        certificates.get(format!("*.{above}").as_str()).cloned()
+    }
+
+    /// Answers handshakes that verify the control of this name (RFC 8737 3). `digest` is the SHA-256 of the challenge's
+    /// key authorization.
+    ///
+    /// # Errors
+    ///
+    /// The certificate of the answer can't be made.
+    pub fn answer_challenge(&self, name: &str, digest: &[u8]) -> Result<(), String> {
+        let config = challenge_config(name, digest)?;
+        let mut challenges = self.challenges.write();
+        challenges.insert(name.into(), Arc::new(config));
+        self.challenge_count
+            .store(challenges.len(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends the answer to the challenge for this name.
+    pub fn end_challenge(&self, name: &str) {
+        let mut challenges = self.challenges.write();
+        challenges.remove(name);
+        self.challenge_count
+            .store(challenges.len(), Ordering::Release);
+    }
+
+    /// Returns the settings of a handshake that verifies the control of a name: such a client offers only the protocol
+    /// for that (RFC 8737 3). `None`: it is none, or no challenge is open for the name.
+    pub(super) fn challenge(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
+        if self.challenge_count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut protocols = hello.alpn()?;
+        let only = protocols.next()? == CHALLENGE_PROTOCOL && protocols.next().is_none();
+        let name = hello.server_name().filter(|_| only)?;
+        self.challenges.read().get(host_of(name)).cloned()
+    }
+}
+
+/// Returns the settings of handshakes with a self-signed certificate that has the digest (RFC 8737 3).
+fn challenge_config(name: &str, digest: &[u8]) -> Result<ServerConfig, String> {
+    if digest.len() != DIGEST_BYTES {
+        return Err("the digest of a challenge has the wrong length".to_owned());
+    }
+    let wrong = |why: &dyn fmt::Display| format!("the answer to a challenge can't be made: {why}");
+    let key = KeyPair::generate().map_err(|why| wrong(&why))?;
+    let mut params = CertificateParams::new([name.to_owned()]).map_err(|why| wrong(&why))?;
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
+    let certificate = params.self_signed(&key).map_err(|why| wrong(&why))?;
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+    let mut config = ServerConfig::builder_with_provider(Arc::new(loading::provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|why| wrong(&why))?
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::Pkcs8(key),
+        )
+        .map_err(|why| wrong(&why))?;
+    config.alpn_protocols = vec![CHALLENGE_PROTOCOL.to_vec()];
+    Ok(config)
+}
+
+impl fmt::Debug for Managed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Managed").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_lab::certificates::Authority;
+
+    use super::*;
+
+    fn certificate(names: &[&str]) -> Certificate {
+        let pair = Authority::new("Test authority").server(names);
+        let text = format!("{}\n{}", pair.key, pair.certificate);
+        loading::parse(&text).expect("a certificate")
+    }
+
+    #[test]
+    fn the_certificate_of_a_name_is_found_before_that_of_a_wildcard() {
+        let managed = Managed::default();
+        assert!(managed.find("a.example.com").is_none());
+        managed.put(&certificate(&["a.example.com", "b.example.com"]));
+        managed.put(&certificate(&["*.example.com"]));
+        let names = |host: &str| managed.find(host).map(|one| one.facts.names.clone());
+        assert_eq!(
+            names("a.example.com"),
+            Some(vec!["a.example.com".to_owned(), "b.example.com".to_owned()])
+        );
+        assert_eq!(names("c.example.com"), Some(vec!["*.example.com".to_owned()]));
+        assert_eq!(names("example.com"), None);
+        assert_eq!(names("d.c.example.com"), None);
+        managed.remove("a.example.com");
+        assert_eq!(names("a.example.com"), Some(vec!["*.example.com".to_owned()]));
+    }
+
+    #[test]
+    fn a_challenge_needs_a_digest() {
+        let managed = Managed::default();
+        assert!(managed.answer_challenge("a.example", &[0; 31]).is_err());
+        managed.answer_challenge("a.example", &[0; 32]).expect("an answer");
+    }
+}
