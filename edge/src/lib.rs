@@ -4,6 +4,7 @@
 //!
 //! The library exports only the command line and the allocator, so that the compiler finds everything that the program doesn't use.
 
+pub(crate) mod acme;
 pub(crate) mod admin;
 pub(crate) mod balance;
 pub(crate) mod cache;
@@ -18,11 +19,6 @@ pub(crate) mod fill;
 pub(crate) mod gate;
 pub(crate) mod handler;
 pub(crate) mod http;
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "no connection to an origin speaks HTTP/2 yet"
-)]
 pub(crate) mod http2;
 pub(crate) mod ranges;
 pub(crate) mod reason;

@@ -12,6 +12,7 @@ mod handlers;
 mod inspect;
 mod listeners;
 mod logged;
+mod obtained;
 mod privileges;
 mod purge;
 mod purge_logs;

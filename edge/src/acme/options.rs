@@ -10,6 +10,9 @@ pub const LETS_ENCRYPT_STAGING: &str = "https://acme-staging-v02.api.letsencrypt
 /// Folder of the state by default.
 pub const STATE: &str = "/var/lib/sluice/certificates";
 
+/// Most orders to each authority in three hours by default. Let's Encrypt permits 300.
+const ORDERS_MAX: usize = 250;
+
 /// Options of all certificates (`acme` in `[tls]`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -21,6 +24,8 @@ pub struct Options {
     pub challenges: Vec<Challenge>,
     /// Name of the authority's profile, which decides the lifetime, among others.
     pub profile: Option<String>,
+    /// Most orders to each authority in three hours.
+    pub orders_max: usize,
     /// Type of the certificates' keys.
     pub key_type: KeyType,
     /// Folder of accounts, certificates and keys.
@@ -41,6 +46,7 @@ impl Default for Options {
             email: None,
             challenges: vec![Challenge::Http01, Challenge::TlsAlpn01],
             profile: None,
+            orders_max: ORDERS_MAX,
             key_type: KeyType::default(),
             state: STATE.into(),
             trusted: Vec::new(),

@@ -40,30 +40,22 @@ pub struct Ordering<'a> {
 pub struct Failure {
     /// Description, which may contain text of the authority.
     pub message: String,
-    /// Whether the authority wants fewer requests.
-    pub is_rate_limited: bool,
+    /// The time before which no attempt is to be made, as Unix time in seconds; 0 if that is not known.
+    pub not_before_unix_s: i64,
 }
 
 impl Failure {
-    fn new(message: impl Into<String>) -> Failure {
+    pub(super) fn new(message: impl Into<String>) -> Failure {
         Failure {
             message: message.into(),
-            is_rate_limited: false,
+            not_before_unix_s: 0,
         }
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let limited = "urn:ietf:params:acme:error:rateLimited";
-        let is_rate_limited = matches!(
-            &error,
-            Error::Api(problem) if problem.r#type.as_deref() == Some(limited) || problem.status == Some(429)
-        );
-        Failure {
-            message: error.to_string(),
-            is_rate_limited,
-        }
+        Failure::new(error.to_string())
     }
 }
 
@@ -127,17 +119,19 @@ impl Ordering<'_> {
             self.note(record, None)?;
             return Ok(None);
         }
-        match self.account.order(pending.url.clone()).await {
-            Ok(mut order) if order.state().status != OrderStatus::Invalid => {
-                Ok(Some((order, pending)))
+        let resumed = match self.account.order(pending.url.clone()).await {
+            Ok(mut order) => {
+                let has_failed = order.state().status == OrderStatus::Invalid;
+                (!has_failed).then_some((order, pending))
             }
             // The authority does not know it any more.
-            Ok(_) | Err(Error::Api(_)) => {
-                self.note(record, None)?;
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
+            Err(Error::Api(_)) => None,
+            Err(error) => return Err(error.into()),
+        };
+        if resumed.is_none() {
+            self.note(record, None)?;
         }
+        Ok(resumed)
     }
 
     async fn begin(&self, record: &mut Record) -> Result<(Order, PendingOrder), Failure> {

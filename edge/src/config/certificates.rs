@@ -162,7 +162,7 @@ fn others(file: &File, plan: &Plan, known: &[Certificate], checks: &mut Checks) 
     let has_clear_text = plan.listeners.iter().any(|one| one.tls.is_none());
     for (typed, planned) in file.site.iter().zip(&plan.sites) {
         let needs_one = match &planned.tls {
-            Some(tls) => tls.certificates.is_empty(),
+            Some(tls) => tls.certificates.is_empty() && tls.managed.is_none(),
             None => !has_clear_text,
         };
         if known.is_empty() || !needs_one {

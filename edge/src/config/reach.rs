@@ -7,7 +7,7 @@ use crate::files;
 use crate::sys::sandbox::{Allowed, Reach, real};
 use crate::telemetry::AccessTarget;
 use crate::telemetry::messages::MessageTarget;
-use crate::tls::{self, TicketOptions, Trust};
+use crate::tls::{self, Management, TicketOptions, Trust};
 use crate::upstream;
 
 /// Returns the files and folders that a plan needs, with the kind of access.
@@ -61,6 +61,16 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
             add(&target, Reach::Read);
         }
     }
+    if obtains_certificates(plan) {
+        add(&plan.acme.state, Reach::ReadWrite);
+        let bindings = plan.acme.directories.iter();
+        let bindings = bindings.filter_map(|one| Some(&*one.binding.as_ref()?.key));
+        let trusted = plan.acme.trusted.iter().map(|file| &**file);
+        let system = plan.acme.trusted.is_empty().then(tls::system_file);
+        for file in bindings.chain(trusted).chain(system.as_deref()) {
+            add(&folder_of(file), Reach::Read);
+        }
+    }
     // rustls opens this file for each configuration, also after the sandbox has begun.
     let key_log = std::env::var_os("SSLKEYLOGFILE").filter(|_| plan.tls.key_log);
     if let Some(file) = key_log {
@@ -110,8 +120,18 @@ pub fn folders(plan: &Plan) -> impl Iterator<Item = &files::Options> {
     })
 }
 
+/// Whether certificates come from authorities.
+pub fn obtains_certificates(plan: &Plan) -> bool {
+    let sites = plan.sites.iter().filter_map(|site| site.tls.as_ref());
+    let mut managed = sites.filter_map(|tls| tls.managed);
+    managed.any(|managed| managed == Management::Acme)
+}
+
 /// Whether the name of a server must be resolved.
 pub fn looks_up_names(plan: &Plan) -> bool {
+    if obtains_certificates(plan) {
+        return true;
+    }
     let servers = plan.upstreams.values().flat_map(|u| &u.servers);
     let is_name = |host: &str| host.parse::<std::net::IpAddr>().is_err();
     servers

@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
+use crate::tls::CHALLENGE_PROTOCOL;
+
 use super::connection::Connection;
 use super::connection_setup::ConnectionSetup;
 use super::http1::Http1;
 use super::http2::Http2;
+use super::lingering;
 use super::preface;
 use super::protocol_list::{Protocol, Protocols};
 use super::proxy_preamble;
@@ -40,6 +43,9 @@ async fn prepare(mut connection: Connection, setup: Arc<ConnectionSetup>) {
             Some(connection) => connection,
             None => return,
         };
+        if has_verified(&mut connection) {
+            return lingering::close(connection).await;
+        }
     }
     let protocols = protocols(&connection, &setup);
     let known = match setup.tls {
@@ -55,6 +61,12 @@ async fn prepare(mut connection: Connection, setup: Arc<ConnectionSetup>) {
         },
     };
     speak(protocol, protocols.has(protocol), connection);
+}
+
+/// Whether the handshake was all that an authority wanted: it verified that this server has a name (RFC 8737 3).
+fn has_verified(connection: &mut Connection) -> bool {
+    let tls = connection.transport.tls();
+    tls.is_some_and(|tls| tls.session().alpn_protocol() == Some(CHALLENGE_PROTOCOL))
 }
 
 /// Returns the protocols of a connection's listener.

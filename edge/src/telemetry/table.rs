@@ -93,6 +93,8 @@ counters! {
         tls_failed_parameters: Counter Count,
         /// TLS handshakes for an unknown host (`tls-unknown-name`).
         tls_failed_unknown_name: Counter Count,
+        /// TLS handshakes for a host that has no certificate yet (`tls-no-certificate`).
+        tls_failed_no_certificate: Counter Count,
         /// TLS handshakes with clients that offered only unknown protocols (`tls-protocol`).
         tls_failed_protocol: Counter Count,
         /// TLS handshakes with a missing or invalid client certificate (`tls-client-certificate`).

@@ -31,7 +31,7 @@ pub use connect_error::ConnectError;
 pub use incomplete::Incomplete;
 pub use loaded::{LoadResult, LoadedFiles, Loader};
 pub use loading::{LoadError, load, parse};
-pub use managed::Managed;
+pub use managed::{CHALLENGE_PROTOCOL, Managed};
 pub use options::{
     CertificateFiles, CipherSuite, ClientCertificates, ClientOptions, Group, HttpsRedirect,
     ListenerTls, Management, Options, SiteTls, TicketOptions, Trust, UnknownName, Version,

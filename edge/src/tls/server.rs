@@ -107,8 +107,7 @@ impl Server {
         listener: &ListenerTls,
         sites: &[Site<'_>],
         protocols: &[&str],
-        tickets: Option<&Arc<TicketKeys>>,
-        managed: &Arc<Managed>,
+        (tickets, managed): (Option<&Arc<TicketKeys>>, &Arc<Managed>),
         loader: &mut Loader<'_>,
     ) -> Result<Server, OpenError> {
         let mut policies = Policies::default();

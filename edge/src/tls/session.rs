@@ -105,6 +105,8 @@ pub enum Refusal {
     Parameters,
     /// The client named an unknown host.
     UnknownName,
+    /// There is no certificate yet for the host that the client named.
+    NoCertificate,
     /// The client offered only unknown protocols (ALPN).
     Protocol,
     /// The client's certificate is missing or not valid.
@@ -162,6 +164,7 @@ impl Refusal {
             Refusal::Version => "tls-version",
             Refusal::Parameters => "tls-parameters",
             Refusal::UnknownName => "tls-unknown-name",
+            Refusal::NoCertificate => "tls-no-certificate",
             Refusal::Protocol => "tls-protocol",
             Refusal::ClientCertificate => "tls-client-certificate",
             Refusal::ByClient => "tls-refused-by-client",

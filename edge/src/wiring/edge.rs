@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::encryption::Encryption;
+use super::obtained::Obtained;
 use super::privileges::DroppedPrivileges;
 use super::purge_logs::Loggers;
 use super::snapshot::{Log, Snapshot};
@@ -80,6 +81,8 @@ pub(super) struct Edge {
     pub(super) text: Mutex<String>,
     /// The health checks of servers.
     pub(super) monitor: Monitor,
+    /// The certificates that are obtained from authorities.
+    pub(super) obtained: Obtained,
     pub(super) volumes: Arc<OpenVolumes>,
     pub(super) loggers: Loggers,
     /// Every access log that a worker may still write to. The last lines of these logs are written
@@ -178,6 +181,10 @@ impl Edge {
         }
         let (volumes, shutdown_timeout) = (next.volumes.clone(), next.plan.limits.shutdown_timeout);
         self.buffers.set_options(&next.plan.buffers);
+        // The workers that follow need the answers to challenges.
+        let managed = &next.encryption.managed;
+        let followed = self.obtained.follow(&next.plan, managed, &self.clock);
+        followed.map_err(|error| format!("{:#}\n", self.dropped_privileges.explain(error, None)))?;
         next.take_effect(&before);
         let next = Arc::new(next);
         self.snapshots.send_replace(next.clone());

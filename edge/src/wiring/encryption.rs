@@ -10,7 +10,7 @@ use crate::downstream::Protocol;
 use crate::sys::Clock;
 use crate::sys::root::Stamp;
 use crate::tls::{
-    LoadError, LoadResult, LoadedFiles, Loader, Options, Server, Site, TicketKeys, UnknownName,
+    LoadError, LoadResult, LoadedFiles, Loader, Managed, Options, Server, Site, TicketKeys, UnknownName,
 };
 
 /// The stamp of each file that TLS needs. `None`: the file can't be examined.
@@ -18,6 +18,8 @@ pub(super) type Stamps = Vec<(PathBuf, Option<Stamp>)>;
 
 /// The TLS of all listeners and of the admin address.
 pub(super) struct Encryption {
+    /// The certificates that come and go while the configuration stays.
+    pub(super) managed: Arc<Managed>,
     /// The keys of session tickets, unless they are off.
     tickets: Option<Arc<TicketKeys>>,
     /// The TLS of each listener, in the order of the plan.
@@ -44,7 +46,9 @@ impl Encryption {
     ) -> anyhow::Result<Encryption> {
         let stamps = stamps(plan);
         let tickets = TicketKeys::open(&plan.tls.tickets, clock.clone())?;
-        Encryption::load(plan, kept(tickets, before), Loader::default(), stamps)
+        let managed = before.map_or_else(Arc::default, |before| before.managed.clone());
+        let tickets = kept(tickets, before);
+        Encryption::load(plan, managed, tickets, Loader::default(), stamps)
     }
 
     /// Reads the files again for the same plan. Files that can't be used don't keep others from coming into use: their
@@ -61,7 +65,8 @@ impl Encryption {
             Err(error) => (before.tickets.clone(), Some(error)),
         };
         let loader = Loader::renewing(&before.files);
-        let mut next = Encryption::load(plan, tickets, loader, stamps)?;
+        let managed = before.managed.clone();
+        let mut next = Encryption::load(plan, managed, tickets, loader, stamps)?;
         next.refused.extend(refused);
         let mut pairs = next.tickets.iter().zip(&before.tickets);
         next.has_changed |= !pairs.all(|(new, old)| Arc::ptr_eq(new, old));
@@ -70,18 +75,20 @@ impl Encryption {
 
     fn load(
         plan: &Plan,
+        managed: Arc<Managed>,
         tickets: Option<Arc<TicketKeys>>,
         mut loader: Loader<'_>,
         stamps: Stamps,
     ) -> anyhow::Result<Encryption> {
-        let servers = servers(plan, tickets.as_ref(), &mut loader)?;
-        let admin = admin(plan, &mut loader)?;
+        let servers = servers(plan, tickets.as_ref(), &managed, &mut loader)?;
+        let admin = admin(plan, &managed, &mut loader)?;
         let LoadResult {
             files,
             refused,
             has_changed,
         } = loader.finish();
         Ok(Encryption {
+            managed,
             tickets,
             servers,
             admin,
@@ -107,6 +114,7 @@ type Servers = Arc<[Option<Arc<Server>>]>;
 fn servers(
     plan: &Plan,
     tickets: Option<&Arc<TicketKeys>>,
+    managed: &Arc<Managed>,
     loader: &mut Loader<'_>,
 ) -> anyhow::Result<Servers> {
     let sites: Vec<Site<'_>> = plan
@@ -122,7 +130,8 @@ fn servers(
             return Ok(None);
         };
         let protocols: Vec<_> = listener.protocols.iter().map(Protocol::alpn).collect();
-        let server = Server::open(&plan.tls, tls, &sites, &protocols, tickets, loader)
+        let parts = (tickets, managed);
+        let server = Server::open(&plan.tls, tls, &sites, &protocols, parts, loader)
             .with_context(|| format!("TLS on {}", listener.address))?;
         Ok(Some(Arc::new(server)))
     });
@@ -130,7 +139,11 @@ fn servers(
 }
 
 /// Opens the TLS of the admin address, if it has any. Its connections are few, so it makes no tickets.
-fn admin(plan: &Plan, loader: &mut Loader<'_>) -> anyhow::Result<Option<Arc<Server>>> {
+fn admin(
+    plan: &Plan,
+    managed: &Arc<Managed>,
+    loader: &mut Loader<'_>,
+) -> anyhow::Result<Option<Arc<Server>>> {
     let Some(tls) = &plan.admin_tls else {
         return Ok(None);
     };
@@ -139,7 +152,7 @@ fn admin(plan: &Plan, loader: &mut Loader<'_>) -> anyhow::Result<Option<Arc<Serv
         unknown_name: UnknownName::Default,
         ..plan.tls.clone()
     };
-    let server = Server::open(&options, tls, &[], &["http/1.1"], None, loader);
+    let server = Server::open(&options, tls, &[], &["http/1.1"], (None, managed), loader);
     let server = server.context("TLS on the admin address")?;
     Ok(Some(Arc::new(server)))
 }

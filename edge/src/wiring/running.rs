@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::edge::{Edge, Source};
 use super::listeners::{self, Listeners, WorkerListener, cannot_listen};
+use super::obtained::Obtained;
 use super::privileges::{self, DroppedPrivileges};
 use super::purge_logs::Loggers;
 use super::snapshot::Snapshot;
@@ -95,12 +96,15 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         sweeper: Mutex::new(None),
         text: Mutex::new(text),
         monitor: Monitor::default(),
+        obtained: Obtained::default(),
         volumes,
         loggers: Loggers::default(),
         logs: Mutex::new(Vec::new()),
     });
     edge.keep_log();
     edge.watch_servers();
+    edge.obtain_certificates()
+        .map_err(|error| edge.dropped_privileges.explain(error, None))?;
     let sweeper = purge::start_sweeper(Arc::downgrade(&edge)).context("can't start a thread")?;
     edge.snapshots.borrow().wake(&sweeper);
     *edge.sweeper.lock() = Some(sweeper);

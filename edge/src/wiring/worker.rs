@@ -14,6 +14,7 @@ use super::listeners::WorkerListener;
 use super::snapshot::Snapshot;
 use crate::cache;
 use crate::downstream::{Serving, Worker, WorkerContext};
+use crate::handler::Handler;
 use crate::route::Routes;
 use crate::sys::{Clock, Random, memory};
 use crate::telemetry::{AccessLog, Counters};
@@ -107,7 +108,7 @@ impl Drop for Drained {
 /// A worker's handlers, built from one snapshot.
 struct WorkerHandlers {
     snapshot: Arc<Snapshot>,
-    routes: Rc<Routes>,
+    handler: Rc<dyn Handler>,
     upstreams: Rc<Upstreams>,
     log: Option<Rc<AccessLog>>,
     caches: Rc<cache::Worker>,
@@ -150,7 +151,7 @@ impl WorkerHandlers {
         let routes = Rc::new(Routes::new(snapshot.router.clone(), count, build));
         WorkerHandlers {
             snapshot,
-            routes,
+            handler: edge.obtained.answering(routes),
             upstreams,
             log,
             caches,
@@ -161,7 +162,7 @@ impl WorkerHandlers {
     fn serving(&self) -> Serving {
         let listeners = &self.snapshot.plan.listeners;
         Serving {
-            handler: self.routes.clone(),
+            handler: self.handler.clone(),
             options: self.snapshot.plan.limits.clone(),
             log: self.log.clone(),
             trust: self.snapshot.plan.trust.clone(),

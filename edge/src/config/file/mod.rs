@@ -316,7 +316,7 @@ pub struct UpstreamFile {
 #[allow(missing_docs, reason = "docs/configuration.md describes each key")]
 pub struct SiteFile {
     pub hosts: Option<Names>,
-    pub tls: Key<Table<SiteTlsFile>>,
+    pub tls: Key<OrTable<SiteTlsFile>>,
     pub compress: Key<CompressForm>,
     pub allow: Option<AllowList>,
     pub deny: Option<Names>,

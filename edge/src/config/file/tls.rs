@@ -1,8 +1,11 @@
 //! The section `[tls]`, and `tls` of listeners, sites and the admin address.
 
 use serde::Deserialize;
+use toml::Spanned;
 
-use crate::config::value::{Key, Names, SERVER_TLS, Shaped, SwitchOrPort, TLS, Word};
+use crate::config::value::{
+    ACME, EXTERNAL_ACCOUNT, Key, Names, SERVER_TLS, Shaped, SwitchOrPort, TLS, Table, Word,
+};
 
 /// The section `[tls]`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -15,6 +18,50 @@ pub struct TlsFile {
     pub unknown_name: Key<Word<UnknownNameFile>>,
     pub tickets: Option<Names>,
     pub key_log: Key<bool>,
+    pub acme: Key<Table<AcmeFile>>,
+}
+
+/// Value of `acme` in `[tls]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct AcmeFile {
+    pub directory: Option<Names>,
+    pub email: Key<String>,
+    pub challenge: Option<Names>,
+    pub profile: Key<String>,
+    pub key_type: Key<Word<KeyTypeFile>>,
+    pub state: Key<String>,
+    pub ca: Option<Names>,
+    pub orders: Key<u64>,
+    pub external_account: Key<Table<ExternalAccountFile>>,
+}
+
+impl Shaped for AcmeFile {
+    const SHAPE: &str = ACME;
+}
+
+/// Value of `external_account` in `acme`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct ExternalAccountFile {
+    pub id: Key<String>,
+    pub key: Key<String>,
+}
+
+impl Shaped for ExternalAccountFile {
+    const SHAPE: &str = EXTERNAL_ACCOUNT;
+}
+
+/// Value of `key_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "docs/configuration.md describes each word")]
+pub enum KeyTypeFile {
+    P256,
+    P384,
+    Rsa2048,
 }
 
 /// Value of `tls` of a listener, if it is a table.
@@ -43,6 +90,17 @@ pub struct SiteTlsFile {
 
 impl Shaped for SiteTlsFile {
     const SHAPE: &str = TLS;
+}
+
+/// The short form: `"auto"` or `"internal"`, which are also values of `certificate`.
+impl From<Spanned<String>> for SiteTlsFile {
+    fn from(word: Spanned<String>) -> SiteTlsFile {
+        let span = word.span();
+        SiteTlsFile {
+            certificate: Some(Names::of(vec![word], span)),
+            ..SiteTlsFile::default()
+        }
+    }
 }
 
 /// Value of `tls` of the admin address.

@@ -14,7 +14,7 @@ use crate::downstream::Trust;
 use crate::http::Network;
 use crate::telemetry::AccessOptions;
 use crate::telemetry::messages::MessageTarget;
-use crate::{cache, downstream, spool, tls, upstream};
+use crate::{acme, cache, downstream, spool, tls, upstream};
 
 pub use listener::ListenerPlan;
 pub use privileges::{Privileges, User};
@@ -44,6 +44,8 @@ pub struct Plan {
     pub request_id: bool,
     /// Options of TLS (`[tls]`).
     pub tls: tls::Options,
+    /// Options of certificates from authorities (`acme` in `[tls]`).
+    pub acme: acme::Options,
     /// Address of the admin API, unless it is turned off.
     pub admin: Option<SocketAddr>,
     /// Host names, in lower case, by which the admin API may be addressed.

@@ -10,7 +10,7 @@ use super::{methods, names};
 use crate::config::checks::Checks;
 use crate::config::file::{ClientCertificateFile, LimitFile, RouteFile, SignedFile, SiteFile};
 use crate::config::report::{Problem, without_error_numbers};
-use crate::config::value::{AllowList, Key, Names, OrFalse, Table};
+use crate::config::value::{AllowList, Key, Names, OrFalse, OrTable, Table};
 use crate::edit;
 use crate::gate::signed::{self, KEY_BYTES_MAX, KEY_BYTES_MIN, Secret};
 use crate::gate::{BucketRate, Limit, Options, SECOND};
@@ -108,7 +108,7 @@ fn flag(key: &Key<bool>) -> Option<bool> {
 /// Returns `Some(true)` if the TLS handshakes of a site demand a client certificate. Then its requests in clear text
 /// and over a listener with other demands need one, too.
 fn required(site: &SiteFile) -> Option<bool> {
-    let Table(tls) = site.tls.as_ref()?.get_ref();
+    let OrTable(tls) = site.tls.as_ref()?.get_ref();
     let word = tls
         .client_certificate
         .as_ref()

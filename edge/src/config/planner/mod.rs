@@ -1,5 +1,6 @@
 //! Makes the plan from the file: checks every value and fills in the defaults.
 
+mod acme;
 mod address;
 mod balance;
 mod buffers;
@@ -75,6 +76,7 @@ pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan
         trust: listeners::trust(&file.server, &mut checks),
         request_id: file.server.request_id.unwrap_or_default(),
         tls: tls::options(&file.tls, &mut checks),
+        acme: acme::options(&file.tls, &mut checks),
         admin,
         admin_hosts: admin_hosts(file, &mut checks),
         admin_tls: tls::admin(&file.admin, &mut checks),

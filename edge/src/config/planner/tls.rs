@@ -7,15 +7,17 @@ use toml::Spanned;
 
 use crate::config::checks::Checks;
 use crate::config::file::{
-    AdminFile, ClientCertificateFile, File, ListenerFile, SiteFile, TlsFile, TlsVersion,
-    UnknownNameFile,
+    AdminFile, ClientCertificateFile, File, ListenerFile, SiteFile, SiteTlsFile, TlsFile,
+    TlsVersion, UnknownNameFile,
 };
 use crate::config::plan::{ListenerPlan, Plan, SitePlan};
 use crate::config::report::Problem;
-use crate::config::value::{Key, Names, OrFalse, Switch, SwitchOrPort, Table, Word};
+use crate::config::value::{
+    Key, Names, OrFalse, OrTable, Switch, SwitchOrPort, Table, Word,
+};
 use crate::tls::{
-    CertificateFiles, CipherSuite, ClientCertificates, Group, HttpsRedirect, ListenerTls, Options,
-    SiteTls, TicketOptions, UnknownName, Version,
+    CertificateFiles, CipherSuite, ClientCertificates, Group, HttpsRedirect, ListenerTls, Management,
+    Options, SiteTls, TicketOptions, UnknownName, Version,
 };
 
 /// Most certificates of one listener or site: one for each type of key is enough.
@@ -205,9 +207,17 @@ pub fn listener(file: &ListenerFile, checks: &mut Checks) -> Option<ListenerTls>
 /// Returns the TLS of a site, if it has its own.
 pub fn site(file: &SiteFile, checks: &mut Checks) -> Option<SiteTls> {
     let typed = file.tls.as_ref()?;
-    let Table(table) = typed.get_ref();
+    let OrTable(table) = typed.get_ref();
+    let managed = managed(table);
+    if managed.is_some() {
+        check_managed(file, table, typed.span(), checks);
+    }
     Some(SiteTls {
-        certificates: certificates(&table.certificate, &table.key, typed.span(), checks),
+        certificates: match managed {
+            Some(_) => Vec::new(),
+            None => certificates(&table.certificate, &table.key, typed.span(), checks),
+        },
+        managed,
         clients: clients(&table.client_ca, &table.client_certificate, checks),
         redirect: match table.redirect.as_ref().map(|typed| *typed.get_ref()) {
             None | Some(SwitchOrPort::Switch(true)) => HttpsRedirect::On,
@@ -215,6 +225,37 @@ pub fn site(file: &SiteFile, checks: &mut Checks) -> Option<SiteTls> {
             Some(SwitchOrPort::Port(port)) => HttpsRedirect::To(port),
         },
     })
+}
+
+/// Returns where a site's certificates come from while Sluice runs, if they are not files.
+fn managed(table: &SiteTlsFile) -> Option<Management> {
+    let [only] = table.certificate.as_ref()?.get_ref() else {
+        return None;
+    };
+    match only.get_ref().as_str() {
+        "auto" => Some(Management::Acme),
+        "internal" => Some(Management::Internal),
+        _ => None,
+    }
+}
+
+/// Reports what contradicts certificates that are obtained by the names of a site.
+fn check_managed(file: &SiteFile, table: &SiteTlsFile, at: Range<usize>, checks: &mut Checks) {
+    if let Some(key) = &table.key {
+        checks.push(
+            Problem::error("a key without a file with its certificate")
+                .at(key.span())
+                .help("leave `key` out: Sluice makes the key"),
+        );
+    }
+    let hosts = file.hosts.as_ref().map_or(&[][..], |list| list.get_ref());
+    if hosts.is_empty() {
+        checks.push(
+            Problem::error("a certificate needs a name, and this site has no `hosts`")
+                .at(at)
+                .help("add the names, as in `hosts = [\"cdn.example.com\"]`"),
+        );
+    }
 }
 
 /// Returns the TLS of the admin address, if it has any. Client certificates are mandatory where authorities are named.
@@ -349,7 +390,7 @@ fn clients(
 pub fn check(file: &File, plan: &Plan, checks: &mut Checks) {
     let (listeners, sites) = (&plan.listeners[..], &plan.sites[..]);
     without_suite(file, plan, checks);
-    let has_certificate = |tls: &SiteTls| !tls.certificates.is_empty();
+    let has_certificate = |tls: &SiteTls| !tls.certificates.is_empty() || tls.managed.is_some();
     let by_sites = sites
         .iter()
         .any(|site| site.tls.as_ref().is_some_and(has_certificate));
@@ -357,8 +398,8 @@ pub fn check(file: &File, plan: &Plan, checks: &mut Checks) {
     let is_incomplete = file.site.iter().any(|site| {
         let typed = site.get_ref().tls.as_ref();
         typed.is_some_and(|typed| {
-            let Table(table) = typed.get_ref();
-            table.certificate.is_some() != table.key.is_some()
+            let OrTable(table) = typed.get_ref();
+            table.certificate.is_some() != table.key.is_some() && managed(table).is_none()
         })
     });
     for typed in file

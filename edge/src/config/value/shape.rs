@@ -3,7 +3,7 @@
 
 /// The name of each type, as it occurs in serde's messages, and the advice on how to write a value
 /// of the type.
-const SHAPES: [(&str, &str); 31] = [
+const SHAPES: [(&str, &str); 33] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),
     (PARALLEL, PARALLEL_ADVICE),
@@ -36,6 +36,14 @@ const SHAPES: [(&str, &str); 31] = [
     (
         TLS,
         "write { certificate = \"chain.pem\", key = \"key.pem\" }",
+    ),
+    (
+        ACME,
+        "write { email = \"ops@example.com\" }, or leave it out for the defaults",
+    ),
+    (
+        EXTERNAL_ACCOUNT,
+        "write { id = \"KEY-ID\", key = \"/etc/sluice/external-account.key\" }",
     ),
     (TCP, "write { keepalive = \"60s\", bind = \"10.0.0.7\" }"),
     (
@@ -91,6 +99,8 @@ pub const EDITS: &str = "a table of edits";
 pub const PAGES: &str = "pages by status";
 pub const PAIRS: &str = "a list of pairs";
 pub const TLS: &str = "a table with a certificate";
+pub const ACME: &str = "a table of options of ACME";
+pub const EXTERNAL_ACCOUNT: &str = "a table with an id and a key";
 pub const TCP: &str = "a table of options of TCP";
 pub const SERVER_TLS: &str = "a table of TLS with servers";
 pub const RETRY: &str = "a table of retries";

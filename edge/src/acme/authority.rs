@@ -1,0 +1,158 @@
+//! One authority: its directory, the account with it, and the budget of orders.
+
+use std::sync::Arc;
+
+use instant_acme::{Account, AccountCredentials, Error, ExternalAccountKey, NewAccount};
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
+
+use super::http_client::DirectoryClient;
+use super::options::{Binding, Directory, Options};
+use super::order::Failure;
+use super::schedule::Budget;
+use super::storage::Storage;
+use crate::sys::disk;
+
+/// Folder of the accounts and budgets in the storage.
+const FOLDER: &str = "accounts";
+/// The time span in seconds in which the number of orders has a limit. Let's Encrypt permits 300 in it.
+const ORDERS_SPAN_S: i64 = 3 * 3600;
+/// Longest file of a key of an external account, in bytes.
+const BINDING_BYTES_MAX: u64 = 4096;
+
+/// An authority.
+pub struct Authority {
+    directory: Directory,
+    email: Option<String>,
+    orders_max: usize,
+    client: DirectoryClient,
+    account: OnceCell<Account>,
+    storage: Arc<dyn Storage>,
+    /// Locked while the budget in the storage is changed.
+    budget: Mutex<()>,
+}
+
+impl Authority {
+    /// Creates an authority. No request is sent yet.
+    pub fn new(
+        directory: &Directory,
+        options: &Options,
+        client: DirectoryClient,
+        storage: Arc<dyn Storage>,
+    ) -> Authority {
+        Authority {
+            directory: directory.clone(),
+            email: options.email.clone(),
+            orders_max: options.orders_max,
+            client,
+            account: OnceCell::new(),
+            storage,
+            budget: Mutex::default(),
+        }
+    }
+
+    /// Returns the URL of the directory.
+    pub fn url(&self) -> &str {
+        &self.directory.url
+    }
+
+    /// Returns the time in seconds for which the authority wants no request, because of its last refusal.
+    pub fn asked_s(&self) -> i64 {
+        self.client.asked_s()
+    }
+
+    /// Counts an order.
+    ///
+    /// # Errors
+    ///
+    /// There were too many: the time from which the next one is permitted, as Unix time in seconds.
+    pub fn take_order(&self, now_unix_s: i64) -> Result<(), BudgetError> {
+        let _locked = self.budget.lock();
+        let name = self.name("orders.json");
+        let text = self.storage.read(&name)?;
+        let mut budget: Budget = text
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default();
+        budget
+            .take(now_unix_s, self.orders_max, ORDERS_SPAN_S)
+            .map_err(BudgetError::UsedUp)?;
+        let text = serde_json::to_string(&budget).map_err(std::io::Error::from)?;
+        Ok(self.storage.write(&name, &text)?)
+    }
+
+    /// Returns the account with the authority, which is created if there is none.
+    ///
+    /// # Errors
+    ///
+    /// The authority can't be reached or refuses the account, or the storage failed.
+    pub async fn account(&self) -> Result<&Account, Failure> {
+        self.account.get_or_try_init(|| self.open()).await
+    }
+
+    async fn open(&self) -> Result<Account, Failure> {
+        let name = self.name("account.json");
+        let stored = self.storage.read(&name)?;
+        let stored = stored.and_then(|text| serde_json::from_str::<AccountCredentials>(&text).ok());
+        let builder = || Account::builder_with_http(Box::new(self.client.clone()));
+        if let Some(credentials) = stored {
+            let account = builder().from_credentials(credentials).await?;
+            // The authority may have forgotten the account, like one for tests that was started again.
+            match account.update_contacts(&self.contacts()).await {
+                Err(Error::Api(problem)) if is_unknown(&problem) => {}
+                _ => return Ok(account),
+            }
+        }
+        let binding = self.directory.binding.as_ref().map(external_key).transpose()?;
+        let new = NewAccount {
+            contact: &self.contacts(),
+            terms_of_service_agreed: true,
+            only_return_existing: false,
+        };
+        let url = self.directory.url.clone();
+        let (account, credentials) = builder().create(&new, url, binding.as_ref()).await?;
+        let text = serde_json::to_string(&credentials).map_err(std::io::Error::from)?;
+        self.storage.write(&name, &text)?;
+        tracing::info!(directory = self.url(), "an account was created");
+        Ok(account)
+    }
+
+    fn contacts(&self) -> Vec<&str> {
+        self.email.as_deref().into_iter().collect()
+    }
+
+    /// Returns the name of a text about this authority in the storage.
+    fn name(&self, text: &str) -> String {
+        let hash = blake3::hash(self.directory.url.as_bytes()).to_hex();
+        format!("{FOLDER}/{}.{text}", &hash[..16])
+    }
+}
+
+/// The reason why an order may not be sent.
+pub enum BudgetError {
+    /// There were too many orders. The time from which the next one is permitted, as Unix time in seconds.
+    UsedUp(i64),
+    /// The storage failed.
+    Storage(std::io::Error),
+}
+
+impl From<std::io::Error> for BudgetError {
+    fn from(error: std::io::Error) -> BudgetError {
+        BudgetError::Storage(error)
+    }
+}
+
+fn is_unknown(problem: &instant_acme::Problem) -> bool {
+    problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:accountDoesNotExist")
+}
+
+fn external_key(binding: &Binding) -> Result<ExternalAccountKey, Failure> {
+    use base64::Engine as _;
+    let wrong = |why: &dyn std::fmt::Display| {
+        Failure::new(format!("{}: {why}", binding.key.display()))
+    };
+    let text = disk::read_text(&binding.key, BINDING_BYTES_MAX).map_err(|why| wrong(&why))?;
+    let text = text.trim().trim_end_matches('=');
+    let key = base64::prelude::BASE64_URL_SAFE_NO_PAD.decode(text);
+    let key = key.map_err(|why| wrong(&format!("no key in base64url: {why}")))?;
+    Ok(ExternalAccountKey::new(binding.key_id.clone(), &key))
+}
