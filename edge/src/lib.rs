@@ -18,11 +18,6 @@ pub(crate) mod fill;
 pub(crate) mod gate;
 pub(crate) mod handler;
 pub(crate) mod http;
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "no connection to an origin speaks HTTP/2 yet"
-)]
 pub(crate) mod http2;
 pub(crate) mod ranges;
 pub(crate) mod reason;

@@ -16,9 +16,7 @@ impl ErrorCode {
     pub const REFUSED_STREAM: ErrorCode = ErrorCode(0x7);
     pub const CANCEL: ErrorCode = ErrorCode(0x8);
     pub const COMPRESSION_ERROR: ErrorCode = ErrorCode(0x9);
-    pub const CONNECT_ERROR: ErrorCode = ErrorCode(0xa);
     pub const ENHANCE_YOUR_CALM: ErrorCode = ErrorCode(0xb);
-    pub const INADEQUATE_SECURITY: ErrorCode = ErrorCode(0xc);
     pub const HTTP_1_1_REQUIRED: ErrorCode = ErrorCode(0xd);
 }
 

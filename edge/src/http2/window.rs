@@ -151,6 +151,7 @@ impl ReceiveWindow {
     }
 
     /// Returns the number of bytes that the peer may still send.
+    #[cfg(test)]
     pub fn available(&self) -> u32 {
         self.window.available()
     }

@@ -227,6 +227,7 @@ impl Client {
     }
 
     /// Returns the heap memory in bytes.
+    #[cfg(any(test, feature = "test-rigs"))]
     pub fn memory(&self) -> usize {
         self.endpoint.memory() + self.progress.capacity() * size_of::<Progress>()
     }

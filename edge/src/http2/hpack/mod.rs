@@ -10,7 +10,7 @@ mod static_table;
 #[cfg(test)]
 mod tests;
 
-pub use decoder::{Decoded, Decoder, Field};
-pub use dynamic_table::{DEFAULT_TABLE_SIZE, FIELD_OVERHEAD};
+pub use decoder::{Decoder, Field};
+pub use dynamic_table::DEFAULT_TABLE_SIZE;
 pub use encoder::{Encoder, Indexing, append_independent};
 pub use error::DecodeError;
