@@ -366,3 +366,23 @@ impl Caller {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn frames_are_read_or_refused(
+            frames in prop::collection::vec(
+                (0u8..12, any::<u8>(), 0u8..4, prop::collection::vec(any::<u8>(), 0..40)), 0..20,
+            ),
+        ) {
+            let bytes = frames.into_iter().flat_map(|(kind, flags, stream, payload)| {
+                let header = [0, 0, payload.len() as u8, kind, flags, 0, 0, 0, stream];
+                [&header[..], &payload].concat()
+            });
+            super::frames(&bytes.collect::<Vec<u8>>());
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::http2::exercise;
 use crate::http2::frame::{FrameHeader, flag, kind};
 use crate::http2::hpack::{Encoder, Indexing};
 use crate::http2::request::Request;
@@ -532,6 +533,25 @@ impl Pair {
         }
         self.to_client
             .splice(0..0, input[used_all..].iter().copied());
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_frames_are_accepted_or_refused(
+        frames in prop::collection::vec(
+            (0u8..12, 0u8..64, 0u32..12, prop::collection::vec(any::<u8>(), 0..20)), 0..40,
+        ),
+    ) {
+        let bytes: Vec<u8> = frames
+            .into_iter()
+            .flat_map(|(kind, flags, stream, payload)| match kind {
+                // Complete responses are likely.
+                10 | 11 => frame(kind::HEADERS, flags & 1 | 4, stream | 1, b"\x88"),
+                kind => frame(kind, flags, stream, &payload),
+            })
+            .collect();
+        exercise::client(&bytes);
     }
 }
 

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use super::decoder::Decoded;
+use super::dynamic_table::FIELD_OVERHEAD;
 use super::*;
 
 type Lines = Vec<(Vec<u8>, Vec<u8>)>;
