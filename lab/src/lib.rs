@@ -20,6 +20,7 @@ pub mod noise;
 pub mod offset;
 pub mod origin;
 pub mod pauses;
+pub mod pebble;
 #[cfg(feature = "lab")]
 pub mod placement;
 pub mod process;

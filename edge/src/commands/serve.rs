@@ -61,6 +61,19 @@ pub struct ServeArgs {
     /// Path of the access log, or "-" for standard output [default: none]
     #[arg(long, value_name = "PATH")]
     access_log: Option<String>,
+    /// Name for which a certificate is obtained from Let's Encrypt and renewed, as in cdn.example.com; Sluice then listens
+    /// on ports 80 and 443; may be given several times
+    #[arg(long, value_name = "NAME", conflicts_with = "listen")]
+    tls: Vec<String>,
+    /// Directory of the authority that issues certificates (ACME) [default: Let's Encrypt]
+    #[arg(long, value_name = "URL", requires = "tls")]
+    acme_directory: Option<String>,
+    /// File of the authorities (PEM) by which the directory's own certificate is verified [default: the system's]
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    acme_ca: Option<String>,
+    /// Folder of the certificates and their keys [default: /var/lib/sluice/certificates]
+    #[arg(long, value_name = "FOLDER", requires = "tls")]
+    acme_state: Option<String>,
 }
 
 pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
@@ -159,6 +172,11 @@ fn beside_a_file(args: &ServeArgs) -> Option<(&'static str, &'static str)> {
             "--access-log",
             "`access` in [log]",
         ),
+        (
+            !args.tls.is_empty(),
+            "--tls",
+            "`hosts` and `tls = \"auto\"` in [[site]]",
+        ),
     ];
     let mut given = options.into_iter().filter(|(given, ..)| *given);
     given.next().map(|(_, option, key)| (option, key))
@@ -177,5 +195,9 @@ fn options(args: &ServeArgs) -> config::Options {
         slice: args.slice.clone(),
         workers: args.workers,
         access_log: args.access_log.clone(),
+        tls: args.tls.clone(),
+        acme_directory: args.acme_directory.clone(),
+        acme_ca: args.acme_ca.clone(),
+        acme_state: args.acme_state.clone(),
     }
 }

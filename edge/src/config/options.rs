@@ -31,6 +31,14 @@ pub struct Options {
     pub workers: Option<u64>,
     /// Path of the access log, or `-` for standard output.
     pub access_log: Option<String>,
+    /// Names for which certificates are obtained.
+    pub tls: Vec<String>,
+    /// URL of the directory of the authority that issues them.
+    pub acme_directory: Option<String>,
+    /// File of the authorities by which the directory's own certificate is verified.
+    pub acme_ca: Option<String>,
+    /// Folder of the certificates.
+    pub acme_state: Option<String>,
 }
 
 /// The text of a configuration file, and the options from which its lines were made.
@@ -92,6 +100,7 @@ impl Options {
             let lines = format!("[log]\naccess = {}", quoted(path));
             out.option("--access-log", path, "access", &lines);
         }
+        self.acme_text(&mut out);
         match &self.files {
             Some(root) => self.files_text(root, &mut out),
             None => self.cache_text(&mut out),
@@ -99,9 +108,40 @@ impl Options {
         out
     }
 
+    /// Writes how certificates are obtained.
+    fn acme_text(&self, out: &mut Written) {
+        let keys = [
+            ("--acme-directory", "directory", &self.acme_directory),
+            ("--acme-ca", "ca", &self.acme_ca),
+            ("--acme-state", "state", &self.acme_state),
+        ];
+        if keys.iter().any(|(.., value)| value.is_some()) {
+            out.lines("[tls.acme]");
+        }
+        for (option, key, value) in keys {
+            if let Some(value) = value {
+                out.option(option, value, key, &format!("{key} = {}", quoted(value)));
+            }
+        }
+    }
+
+    /// Writes the beginning of the site, with its names if it has certificates.
+    fn site_text(&self, out: &mut Written) {
+        out.lines("[[site]]");
+        if self.tls.is_empty() {
+            return;
+        }
+        out.lines("hosts = [");
+        for name in &self.tls {
+            out.option("--tls", name, "hosts", &format!("{},", quoted(name)));
+        }
+        out.lines("]\ntls = \"auto\"");
+    }
+
     /// Writes a site with one route that serves files.
     fn files_text(&self, root: &str, out: &mut Written) {
-        out.lines("[[site]]\n[[site.route]]");
+        self.site_text(out);
+        out.lines("[[site.route]]");
         let lines = format!("[site.route.files]\nroot = {}", quoted(root));
         out.option("--files", root, "root", &lines);
         if let Some(memory) = &self.memory {
@@ -156,7 +196,9 @@ impl Options {
                 &format!("{},", quoted(origin)),
             );
         }
-        out.lines("]\n[[site]]\n[[site.route]]\nproxy = \"origin\"\ncache = \"memory\"");
+        out.lines("]");
+        self.site_text(out);
+        out.lines("[[site.route]]\nproxy = \"origin\"\ncache = \"memory\"");
     }
 
     /// Returns the plan for these options.

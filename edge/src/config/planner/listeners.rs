@@ -1,6 +1,6 @@
 //! Plans `listen`, `[[listener]]` and trusted proxies.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use toml::Spanned;
@@ -15,14 +15,17 @@ use crate::config::value::{Key, Names, Size, Word};
 use crate::downstream::{ClientIpHeader, Protocol, Protocols, ProxyProtocol, Trust, Versions};
 use crate::sys::ListenAddress;
 use crate::sys::listen_options::ListenOptions;
+use crate::tls::ListenerTls;
 
 /// Bounds of the size of a socket's buffers, in bytes.
 const BUFFER: std::ops::RangeInclusive<u64> = 4 << 10..=256 << 20;
 
-/// Returns the listeners in `listen` and all `[[listener]]`s, at least one.
+/// Returns the listeners in `listen` and all `[[listener]]`s, at least one. Without any, sites whose certificates are obtained
+/// get those for http and https.
 pub fn listeners(
     files: &[Spanned<ListenerFile>],
     listen: Option<&Names>,
+    obtains_certificates: bool,
     admin: Option<SocketAddr>,
     checks: &mut Checks,
 ) -> Vec<ListenerPlan> {
@@ -71,7 +74,16 @@ pub fn listeners(
         plan.protocols = protocols(file.get_ref(), plan.protocols, checks);
         plans.push(plan);
     }
-    if files.is_empty() && listen.is_none() {
+    if files.is_empty() && listen.is_none() && obtains_certificates {
+        let [mut clear, mut encrypted] = [80, 443].map(|port| {
+            let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+            ListenerPlan::at(address.into())
+        });
+        clear.setup.listener = 0;
+        encrypted.setup.listener = 1;
+        encrypted.encrypt(ListenerTls::default());
+        plans.extend([clear, encrypted]);
+    } else if files.is_empty() && listen.is_none() {
         let address = LISTEN.parse::<SocketAddr>().ok().map(ListenAddress::from);
         plans.extend(address.map(ListenerPlan::at));
     }

@@ -239,6 +239,12 @@ fn managed(table: &SiteTlsFile) -> Option<Management> {
     }
 }
 
+/// Whether the certificates of a site are obtained while Sluice runs.
+pub fn obtains_certificates(file: &File) -> bool {
+    let mut sites = file.site.iter().filter_map(|site| site.get_ref().tls.as_ref());
+    sites.any(|typed| managed(&typed.get_ref().0).is_some())
+}
+
 /// Reports what contradicts certificates that are obtained by the names of a site.
 fn check_managed(file: &SiteFile, table: &SiteTlsFile, at: Range<usize>, checks: &mut Checks) {
     if let Some(key) = &table.key {
