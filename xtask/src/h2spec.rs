@@ -1,6 +1,6 @@
 //! The step `h2spec` of `cargo xtask soak`: the public suite of HTTP/2 tests against Sluice, over TLS and in clear text.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub fn step() -> Result<()> {
         println!("HTTP/2 is NOT tested: {MISSING}");
         return Ok(());
     }
-    let suite = install()?;
+    let suite = tools::go_program("h2spec", PACKAGE)?;
     tools::run(Command::new("cargo").args(["build", "--quiet", "--package", "sluice"]))?;
     let folder = tempfile::Builder::new().prefix("h2spec-").tempdir()?;
     let issued = Issued::new("h2spec", &["localhost", "127.0.0.1"])?;
@@ -60,19 +60,4 @@ fn start(folder: &Path, issued: &Issued) -> Result<Process> {
     let file = file.display().to_string();
     let launch = Launch::new("sluice", program, folder);
     launch.args(["serve", "-c", &file]).start()
-}
-
-/// Installs the suite below the target folder, unless it is there.
-fn install() -> Result<PathBuf> {
-    let folder = tools::target_folder()?.join("tools/h2spec");
-    let program = folder.join("h2spec");
-    if !program.is_file() {
-        println!("installing {PACKAGE}");
-        tools::run(
-            Command::new("go")
-                .args(["install", PACKAGE])
-                .env("GOBIN", &folder),
-        )?;
-    }
-    Ok(program)
 }

@@ -35,9 +35,24 @@ const MODULES: &[(&str, &str)] = &[
     ("h2", "python3-h2"),
 ];
 
+/// The test authority of Let's Encrypt.
+const PEBBLE: &str = "github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.3";
+
 /// Checks that all programs are installed. As root on Debian, installs missing ones. Otherwise a missing program is
 /// an error in CI, and elsewhere a note with the command that installs it.
 pub fn ensure() -> Result<()> {
+    ensure_packages()?;
+    match go_program("pebble", PEBBLE) {
+        Ok(_) => Ok(()),
+        Err(error) if in_ci() => Err(error),
+        Err(error) => {
+            println!("pebble can't be installed; the tests of ACME will fail: {error:#}");
+            Ok(())
+        }
+    }
+}
+
+fn ensure_packages() -> Result<()> {
     let missing = missing();
     if missing.is_empty() {
         return Ok(());
@@ -81,6 +96,23 @@ pub fn run(command: &mut Command) -> Result<()> {
         bail!("{command:?}: {status}");
     }
     Ok(())
+}
+
+/// Installs a program in Go in a folder of this name below the target folder, unless it is there, and returns its path.
+/// `package` ends with the program's name and its version; Go verifies its hash.
+pub fn go_program(folder: &str, package: &str) -> Result<PathBuf> {
+    let name = package.split('@').next().and_then(|path| path.rsplit('/').next());
+    let folder = target_folder()?.join("tools").join(folder);
+    let program = folder.join(name.context("a package without a name")?);
+    if !program.is_file() {
+        println!("installing {package}");
+        run(
+            Command::new("go")
+                .args(["install", package])
+                .env("GOBIN", &folder),
+        )?;
+    }
+    Ok(program)
 }
 
 /// Returns Cargo's target folder, which contains this program in the folder of a profile.
