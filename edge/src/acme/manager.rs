@@ -259,16 +259,29 @@ fn all(shared: &Arc<Shared>, options: &Options) -> Arc<[Authority]> {
         .collect()
 }
 
+/// Guard of an attempt, which ends it also after a panic.
+struct Attempt<'a> {
+    shared: &'a Shared,
+    id: &'a str,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.shared.note(self.id, |state| state.is_busy = false);
+    }
+}
+
 /// Makes one attempt to obtain a certificate: of each authority in turn, until one has issued it.
 async fn obtain(shared: &Shared, options: &Options, authorities: &[Authority], names: Vec<String>) {
     let id = Record::id(&names);
+    let _attempt = Attempt { shared, id: &id };
     let now_unix_s = shared.now_unix_s();
     let mut record = match Record::read(&*shared.storage, &names) {
         Ok(record) => record,
         Err(error) => {
             tracing::error!(%error, certificate = id, "the state of a certificate can't be read");
             let next_unix_s = now_unix_s + schedule::wait_s(1, 0.0, 0);
-            shared.note(&id, |state| (state.is_busy, state.next_unix_s) = (false, next_unix_s));
+            shared.note(&id, |state| state.next_unix_s = next_unix_s);
             return;
         }
     };

@@ -63,8 +63,14 @@ impl Names {
     pub fn has_certificate(&self, name: Option<&str>) -> bool {
         match self.candidates(name) {
             Candidates::Loaded(list) => !list.is_empty(),
-            Candidates::Managed(usual) => self.managed.find(name.unwrap_or(usual)).is_some(),
+            Candidates::Managed(usual) => self.in_use(name, usual).is_some(),
         }
+    }
+
+    /// Returns the certificate in use for a name, else the usual one for the host that the name belongs to.
+    fn in_use(&self, name: Option<&str>, usual: &str) -> Option<Certificate> {
+        let named = name.and_then(|name| self.managed.find(name));
+        named.or_else(|| self.managed.find(usual))
     }
 
     fn candidates(&self, name: Option<&str>) -> &Candidates {
@@ -80,11 +86,7 @@ impl Names {
     ) -> Option<Arc<CertifiedKey>> {
         let candidates = match self.candidates(name) {
             Candidates::Loaded(list) => list,
-            Candidates::Managed(usual) => {
-                let found = self.managed.find(name.unwrap_or(usual));
-                let found = found.or_else(|| self.managed.find(usual));
-                return found.map(|one| one.key);
-            }
+            Candidates::Managed(usual) => return self.in_use(name, usual).map(|one| one.key),
         };
         let is_valid = |one: &Certificate| name.is_none_or(|name| one.facts.is_for(name));
         let mut usable = candidates.iter().filter(|one| is_usable(one));
