@@ -5,6 +5,9 @@ use std::task::{Context, Poll};
 
 use super::connection::Connection;
 
+/// Largest input buffer, in bytes. The longest header of the PROXY protocol has about 4 KiB.
+const INPUT_MAX: usize = 16 << 10;
+
 /// The time within which the first bytes have to arrive.
 #[derive(Default)]
 pub(super) struct FirstBytes {
@@ -33,6 +36,10 @@ impl FirstBytes {
         if worker.is_cut() {
             connection.transport.reset_on_drop();
             return Poll::Ready(Arrival::Late);
+        }
+        if connection.is_full() {
+            // A small buffer, which had room for the beginning.
+            connection.grow_buffer(INPUT_MAX);
         }
         match connection.poll_fill(cx) {
             Poll::Ready(Ok(n)) if n > 0 => return Poll::Ready(Arrival::More),

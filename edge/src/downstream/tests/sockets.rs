@@ -271,6 +271,33 @@ impl Fresh {
 }
 
 #[test]
+fn a_long_proxy_header_may_arrive_in_pieces() {
+    on_worker(async {
+        let setup = ConnectionSetup {
+            proxy: Some(ProxyProtocol {
+                trusted: vec![Network {
+                    address: any().ip(),
+                    bits: 32,
+                }],
+                versions: Versions::Any,
+            }),
+            ..(*ConnectionSetup::plain()).clone()
+        };
+        let bench = Bench::new(|_| ok("x;"));
+        let mut client = bench.client_of(1 << 20, &Arc::new(setup));
+        // The header of version 2 for a connection of the balancer's own, with one TLV of 3,997 bytes.
+        let start = b"\r\n\r\n\0\r\nQUIT\n\x20\0\x0f\xa0\xea\x0f\x9d";
+        let header = [&start[..], &[7; 3997]].concat();
+        for piece in header.chunks(300) {
+            client.send(piece).await;
+            tokio::task::yield_now().await;
+        }
+        client.send(GET).await;
+        client.until("x;").await;
+    });
+}
+
+#[test]
 fn a_connection_that_must_make_room_answers_what_has_arrived() {
     let plain = || (*ConnectionSetup::plain()).clone();
     let (http2, either) = (1, 2);
