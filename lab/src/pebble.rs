@@ -63,7 +63,10 @@ impl Pebble {
     ///
     /// It can't be started.
     pub fn start(program: &Path, folder: &Path, options: &Options) -> anyhow::Result<Pebble> {
-        let issued = Issued::new("Authority of pebble's own certificate", &["localhost", "127.0.0.1"])?;
+        let issued = Issued::new(
+            "Authority of pebble's own certificate",
+            &["localhost", "127.0.0.1"],
+        )?;
         let names = NameServer::start()?;
         let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (directory, management) = (loopback(free_port()?), loopback(free_port()?));
@@ -117,7 +120,10 @@ impl Pebble {
     /// Pebble does not answer.
     pub fn authority(&self) -> anyhow::Result<Vec<u8>> {
         let options = ClientOptions {
-            tls: Some(ClientTls::trusting(&self.issued.authority.der(), "localhost")),
+            tls: Some(ClientTls::trusting(
+                &self.issued.authority.der(),
+                "localhost",
+            )),
             ..ClientOptions::default()
         };
         let mut client = Client::connect_with(self.management, &options)?;

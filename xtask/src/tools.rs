@@ -101,16 +101,17 @@ pub fn run(command: &mut Command) -> Result<()> {
 /// Installs a program in Go in a folder of this name below the target folder, unless it is there, and returns its path.
 /// `package` ends with the program's name and its version; Go verifies its hash.
 pub fn go_program(folder: &str, package: &str) -> Result<PathBuf> {
-    let name = package.split('@').next().and_then(|path| path.rsplit('/').next());
+    let name = package
+        .split('@')
+        .next()
+        .and_then(|path| path.rsplit('/').next());
     let folder = target_folder()?.join("tools").join(folder);
     let program = folder.join(name.context("a package without a name")?);
     if !program.is_file() {
         println!("installing {package}");
-        run(
-            Command::new("go")
-                .args(["install", package])
-                .env("GOBIN", &folder),
-        )?;
+        run(Command::new("go")
+            .args(["install", package])
+            .env("GOBIN", &folder))?;
     }
     Ok(program)
 }

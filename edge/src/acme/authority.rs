@@ -102,7 +102,12 @@ impl Authority {
                 _ => return Ok(account),
             }
         }
-        let binding = self.directory.binding.as_ref().map(external_key).transpose()?;
+        let binding = self
+            .directory
+            .binding
+            .as_ref()
+            .map(external_key)
+            .transpose()?;
         let new = NewAccount {
             contact: &self.contacts(),
             terms_of_service_agreed: true,
@@ -147,9 +152,8 @@ fn is_unknown(problem: &instant_acme::Problem) -> bool {
 
 fn external_key(binding: &Binding) -> Result<ExternalAccountKey, Failure> {
     use base64::Engine as _;
-    let wrong = |why: &dyn std::fmt::Display| {
-        Failure::new(format!("{}: {why}", binding.key.display()))
-    };
+    let wrong =
+        |why: &dyn std::fmt::Display| Failure::new(format!("{}: {why}", binding.key.display()));
     let text = disk::read_text(&binding.key, BINDING_BYTES_MAX).map_err(|why| wrong(&why))?;
     let text = text.trim().trim_end_matches('=');
     let key = base64::prelude::BASE64_URL_SAFE_NO_PAD.decode(text);

@@ -111,10 +111,7 @@ mod tests {
         assert_eq!(challenges.answer(path), None);
         let published = challenges.publish_http("token", "token.thumb");
         assert_eq!(challenges.answer(path).as_deref(), Some("token.thumb"));
-        assert_eq!(
-            challenges.answer("/.well-known/acme-challenge/other"),
-            None
-        );
+        assert_eq!(challenges.answer("/.well-known/acme-challenge/other"), None);
         assert_eq!(challenges.answer("token"), None);
         drop(published);
         assert_eq!(challenges.answer(path), None);

@@ -99,7 +99,9 @@ impl Manager {
             states: Mutex::default(),
         });
         shared.take_up(&wanted)?;
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let its = shared.clone();
         let thread = thread::Builder::new()
             .name("certificates".to_owned())
@@ -145,11 +147,18 @@ impl Shared {
     /// Uses the stored certificates of names that were not wanted before, and forgets those that are not wanted now.
     fn take_up(&self, wanted: &Wanted) -> io::Result<()> {
         let mut states = self.states.lock();
-        let ids: BTreeSet<String> = wanted.certificates.iter().map(|names| Record::id(names)).collect();
+        let ids: BTreeSet<String> = wanted
+            .certificates
+            .iter()
+            .map(|names| Record::id(names))
+            .collect();
         states.retain(|id, state| {
             let stays = ids.contains(id);
             if !stays {
-                state.names.iter().for_each(|name| self.managed.remove(name));
+                state
+                    .names
+                    .iter()
+                    .for_each(|name| self.managed.remove(name));
             }
             stays
         });
@@ -163,7 +172,11 @@ impl Shared {
             let certificate = stored.and_then(|text| match tls::parse(&text) {
                 Ok(certificate) => Some(certificate),
                 Err(problem) => {
-                    tracing::error!(certificate = id, problem, "a stored certificate can't be used");
+                    tracing::error!(
+                        certificate = id,
+                        problem,
+                        "a stored certificate can't be used"
+                    );
                     None
                 }
             });
@@ -298,7 +311,11 @@ async fn obtain(shared: &Shared, options: &Options, authorities: &[Authority], n
             state_of(&record, Some(&certificate))
         }
         Err(failure) => {
-            let asked_s = authorities.iter().map(Authority::asked_s).max().unwrap_or(0);
+            let asked_s = authorities
+                .iter()
+                .map(Authority::asked_s)
+                .max()
+                .unwrap_or(0);
             let wait_s = schedule::wait_s(record.failures + 1, schedule::spread(&names), asked_s);
             let again_unix_s = failure.not_before_unix_s.max(now_unix_s + wait_s);
             record.fail(&failure.message, again_unix_s);

@@ -135,7 +135,8 @@ impl Ordering<'_> {
     }
 
     async fn begin(&self, record: &mut Record) -> Result<(Order, PendingOrder), Failure> {
-        let identifiers: Vec<Identifier> = record.names.iter().map(|name| identifier(name)).collect();
+        let identifiers: Vec<Identifier> =
+            record.names.iter().map(|name| identifier(name)).collect();
         let mut new = NewOrder::new(&identifiers);
         if let Some(profile) = &self.options.profile {
             new = new.profile(profile);
@@ -169,10 +170,14 @@ impl Ordering<'_> {
             let name = authorization.identifier().to_string();
             let offered = |kind: &&Challenge| {
                 let kind = type_of(**kind);
-                authorization.challenges.iter().any(|one| one.r#type == kind)
+                authorization
+                    .challenges
+                    .iter()
+                    .any(|one| one.r#type == kind)
             };
             let Some(kind) = self.options.challenges.iter().find(offered).copied() else {
-                let message = format!("the authority offers no challenge for {name} that is configured");
+                let message =
+                    format!("the authority offers no challenge for {name} that is configured");
                 return Err(Failure::new(message));
             };
             let Some(mut challenge) = authorization.challenge(type_of(kind)) else {

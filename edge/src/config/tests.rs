@@ -327,6 +327,7 @@ fn options_alone_go_the_way_of_a_file() {
         slice: Some("256KiB".to_owned()),
         workers: Some(2),
         access_log: Some("-".to_owned()),
+        ..Options::default()
     };
     let plan = options.load().expect("good options").plan;
     assert_eq!(plan.upstreams["origin"].servers.len(), 2);

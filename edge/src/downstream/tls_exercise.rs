@@ -90,8 +90,8 @@ impl Bench {
         let protocols = [Protocol::Http1.alpn()];
         let options = crate::tls::Options::default();
         let mut loader = Loader::default();
-        let tickets = tickets.as_ref();
-        let server = Server::open(&options, &listener, &[], &protocols, tickets, &mut loader);
+        let shared = (tickets.as_ref(), &Arc::default());
+        let server = Server::open(&options, &listener, &[], &protocols, shared, &mut loader);
         let (counters, requests) = (Arc::<Counters>::default(), Rc::<Cell<usize>>::default());
         let serving = Serving {
             handler: Rc::new(Reading(requests.clone())),

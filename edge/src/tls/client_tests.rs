@@ -110,7 +110,7 @@ fn open_server(options: &Options, listener: &ListenerTls, protocols: &[&str]) ->
         listener,
         &[],
         protocols,
-        None,
+        (None, &std::sync::Arc::default()),
         &mut Loader::default(),
     )
     .expect("a server")
@@ -534,7 +534,8 @@ fn connections_of_one_client_resume_sessions() {
         ..ListenerTls::default()
     };
     let (options, mut loader) = (Options::default(), Loader::default());
-    let server = Server::open(&options, &listener, &[], &[], tickets.as_ref(), &mut loader);
+    let shared = (tickets.as_ref(), &std::sync::Arc::default());
+    let server = Server::open(&options, &listener, &[], &[], shared, &mut loader);
     let server = server.expect("a server");
     let client = Client::open(&rig.options()).expect("the options are valid");
     for resumed in [false, true] {

@@ -108,10 +108,7 @@ fn challenge_config(name: &str, digest: &[u8]) -> Result<ServerConfig, String> {
         .with_safe_default_protocol_versions()
         .map_err(|why| wrong(&why))?
         .with_no_client_auth()
-        .with_single_cert(
-            vec![certificate.der().clone()],
-            PrivateKeyDer::Pkcs8(key),
-        )
+        .with_single_cert(vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(key))
         .map_err(|why| wrong(&why))?;
     config.alpn_protocols = vec![CHALLENGE_PROTOCOL.to_vec()];
     Ok(config)
@@ -146,17 +143,25 @@ mod tests {
             names("a.example.com"),
             Some(vec!["a.example.com".to_owned(), "b.example.com".to_owned()])
         );
-        assert_eq!(names("c.example.com"), Some(vec!["*.example.com".to_owned()]));
+        assert_eq!(
+            names("c.example.com"),
+            Some(vec!["*.example.com".to_owned()])
+        );
         assert_eq!(names("example.com"), None);
         assert_eq!(names("d.c.example.com"), None);
         managed.remove("a.example.com");
-        assert_eq!(names("a.example.com"), Some(vec!["*.example.com".to_owned()]));
+        assert_eq!(
+            names("a.example.com"),
+            Some(vec!["*.example.com".to_owned()])
+        );
     }
 
     #[test]
     fn a_challenge_needs_a_digest() {
         let managed = Managed::default();
         assert!(managed.answer_challenge("a.example", &[0; 31]).is_err());
-        managed.answer_challenge("a.example", &[0; 32]).expect("an answer");
+        managed
+            .answer_challenge("a.example", &[0; 32])
+            .expect("an answer");
     }
 }

@@ -184,7 +184,8 @@ impl Edge {
         // The workers that follow need the answers to challenges.
         let managed = &next.encryption.managed;
         let followed = self.obtained.follow(&next.plan, managed, &self.clock);
-        followed.map_err(|error| format!("{:#}\n", self.dropped_privileges.explain(error, None)))?;
+        followed
+            .map_err(|error| format!("{:#}\n", self.dropped_privileges.explain(error, None)))?;
         next.take_effect(&before);
         let next = Arc::new(next);
         self.snapshots.send_replace(next.clone());

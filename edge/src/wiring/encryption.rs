@@ -10,7 +10,8 @@ use crate::downstream::Protocol;
 use crate::sys::Clock;
 use crate::sys::root::Stamp;
 use crate::tls::{
-    LoadError, LoadResult, LoadedFiles, Loader, Managed, Options, Server, Site, TicketKeys, UnknownName,
+    LoadError, LoadResult, LoadedFiles, Loader, Managed, Options, Server, Site, TicketKeys,
+    UnknownName,
 };
 
 /// The stamp of each file that TLS needs. `None`: the file can't be examined.

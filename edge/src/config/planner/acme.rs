@@ -63,7 +63,8 @@ fn directories(list: &Names, checks: &mut Checks) -> Vec<Directory> {
             url => url,
         };
         let uri = url.parse::<Uri>().ok();
-        let is_https = uri.is_some_and(|uri| uri.scheme_str() == Some("https") && uri.host().is_some());
+        let is_https =
+            uri.is_some_and(|uri| uri.scheme_str() == Some("https") && uri.host().is_some());
         if !is_https {
             checks.push(
                 Problem::error("this is not the URL of a directory")

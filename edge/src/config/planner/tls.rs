@@ -12,12 +12,10 @@ use crate::config::file::{
 };
 use crate::config::plan::{ListenerPlan, Plan, SitePlan};
 use crate::config::report::Problem;
-use crate::config::value::{
-    Key, Names, OrFalse, OrTable, Switch, SwitchOrPort, Table, Word,
-};
+use crate::config::value::{Key, Names, OrFalse, OrTable, Switch, SwitchOrPort, Table, Word};
 use crate::tls::{
-    CertificateFiles, CipherSuite, ClientCertificates, Group, HttpsRedirect, ListenerTls, Management,
-    Options, SiteTls, TicketOptions, UnknownName, Version,
+    CertificateFiles, CipherSuite, ClientCertificates, Group, HttpsRedirect, ListenerTls,
+    Management, Options, SiteTls, TicketOptions, UnknownName, Version,
 };
 
 /// Most certificates of one listener or site: one for each type of key is enough.
@@ -241,7 +239,10 @@ fn managed(table: &SiteTlsFile) -> Option<Management> {
 
 /// Whether the certificates of a site are obtained while Sluice runs.
 pub fn obtains_certificates(file: &File) -> bool {
-    let mut sites = file.site.iter().filter_map(|site| site.get_ref().tls.as_ref());
+    let mut sites = file
+        .site
+        .iter()
+        .filter_map(|site| site.get_ref().tls.as_ref());
     sites.any(|typed| managed(&typed.get_ref().0).is_some())
 }
 

@@ -175,7 +175,7 @@ fn listener() -> (Arc<Server>, Arc<ClientConfig>) {
         &listener,
         &[],
         &["http/1.1"],
-        None,
+        (None, &Arc::default()),
         &mut Loader::default(),
     );
     let client = tls_config(&issued.authority.der());

@@ -13,7 +13,8 @@ fn a_name_gets_its_certificate_by_each_challenge() {
         drop(edge);
         // The certificate outlives a restart.
         let _edge = bed.start(&keys, &["cdn.example.com"]);
-        bed.handshake("cdn.example.com").expect("the stored certificate");
+        bed.handshake("cdn.example.com")
+            .expect("the stored certificate");
         assert_eq!(bed.pebble.orders(), 1);
     }
 }
@@ -22,7 +23,9 @@ fn a_name_gets_its_certificate_by_each_challenge() {
 fn a_handshake_without_a_certificate_has_a_reason() {
     let bed = Bed::new(&[], |_| {});
     let edge = bed.start("", &["cdn.example.com"]);
-    let error = bed.handshake("cdn.example.com").expect_err("no certificate");
+    let error = bed
+        .handshake("cdn.example.com")
+        .expect_err("no certificate");
     assert!(error.contains("UnrecognisedName"), "{error}");
     assert_eq!(edge.counter("tls_failed_no_certificate"), 1);
 }

@@ -30,7 +30,9 @@ impl Bed {
             ..pebble::Options::default()
         };
         change(&mut options);
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a folder");
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .parent()
+            .expect("a folder");
         let program = pebble::installed(target).expect("pebble");
         let pebble = Pebble::start(&program, folder.path(), &options).expect("pebble runs");
         pebble.serve_names(names);
