@@ -1,11 +1,12 @@
-//! A small name server for tests: UDP, one question per message (RFC 1035).
+//! A small name server for tests: UDP and TCP, one question per message (RFC 1035).
 
 use std::collections::{HashMap, HashSet};
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -16,6 +17,10 @@ const TYPE_SRV: u16 = 33;
 const SERVER_FAILURE: u8 = 2;
 const NAME_ERROR: u8 = 3;
 const HEADER: usize = 12;
+/// Most attempts to find a port that is free for UDP and TCP.
+const ATTEMPTS: usize = 20;
+/// Longest time without a question on a connection.
+const IDLE: Duration = Duration::from_secs(30);
 
 /// A server of a service (RFC 2782).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,12 +76,14 @@ pub struct NameServer {
 impl NameServer {
     /// Starts a name server without names. Answers have a TTL of one second.
     pub fn start() -> io::Result<NameServer> {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let (socket, listener) = bind()?;
         let address = socket.local_addr()?;
         let shared = Arc::<Shared>::default();
         shared.answers.lock().ttl_s = 1;
         let serving = shared.clone();
         thread::spawn(move || serve(&socket, &serving));
+        let serving = shared.clone();
+        thread::spawn(move || accept(&listener, &serving));
         Ok(NameServer { address, shared })
     }
 
@@ -139,11 +146,25 @@ impl NameServer {
 impl Drop for NameServer {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        // Wakes the thread.
+        // Wakes the threads.
+        let _ = TcpStream::connect(self.address);
         if let Ok(socket) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
             let _ = socket.send_to(&[], self.address);
         }
     }
+}
+
+/// Binds a port for UDP and TCP.
+fn bind() -> io::Result<(UdpSocket, TcpListener)> {
+    let mut last = None;
+    for _ in 0..ATTEMPTS {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        match TcpListener::bind(socket.local_addr()?) {
+            Ok(listener) => return Ok((socket, listener)),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::ErrorKind::AddrInUse.into()))
 }
 
 fn serve(socket: &UdpSocket, shared: &Shared) {
@@ -152,18 +173,51 @@ fn serve(socket: &UdpSocket, shared: &Shared) {
         if shared.stopped.load(Ordering::Relaxed) {
             return;
         }
-        let Some((name, kind, end)) = question(&message[..n]) else {
-            continue;
-        };
-        let mut answers = shared.answers.lock();
-        *answers.questions.entry(name.clone()).or_default() += 1;
-        let response = respond(&answers, &message[..end], &name, kind);
-        let is_ignored = kind == TYPE_AAAA && answers.ipv6 == Ipv6::Ignored;
-        let is_silent = answers.is_silent || is_ignored;
-        drop(answers);
-        if !is_silent {
+        if let Some(response) = shared.respond(&message[..n]) {
             let _ = socket.send_to(&response, client);
         }
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    while let Ok((stream, _)) = listener.accept() {
+        if shared.stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        let shared = shared.clone();
+        // Ends with the connection.
+        thread::spawn(move || converse(stream, &shared));
+    }
+}
+
+/// Answers the questions on a connection, each of which begins with its length (RFC 1035 4.2.2).
+fn converse(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+    stream.set_read_timeout(Some(IDLE))?;
+    loop {
+        let mut length = [0; 2];
+        stream.read_exact(&mut length)?;
+        let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
+        stream.read_exact(&mut message)?;
+        let Some(response) = shared.respond(&message) else {
+            continue;
+        };
+        let length = u16::try_from(response.len()).map_err(io::Error::other)?;
+        stream.write_all(&length.to_be_bytes())?;
+        stream.write_all(&response)?;
+    }
+}
+
+impl Shared {
+    /// Returns the response to a message; `None` if it gets none.
+    fn respond(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let (name, kind, end) = question(message)?;
+        let mut answers = self.answers.lock();
+        *answers.questions.entry(name.clone()).or_default() += 1;
+        let is_ignored = kind == TYPE_AAAA && answers.ipv6 == Ipv6::Ignored;
+        if answers.is_silent || is_ignored {
+            return None;
+        }
+        Some(respond(&answers, &message[..end], &name, kind))
     }
 }
 
