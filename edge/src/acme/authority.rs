@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use instant_acme::{Account, AccountCredentials, Error, ExternalAccountKey, NewAccount};
+use instant_acme::{Account, AccountCredentials, ExternalAccountKey, NewAccount};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
+use super::failure::{self, Failure};
 use super::http_client::DirectoryClient;
 use super::options::{Binding, Directory, Options};
-use super::order::Failure;
 use super::schedule::Budget;
 use super::storage::Storage;
 use crate::sys::disk;
@@ -61,21 +61,26 @@ impl Authority {
         self.client.asked_s()
     }
 
-    /// Counts an order.
+    /// Counts an order now. `reserve` is the number of orders that stay for others.
     ///
     /// # Errors
     ///
-    /// There were too many: the time from which the next one is permitted, as Unix time in seconds.
-    pub fn take_order(&self, now_unix_s: i64) -> Result<(), BudgetError> {
+    /// There were too many, or the storage failed.
+    pub fn take_order(&self, now_unix_s: i64, reserve: usize) -> Result<(), Failure> {
         let _locked = self.budget.lock();
         let name = self.name("orders.json");
         let text = self.storage.read(&name)?;
         let mut budget: Budget = text
             .and_then(|text| serde_json::from_str(&text).ok())
             .unwrap_or_default();
-        budget
-            .take(now_unix_s, self.orders_max, ORDERS_SPAN_S)
-            .map_err(BudgetError::UsedUp)?;
+        let most = self.orders_max.saturating_sub(reserve);
+        let taken = budget.take(now_unix_s, most, ORDERS_SPAN_S);
+        taken.map_err(|again_unix_s| Failure {
+            not_before_unix_s: again_unix_s,
+            ..Failure::new(format!(
+                "{most} orders were sent in three hours, as many as `orders` permits"
+            ))
+        })?;
         let text = serde_json::to_string(&budget).map_err(std::io::Error::from)?;
         Ok(self.storage.write(&name, &text)?)
     }
@@ -98,7 +103,7 @@ impl Authority {
             let account = builder().from_credentials(credentials).await?;
             // The authority may have forgotten the account, like one for tests that was started again.
             match account.update_contacts(&self.contacts()).await {
-                Err(Error::Api(problem)) if is_unknown(&problem) => {}
+                Err(error) if failure::is_problem(&error, "accountDoesNotExist") => {}
                 _ => return Ok(account),
             }
         }
@@ -130,24 +135,6 @@ impl Authority {
         let hash = blake3::hash(self.directory.url.as_bytes()).to_hex();
         format!("{FOLDER}/{}.{text}", &hash[..16])
     }
-}
-
-/// The reason why an order may not be sent.
-pub enum BudgetError {
-    /// There were too many orders. The time from which the next one is permitted, as Unix time in seconds.
-    UsedUp(i64),
-    /// The storage failed.
-    Storage(std::io::Error),
-}
-
-impl From<std::io::Error> for BudgetError {
-    fn from(error: std::io::Error) -> BudgetError {
-        BudgetError::Storage(error)
-    }
-}
-
-fn is_unknown(problem: &instant_acme::Problem) -> bool {
-    problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:accountDoesNotExist")
 }
 
 fn external_key(binding: &Binding) -> Result<ExternalAccountKey, Failure> {

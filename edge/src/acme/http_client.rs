@@ -19,6 +19,7 @@ use hyper_util::rt::TokioIo;
 use instant_acme::{BodyWrapper, BytesBody, BytesResponse, Error, HttpClient};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -30,6 +31,8 @@ use crate::sys::Clock;
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
 /// Longest time until the end of a response after its head.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
+/// Longest time until the head of a response of which only the status counts.
+const STATUS_WITHIN: Duration = Duration::from_secs(5);
 /// Longest response body, in bytes. Chains of certificates have some thousand.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
@@ -56,29 +59,49 @@ impl DirectoryClient {
     /// named one.
     pub fn asked_s(&self) -> i64 {
         let until_unix_s = self.retry_after_unix_s.load(Ordering::Relaxed);
-        (until_unix_s - self.now_unix_s()).max(0)
+        (until_unix_s - self.clock.unix_s()).max(0)
     }
 
-    fn now_unix_s(&self) -> i64 {
-        (self.clock.unix_ms() / 1000).cast_signed()
+    /// Requests a URL, which may be one without TLS, and returns the status of the response.
+    ///
+    /// # Errors
+    ///
+    /// There was no response in time.
+    pub async fn status(&self, uri: Uri) -> Result<StatusCode, String> {
+        let request = Request::get(uri.clone()).body(BodyWrapper::default());
+        let request = request.map_err(|why| format!("{uri}: {why}"))?;
+        match timeout(STATUS_WITHIN, self.clone().ask(request, true)).await {
+            Ok(Ok(response)) => Ok(response.status()),
+            Ok(Err(error)) => Err(format!("{uri}: {error}")),
+            Err(_) => Err(format!("{uri}: no response in 5 s")),
+        }
+    }
+
+    async fn connect(&self, uri: &Uri, may_be_clear: bool) -> Result<Box<dyn Stream>, Failed> {
+        let (host, port) =
+            host_and_port(uri, may_be_clear).ok_or("the URL is not one with https")?;
+        let host = host.trim_matches(['[', ']']);
+        let stream = TcpStream::connect((host, port)).await?;
+        if uri.scheme_str() == Some("http") {
+            return Ok(Box::new(stream));
+        }
+        let name = ServerName::try_from(host.to_owned())?;
+        let connector = TlsConnector::from(self.tls.clone());
+        Ok(Box::new(connector.connect(name, stream).await?))
     }
 
     async fn ask(
         self,
         mut request: Request<BodyWrapper<Bytes>>,
+        may_be_clear: bool,
     ) -> Result<Response<Incoming>, Failed> {
         let uri = request.uri().clone();
-        let (host, port) = host_and_port(&uri).ok_or("the URL is not one with https")?;
-        let name = ServerName::try_from(host.to_owned())?;
-        let stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await?;
-        let stream = TlsConnector::from(self.tls.clone())
-            .connect(name, stream)
-            .await?;
+        let stream = self.connect(&uri, may_be_clear).await?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         // The task ends with the connection, at the latest when the response is dropped.
         tokio::spawn(connection);
-        let authority = uri.authority().map_or(host, |authority| authority.as_str());
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
         let authority = HeaderValue::from_str(authority)?;
         request.headers_mut().insert(HOST, authority);
         *request.uri_mut() = match uri.path_and_query() {
@@ -98,20 +121,29 @@ impl DirectoryClient {
         );
         let value = response.headers().get(RETRY_AFTER);
         if let (true, Some(value)) = (refuses, value)
-            && let Some(at_unix_s) = retry_after(value.as_bytes(), self.now_unix_s())
+            && let Some(at_unix_s) = retry_after(value.as_bytes(), self.clock.unix_s())
         {
             self.retry_after_unix_s.store(at_unix_s, Ordering::Relaxed);
         }
     }
 }
 
+/// A connection, with TLS or without.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
 type Failed = Box<dyn StdError + Send + Sync>;
 
-/// Returns the host of a URL with https, an IPv6 address in brackets, and its port.
-fn host_and_port(uri: &Uri) -> Option<(&str, u16)> {
-    let is_https = uri.scheme_str() == Some("https");
-    let host = uri.host().filter(|_| is_https)?;
-    Some((host, uri.port_u16().unwrap_or(443)))
+/// Returns the host of a URL, an IPv6 address in brackets, and its port. The URL has `https`, or `http` if it
+/// `may_be_clear`.
+fn host_and_port(uri: &Uri, may_be_clear: bool) -> Option<(&str, u16)> {
+    let usual_port = match uri.scheme_str() {
+        Some("https") => 443,
+        Some("http") if may_be_clear => 80,
+        _ => return None,
+    };
+    Some((uri.host()?, uri.port_u16().unwrap_or(usual_port)))
 }
 
 /// Returns the time in a Retry-After as Unix time in seconds.
@@ -129,7 +161,7 @@ impl HttpClient for DirectoryClient {
         request: Request<BodyWrapper<Bytes>>,
     ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
         let url = request.uri().to_string();
-        let asked = timeout(HEAD_WITHIN, self.clone().ask(request));
+        let asked = timeout(HEAD_WITHIN, self.clone().ask(request, false));
         Box::pin(async move {
             let response = match asked.await {
                 Ok(Ok(response)) => response,
@@ -195,7 +227,7 @@ mod tests {
             ("/directory", None),
         ] {
             let uri: Uri = url.parse().expect("a URL");
-            assert_eq!(host_and_port(&uri), expected, "{url}");
+            assert_eq!(host_and_port(&uri, false), expected, "{url}");
         }
     }
 

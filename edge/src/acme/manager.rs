@@ -1,10 +1,9 @@
 //! The thread that obtains and renews certificates.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustls::ClientConfig;
@@ -12,49 +11,26 @@ use tokio::runtime;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
 
-use super::authority::{Authority, BudgetError};
+use super::attempt::{self, Attempt};
+use super::authority::Authority;
 use super::challenges::Challenges;
 use super::http_client::DirectoryClient;
 use super::options::Options;
-use super::order::{Failure, Ordering};
-use super::record::{self, Record};
-use super::schedule::{self, Validity};
+use super::record::Record;
+use super::shared::{Shared, Task, Wanted};
+use super::state::State;
 use super::storage::Storage;
 use crate::sys::Clock;
-use crate::tls::{self, Certificate, Managed};
+use crate::tls::Managed;
 
-/// Most orders in progress at a time.
-const PARALLEL: usize = 8;
+/// Most tasks at a time.
+const PARALLEL: usize = 16;
+/// Most of them for names that handshakes have asked for.
+const PARALLEL_ON_DEMAND: usize = 8;
 /// Longest time until the next look at what is due: the clock may have been set meanwhile.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-
-/// The certificates that a configuration wants.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wanted {
-    /// The options of all of them.
-    pub options: Options,
-    /// The names of each certificate.
-    pub certificates: Vec<Vec<String>>,
-}
-
-/// The state of one certificate.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
-    /// The names that are wanted.
-    pub names: Vec<String>,
-    /// The issuer of the certificate in use; `None` if there is none.
-    pub issuer: Option<String>,
-    /// The end of its validity, as Unix time in seconds.
-    pub not_after_unix_s: Option<i64>,
-    /// The time of the next attempt, as Unix time in seconds.
-    pub next_unix_s: i64,
-    /// Time of the last attempt, as Unix time in seconds.
-    pub last_attempt_unix_s: Option<i64>,
-    /// The error of the last attempt, if it failed.
-    pub last_error: Option<String>,
-    /// Whether an attempt is in progress.
-    pub is_busy: bool,
-}
+/// Time between messages about the progress of many certificates.
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
 /// Obtains and renews certificates in a thread of its own, until it is dropped.
 pub struct Manager {
@@ -62,29 +38,15 @@ pub struct Manager {
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
-    /// `None`: the thread ends.
-    wanted: watch::Sender<Option<Arc<Wanted>>>,
-    clock: Clock,
-    managed: Arc<Managed>,
-    challenges: Arc<Challenges>,
-    storage: Arc<dyn Storage>,
-    /// Verifies the certificates of directories.
-    client: Arc<ClientConfig>,
-    /// The states by the id of the certificate.
-    states: Mutex<BTreeMap<String, State>>,
-}
-
 impl Manager {
-    /// Loads the stored certificates of `wanted`, and starts the thread.
+    /// Loads the stored certificates of `wanted`, and starts the thread. `client` verifies the certificates of directories.
     ///
     /// # Errors
     ///
     /// The storage or the thread failed.
     pub fn start(
         wanted: Wanted,
-        managed: Arc<Managed>,
-        challenges: Arc<Challenges>,
+        (managed, challenges): (Arc<Managed>, Arc<Challenges>),
         storage: Arc<dyn Storage>,
         client: Arc<ClientConfig>,
         clock: Clock,
@@ -96,7 +58,7 @@ impl Manager {
             challenges,
             storage,
             client,
-            states: Mutex::default(),
+            entries: Mutex::default(),
         });
         shared.take_up(&wanted)?;
         let runtime = runtime::Builder::new_current_thread()
@@ -105,7 +67,7 @@ impl Manager {
         let its = shared.clone();
         let thread = thread::Builder::new()
             .name("certificates".to_owned())
-            .spawn(move || runtime.block_on(LocalSet::new().run_until(run(its))))?;
+            .spawn(move || runtime.block_on(LocalSet::new().run_until(Tasks::new(its).run())))?;
         Ok(Manager {
             shared,
             thread: Some(thread),
@@ -123,9 +85,10 @@ impl Manager {
         Ok(())
     }
 
-    /// Returns the state of each wanted certificate.
+    /// Returns the state of each certificate.
     pub fn states(&self) -> Vec<State> {
-        self.shared.states.lock().values().cloned().collect()
+        let entries = self.shared.entries.lock();
+        entries.values().map(|entry| entry.state.clone()).collect()
     }
 }
 
@@ -139,259 +102,124 @@ impl Drop for Manager {
     }
 }
 
-impl Shared {
-    fn now_unix_s(&self) -> i64 {
-        (self.clock.unix_ms() / 1000).cast_signed()
+/// The tasks of the thread.
+struct Tasks {
+    shared: Arc<Shared>,
+    /// The running tasks, each of which returns whether it was one for a handshake's name.
+    running: JoinSet<bool>,
+    running_on_demand: usize,
+    /// The tools for the options at the moment.
+    attempt: Option<Arc<Attempt>>,
+    /// The time of the next message about the progress.
+    progress_at: Instant,
+}
+
+impl Tasks {
+    fn new(shared: Arc<Shared>) -> Tasks {
+        Tasks {
+            shared,
+            running: JoinSet::new(),
+            running_on_demand: 0,
+            attempt: None,
+            progress_at: Instant::now() + PROGRESS_EVERY,
+        }
     }
 
-    /// Uses the stored certificates of names that were not wanted before, and forgets those that are not wanted now.
-    fn take_up(&self, wanted: &Wanted) -> io::Result<()> {
-        let mut states = self.states.lock();
-        let ids: BTreeSet<String> = wanted
-            .certificates
-            .iter()
-            .map(|names| Record::id(names))
-            .collect();
-        states.retain(|id, state| {
-            let stays = ids.contains(id);
-            if !stays {
-                state
-                    .names
-                    .iter()
-                    .for_each(|name| self.managed.remove(name));
+    /// Runs what is due, until the thread is to end. Orders in progress are stored, and continue at the next start.
+    async fn run(mut self) {
+        let shared = self.shared.clone();
+        let mut wanted = shared.wanted.subscribe();
+        loop {
+            let Some(now_wanted) = wanted.borrow_and_update().clone() else {
+                return;
+            };
+            shared.add_demanded();
+            shared.forget();
+            let wait = self.begin_due(&now_wanted.options);
+            self.report_progress();
+            tokio::select! {
+                _ = wanted.changed() => {}
+                () = shared.managed.demands.changed() => {}
+                Some(ended) = self.running.join_next(), if !self.running.is_empty() => {
+                    self.end(ended);
+                }
+                () = tokio::time::sleep(wait) => {}
             }
-            stays
-        });
-        for names in &wanted.certificates {
-            let id = Record::id(names);
-            if states.contains_key(&id) {
+        }
+    }
+
+    /// Begins what is due and for which there is room. Returns the time until the next look.
+    fn begin_due(&mut self, options: &Options) -> Duration {
+        let attempt = self.attempt(options);
+        let now_unix_s = self.shared.clock.unix_s();
+        let (due, next_unix_s) = self.shared.due(now_unix_s);
+        for (state, task) in due {
+            let is_full = state.is_on_demand && self.running_on_demand >= PARALLEL_ON_DEMAND;
+            if is_full || self.running.len() >= PARALLEL {
                 continue;
             }
-            let record = Record::read(&*self.storage, names)?;
-            let stored = record::read_pem(&*self.storage, names)?;
-            let certificate = stored.and_then(|text| match tls::parse(&text) {
-                Ok(certificate) => Some(certificate),
-                Err(problem) => {
-                    tracing::error!(
-                        certificate = id,
-                        problem,
-                        "a stored certificate can't be used"
-                    );
-                    None
+            self.running_on_demand += usize::from(state.is_on_demand);
+            let id = Record::id(&state.names);
+            self.shared.note(&id, |state| state.is_busy = true);
+            let (shared, attempt) = (self.shared.clone(), attempt.clone());
+            self.running.spawn_local(async move {
+                let is_on_demand = state.is_on_demand;
+                match task {
+                    Task::Obtain => attempt::obtain(&shared, &attempt, state).await,
+                    Task::AskWindow => attempt::ask_window(&shared, &attempt, state).await,
                 }
+                is_on_demand
             });
-            if let Some(certificate) = &certificate {
-                self.managed.put(certificate);
-            }
-            states.insert(id, state_of(&record, certificate.as_ref()));
-        }
-        Ok(())
-    }
-
-    /// Notes that an attempt has begun or ended.
-    fn note(&self, id: &str, change: impl FnOnce(&mut State)) {
-        if let Some(state) = self.states.lock().get_mut(id) {
-            change(state);
-        }
-    }
-
-    /// Returns the certificates whose time has come, and the time of the next one after them.
-    fn due(&self, now_unix_s: i64) -> (Vec<Vec<String>>, i64) {
-        let states = self.states.lock();
-        let waiting = || states.values().filter(|state| !state.is_busy);
-        let due = waiting().filter(|state| state.next_unix_s <= now_unix_s);
-        let due = due.map(|state| state.names.clone()).collect();
-        let later = waiting().map(|state| state.next_unix_s);
-        let later = later.filter(|next| *next > now_unix_s).min();
-        (due, later.unwrap_or(i64::MAX))
-    }
-}
-
-/// Returns the state that follows from a record and the certificate in use.
-fn state_of(record: &Record, certificate: Option<&Certificate>) -> State {
-    let facts = certificate.map(|one| &one.facts);
-    let renewal = facts.map_or(0, |facts| {
-        let validity = Validity {
-            from_unix_s: facts.not_before_unix_s,
-            until_unix_s: facts.not_after_unix_s,
-        };
-        schedule::renewal_unix_s(validity, record.window, schedule::spread(&record.names))
-    });
-    State {
-        names: record.names.clone(),
-        issuer: facts.map(|facts| facts.issuer.clone()),
-        not_after_unix_s: facts.map(|facts| facts.not_after_unix_s),
-        next_unix_s: renewal.max(record.not_before_unix_s),
-        last_attempt_unix_s: record.last_attempt_unix_s,
-        last_error: record.last_error.clone(),
-        is_busy: false,
-    }
-}
-
-/// Obtains what is due, until the thread is to end.
-async fn run(shared: Arc<Shared>) {
-    let mut wanted = shared.wanted.subscribe();
-    let mut orders: JoinSet<()> = JoinSet::new();
-    let mut authorities: Option<(Options, Arc<[Authority]>)> = None;
-    loop {
-        let Some(now_wanted) = wanted.borrow_and_update().clone() else {
-            // The orders in progress are stored, and continue at the next start.
-            return;
-        };
-        let options = &now_wanted.options;
-        let in_use = match authorities.take() {
-            Some((before, in_use)) if before == *options => in_use,
-            _ => all(&shared, options),
-        };
-        authorities = Some((options.clone(), in_use.clone()));
-        let now_unix_s = shared.now_unix_s();
-        let (due, next_unix_s) = shared.due(now_unix_s);
-        let room = PARALLEL.saturating_sub(orders.len());
-        for names in due.into_iter().take(room) {
-            shared.note(&Record::id(&names), |state| state.is_busy = true);
-            let (shared, options, authorities) = (shared.clone(), options.clone(), in_use.clone());
-            orders.spawn_local(async move { obtain(&shared, &options, &authorities, names).await });
         }
         let wait_s = next_unix_s.saturating_sub(now_unix_s).max(1).unsigned_abs();
         let wait = Duration::from_secs(wait_s).min(LOOK_EVERY);
-        tokio::select! {
-            _ = wanted.changed() => {}
-            Some(_) = orders.join_next(), if !orders.is_empty() => {}
-            () = tokio::time::sleep(wait) => {}
+        match self.running.is_empty() {
+            true => wait,
+            false => wait.min(PROGRESS_EVERY),
         }
     }
-}
 
-fn all(shared: &Arc<Shared>, options: &Options) -> Arc<[Authority]> {
-    let directories = options.directories.iter();
-    directories
-        .map(|directory| {
-            let client = DirectoryClient::new(shared.client.clone(), shared.clock.clone());
-            Authority::new(directory, options, client, shared.storage.clone())
-        })
-        .collect()
-}
-
-/// Guard of an attempt, which ends it also after a panic.
-struct Attempt<'a> {
-    shared: &'a Shared,
-    id: &'a str,
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        self.shared.note(self.id, |state| state.is_busy = false);
+    fn end(&mut self, ended: Result<bool, tokio::task::JoinError>) {
+        match ended {
+            Ok(is_on_demand) => self.running_on_demand -= usize::from(is_on_demand),
+            // A panic was reported when it happened. To count too many costs less than to stop.
+            Err(_) => self.running_on_demand = self.running_on_demand.min(self.running.len()),
+        }
     }
-}
 
-/// Makes one attempt to obtain a certificate: of each authority in turn, until one has issued it.
-async fn obtain(shared: &Shared, options: &Options, authorities: &[Authority], names: Vec<String>) {
-    let id = Record::id(&names);
-    let _attempt = Attempt { shared, id: &id };
-    let now_unix_s = shared.now_unix_s();
-    let mut record = match Record::read(&*shared.storage, &names) {
-        Ok(record) => record,
-        Err(error) => {
-            tracing::error!(%error, certificate = id, "the state of a certificate can't be read");
-            let next_unix_s = now_unix_s + schedule::wait_s(1, 0.0, 0);
-            shared.note(&id, |state| state.next_unix_s = next_unix_s);
+    /// Returns the tools for these options, which keep their accounts as long as the options stay the same.
+    fn attempt(&mut self, options: &Options) -> Arc<Attempt> {
+        let in_use = self
+            .attempt
+            .take()
+            .filter(|attempt| attempt.options == *options);
+        let attempt = in_use.unwrap_or_else(|| {
+            let shared = &self.shared;
+            let authorities = options.directories.iter().map(|directory| {
+                let client = DirectoryClient::new(shared.client.clone(), shared.clock.clone());
+                Authority::new(directory, options, client, shared.storage.clone())
+            });
+            Arc::new(Attempt {
+                authorities: authorities.collect(),
+                options: options.clone(),
+            })
+        });
+        self.attempt = Some(attempt.clone());
+        attempt
+    }
+
+    /// Logs how many certificates are there, while many are still missing.
+    fn report_progress(&mut self) {
+        if Instant::now() < self.progress_at {
             return;
         }
-    };
-    record.last_attempt_unix_s = Some(now_unix_s);
-    let attempt = attempt(shared, options, authorities, &mut record).await;
-    let state = match attempt {
-        Ok(certificate) => {
-            shared.managed.put(&certificate);
+        self.progress_at = Instant::now() + PROGRESS_EVERY;
+        let (there, all) = self.shared.progress();
+        if there < all && all > PARALLEL {
+            let in_progress = self.running.len();
             tracing::info!(
-                names = names.join(", "),
-                issuer = certificate.facts.issuer,
-                "a certificate was obtained"
+                "{there} of {all} certificates are there, {in_progress} orders are in progress"
             );
-            state_of(&record, Some(&certificate))
-        }
-        Err(failure) => {
-            let asked_s = authorities
-                .iter()
-                .map(Authority::asked_s)
-                .max()
-                .unwrap_or(0);
-            let wait_s = schedule::wait_s(record.failures + 1, schedule::spread(&names), asked_s);
-            let again_unix_s = failure.not_before_unix_s.max(now_unix_s + wait_s);
-            record.fail(&failure.message, again_unix_s);
-            tracing::error!(
-                names = names.join(", "),
-                cause = failure.message,
-                again_in_s = again_unix_s - now_unix_s,
-                "a certificate could not be obtained"
-            );
-            if let Err(error) = record.write(&*shared.storage) {
-                tracing::error!(%error, certificate = id, "the state of a certificate can't be stored");
-            }
-            let in_use = names.first().and_then(|name| shared.managed.find(name));
-            state_of(&record, in_use.as_ref())
-        }
-    };
-    shared.note(&id, |old| *old = state);
-}
-
-/// Asks each authority in turn, the one with an order in progress first.
-async fn attempt(
-    shared: &Shared,
-    options: &Options,
-    authorities: &[Authority],
-    record: &mut Record,
-) -> Result<Certificate, Failure> {
-    let pending = record.order.as_ref().map(|order| order.directory.clone());
-    let has_order = |one: &&Authority| pending.as_deref() == Some(one.url());
-    let first = authorities.iter().filter(has_order);
-    let others = authorities.iter().filter(|one| !has_order(one));
-    let mut failures: Vec<String> = Vec::new();
-    let mut last = Failure::new("no directory is configured");
-    for authority in first.chain(others) {
-        match ask(shared, options, authority, record).await {
-            Ok(certificate) => return Ok(certificate),
-            Err(failure) => {
-                failures.push(format!("{}: {}", authority.url(), failure.message));
-                last = failure;
-            }
         }
     }
-    if !failures.is_empty() {
-        last.message = failures.join("; ");
-    }
-    Err(last)
-}
-
-async fn ask(
-    shared: &Shared,
-    options: &Options,
-    authority: &Authority,
-    record: &mut Record,
-) -> Result<Certificate, Failure> {
-    let account = authority.account().await?;
-    let is_new = record
-        .order
-        .as_ref()
-        .is_none_or(|order| order.directory != authority.url());
-    if is_new {
-        authority
-            .take_order(shared.now_unix_s())
-            .map_err(|error| match error {
-                BudgetError::Storage(error) => error.into(),
-                BudgetError::UsedUp(again_unix_s) => Failure {
-                    not_before_unix_s: again_unix_s,
-                    ..Failure::new("as many orders were sent as `orders` permits")
-                },
-            })?;
-    }
-    let ordering = Ordering {
-        account,
-        directory: authority.url(),
-        options,
-        challenges: &shared.challenges,
-        storage: &*shared.storage,
-    };
-    let pem = ordering.obtain(record).await?;
-    tls::parse(&pem).map_err(|why| Failure::new(format!("the certificate can't be used: {why}")))
 }

@@ -26,6 +26,8 @@ pub struct Options {
     pub profile: Option<String>,
     /// Most orders to each authority in three hours.
     pub orders_max: usize,
+    /// The names for which a handshake may ask.
+    pub on_demand: OnDemand,
     /// Type of the certificates' keys.
     pub key_type: KeyType,
     /// Folder of accounts, certificates and keys.
@@ -47,12 +49,22 @@ impl Default for Options {
             challenges: vec![Challenge::Http01, Challenge::TlsAlpn01],
             profile: None,
             orders_max: ORDERS_MAX,
+            on_demand: OnDemand::default(),
             key_type: KeyType::default(),
             state: STATE.into(),
             trusted: Vec::new(),
             self_signed: false,
         }
     }
+}
+
+/// The names for which a handshake may ask. A name needs the permission of both, if both are set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OnDemand {
+    /// The names, in lower case, or `*.name`; `None`: all.
+    pub allow: Option<Vec<String>>,
+    /// A URL that is asked about each name.
+    pub ask: Option<String>,
 }
 
 /// The directory of an authority (RFC 8555 7.1.1).

@@ -4,15 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use instant_acme::{
-    Account, AuthorizationStatus, ChallengeType, Error, Identifier, NewOrder, Order, OrderStatus,
-    RetryPolicy,
+    Account, AuthorizationStatus, CertificateIdentifier, ChallengeStatus, ChallengeType, Error,
+    Identifier, NewOrder, Order, OrderStatus, RetryPolicy,
 };
 
+use super::authority::Authority;
 use super::challenges::{Challenges, Published};
-use super::key;
+use super::failure::Failure;
 use super::options::{Challenge, Options};
 use super::record::{self, PendingOrder, Record};
 use super::storage::Storage;
+use super::{failure, key, window};
+use crate::sys::Clock;
+use crate::tls::{self, Certificate};
 
 /// How the state of an order is asked for until the authority has decided. A longer wait that the authority asks for
 /// counts (Retry-After).
@@ -25,53 +29,27 @@ const POLLS: RetryPolicy = RetryPolicy::new()
 pub struct Ordering<'a> {
     /// The account with the authority.
     pub account: &'a Account,
-    /// URL of the authority's directory.
-    pub directory: &'a str,
+    /// The authority.
+    pub authority: &'a Authority,
+    /// The certificate that the new one replaces.
+    pub replaced: Option<&'a Certificate>,
     /// The options of all certificates.
     pub options: &'a Options,
     /// The answers to challenges.
     pub challenges: &'a Arc<Challenges>,
     /// The place of the certificate and its record.
     pub storage: &'a dyn Storage,
-}
-
-/// The reason why an order failed.
-#[derive(Debug)]
-pub struct Failure {
-    /// Description, which may contain text of the authority.
-    pub message: String,
-    /// The time before which no attempt is to be made, as Unix time in seconds; 0 if that is not known.
-    pub not_before_unix_s: i64,
-}
-
-impl Failure {
-    pub(super) fn new(message: impl Into<String>) -> Failure {
-        Failure {
-            message: message.into(),
-            not_before_unix_s: 0,
-        }
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::new(error.to_string())
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Failure {
-        Failure::new(format!("the state can't be stored: {error}"))
-    }
+    /// The clock.
+    pub clock: &'a Clock,
 }
 
 impl Ordering<'_> {
-    /// Obtains a certificate for the names of the record, and stores it. Returns the certificate and its key in PEM.
+    /// Obtains a certificate for the names of the record, and stores it.
     ///
     /// # Errors
     ///
     /// The authority refused the order or did not decide in time, or the storage failed.
-    pub async fn obtain(&self, record: &mut Record) -> Result<String, Failure> {
+    pub async fn obtain(&self, record: &mut Record) -> Result<Certificate, Failure> {
         let (mut order, mut pending) = match self.resume(record).await? {
             Some(resumed) => resumed,
             None => self.begin(record).await?,
@@ -95,13 +73,16 @@ impl Ordering<'_> {
             return Err(Failure::new("the key of the ordered certificate is lost"));
         };
         let chain = self.certificate(&mut order).await?;
+        let text = format!("{key}\n{chain}");
+        let certificate = check(&text, &record.names).map_err(Failure::new)?;
         record::write_pem(self.storage, &record.names, key, &chain)?;
-        record.issued_by = Some(self.directory.to_owned());
+        record.issued_by = Some(self.authority.url().to_owned());
+        record.obtained_unix_s = self.clock.unix_s();
         record.window = None;
         record.window_asked_from_unix_s = 0;
         (record.failures, record.last_error) = (0, None);
         self.note(record, None)?;
-        Ok(format!("{key}\n{chain}"))
+        Ok(certificate)
     }
 
     /// Stores the order in progress, or that there is none.
@@ -115,7 +96,7 @@ impl Ordering<'_> {
         let Some(pending) = record.order.clone() else {
             return Ok(None);
         };
-        if pending.directory != self.directory {
+        if pending.directory != self.authority.url() {
             self.note(record, None)?;
             return Ok(None);
         }
@@ -135,20 +116,50 @@ impl Ordering<'_> {
     }
 
     async fn begin(&self, record: &mut Record) -> Result<(Order, PendingOrder), Failure> {
-        let identifiers: Vec<Identifier> =
-            record.names.iter().map(|name| identifier(name)).collect();
-        let mut new = NewOrder::new(&identifiers);
-        if let Some(profile) = &self.options.profile {
-            new = new.profile(profile);
-        }
-        let order = self.account.new_order(&new).await?;
+        let reserve = match record.on_demand {
+            // Names of which clients decide leave room for those of the configuration.
+            true => self.options.orders_max / 2,
+            false => 0,
+        };
+        self.authority.take_order(self.clock.unix_s(), reserve)?;
+        let order = self.new_order(record).await?;
         let pending = PendingOrder {
-            directory: self.directory.to_owned(),
+            directory: self.authority.url().to_owned(),
             url: order.url().to_owned(),
             key: None,
         };
         self.note(record, Some(&pending))?;
         Ok((order, pending))
+    }
+
+    async fn new_order(&self, record: &Record) -> Result<Order, Failure> {
+        let identifiers: Vec<Identifier> =
+            record.names.iter().map(|name| identifier(name)).collect();
+        let new = || {
+            let new = NewOrder::new(&identifiers);
+            match &self.options.profile {
+                Some(profile) => new.profile(profile),
+                None => new,
+            }
+        };
+        if let Some(replaced) = self.replaced_id(record) {
+            match self.account.new_order(&new().replaces(replaced)).await {
+                // An order for it exists already (RFC 9773 7.4), or the authority knows it no more.
+                Err(error @ Error::Api(_)) if !failure::is_problem(&error, "badNonce") => {}
+                order => return Ok(order?),
+            }
+        }
+        Ok(self.account.new_order(&new()).await?)
+    }
+
+    /// Returns the id of the certificate that the new one replaces (RFC 9773 5), if this authority has issued it and named
+    /// a window for it.
+    fn replaced_id(&self, record: &Record) -> Option<CertificateIdentifier<'static>> {
+        let is_its = record.issued_by.as_deref() == Some(self.authority.url());
+        let replaced = self
+            .replaced
+            .filter(|_| is_its && record.window.is_some())?;
+        window::id(replaced)
     }
 
     /// Proves the control of each name, and waits until the authority has seen that.
@@ -193,7 +204,9 @@ impl Ordering<'_> {
                     .publish_tls(&name, answer.digest().as_ref())
                     .map_err(Failure::new)?,
             });
-            challenge.set_ready().await?;
+            if challenge.status == ChallengeStatus::Pending {
+                challenge.set_ready().await?;
+            }
         }
         let decided = order.poll_ready(&POLLS).await;
         drop(published);
@@ -229,6 +242,19 @@ impl Ordering<'_> {
         }
         let chain = order.certificate().await?;
         chain.ok_or_else(|| Failure::new("the authority has issued no certificate"))
+    }
+}
+
+/// Reads a certificate that an authority has issued, with its key, and checks that it is valid for the names.
+fn check(pem: &str, names: &[String]) -> Result<Certificate, String> {
+    let certificate = tls::parse(pem)
+        .map_err(|problem| format!("the authority's certificate can't be used: {problem}"))?;
+    let wrong = names.iter().find(|name| !certificate.facts.covers(name));
+    match wrong {
+        Some(name) => Err(format!(
+            "the authority's certificate is not valid for {name}"
+        )),
+        None => Ok(certificate),
     }
 }
 

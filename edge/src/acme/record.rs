@@ -9,6 +9,9 @@ use super::storage::Storage;
 
 /// Folder of the records and certificates in the storage.
 pub const FOLDER: &str = "certificates";
+/// Ends of the names of a record and of a certificate with its key.
+const RECORD: &str = ".json";
+const PEM: &str = ".pem";
 /// Longest error text that is stored, in bytes.
 const ERROR_BYTES_MAX: usize = 1000;
 
@@ -20,6 +23,10 @@ pub struct Record {
     pub names: Vec<String>,
     /// URL of the directory whose authority has issued the certificate.
     pub issued_by: Option<String>,
+    /// The time at which the certificate was obtained, as Unix time in seconds.
+    pub obtained_unix_s: i64,
+    /// Whether it was a handshake that asked for the certificate, and not the configuration.
+    pub on_demand: bool,
     /// The order that is in progress.
     pub order: Option<PendingOrder>,
     /// Number of failures since the last success.
@@ -67,12 +74,48 @@ impl Record {
     ///
     /// The storage failed.
     pub fn read(storage: &dyn Storage, names: &[String]) -> io::Result<Record> {
-        let text = storage.read(&format!("{FOLDER}/{}.json", Record::id(names)))?;
-        let record = text.and_then(|text| serde_json::from_str(&text).ok());
+        let record = Record::read_id(storage, &Record::id(names))?;
         Ok(Record {
             names: names.to_vec(),
-            ..record.unwrap_or_default()
+            ..record
         })
+    }
+
+    fn read_id(storage: &dyn Storage, id: &str) -> io::Result<Record> {
+        let text = storage.read(&format!("{FOLDER}/{id}{RECORD}"))?;
+        let record = text.and_then(|text| serde_json::from_str(&text).ok());
+        Ok(record.unwrap_or_default())
+    }
+
+    /// Returns the stored records of certificates that handshakes have asked for, at most `most`.
+    ///
+    /// # Errors
+    ///
+    /// The storage failed.
+    pub fn on_demand(storage: &dyn Storage, most: usize) -> io::Result<Vec<Record>> {
+        let mut records = Vec::new();
+        for file in storage.list(FOLDER)? {
+            let Some(id) = file.strip_suffix(RECORD) else {
+                continue;
+            };
+            let record = Record::read_id(storage, id)?;
+            // A record in a file of another name is not ours.
+            if record.on_demand && Record::id(&record.names) == id && records.len() < most {
+                records.push(record);
+            }
+        }
+        Ok(records)
+    }
+
+    /// Removes the record and its certificate.
+    ///
+    /// # Errors
+    ///
+    /// The storage failed.
+    pub fn remove(&self, storage: &dyn Storage) -> io::Result<()> {
+        let id = Record::id(&self.names);
+        storage.remove(&format!("{FOLDER}/{id}{PEM}"))?;
+        storage.remove(&format!("{FOLDER}/{id}{RECORD}"))
     }
 
     /// Stores the record.
@@ -82,7 +125,10 @@ impl Record {
     /// The storage failed.
     pub fn write(&self, storage: &dyn Storage) -> io::Result<()> {
         let text = serde_json::to_string_pretty(self)?;
-        storage.write(&format!("{FOLDER}/{}.json", Record::id(&self.names)), &text)
+        storage.write(
+            &format!("{FOLDER}/{}{RECORD}", Record::id(&self.names)),
+            &text,
+        )
     }
 
     /// Notes a failure, after which no attempt is made until `not_before_unix_s`.
@@ -100,7 +146,7 @@ impl Record {
 ///
 /// The storage failed.
 pub fn read_pem(storage: &dyn Storage, names: &[String]) -> io::Result<Option<String>> {
-    storage.read(&format!("{FOLDER}/{}.pem", Record::id(names)))
+    storage.read(&format!("{FOLDER}/{}{PEM}", Record::id(names)))
 }
 
 /// Stores a certificate and its key in one text, so that they always belong together.
@@ -115,7 +161,7 @@ pub fn write_pem(
     chain: &str,
 ) -> io::Result<()> {
     let text = format!("{}\n{}\n", key.trim_end(), chain.trim_end());
-    storage.write(&format!("{FOLDER}/{}.pem", Record::id(names)), &text)
+    storage.write(&format!("{FOLDER}/{}{PEM}", Record::id(names)), &text)
 }
 
 #[cfg(test)]

@@ -38,25 +38,62 @@ pub struct Window {
     pub end_unix_s: i64,
 }
 
+/// A certificate in use, as far as its renewal depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The time in which it is valid.
+    pub validity: Validity,
+    /// The time at which it was obtained, as Unix time in seconds; 0 if that is not known.
+    pub obtained_unix_s: i64,
+    /// The time in which the authority wants it to be renewed.
+    pub window: Option<Window>,
+}
+
 /// Returns the time from which a certificate is renewed. `spread`, from 0 to 1, differs between certificates, so that
 /// they are not all renewed at once.
 ///
-/// The authority's window counts (RFC 9773 4.2: a random time in it). Otherwise it is two thirds of the validity, less up
-/// to a twentieth.
-pub fn renewal_unix_s(validity: Validity, window: Option<Window>, spread: f64) -> i64 {
+/// The authority's window counts (RFC 9773 4.2: a random time in it), but a window in the past makes nobody order without
+/// end, and one in the far future lets no certificate end: the renewal follows the certificate by a day or a third of
+/// the validity, and comes before the last tenth of it. Without a window, it is two thirds of the validity, less up to a
+/// twentieth.
+pub fn renewal_unix_s(held: Held, spread: f64) -> i64 {
     let spread = spread.clamp(0.0, 1.0);
     let part = |length_s: i64, of: f64| (length_s.max(0) as f64 * of) as i64;
-    if let Some(window) = window {
-        let length_s = window.end_unix_s.saturating_sub(window.start_unix_s);
-        return window
-            .start_unix_s
-            .saturating_add(part(length_s, spread))
-            .min(validity.until_unix_s);
+    let Validity {
+        from_unix_s,
+        until_unix_s,
+    } = held.validity;
+    let length_s = until_unix_s.saturating_sub(from_unix_s);
+    let Some(window) = held.window else {
+        return from_unix_s.saturating_add(part(length_s, 2.0 / 3.0 - spread / 20.0));
+    };
+    let window_s = window.end_unix_s.saturating_sub(window.start_unix_s);
+    let wanted_unix_s = window.start_unix_s.saturating_add(part(window_s, spread));
+    let soonest_s = part(length_s, 1.0 / 3.0).min(DAY_S);
+    let latest_unix_s = from_unix_s.saturating_add(part(length_s, 0.9));
+    wanted_unix_s
+        .max(held.obtained_unix_s.saturating_add(soonest_s))
+        .min(latest_unix_s)
+}
+
+/// Returns the time for which an authority is not asked again for its window, in seconds. `asked_s` is the time that it
+/// has named (RFC 9773 4.3.2: a minute to a day); `None` if it gave no answer (4.3.3: six hours).
+pub fn window_wait_s(asked_s: Option<u64>) -> i64 {
+    match asked_s {
+        None => 6 * HOUR_S,
+        Some(asked_s) => i64::try_from(asked_s)
+            .unwrap_or(DAY_S)
+            .clamp(MINUTE_S, DAY_S),
     }
-    let length_s = validity.until_unix_s.saturating_sub(validity.from_unix_s);
-    validity
-        .from_unix_s
-        .saturating_add(part(length_s, 2.0 / 3.0 - spread / 20.0))
+}
+
+/// Returns the time before which no attempt is made, as it was stored, unless the clock was wrong when that happened:
+/// no wait is longer than two days.
+pub fn not_before_unix_s(stored_unix_s: i64, now_unix_s: i64) -> i64 {
+    match stored_unix_s > now_unix_s.saturating_add(2 * DAY_S) {
+        true => now_unix_s,
+        false => stored_unix_s,
+    }
 }
 
 /// Returns a number from 0 to 1 that depends on the names of a certificate only, so that it outlives a restart.
@@ -120,9 +157,46 @@ mod tests {
         until_unix_s: 1_000_000_000 + 90 * DAY_S,
     };
 
+    /// A certificate that was obtained when its validity began.
+    fn held(validity: Validity, window: Option<Window>) -> Held {
+        Held {
+            validity,
+            obtained_unix_s: validity.from_unix_s,
+            window,
+        }
+    }
+
+    #[test]
+    fn a_window_in_the_past_or_after_the_end_is_not_followed() {
+        let at = |start_unix_s, end_unix_s| {
+            let window = Window {
+                start_unix_s,
+                end_unix_s,
+            };
+            renewal_unix_s(held(NINETY_DAYS, Some(window)), 0.5) - NINETY_DAYS.from_unix_s
+        };
+        assert_eq!(at(0, 10), DAY_S);
+        assert_eq!(at(i64::MAX - 1, i64::MAX), 81 * DAY_S);
+        assert_eq!(at(i64::MIN, i64::MAX), DAY_S);
+    }
+
+    #[test]
+    fn windows_are_asked_for_once_a_day_or_more_often() {
+        assert_eq!(window_wait_s(None), 6 * HOUR_S);
+        assert_eq!(window_wait_s(Some(0)), MINUTE_S);
+        assert_eq!(window_wait_s(Some(u64::MAX)), DAY_S);
+    }
+
+    #[test]
+    fn a_wait_from_a_wrong_clock_is_over() {
+        assert_eq!(not_before_unix_s(1000 + DAY_S, 1000), 1000 + DAY_S);
+        assert_eq!(not_before_unix_s(1000 + 3 * DAY_S, 1000), 1000);
+    }
+
     #[test]
     fn certificates_are_renewed_after_two_thirds_or_as_the_authority_wants() {
-        let due_s = |spread| renewal_unix_s(NINETY_DAYS, None, spread) - NINETY_DAYS.from_unix_s;
+        let due_s =
+            |spread| renewal_unix_s(held(NINETY_DAYS, None), spread) - NINETY_DAYS.from_unix_s;
         assert_eq!(due_s(0.0) / DAY_S, 60);
         assert_eq!(due_s(1.0) / HOUR_S, 55 * 24 + 12);
         let six_days = Validity {
@@ -130,14 +204,14 @@ mod tests {
             ..NINETY_DAYS
         };
         assert_eq!(
-            renewal_unix_s(six_days, None, 0.0) - six_days.from_unix_s,
+            renewal_unix_s(held(six_days, None), 0.0) - six_days.from_unix_s,
             4 * DAY_S
         );
         let window = Window {
             start_unix_s: NINETY_DAYS.from_unix_s + 10 * DAY_S,
             end_unix_s: NINETY_DAYS.from_unix_s + 12 * DAY_S,
         };
-        let due_s = renewal_unix_s(NINETY_DAYS, Some(window), 0.5) - NINETY_DAYS.from_unix_s;
+        let due_s = renewal_unix_s(held(NINETY_DAYS, Some(window)), 0.5) - NINETY_DAYS.from_unix_s;
         assert_eq!(due_s, 11 * DAY_S);
     }
 
@@ -186,10 +260,10 @@ mod tests {
         #[test]
         fn a_renewal_is_due_within_the_validity(length_s in 0_i64..1_000_000, spread in 0.0_f64..1.0, start in -10_000_i64..2_000_000, end in -10_000_i64..2_000_000) {
             let validity = Validity { from_unix_s: 0, until_unix_s: length_s };
-            let due = renewal_unix_s(validity, None, spread);
+            let due = renewal_unix_s(held(validity, None), spread);
             prop_assert!((0..=length_s).contains(&due));
             let window = Window { start_unix_s: start, end_unix_s: end };
-            prop_assert!(renewal_unix_s(validity, Some(window), spread) <= length_s);
+            prop_assert!(renewal_unix_s(held(validity, Some(window)), spread) <= length_s);
         }
     }
 }

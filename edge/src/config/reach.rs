@@ -124,7 +124,7 @@ pub fn folders(plan: &Plan) -> impl Iterator<Item = &files::Options> {
 pub fn obtains_certificates(plan: &Plan) -> bool {
     let sites = plan.sites.iter().filter_map(|site| site.tls.as_ref());
     let mut managed = sites.filter_map(|tls| tls.managed);
-    managed.any(|managed| managed == Management::Acme)
+    managed.any(|managed| managed != Management::Internal)
 }
 
 /// Whether the name of a server must be resolved.

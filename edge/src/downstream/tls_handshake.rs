@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use rustls::server::{Accepted, AcceptedAlert, Acceptor};
 
 use crate::telemetry::{Counter, Counters};
-use crate::tls::{HandshakeError, Incomplete, NoSettings, Refusal, Session, Terms};
+use crate::tls::{Demand, HandshakeError, Incomplete, NoSettings, Refusal, Session, Terms};
 
 use super::connection::Connection;
 use super::deadlines::{Tick, ticks};
@@ -124,6 +124,8 @@ struct PendingHandshake {
     acceptor: Option<Acceptor>,
     listener: u16,
     received: Received,
+    /// The client's first message while the certificate for its name is obtained, and the wait for that.
+    demanding: Option<(Accepted, Demand)>,
     /// Tick at which the handshake has taken too long.
     deadline: Tick,
     count: HandshakeCount,
@@ -191,6 +193,7 @@ impl PendingHandshake {
             acceptor: Some(Acceptor::default()),
             listener,
             received: Received::default(),
+            demanding: None,
             deadline,
             count: HandshakeCount {
                 worker: worker.clone(),
@@ -263,6 +266,12 @@ impl PendingHandshake {
         while self.acceptor.is_some() {
             ready!(self.read_hello(connection, cx))?;
         }
+        if let Some((_, demand)) = &mut self.demanding {
+            ready!(demand.poll(cx));
+        }
+        if let Some((accepted, _)) = self.demanding.take() {
+            self.begin_session(accepted, false, connection, cx)?;
+        }
         let Some(tls) = connection.transport.tls() else {
             return Poll::Ready(Err(Refusal::Internal));
         };
@@ -309,30 +318,45 @@ impl PendingHandshake {
                 Poll::Ready(Err(Refusal::Malformed))
             }
             Ok(None) => Poll::Ready(Ok(())),
-            Ok(Some(accepted)) => Poll::Ready(self.accept(accepted, connection, cx)),
+            Ok(Some(accepted)) => {
+                self.acceptor = None;
+                self.details.set_name(accepted.client_hello().server_name());
+                Poll::Ready(self.begin_session(accepted, true, connection, cx))
+            }
             Err((error, alert)) => Poll::Ready(Err(self.refuse(&error, alert, connection, cx))),
         }
     }
 
-    /// Chooses the settings for the name that the client sent.
-    fn accept(
+    /// Chooses the settings for the name that the client sent, and begins the session, unless `may_demand` is set and
+    /// the certificate has to be obtained first.
+    fn begin_session(
         &mut self,
         accepted: Accepted,
+        may_demand: bool,
         connection: &mut Connection,
         cx: &mut Context<'_>,
     ) -> Result<(), Refusal> {
-        self.acceptor = None;
-        self.details.set_name(accepted.client_hello().server_name());
-        // From now on, the transport counts its memory.
-        self.count.set_bytes(0);
         let serving = connection.worker.serving();
         let Some(server) = serving.tls(self.listener) else {
             return Err(Refusal::Internal);
         };
         let (policy, config) = match server.settings(&accepted.client_hello()) {
             Ok(settings) => settings,
-            Err(why) => return Err(self.refuse_name(why, connection, cx)),
+            Err(why) => {
+                let name = accepted.client_hello().server_name().map(str::to_owned);
+                let may_demand = may_demand && why == NoSettings::OnDemand;
+                let demand = name
+                    .filter(|_| may_demand)
+                    .and_then(|name| server.demand(&name));
+                let Some(demand) = demand else {
+                    return Err(self.refuse_name(why, connection, cx));
+                };
+                self.demanding = Some((accepted, demand));
+                return Ok(());
+            }
         };
+        // From now on, the transport counts its memory.
+        self.count.set_bytes(0);
         let terms = Terms {
             listener: self.listener,
             policy,
@@ -362,7 +386,9 @@ impl PendingHandshake {
     ) -> Refusal {
         let (description, refusal) = match why {
             NoSettings::UnknownName => (UNRECOGNIZED_NAME, Refusal::UnknownName),
-            NoSettings::NoCertificate => (UNRECOGNIZED_NAME, Refusal::NoCertificate),
+            NoSettings::NoCertificate | NoSettings::OnDemand => {
+                (UNRECOGNIZED_NAME, Refusal::NoCertificate)
+            }
             NoSettings::Internal => (INTERNAL_ERROR, Refusal::Internal),
         };
         let _ = self.wire(connection, cx).write(&alert(description));

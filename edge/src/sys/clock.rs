@@ -89,6 +89,11 @@ impl Clock {
         LAST_US.set(None);
     }
 
+    /// Returns the Unix time in whole seconds.
+    pub fn unix_s(&self) -> i64 {
+        (self.unix_ms() / 1000).cast_signed()
+    }
+
     /// Returns the milliseconds since the Unix epoch.
     #[inline]
     pub fn unix_ms(&self) -> u64 {

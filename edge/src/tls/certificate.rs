@@ -73,6 +73,14 @@ impl Facts {
         })
     }
 
+    /// Whether the certificate is valid for a host, or for each host of a `*.name`.
+    pub fn covers(&self, name: &str) -> bool {
+        match name.starts_with("*.") {
+            true => self.names.iter().any(|one| one == name),
+            false => self.is_for(name),
+        }
+    }
+
     /// Whether the certificate is valid for a host.
     pub fn is_for(&self, host: &str) -> bool {
         // An IPv6 address has several forms.

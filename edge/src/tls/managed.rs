@@ -11,8 +11,10 @@ use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::ClientHello;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use super::certificate::Certificate;
+use super::demand::Demands;
 use super::loading;
 use crate::http::target::host_of;
 
@@ -29,15 +31,17 @@ pub struct Managed {
     certificates: RwLock<HashMap<Box<str>, Certificate>>,
     /// The settings of handshakes that answer a challenge, by the name that is verified.
     challenges: RwLock<HashMap<Box<str>, Arc<ServerConfig>>>,
+    /// The names for which handshakes demand a certificate.
+    pub demands: Demands,
     /// Number of entries in `challenges`, so that handshakes need no lock while there is none.
     challenge_count: AtomicUsize,
 }
 
 impl Managed {
-    /// Uses a certificate from now on, for each name for which it is valid.
-    pub fn put(&self, certificate: &Certificate) {
+    /// Uses a certificate for these names from now on.
+    pub fn put(&self, names: &[String], certificate: &Certificate) {
         let mut certificates = self.certificates.write();
-        for name in &certificate.facts.names {
+        for name in names {
             certificates.insert(name.as_str().into(), certificate.clone());
         }
     }
@@ -103,13 +107,17 @@ fn challenge_config(name: &str, digest: &[u8]) -> Result<ServerConfig, String> {
     let mut params = CertificateParams::new([name.to_owned()]).map_err(|why| wrong(&why))?;
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
     let certificate = params.self_signed(&key).map_err(|why| wrong(&why))?;
-    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    let mut config = ServerConfig::builder_with_provider(Arc::new(loading::provider()))
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(loading::provider());
+    let key = provider.key_provider.load_private_key(key);
+    let key = key.map_err(|why| wrong(&why))?;
+    // The usual way of making these verifies the certificate, and fails because of the extension, which is critical.
+    let certified = CertifiedKey::new(vec![certificate.der().clone()], key);
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|why| wrong(&why))?
         .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(key))
-        .map_err(|why| wrong(&why))?;
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
     config.alpn_protocols = vec![CHALLENGE_PROTOCOL.to_vec()];
     Ok(config)
 }
@@ -136,8 +144,12 @@ mod tests {
     fn the_certificate_of_a_name_is_found_before_that_of_a_wildcard() {
         let managed = Managed::default();
         assert!(managed.find("a.example.com").is_none());
-        managed.put(&certificate(&["a.example.com", "b.example.com"]));
-        managed.put(&certificate(&["*.example.com"]));
+        let put = |names: &[&str]| {
+            let owned: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            managed.put(&owned, &certificate(names));
+        };
+        put(&["a.example.com", "b.example.com"]);
+        put(&["*.example.com"]);
         let names = |host: &str| managed.find(host).map(|one| one.facts.names.clone());
         assert_eq!(
             names("a.example.com"),

@@ -15,6 +15,8 @@ use crate::http::target::host_of;
 pub struct Names {
     hosts: Hosts<Candidates>,
     default: Candidates,
+    /// Whether names without an entry get their certificates when a handshake asks for it.
+    is_any_on_demand: bool,
     managed: Arc<Managed>,
 }
 
@@ -25,6 +27,8 @@ enum Candidates {
     Loaded(Arc<[Certificate]>),
     /// The one that is in use for the name at the moment. A client that sends no name gets the one for this name.
     Managed(Arc<str>),
+    /// The one for the name, which is obtained if a handshake asks for it.
+    OnDemand,
 }
 
 impl Names {
@@ -33,6 +37,7 @@ impl Names {
         Names {
             hosts: Hosts::default(),
             default: loaded(default),
+            is_any_on_demand: false,
             managed,
         }
     }
@@ -54,9 +59,23 @@ impl Names {
         self.hosts.add(&[host.to_owned()], &candidates);
     }
 
+    /// Adds hosts whose certificates are obtained when a handshake asks for one; without hosts, all names that have no
+    /// entry.
+    pub fn add_on_demand(&mut self, hosts: &[String]) {
+        match hosts {
+            [] => self.is_any_on_demand = true,
+            hosts => self.hosts.add(hosts, &Candidates::OnDemand),
+        }
+    }
+
     /// Whether a name has certificates, or may get one.
     pub fn knows(&self, name: &str) -> bool {
-        self.hosts.named(name).is_some()
+        self.is_any_on_demand || self.hosts.named(name).is_some()
+    }
+
+    /// Whether the certificate for a name is obtained when a handshake asks for it.
+    pub fn is_on_demand(&self, name: &str) -> bool {
+        matches!(self.candidates(Some(name)), Candidates::OnDemand)
     }
 
     /// Whether there is a certificate for a client that sends this name.
@@ -64,7 +83,12 @@ impl Names {
         match self.candidates(name) {
             Candidates::Loaded(list) => !list.is_empty(),
             Candidates::Managed(usual) => self.in_use(name, usual).is_some(),
+            Candidates::OnDemand => self.on_demand(name).is_some(),
         }
+    }
+
+    fn on_demand(&self, name: Option<&str>) -> Option<Certificate> {
+        self.managed.find(name?)
     }
 
     /// Returns the certificate in use for a name, else the usual one for the host that the name belongs to.
@@ -75,7 +99,11 @@ impl Names {
 
     fn candidates(&self, name: Option<&str>) -> &Candidates {
         let named = name.and_then(|name| self.hosts.named(name));
-        named.unwrap_or(&self.default)
+        match named {
+            Some(named) => named,
+            None if name.is_some() && self.is_any_on_demand => &Candidates::OnDemand,
+            None => &self.default,
+        }
     }
 
     /// Returns the certificate for a client. If it can verify one for this name, it gets no other one.
@@ -87,6 +115,7 @@ impl Names {
         let candidates = match self.candidates(name) {
             Candidates::Loaded(list) => list,
             Candidates::Managed(usual) => return self.in_use(name, usual).map(|one| one.key),
+            Candidates::OnDemand => return self.on_demand(name).map(|one| one.key),
         };
         let is_valid = |one: &Certificate| name.is_none_or(|name| one.facts.is_for(name));
         let mut usable = candidates.iter().filter(|one| is_usable(one));

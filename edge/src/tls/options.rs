@@ -155,6 +155,8 @@ pub struct SiteTls {
 pub enum Management {
     /// From an authority, by ACME (RFC 8555).
     Acme,
+    /// From an authority, by ACME, when the first handshake with a name asks for it.
+    OnDemand,
     /// From Sluice's own authority, for development.
     Internal,
 }

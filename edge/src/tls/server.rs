@@ -8,12 +8,14 @@ use rustls::{KeyLogFile, ServerConfig, ServerConnection};
 
 use super::certificate::Certificate;
 use super::client_certificates::Clients;
+use super::demand::Demand;
 use super::loaded::Loader;
 use super::loading::LoadError;
 use super::managed::Managed;
 use super::names::Names;
 use super::options::{
-    CipherSuite, ClientCertificates, Group, ListenerTls, Options, SiteTls, UnknownName, Version,
+    CipherSuite, ClientCertificates, Group, ListenerTls, Management, Options, SiteTls, UnknownName,
+    Version,
 };
 use super::parameters;
 use super::tickets::TicketKeys;
@@ -66,6 +68,8 @@ pub enum NoSettings {
     UnknownName,
     /// There is no certificate for the name yet.
     NoCertificate,
+    /// There is no certificate for the name yet, but a handshake may demand one.
+    OnDemand,
     /// rustls or the configuration failed.
     Internal,
 }
@@ -114,7 +118,7 @@ impl Server {
         let own = Served {
             hosts: &[],
             certificates: loader.certificates(&listener.certificates)?,
-            is_managed: false,
+            managed: None,
             policy: policies.index(listener.clients.as_ref()),
         };
         let mut served = Vec::new();
@@ -127,7 +131,7 @@ impl Server {
             served.push(Served {
                 hosts: site.hosts,
                 certificates: loader.certificates(files)?,
-                is_managed: site.tls.is_some_and(|tls| tls.managed.is_some()),
+                managed: site.tls.and_then(|tls| tls.managed),
                 policy,
             });
         }
@@ -178,7 +182,10 @@ impl Server {
             return Err(NoSettings::UnknownName);
         }
         if !self.names.has_certificate(name) {
-            return Err(NoSettings::NoCertificate);
+            return Err(match name {
+                Some(name) if self.names.is_on_demand(name) => NoSettings::OnDemand,
+                _ => NoSettings::NoCertificate,
+            });
         }
         let settings = self.settings_for(name).ok_or(NoSettings::Internal)?;
         let config = match prefers_chacha20(hello) || may_need_retry(hello) {
@@ -186,6 +193,11 @@ impl Server {
             false => &settings.config,
         };
         Ok((settings.policy, config.clone()))
+    }
+
+    /// Demands a certificate for a name. Returns `None` if none will come.
+    pub fn demand(&self, name: &str) -> Option<Demand> {
+        self.managed.demands.demand(name)
     }
 
     /// Begins a handshake by the default demands on the client's certificate, whatever name the client sends. The
@@ -233,8 +245,8 @@ fn may_need_retry(hello: &ClientHello<'_>) -> bool {
 struct Served<'a> {
     hosts: &'a [String],
     certificates: Vec<Certificate>,
-    /// Whether the certificates come and go.
-    is_managed: bool,
+    /// Where the certificates come from while Sluice runs.
+    managed: Option<Management>,
     /// The index of the policy on clients' certificates.
     policy: usize,
 }
@@ -246,7 +258,11 @@ fn certified<'a>(sites: &'a [Served<'a>]) -> impl Iterator<Item = &'a Served<'a>
 
 /// Returns the first host of a site whose certificates come and go.
 fn first_managed<'a>(sites: &'a [Served<'a>]) -> Option<&'a String> {
-    let mut managed = sites.iter().filter(|site| site.is_managed);
+    let is_for_hosts = |site: &&Served<'_>| {
+        site.managed
+            .is_some_and(|managed| managed != Management::OnDemand)
+    };
+    let mut managed = sites.iter().filter(is_for_hosts);
     managed.find_map(|site| site.hosts.first())
 }
 
@@ -263,16 +279,19 @@ fn named(
     let mut names = Names::new(default, managed.clone());
     match (default, first_managed(sites)) {
         ([], Some(host)) => names.default_to(host),
-        ([], None) => {
+        ([], None) if !sites.iter().any(|site| site.managed.is_some()) => {
             let problem = "a listener with TLS has no certificate".to_owned();
             return Err(OpenError::Settings(problem));
         }
         _ => {}
     }
     for site in sites {
+        if site.managed == Some(Management::OnDemand) {
+            names.add_on_demand(site.hosts);
+        }
         for host in site.hosts {
             match &site.certificates[..] {
-                [] if site.is_managed => names.add_managed(host),
+                [] if site.managed.is_some() => names.add_managed(host),
                 [] => names.add(host, &fitting(host, own, &all, default)),
                 its => names.add(host, its),
             }

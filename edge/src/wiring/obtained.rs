@@ -41,7 +41,7 @@ impl Obtained {
         let mut running = self.0.lock();
         match &*running {
             Some(running) => running.manager.want(wanted).with_context(what),
-            None if wanted.certificates.is_empty() => Ok(()),
+            None if wanted.certificates.is_empty() && !wanted.has_on_demand => Ok(()),
             None => {
                 let storage = acme::in_folder(&plan.acme.state).with_context(what)?;
                 let challenges = Challenges::new(managed.clone());
@@ -49,8 +49,7 @@ impl Obtained {
                     .context("TLS with the directories of ACME can't be set up")?;
                 let manager = Manager::start(
                     wanted,
-                    managed.clone(),
-                    challenges.clone(),
+                    (managed.clone(), challenges.clone()),
                     storage.into(),
                     client.config().clone(),
                     clock.clone(),
@@ -108,6 +107,10 @@ fn wanted(plan: &Plan) -> Wanted {
     let hosts: BTreeSet<&String> = sites.flat_map(|site| &site.hosts).collect();
     Wanted {
         options: plan.acme.clone(),
+        has_on_demand: plan.sites.iter().any(|site| {
+            let managed = site.tls.as_ref().and_then(|tls| tls.managed);
+            managed == Some(Management::OnDemand)
+        }),
         certificates: hosts.into_iter().map(|host| vec![host.clone()]).collect(),
     }
 }

@@ -4,7 +4,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::config::value::{
-    ACME, EXTERNAL_ACCOUNT, Key, Names, SERVER_TLS, Shaped, SwitchOrPort, TLS, Table, Word,
+    ACME, EXTERNAL_ACCOUNT, Key, Names, ON_DEMAND, SERVER_TLS, Shaped, SwitchOrPort, TLS, Table,
+    Word,
 };
 
 /// The section `[tls]`.
@@ -35,6 +36,7 @@ pub struct AcmeFile {
     pub ca: Option<Names>,
     pub orders: Key<u64>,
     pub external_account: Key<Table<ExternalAccountFile>>,
+    pub on_demand: Key<Table<OnDemandFile>>,
 }
 
 impl Shaped for AcmeFile {
@@ -52,6 +54,19 @@ pub struct ExternalAccountFile {
 
 impl Shaped for ExternalAccountFile {
     const SHAPE: &str = EXTERNAL_ACCOUNT;
+}
+
+/// Value of `on_demand` in `acme`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct OnDemandFile {
+    pub allow: Option<Names>,
+    pub ask: Key<String>,
+}
+
+impl Shaped for OnDemandFile {
+    const SHAPE: &str = ON_DEMAND;
 }
 
 /// Value of `key_type`.

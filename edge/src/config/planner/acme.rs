@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use http::Uri;
 use toml::Spanned;
 
+use super::sites;
 use crate::acme::{
-    Binding, Challenge, Directory, KeyType, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, Options,
+    Binding, Challenge, Directory, KeyType, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, OnDemand, Options,
 };
 use crate::config::checks::Checks;
-use crate::config::file::{AcmeFile, ExternalAccountFile, KeyTypeFile, TlsFile};
+use crate::config::file::{AcmeFile, ExternalAccountFile, KeyTypeFile, OnDemandFile, TlsFile};
 use crate::config::report::Problem;
 use crate::config::value::{Names, Table};
 
@@ -40,6 +41,10 @@ pub fn options(file: &TlsFile, checks: &mut Checks) -> Options {
     let trusted = table.ca.as_ref().map_or(&[][..], |list| list.get_ref());
     options.trusted = trusted.iter().map(|path| path.get_ref().into()).collect();
     options.orders_max = checks.count("orders", &table.orders, options.orders_max, ORDERS);
+    if let Some(typed) = &table.on_demand {
+        let Table(written) = typed.get_ref();
+        options.on_demand = on_demand(written, typed.span(), checks);
+    }
     if let (Some(typed), Some(first)) = (&table.external_account, options.directories.first_mut()) {
         let Table(account) = typed.get_ref();
         first.binding = binding(account, typed.span(), checks);
@@ -78,6 +83,38 @@ fn directories(list: &Names, checks: &mut Checks) -> Vec<Directory> {
         });
     }
     directories
+}
+
+/// Returns the names for which a handshake may ask.
+fn on_demand(file: &OnDemandFile, at: std::ops::Range<usize>, checks: &mut Checks) -> OnDemand {
+    let allow = file.allow.as_ref().map(|list| {
+        let hosts = list.get_ref().iter();
+        hosts
+            .filter_map(|host| sites::host_name(host, checks))
+            .collect()
+    });
+    if let Some(typed) = &file.ask {
+        let uri = typed.get_ref().parse::<Uri>().ok();
+        let scheme = uri.as_ref().and_then(Uri::scheme_str).unwrap_or_default();
+        if !matches!(scheme, "http" | "https") || typed.get_ref().contains('#') {
+            checks.push(
+                Problem::error("this is not a URL that can be asked")
+                    .at(typed.span())
+                    .help("write one, as in \"http://127.0.0.1:9000/allowed\""),
+            );
+        }
+    }
+    if allow.is_none() && file.ask.is_none() {
+        checks.push(
+            Problem::error("everybody could have certificates ordered for any name")
+                .at(at)
+                .help("name the permitted names in `allow`, or a URL in `ask` that is asked about each name"),
+        );
+    }
+    OnDemand {
+        allow,
+        ask: file.ask.as_ref().map(|typed| typed.get_ref().clone()),
+    }
 }
 
 fn challenges(list: &Names, checks: &mut Checks) -> Vec<Challenge> {

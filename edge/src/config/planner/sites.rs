@@ -268,7 +268,8 @@ fn hosts(
     named.into_iter().map(|(host, _)| host).collect()
 }
 
-fn host_name(text: &Spanned<String>, checks: &mut Checks) -> Option<String> {
+/// Returns a host in lower case, which may be `*.name`.
+pub(super) fn host_name(text: &Spanned<String>, checks: &mut Checks) -> Option<String> {
     let host = text.get_ref().to_ascii_lowercase();
     let name = host.strip_prefix("*.").unwrap_or(&host);
     let bare = name

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
+use crate::acme::OnDemand;
 use crate::config::checks::Checks;
 use crate::config::file::{
     AdminFile, ClientCertificateFile, File, ListenerFile, SiteFile, SiteTlsFile, TlsFile,
@@ -207,8 +208,8 @@ pub fn site(file: &SiteFile, checks: &mut Checks) -> Option<SiteTls> {
     let typed = file.tls.as_ref()?;
     let OrTable(table) = typed.get_ref();
     let managed = managed(table);
-    if managed.is_some() {
-        check_managed(file, table, typed.span(), checks);
+    if let Some(managed) = managed {
+        check_managed(managed, file, table, checks);
     }
     Some(SiteTls {
         certificates: match managed {
@@ -232,8 +233,29 @@ fn managed(table: &SiteTlsFile) -> Option<Management> {
     };
     match only.get_ref().as_str() {
         "auto" => Some(Management::Acme),
+        "on-demand" => Some(Management::OnDemand),
         "internal" => Some(Management::Internal),
         _ => None,
+    }
+}
+
+/// Reports sites that get certificates on demand although no name is permitted to.
+fn without_permission(file: &File, plan: &Plan, checks: &mut Checks) {
+    if plan.acme.on_demand != OnDemand::default() {
+        return;
+    }
+    let sites = file
+        .site
+        .iter()
+        .filter_map(|site| site.get_ref().tls.as_ref());
+    for typed in sites {
+        if managed(&typed.get_ref().0) == Some(Management::OnDemand) {
+            checks.push(
+                Problem::error("no name is permitted to get a certificate on demand")
+                    .at(typed.span())
+                    .help("add `acme = { on_demand = { allow = [\"*.customers.example.com\"] } }` to [tls]"),
+            );
+        }
     }
 }
 
@@ -247,7 +269,7 @@ pub fn obtains_certificates(file: &File) -> bool {
 }
 
 /// Reports what contradicts certificates that are obtained by the names of a site.
-fn check_managed(file: &SiteFile, table: &SiteTlsFile, at: Range<usize>, checks: &mut Checks) {
+fn check_managed(managed: Management, file: &SiteFile, table: &SiteTlsFile, checks: &mut Checks) {
     if let Some(key) = &table.key {
         checks.push(
             Problem::error("a key without a file with its certificate")
@@ -256,7 +278,8 @@ fn check_managed(file: &SiteFile, table: &SiteTlsFile, at: Range<usize>, checks:
         );
     }
     let hosts = file.hosts.as_ref().map_or(&[][..], |list| list.get_ref());
-    if hosts.is_empty() {
+    let at = table.certificate.as_ref().map(Names::span);
+    if let (true, Some(at)) = (hosts.is_empty() && managed != Management::OnDemand, at) {
         checks.push(
             Problem::error("a certificate needs a name, and this site has no `hosts`")
                 .at(at)
@@ -397,6 +420,7 @@ fn clients(
 pub fn check(file: &File, plan: &Plan, checks: &mut Checks) {
     let (listeners, sites) = (&plan.listeners[..], &plan.sites[..]);
     without_suite(file, plan, checks);
+    without_permission(file, plan, checks);
     let has_certificate = |tls: &SiteTls| !tls.certificates.is_empty() || tls.managed.is_some();
     let by_sites = sites
         .iter()

@@ -26,8 +26,8 @@ pub use port::SwitchOrPort;
 pub use retry_cause::RetryCause;
 pub use sandbox::Sandbox;
 pub use shape::{
-    ACME, BALANCE, COMPRESS, EDITS, EJECT, EXTERNAL_ACCOUNT, FOLLOW, HEALTH, PAGES, RETRY,
-    SERVER_TLS, STICKY, TABLE, TABLE_OR_FALSE, TCP, TLS, advice, nothing_in,
+    ACME, BALANCE, COMPRESS, EDITS, EJECT, EXTERNAL_ACCOUNT, FOLLOW, HEALTH, ON_DEMAND, PAGES,
+    RETRY, SERVER_TLS, STICKY, TABLE, TABLE_OR_FALSE, TCP, TLS, advice, nothing_in,
 };
 pub use show::{YEAR, show_count, show_size, show_time};
 pub use status_range::StatusRange;

@@ -3,7 +3,7 @@
 
 /// The name of each type, as it occurs in serde's messages, and the advice on how to write a value
 /// of the type.
-const SHAPES: [(&str, &str); 33] = [
+const SHAPES: [(&str, &str); 34] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),
     (PARALLEL, PARALLEL_ADVICE),
@@ -44,6 +44,10 @@ const SHAPES: [(&str, &str); 33] = [
     (
         EXTERNAL_ACCOUNT,
         "write { id = \"KEY-ID\", key = \"/etc/sluice/external-account.key\" }",
+    ),
+    (
+        ON_DEMAND,
+        "write { allow = [\"*.customers.example.com\"] } or { ask = \"http://127.0.0.1:9000/allowed\" }",
     ),
     (TCP, "write { keepalive = \"60s\", bind = \"10.0.0.7\" }"),
     (
@@ -101,6 +105,7 @@ pub const PAIRS: &str = "a list of pairs";
 pub const TLS: &str = "a table with a certificate";
 pub const ACME: &str = "a table of options of ACME";
 pub const EXTERNAL_ACCOUNT: &str = "a table with an id and a key";
+pub const ON_DEMAND: &str = "a table with names or a URL";
 pub const TCP: &str = "a table of options of TCP";
 pub const SERVER_TLS: &str = "a table of TLS with servers";
 pub const RETRY: &str = "a table of retries";

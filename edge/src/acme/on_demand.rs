@@ -1,0 +1,52 @@
+//! Certificates that handshakes ask for: the permission, and the names that are forgotten.
+
+use http::Uri;
+
+use super::failure::Failure;
+use super::http_client::DirectoryClient;
+use super::options::OnDemand;
+use super::state::State;
+
+/// Most certificates that handshakes may ask for.
+pub const CERTIFICATES_MAX: usize = 10_000;
+/// Time in seconds after the last attempt after which a name without a valid certificate is forgotten.
+const FORGET_AFTER_S: i64 = 7 * 24 * 3600;
+
+/// Asks the configured URL whether a certificate may be obtained for a name: with the query `domain=NAME`, to which 200
+/// is the permission.
+///
+/// # Errors
+///
+/// It may not, or there was no answer.
+pub async fn permit(
+    options: &OnDemand,
+    client: &DirectoryClient,
+    name: &str,
+) -> Result<(), Failure> {
+    let Some(url) = &options.ask else {
+        return Ok(());
+    };
+    let separator = if url.contains('?') { '&' } else { '?' };
+    let uri: Uri = format!("{url}{separator}domain={name}")
+        .parse()
+        .map_err(|why| Failure::new(format!("{url} can't be asked: {why}")))?;
+    let status = client.status(uri).await.map_err(Failure::new)?;
+    match status.as_u16() {
+        200 => Ok(()),
+        status => Err(Failure::new(format!(
+            "{url} has answered {status} for {name}"
+        ))),
+    }
+}
+
+/// Whether a name for which a handshake asked is forgotten.
+pub fn is_forgotten(state: &State, now_unix_s: i64) -> bool {
+    let is_valid = state
+        .not_after_unix_s
+        .is_some_and(|until| now_unix_s <= until);
+    let last_unix_s = state.last_attempt_unix_s.unwrap_or(0);
+    state.is_on_demand
+        && !is_valid
+        && !state.is_busy
+        && now_unix_s.saturating_sub(last_unix_s) > FORGET_AFTER_S
+}

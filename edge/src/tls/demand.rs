@@ -1,0 +1,168 @@
+//! Handshakes that wait for a certificate of their name to be obtained.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use crate::http::hosts::Hosts;
+
+/// Most names for which handshakes wait at a time.
+const WAITING_MAX: usize = 64;
+/// Most refused names that are remembered.
+const REFUSED_MAX: usize = 4096;
+/// How long a refused name is remembered.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+
+/// The names for which handshakes demand a certificate.
+#[derive(Default)]
+pub struct Demands {
+    inner: Mutex<Inner>,
+    /// Wakes the one who obtains certificates.
+    news: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// The names that may be demanded; `None`: any.
+    allowed: Option<Hosts<()>>,
+    /// The names for which handshakes wait, which begin again when the sender is dropped.
+    waiting: HashMap<Box<str>, watch::Sender<()>>,
+    /// The names for which none waits before this time.
+    refused: HashMap<Box<str>, Instant>,
+}
+
+/// The wait of a handshake for a certificate.
+pub struct Demand(Pin<Box<dyn Future<Output = ()>>>);
+
+impl Demand {
+    /// Is ready when there is a certificate, or none will come.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl Demands {
+    /// Permits only demands for these hosts from now on; `None` permits all.
+    pub fn allow(&self, hosts: Option<&[String]>) {
+        let allowed = hosts.map(|hosts| {
+            let mut allowed = Hosts::default();
+            for host in hosts {
+                allowed.add(std::slice::from_ref(host), &());
+            }
+            allowed
+        });
+        let mut inner = self.inner.lock();
+        inner.allowed = allowed;
+        inner.refused.clear();
+    }
+
+    /// Demands a certificate. Returns `None` if none will come, or if handshakes wait for too many names.
+    pub fn demand(&self, name: &str) -> Option<Demand> {
+        let mut inner = self.inner.lock();
+        let is_allowed = inner
+            .allowed
+            .as_ref()
+            .is_none_or(|hosts| hosts.named(name).is_some());
+        let is_refused = inner
+            .refused
+            .get(name)
+            .is_some_and(|until| Instant::now() < *until);
+        if !is_allowed || is_refused {
+            return None;
+        }
+        if !inner.waiting.contains_key(name) && inner.waiting.len() >= WAITING_MAX {
+            return None;
+        }
+        let sender = inner.waiting.entry(name.into()).or_default();
+        let mut decided = sender.subscribe();
+        drop(inner);
+        self.news.notify_one();
+        Some(Demand(Box::pin(async move {
+            // The sender never sends: this ends when it is dropped.
+            let _ = decided.changed().await;
+        })))
+    }
+
+    /// Ends the waits for a name. The handshakes look for a certificate again.
+    pub fn decide(&self, name: &str) {
+        self.inner.lock().waiting.remove(name);
+    }
+
+    /// Ends the waits for a name, and refuses more of them for a minute.
+    pub fn refuse(&self, name: &str) {
+        let mut inner = self.inner.lock();
+        if inner.refused.len() >= REFUSED_MAX {
+            let now = Instant::now();
+            inner.refused.retain(|_, until| now < *until);
+        }
+        if inner.refused.len() < REFUSED_MAX {
+            inner
+                .refused
+                .insert(name.into(), Instant::now() + REFUSED_FOR);
+        }
+        inner.waiting.remove(name);
+    }
+
+    /// Returns the names for which handshakes wait.
+    pub fn waiting(&self) -> Vec<String> {
+        let inner = self.inner.lock();
+        inner.waiting.keys().map(|name| name.to_string()).collect()
+    }
+
+    /// Waits until a handshake demands a certificate.
+    pub async fn changed(&self) {
+        self.news.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    fn is_ready(demand: &mut Demand) -> bool {
+        demand
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+    }
+
+    #[test]
+    fn handshakes_wait_until_there_is_a_decision() {
+        let demands = Demands::default();
+        let mut both = [0; 2].map(|_| demands.demand("a.example").expect("permitted"));
+        let mut other = demands.demand("b.example").expect("permitted");
+        assert!(!both.iter_mut().any(is_ready));
+        assert_eq!(demands.waiting().len(), 2);
+        demands.decide("a.example");
+        assert!(both.iter_mut().all(is_ready));
+        assert!(!is_ready(&mut other));
+        demands.refuse("b.example");
+        assert!(is_ready(&mut other));
+        assert!(demands.demand("b.example").is_none());
+    }
+
+    #[test]
+    fn only_permitted_names_are_demanded_and_only_so_many() {
+        let demands = Demands::default();
+        demands.allow(Some(&["*.a.example".to_owned()]));
+        assert!(demands.demand("a.example").is_none());
+        let names: Vec<String> = (0..WAITING_MAX).map(|n| format!("{n}.a.example")).collect();
+        let waits: Vec<_> = names
+            .iter()
+            .filter_map(|name| demands.demand(name))
+            .collect();
+        assert_eq!(waits.len(), WAITING_MAX);
+        assert!(demands.demand("more.a.example").is_none());
+        assert!(demands.demand("0.a.example").is_some());
+        for name in 0..2 * REFUSED_MAX {
+            demands.refuse(&name.to_string());
+        }
+        assert_eq!(demands.inner.lock().refused.len(), REFUSED_MAX);
+    }
+}
