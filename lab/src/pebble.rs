@@ -1,5 +1,6 @@
 //! Pebble, the test authority of Let's Encrypt for ACME, with names that all lead to loopback.
 
+use std::collections::HashMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -32,6 +33,8 @@ pub struct Options {
     pub validity_s: u64,
     /// Names for which it issues no certificates.
     pub refused: Vec<String>,
+    /// Id and key in base64url of the external account that an account must be bound to.
+    pub external_account: Option<(String, String)>,
 }
 
 impl Default for Options {
@@ -43,6 +46,7 @@ impl Default for Options {
             sleep_s: 0,
             validity_s: 90 * 24 * 3600,
             refused: Vec::new(),
+            external_account: None,
         }
     }
 }
@@ -108,6 +112,11 @@ impl Pebble {
         }
     }
 
+    /// Returns the address of the directory.
+    pub fn address(&self) -> SocketAddr {
+        self.directory
+    }
+
     /// Returns the URL of the directory.
     pub fn directory(&self) -> String {
         format!("https://{}/dir", self.directory)
@@ -158,6 +167,8 @@ fn configuration(
     management: SocketAddr,
     files: &PairFiles,
 ) -> serde_json::Value {
+    let accounts = options.external_account.iter();
+    let accounts: HashMap<&String, &String> = accounts.map(|(id, key)| (id, key)).collect();
     serde_json::json!({ "pebble": {
         "listenAddress": directory.to_string(),
         "managementListenAddress": management.to_string(),
@@ -168,6 +179,8 @@ fn configuration(
         "retryAfter": { "authz": 1, "order": 1 },
         "keyAlgorithm": "ecdsa",
         "domainBlocklist": options.refused,
+        "externalAccountBindingRequired": options.external_account.is_some(),
+        "externalAccountMACKeys": accounts,
         "profiles": {
             "default": { "description": "", "validityPeriod": options.validity_s },
             "shortlived": { "description": "", "validityPeriod": 6 * 24 * 3600 },

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{HOST, RETRY_AFTER};
+use http::header::{CONNECTION, HOST, RETRY_AFTER};
 use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -104,6 +104,8 @@ impl DirectoryClient {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let authority = HeaderValue::from_str(authority)?;
         request.headers_mut().insert(HOST, authority);
+        let close = HeaderValue::from_static("close");
+        request.headers_mut().insert(CONNECTION, close);
         *request.uri_mut() = match uri.path_and_query() {
             Some(path) => Uri::from(path.clone()),
             None => Uri::from_static("/"),

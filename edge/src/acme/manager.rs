@@ -67,7 +67,11 @@ impl Manager {
         let its = shared.clone();
         let thread = thread::Builder::new()
             .name("certificates".to_owned())
-            .spawn(move || runtime.block_on(LocalSet::new().run_until(Tasks::new(its).run())))?;
+            .spawn(move || {
+                runtime.block_on(LocalSet::new().run_until(Tasks::new(its).run()));
+                // A name whose address is being looked up keeps nobody waiting.
+                runtime.shutdown_background();
+            })?;
         Ok(Manager {
             shared,
             thread: Some(thread),

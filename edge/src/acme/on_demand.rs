@@ -48,5 +48,34 @@ pub fn is_forgotten(state: &State, now_unix_s: i64) -> bool {
     state.is_on_demand
         && !is_valid
         && !state.is_busy
+        && !state.is_demanded
         && now_unix_s.saturating_sub(last_unix_s) > FORGET_AFTER_S
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_a_valid_certificate_are_forgotten_after_a_week() {
+        let now_unix_s = 100 * FORGET_AFTER_S;
+        let used = State {
+            is_on_demand: true,
+            last_attempt_unix_s: Some(now_unix_s - FORGET_AFTER_S - 1),
+            ..State::default()
+        };
+        let is_forgotten = |state: State| is_forgotten(&state, now_unix_s);
+        assert!(is_forgotten(used.clone()));
+        let changes: [fn(&mut State); 4] = [
+            |state| state.is_on_demand = false,
+            |state| state.is_demanded = true,
+            |state| state.not_after_unix_s = Some(i64::MAX),
+            |state| state.last_attempt_unix_s = state.last_attempt_unix_s.map(|at| at + 1),
+        ];
+        for change in changes {
+            let mut state = used.clone();
+            change(&mut state);
+            assert!(!is_forgotten(state));
+        }
+    }
 }

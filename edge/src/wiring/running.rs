@@ -212,6 +212,7 @@ impl Running {
             }
         }
         drop(self.admin_thread.take());
+        self.edge.obtained.end();
         self.edge.monitor.stop();
         if let Some(sweeper) = self.edge.sweeper.lock().take() {
             sweeper.thread().unpark();

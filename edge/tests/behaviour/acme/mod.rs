@@ -1,9 +1,13 @@
 //! Certificates by ACME, with pebble as the authority.
 
+mod authorities;
 mod challenges;
+mod kills;
+mod on_demand;
+mod renewal;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sluice_lab::client::{Client, ClientOptions, ClientTls};
 use sluice_lab::pebble::{self, Pebble};
@@ -47,18 +51,35 @@ impl Bed {
     /// Returns the configuration of an edge that obtains a certificate for each of these names. `keys` are further keys of
     /// `acme`.
     fn text(&self, keys: &str, names: &[&str]) -> String {
+        let directory = match keys.contains("directory = ") {
+            true => String::new(),
+            false => format!("directory = {:?}\n", self.pebble.directory()),
+        };
+        let site = format!("hosts = {names:?}\ntls = \"auto\"\n");
+        self.text_of_site(&format!("{directory}{keys}"), &site)
+    }
+
+    /// Returns the configuration of an edge with a site of these keys. `keys` are those of `acme`.
+    fn text_of_site(&self, keys: &str, site: &str) -> String {
+        let state = match keys.contains("state = ") {
+            true => String::new(),
+            false => format!("state = {:?}\n", self.state()),
+        };
         format!(
             "[admin]\naddress = \"127.0.0.1:0\"\n\
              [[listener]]\naddress = \"127.0.0.1:{}\"\n\
              [[listener]]\naddress = \"127.0.0.1:{}\"\ntls = true\n\
-             [tls.acme]\ndirectory = {:?}\nca = {:?}\nstate = {:?}\n{keys}\n\
-             [[site]]\nhosts = {names:?}\ntls = \"auto\"\n[[site.route]]\nrespond = \"hello\"\n",
+             [tls.acme]\nca = {:?}\n{state}{keys}\n\
+             [[site]]\n{site}[[site.route]]\nrespond = \"hello\"\n",
             self.http,
             self.https,
-            self.pebble.directory(),
             self.pebble.trust(),
-            self.folder.path().join("state"),
         )
+    }
+
+    /// Returns the folder of the edge's certificates.
+    fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
     }
 
     fn start(&self, keys: &str, names: &[&str]) -> Edge {
@@ -78,6 +99,14 @@ impl Bed {
             Ok(()) => Ok(client),
             Err(error) => Err(error.to_string()),
         }
+    }
+
+    /// Returns the certificate that a handshake with this name gets, in DER.
+    fn certificate(&self, name: &str) -> Vec<u8> {
+        let client = self.handshake(name).expect("a handshake");
+        let session = client.session().expect("TLS");
+        let chain = session.peer_certificates().expect("a certificate");
+        chain[0].to_vec()
     }
 
     /// Waits until a handshake with this name succeeds, and returns the response to a request over it.

@@ -1,0 +1,102 @@
+//! Tests of authorities: accounts, refusals, several directories, and the budget of orders.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::Bed;
+use crate::harness::{Setup, eventually};
+
+#[test]
+fn an_account_is_bound_to_an_external_one() {
+    let name = "cdn.example.com";
+    let key = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
+    let account = |options: &mut sluice_lab::pebble::Options| {
+        options.external_account = Some(("kid-1".to_owned(), key.to_owned()));
+    };
+    let bed = Bed::new(&[name], account);
+    let edge = bed.start("", &[name]);
+    eventually("the account is refused", || {
+        edge.process.stderr().contains("externalAccountRequired")
+    });
+    drop(edge);
+    let file = bed.folder.path().join("key");
+    fs::write(&file, format!("{key}\n")).expect("a file");
+    let keys = format!("state = {:?}\n", bed.folder.path().join("other"));
+    let keys = format!("{keys}external_account = {{ id = \"kid-1\", key = {file:?} }}\n");
+    let _edge = bed.start(&keys, &[name]);
+    assert_eq!(bed.wait_served(name), "hello");
+}
+
+#[test]
+fn the_second_directory_is_asked_if_the_first_fails() {
+    let name = "cdn.example.com";
+    let refusing = Bed::new(&[name], |options| options.refused = vec![name.to_owned()]);
+    let bed = Bed::new(&[name], |_| {});
+    let both = [refusing.pebble.directory(), bed.pebble.directory()];
+    let both = format!("directory = {both:?}\n");
+    let trust = [refusing.pebble.trust(), bed.pebble.trust()];
+    let text = bed.text(&both, &[name]);
+    let one = format!("ca = {:?}", bed.pebble.trust());
+    let text = text.replace(&one, &format!("ca = {trust:?}"));
+    let _edge = Setup::of_text(text).start();
+    assert_eq!(bed.wait_served(name), "hello");
+    assert_eq!((refusing.pebble.orders(), bed.pebble.orders()), (0, 1));
+}
+
+#[test]
+fn a_refusal_keeps_other_names_from_nothing() {
+    let bed = Bed::new(&["a.example.com", "b.example.com"], |options| {
+        options.refused = vec!["a.example.com".to_owned()];
+    });
+    let edge = bed.start("", &["a.example.com", "b.example.com"]);
+    assert_eq!(bed.wait_served("b.example.com"), "hello");
+    eventually("the refusal is logged", || {
+        edge.process.stderr().contains("rejectedIdentifier")
+    });
+    assert!(bed.handshake("a.example.com").is_err());
+}
+
+#[test]
+fn orders_stay_within_the_budget_over_restarts() {
+    let names = ["a.example.com", "b.example.com"];
+    let bed = Bed::new(&names, |_| {});
+    for _ in 0..2 {
+        let edge = bed.start("orders = 1", &names);
+        eventually("the budget is used up", || {
+            edge.process
+                .stderr()
+                .contains("as many as `orders` permits")
+        });
+        eventually("one name has a certificate", || {
+            names.iter().any(|name| bed.handshake(name).is_ok())
+        });
+        assert_eq!(bed.pebble.orders(), 1);
+        for name in names {
+            // The failure of the budget itself is no reason to wait for long after it.
+            let _ = fs::remove_file(bed.state().join(format!("certificates/{name}.json")));
+        }
+    }
+}
+
+#[test]
+fn keys_profiles_and_files_are_as_configured() {
+    let name = "cdn.example.com";
+    let bed = Bed::new(&[name], |_| {});
+    let _edge = bed.start("key_type = \"p384\"\nprofile = \"shortlived\"", &[name]);
+    bed.wait_served(name);
+    let certificate = bed.certificate(name);
+    // The object identifier of the curve P-384.
+    let curve = [0x2b, 0x81, 0x04, 0x00, 0x22];
+    assert!(certificate.windows(curve.len()).any(|part| part == curve));
+    let folder = bed.state().join("certificates");
+    let mode = |path: &std::path::Path| {
+        let found = fs::metadata(path).expect("a file");
+        found.permissions().mode() & 0o777
+    };
+    assert_eq!(mode(&folder), 0o700);
+    assert_eq!(mode(&folder.join("cdn.example.com.pem")), 0o600);
+    let [http, https] = [bed.http, bed.https].map(|port| format!("127.0.0.1:{port}"));
+    let text = bed.text("", &[name]).replace(&http, "127.0.0.1:0");
+    let text = Setup::of_text(text.replace(&https, "127.0.0.1:0")).refused();
+    assert!(text.contains("another process uses this folder"), "{text}");
+}
