@@ -23,6 +23,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("firefox-esr", "firefox-esr"),
     // certutil makes Firefox trust the authority of a test.
     ("certutil", "libnss3-tools"),
+    // Its library makes a program's clock wrong.
+    ("faketime", "faketime"),
     ("go", "golang-go"),
     ("node", "nodejs"),
     ("npm", "npm"),

@@ -1,7 +1,7 @@
 //! Listening sockets: one per worker and listener.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::task::{Context, Poll, ready};
@@ -144,7 +144,8 @@ impl Listener {
 }
 
 /// Creates an IP socket for each worker, all bound to the same port (SO_REUSEPORT). The kernel distributes connections among these sockets.
-fn bind_ip(mut address: SocketAddr, options: &ListenOptions, workers: usize) -> io::Result<Bound> {
+fn bind_ip(address: SocketAddr, options: &ListenOptions, workers: usize) -> io::Result<Bound> {
+    let mut address = available(address, options.ipv6_only);
     // Without this check, a program of the same user that listens with SO_REUSEPORT would get a part of the connections.
     let probe = tcp_socket(address, options.ipv6_only)?;
     probe.bind(&address.into())?;
@@ -173,6 +174,25 @@ fn bind_ip(mut address: SocketAddr, options: &ListenOptions, workers: usize) -> 
         address: address.into(),
         file: None,
     })
+}
+
+/// Returns the address to bind: on a machine without IPv6, all addresses are those of IPv4.
+fn available(address: SocketAddr, ipv6_only: bool) -> SocketAddr {
+    let is_all = address.is_ipv6() && address.ip().is_unspecified() && !ipv6_only;
+    if !is_all {
+        return address;
+    }
+    let lacks_ipv6 = match tcp_socket(address, false) {
+        Ok(socket) => matches!(
+            socket.bind(&address.into()).map_err(|error| Errno::from_io_error(&error)),
+            Err(Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL))
+        ),
+        Err(error) => Errno::from_io_error(&error) == Some(Errno::AFNOSUPPORT),
+    };
+    match lacks_ipv6 {
+        true => (Ipv4Addr::UNSPECIFIED, address.port()).into(),
+        false => address,
+    }
 }
 
 /// Creates a socket for this address, in non-blocking mode. With `ipv6_only`, an IPv4 address with the same port stays free.

@@ -144,6 +144,8 @@ pub struct SiteTls {
     pub certificates: Vec<CertificateFiles>,
     /// Where the site's certificates come from while Sluice runs, in place of files.
     pub managed: Option<Management>,
+    /// Whether one certificate is obtained for all hosts of the site, and not one for each.
+    pub is_shared: bool,
     /// Certificates that clients have to send for this site, in place of the listener's setting.
     pub clients: Option<ClientCertificates>,
     /// The response to requests for this site in clear text.

@@ -1,6 +1,5 @@
 //! The certificates that Sluice obtains from authorities, for the sites that want them.
 
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -98,20 +97,27 @@ impl Edge {
     }
 }
 
-/// Returns the certificates that a plan wants: one for each host of the sites with `tls = "auto"`.
+/// Returns the certificates that a plan wants: one for each host of the sites with `tls = "auto"`, or one for all of a
+/// site's hosts.
 fn wanted(plan: &Plan) -> Wanted {
-    let sites = plan.sites.iter().filter(|site| {
-        let managed = site.tls.as_ref().and_then(|tls| tls.managed);
-        managed == Some(Management::Acme)
-    });
-    let hosts: BTreeSet<&String> = sites.flat_map(|site| &site.hosts).collect();
+    let managed = |management: Management| {
+        let sites = plan.sites.iter();
+        sites.filter_map(move |site| {
+            let tls = site.tls.as_ref();
+            tls.filter(|tls| tls.managed == Some(management)).map(|tls| (site, tls))
+        })
+    };
+    let mut certificates: Vec<Vec<String>> = Vec::new();
+    for (site, tls) in managed(Management::Acme) {
+        match tls.is_shared {
+            true => certificates.push(site.hosts.clone()),
+            false => certificates.extend(site.hosts.iter().map(|host| vec![host.clone()])),
+        }
+    }
     Wanted {
         options: plan.acme.clone(),
-        has_on_demand: plan.sites.iter().any(|site| {
-            let managed = site.tls.as_ref().and_then(|tls| tls.managed);
-            managed == Some(Management::OnDemand)
-        }),
-        certificates: hosts.into_iter().map(|host| vec![host.clone()]).collect(),
+        has_on_demand: managed(Management::OnDemand).next().is_some(),
+        certificates,
     }
 }
 

@@ -100,6 +100,7 @@ pub struct SiteTlsFile {
     pub key: Option<Names>,
     pub client_ca: Key<String>,
     pub client_certificate: Key<Word<ClientCertificateFile>>,
+    pub shared: Key<bool>,
     pub redirect: Key<SwitchOrPort>,
 }
 

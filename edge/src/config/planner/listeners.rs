@@ -20,12 +20,12 @@ use crate::tls::ListenerTls;
 /// Bounds of the size of a socket's buffers, in bytes.
 const BUFFER: std::ops::RangeInclusive<u64> = 4 << 10..=256 << 20;
 
-/// Returns the listeners in `listen` and all `[[listener]]`s, at least one. Without any, sites whose certificates are obtained
-/// get those for http and https.
+/// Returns the listeners in `listen` and all `[[listener]]`s, at least one. Without any, `sites_have_tls` decides
+/// between those for http and https and one for http alone.
 pub fn listeners(
     files: &[Spanned<ListenerFile>],
     listen: Option<&Names>,
-    obtains_certificates: bool,
+    sites_have_tls: bool,
     admin: Option<SocketAddr>,
     checks: &mut Checks,
 ) -> Vec<ListenerPlan> {
@@ -74,7 +74,7 @@ pub fn listeners(
         plan.protocols = protocols(file.get_ref(), plan.protocols, checks);
         plans.push(plan);
     }
-    if files.is_empty() && listen.is_none() && obtains_certificates {
+    if files.is_empty() && listen.is_none() && sites_have_tls {
         let [mut clear, mut encrypted] = [80, 443].map(|port| {
             let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
             ListenerPlan::at(address.into())

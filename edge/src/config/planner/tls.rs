@@ -217,6 +217,7 @@ pub fn site(file: &SiteFile, checks: &mut Checks) -> Option<SiteTls> {
             None => certificates(&table.certificate, &table.key, typed.span(), checks),
         },
         managed,
+        is_shared: is_shared(managed, table, checks),
         clients: clients(&table.client_ca, &table.client_certificate, checks),
         redirect: match table.redirect.as_ref().map(|typed| *typed.get_ref()) {
             None | Some(SwitchOrPort::Switch(true)) => HttpsRedirect::On,
@@ -224,6 +225,21 @@ pub fn site(file: &SiteFile, checks: &mut Checks) -> Option<SiteTls> {
             Some(SwitchOrPort::Port(port)) => HttpsRedirect::To(port),
         },
     })
+}
+
+/// Whether all hosts of a site share one certificate.
+fn is_shared(managed: Option<Management>, table: &SiteTlsFile, checks: &mut Checks) -> bool {
+    let Some(typed) = table.shared.as_ref().filter(|typed| *typed.get_ref()) else {
+        return false;
+    };
+    if managed != Some(Management::Acme) {
+        checks.push(
+            Problem::error("`shared` is for certificates from an authority")
+                .at(typed.span())
+                .help("leave it out, or write `certificate = \"auto\"`"),
+        );
+    }
+    true
 }
 
 /// Returns where a site's certificates come from while Sluice runs, if they are not files.
@@ -259,13 +275,9 @@ fn without_permission(file: &File, plan: &Plan, checks: &mut Checks) {
     }
 }
 
-/// Whether the certificates of a site are obtained while Sluice runs.
-pub fn obtains_certificates(file: &File) -> bool {
-    let mut sites = file
-        .site
-        .iter()
-        .filter_map(|site| site.get_ref().tls.as_ref());
-    sites.any(|typed| managed(&typed.get_ref().0).is_some())
+/// Whether a site has TLS of its own.
+pub fn has_sites(file: &File) -> bool {
+    file.site.iter().any(|site| site.get_ref().tls.is_some())
 }
 
 /// Reports what contradicts certificates that are obtained by the names of a site.

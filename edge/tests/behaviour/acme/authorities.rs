@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use super::Bed;
 use crate::harness::{Setup, eventually};
@@ -79,6 +80,46 @@ fn orders_stay_within_the_budget_over_restarts() {
 }
 
 #[test]
+fn all_hosts_of_a_site_may_share_one_certificate() {
+    let names = ["a.example.com", "b.example.com"];
+    let bed = Bed::new(&names, |_| {});
+    let site = "tls = { certificate = \"auto\", shared = true }\nhosts = [\"a.example.com\", \"b.example.com\"]\n";
+    let keys = format!("directory = {:?}\n", bed.pebble.directory());
+    let _edge = Setup::of_text(bed.text_of_site(&keys, site)).start();
+    for name in names {
+        assert_eq!(bed.wait_served(name), "hello");
+    }
+    assert_eq!(bed.certificate(names[0]), bed.certificate(names[1]));
+    assert_eq!(bed.pebble.orders(), 1);
+}
+
+#[test]
+fn a_clock_that_is_a_day_off_keeps_nobody_from_certificates() {
+    let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+    let is_there = Path::new(library).exists();
+    assert!(is_there, "libfaketime is not installed: `cargo xtask test` installs it");
+    for offset in ["-1d", "+1d"] {
+        let name = "cdn.example.com";
+        let bed = Bed::new(&[name], |_| {});
+        let text = bed.text("profile = \"shortlived\"", &[name]);
+        let off = Setup::of_text(text.clone())
+            .environment("FAKETIME", offset)
+            .environment("DONT_FAKE_MONOTONIC", "1")
+            .environment("NO_FAKE_STAT", "1")
+            .environment("LD_PRELOAD", library);
+        let edge = off.start();
+        assert_eq!(bed.wait_served(name), "hello", "{offset}");
+        drop(edge);
+        // With the right clock and a wrong one, the certificate stays.
+        for setup in [Setup::of_text(text), off] {
+            let _edge = setup.start();
+            assert_eq!(bed.wait_served(name), "hello", "{offset}");
+        }
+        assert_eq!(bed.pebble.orders(), 1, "{offset}");
+    }
+}
+
+#[test]
 fn keys_profiles_and_files_are_as_configured() {
     let name = "cdn.example.com";
     let bed = Bed::new(&[name], |_| {});
@@ -89,7 +130,7 @@ fn keys_profiles_and_files_are_as_configured() {
     let curve = [0x2b, 0x81, 0x04, 0x00, 0x22];
     assert!(certificate.windows(curve.len()).any(|part| part == curve));
     let folder = bed.state().join("certificates");
-    let mode = |path: &std::path::Path| {
+    let mode = |path: &Path| {
         let found = fs::metadata(path).expect("a file");
         found.permissions().mode() & 0o777
     };

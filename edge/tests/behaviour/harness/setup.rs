@@ -262,7 +262,8 @@ impl Setup {
 
     /// Runs the program with this environment variable.
     pub fn environment(mut self, name: &str, value: &str) -> Setup {
-        self.prepare = Some(format!("export {name}='{value}'"));
+        let before = self.prepare.take().map_or(String::new(), |before| before + "; ");
+        self.prepare = Some(format!("{before}export {name}='{value}'"));
         self
     }
 
