@@ -7,7 +7,7 @@ pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 /// Address of the directory of Let's Encrypt's test environment, whose certificates nobody trusts.
 pub const LETS_ENCRYPT_STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
 
-/// Folder of the state by default.
+/// Folder of the state of services by default.
 pub const STATE: &str = "/var/lib/sluice/certificates";
 
 /// Most orders to each authority in three hours by default. Let's Encrypt permits 300.
@@ -32,7 +32,7 @@ pub struct Options {
     pub state: PathBuf,
     /// Files of the authorities (PEM) by which the directories' own certificates are verified, in place of the system's.
     pub trusted: Vec<PathBuf>,
-    /// Whether a self-signed certificate is used until there is one.
+    /// Whether a self-signed certificate is used for a name until an authority has issued one.
     pub self_signed: bool,
 }
 

@@ -7,6 +7,7 @@ use toml::Spanned;
 
 use crate::acme::{
     Binding, Challenge, Directory, KeyType, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, Options,
+    state_folder,
 };
 use crate::config::checks::Checks;
 use crate::config::file::{AcmeFile, ExternalAccountFile, KeyTypeFile, TlsFile};
@@ -20,7 +21,10 @@ const ORDERS: std::ops::RangeInclusive<usize> = 1..=100_000;
 
 /// Returns the options in `acme` of `[tls]`.
 pub fn options(file: &TlsFile, checks: &mut Checks) -> Options {
-    let mut options = Options::default();
+    let mut options = Options {
+        state: state_folder().into(),
+        ..Options::default()
+    };
     let Some(typed) = &file.acme else {
         return options;
     };
@@ -37,6 +41,8 @@ pub fn options(file: &TlsFile, checks: &mut Checks) -> Options {
     if let Some(path) = &table.state {
         options.state = path.get_ref().into();
     }
+    let self_signed = table.self_signed.as_ref();
+    options.self_signed = self_signed.is_some_and(|typed| *typed.get_ref());
     let trusted = table.ca.as_ref().map_or(&[][..], |list| list.get_ref());
     options.trusted = trusted.iter().map(|path| path.get_ref().into()).collect();
     options.orders_max = checks.count("orders", &table.orders, options.orders_max, ORDERS);
