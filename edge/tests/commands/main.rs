@@ -426,7 +426,7 @@ fn the_demo_with_tls_names_a_host_of_its_certificate_and_hides_the_key() {
     assert!(demo.text.contains("after the handshake"), "{}", demo.text);
     let ca = Path::new(demo.after("curl --cacert "));
     let files = ca.parent().expect("a folder");
-    for (path, expected) in [(files, 0o700), (&files.join("server.key"), 0o600)] {
+    for (path, expected) in [(files, 0o700), (&files.join("root.key"), 0o600)] {
         let mode = path.metadata().expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, expected, "{}", path.display());
     }
