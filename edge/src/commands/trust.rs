@@ -98,8 +98,8 @@ machine. Nothing has been installed; choose from these commands.
 
 curl and other programs, each time:
   curl --cacert {path} https://localhost/
-  export SSL_CERT_FILE={path}        # OpenSSL, Python, Go
-  export NODE_EXTRA_CA_CERTS={path}  # Node.js
+  NODE_EXTRA_CA_CERTS={path} node …
+  SSL_CERT_FILE={path} PROGRAM  # many others; they then trust no other authority
 
 Debian, Ubuntu:
   sudo install -m 644 {path} /usr/local/share/ca-certificates/sluice.crt

@@ -62,7 +62,7 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
         }
     }
     if manages_certificates(plan, |_| true) {
-        add(&plan.acme.state, Reach::ReadWrite);
+        add(&plan.acme.state, Reach::Folder);
     }
     if obtains_certificates(plan) {
         let bindings = plan.acme.directories.iter();

@@ -30,7 +30,7 @@ pub(super) struct CertificateWatch {
 impl CertificateWatch {
     /// Loads files that have changed, and renews certificates that Sluice has signed itself. May wait for the disk.
     pub(super) fn poll(&mut self, edge: &Edge) {
-        edge.obtained.renew();
+        edge.obtained.renew_own();
         let now_unix_ms = edge.clock.unix_ms();
         let is_due = self.daily.is_due(now_unix_ms);
         let snapshot = edge.snapshots.borrow().clone();

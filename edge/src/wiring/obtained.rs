@@ -75,7 +75,7 @@ impl Obtained {
         running.internal.want(&signed).map_err(anyhow::Error::msg)
     }
 
-    /// Whether there are certificates that Sluice has signed itself, and which `renew` renews.
+    /// Whether there are certificates that Sluice has signed itself, and which `renew_own` renews.
     pub(super) fn has_own(&self) -> bool {
         let running = self.0.lock();
         let running = running.as_ref();
@@ -83,7 +83,7 @@ impl Obtained {
     }
 
     /// Renews the certificates that Sluice has signed itself, if their time has come.
-    pub(super) fn renew(&self) {
+    pub(super) fn renew_own(&self) {
         if let Some(running) = &*self.0.lock() {
             running.internal.renew();
         }
