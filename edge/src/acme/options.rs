@@ -64,6 +64,14 @@ pub struct Directory {
     pub binding: Option<Binding>,
 }
 
+impl Directory {
+    /// Whether a text is the URL of a directory: one with `https` and a host.
+    pub fn is_url(text: &str) -> bool {
+        let uri = text.parse::<http::Uri>();
+        uri.is_ok_and(|uri| uri.scheme_str() == Some("https") && uri.host().is_some())
+    }
+}
+
 /// External account binding (RFC 8555 7.3.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {

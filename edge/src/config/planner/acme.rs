@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use http::Uri;
 use toml::Spanned;
 
 use crate::acme::{
@@ -68,10 +67,7 @@ fn directories(list: &Names, checks: &mut Checks) -> Vec<Directory> {
             "letsencrypt-staging" => LETS_ENCRYPT_STAGING,
             url => url,
         };
-        let uri = url.parse::<Uri>().ok();
-        let is_https =
-            uri.is_some_and(|uri| uri.scheme_str() == Some("https") && uri.host().is_some());
-        if !is_https {
+        if !Directory::is_url(url) {
             checks.push(
                 Problem::error("this is not the URL of a directory")
                     .at(typed.span())

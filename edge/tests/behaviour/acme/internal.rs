@@ -241,9 +241,7 @@ fn a_self_signed_certificate_is_used_until_there_is_one_of_an_authority() {
     bed.pebble.pause().expect("pebble runs");
     let edge = bed.start("self_signed = true", &[name]);
     let https = SocketAddr::from(([127, 0, 0, 1], bed.https));
-    let error = handshake(https, &authority, name)
-        .err()
-        .expect("another certificate");
+    let error = handshake(https, &authority, name).expect_err("another certificate");
     assert!(error.contains("UnknownIssuer"), "{error}");
     assert_eq!(edge.counter("tls_failed_no_certificate"), 0);
     bed.pebble.resume().expect("pebble runs");
