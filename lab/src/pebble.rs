@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use rustix::process::Signal;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
@@ -138,6 +139,24 @@ impl Pebble {
         let mut client = Client::connect_with(self.management, &options)?;
         let reply = client.get("/roots/0", &[("Host", "localhost")])?;
         Ok(CertificateDer::from_pem_slice(&reply.body)?.to_vec())
+    }
+
+    /// Stops pebble, so that requests wait until `resume`.
+    ///
+    /// # Errors
+    ///
+    /// Pebble has ended.
+    pub fn pause(&self) -> anyhow::Result<()> {
+        self.process.signal(Signal::STOP)
+    }
+
+    /// Lets pebble continue.
+    ///
+    /// # Errors
+    ///
+    /// Pebble has ended.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.process.signal(Signal::CONT)
     }
 
     /// Returns the file of the authority that has signed pebble's own certificate.

@@ -7,7 +7,7 @@ pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 /// Address of the directory of Let's Encrypt's test environment, whose certificates nobody trusts.
 pub const LETS_ENCRYPT_STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
 
-/// Folder of the state by default.
+/// Folder of the state of services by default.
 pub const STATE: &str = "/var/lib/sluice/certificates";
 
 /// Most orders to each authority in three hours by default. Let's Encrypt permits 300.
@@ -34,7 +34,7 @@ pub struct Options {
     pub state: PathBuf,
     /// Files of the authorities (PEM) by which the directories' own certificates are verified, in place of the system's.
     pub trusted: Vec<PathBuf>,
-    /// Whether a self-signed certificate is used until there is one.
+    /// Whether a self-signed certificate is used for a name until an authority has issued one.
     pub self_signed: bool,
 }
 
@@ -74,6 +74,25 @@ pub struct Directory {
     pub url: String,
     /// The account with the authority to which the ACME account is bound, if the authority demands that.
     pub binding: Option<Binding>,
+}
+
+impl OnDemand {
+    /// Whether a text is a URL that can be asked.
+    pub fn is_url(text: &str) -> bool {
+        let uri = text.parse::<http::Uri>();
+        uri.is_ok_and(|uri| {
+            let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+            is_http && uri.host().is_some() && !text.contains('#')
+        })
+    }
+}
+
+impl Directory {
+    /// Whether a text is the URL of a directory: one with `https` and a host.
+    pub fn is_url(text: &str) -> bool {
+        let uri = text.parse::<http::Uri>();
+        uri.is_ok_and(|uri| uri.scheme_str() == Some("https") && uri.host().is_some())
+    }
 }
 
 /// External account binding (RFC 8555 7.3.4).

@@ -30,6 +30,13 @@ pub struct Wanted {
     pub has_on_demand: bool,
 }
 
+impl Wanted {
+    /// Whether no certificate is wanted.
+    pub fn is_empty(&self) -> bool {
+        self.certificates.is_empty() && !self.has_on_demand
+    }
+}
+
 /// What the manager's thread and its users share.
 pub struct Shared {
     /// The certificates that are wanted; `None`: the thread ends.

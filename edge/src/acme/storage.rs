@@ -66,3 +66,8 @@ impl Storage for PrivateFolder {
 pub fn in_folder(path: &Path) -> io::Result<Box<dyn Storage>> {
     Ok(Box::new(PrivateFolder::open(path)?))
 }
+
+/// Opens the storage in a folder for reading, also while another process uses it.
+pub fn read_only(path: &Path) -> Box<dyn Storage> {
+    Box::new(PrivateFolder::read_only(path))
+}

@@ -1,21 +1,21 @@
 //! `sluice demo`: runs a slow origin and Sluice in front of it, with three requests to try.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use sluice_lab::certificates::Issued;
 use sluice_lab::client::{self, Client, ClientTls, Reply};
 use sluice_lab::origin::{Origin, OriginOptions, Resource};
 
 use super::output::{announce, log_messages, say};
-use crate::config::{self, Level, LogOptions, Plan, show_count, show_size};
-use crate::sys::ListenAddress;
+use crate::acme::{self, Root};
+use crate::config::{self, Level, LogOptions, Plan, SitePlan, show_count, show_size};
+use crate::sys::{ListenAddress, user};
 use crate::telemetry::messages::MessageTarget;
-use crate::tls::{CertificateFiles, ListenerTls};
+use crate::tls::{ListenerTls, Management, SiteTls};
 use crate::wiring::{self, Running};
 
 /// Path of the demo's file. The file contains its own offset every ten bytes, so that the bytes of
@@ -60,22 +60,61 @@ pub struct DemoArgs {
     /// How objects are distributed over several volumes: hash, stripe or mirror [default: hash]
     #[arg(long, value_name = "P")]
     placement: Option<String>,
-    /// Use TLS, and HTTP/2 with it, with a certificate made for the demo
+    /// Use TLS, and HTTP/2 with it, with a certificate of the local authority (`sluice trust`)
     #[arg(long)]
     tls: bool,
 }
 
-/// Gives all listeners of a plan this certificate.
-fn encrypt(plan: &mut Plan, issued: &Issued) {
-    let files = CertificateFiles {
-        certificate: issued.files.certificate.clone(),
-        key: issued.files.key.clone(),
-    };
-    for listener in &mut plan.listeners {
-        listener.encrypt(ListenerTls {
-            certificates: vec![files.clone()],
-            ..ListenerTls::default()
+/// Hosts of the demo's certificate.
+const HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+/// The folder of the local authority's root.
+struct Authority {
+    folder: PathBuf,
+    /// The folder, if it is only for this demo.
+    temporary: Option<tempfile::TempDir>,
+}
+
+impl Authority {
+    /// Chooses the folder: that of `sluice serve`, so that a root which this user trusts already is used. Root's demo
+    /// gets a temporary folder, since services have the other one, and so does a demo that soon ends.
+    fn new(ends_soon: bool) -> anyhow::Result<Authority> {
+        let usual = acme::state_folder();
+        // While another Sluice uses the folder, this one gets a temporary folder, too.
+        if !ends_soon && !user::is_root() && acme::in_folder(usual).is_ok() {
+            return Ok(Authority {
+                folder: usual.to_owned(),
+                temporary: None,
+            });
+        }
+        let temporary = tempfile::Builder::new().prefix("sluice-").tempdir()?;
+        Ok(Authority {
+            folder: temporary.path().to_owned(),
+            temporary: Some(temporary),
+        })
+    }
+
+    /// Makes all listeners of a plan use TLS. The demo also answers other hosts, with the same certificate.
+    fn encrypt(&self, plan: &mut Plan) {
+        plan.acme.state.clone_from(&self.folder);
+        for listener in &mut plan.listeners {
+            listener.encrypt(ListenerTls::default());
+        }
+        let named = plan.sites.first().map(|site| SitePlan {
+            hosts: HOSTS.map(str::to_owned).to_vec(),
+            tls: Some(SiteTls {
+                managed: Some(Management::Internal),
+                ..SiteTls::default()
+            }),
+            ..site.clone()
         });
+        plan.sites.extend(named);
+    }
+
+    /// Returns the root, which the demo has made.
+    fn root(&self) -> anyhow::Result<Root> {
+        let root = Root::read(&*acme::read_only(&self.folder))?;
+        root.context("the local authority has no root")
     }
 }
 
@@ -98,16 +137,13 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
     };
     log_messages(&log)?;
     let origin = origin(args.rate)?;
-    let certified = args
-        .tls
-        .then(|| Issued::new("Sluice demo", &["localhost", "127.0.0.1", "::1"]))
-        .transpose()?;
-    let running = edge(args, &origin, certified.as_ref())?;
+    let authority = args.tls.then(|| Authority::new(args.try_it)).transpose()?;
+    let running = edge(args, &origin, authority.as_ref())?;
     announce(&running, &log)?;
     let edge = running.listeners.iter().find_map(ListenAddress::ip);
     let edge = edge.context("the demo needs an IP address to listen on")?;
-    if let Some(certified) = &certified {
-        let tls = ClientTls::trusting(&certified.authority.der(), "localhost");
+    if let Some(authority) = &authority {
+        let tls = ClientTls::trusting(authority.root()?.der(), "localhost");
         client::encrypt_all_to(edge, tls);
     }
     if args.try_it {
@@ -115,11 +151,10 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
         running.stop();
         return tried;
     }
-    let trust = certified.as_ref().map(|certified| certified.trust.clone());
     let signals = wiring::Signals::take()?.catch_all()?;
     say(&invitation(
         edge,
-        trust.as_deref(),
+        authority.as_ref(),
         running.admin.map(|(_, address)| address),
         &origin,
         args.rate,
@@ -141,7 +176,11 @@ fn origin(rate: u64) -> anyhow::Result<Origin> {
     Ok(origin)
 }
 
-fn edge(args: &DemoArgs, origin: &Origin, certified: Option<&Issued>) -> anyhow::Result<Running> {
+fn edge(
+    args: &DemoArgs,
+    origin: &Origin,
+    authority: Option<&Authority>,
+) -> anyhow::Result<Running> {
     let address = |typed: &Option<String>, port| typed.clone().unwrap_or_else(|| free(port));
     let options = config::Options {
         origins: vec![format!("http://{}", origin.addr())],
@@ -153,8 +192,8 @@ fn edge(args: &DemoArgs, origin: &Origin, certified: Option<&Issued>) -> anyhow:
         ..config::Options::default()
     };
     let mut plan = options.load()?.plan;
-    if let Some(certified) = certified {
-        encrypt(&mut plan, certified);
+    if let Some(authority) = authority {
+        authority.encrypt(&mut plan);
     }
     wiring::start(plan, None)
 }
@@ -176,11 +215,20 @@ fn host(edge: SocketAddr) -> String {
     }
 }
 
-/// Returns the part of the text about TLS.
-fn encryption(host: &str, trust: &Path) -> String {
-    let ca = trust.display();
+/// Returns the part of the text about TLS. `program` is the path with which this program was started.
+fn encryption(host: &str, authority: &Authority, program: &str) -> String {
+    let ca = Root::file(&authority.folder);
+    let ca = ca.display();
+    let browsers = match authority.temporary {
+        Some(_) => {
+            format!("Browsers warn unless they trust {ca}, which is removed when the demo ends.")
+        }
+        None => format!(
+            "Browsers warn unless they trust {ca}.\nHow to do that, for all sites with `tls = \"internal\"`:\n  {program} trust"
+        ),
+    };
     format!(
-        "Browsers warn unless they trust {ca}.
+        "{browsers}
 Version and cipher suite of TLS, and the protocol (h2 is HTTP/2):
   curl --cacert {ca} -sv -o /dev/null https://{host}/ 2>&1 | grep -E 'SSL connection|ALPN'
 "
@@ -189,30 +237,33 @@ Version and cipher suite of TLS, and the protocol (h2 is HTTP/2):
 
 fn invitation(
     edge: SocketAddr,
-    trust: Option<&Path>,
+    authority: Option<&Authority>,
     admin: Option<SocketAddr>,
     origin: &Origin,
     rate: u64,
 ) -> String {
     let host = host(edge);
-    let (scheme, curl) = match trust {
+    // The printed commands use the path with which this program was started, since it may not be in
+    // PATH.
+    let program = std::env::args().next();
+    let program = program.as_deref().unwrap_or("sluice");
+    let (scheme, curl) = match authority {
         None => ("http", "curl".to_owned()),
-        Some(file) => ("https", format!("curl --cacert {}", file.display())),
+        Some(authority) => {
+            let file = Root::file(&authority.folder);
+            ("https", format!("curl --cacert {}", file.display()))
+        }
     };
-    let (times, handshake) = match trust {
+    let (times, handshake) = match authority {
         None => ("%{time_total} s", ""),
         Some(_) => (
             "handshake %{time_appconnect} s, all %{time_total} s",
             " after the handshake",
         ),
     };
-    let encryption = trust.map_or(String::new(), |file| encryption(&host, file));
+    let encryption = authority.map_or(String::new(), |its| encryption(&host, its, program));
     let url = format!("{scheme}://{host}{PATH}");
     let (first, last) = RANGES[0];
-    // The printed commands use the path with which this program was started, since it may not be in
-    // PATH.
-    let program = std::env::args().next();
-    let program = program.as_deref().unwrap_or("sluice");
     let status = admin.map_or(String::new(), |admin| {
         format!(
             "\nDuring a fetch, show which bytes are stored, which are being fetched, and why:\n  \

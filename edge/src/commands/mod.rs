@@ -17,6 +17,7 @@ mod sign;
 mod source;
 mod status;
 mod system;
+mod trust;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -68,6 +69,8 @@ enum Command {
     Servers(servers::ServersArgs),
     /// Sign a URL for a route that requires signed URLs
     Sign(sign::SignArgs),
+    /// Say how to trust the local authority, which signs certificates for development
+    Trust(trust::TrustArgs),
     /// Show the counters, caches and upstreams of a running Sluice
     Status(status::StatusArgs),
     /// Draw which bytes of a URL are stored, being fetched or missing, with recent decisions and their reasons
@@ -85,6 +88,7 @@ pub fn run() -> ExitCode {
         Command::Reload(args) => reload::run(&args),
         Command::Servers(args) => servers::run(&args),
         Command::Sign(args) => sign::run(&args),
+        Command::Trust(args) => trust::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Inspect(args) => inspect::run(&args),
     };

@@ -71,7 +71,8 @@ pub struct ServeArgs {
     /// File of the authorities (PEM) by which the directory's own certificate is verified [default: the system's]
     #[arg(long, value_name = "FILE", requires = "tls")]
     acme_ca: Option<String>,
-    /// Folder of the certificates and their keys [default: /var/lib/sluice/certificates]
+    /// Folder of the certificates and their keys [default: /var/lib/sluice/certificates, or for other users than root
+    /// ~/.local/state/sluice/certificates]
     #[arg(long, value_name = "FOLDER", requires = "tls")]
     acme_state: Option<String>,
 }

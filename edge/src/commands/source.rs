@@ -1,4 +1,4 @@
-//! Finds the configuration file of a command, and the admin address of the running Sluice.
+//! Finds the configuration file of a command, the admin address of the running Sluice, and its folder of certificates.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,8 @@ use anyhow::Context;
 
 use super::admin_url::AdminUrl;
 use super::output::{harmless, misused};
-use crate::config::{self, Report};
+use crate::acme;
+use crate::config::{self, Report, StatePlace};
 use crate::sys::disk::path_info;
 
 /// Environment variable with the path of the configuration file.
@@ -93,6 +94,26 @@ pub fn admin(given: Option<&AdminUrl>, config: Option<&Path>) -> anyhow::Result<
         url: AdminUrl::of(place.address, place.certificates.is_some()),
         certificates: place.certificates,
         source: format!("the address in {file}"),
+    })
+}
+
+/// Returns the folder of certificates: `given`, or else that of the file `config`, or else that of the configuration file
+/// that `config_file` finds, or else the default.
+///
+/// # Errors
+///
+/// The configuration file can't be read.
+pub fn state(given: Option<&Path>, config: Option<&Path>) -> anyhow::Result<StatePlace> {
+    let folder = match (given, config_file(config)) {
+        (None, Some(path)) => {
+            let place = config::state_place(&path);
+            return Ok(place.map_err(|report| with_variable(report, config, &path))?);
+        }
+        (given, _) => given.unwrap_or_else(|| acme::state_folder()),
+    };
+    Ok(StatePlace {
+        folder: folder.to_owned(),
+        user: None,
     })
 }
 

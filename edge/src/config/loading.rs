@@ -13,6 +13,7 @@ use super::planner::{self, Examine, ReadPage};
 use super::report::{Problem, Report};
 use super::startup;
 use super::syntax;
+use crate::acme;
 use crate::sys::disk;
 use crate::sys::disk::path_info;
 
@@ -117,6 +118,37 @@ fn paths(typed: Option<&Spanned<DeValue<'_>>>) -> Vec<PathBuf> {
     let many = value.and_then(DeValue::as_array).into_iter().flatten();
     let many = many.filter_map(|entry| entry.get_ref().as_str());
     one.chain(many).map(PathBuf::from).collect()
+}
+
+/// The place of the certificates and keys of a Sluice with a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatePlace {
+    /// Folder of accounts, certificates and keys.
+    pub folder: PathBuf,
+    /// The user to whom the folder belongs, with or without a group, as in `sluice:www-data`. `None`: the one who starts
+    /// Sluice.
+    pub user: Option<String>,
+}
+
+/// Returns the place of certificates and keys that a configuration file sets, or the default. Mistakes elsewhere in the
+/// file are ignored, as by `admin_place`.
+///
+/// # Errors
+///
+/// The file can't be read.
+pub fn state_place(path: &Path) -> Result<StatePlace, Report> {
+    let (_, text) = read(path)?;
+    let (tree, _) = DeTable::parse_recoverable(&text);
+    let value = |section: &str| tree.get_ref().get(section).map(Spanned::get_ref);
+    let acme = value("tls").and_then(|tls| tls.get("acme"));
+    let state = acme.and_then(|acme| acme.get_ref().get("state"));
+    let state = state.and_then(|typed| typed.get_ref().as_str());
+    let user = value("server").and_then(|server| server.get("user"));
+    let user = user.and_then(|typed| typed.get_ref().as_str());
+    Ok(StatePlace {
+        folder: state.map_or_else(|| acme::state_folder().to_owned(), PathBuf::from),
+        user: user.map(str::to_owned),
+    })
 }
 
 /// Checks the text of a configuration, without examining the files that it names. `name` is the

@@ -46,7 +46,7 @@ pub use changes::changes;
 pub use describe::describe;
 #[cfg(test)]
 pub use loading::parse;
-pub use loading::{Loaded, admin_place, is_standard_input, load};
+pub use loading::{Loaded, StatePlace, admin_place, is_standard_input, load, state_place};
 pub use options::Options;
 pub use plan::{
     ADMIN, ListenerPlan, LogOptions, Plan, Proxied, RouteHandler, RoutePlan, SitePlan, goes_on,

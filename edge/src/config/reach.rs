@@ -61,8 +61,10 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
             add(&target, Reach::Read);
         }
     }
+    if manages_certificates(plan, |_| true) {
+        add(&plan.acme.state, Reach::Folder);
+    }
     if obtains_certificates(plan) {
-        add(&plan.acme.state, Reach::ReadWrite);
         let bindings = plan.acme.directories.iter();
         let bindings = bindings.filter_map(|one| Some(&*one.binding.as_ref()?.key));
         let trusted = plan.acme.trusted.iter().map(|file| &**file);
@@ -122,9 +124,14 @@ pub fn folders(plan: &Plan) -> impl Iterator<Item = &files::Options> {
 
 /// Whether certificates come from authorities.
 pub fn obtains_certificates(plan: &Plan) -> bool {
+    manages_certificates(plan, |management| management != Management::Internal)
+}
+
+/// Whether a site has certificates that come from such a place while Sluice runs.
+fn manages_certificates(plan: &Plan, from: impl Fn(Management) -> bool) -> bool {
     let sites = plan.sites.iter().filter_map(|site| site.tls.as_ref());
     let mut managed = sites.filter_map(|tls| tls.managed);
-    managed.any(|managed| managed != Management::Internal)
+    managed.any(from)
 }
 
 /// Whether the name of a server must be resolved.

@@ -184,7 +184,9 @@ fn available(address: SocketAddr, ipv6_only: bool) -> SocketAddr {
     }
     let lacks_ipv6 = match tcp_socket(address, false) {
         Ok(socket) => matches!(
-            socket.bind(&address.into()).map_err(|error| Errno::from_io_error(&error)),
+            socket
+                .bind(&address.into())
+                .map_err(|error| Errno::from_io_error(&error)),
             Err(Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL))
         ),
         Err(error) => Errno::from_io_error(&error) == Some(Errno::AFNOSUPPORT),

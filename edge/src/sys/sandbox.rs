@@ -23,6 +23,8 @@ pub enum Reach {
     Append,
     /// Create, write, read and remove files in a folder.
     Temporary,
+    /// Do the same and replace files, also in folders below it, which may be created and listed.
+    Folder,
 }
 
 /// A permitted file or folder.
@@ -108,6 +110,12 @@ fn rights(reach: Reach, is_folder: bool) -> BitFlags<AccessFs> {
         Reach::Temporary => {
             AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile
         }
+        Reach::Folder => {
+            rights(Reach::Temporary, is_folder)
+                | AccessFs::ReadDir
+                | AccessFs::MakeDir
+                | AccessFs::Truncate
+        }
     }
 }
 
@@ -139,7 +147,9 @@ pub fn beyond<'a>(wanted: &'a [Allowed], allowed: &[Allowed]) -> Vec<&'a Path> {
         let enough = one.reach == wanted.reach;
         let below = match one.reach {
             Reach::ReadWrite => at == real(&one.path),
-            Reach::Read | Reach::Append | Reach::Temporary => at.starts_with(real(&one.path)),
+            Reach::Read | Reach::Append | Reach::Temporary | Reach::Folder => {
+                at.starts_with(real(&one.path))
+            }
         };
         enough && below
     };

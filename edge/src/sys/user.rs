@@ -146,6 +146,11 @@ fn groups_of(user: &str, own: Gid) -> Vec<Gid> {
     unistd::getgrouplist(&name, own).unwrap_or_else(|_| vec![own])
 }
 
+/// Whether the process runs as root.
+pub fn is_root() -> bool {
+    unistd::geteuid().is_root()
+}
+
 /// Sets `no_new_privs` for this thread and for threads that it starts: programs that they execute gain no privileges.
 ///
 /// # Errors

@@ -29,6 +29,8 @@ const DIGEST_BYTES: usize = 32;
 pub struct Managed {
     /// The certificates by name, which may be `*.name`.
     certificates: RwLock<HashMap<Box<str>, Certificate>>,
+    /// The certificates that Sluice has signed itself, by name. Only hosts without another certificate use them.
+    own: RwLock<HashMap<Box<str>, Certificate>>,
     /// The settings of handshakes that answer a challenge, by the name that is verified.
     challenges: RwLock<HashMap<Box<str>, Arc<ServerConfig>>>,
     /// The names for which handshakes demand a certificate.
@@ -51,14 +53,22 @@ impl Managed {
         self.certificates.write().remove(name);
     }
 
-    /// Returns the certificate for a host: the one with this name, else the one with the `*.name` above it.
+    /// Replaces all certificates that Sluice has signed itself by these, each for a host.
+    pub fn replace_own<'a>(&self, by_host: impl Iterator<Item = (&'a String, &'a Certificate)>) {
+        let by_host = by_host.map(|(host, one)| (host.as_str().into(), one.clone()));
+        *self.own.write() = by_host.collect();
+    }
+
+    /// Returns the certificate of an authority for a host: the one with this name, else the one with the `*.name` above
+    /// it.
     pub fn find(&self, host: &str) -> Option<Certificate> {
-        let certificates = self.certificates.read();
-        if let Some(found) = certificates.get(host) {
-            return Some(found.clone());
-        }
-        let (_, above) = host.split_once('.')?;
-        certificates.get(format!("*.{above}").as_str()).cloned()
+        find_in(&self.certificates.read(), host)
+    }
+
+    /// Returns the certificate for clients of a host: that of an authority, else the one that Sluice has signed itself.
+    pub fn in_use(&self, host: &str) -> Option<Certificate> {
+        let of_authority = self.find(host);
+        of_authority.or_else(|| find_in(&self.own.read(), host))
     }
 
     /// Answers handshakes that verify the control of this name (RFC 8737 3). `digest` is the SHA-256 of the challenge's
@@ -95,6 +105,14 @@ impl Managed {
         let name = hello.server_name().filter(|_| only)?;
         self.challenges.read().get(host_of(name)).cloned()
     }
+}
+
+fn find_in(certificates: &HashMap<Box<str>, Certificate>, host: &str) -> Option<Certificate> {
+    if let Some(found) = certificates.get(host) {
+        return Some(found.clone());
+    }
+    let (_, above) = host.split_once('.')?;
+    certificates.get(format!("*.{above}").as_str()).cloned()
 }
 
 /// Returns the settings of handshakes with a self-signed certificate that has the digest (RFC 8737 3).

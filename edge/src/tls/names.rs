@@ -93,8 +93,8 @@ impl Names {
 
     /// Returns the certificate in use for a name, else the usual one for the host that the name belongs to.
     fn in_use(&self, name: Option<&str>, usual: &str) -> Option<Certificate> {
-        let named = name.and_then(|name| self.managed.find(name));
-        named.or_else(|| self.managed.find(usual))
+        let named = name.and_then(|name| self.managed.in_use(name));
+        named.or_else(|| self.managed.in_use(usual))
     }
 
     fn candidates(&self, name: Option<&str>) -> &Candidates {

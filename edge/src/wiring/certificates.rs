@@ -1,4 +1,5 @@
-//! Loads the files of TLS that have changed, without a reload by the operator.
+//! Loads the files of TLS that have changed, without a reload by the operator, and renews the certificates that Sluice has
+//! signed itself.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -27,8 +28,9 @@ pub(super) struct CertificateWatch {
 }
 
 impl CertificateWatch {
-    /// Loads files that have changed. May wait for the disk.
+    /// Loads files that have changed, and renews certificates that Sluice has signed itself. May wait for the disk.
     pub(super) fn poll(&mut self, edge: &Edge) {
+        edge.obtained.renew_own();
         let now_unix_ms = edge.clock.unix_ms();
         let is_due = self.daily.is_due(now_unix_ms);
         let snapshot = edge.snapshots.borrow().clone();
@@ -108,9 +110,9 @@ fn expiring(encryption: &Encryption, now_unix_ms: u64) -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether TLS needs any files.
-pub(super) fn has_files(edge: &Edge) -> bool {
-    !config::tls_files(&edge.snapshots.borrow().plan).is_empty()
+/// Whether TLS needs any files, or has certificates that Sluice has signed itself.
+pub(super) fn needs_polls(edge: &Edge) -> bool {
+    edge.obtained.has_own() || !config::tls_files(&edge.snapshots.borrow().plan).is_empty()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! The certificates that Sluice obtains from authorities, for the sites that want them.
+//! The certificates that Sluice obtains from authorities or signs itself, for the sites that want them.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -7,76 +8,106 @@ use anyhow::Context as _;
 use parking_lot::Mutex;
 
 use super::edge::Edge;
-use crate::acme::{self, Challenges, Manager, State, Wanted};
-use crate::config::Plan;
+use crate::acme::{self, Challenges, Internal, Manager, State, Storage, Wanted};
+use crate::config::{Plan, SitePlan};
 use crate::handler::{Answer, Handler, Request, Response};
 use crate::sys::Clock;
-use crate::tls::{self, ClientOptions, Managed, Management, Trust};
+use crate::tls::{self, ClientOptions, Managed, Management, SiteTls, Trust};
 
-/// The certificates that are obtained, once a configuration wants some.
+/// The certificates that come and go while the configuration stays, once a configuration wants some.
 #[derive(Default)]
 pub(super) struct Obtained(Mutex<Option<Running>>);
 
 struct Running {
+    storage: Arc<dyn Storage>,
+    /// The certificates of authorities, once a configuration wants some.
+    by_acme: Option<ByAcme>,
+    /// The certificates that Sluice signs itself.
+    internal: Internal,
+}
+
+struct ByAcme {
     manager: Manager,
     challenges: Arc<Challenges>,
 }
 
 impl Obtained {
-    /// Obtains the certificates that a plan wants from now on.
+    /// Obtains the certificates that a plan wants from now on. Those that Sluice signs itself are in use when this
+    /// returns.
     ///
     /// # Errors
     ///
-    /// The folder of the state can't be used.
+    /// The folder of the state can't be used, or a certificate can't be made.
     pub(super) fn follow(
         &self,
         plan: &Plan,
         managed: &Arc<Managed>,
         clock: &Clock,
     ) -> anyhow::Result<()> {
-        let wanted = wanted(plan);
-        let state = plan.acme.state.display().to_string();
-        let what = || format!("the state of certificates in {state} can't be used");
+        let (wanted, signed) = (wanted(plan), signed(plan));
         let mut running = self.0.lock();
-        match &*running {
-            Some(running) => running.manager.want(wanted).with_context(what),
-            None if wanted.certificates.is_empty() && !wanted.has_on_demand => Ok(()),
-            None => {
+        if running.is_none() && wanted.is_empty() && signed.internal.is_empty() {
+            return Ok(());
+        }
+        let state = plan.acme.state.display();
+        let what = || {
+            format!(
+                "the folder of certificates {state} can't be used (`state` in [tls.acme] names it)"
+            )
+        };
+        let running = match &mut *running {
+            Some(running) => running,
+            none => {
                 let storage = acme::in_folder(&plan.acme.state).with_context(what)?;
-                let challenges = Challenges::new(managed.clone());
-                let client = tls::Client::open(&client_options(&plan.acme))
-                    .context("TLS with the directories of ACME can't be set up")?;
-                let manager = Manager::start(
-                    wanted,
-                    (managed.clone(), challenges.clone()),
-                    storage.into(),
-                    client.config().clone(),
-                    clock.clone(),
-                );
-                let manager = manager.with_context(what)?;
-                *running = Some(Running {
-                    manager,
-                    challenges,
-                });
-                Ok(())
+                none.insert(Running {
+                    storage: storage.into(),
+                    by_acme: None,
+                    internal: Internal::new(managed.clone(), clock.clone()),
+                })
             }
+        };
+        if !signed.internal.is_empty() {
+            let root = running.internal.open_root(&*running.storage);
+            root.with_context(what)?;
+        }
+        running.by_acme(wanted, managed, clock).with_context(what)?;
+        // A stored certificate, which the manager has loaded, makes a self-signed one unnecessary.
+        running.internal.want(&signed).map_err(anyhow::Error::msg)
+    }
+
+    /// Whether there are certificates that Sluice has signed itself, and which `renew_own` renews.
+    pub(super) fn has_own(&self) -> bool {
+        let running = self.0.lock();
+        let running = running.as_ref();
+        running.is_some_and(|running| running.internal.is_in_use())
+    }
+
+    /// Renews the certificates that Sluice has signed itself, if their time has come.
+    pub(super) fn renew_own(&self) {
+        if let Some(running) = &*self.0.lock() {
+            running.internal.renew();
         }
     }
 
     /// Returns the state of each certificate.
     pub(super) fn states(&self) -> Vec<State> {
         let running = self.0.lock();
-        running
+        let by_acme = running
             .as_ref()
-            .map_or_else(Vec::new, |running| running.manager.states())
+            .and_then(|running| running.by_acme.as_ref());
+        by_acme.map_or_else(Vec::new, |by_acme| by_acme.manager.states())
     }
 
     /// Wraps the handler of all requests, so that challenges of authorities are answered before any route is chosen.
     pub(super) fn answering(&self, inner: Rc<dyn Handler>) -> Rc<dyn Handler> {
-        match &*self.0.lock() {
+        let running = self.0.lock();
+        let by_acme = running
+            .as_ref()
+            .and_then(|running| running.by_acme.as_ref());
+        match by_acme {
             None => inner,
-            Some(running) => Rc::new(Answering {
-                challenges: running.challenges.clone(),
+            Some(by_acme) => Rc::new(Answering {
+                challenges: by_acme.challenges.clone(),
                 inner,
             }),
         }
@@ -85,6 +116,38 @@ impl Obtained {
     /// Ends the thread. Orders in progress continue at the next start.
     pub(super) fn end(&self) {
         drop(self.0.lock().take());
+    }
+}
+
+impl Running {
+    /// Obtains these certificates from authorities from now on.
+    fn by_acme(
+        &mut self,
+        wanted: Wanted,
+        managed: &Arc<Managed>,
+        clock: &Clock,
+    ) -> anyhow::Result<()> {
+        if let Some(by_acme) = &self.by_acme {
+            return Ok(by_acme.manager.want(wanted)?);
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let challenges = Challenges::new(managed.clone());
+        let client = tls::Client::open(&client_options(&wanted.options))
+            .context("TLS with the directories of ACME can't be set up")?;
+        let manager = Manager::start(
+            wanted,
+            (managed.clone(), challenges.clone()),
+            self.storage.clone(),
+            client.config().clone(),
+            clock.clone(),
+        )?;
+        self.by_acme = Some(ByAcme {
+            manager,
+            challenges,
+        });
+        Ok(())
     }
 }
 
@@ -100,15 +163,8 @@ impl Edge {
 /// Returns the certificates that a plan wants: one for each host of the sites with `tls = "auto"`, or one for all of a
 /// site's hosts.
 fn wanted(plan: &Plan) -> Wanted {
-    let managed = |management: Management| {
-        let sites = plan.sites.iter();
-        sites.filter_map(move |site| {
-            let tls = site.tls.as_ref();
-            tls.filter(|tls| tls.managed == Some(management)).map(|tls| (site, tls))
-        })
-    };
     let mut certificates: Vec<Vec<String>> = Vec::new();
-    for (site, tls) in managed(Management::Acme) {
+    for (site, tls) in managed(plan, Management::Acme) {
         match tls.is_shared {
             true => certificates.push(site.hosts.clone()),
             false => certificates.extend(site.hosts.iter().map(|host| vec![host.clone()])),
@@ -116,9 +172,37 @@ fn wanted(plan: &Plan) -> Wanted {
     }
     Wanted {
         options: plan.acme.clone(),
-        has_on_demand: managed(Management::OnDemand).next().is_some(),
+        has_on_demand: managed(plan, Management::OnDemand).next().is_some(),
         certificates,
     }
+}
+
+/// Returns the hosts for which Sluice signs certificates itself: those of the sites with `tls = "internal"`, and with
+/// `self_signed` those of the sites with `tls = "auto"`.
+fn signed(plan: &Plan) -> acme::Hosts {
+    acme::Hosts {
+        internal: hosts(plan, Management::Internal),
+        self_signed: match plan.acme.self_signed {
+            true => hosts(plan, Management::Acme),
+            false => BTreeSet::new(),
+        },
+    }
+}
+
+/// Returns the hosts of the sites whose certificates come from there.
+fn hosts(plan: &Plan, from: Management) -> BTreeSet<String> {
+    let sites = managed(plan, from);
+    sites.flat_map(|(site, _)| site.hosts.clone()).collect()
+}
+
+/// Returns the sites whose certificates come from there, with their TLS.
+fn managed(plan: &Plan, from: Management) -> impl Iterator<Item = (&SitePlan, &SiteTls)> {
+    let sites = plan.sites.iter();
+    sites.filter_map(move |site| {
+        let tls = site.tls.as_ref();
+        tls.filter(|tls| tls.managed == Some(from))
+            .map(|tls| (site, tls))
+    })
 }
 
 fn client_options(options: &acme::Options) -> ClientOptions {

@@ -200,7 +200,7 @@ const RESERVED: &[Reserved] = &[
         instead: "pass the value in, and do the I/O in the part that calls",
     },
     Reserved {
-        what: "HTTP and TLS libraries are named only in downstream, upstream, admin and tls",
+        what: "HTTP and TLS libraries are named only in downstream, upstream, admin, tls and acme",
         paths: &[
             "hyper",
             "hyper_util",
@@ -218,7 +218,7 @@ const RESERVED: &[Reserved] = &[
             "x509_parser",
         ],
         but: &[],
-        allowed: |module| in_parts(module, &["downstream", "upstream", "admin", "tls"]),
+        allowed: |module| in_parts(module, &["downstream", "upstream", "admin", "tls", "acme"]),
         instead: "use the types of `crate::http` and `crate::handler`",
     },
     Reserved {

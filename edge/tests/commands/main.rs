@@ -426,8 +426,24 @@ fn the_demo_with_tls_names_a_host_of_its_certificate_and_hides_the_key() {
     assert!(demo.text.contains("after the handshake"), "{}", demo.text);
     let ca = Path::new(demo.after("curl --cacert "));
     let files = ca.parent().expect("a folder");
-    for (path, expected) in [(files, 0o700), (&files.join("server.key"), 0o600)] {
+    for (path, expected) in [(files, 0o700), (&files.join("root.key"), 0o600)] {
         let mode = path.metadata().expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, expected, "{}", path.display());
     }
+}
+
+#[test]
+fn trust_without_a_configuration_makes_the_root_in_the_default_folder() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .current_dir(folder.path())
+        .args(["trust", "--print"])
+        .env("STATE_DIRECTORY", folder.path())
+        .env_remove("SLUICE_CONFIG")
+        .output()
+        .expect("the program starts");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let root = folder.path().join("certificates/internal/root.pem");
+    let root = std::fs::read_to_string(root).expect("the root");
+    assert_eq!(text(&output.stdout), root);
 }

@@ -35,6 +35,7 @@ pub struct AcmeFile {
     pub state: Key<String>,
     pub ca: Option<Names>,
     pub orders: Key<u64>,
+    pub self_signed: Key<bool>,
     pub external_account: Key<Table<ExternalAccountFile>>,
     pub on_demand: Key<Table<OnDemandFile>>,
 }

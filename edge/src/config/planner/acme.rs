@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use http::Uri;
 use toml::Spanned;
 
 use super::sites;
 use crate::acme::{
     Binding, Challenge, Directory, KeyType, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, OnDemand, Options,
+    state_folder,
 };
 use crate::config::checks::Checks;
 use crate::config::file::{AcmeFile, ExternalAccountFile, KeyTypeFile, OnDemandFile, TlsFile};
@@ -21,7 +21,10 @@ const ORDERS: std::ops::RangeInclusive<usize> = 1..=100_000;
 
 /// Returns the options in `acme` of `[tls]`.
 pub fn options(file: &TlsFile, checks: &mut Checks) -> Options {
-    let mut options = Options::default();
+    let mut options = Options {
+        state: state_folder().into(),
+        ..Options::default()
+    };
     let Some(typed) = &file.acme else {
         return options;
     };
@@ -38,6 +41,8 @@ pub fn options(file: &TlsFile, checks: &mut Checks) -> Options {
     if let Some(path) = &table.state {
         options.state = path.get_ref().into();
     }
+    let self_signed = table.self_signed.as_ref();
+    options.self_signed = self_signed.is_some_and(|typed| *typed.get_ref());
     let trusted = table.ca.as_ref().map_or(&[][..], |list| list.get_ref());
     options.trusted = trusted.iter().map(|path| path.get_ref().into()).collect();
     options.orders_max = checks.count("orders", &table.orders, options.orders_max, ORDERS);
@@ -67,10 +72,7 @@ fn directories(list: &Names, checks: &mut Checks) -> Vec<Directory> {
             "letsencrypt-staging" => LETS_ENCRYPT_STAGING,
             url => url,
         };
-        let uri = url.parse::<Uri>().ok();
-        let is_https =
-            uri.is_some_and(|uri| uri.scheme_str() == Some("https") && uri.host().is_some());
-        if !is_https {
+        if !Directory::is_url(url) {
             checks.push(
                 Problem::error("this is not the URL of a directory")
                     .at(typed.span())
@@ -94,9 +96,7 @@ fn on_demand(file: &OnDemandFile, at: std::ops::Range<usize>, checks: &mut Check
             .collect()
     });
     if let Some(typed) = &file.ask {
-        let uri = typed.get_ref().parse::<Uri>().ok();
-        let scheme = uri.as_ref().and_then(Uri::scheme_str).unwrap_or_default();
-        if !matches!(scheme, "http" | "https") || typed.get_ref().contains('#') {
+        if !OnDemand::is_url(typed.get_ref()) {
             checks.push(
                 Problem::error("this is not a URL that can be asked")
                     .at(typed.span())

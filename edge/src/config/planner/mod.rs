@@ -58,8 +58,7 @@ pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan
     let admin = admin(file, &mut checks);
     let (listeners, listen) = (&file.listener, file.listen.as_ref());
     let sites_have_tls = tls::has_sites(file);
-    let listeners =
-        listeners::listeners(listeners, listen, sites_have_tls, admin, &mut checks);
+    let listeners = listeners::listeners(listeners, listen, sites_have_tls, admin, &mut checks);
     let mut upstreams = upstreams::plan(&file.upstream, &listeners, read, &mut checks);
     let sites = file.site.iter().flat_map(|site| &site.get_ref().route);
     let routes = sites.chain(&file.route).map(Spanned::get_ref);

@@ -131,8 +131,12 @@ impl PrivateFolder {
     }
 }
 
-/// Creates a folder and those above it that are missing.
-fn create(path: &Path) -> io::Result<()> {
+/// Creates a folder and those above it that are missing. Only this user can use them.
+///
+/// # Errors
+///
+/// The file system failed.
+pub fn create(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 

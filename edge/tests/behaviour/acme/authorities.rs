@@ -97,7 +97,10 @@ fn all_hosts_of_a_site_may_share_one_certificate() {
 fn a_clock_that_is_a_day_off_keeps_nobody_from_certificates() {
     let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
     let is_there = Path::new(library).exists();
-    assert!(is_there, "libfaketime is not installed: `cargo xtask test` installs it");
+    assert!(
+        is_there,
+        "libfaketime is not installed: `cargo xtask test` installs it"
+    );
     for offset in ["-1d", "+1d"] {
         let name = "cdn.example.com";
         let bed = Bed::new(&[name], |_| {});

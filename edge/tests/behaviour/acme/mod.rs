@@ -1,7 +1,8 @@
-//! Certificates by ACME, with pebble as the authority.
+//! Certificates by ACME, with pebble as the authority, and those that Sluice signs itself.
 
 mod authorities;
 mod challenges;
+mod internal;
 mod kills;
 mod on_demand;
 mod renewal;
@@ -89,16 +90,8 @@ impl Bed {
     /// Completes a handshake with this name, in which the certificate is verified.
     fn handshake(&self, name: &str) -> Result<Client, String> {
         let authority = self.pebble.authority().expect("pebble's authority");
-        let options = ClientOptions {
-            tls: Some(ClientTls::trusting(&authority, name)),
-            ..ClientOptions::default()
-        };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.https));
-        let mut client = Client::connect_with(address, &options).expect("a connection");
-        match client.handshake() {
-            Ok(()) => Ok(client),
-            Err(error) => Err(error.to_string()),
-        }
+        handshake(address, &authority, name)
     }
 
     /// Returns the certificate that a handshake with this name gets, in DER.
@@ -119,5 +112,18 @@ impl Bed {
         let mut client = client.expect("a connection");
         let reply = client.get("/", &[("Host", name)]).expect("a reply");
         reply.text().clone()
+    }
+}
+
+/// Completes a handshake with this name, in which the certificate is verified. `authority` is a certificate in DER.
+fn handshake(address: SocketAddr, authority: &[u8], name: &str) -> Result<Client, String> {
+    let options = ClientOptions {
+        tls: Some(ClientTls::trusting(authority, name)),
+        ..ClientOptions::default()
+    };
+    let mut client = Client::connect_with(address, &options).expect("a connection");
+    match client.handshake() {
+        Ok(()) => Ok(client),
+        Err(error) => Err(error.to_string()),
     }
 }

@@ -262,7 +262,10 @@ impl Setup {
 
     /// Runs the program with this environment variable.
     pub fn environment(mut self, name: &str, value: &str) -> Setup {
-        let before = self.prepare.take().map_or(String::new(), |before| before + "; ");
+        let before = self
+            .prepare
+            .take()
+            .map_or(String::new(), |before| before + "; ");
         self.prepare = Some(format!("{before}export {name}='{value}'"));
         self
     }
