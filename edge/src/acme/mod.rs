@@ -2,6 +2,7 @@
 
 mod authority;
 mod challenges;
+pub mod dns;
 mod http_client;
 mod key;
 mod manager;

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use parking_lot::Mutex;
 
 use super::edge::Edge;
+use crate::acme::dns::Helper;
 use crate::acme::{self, Challenges, Manager, State, Wanted};
 use crate::config::Plan;
 use crate::handler::{Answer, Handler, Request, Response};
@@ -24,7 +25,7 @@ struct Running {
 }
 
 impl Obtained {
-    /// Obtains the certificates that a plan wants from now on.
+    /// Obtains the certificates that a plan wants from now on. `helper` runs the program that sets the records of DNS-01.
     ///
     /// # Errors
     ///
@@ -34,6 +35,7 @@ impl Obtained {
         plan: &Plan,
         managed: &Arc<Managed>,
         clock: &Clock,
+        helper: Option<Arc<Helper>>,
     ) -> anyhow::Result<()> {
         let wanted = wanted(plan);
         let state = plan.acme.state.display().to_string();
@@ -44,7 +46,7 @@ impl Obtained {
             None if wanted.certificates.is_empty() => Ok(()),
             None => {
                 let storage = acme::in_folder(&plan.acme.state).with_context(what)?;
-                let challenges = Challenges::new(managed.clone());
+                let challenges = Challenges::new(managed.clone(), helper);
                 let client = tls::Client::open(&client_options(&plan.acme))
                     .context("TLS with the directories of ACME can't be set up")?;
                 let manager = Manager::start(
@@ -95,7 +97,9 @@ impl Edge {
     pub(super) fn obtain_certificates(&self) -> anyhow::Result<()> {
         let snapshot = self.snapshots.borrow().clone();
         let managed = &snapshot.encryption.managed;
-        self.obtained.follow(&snapshot.plan, managed, &self.clock)
+        let helper = self.dropped_privileges.dns_helper();
+        self.obtained
+            .follow(&snapshot.plan, managed, &self.clock, helper)
     }
 }
 
