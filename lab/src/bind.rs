@@ -25,19 +25,20 @@ pub struct Bind {
 }
 
 impl Bind {
-    /// Starts BIND as the primary name server of a zone, which the key may change. All files are in `folder`.
+    /// Starts BIND as the primary name server of a zone, which the key may change. `records` are further lines of the zone
+    /// file. All files are in `folder`.
     ///
     /// # Errors
     ///
     /// BIND is not installed, or can't be started.
-    pub fn start(folder: &Path, zone: &str) -> anyhow::Result<Bind> {
+    pub fn start(folder: &Path, zone: &str, records: &str) -> anyhow::Result<Bind> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let key = folder.join("acme.key");
         fs::write(&key, key_text(SECRET))?;
-        let records = format!(
-            "$TTL 60\n@ SOA ns root 1 3600 600 86400 60\n@ NS ns\nns A 127.0.0.1\n@ A 127.0.0.1\n* A 127.0.0.1\n"
+        let zone_text = format!(
+            "$TTL 60\n@ SOA ns root 1 3600 600 86400 60\n@ NS ns\nns A 127.0.0.1\n@ A 127.0.0.1\n* A 127.0.0.1\n{records}\n"
         );
-        fs::write(folder.join("zone.db"), records)?;
+        fs::write(folder.join("zone.db"), zone_text)?;
         let text = configuration(folder, address.port(), zone);
         let file = folder.join("named.conf");
         fs::write(&file, text)?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// How the records of challenges are set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsOptions {
-    /// What sets and removes the records.
+    /// The setter of the records.
     pub setter: Setter,
     /// Longest time until the name servers have a new record. `None`: they are not asked.
     pub propagation: Option<Duration>,
@@ -15,7 +15,7 @@ pub struct DnsOptions {
     pub name_servers: Vec<SocketAddr>,
 }
 
-/// What sets and removes records.
+/// A program or server that sets and removes records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setter {
     /// A program of the operator.

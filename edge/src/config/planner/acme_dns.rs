@@ -86,11 +86,12 @@ fn dns(file: &DnsFile, at: &Spanned<Table<DnsFile>>, checks: &mut Checks) -> Opt
     };
     let propagation = match file.propagation.as_ref().map(Spanned::get_ref) {
         Some(OrFalse::False) => None,
-        _ => Some(checks.within(
+        _ => Some(checks.within_or(
             "propagation",
             &time(&file.propagation),
             PROPAGATION,
             SECOND..=PROPAGATION_MAX,
+            ", or false",
         )),
     };
     let list = file.name_servers.as_ref();
@@ -220,7 +221,10 @@ pub fn check(file: &File, plan: &Plan, checks: &mut Checks) {
                 Problem::error("a wildcard's certificate needs the challenge \"dns-01\"")
                     .at(host.span())
                     .label("no other challenge can prove the control of a wildcard")
-                    .help(format!("in [tls.acme], {EXAMPLES}")),
+                    .help(match plan.acme.dns {
+                        Some(_) => "add \"dns-01\" to `challenge` in [tls.acme]".to_owned(),
+                        None => format!("in [tls.acme], {EXAMPLES}"),
+                    }),
             );
         }
     }

@@ -15,6 +15,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("## `[buffers]`", "[buffers]"),
     ("## `[[listener]]`", "[[listener]]"),
     ("## `[tls]`", "[tls]"),
+    ("## `[tls.acme.dns]`", "[tls.acme.dns]"),
     ("## `[admin]`", "[admin]"),
     ("## `[log]`", "[log]"),
     ("## `[volume.NAME]`", "[volume.a]"),

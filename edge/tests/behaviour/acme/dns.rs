@@ -11,6 +11,8 @@ use crate::harness::{Edge, eventually};
 
 /// Name of the record that proves the control of the zone's name and of its wildcard.
 const RECORD: &str = "_acme-challenge.example.com";
+/// Value of a record of this name that another program has set.
+const OTHER: &str = "of-another-program";
 /// The names of the site.
 const NAMES: [&str; 2] = ["*.example.com", "example.com"];
 
@@ -33,7 +35,10 @@ struct DnsBed {
 impl DnsBed {
     fn new() -> DnsBed {
         let folder = tempfile::tempdir().expect("a folder");
-        let bind = Bind::start(folder.path(), "example.com").expect("BIND runs");
+        let bind = {
+            let record = format!("_acme-challenge TXT {OTHER}");
+            Bind::start(folder.path(), "example.com", &record).expect("BIND runs")
+        };
         let bed = Bed::new(&[], |options| options.name_server = Some(bind.address()));
         DnsBed { bed, bind, folder }
     }
@@ -45,9 +50,7 @@ impl DnsBed {
     /// Returns the lines of the configuration with these keys of `dns`.
     fn keys(&self, dns: &str) -> String {
         let server = self.bind.address();
-        format!(
-            "challenge = [\"http-01\", \"dns-01\"]\ndns = {{ {dns}, name_servers = \"{server}\" }}"
-        )
+        format!("challenge = \"dns-01\"\ndns = {{ {dns}, name_servers = \"{server}\" }}")
     }
 
     /// Returns the keys of `dns` for dynamic updates.
@@ -69,9 +72,10 @@ impl DnsBed {
         self.bed.start(&self.keys(dns), &NAMES)
     }
 
+    /// Waits until the record of the other program is the only one.
     fn wait_removed(&self) {
         eventually("the records are removed", || {
-            self.bind.texts(RECORD).expect("BIND responds").is_empty()
+            self.bind.texts(RECORD).expect("BIND responds") == [OTHER]
         });
     }
 
@@ -99,12 +103,22 @@ fn wait_failed(edge: &Edge, text: &str) {
 #[test]
 fn dynamic_updates_prove_a_name_and_its_wildcard() {
     let dns = DnsBed::new();
-    // A record of another program stays.
     let edge = dns.start(&dns.update(KEY_NAME, dns.bind.key()));
     dns.assert_obtains(&edge);
     let log = dns.bind.log();
     assert_eq!(log.matches("adding an RR at").count(), 2, "{log}");
     assert_eq!(log.matches("deleting an RR at").count(), 2, "{log}");
+}
+
+#[test]
+fn a_wildcard_is_proven_by_dns_although_another_challenge_is_preferred() {
+    let dns = DnsBed::new();
+    let keys = dns.keys(&dns.update(KEY_NAME, dns.bind.key()));
+    let keys = keys.replace("\"dns-01\"", "[\"http-01\", \"dns-01\"]");
+    let edge = dns.bed.start(&keys, &NAMES);
+    dns.assert_obtains(&edge);
+    let log = dns.bind.log();
+    assert_eq!(log.matches("adding an RR at").count(), 1, "{log}");
 }
 
 #[test]
@@ -200,10 +214,8 @@ fn a_key_that_the_name_server_refuses_is_reported() {
         // The next edge makes its first attempt at once.
         fs::remove_dir_all(dns.bed.folder.path().join("state")).expect("the state");
     }
-    assert_eq!(
-        dns.bind.texts(RECORD).expect("BIND responds"),
-        Vec::<String>::new()
-    );
+    let texts = dns.bind.texts(RECORD).expect("BIND responds");
+    assert_eq!(texts, [OTHER]);
 }
 
 #[test]
