@@ -4,6 +4,7 @@
 //! process, and by its output.
 
 pub mod bench;
+pub mod bind;
 pub mod budget;
 pub mod byte_range;
 pub mod caches;

@@ -32,6 +32,8 @@ pub struct Options {
     pub sleep_s: u8,
     /// Seconds for which its certificates are valid.
     pub validity_s: u64,
+    /// Name server that it asks, in place of the one with names that lead to loopback.
+    pub name_server: Option<SocketAddr>,
     /// Names for which it issues no certificates.
     pub refused: Vec<String>,
     /// Id and key in base64url of the external account that an account must be bound to.
@@ -46,6 +48,7 @@ impl Default for Options {
             bad_nonces: 0,
             sleep_s: 0,
             validity_s: 90 * 24 * 3600,
+            name_server: None,
             refused: Vec::new(),
             external_account: None,
         }
@@ -78,7 +81,8 @@ impl Pebble {
         let text = configuration(options, directory, management, &issued.files);
         let file = folder.join("pebble.json");
         fs::write(&file, text.to_string())?;
-        let [file, dns] = [file.display().to_string(), names.addr().to_string()];
+        let dns = options.name_server.unwrap_or(names.addr());
+        let [file, dns] = [file.display().to_string(), dns.to_string()];
         let sleep = match options.sleep_s {
             0 => "PEBBLE_VA_NOSLEEP=1".to_owned(),
             seconds => format!("PEBBLE_VA_SLEEPTIME={seconds}"),

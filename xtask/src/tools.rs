@@ -17,6 +17,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("nghttp", "nghttp2-client"),
     ("h2load", "nghttp2-client"),
     ("openssl", "openssl"),
+    ("named", "bind9"),
+    ("nsupdate", "bind9-dnsutils"),
     ("wget", "wget"),
     ("ffmpeg", "ffmpeg"),
     ("chromium", "chromium"),

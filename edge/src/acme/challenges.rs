@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
+use super::dns::Helper;
 use crate::tls::Managed;
 
 /// The path below which an authority reads the answer to HTTP-01 (RFC 8555 8.3).
@@ -19,16 +20,24 @@ pub struct Challenges {
     http_count: AtomicUsize,
     /// Gives the answers to TLS-ALPN-01.
     tls: Arc<Managed>,
+    /// Runs the program that sets the records of DNS-01.
+    helper: Option<Arc<Helper>>,
 }
 
 impl Challenges {
-    /// Creates the answers. `tls` gives those to TLS-ALPN-01.
-    pub fn new(tls: Arc<Managed>) -> Arc<Challenges> {
+    /// Creates the answers. `tls` gives those to TLS-ALPN-01, and `helper` runs the program that sets the records of DNS-01.
+    pub fn new(tls: Arc<Managed>, helper: Option<Arc<Helper>>) -> Arc<Challenges> {
         Arc::new(Challenges {
             http: RwLock::default(),
             http_count: AtomicUsize::new(0),
             tls,
+            helper,
         })
+    }
+
+    /// Returns the process that runs the program that sets the records of DNS-01, if there is one.
+    pub(super) fn helper(&self) -> Option<&Helper> {
+        self.helper.as_deref()
     }
 
     /// Returns the answer to the request for this path, if a challenge of HTTP-01 has it.
@@ -106,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_challenge_is_answered_until_its_end() {
-        let challenges = Challenges::new(Arc::default());
+        let challenges = Challenges::new(Arc::default(), None);
         let path = "/.well-known/acme-challenge/token";
         assert_eq!(challenges.answer(path), None);
         let published = challenges.publish_http("token", "token.thumb");

@@ -4,6 +4,7 @@
 mod attempt;
 mod authority;
 mod challenges;
+pub mod dns;
 mod failure;
 mod http_client;
 mod internal;

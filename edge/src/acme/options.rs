@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::dns::DnsOptions;
+
 /// Address of Let's Encrypt's directory.
 pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 /// Address of the directory of Let's Encrypt's test environment, whose certificates nobody trusts.
@@ -22,6 +24,8 @@ pub struct Options {
     pub email: Option<String>,
     /// The ways to prove the control of a name, the preferred one first.
     pub challenges: Vec<Challenge>,
+    /// How the records of DNS-01 are set.
+    pub dns: Option<DnsOptions>,
     /// Name of the authority's profile, which decides the lifetime, among others.
     pub profile: Option<String>,
     /// Most orders to each authority in three hours.
@@ -47,6 +51,7 @@ impl Default for Options {
             }],
             email: None,
             challenges: vec![Challenge::Http01, Challenge::TlsAlpn01],
+            dns: None,
             profile: None,
             orders_max: ORDERS_MAX,
             on_demand: OnDemand::default(),
@@ -111,17 +116,20 @@ pub enum Challenge {
     Http01,
     /// A certificate for the protocol `acme-tls/1` on port 443 (RFC 8737).
     TlsAlpn01,
+    /// A TXT record of the name (RFC 8555 8.4), the only proof for a wildcard.
+    Dns01,
 }
 
 impl Challenge {
     /// All challenges.
-    pub const ALL: &[Challenge] = &[Challenge::Http01, Challenge::TlsAlpn01];
+    pub const ALL: &[Challenge] = &[Challenge::Http01, Challenge::TlsAlpn01, Challenge::Dns01];
 
     /// Returns the name in the standards and in configuration files.
     pub fn name(self) -> &'static str {
         match self {
             Challenge::Http01 => "http-01",
             Challenge::TlsAlpn01 => "tls-alpn-01",
+            Challenge::Dns01 => "dns-01",
         }
     }
 

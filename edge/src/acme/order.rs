@@ -10,6 +10,7 @@ use instant_acme::{
 
 use super::authority::Authority;
 use super::challenges::{Challenges, Published};
+use super::dns::Records;
 use super::failure::Failure;
 use super::options::{Challenge, Options};
 use super::record::{self, PendingOrder, Record};
@@ -164,6 +165,14 @@ impl Ordering<'_> {
 
     /// Proves the control of each name, and waits until the authority has seen that.
     async fn authorize(&self, order: &mut Order) -> Result<(), Failure> {
+        let mut records = Records::new(self.options.dns.as_ref(), self.challenges.helper());
+        let proven = self.prove(order, &mut records).await;
+        records.remove_all().await;
+        proven
+    }
+
+    /// Does the same, and leaves the records of DNS-01.
+    async fn prove(&self, order: &mut Order, records: &mut Records<'_>) -> Result<(), Failure> {
         // The answers are given until the authority has decided.
         let mut published: Vec<Published> = Vec::new();
         let mut authorizations = order.authorizations();
@@ -186,7 +195,10 @@ impl Ordering<'_> {
                     .iter()
                     .any(|one| one.r#type == kind)
             };
-            let Some(kind) = self.options.challenges.iter().find(offered).copied() else {
+            // RFC 8555 7.1.3 leaves the challenges for a wildcard to the authority; no other one proves it.
+            let proves = |kind: &&Challenge| **kind == Challenge::Dns01 || !name.starts_with("*.");
+            let mut configured = self.options.challenges.iter().filter(proves);
+            let Some(kind) = configured.find(offered).copied() else {
                 let message =
                     format!("the authority offers no challenge for {name} that is configured");
                 return Err(Failure::new(message));
@@ -195,15 +207,20 @@ impl Ordering<'_> {
                 continue;
             };
             let answer = challenge.key_authorization();
-            published.push(match kind {
-                Challenge::Http01 => self
-                    .challenges
-                    .publish_http(&challenge.token, answer.as_str()),
-                Challenge::TlsAlpn01 => self
-                    .challenges
-                    .publish_tls(&name, answer.digest().as_ref())
-                    .map_err(Failure::new)?,
-            });
+            let answers = self.challenges;
+            match kind {
+                Challenge::Http01 => {
+                    published.push(answers.publish_http(&challenge.token, answer.as_str()));
+                }
+                Challenge::TlsAlpn01 => {
+                    let answer = answers.publish_tls(&name, answer.digest().as_ref());
+                    published.push(answer.map_err(Failure::new)?);
+                }
+                Challenge::Dns01 => {
+                    let published = records.publish(&name, &answer.dns_value()).await;
+                    published.map_err(Failure::new)?;
+                }
+            }
             if challenge.status == ChallengeStatus::Pending {
                 challenge.set_ready().await?;
             }
@@ -269,5 +286,6 @@ fn type_of(challenge: Challenge) -> ChallengeType {
     match challenge {
         Challenge::Http01 => ChallengeType::Http01,
         Challenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
+        Challenge::Dns01 => ChallengeType::Dns01,
     }
 }

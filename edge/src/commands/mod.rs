@@ -4,6 +4,7 @@ mod admin;
 mod admin_url;
 mod check;
 mod demo;
+mod dns_program;
 mod hit_ratio;
 mod inspect;
 mod lab;
@@ -25,6 +26,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 
+use crate::acme::dns::COMMAND as DNS_PROGRAM;
 use crate::config::{Report, without_error_numbers};
 use admin::AdminArgs;
 use nothing::Nothing;
@@ -75,6 +77,9 @@ enum Command {
     Status(status::StatusArgs),
     /// Draw which bytes of a URL are stored, being fetched or missing, with recent decisions and their reasons
     Inspect(inspect::InspectArgs),
+    /// Run a program that sets DNS records, for the Sluice that has started this command
+    #[command(hide = true, name = DNS_PROGRAM)]
+    DnsProgram(dns_program::DnsProgramArgs),
 }
 
 /// Parses the command line, runs the command and returns the exit status of the process.
@@ -91,6 +96,7 @@ pub fn run() -> ExitCode {
         Command::Trust(args) => trust::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::DnsProgram(args) => dns_program::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::plan::{ListenerPlan, Plan, RouteHandler, RoutePlan, SitePlan, goes_on};
+use super::reach::dns_program;
 use crate::cache::Rules;
 use crate::downstream::Protocols;
 use crate::telemetry::LogRule;
@@ -66,6 +67,11 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         (old.log.level != new.log.level, "log level"),
         (old.log.messages != new.log.messages, "log of messages"),
         (old.privileges != new.privileges, "user and sandbox"),
+        // The process that runs it starts before the sandbox.
+        (
+            dns_program(new).is_some() && dns_program(new) != dns_program(old),
+            "program for DNS",
+        ),
     ];
     let needs_restart = restart.iter().filter(|(differs, _)| *differs);
     let mut needs_restart: Vec<String> =

@@ -52,7 +52,7 @@ pub use plan::{
     ADMIN, ListenerPlan, LogOptions, Plan, Proxied, RouteHandler, RoutePlan, SitePlan, goes_on,
 };
 pub use planner::parse_address;
-pub use reach::{folder_of, looks_up_names, reach, tls_files};
+pub use reach::{dns_program, folder_of, looks_up_names, reach, tls_files};
 pub use report::{Report, without_error_numbers};
 pub use restart::restart;
 pub use startup::PRIVILEGE;

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::plan::{Plan, RouteHandler};
+use crate::acme::Challenge;
+use crate::acme::dns::{ProgramOptions, Setter};
 use crate::files;
 use crate::sys::sandbox::{Allowed, Reach, real};
 use crate::telemetry::AccessTarget;
@@ -69,7 +71,12 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
         let bindings = bindings.filter_map(|one| Some(&*one.binding.as_ref()?.key));
         let trusted = plan.acme.trusted.iter().map(|file| &**file);
         let system = plan.acme.trusted.is_empty().then(tls::system_file);
-        for file in bindings.chain(trusted).chain(system.as_deref()) {
+        let update_key = match plan.acme.dns.as_ref().map(|dns| &dns.setter) {
+            Some(Setter::Update(options)) => Some(&*options.key),
+            _ => None,
+        };
+        let files = bindings.chain(trusted).chain(update_key);
+        for file in files.chain(system.as_deref()) {
             add(&folder_of(file), Reach::Read);
         }
     }
@@ -132,6 +139,16 @@ fn manages_certificates(plan: &Plan, from: impl Fn(Management) -> bool) -> bool 
     let sites = plan.sites.iter().filter_map(|site| site.tls.as_ref());
     let mut managed = sites.filter_map(|tls| tls.managed);
     managed.any(from)
+}
+
+/// Returns the program that sets the records of DNS-01, if the plan needs one.
+pub fn dns_program(plan: &Plan) -> Option<&ProgramOptions> {
+    let uses_dns = plan.acme.challenges.contains(&Challenge::Dns01);
+    let dns = plan.acme.dns.as_ref().filter(|_| uses_dns)?;
+    match &dns.setter {
+        Setter::Program(options) if obtains_certificates(plan) => Some(options),
+        _ => None,
+    }
 }
 
 /// Whether the name of a server must be resolved.

@@ -87,6 +87,7 @@ fn belongs(entry: &Entry<'_>, setting: &str) -> bool {
         ("listeners", "") => key == "listen",
         ("listeners", "[[listener]]") => key != "protocols",
         ("admin address", "[admin]") => key == "address",
+        ("program for DNS", "[tls.acme]") => matches!(key, "dns" | "challenge"),
         ("log level", "[log]") => key == "level",
         ("log of messages", "[log]") => key == "error",
         (volume, section) => volume
@@ -116,6 +117,11 @@ impl<'a> Entries<'a> {
                     for (volume, keys) in table.iter() {
                         let section = format!("[volume.{}]", volume.get_ref());
                         self.section(&section, 0, keys, &mut all);
+                    }
+                }
+                DeValue::Table(table) if name == "tls" => {
+                    if let Some(keys) = table.get("acme") {
+                        self.section("[tls.acme]", 0, keys, &mut all);
                     }
                 }
                 DeValue::Table(_) => self.section(&format!("[{name}]"), 0, value, &mut all),

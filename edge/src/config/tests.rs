@@ -1,5 +1,6 @@
 //! Tests of the configuration: error messages, defaults and bounds.
 
+mod acme_dns;
 mod buffers;
 mod compress;
 mod documentation;

@@ -15,6 +15,7 @@ pub mod memory;
 pub mod net;
 pub mod port;
 pub mod priority;
+pub mod program;
 pub mod random;
 pub mod root;
 pub mod sandbox;

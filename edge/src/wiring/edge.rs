@@ -183,7 +183,10 @@ impl Edge {
         self.buffers.set_options(&next.plan.buffers);
         // The workers that follow need the answers to challenges.
         let managed = &next.encryption.managed;
-        let followed = self.obtained.follow(&next.plan, managed, &self.clock);
+        let helper = self.dropped_privileges.dns_helper();
+        let followed = self
+            .obtained
+            .follow(&next.plan, managed, &self.clock, helper);
         followed
             .map_err(|error| format!("{:#}\n", self.dropped_privileges.explain(error, None)))?;
         next.take_effect(&before);

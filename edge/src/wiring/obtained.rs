@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use parking_lot::Mutex;
 
 use super::edge::Edge;
+use crate::acme::dns::Helper;
 use crate::acme::{self, Challenges, Internal, Manager, State, Storage, Wanted};
 use crate::config::{Plan, SitePlan};
 use crate::handler::{Answer, Handler, Request, Response};
@@ -33,7 +34,7 @@ struct ByAcme {
 
 impl Obtained {
     /// Obtains the certificates that a plan wants from now on. Those that Sluice signs itself are in use when this
-    /// returns.
+    /// returns. `helper` runs the program that sets the records of DNS-01.
     ///
     /// # Errors
     ///
@@ -43,6 +44,7 @@ impl Obtained {
         plan: &Plan,
         managed: &Arc<Managed>,
         clock: &Clock,
+        helper: Option<Arc<Helper>>,
     ) -> anyhow::Result<()> {
         let (wanted, signed) = (wanted(plan), signed(plan));
         let mut running = self.0.lock();
@@ -70,7 +72,8 @@ impl Obtained {
             let root = running.internal.open_root(&*running.storage);
             root.with_context(what)?;
         }
-        running.by_acme(wanted, managed, clock).with_context(what)?;
+        let by_acme = running.by_acme(wanted, managed, clock, helper);
+        by_acme.with_context(what)?;
         // A stored certificate, which the manager has loaded, makes a self-signed one unnecessary.
         running.internal.want(&signed).map_err(anyhow::Error::msg)
     }
@@ -126,6 +129,7 @@ impl Running {
         wanted: Wanted,
         managed: &Arc<Managed>,
         clock: &Clock,
+        helper: Option<Arc<Helper>>,
     ) -> anyhow::Result<()> {
         if let Some(by_acme) = &self.by_acme {
             return Ok(by_acme.manager.want(wanted)?);
@@ -133,7 +137,7 @@ impl Running {
         if wanted.is_empty() {
             return Ok(());
         }
-        let challenges = Challenges::new(managed.clone());
+        let challenges = Challenges::new(managed.clone(), helper);
         let client = tls::Client::open(&client_options(&wanted.options))
             .context("TLS with the directories of ACME can't be set up")?;
         let manager = Manager::start(
@@ -156,7 +160,9 @@ impl Edge {
     pub(super) fn obtain_certificates(&self) -> anyhow::Result<()> {
         let snapshot = self.snapshots.borrow().clone();
         let managed = &snapshot.encryption.managed;
-        self.obtained.follow(&snapshot.plan, managed, &self.clock)
+        let helper = self.dropped_privileges.dns_helper();
+        self.obtained
+            .follow(&snapshot.plan, managed, &self.clock, helper)
     }
 }
 

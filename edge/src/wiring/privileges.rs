@@ -5,9 +5,11 @@
 //! disk comes back. A missing permission therefore already fails at startup.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 
+use crate::acme::dns::Helper;
 use crate::config::{self, Plan, Report, Sandbox, Unusable};
 use crate::sys::disk;
 use crate::sys::sandbox::{self, Allowed, Enforcement, Reach};
@@ -20,6 +22,8 @@ pub(super) struct DroppedPrivileges {
     user: Option<String>,
     /// Files that the sandbox permits; `None` without a sandbox.
     given: Option<Permitted>,
+    /// Runs the program that sets the records of DNS-01.
+    dns_helper: Option<Arc<Helper>>,
 }
 
 /// Files that the sandbox permits, and their purposes.
@@ -69,6 +73,12 @@ pub(super) fn drop_privileges(
             .with_context(|| format!("can't switch to the user {user}"))?;
         user::set_no_new_privs().context("can't set no_new_privs")?;
         given.user = Some(user.to_string());
+    }
+    if let Some(options) = config::dns_program(plan) {
+        // The sandbox would also confine the program.
+        let helper = Helper::start(options);
+        let helper = helper.context("can't start the process that runs the program of `dns`")?;
+        given.dns_helper = Some(Arc::new(helper));
     }
     if wanted.sandbox != Sandbox::No {
         given.given = confined(plan, config)?;
@@ -172,6 +182,11 @@ fn allowed(plan: &Plan, config: Option<&Path>) -> Permitted {
 }
 
 impl DroppedPrivileges {
+    /// Returns the process that runs the program that sets the records of DNS-01, if there is one.
+    pub(super) fn dns_helper(&self) -> Option<Arc<Helper>> {
+        self.dns_helper.clone()
+    }
+
     /// Returns the reason why a reload can't apply this plan inside the sandbox, or `None` if it
     /// can.
     pub(super) fn refuses(&self, plan: &Plan) -> Option<String> {

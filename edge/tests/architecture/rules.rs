@@ -222,6 +222,16 @@ const RESERVED: &[Reserved] = &[
         instead: "use the types of `crate::http` and `crate::handler`",
     },
     Reserved {
+        what: "the DNS library is named only in resolve and acme/dns",
+        paths: &["hickory_resolver", "hickory_proto"],
+        but: &[],
+        allowed: |module| {
+            in_parts(module, &["resolve"])
+                || matches!(module, [acme, dns, ..] if acme == "acme" && dns == "dns")
+        },
+        instead: "use what `crate::resolve` offers",
+    },
+    Reserved {
         what: "the clock is read only through sys",
         paths: &["…::Instant::now", "…::SystemTime::now", "rustix::time"],
         but: &[],

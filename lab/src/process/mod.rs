@@ -165,6 +165,13 @@ impl Process {
         })
     }
 
+    /// Waits until the child has written `text` to standard error.
+    pub fn wait_logged(&mut self, text: &str, timeout: Duration) -> anyhow::Result<()> {
+        self.wait(&format!("logs {text:?}"), timeout, |process| {
+            process.stderr().contains(text).then_some(())
+        })
+    }
+
     /// Waits until the child ends.
     pub fn wait_exit(&mut self, timeout: Duration) -> anyhow::Result<ExitStatus> {
         let deadline = Instant::now() + timeout;

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::config::value::{
-    ACME, EXTERNAL_ACCOUNT, Key, Names, ON_DEMAND, SERVER_TLS, Shaped, SwitchOrPort, TLS, Table,
-    Word,
+    ACME, DNS, EXTERNAL_ACCOUNT, Key, Names, ON_DEMAND, OrFalse, SERVER_TLS, Shaped, SwitchOrPort,
+    TLS, Table, Time, Word,
 };
 
 /// The section `[tls]`.
@@ -30,6 +30,7 @@ pub struct AcmeFile {
     pub directory: Option<Names>,
     pub email: Key<String>,
     pub challenge: Option<Names>,
+    pub dns: Key<Table<DnsFile>>,
     pub profile: Key<String>,
     pub key_type: Key<Word<KeyTypeFile>>,
     pub state: Key<String>,
@@ -42,6 +43,39 @@ pub struct AcmeFile {
 
 impl Shaped for AcmeFile {
     const SHAPE: &str = ACME;
+}
+
+/// Value of `dns` in `acme`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/configuration.md describes each key")]
+pub struct DnsFile {
+    pub program: Option<Names>,
+    pub timeout: Key<Time>,
+    pub server: Key<String>,
+    pub key_name: Key<String>,
+    pub key: Key<String>,
+    pub algorithm: Key<Word<AlgorithmFile>>,
+    pub zone: Key<String>,
+    pub ttl: Key<Time>,
+    pub propagation: Key<OrFalse<Time>>,
+    pub name_servers: Option<Names>,
+}
+
+impl Shaped for DnsFile {
+    const SHAPE: &str = DNS;
+}
+
+/// Value of `algorithm` in `dns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs, reason = "each is the algorithm of its name")]
+pub enum AlgorithmFile {
+    #[serde(rename = "hmac-sha256")]
+    HmacSha256,
+    #[serde(rename = "hmac-sha384")]
+    HmacSha384,
+    #[serde(rename = "hmac-sha512")]
+    HmacSha512,
 }
 
 /// Value of `external_account` in `acme`.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
-use super::sites;
+use super::{acme_dns, sites};
 use crate::acme::{
     Binding, Challenge, Directory, KeyType, LETS_ENCRYPT, LETS_ENCRYPT_STAGING, OnDemand, Options,
     state_folder,
@@ -35,6 +35,7 @@ pub fn options(file: &TlsFile, checks: &mut Checks) -> Options {
     if let Some(list) = &table.challenge {
         options.challenges = challenges(list, checks);
     }
+    acme_dns::plan(table, &mut options, checks);
     options.email = table.email.as_ref().and_then(|typed| email(typed, checks));
     options.profile = table.profile.as_ref().map(|typed| typed.get_ref().clone());
     options.key_type = key_type(table);

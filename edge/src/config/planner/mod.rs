@@ -1,6 +1,7 @@
 //! Makes the plan from the file: checks every value and fills in the defaults.
 
 mod acme;
+mod acme_dns;
 mod address;
 mod balance;
 mod buffers;
@@ -92,6 +93,7 @@ pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan
         listeners,
     };
     tls::check(file, &plan, &mut checks);
+    acme_dns::check(file, &plan, &mut checks);
     let uses = |name: &str| {
         plan.caches
             .values()

@@ -16,6 +16,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("## `[[listener]]`", "[[listener]]"),
     ("## `[tls]`", "[tls]"),
     ("## `[tls.acme]`", "[tls.acme]"),
+    ("## `[tls.acme.dns]`", "[tls.acme.dns]"),
     ("## `[admin]`", "[admin]"),
     ("## `[log]`", "[log]"),
     ("## `[volume.NAME]`", "[volume.a]"),

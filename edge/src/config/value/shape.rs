@@ -3,7 +3,7 @@
 
 /// The name of each type, as it occurs in serde's messages, and the advice on how to write a value
 /// of the type.
-const SHAPES: [(&str, &str); 34] = [
+const SHAPES: [(&str, &str); 35] = [
     (SIZE, SIZE_ADVICE),
     (TIME, TIME_ADVICE),
     (PARALLEL, PARALLEL_ADVICE),
@@ -40,6 +40,10 @@ const SHAPES: [(&str, &str); 34] = [
     (
         ACME,
         "write { email = \"ops@example.com\" }, or leave it out for the defaults",
+    ),
+    (
+        DNS,
+        "write { program = \"/usr/local/bin/dns-update\" }, or { server = \"192.0.2.1\", key_name = \"acme\", key = \"/etc/sluice/dns.key\" }",
     ),
     (
         EXTERNAL_ACCOUNT,
@@ -104,6 +108,7 @@ pub const PAGES: &str = "pages by status";
 pub const PAIRS: &str = "a list of pairs";
 pub const TLS: &str = "a table with a certificate";
 pub const ACME: &str = "a table of options of ACME";
+pub const DNS: &str = "a table of options of DNS-01";
 pub const EXTERNAL_ACCOUNT: &str = "a table with an id and a key";
 pub const ON_DEMAND: &str = "a table with names or a URL";
 pub const TCP: &str = "a table of options of TCP";

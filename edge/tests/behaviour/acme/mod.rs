@@ -2,6 +2,7 @@
 
 mod authorities;
 mod challenges;
+mod dns;
 mod internal;
 mod kills;
 mod on_demand;
