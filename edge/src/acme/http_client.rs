@@ -63,7 +63,8 @@ impl DirectoryClient {
         (self.clock.unix_ms() / 1000).cast_signed()
     }
 
-    async fn ask(
+    /// Sends a request, and returns the head of the response. The caller bounds the time.
+    pub(super) async fn ask(
         self,
         mut request: Request<BodyWrapper<Bytes>>,
     ) -> Result<Response<Incoming>, Failed> {
@@ -105,7 +106,8 @@ impl DirectoryClient {
     }
 }
 
-type Failed = Box<dyn StdError + Send + Sync>;
+/// The failure of a request.
+pub(super) type Failed = Box<dyn StdError + Send + Sync>;
 
 /// Returns the host of a URL with https, an IPv6 address in brackets, and its port.
 fn host_and_port(uri: &Uri) -> Option<(&str, u16)> {
@@ -150,10 +152,11 @@ fn failed(url: &str, why: &dyn std::fmt::Display) -> Error {
 }
 
 /// The body of a response, of which not more than `BODY_BYTES_MAX` are read.
-struct BoundedBody(Option<Incoming>);
+pub(super) struct BoundedBody(pub(super) Option<Incoming>);
 
 impl BoundedBody {
-    async fn read(&mut self) -> Result<Bytes, Failed> {
+    /// Returns the whole body.
+    pub(super) async fn read(&mut self) -> Result<Bytes, Failed> {
         let mut bytes = BytesMut::new();
         while let Some(body) = &mut self.0
             && let Some(frame) = body.frame().await

@@ -18,6 +18,7 @@ use super::http_client::DirectoryClient;
 use super::options::Options;
 use super::order::{Failure, Ordering};
 use super::record::{self, Record};
+use super::revocation::Revocation;
 use super::schedule::{self, Validity};
 use super::storage::Storage;
 use crate::sys::Clock;
@@ -44,12 +45,16 @@ pub struct State {
     pub names: Vec<String>,
     /// The issuer of the certificate in use; `None` if there is none.
     pub issuer: Option<String>,
+    /// The begin of its validity, as Unix time in seconds.
+    pub not_before_unix_s: Option<i64>,
     /// The end of its validity, as Unix time in seconds.
     pub not_after_unix_s: Option<i64>,
     /// The time of the next attempt, as Unix time in seconds.
     pub next_unix_s: i64,
     /// Time of the last attempt, as Unix time in seconds.
     pub last_attempt_unix_s: Option<i64>,
+    /// Number of failures since the last success.
+    pub failures: u32,
     /// The error of the last attempt, if it failed.
     pub last_error: Option<String>,
     /// Whether an attempt is in progress.
@@ -58,21 +63,24 @@ pub struct State {
 
 /// Obtains and renews certificates in a thread of its own, until it is dropped.
 pub struct Manager {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+/// The state that the thread shares with those that use it.
+pub(super) struct Shared {
     /// `None`: the thread ends.
-    wanted: watch::Sender<Option<Arc<Wanted>>>,
+    pub(super) wanted: watch::Sender<Option<Arc<Wanted>>>,
     clock: Clock,
-    managed: Arc<Managed>,
+    pub(super) managed: Arc<Managed>,
     challenges: Arc<Challenges>,
-    storage: Arc<dyn Storage>,
+    pub(super) storage: Arc<dyn Storage>,
     /// Verifies the certificates of directories.
     client: Arc<ClientConfig>,
     /// The states by the id of the certificate.
-    states: Mutex<BTreeMap<String, State>>,
+    pub(super) states: Mutex<BTreeMap<String, State>>,
+    /// The certificates to revoke that the thread has not taken yet.
+    pub(super) revocations: Mutex<Vec<Revocation>>,
 }
 
 impl Manager {
@@ -97,6 +105,7 @@ impl Manager {
             storage,
             client,
             states: Mutex::default(),
+            revocations: Mutex::default(),
         });
         shared.take_up(&wanted)?;
         let runtime = runtime::Builder::new_current_thread()
@@ -189,7 +198,7 @@ impl Shared {
     }
 
     /// Notes that an attempt has begun or ended.
-    fn note(&self, id: &str, change: impl FnOnce(&mut State)) {
+    pub(super) fn note(&self, id: &str, change: impl FnOnce(&mut State)) {
         if let Some(state) = self.states.lock().get_mut(id) {
             change(state);
         }
@@ -208,7 +217,7 @@ impl Shared {
 }
 
 /// Returns the state that follows from a record and the certificate in use.
-fn state_of(record: &Record, certificate: Option<&Certificate>) -> State {
+pub(super) fn state_of(record: &Record, certificate: Option<&Certificate>) -> State {
     let facts = certificate.map(|one| &one.facts);
     let renewal = facts.map_or(0, |facts| {
         let validity = Validity {
@@ -220,9 +229,11 @@ fn state_of(record: &Record, certificate: Option<&Certificate>) -> State {
     State {
         names: record.names.clone(),
         issuer: facts.map(|facts| facts.issuer.clone()),
+        not_before_unix_s: facts.map(|facts| facts.not_before_unix_s),
         not_after_unix_s: facts.map(|facts| facts.not_after_unix_s),
         next_unix_s: renewal.max(record.not_before_unix_s),
         last_attempt_unix_s: record.last_attempt_unix_s,
+        failures: record.failures,
         last_error: record.last_error.clone(),
         is_busy: false,
     }
@@ -244,6 +255,10 @@ async fn run(shared: Arc<Shared>) {
             _ => all(&shared, options),
         };
         authorities = Some((options.clone(), in_use.clone()));
+        for revocation in std::mem::take(&mut *shared.revocations.lock()) {
+            let (shared, authorities) = (shared.clone(), in_use.clone());
+            orders.spawn_local(async move { revocation.carry_out(&shared, &authorities).await });
+        }
         let now_unix_s = shared.now_unix_s();
         let (due, next_unix_s) = shared.due(now_unix_s);
         let room = PARALLEL.saturating_sub(orders.len());
@@ -273,9 +288,9 @@ fn all(shared: &Arc<Shared>, options: &Options) -> Arc<[Authority]> {
 }
 
 /// Guard of an attempt, which ends it also after a panic.
-struct Attempt<'a> {
-    shared: &'a Shared,
-    id: &'a str,
+pub(super) struct Attempt<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) id: &'a str,
 }
 
 impl Drop for Attempt<'_> {

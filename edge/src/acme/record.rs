@@ -118,6 +118,15 @@ pub fn write_pem(
     storage.write(&format!("{FOLDER}/{}.pem", Record::id(names)), &text)
 }
 
+/// Removes the stored certificate and key of these names.
+///
+/// # Errors
+///
+/// The storage failed.
+pub fn remove_pem(storage: &dyn Storage, names: &[String]) -> io::Result<()> {
+    storage.remove(&format!("{FOLDER}/{}.pem", Record::id(names)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use super::edge::Edge;
-use crate::acme::{self, Challenges, Manager, State, Wanted};
+use crate::acme::{self, Challenges, Manager, Reason, Refused, State, Wanted};
 use crate::config::Plan;
 use crate::handler::{Answer, Handler, Request, Response};
 use crate::sys::Clock;
@@ -73,6 +74,37 @@ impl Obtained {
             .map_or_else(Vec::new, |running| running.manager.states())
     }
 
+    /// Whether certificates are obtained.
+    pub(super) fn is_running(&self) -> bool {
+        self.0.lock().is_some()
+    }
+
+    /// Has the certificate of a name obtained now.
+    ///
+    /// # Errors
+    ///
+    /// There is no such certificate, or an attempt is in progress.
+    pub(super) fn renew(&self, name: &str) -> Result<(), Refused> {
+        let running = self.0.lock();
+        let running = running.as_ref().ok_or(Refused::Unknown)?;
+        running.manager.renew(name)
+    }
+
+    /// Has the certificate of a name revoked and replaced. Returns the receiver of the result.
+    ///
+    /// # Errors
+    ///
+    /// There is no such certificate, or an attempt is in progress.
+    pub(super) fn revoke(
+        &self,
+        name: &str,
+        reason: Reason,
+    ) -> Result<oneshot::Receiver<Result<(), String>>, Refused> {
+        let running = self.0.lock();
+        let running = running.as_ref().ok_or(Refused::Unknown)?;
+        running.manager.revoke(name, reason)
+    }
+
     /// Wraps the handler of all requests, so that challenges of authorities are answered before any route is chosen.
     pub(super) fn answering(&self, inner: Rc<dyn Handler>) -> Rc<dyn Handler> {
         match &*self.0.lock() {
@@ -100,7 +132,7 @@ impl Edge {
 }
 
 /// Returns the certificates that a plan wants: one for each host of the sites with `tls = "auto"`.
-fn wanted(plan: &Plan) -> Wanted {
+pub(super) fn wanted(plan: &Plan) -> Wanted {
     let sites = plan.sites.iter().filter(|site| {
         let managed = site.tls.as_ref().and_then(|tls| tls.managed);
         managed == Some(Management::Acme)
