@@ -29,5 +29,6 @@ mod worker;
 
 pub use certificate_states::stored as stored_certificates;
 pub use edge::Source;
+pub use obtained::directory_tls;
 pub use running::{Running, start};
 pub use signals::{AllSignals, Signals};

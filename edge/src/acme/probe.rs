@@ -49,7 +49,9 @@ pub async fn probe(
     let response = DirectoryClient::new(tls, clock).ask(request).await?;
     if response.status() != StatusCode::OK {
         let status = response.status().as_u16();
-        return Err(ProbeError::Other(format!("the response has the status {status}")));
+        return Err(ProbeError::Other(format!(
+            "the response has the status {status}"
+        )));
     }
     let date = response.headers().get(DATE);
     let date = date.and_then(|value| date::parse(value.as_bytes()));

@@ -37,13 +37,19 @@ mod tests {
         let all = [names("a.example"), names("b.example")];
         assert_eq!(stored(&folder.path().join("none"), &all)?.len(), 2);
         let storage = storage::in_folder(folder.path())?;
-        let pair = sluice_lab::certificates::Authority::new("Test authority").server(&["a.example"]);
+        let pair =
+            sluice_lab::certificates::Authority::new("Test authority").server(&["a.example"]);
         record::write_pem(&*storage, &all[0], &pair.key, &pair.certificate)?;
         let mut record = Record::read(&*storage, &all[1])?;
         record.fail("refused", 7);
         record.write(&*storage)?;
         let states = stored(folder.path(), &all)?;
-        assert!(states[0].issuer.as_deref().is_some_and(|issuer| issuer.contains("Test authority")));
+        assert!(
+            states[0]
+                .issuer
+                .as_deref()
+                .is_some_and(|issuer| issuer.contains("Test authority"))
+        );
         assert_eq!((states[1].failures, &states[1].issuer), (1, &None));
         Ok(())
     }

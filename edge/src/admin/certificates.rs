@@ -202,8 +202,7 @@ pub(super) async fn order(
         return (StatusCode::FORBIDDEN, text).into_response();
     }
     let Ok(Query(order)) = order else {
-        let text =
-            "write /certificates?name=NAME&order=renew or /certificates?name=NAME&order=revoke&reason=REASON\n";
+        let text = "write /certificates?name=NAME&order=renew or /certificates?name=NAME&order=revoke&reason=REASON\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
     let outcome = match edge.order_certificate(&order) {

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use super::metric::Scope;
 use super::{
-    BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers, Counters, EffectiveState, FIELD_NAMES, Failures,
-    FilesNumbers, Kind, Metric, Numbers, ProcessNumbers, ServerCounters, ServerNumbers,
-    VolumeFlags, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers, Counters,
+    EffectiveState, FIELD_NAMES, Failures, FilesNumbers, Kind, Metric, Numbers, ProcessNumbers,
+    ServerCounters, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
 };
 
 const BEGINNING: &str = "\

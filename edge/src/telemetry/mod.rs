@@ -38,7 +38,7 @@ pub use server::ServerMeasures;
 pub use server_state::EffectiveState;
 pub use table::{
     BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers, Counters,
-    FilesNumbers, ProcessNumbers,
-    ServerCounters, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
+    FilesNumbers, ProcessNumbers, ServerCounters, ServerNumbers, VolumeFlags, VolumeNumbers,
+    WorkerNumbers,
 };
 pub use template::{FIELD_NAMES, Template, TemplateError, TemplateFault};

@@ -6,8 +6,8 @@ use super::edge::Edge;
 use super::obtained;
 use crate::acme::{self, Reason, Refused, State};
 use crate::admin::{
-    CertificateAction, CertificateOrder, CertificateSource, CertificateState, Certificates, Ordered,
-    Refusal,
+    CertificateAction, CertificateOrder, CertificateSource, CertificateState, Certificates,
+    Ordered, Refusal,
 };
 use crate::config::{self, Plan};
 use crate::sys::Clock;
@@ -55,7 +55,9 @@ impl Edge {
                 Ok(Ordered { text, result: None })
             }
             (CertificateAction::Revoke, reason) => {
-                let reason = reason.as_deref().map_or(Some(Reason::default()), Reason::named);
+                let reason = reason
+                    .as_deref()
+                    .map_or(Some(Reason::default()), Reason::named);
                 let reason = reason.ok_or_else(|| {
                     let known: Vec<&str> = Reason::ALL.iter().map(|one| one.name()).collect();
                     refusal(400, &format!("the reasons are {}", known.join(", ")))
@@ -103,7 +105,11 @@ pub fn stored(plan: &Plan, clock: &Clock) -> std::io::Result<Certificates> {
     let states = acme::stored(&plan.acme.state, &wanted)?;
     all.extend(states.into_iter().map(|one| of_authority(one, now_unix_s)));
     let internal = hosts(plan, Management::Internal);
-    all.extend(internal.into_iter().map(|host| of_internal(host, None, now_unix_s)));
+    all.extend(
+        internal
+            .into_iter()
+            .map(|host| of_internal(host, None, now_unix_s)),
+    );
     Ok(Certificates::new(all, now_unix_s))
 }
 
@@ -187,7 +193,9 @@ fn of_authority(state: State, now_unix_s: i64) -> CertificateState {
         issuer: state.issuer,
         not_before_unix_s: state.not_before_unix_s,
         not_after_unix_s: state.not_after_unix_s,
-        left_s: state.not_after_unix_s.map(|until| until.saturating_sub(now_unix_s)),
+        left_s: state
+            .not_after_unix_s
+            .map(|until| until.saturating_sub(now_unix_s)),
         // The first attempt has no time.
         renewal_unix_s: Some(state.next_unix_s).filter(|at| *at > 0),
         last_attempt_unix_s: state.last_attempt_unix_s,

@@ -34,7 +34,10 @@ impl CertificateWatch {
         let is_due = self.daily.is_due(now_unix_ms);
         let snapshot = edge.snapshots.borrow().clone();
         if self.expiry.is_due(now_unix_ms) {
-            for warning in self.expiry.warnings(&edge.certificate_states(), now_unix_ms) {
+            for warning in self
+                .expiry
+                .warnings(&edge.certificate_states(), now_unix_ms)
+            {
                 tracing::warn!("{warning}");
             }
         }

@@ -48,10 +48,13 @@ impl ExpiryWarnings {
                 None => is_first && one.source == CertificateSource::File,
                 Some(last) => now_unix_ms.abs_diff(last) < REPEAT_EVERY_MS,
             };
-            self.logged.insert(id, match (is_known, last) {
-                (true, Some(last)) => last,
-                _ => now_unix_ms,
-            });
+            self.logged.insert(
+                id,
+                match (is_known, last) {
+                    (true, Some(last)) => last,
+                    _ => now_unix_ms,
+                },
+            );
             match is_known {
                 true => {}
                 false if warnings.len() < WARNINGS_MAX => warnings.push(text(one, problem)),
@@ -72,7 +75,12 @@ fn id(one: &CertificateState) -> String {
 }
 
 fn text(one: &CertificateState, problem: &str) -> String {
-    let mut names = one.names.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>();
+    let mut names = one
+        .names
+        .iter()
+        .take(NAMES_MAX)
+        .cloned()
+        .collect::<Vec<_>>();
     if one.names.len() > NAMES_MAX {
         names.push("…".to_owned());
     }
@@ -104,10 +112,7 @@ mod tests {
         let mut logged = ExpiryWarnings::default();
         let mut acme = state("a.example", CertificateSource::Acme);
         (acme.failures, acme.last_error) = (2, Some("refused".to_owned()));
-        let mut all = Certificates::new(
-            vec![acme, state("b.example", CertificateSource::File)],
-            0,
-        );
+        let mut all = Certificates::new(vec![acme, state("b.example", CertificateSource::File)], 0);
         let first = "this certificate expires in 5 days (a.example); the renewal has failed, the last time with: refused";
         assert!(logged.is_due(1000));
         assert_eq!(logged.warnings(&all, 1000), [first]);

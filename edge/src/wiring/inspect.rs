@@ -9,7 +9,8 @@ use super::edge::Edge;
 use super::snapshot::Snapshot;
 use crate::admin::{
     CertificateOrder, Certificates, DecisionState, FilesState, FlightState, Inspect, ObjectPhase,
-    ObjectState, OnVolume, Order, Ordered, Purging, Refusal, ReloadState, ServerOrder, Span, Status, UpstreamState, UrlObjects, UrlState,
+    ObjectState, OnVolume, Order, Ordered, Purging, Refusal, ReloadState, ServerOrder, Span,
+    Status, UpstreamState, UrlObjects, UrlState,
 };
 use crate::config::RoutePlan;
 use crate::files;

@@ -46,8 +46,7 @@ impl Obtained {
             None => {
                 let storage = acme::in_folder(&plan.acme.state).with_context(what)?;
                 let challenges = Challenges::new(managed.clone());
-                let client = tls::Client::open(&client_options(&plan.acme))
-                    .context("TLS with the directories of ACME can't be set up")?;
+                let client = directory_tls(&plan.acme)?;
                 let manager = Manager::start(
                     wanted,
                     managed.clone(),
@@ -144,15 +143,21 @@ pub(super) fn wanted(plan: &Plan) -> Wanted {
     }
 }
 
-fn client_options(options: &acme::Options) -> ClientOptions {
-    ClientOptions {
+/// Returns the TLS of connections to directories.
+///
+/// # Errors
+///
+/// A file of authorities can't be used.
+pub fn directory_tls(options: &acme::Options) -> anyhow::Result<tls::Client> {
+    let client = tls::Client::open(&ClientOptions {
         trust: match options.trusted.is_empty() {
             true => Trust::System,
             false => Trust::Authorities(options.trusted.clone()),
         },
         protocols: vec!["http/1.1".to_owned()],
         ..ClientOptions::default()
-    }
+    });
+    client.context("TLS with the directories of ACME can't be set up")
 }
 
 /// Answers the challenges of authorities (HTTP-01, RFC 8555 8.3).

@@ -18,17 +18,16 @@ pub fn plan(file: &ServerSection, upstreams: &mut BTreeMap<String, Options>, che
         return;
     };
     names::few("resolver", list.get_ref().len(), list.span(), checks);
-    let mut servers: Vec<SocketAddr> = Vec::new();
     for typed in list.get_ref() {
-        match address(typed.get_ref()) {
-            Some(address) => servers.push(address),
-            None => checks.push(
+        if address(typed.get_ref()).is_none() {
+            checks.push(
                 Problem::error("`resolver` is not an address of a name server")
                     .at(typed.span())
                     .help("write an IP address, with a port if that is not 53, as in \"10.0.0.53\" or \"127.0.0.1:5353\""),
-            ),
+            );
         }
     }
+    let servers = name_servers(file);
     if servers.is_empty() && list.get_ref().is_empty() {
         checks.push(
             Problem::error("`resolver` names no name server")
@@ -41,6 +40,12 @@ pub fn plan(file: &ServerSection, upstreams: &mut BTreeMap<String, Options>, che
             options.resolver.clone_from(&servers);
         }
     }
+}
+
+/// Returns the name servers in `resolver`. Empty: those of the system.
+pub fn name_servers(file: &ServerSection) -> Vec<SocketAddr> {
+    let list = file.resolver.iter().flat_map(|list| list.get_ref());
+    list.filter_map(|typed| address(typed.get_ref())).collect()
 }
 
 fn address(text: &str) -> Option<SocketAddr> {
