@@ -10,7 +10,6 @@ use toml::Spanned;
 use super::account::{Account, Purpose};
 use super::checks::Checks;
 use super::file::File;
-use super::loading::Loaded;
 use super::plan::Plan;
 use super::planner;
 use super::reach::{folder_of, obtains_certificates};
@@ -75,13 +74,14 @@ pub struct Findings {
     pub directories: Vec<(String, DirectoryFinding)>,
 }
 
-/// Returns the hosts and directories to look at, if certificates are obtained from authorities.
-pub fn obtained(loaded: &Loaded) -> Option<Obtained> {
-    if !obtains_certificates(&loaded.plan) {
+/// Returns the hosts and directories to look at, if certificates are obtained from authorities. `text` is that of the
+/// plan's file.
+pub fn obtained(plan: &Plan, text: &str) -> Option<Obtained> {
+    if !obtains_certificates(plan) {
         return None;
     }
-    let file = syntax::read(&loaded.warnings.text).ok()?;
-    let mut hosts: Vec<String> = hosts(&file, &loaded.plan)
+    let file = syntax::read(text).ok()?;
+    let mut hosts: Vec<String> = hosts(&file, plan)
         .into_iter()
         .map(|(host, _)| host)
         .filter(|host| !host.starts_with("*.") && is_name(host))
@@ -91,7 +91,7 @@ pub fn obtained(loaded: &Loaded) -> Option<Obtained> {
     Some(Obtained {
         hosts,
         name_servers: planner::name_servers(&file.server),
-        options: loaded.plan.acme.clone(),
+        options: plan.acme.clone(),
     })
 }
 
@@ -316,4 +316,156 @@ fn described(plan: &Plan) -> String {
         None => one.address.to_string(),
     });
     listeners.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::loading::parse;
+
+    const TEXT: &str = "\
+[[listener]]
+address = \"127.0.0.1:80\"
+[[listener]]
+address = \"127.0.0.1:443\"
+tls = true
+[server]
+resolver = \"192.0.2.53\"
+[tls.acme]
+directory = [\"https://a.example/dir\", \"letsencrypt\"]
+[[site]]
+hosts = [\"a.example\", \"*.a.example\", \"b.example\"]
+tls = \"auto\"
+[[site.route]]
+respond = \"a\"
+[[site]]
+hosts = \"c.example\"
+[[site.route]]
+respond = \"c\"
+";
+
+    /// Returns the report of what was found.
+    fn judged(findings: &Findings) -> String {
+        let loaded = parse("sluice.toml", TEXT).expect("a plan");
+        let mut report = Report::new("sluice.toml".to_owned(), TEXT.to_owned());
+        report_findings(&loaded.plan, findings, &mut report);
+        report.render(false)
+    }
+
+    #[test]
+    fn hosts_without_patterns_are_looked_at() {
+        let loaded = parse("sluice.toml", TEXT).expect("a plan");
+        let obtained = obtained(&loaded.plan, TEXT).expect("hosts");
+        assert_eq!(obtained.hosts, ["a.example", "b.example"]);
+        assert_eq!(obtained.name_servers[0].to_string(), "192.0.2.53:53");
+        let without = TEXT.replace("tls = \"auto\"", "");
+        let without = without.replace("tls = true", "");
+        let loaded = parse("sluice.toml", &without).expect("a plan");
+        assert!(super::obtained(&loaded.plan, &without).is_none());
+    }
+
+    #[test]
+    fn findings_are_shown_at_their_lines() {
+        let host = |name: &str, finding| (name.to_owned(), finding);
+        let found = judged(&Findings {
+            hosts: vec![
+                host(
+                    "a.example",
+                    HostFinding::Nowhere("no such\u{1b} name".to_owned()),
+                ),
+                host(
+                    "b.example",
+                    HostFinding::Elsewhere(vec![[192, 0, 2, 1].into()]),
+                ),
+            ],
+            directories: vec![
+                (
+                    "https://a.example/dir".to_owned(),
+                    DirectoryFinding::Unverified("unknown issuer".to_owned()),
+                ),
+                (
+                    acme::LETS_ENCRYPT.to_owned(),
+                    DirectoryFinding::Answered {
+                        ahead_s: Some(-7200),
+                    },
+                ),
+            ],
+        });
+        insta::assert_snapshot!("findings", found);
+    }
+
+    #[test]
+    fn what_is_in_order_is_not_reported() {
+        let found = judged(&Findings {
+            hosts: vec![("a.example".to_owned(), HostFinding::Here)],
+            directories: vec![
+                (
+                    acme::LETS_ENCRYPT.to_owned(),
+                    DirectoryFinding::Answered { ahead_s: None },
+                ),
+                (
+                    "https://a.example/dir".to_owned(),
+                    DirectoryFinding::Answered {
+                        ahead_s: Some(CLOCK_OFF_MAX_S),
+                    },
+                ),
+            ],
+        });
+        assert_eq!(found.trim(), "");
+    }
+
+    #[test]
+    fn the_first_challenge_needs_its_listener() {
+        let said = |text: &str| {
+            let loaded = parse("sluice.toml", text).expect("a plan");
+            let file = syntax::read(text).expect("a file");
+            let mut checks = Checks::default();
+            listeners(&file, &loaded.plan, &mut checks);
+            let problems = checks.problems.iter();
+            let lines = problems
+                .map(|one| format!("{} | {}", one.title, one.help.as_deref().unwrap_or("")));
+            lines.collect::<String>()
+        };
+        assert_eq!(said(TEXT), "");
+        let without_80 = said(&TEXT.replace(":80\"", ":8080\""));
+        assert!(
+            without_80.starts_with("no listener is in clear text on port 80"),
+            "{without_80}"
+        );
+        assert!(
+            without_80.contains("or write `challenge = \"tls-alpn-01\"`"),
+            "{without_80}"
+        );
+        let without_both = said(
+            &TEXT
+                .replace(":80\"", ":8080\"")
+                .replace(":443\"", ":8443\""),
+        );
+        assert!(without_both.contains("address = \":80\""), "{without_both}");
+        let by_tls = TEXT.replace("[tls.acme]", "[tls.acme]\nchallenge = \"tls-alpn-01\"");
+        assert_eq!(said(&by_tls.replace(":80\"", ":8080\"")), "");
+        let without_443 = said(&by_tls.replace(":443\"", ":8443\""));
+        assert!(
+            without_443.starts_with("no listener has TLS on port 443"),
+            "{without_443}"
+        );
+    }
+
+    #[test]
+    fn the_folder_of_certificates_is_created_below_an_existing_one() -> std::io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let said = |path: &std::path::Path| {
+            let text = TEXT.replace("[tls.acme]", &format!("[tls.acme]\nstate = {path:?}"));
+            let loaded = parse("sluice.toml", &text).expect("a plan");
+            let file = syntax::read(&text).expect("a file");
+            let mut checks = Checks::default();
+            state(&file, &loaded.plan, Account::Checking, &mut checks);
+            checks.problems.len()
+        };
+        assert_eq!(said(&folder.path().join("a/b/c")), 0);
+        std::fs::write(folder.path().join("file"), "")?;
+        assert_eq!(said(&folder.path().join("file")), 1);
+        assert_eq!(said(&folder.path().join("file/a")), 1);
+        Ok(())
+    }
 }

@@ -25,7 +25,7 @@ const HOSTS_MAX: usize = 1000;
 
 /// Adds the problems of hosts and directories to the warnings about a configuration.
 pub fn check(loaded: &mut Loaded) -> anyhow::Result<()> {
-    let Some(obtained) = config::obtained(loaded) else {
+    let Some(obtained) = config::obtained(&loaded.plan, &loaded.warnings.text) else {
         return Ok(());
     };
     let runtime = runtime::Builder::new_current_thread().enable_all().build();

@@ -1,6 +1,7 @@
 //! Certificates by ACME, with pebble as the authority.
 
 mod challenges;
+mod commands;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
