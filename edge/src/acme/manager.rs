@@ -72,9 +72,9 @@ pub(super) struct Shared {
     /// `None`: the thread ends.
     pub(super) wanted: watch::Sender<Option<Arc<Wanted>>>,
     clock: Clock,
-    pub(super) managed: Arc<Managed>,
+    managed: Arc<Managed>,
     challenges: Arc<Challenges>,
-    pub(super) storage: Arc<dyn Storage>,
+    storage: Arc<dyn Storage>,
     /// Verifies the certificates of directories.
     client: Arc<ClientConfig>,
     /// The states by the id of the certificate.
@@ -198,7 +198,7 @@ impl Shared {
     }
 
     /// Notes that an attempt has begun or ended.
-    pub(super) fn note(&self, id: &str, change: impl FnOnce(&mut State)) {
+    fn note(&self, id: &str, change: impl FnOnce(&mut State)) {
         if let Some(state) = self.states.lock().get_mut(id) {
             change(state);
         }
@@ -257,7 +257,7 @@ async fn run(shared: Arc<Shared>) {
         authorities = Some((options.clone(), in_use.clone()));
         for revocation in std::mem::take(&mut *shared.revocations.lock()) {
             let (shared, authorities) = (shared.clone(), in_use.clone());
-            orders.spawn_local(async move { revocation.carry_out(&shared, &authorities).await });
+            orders.spawn_local(async move { revoke(&shared, &authorities, revocation).await });
         }
         let now_unix_s = shared.now_unix_s();
         let (due, next_unix_s) = shared.due(now_unix_s);
@@ -288,15 +288,28 @@ fn all(shared: &Arc<Shared>, options: &Options) -> Arc<[Authority]> {
 }
 
 /// Guard of an attempt, which ends it also after a panic.
-pub(super) struct Attempt<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) id: &'a str,
+struct Attempt<'a> {
+    shared: &'a Shared,
+    id: &'a str,
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         self.shared.note(self.id, |state| state.is_busy = false);
     }
+}
+
+/// Revokes a certificate, after which a new one is due.
+async fn revoke(shared: &Shared, authorities: &[Authority], revocation: Revocation) {
+    let id = Record::id(&revocation.names);
+    let attempt = Attempt { shared, id: &id };
+    let (storage, managed) = (&*shared.storage, &*shared.managed);
+    let revoked = revocation.carry_out(authorities, storage, managed).await;
+    if let Ok(record) = &revoked {
+        shared.note(&id, |state| *state = state_of(record, None));
+    }
+    drop(attempt);
+    revocation.end(revoked.err());
 }
 
 /// Makes one attempt to obtain a certificate: of each authority in turn, until one has issued it.

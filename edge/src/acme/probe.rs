@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::DATE;
+use http::header::{DATE, USER_AGENT};
 use http::{Request, StatusCode};
 use instant_acme::BodyWrapper;
 use rustls::ClientConfig;
@@ -13,6 +13,9 @@ use super::http_client::{BoundedBody, DirectoryClient, Failed};
 use crate::http::date;
 use crate::sys::Clock;
 use crate::tls::ConnectError;
+
+/// Value of User-Agent.
+const AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 
 /// The reason why a directory can't be used.
 #[derive(Debug)]
@@ -44,7 +47,9 @@ pub async fn probe(
     clock: Clock,
     url: &str,
 ) -> Result<Option<i64>, ProbeError> {
-    let request = Request::get(url).body(BodyWrapper::<Bytes>::from(Vec::new()));
+    // Authorities demand a User-Agent (RFC 8555 6.1).
+    let request = Request::get(url).header(USER_AGENT, AGENT);
+    let request = request.body(BodyWrapper::<Bytes>::from(Vec::new()));
     let request = request.map_err(|error| ProbeError::Other(error.to_string()))?;
     let response = DirectoryClient::new(tls, clock).ask(request).await?;
     if response.status() != StatusCode::OK {

@@ -4,10 +4,10 @@ use instant_acme::{Error, RevocationReason, RevocationRequest};
 use tokio::sync::oneshot;
 
 use super::authority::Authority;
-use super::manager::{Attempt, Shared, state_of};
 use super::order::Failure;
 use super::record::{self, Record};
-use crate::tls;
+use super::storage::Storage;
+use crate::tls::{self, Managed};
 
 /// Type of the problem that a certificate is revoked already (RFC 8555 6.7).
 const ALREADY_REVOKED: &str = "urn:ietf:params:acme:error:alreadyRevoked";
@@ -72,30 +72,17 @@ pub(super) struct Revocation {
 }
 
 impl Revocation {
-    /// Has the certificate revoked by its authority, stops using it, and has a new one obtained.
-    pub(super) async fn carry_out(self, shared: &Shared, authorities: &[Authority]) {
-        let id = Record::id(&self.names);
-        let attempt = Attempt { shared, id: &id };
-        let revoked = self.revoke(shared, authorities).await;
-        match &revoked {
-            Ok(()) => tracing::warn!(
-                names = self.names.join(", "),
-                reason = self.reason.name(),
-                "a certificate was revoked, and a new one is obtained"
-            ),
-            Err(failure) => tracing::error!(
-                names = self.names.join(", "),
-                cause = failure.message,
-                "a certificate could not be revoked, and stays in use"
-            ),
-        }
-        drop(attempt);
-        // The operator may have stopped waiting.
-        let _ = self.done.send(revoked.map_err(|failure| failure.message));
-    }
-
-    async fn revoke(&self, shared: &Shared, authorities: &[Authority]) -> Result<(), Failure> {
-        let storage = &*shared.storage;
+    /// Has the certificate revoked by its authority, and stops using it. Returns the record without the certificate.
+    ///
+    /// # Errors
+    ///
+    /// The authority can't be reached or refuses, or the storage can't be read. The certificate stays in use.
+    pub(super) async fn carry_out(
+        &self,
+        authorities: &[Authority],
+        storage: &dyn Storage,
+        managed: &Managed,
+    ) -> Result<Record, Failure> {
         let mut record = Record::read(storage, &self.names)?;
         let none = || Failure::new("there is no certificate");
         let text = record::read_pem(storage, &self.names)?.ok_or_else(none)?;
@@ -117,7 +104,7 @@ impl Revocation {
             _ => {}
         }
         for name in &certificate.facts.names {
-            shared.managed.remove(name);
+            managed.remove(name);
         }
         record.issued_by = None;
         // The key of an order in progress may be known to others, too.
@@ -125,11 +112,33 @@ impl Revocation {
         record.not_before_unix_s = 0;
         record.window = None;
         record.window_asked_from_unix_s = 0;
-        let id = Record::id(&self.names);
-        shared.note(&id, |state| *state = state_of(&record, None));
-        // If the storage fails, the certificate is in use again after a restart.
-        record::remove_pem(storage, &self.names)?;
-        Ok(record.write(storage)?)
+        let forgotten = record::remove_pem(storage, &self.names);
+        if let Err(error) = forgotten.and_then(|()| record.write(storage)) {
+            tracing::error!(%error, names = self.names.join(", "), "a revoked certificate can't be removed from the storage");
+        }
+        Ok(record)
+    }
+
+    /// Reports the result to the log and to the operator.
+    pub(super) fn end(self, failure: Option<Failure>) {
+        let names = self.names.join(", ");
+        match &failure {
+            None => tracing::warn!(
+                names,
+                reason = self.reason.name(),
+                "a certificate was revoked, and a new one is obtained"
+            ),
+            Some(failure) => tracing::error!(
+                names,
+                cause = failure.message,
+                "a certificate could not be revoked, and stays in use"
+            ),
+        }
+        // The operator may have stopped waiting.
+        let _ = self.done.send(match failure {
+            None => Ok(()),
+            Some(failure) => Err(failure.message),
+        });
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::certificates::{CertificateOrder, Certificates, Ordered};
+use super::certificate_state::{CertificateOrder, Certificates, Ordered};
 use super::object::UrlState;
 use super::purge::{Order, Purging, Refusal};
 use super::server_order::ServerOrder;

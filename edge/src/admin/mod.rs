@@ -1,6 +1,7 @@
 //! The admin API: status, the objects of a URL, purges, orders about servers, reload, metrics. It runs on a separate
 //! thread and uses the rest of the edge through the trait `Inspect` only.
 
+mod certificate_state;
 mod certificates;
 mod connections;
 mod guard;
@@ -16,7 +17,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use certificates::{
+pub use certificate_state::{
     CertificateAction, CertificateOrder, CertificateSource, CertificateState, Certificates, Ordered,
 };
 pub use inspect::{Inspect, UrlObjects};

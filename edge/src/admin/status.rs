@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::certificates::Certificates;
+use super::certificate_state::Certificates;
 use crate::telemetry::{
     BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, Histogram,
     Percentiles, Rates, ServerMeasures, ServerNumbers, VolumeNumbers, WorkerNumbers,

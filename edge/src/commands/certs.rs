@@ -186,10 +186,9 @@ fn row(one: &Value, now_s: i64) -> [String; HEADING.len()] {
         None => harmless(one["source"].as_str().unwrap_or("-")),
     };
     let time = |key: &str| one[key].as_i64().map(|at_s| at_s.saturating_sub(now_s));
-    let mark = match (one["warning"].is_string(), one["in_progress"].as_bool()) {
-        (true, _) => "!",
-        (false, Some(true)) => "…",
-        _ => "",
+    let mark = match one["warning"].is_string() {
+        true => "!",
+        false => "",
     };
     let failures = one["failures"].as_u64().unwrap_or_default();
     [

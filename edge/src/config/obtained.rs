@@ -65,7 +65,7 @@ pub enum DirectoryFinding {
     Unreachable(String),
 }
 
-/// What `sluice check` has found on the network.
+/// The results of the look-ups and requests of `sluice check`.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// Hosts with their addresses.
