@@ -4,10 +4,12 @@
 //! `Snapshot`. Each worker builds its handlers from the newest snapshot and replaces them between
 //! two requests.
 
+mod certificate_states;
 mod certificates;
 mod compression;
 mod edge;
 mod encryption;
+mod expiry;
 mod handlers;
 mod inspect;
 mod listeners;
@@ -25,6 +27,8 @@ mod upstreams;
 mod volumes;
 mod worker;
 
+pub use certificate_states::stored as stored_certificates;
 pub use edge::Source;
+pub use obtained::directory_tls;
 pub use running::{Running, start};
 pub use signals::{AllSignals, Signals};

@@ -83,11 +83,16 @@ impl Authority {
 
     /// Signs a certificate of a server whose validity ends this much after now, and began a day ago.
     pub fn server_until(&self, names: &[&str], left: Duration) -> Pair {
+        self.server_between(names, Duration::from_secs(24 * 3600), left)
+    }
+
+    /// Signs a certificate of a server whose validity began this long ago, and ends this much after now.
+    pub fn server_between(&self, names: &[&str], age: Duration, left: Duration) -> Pair {
         self.sign(names, KeyType::Ecdsa, |params| {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
             let now = SystemTime::now();
             params.not_after = (now + left).into();
-            params.not_before = (now - Duration::from_secs(24 * 3600)).into();
+            params.not_before = (now - age).into();
         })
     }
 

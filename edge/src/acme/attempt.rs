@@ -5,6 +5,7 @@ use super::failure::Failure;
 use super::options::Options;
 use super::order::Ordering;
 use super::record::Record;
+use super::revocation::Revocation;
 use super::schedule;
 use super::shared::Shared;
 use super::state::State;
@@ -98,6 +99,21 @@ pub async fn ask_window(shared: &Shared, attempt: &Attempt, state: State) {
     }
     store(shared, &record);
     shared.take(&record, Some(certificate));
+}
+
+/// Revokes a certificate, after which a new one is due.
+pub async fn revoke(shared: &Shared, attempt: &Attempt, revocation: Revocation) {
+    let id = Record::id(&revocation.names);
+    let busy = Busy { shared, id: &id };
+    let (storage, managed) = (&*shared.storage, &*shared.managed);
+    let revoked = revocation
+        .carry_out(&attempt.authorities, storage, managed)
+        .await;
+    if let Ok(record) = &revoked {
+        shared.take(record, None);
+    }
+    drop(busy);
+    revocation.end(revoked.err());
 }
 
 fn read(shared: &Shared, id: &str, state: &State) -> Option<Record> {

@@ -90,7 +90,8 @@ impl DirectoryClient {
         Ok(Box::new(connector.connect(name, stream).await?))
     }
 
-    async fn ask(
+    /// Sends a request, and returns the head of the response. The caller bounds the time.
+    pub(super) async fn ask(
         self,
         mut request: Request<BodyWrapper<Bytes>>,
         may_be_clear: bool,
@@ -135,7 +136,8 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-type Failed = Box<dyn StdError + Send + Sync>;
+/// The failure of a request.
+pub(super) type Failed = Box<dyn StdError + Send + Sync>;
 
 /// Returns the host of a URL, an IPv6 address in brackets, and its port. The URL has `https`, or `http` if it
 /// `may_be_clear`.
@@ -184,10 +186,11 @@ fn failed(url: &str, why: &dyn std::fmt::Display) -> Error {
 }
 
 /// The body of a response, of which not more than `BODY_BYTES_MAX` are read.
-struct BoundedBody(Option<Incoming>);
+pub(super) struct BoundedBody(pub(super) Option<Incoming>);
 
 impl BoundedBody {
-    async fn read(&mut self) -> Result<Bytes, Failed> {
+    /// Returns the whole body.
+    pub(super) async fn read(&mut self) -> Result<Bytes, Failed> {
         let mut bytes = BytesMut::new();
         while let Some(body) = &mut self.0
             && let Some(frame) = body.frame().await

@@ -34,7 +34,7 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
 /// Obtains and renews certificates in a thread of its own, until it is dropped.
 pub struct Manager {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -59,6 +59,7 @@ impl Manager {
             storage,
             client,
             entries: Mutex::default(),
+            revocations: Mutex::default(),
         });
         shared.take_up(&wanted)?;
         let runtime = runtime::Builder::new_current_thread()
@@ -155,6 +156,13 @@ impl Tasks {
     /// Begins what is due and for which there is room. Returns the time until the next look.
     fn begin_due(&mut self, options: &Options) -> Duration {
         let attempt = self.attempt(options);
+        for revocation in std::mem::take(&mut *self.shared.revocations.lock()) {
+            let (shared, attempt) = (self.shared.clone(), attempt.clone());
+            self.running.spawn_local(async move {
+                attempt::revoke(&shared, &attempt, revocation).await;
+                false
+            });
+        }
         let now_unix_s = self.shared.clock.unix_s();
         let (due, next_unix_s) = self.shared.due(now_unix_s);
         for (state, task) in due {

@@ -164,6 +164,15 @@ pub fn write_pem(
     storage.write(&format!("{FOLDER}/{}{PEM}", Record::id(names)), &text)
 }
 
+/// Removes the stored certificate and key of these names.
+///
+/// # Errors
+///
+/// The storage failed.
+pub fn remove_pem(storage: &dyn Storage, names: &[String]) -> io::Result<()> {
+    storage.remove(&format!("{FOLDER}/{}{PEM}", Record::id(names)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,7 @@ use super::http_client::DirectoryClient;
 use super::on_demand;
 use super::options::{OnDemand, Options};
 use super::record::{self, Record};
+use super::revocation::Revocation;
 use super::state::{State, state_of};
 use super::storage::Storage;
 use crate::sys::Clock;
@@ -53,6 +54,8 @@ pub struct Shared {
     pub client: Arc<ClientConfig>,
     /// The certificates by their ids.
     pub entries: Mutex<BTreeMap<String, Entry>>,
+    /// The certificates to revoke that the thread has not taken yet.
+    pub revocations: Mutex<Vec<Revocation>>,
 }
 
 /// One wanted certificate.

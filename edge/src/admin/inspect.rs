@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::certificate_state::{CertificateOrder, Certificates, Ordered};
 use super::object::UrlState;
 use super::purge::{Order, Purging, Refusal};
 use super::server_order::ServerOrder;
@@ -61,6 +62,16 @@ pub trait Inspect: Send + Sync {
     ///
     /// There is no such server. The refusal says which ones there are.
     fn order_server(&self, order: &ServerOrder) -> Result<(), Refusal>;
+
+    /// Returns the state of all certificates. Must return quickly.
+    fn certificates(&self) -> Certificates;
+
+    /// Begins to carry out an order about a certificate.
+    ///
+    /// # Errors
+    ///
+    /// There is no such certificate, or the order does not fit its state. The refusal says why.
+    fn order_certificate(&self, order: &CertificateOrder) -> Result<Ordered, Refusal>;
 
     /// Reads the configuration again and applies it. Returns a description of the changes. May take
     /// long.

@@ -5,9 +5,9 @@ use std::fmt::{Display, Write};
 
 use super::status::{Status, VolumeState, VolumeUse};
 use crate::telemetry::{
-    BufferNumbers, CacheNumbers, CompressNumbers, Counters, EffectiveState, Failures, FilesNumbers,
-    Histogram, Kind, Metric, Numbers, ProcessNumbers, ServerCounters, ServerMeasures,
-    ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers, Counters,
+    EffectiveState, Failures, FilesNumbers, Histogram, Kind, Metric, Numbers, ProcessNumbers,
+    ServerCounters, ServerMeasures, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
 };
 
 /// Media type of the format.
@@ -39,6 +39,15 @@ pub(super) fn render(status: &Status) -> String {
     out.numbers::<VolumeNumbers, 1>(volumes.map(|v| ([v.name.as_str()], v.numbers)));
     let files = status.files.iter();
     out.numbers::<FilesNumbers, 1>(files.map(|files| ([files.root.as_str()], files.numbers)));
+    let certificates = &status.certificates;
+    out.numbers::<CertificateTotals, 0>([([], certificates.totals)]);
+    let listed: Vec<_> = certificates.list.iter().collect();
+    let labels: Vec<[String; 2]> = listed.iter().map(|one| one.labels()).collect();
+    let labels = labels
+        .iter()
+        .map(|labels| labels.each_ref().map(String::as_str));
+    let numbers = listed.iter().map(|one| one.numbers());
+    out.numbers::<CertificateNumbers, 2>(labels.zip(numbers));
     out.servers(&servers(status));
     out.0
 }

@@ -1,6 +1,8 @@
 //! The admin API: status, the objects of a URL, purges, orders about servers, reload, metrics. It runs on a separate
 //! thread and uses the rest of the edge through the trait `Inspect` only.
 
+mod certificate_state;
+mod certificates;
 mod connections;
 mod guard;
 mod inspect;
@@ -15,6 +17,9 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use certificate_state::{
+    CertificateAction, CertificateOrder, CertificateSource, CertificateState, Certificates, Ordered,
+};
 pub use inspect::{Inspect, UrlObjects};
 pub use object::{DecisionState, FlightState, ObjectPhase, ObjectState, OnVolume, Span, UrlState};
 pub use purge::{Order, PurgeLogged, Purging, Refusal};

@@ -18,6 +18,7 @@ use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use super::certificates;
 use super::connections::{AdminListener, Progress};
 use super::guard::{check_authority, guard};
 use super::inspect::Shared;
@@ -38,11 +39,14 @@ GET  /status?url=URL   what is stored and being fetched of a URL, JSON
 GET  /metrics          counters and gauges for Prometheus
 GET  /health           ok
 GET  /servers          the servers of all upstreams, JSON
+GET  /certificates     the certificates, JSON
 POST /purge            remove stored responses, or mark them stale; JSON, as described in docs/purging.md
                        (needs the header `x-sluice: 1`)
 POST /reload           read the configuration again (needs the header `x-sluice: 1`)
 POST /servers?upstream=NAME&server=ADDRESS&set=up|drain|down or &weight=N
                        give a server another state or weight (needs the header `x-sluice: 1`)
+POST /certificates?name=NAME&order=renew|revoke, with revoke also &reason=REASON
+                       obtain a certificate now, or revoke it (needs the header `x-sluice: 1`)
 ";
 
 /// The running admin API. Dropping this stops the API.
@@ -130,6 +134,10 @@ fn pages(edge: Shared) -> Router {
         .route("/purge", post(purge))
         .route("/reload", post(reload))
         .route("/servers", get(servers::list).post(servers::order))
+        .route(
+            "/certificates",
+            get(certificates::list).post(certificates::order),
+        )
         .route("/metrics", get(metrics))
         .layer(from_fn_with_state(edge.clone(), guard))
         // This page has no guard against other hosts: load balancers use any host name, and the page

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::certificate_state::Certificates;
 use crate::telemetry::{
     BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, Histogram,
     Percentiles, Rates, ServerMeasures, ServerNumbers, VolumeNumbers, WorkerNumbers,
@@ -44,6 +45,8 @@ pub struct Status {
     pub upstreams: BTreeMap<String, UpstreamState>,
     /// The configuration in use, and the result of the last reload.
     pub reload: ReloadState,
+    /// The certificates of listeners, sites and the admin address.
+    pub certificates: Certificates,
     /// Number of certificates, authorities and secrets of tickets whose changed files can't be used.
     pub tls_files_refused: u64,
 }

@@ -112,8 +112,48 @@ impl Inspect for Edge {
                 generation: 1,
                 last_error: None,
             },
+            certificates: self.certificates(),
             tls_files_refused: 2,
         }
+    }
+
+    fn certificates(&self) -> Certificates {
+        let file = CertificateState {
+            names: vec!["a.example".to_owned(), "b.example".to_owned()],
+            file: Some("/etc/a.pem".to_owned()),
+            in_use: true,
+            not_after_unix_s: Some(2_000_000_000),
+            ..CertificateState::default()
+        };
+        let missing = CertificateState {
+            names: vec!["c.example".to_owned(), "d.example".to_owned()],
+            source: CertificateSource::Acme,
+            failures: 3,
+            renewal_unix_s: Some(1_900_000_000),
+            last_error: Some("refused\n\u{1b}".to_owned()),
+            warning: Some("there is no certificate yet".to_owned()),
+            ..CertificateState::default()
+        };
+        Certificates::new(vec![file, missing], 1_800_000_000)
+    }
+
+    fn order_certificate(&self, order: &CertificateOrder) -> Result<Ordered, Refusal> {
+        let text = format!("{:?} {:?}\n", order.order, order.reason);
+        let (done, result) = tokio::sync::oneshot::channel();
+        let outcome = match order.name.as_str() {
+            "a.example" => None,
+            "b.example" => Some(Ok(())),
+            "c.example" => Some(Err("the authority refuses".to_owned())),
+            _ => {
+                let why = "no such certificate\n".to_owned();
+                return Err(Refusal { status: 404, why });
+            }
+        };
+        let result = outcome.map(|outcome| {
+            done.send(outcome).expect("a receiver");
+            result
+        });
+        Ok(Ordered { text, result })
     }
 
     fn upstreams(&self) -> BTreeMap<String, UpstreamState> {
@@ -293,6 +333,59 @@ fn servers_are_listed_and_orders_about_them_are_checked() {
     ] {
         let reply = order(&query);
         assert_eq!(reply.status, status, "{query}: {}", reply.text());
+    }
+}
+
+#[test]
+fn certificates_are_listed_and_orders_about_them_have_a_result() {
+    let (admin, _) = start();
+    let value: serde_json::Value =
+        serde_json::from_str(&ask(&admin, "GET", "/certificates", &[]).text()).expect("JSON");
+    assert_eq!(
+        (&value["configured"], &value["failing"]),
+        (&2.into(), &1.into())
+    );
+    // The one with a warning is the first one.
+    assert_eq!(value["list"][0]["names"][0], "c.example");
+    assert_eq!(value["list"][1]["source"], "file");
+    let status: serde_json::Value =
+        serde_json::from_str(&ask(&admin, "GET", "/status", &[]).text()).expect("JSON");
+    assert_eq!(status["certificates"], value);
+    let order = |query: &str| {
+        let target = format!("/certificates?{query}");
+        let reply = ask(&admin, "POST", &target, &[("x-sluice", "1")]);
+        (reply.status, reply.text())
+    };
+    let forged = ask(
+        &admin,
+        "POST",
+        "/certificates?name=a.example&order=renew",
+        &[],
+    );
+    assert_eq!(forged.status, 403);
+    for (query, status, text) in [
+        ("name=a.example&order=renew", 200, "Renew None\n"),
+        (
+            "name=b.example&order=revoke&reason=superseded",
+            200,
+            "Revoke Some(\"superseded\")\n",
+        ),
+        (
+            "name=c.example&order=revoke",
+            502,
+            "the authority refuses\n",
+        ),
+        ("name=x&order=renew", 404, "no such certificate\n"),
+    ] {
+        assert_eq!(order(query), (status, text.to_owned()), "{query}");
+    }
+    for query in [
+        "",
+        "name=a.example",
+        "name=a.example&order=forget",
+        "name=a&order=renew&more=1",
+    ] {
+        assert_eq!(order(query).0, 400, "{query}");
     }
 }
 

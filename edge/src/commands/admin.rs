@@ -45,6 +45,16 @@ fn admin_url(text: &str) -> Result<AdminUrl, String> {
 }
 
 impl AdminArgs {
+    /// Returns the configuration file of the running Sluice, if there is one. `None` with an admin address, which may be
+    /// that of another machine.
+    pub(super) fn config_file(&self) -> Option<PathBuf> {
+        let is_by_variable = self.config.is_none() && source::has_admin_variable();
+        match self.admin.is_some() || is_by_variable {
+            true => None,
+            false => source::config_file(self.config.as_deref()),
+        }
+    }
+
     /// Sends a request to the admin address and returns the reply with any status.
     pub(super) fn request(&self, method: &str, target: &str) -> anyhow::Result<Reply> {
         self.send(method, target, b"")

@@ -1,5 +1,7 @@
 //! `sluice check`: reports mistakes in a configuration file, and kernel settings that limit the number of connections.
 
+mod network;
+
 use std::path::PathBuf;
 
 use clap::Args;
@@ -21,6 +23,9 @@ pub struct CheckArgs {
     /// Fail if there are warnings or, with --system, settings to change
     #[arg(long)]
     strict: bool,
+    /// Ask no name server and no authority: certificates that are obtained are checked without the network
+    #[arg(long)]
+    offline: bool,
     /// List kernel settings to change for many connections. With this option, a configuration file is
     /// checked only if one is named
     #[arg(long)]
@@ -43,8 +48,11 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
         );
         clap::Error::raw(ErrorKind::MissingRequiredArgument, text).exit();
     };
-    let loaded = config::load(&file, config::Purpose::Check)
+    let mut loaded = config::load(&file, config::Purpose::Check)
         .map_err(|report| source::with_variable(report, named.map(PathBuf::as_path), &file))?;
+    if !args.offline {
+        network::check(&mut loaded)?;
+    }
     warn(&loaded.warnings);
     let warnings = loaded.warnings.problems.len() as u64;
     if args.strict && warnings > 0 {

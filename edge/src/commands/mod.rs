@@ -2,6 +2,7 @@
 
 mod admin;
 mod admin_url;
+mod certs;
 mod check;
 mod demo;
 mod dns_program;
@@ -43,7 +44,7 @@ Exit status:
   0  Success
   1  Error
   2  Unknown, missing or invalid arguments
-  3  `sluice inspect` or `sluice servers` found nothing";
+  3  `sluice inspect`, `sluice servers` or `sluice certs` found nothing";
 
 /// A caching reverse proxy that serves any byte of a file as soon as it has arrived from the origin
 #[derive(Debug, Parser)]
@@ -57,6 +58,8 @@ struct Cli {
 enum Command {
     /// Run Sluice with a configuration file, or with --origin or --files and other options
     Serve(serve::ServeArgs),
+    /// Show the certificates of a running Sluice, or renew or revoke one from an authority
+    Certs(certs::CertsArgs),
     /// Check a configuration file or, with --system, this machine's kernel settings
     Check(check::CheckArgs),
     /// Run a slow origin and Sluice in front of it, with three requests to try
@@ -86,6 +89,7 @@ enum Command {
 pub fn run() -> ExitCode {
     let done = match parse().command {
         Command::Serve(args) => serve::run(&args),
+        Command::Certs(args) => certs::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Lab(args) => lab::run(&args),

@@ -117,6 +117,11 @@ pub fn state(given: Option<&Path>, config: Option<&Path>) -> anyhow::Result<Stat
     })
 }
 
+/// Whether the environment names the admin address, which may be that of another machine.
+pub fn has_admin_variable() -> bool {
+    variable(ADMIN_VARIABLE).is_some()
+}
+
 /// Adds to a report about a configuration file without positions that the file's path is from
 /// SLUICE_CONFIG, if the path is not `given` on the command line.
 pub fn with_variable(mut report: Report, given: Option<&Path>, path: &Path) -> Report {

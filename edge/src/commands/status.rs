@@ -13,14 +13,19 @@ use clap::Args;
 use serde_json::Value;
 
 use super::admin::AdminArgs;
+use super::certs;
 use super::inspect::{self, KeyHeaders};
 use super::output::{harmless, json, refused, say};
 use values::{items, number, text};
 
 use crate::config::{show_count, show_size, show_time};
 use crate::telemetry::{
-    self, BufferNumbers, CacheNumbers, CompressNumbers, FilesNumbers, Numbers, Unit, WorkerNumbers,
+    self, BufferNumbers, CacheNumbers, CertificateTotals, CompressNumbers, FilesNumbers, Numbers,
+    Unit, WorkerNumbers,
 };
+
+/// Most certificates with a warning that are shown. `sluice certs` shows all of them.
+const WARNED_MAX: usize = 10;
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
@@ -90,6 +95,7 @@ fn show_status(status: &Value) -> String {
         let _ = writeln!(out, "{}", show_files(files));
     }
     out += &upstreams::show(&status["upstreams"]);
+    out += &show_certificates(&status["certificates"]);
     let refused = number(status, "tls_files_refused");
     if refused > 0 {
         let _ = writeln!(
@@ -269,6 +275,28 @@ fn show_files(files: &Value) -> String {
     )
 }
 
+/// Returns the line about certificates, and one for each of the first ones with a warning. Empty without certificates.
+fn show_certificates(certificates: &Value) -> String {
+    let totals = CertificateTotals::read(|name| number(certificates, name));
+    if totals.configured == 0 {
+        return String::new();
+    }
+    let mut out = format!(
+        "certificates: {} of {} in use, {} with warnings, {} whose last attempt failed\n",
+        totals.in_use, totals.configured, totals.warned, totals.failing,
+    );
+    let warned = items(&certificates["list"]).filter(|one| one["warning"].is_string());
+    for one in warned.take(WARNED_MAX) {
+        let _ = writeln!(
+            out,
+            "certificate for {}: {} (see `sluice certs`)",
+            certs::names(one),
+            text(&one["warning"])
+        );
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -280,6 +308,20 @@ mod tests {
         assert!(show_status(&json!({})).contains("0 workers"));
         let cache = json!({ "bytes": u64::MAX, "limit": 0 });
         assert!(show_cache("a", &cache).starts_with("cache a"));
+    }
+
+    #[test]
+    fn certificates_are_counted_and_those_with_warnings_are_named() {
+        assert_eq!(show_certificates(&json!({ "configured": 0 })), "");
+        let warned =
+            json!({ "names": ["a.example"], "warning": "this certificate\u{1b} has expired" });
+        let shown = show_certificates(
+            &json!({ "configured": 2, "in_use": 1, "warned": 1, "failing": 0,
+            "list": [warned, { "names": ["b.example"], "warning": null }] }),
+        );
+        let expected = "certificates: 1 of 2 in use, 1 with warnings, 0 whose last attempt failed\n\
+            certificate for a.example: this certificate\\u{1b} has expired (see `sluice certs`)\n";
+        assert_eq!(shown, expected);
     }
 
     #[test]

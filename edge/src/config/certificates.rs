@@ -12,12 +12,12 @@ use super::value::{Key, Switch, Table};
 use crate::http::date;
 use crate::sys::Clock;
 use crate::tls::{
-    self, Certificate, CertificateFiles, ChainDefect, ClientCertificates, Facts, LoadError,
-    OpenError,
+    self, Certificate, CertificateFiles, ChainDefect, ClientCertificates, LoadError, OpenError,
 };
 
-/// Number of days before the end of a certificate from which a warning is given.
-const WARNING_DAYS: i64 = 21;
+/// Part of a certificate's validity before its end in which a warning is given. Certificates from authorities are renewed
+/// earlier, so that the warning shows that this fails.
+const WARNING_PART: i64 = 3;
 const DAY_S: i64 = 24 * 3600;
 
 /// Adds the problems of the files that the TLS of listeners, sites and the admin address needs.
@@ -208,7 +208,7 @@ fn chain(
 
 fn validity(certificate: &Certificate, now_unix_s: i64, at: Range<usize>, checks: &mut Checks) {
     let facts = &certificate.facts;
-    let Some(problem) = expiry(facts, now_unix_s) else {
+    let Some(problem) = expiry(facts.not_before_unix_s, facts.not_after_unix_s, now_unix_s) else {
         return;
     };
     let name = facts.names.first().map_or("", String::as_str);
@@ -236,14 +236,16 @@ fn validity(certificate: &Certificate, now_unix_s: i64, at: Range<usize>, checks
     );
 }
 
-/// Returns the problem with a certificate's validity, if it has expired, soon expires, or is not valid yet.
-pub fn expiry(facts: &Facts, now_unix_s: i64) -> Option<String> {
-    let left_s = facts.not_after_unix_s - now_unix_s;
-    let problem = if now_unix_s < facts.not_before_unix_s {
+/// Returns the problem with a certificate's validity, if it has expired, has a third of its validity left or less, or is not
+/// valid yet. The times are Unix times in seconds.
+pub fn expiry(not_before_unix_s: i64, not_after_unix_s: i64, now_unix_s: i64) -> Option<String> {
+    let left_s = not_after_unix_s.saturating_sub(now_unix_s);
+    let validity_s = not_after_unix_s.saturating_sub(not_before_unix_s);
+    let problem = if now_unix_s < not_before_unix_s {
         "this certificate is not valid yet".to_owned()
     } else if left_s <= 0 {
         "this certificate has expired".to_owned()
-    } else if left_s < WARNING_DAYS * DAY_S {
+    } else if left_s <= validity_s / WARNING_PART {
         match left_s / DAY_S {
             0 => "this certificate expires within a day".to_owned(),
             1 => "this certificate expires in 1 day".to_owned(),

@@ -14,6 +14,7 @@
 //!   `restart`: the keys of differences that need a restart
 //! - `account`: the user with whose rights files are checked
 //! - `startup`: checks of the machine on which Sluice starts; `certificates`: checks of the files of TLS;
+//!   `obtained`: checks of what certificates from authorities need;
 //!   `unusable`: the lines of parts that a start or reload could not use
 //! - `loading`: reads, checks and plans a file; `options`: plans the options of the command line
 
@@ -25,6 +26,7 @@ mod describe;
 mod file;
 mod lints;
 mod loading;
+mod obtained;
 mod options;
 mod plan;
 mod planner;
@@ -47,6 +49,7 @@ pub use describe::describe;
 #[cfg(test)]
 pub use loading::parse;
 pub use loading::{Loaded, StatePlace, admin_place, is_standard_input, load, state_place};
+pub use obtained::{DirectoryFinding, Findings, HostFinding, Obtained, obtained, report_findings};
 pub use options::Options;
 pub use plan::{
     ADMIN, ListenerPlan, LogOptions, Plan, Proxied, RouteHandler, RoutePlan, SitePlan, goes_on,

@@ -15,6 +15,7 @@ use super::account::{Account, Purpose, with_account};
 use super::certificates;
 use super::checks::Checks;
 use super::file::{File, RouteFile};
+use super::obtained;
 use super::plan::Plan;
 use super::planner::parse_address;
 use super::reach::folder_of;
@@ -40,6 +41,7 @@ pub fn check(name: &str, file: &File, plan: &Plan, purpose: Purpose, checks: &mu
     let found = with_account(plan, purpose, |account| {
         let mut checks = Checks::default();
         certificates::check(file, plan, account, &mut checks);
+        obtained::check(file, plan, purpose, account, &mut checks);
         logs(file, (purpose, account), &mut checks);
         volumes(name, file, plan, (purpose, account), &mut checks);
         buffer_folder(file, account, &mut checks);

@@ -190,7 +190,7 @@ fn targets(locations: &[Location], hosts: &Hosts) -> Vec<Target> {
 }
 
 /// Runs these futures, at most `limit` at the same time, and returns their results in the order in which they end.
-async fn concurrently<T: Send + 'static>(
+pub(super) async fn concurrently<T: Send + 'static>(
     futures: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>,
     limit: usize,
 ) -> Vec<T> {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -89,6 +89,14 @@ pub fn try_bind(address: SocketAddr, ipv6_only: bool) -> io::Result<()> {
         socket.set_only_v6(ipv6_only)?;
     }
     socket.bind(&address.into())
+}
+
+/// Whether an address is one of this machine.
+pub fn is_here(address: IpAddr) -> bool {
+    match try_bind(SocketAddr::new(address, 0), true) {
+        Ok(()) => true,
+        Err(error) => error.kind() != io::ErrorKind::AddrNotAvailable,
+    }
 }
 
 /// Returns the process that listens on a TCP port, as far as this user may see it.

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use super::metric::Scope;
 use super::{
-    BufferNumbers, CacheNumbers, CompressNumbers, Counters, EffectiveState, FIELD_NAMES, Failures,
-    FilesNumbers, Kind, Metric, Numbers, ProcessNumbers, ServerCounters, ServerNumbers,
-    VolumeFlags, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers, Counters,
+    EffectiveState, FIELD_NAMES, Failures, FilesNumbers, Kind, Metric, Numbers, ProcessNumbers,
+    ServerCounters, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
 };
 
 const BEGINNING: &str = "\
@@ -90,6 +90,18 @@ fn sections() -> Vec<Section> {
             "Static files",
             "In the status: a list `files`.",
             vec![(FilesNumbers::METRICS, true)],
+        ),
+        section(
+            "All certificates",
+            "In the status: `certificates`.",
+            vec![(CertificateTotals::METRICS, true)],
+        ),
+        section(
+            "Single certificates",
+            "In the status: a list `list` in `certificates`, with the fields of `GET /certificates` \
+             ([more](tls.md#seeing-certificates)). If there are more than 1,000 certificates, the list and the metrics have \
+             those with warnings first, then those that expire first.",
+            vec![(CertificateNumbers::METRICS, false)],
         ),
         section(
             "Servers of upstreams",

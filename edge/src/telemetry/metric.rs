@@ -78,6 +78,10 @@ pub enum Scope {
     Upstream,
     /// One server of an upstream, over all workers.
     Server,
+    /// All certificates of listeners, sites and the admin address.
+    Certificates,
+    /// One of these certificates.
+    Certificate,
 }
 
 /// The values of all metrics of one member of a scope at one moment, each of type `u64`.
@@ -132,7 +136,7 @@ impl Scope {
     /// Returns the labels that identify a member of the scope in Prometheus' text format.
     pub fn labels(self) -> &'static [&'static str] {
         match self {
-            Scope::Process | Scope::Buffers | Scope::Compress => &[],
+            Scope::Process | Scope::Buffers | Scope::Compress | Scope::Certificates => &[],
             Scope::Worker => &["worker"],
             Scope::Route => &["route"],
             Scope::Cache => &["cache"],
@@ -140,6 +144,7 @@ impl Scope {
             Scope::Files => &["root"],
             Scope::Upstream => &["upstream"],
             Scope::Server => &["upstream", "server"],
+            Scope::Certificate => &["source", "certificate"],
         }
     }
 
@@ -155,6 +160,8 @@ impl Scope {
             Scope::Files => "files_",
             Scope::Upstream => "upstream_",
             Scope::Server => "server_",
+            Scope::Certificates => "certificates_",
+            Scope::Certificate => "certificate_",
         }
     }
 }

@@ -37,7 +37,8 @@ pub use selection::{LogRule, Selection};
 pub use server::ServerMeasures;
 pub use server_state::EffectiveState;
 pub use table::{
-    BufferNumbers, CacheNumbers, CompressNumbers, Counters, FilesNumbers, ProcessNumbers,
-    ServerCounters, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers, Counters,
+    FilesNumbers, ProcessNumbers, ServerCounters, ServerNumbers, VolumeFlags, VolumeNumbers,
+    WorkerNumbers,
 };
 pub use template::{FIELD_NAMES, Template, TemplateError, TemplateFault};

@@ -375,6 +375,35 @@ numbers! {
     }
 }
 
+numbers! {
+    /// The numbers of all certificates together.
+    CertificateTotals of Certificates {
+        /// Certificates that the configuration names or wants.
+        configured: Gauge Count,
+        /// Certificates in use. The others are still to be obtained.
+        in_use: Gauge Count,
+        /// Certificates with a warning: those that are missing after a failed attempt, have expired, or have a third of their
+        /// validity left or less.
+        warned: Gauge Count,
+        /// Certificates whose last attempt to obtain them failed.
+        failing: Gauge Count,
+    }
+}
+
+numbers! {
+    /// The numbers of one certificate.
+    CertificateNumbers of Certificate {
+        /// End of the validity as Unix time; 0 without a certificate.
+        not_after_seconds: Gauge Seconds,
+        /// Whether the certificate is in use.
+        in_use: Gauge Flag,
+        /// Failed attempts to obtain the certificate since the last success.
+        failures: Gauge Count,
+        /// Time of the renewal, or of the next attempt after a failure, as Unix time; 0 for certificates in files.
+        renewal_seconds: Gauge Seconds,
+    }
+}
+
 counters! {
     /// One worker's counters of one server, which only that worker writes.
     ServerCounters,

@@ -18,9 +18,10 @@ pub struct LoadedFiles {
 }
 
 impl LoadedFiles {
-    /// Returns the facts about all certificates.
-    pub fn facts(&self) -> impl Iterator<Item = &Facts> {
-        self.certificates.values().map(|one| &*one.facts)
+    /// Returns the files of all certificates, with the facts about each.
+    pub fn certificates(&self) -> impl Iterator<Item = (&CertificateFiles, &Facts)> {
+        let all = self.certificates.iter();
+        all.map(|(files, one)| (files, &*one.facts))
     }
 }
 

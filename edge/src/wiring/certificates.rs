@@ -1,11 +1,11 @@
 //! Loads the files of TLS that have changed, without a reload by the operator, and renews the certificates that Sluice has
 //! signed itself.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::edge::Edge;
 use super::encryption::{Encryption, Stamps, stamps};
+use super::expiry::ExpiryWarnings;
 use crate::config;
 
 /// Time between two checks whether the files have changed.
@@ -25,6 +25,7 @@ pub(super) struct CertificateWatch {
     /// The stamps of files that could not be used.
     refused: Stamps,
     daily: Daily,
+    expiry: ExpiryWarnings,
 }
 
 impl CertificateWatch {
@@ -34,8 +35,11 @@ impl CertificateWatch {
         let now_unix_ms = edge.clock.unix_ms();
         let is_due = self.daily.is_due(now_unix_ms);
         let snapshot = edge.snapshots.borrow().clone();
-        if is_due {
-            for warning in expiring(&snapshot.encryption, now_unix_ms) {
+        if self.expiry.is_due(now_unix_ms) {
+            for warning in self
+                .expiry
+                .warnings(&edge.certificate_states(), now_unix_ms)
+            {
                 tracing::warn!("{warning}");
             }
         }
@@ -98,21 +102,10 @@ impl Daily {
     }
 }
 
-/// Returns a warning for each certificate that has expired or soon expires.
-fn expiring(encryption: &Encryption, now_unix_ms: u64) -> BTreeSet<String> {
-    let now_unix_s = i64::try_from(now_unix_ms / 1000).unwrap_or(i64::MAX);
-    let facts = encryption.files.facts();
-    facts
-        .filter_map(|facts| {
-            let problem = config::expiry(facts, now_unix_s)?;
-            Some(format!("{problem} ({})", facts.names.join(", ")))
-        })
-        .collect()
-}
-
-/// Whether TLS needs any files, or has certificates that Sluice has signed itself.
-pub(super) fn needs_polls(edge: &Edge) -> bool {
-    edge.obtained.has_own() || !config::tls_files(&edge.snapshots.borrow().plan).is_empty()
+/// Whether certificates have to be watched: files that may change, and certificates that may expire.
+pub(super) fn are_watched(edge: &Edge) -> bool {
+    let is_acme = edge.obtained.is_running();
+    is_acme || !config::tls_files(&edge.snapshots.borrow().plan).is_empty()
 }
 
 #[cfg(test)]
@@ -162,19 +155,6 @@ mod tests {
             pair.write(folder, &name)
         });
         pairs.collect()
-    }
-
-    #[test]
-    fn expiring_certificates_are_reported() -> std::io::Result<()> {
-        let (folder, clock) = (tempfile::tempdir()?, Clock::system());
-        let plan = plan(&files(folder.path(), &[5, 30])?);
-        let encryption = Encryption::open(&plan, None, &clock).expect("certificates");
-        let soon = "this certificate expires in 5 days (0.example.com)";
-        let now_unix_ms = clock.unix_ms();
-        assert_eq!(Vec::from_iter(expiring(&encryption, now_unix_ms)), [soon]);
-        let later = now_unix_ms + 10 * REPORT_EVERY_MS;
-        assert_eq!(expiring(&encryption, later).len(), 2);
-        Ok(())
     }
 
     #[test]

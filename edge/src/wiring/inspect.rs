@@ -8,8 +8,9 @@ use std::sync::Arc;
 use super::edge::Edge;
 use super::snapshot::Snapshot;
 use crate::admin::{
-    DecisionState, FilesState, FlightState, Inspect, ObjectPhase, ObjectState, OnVolume, Order,
-    Purging, Refusal, ReloadState, ServerOrder, Span, Status, UpstreamState, UrlObjects, UrlState,
+    CertificateOrder, Certificates, DecisionState, FilesState, FlightState, Inspect, ObjectPhase,
+    ObjectState, OnVolume, Order, Ordered, Purging, Refusal, ReloadState, ServerOrder, Span,
+    Status, UpstreamState, UrlObjects, UrlState,
 };
 use crate::config::RoutePlan;
 use crate::files;
@@ -89,6 +90,7 @@ impl Inspect for Edge {
                 generation: snapshot.generation,
                 last_error: self.last_error.lock().clone(),
             },
+            certificates: self.certificate_states().shortened(),
             tls_files_refused: snapshot.encryption.refused.len() as u64,
         }
     }
@@ -136,6 +138,14 @@ impl Inspect for Edge {
 
     fn order_server(&self, order: &ServerOrder) -> Result<(), Refusal> {
         self.carry_out(order)
+    }
+
+    fn certificates(&self) -> Certificates {
+        self.certificate_states()
+    }
+
+    fn order_certificate(&self, order: &CertificateOrder) -> Result<Ordered, Refusal> {
+        self.carry_out_about_certificate(order)
     }
 
     fn reload(&self) -> Result<String, String> {

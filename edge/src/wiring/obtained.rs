@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use super::edge::Edge;
 use crate::acme::dns::Helper;
-use crate::acme::{self, Challenges, Internal, Manager, State, Storage, Wanted};
+use crate::acme::{self, Challenges, Internal, Manager, Reason, Refused, State, Storage, Wanted};
 use crate::config::{Plan, SitePlan};
 use crate::handler::{Answer, Handler, Request, Response};
 use crate::sys::Clock;
@@ -78,13 +79,6 @@ impl Obtained {
         running.internal.want(&signed).map_err(anyhow::Error::msg)
     }
 
-    /// Whether there are certificates that Sluice has signed itself, and which `renew_own` renews.
-    pub(super) fn has_own(&self) -> bool {
-        let running = self.0.lock();
-        let running = running.as_ref();
-        running.is_some_and(|running| running.internal.is_in_use())
-    }
-
     /// Renews the certificates that Sluice has signed itself, if their time has come.
     pub(super) fn renew_own(&self) {
         if let Some(running) = &*self.0.lock() {
@@ -99,6 +93,35 @@ impl Obtained {
             .as_ref()
             .and_then(|running| running.by_acme.as_ref());
         by_acme.map_or_else(Vec::new, |by_acme| by_acme.manager.states())
+    }
+
+    /// Whether there are certificates that come and go, and which have to be watched.
+    pub(super) fn is_running(&self) -> bool {
+        self.0.lock().is_some()
+    }
+
+    /// Has the certificate of a name obtained now.
+    ///
+    /// # Errors
+    ///
+    /// There is no such certificate, or an attempt is in progress.
+    pub(super) fn renew(&self, name: &str) -> Result<(), Refused> {
+        let running = self.0.lock();
+        manager(&running)?.renew(name)
+    }
+
+    /// Has the certificate of a name revoked and replaced. Returns the receiver of the result.
+    ///
+    /// # Errors
+    ///
+    /// There is no such certificate, or an attempt is in progress.
+    pub(super) fn revoke(
+        &self,
+        name: &str,
+        reason: Reason,
+    ) -> Result<oneshot::Receiver<Result<(), String>>, Refused> {
+        let running = self.0.lock();
+        manager(&running)?.revoke(name, reason)
     }
 
     /// Wraps the handler of all requests, so that challenges of authorities are answered before any route is chosen.
@@ -122,6 +145,16 @@ impl Obtained {
     }
 }
 
+/// Returns the manager of the certificates from authorities.
+fn manager(running: &Option<Running>) -> Result<&Manager, Refused> {
+    let by_acme = running
+        .as_ref()
+        .and_then(|running| running.by_acme.as_ref());
+    by_acme
+        .map(|by_acme| &by_acme.manager)
+        .ok_or(Refused::Unknown)
+}
+
 impl Running {
     /// Obtains these certificates from authorities from now on.
     fn by_acme(
@@ -138,8 +171,7 @@ impl Running {
             return Ok(());
         }
         let challenges = Challenges::new(managed.clone(), helper);
-        let client = tls::Client::open(&client_options(&wanted.options))
-            .context("TLS with the directories of ACME can't be set up")?;
+        let client = directory_tls(&wanted.options)?;
         let manager = Manager::start(
             wanted,
             (managed.clone(), challenges.clone()),
@@ -168,7 +200,7 @@ impl Edge {
 
 /// Returns the certificates that a plan wants: one for each host of the sites with `tls = "auto"`, or one for all of a
 /// site's hosts.
-fn wanted(plan: &Plan) -> Wanted {
+pub(super) fn wanted(plan: &Plan) -> Wanted {
     let mut certificates: Vec<Vec<String>> = Vec::new();
     for (site, tls) in managed(plan, Management::Acme) {
         match tls.is_shared {
@@ -211,15 +243,21 @@ fn managed(plan: &Plan, from: Management) -> impl Iterator<Item = (&SitePlan, &S
     })
 }
 
-fn client_options(options: &acme::Options) -> ClientOptions {
-    ClientOptions {
+/// Returns the TLS of connections to directories.
+///
+/// # Errors
+///
+/// A file of authorities can't be used.
+pub fn directory_tls(options: &acme::Options) -> anyhow::Result<tls::Client> {
+    let client = tls::Client::open(&ClientOptions {
         trust: match options.trusted.is_empty() {
             true => Trust::System,
             false => Trust::Authorities(options.trusted.clone()),
         },
         protocols: vec!["http/1.1".to_owned()],
         ..ClientOptions::default()
-    }
+    });
+    client.context("TLS with the directories of ACME can't be set up")
 }
 
 /// Answers the challenges of authorities (HTTP-01, RFC 8555 8.3).

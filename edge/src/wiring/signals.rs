@@ -82,7 +82,7 @@ impl Signals {
                     }
                 }
                 _ = reopen.recv() => edge.reopen_logs(),
-                () = tokio::time::sleep(POLL_EVERY), if certificates::needs_polls(edge) => {
+                () = tokio::time::sleep(POLL_EVERY), if certificates::are_watched(edge) => {
                     let (edge, watch) = (edge.clone(), watch.clone());
                     let poll = tokio::task::spawn_blocking(move || watch.lock().poll(&edge));
                     tokio::select! {

@@ -50,6 +50,7 @@ use super::report::Problem;
 pub use address::parse as parse_address;
 pub use edit::{PAGE_BYTES_MAX, ReadPage};
 pub use gate::BURST_DIVISOR;
+pub use resolver::name_servers;
 pub use volumes::Examine;
 
 /// Makes the plan, which is usable only if no problem is fatal. `examine_path` returns what exists at the

@@ -50,6 +50,12 @@ pub fn addresses(key: &str, list: &Names, checks: &mut Checks) -> Vec<SocketAddr
     servers
 }
 
+/// Returns the name servers in `resolver`. Empty: those of the system.
+pub fn name_servers(file: &ServerSection) -> Vec<SocketAddr> {
+    let list = file.resolver.iter().flat_map(|list| list.get_ref());
+    list.filter_map(|typed| address(typed.get_ref())).collect()
+}
+
 /// Returns the address of a name server, with or without a port.
 pub fn address(text: &str) -> Option<SocketAddr> {
     let ip = |text: &str| text.parse::<IpAddr>().ok();

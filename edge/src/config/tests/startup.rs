@@ -339,10 +339,14 @@ fn certificates_that_clients_would_refuse_are_reported() -> std::io::Result<()> 
         ),
         (
             "soon",
-            authority.server_until(&names, 5 * DAY + DAY / 2),
+            authority.server_between(&names, 12 * DAY, 5 * DAY + DAY / 2),
             "expires in 5 days",
         ),
-        ("late", authority.server_until(&names, 22 * DAY), ""),
+        (
+            "late",
+            authority.server_between(&names, 10 * DAY, 5 * DAY + DAY / 2),
+            "",
+        ),
         (
             "other",
             authority.server(&["b.example.com"]),

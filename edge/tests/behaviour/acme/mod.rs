@@ -2,6 +2,7 @@
 
 mod authorities;
 mod challenges;
+mod commands;
 mod dns;
 mod internal;
 mod kills;

@@ -1,0 +1,71 @@
+//! `GET` and `POST /certificates`: the certificates, and the operator's orders about those from authorities.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{ConnectInfo, Query, State};
+use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
+use hyper::header::CACHE_CONTROL;
+use tokio::time::timeout;
+
+use super::certificate_state::{CertificateOrder, Ordered};
+use super::connections::Progress;
+use super::inspect::Shared;
+use super::purge::Refusal;
+
+/// Longest time that a request waits for the result of an order, which an authority decides.
+const RESULT_WITHIN: Duration = Duration::from_secs(90);
+
+/// Waits for the result of an order, and returns the text for the operator.
+async fn outcome(ordered: Ordered) -> Result<String, Refusal> {
+    let Some(result) = ordered.result else {
+        return Ok(ordered.text);
+    };
+    let refusal = |status, why: &str| Refusal {
+        status,
+        why: format!("{why}\n"),
+    };
+    match timeout(RESULT_WITHIN, result).await {
+        Ok(Ok(Ok(()))) => Ok(ordered.text),
+        Ok(Ok(Err(why))) => Err(refusal(502, &why)),
+        Ok(Err(_)) => Err(refusal(500, "the order was not carried out")),
+        Err(_) => Err(refusal(
+            504,
+            "the authority has not decided yet; the log will have the result",
+        )),
+    }
+}
+
+/// Answers `GET /certificates`.
+pub(super) async fn list(State(edge): State<Shared>) -> Response {
+    ([(CACHE_CONTROL, "no-store")], Json(edge.certificates())).into_response()
+}
+
+/// Answers `POST /certificates`. Only clients on this machine may give orders.
+pub(super) async fn order(
+    State(edge): State<Shared>,
+    ConnectInfo(progress): ConnectInfo<Progress>,
+    order: Result<Query<CertificateOrder>, QueryRejection>,
+) -> Response {
+    if !progress.is_local {
+        let text = "orders about certificates are accepted from this machine only\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    let Ok(Query(order)) = order else {
+        let text = "write /certificates?name=NAME&order=renew or /certificates?name=NAME&order=revoke&reason=REASON\n";
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    };
+    let outcome = match edge.order_certificate(&order) {
+        Ok(ordered) => outcome(ordered).await,
+        Err(refusal) => Err(refusal),
+    };
+    match outcome {
+        Ok(text) => text.into_response(),
+        Err(Refusal { status, why }) => {
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+            (status, why).into_response()
+        }
+    }
+}
