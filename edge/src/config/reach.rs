@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::plan::{Plan, RouteHandler};
-use crate::acme::Challenge;
 use crate::acme::dns::{ProgramOptions, Setter};
+use crate::acme::{self, Challenge};
 use crate::files;
 use crate::sys::sandbox::{Allowed, Reach, real};
 use crate::telemetry::AccessTarget;
@@ -67,17 +67,8 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
         add(&plan.acme.state, Reach::Folder);
     }
     if obtains_certificates(plan) {
-        let bindings = plan.acme.directories.iter();
-        let bindings = bindings.filter_map(|one| Some(&*one.binding.as_ref()?.key));
-        let trusted = plan.acme.trusted.iter().map(|file| &**file);
-        let system = plan.acme.trusted.is_empty().then(tls::system_file);
-        let update_key = match plan.acme.dns.as_ref().map(|dns| &dns.setter) {
-            Some(Setter::Update(options)) => Some(&*options.key),
-            _ => None,
-        };
-        let files = bindings.chain(trusted).chain(update_key);
-        for file in files.chain(system.as_deref()) {
-            add(&folder_of(file), Reach::Read);
+        for file in acme_files(&plan.acme) {
+            add(&folder_of(&file), Reach::Read);
         }
     }
     // rustls opens this file for each configuration, also after the sandbox has begun.
@@ -93,6 +84,19 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
         add(&folder_of(path), Reach::Append);
     }
     all
+}
+
+/// Returns the files that are read to obtain certificates: keys, and the authorities that verify directories.
+fn acme_files(options: &acme::Options) -> Vec<PathBuf> {
+    let bindings = options.directories.iter();
+    let bindings = bindings.filter_map(|one| Some(&one.binding.as_ref()?.key));
+    let update_key = match options.dns.as_ref().map(|dns| &dns.setter) {
+        Some(Setter::Update(options)) => Some(&options.key),
+        _ => None,
+    };
+    let files = bindings.chain(&options.trusted).chain(update_key);
+    let system = options.trusted.is_empty().then(tls::system_file);
+    files.cloned().chain(system).collect()
 }
 
 /// Returns the files of certificates, keys and secrets that TLS needs.

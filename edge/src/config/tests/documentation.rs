@@ -144,6 +144,8 @@ fn with_line(section: &str, line: &str) -> String {
         "[upstream.a]" => "servers = \"http://a\"\n",
         "[upstream.a.retry]" => "total = \"10s\"\nbudget = 0.2\n",
         "[upstream.a.sign]" => "region = \"r\"\naccess_key = \"a\"\nsecret_key = \"s\"\n",
+        "[tls.acme.dns]" if line.contains("timeout") => "program = \"dns\"\n",
+        "[tls.acme.dns]" => "server = \"192.0.2.1\"\nkey_name = \"a\"\nkey = \"a\"\n",
         "[[route]]\n[route.files]" => "root = \"/a\"\n",
         "[[route]]\n[route.limit]" => "requests = \"1/s\"\nbandwidth = \"1MiB\"\n",
         "[[route]]\n[route.signed_urls]" => "keys = \"0123456789abcdef\"\n",
