@@ -61,17 +61,8 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
             add(&target, Reach::Read);
         }
     }
-    if manages_certificates(plan, |_| true) {
-        add(&plan.acme.state, Reach::Folder);
-    }
-    if obtains_certificates(plan) {
-        let bindings = plan.acme.directories.iter();
-        let bindings = bindings.filter_map(|one| Some(&*one.binding.as_ref()?.key));
-        let trusted = plan.acme.trusted.iter().map(|file| &**file);
-        let system = plan.acme.trusted.is_empty().then(tls::system_file);
-        for file in bindings.chain(trusted).chain(system.as_deref()) {
-            add(&folder_of(file), Reach::Read);
-        }
+    for Allowed { path, reach } in of_managed_certificates(plan) {
+        add(&path, reach);
     }
     // rustls opens this file for each configuration, also after the sandbox has begun.
     let key_log = std::env::var_os("SSLKEYLOGFILE").filter(|_| plan.tls.key_log);
@@ -84,6 +75,29 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
     }
     if let MessageTarget::File(path) = &plan.log.messages {
         add(&folder_of(path), Reach::Append);
+    }
+    all
+}
+
+/// Returns the files that certificates need which come and go while Sluice runs.
+fn of_managed_certificates(plan: &Plan) -> Vec<Allowed> {
+    let mut all = Vec::new();
+    if manages_certificates(plan, |_| true) {
+        all.push(Allowed {
+            path: plan.acme.state.clone(),
+            reach: Reach::Folder,
+        });
+    }
+    if obtains_certificates(plan) {
+        let bindings = plan.acme.directories.iter();
+        let bindings = bindings.filter_map(|one| Some(&*one.binding.as_ref()?.key));
+        let trusted = plan.acme.trusted.iter().map(|file| &**file);
+        let system = plan.acme.trusted.is_empty().then(tls::system_file);
+        let files = bindings.chain(trusted).chain(system.as_deref());
+        all.extend(files.map(|file| Allowed {
+            path: folder_of(file),
+            reach: Reach::Read,
+        }));
     }
     all
 }

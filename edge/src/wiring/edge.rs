@@ -202,6 +202,13 @@ impl Edge {
         Ok(all_follow)
     }
 
+    /// Obtains the certificates that the snapshot in use wants, or signs them.
+    pub(super) fn obtain_certificates(&self) -> anyhow::Result<()> {
+        let snapshot = self.snapshots.borrow().clone();
+        let managed = &snapshot.encryption.managed;
+        self.obtained.follow(&snapshot.plan, managed, &self.clock)
+    }
+
     /// Has the health of the servers in use checked.
     pub(super) fn watch_servers(&self) {
         let snapshot = self.snapshots.borrow().clone();

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use parking_lot::Mutex;
 
-use super::edge::Edge;
 use crate::acme::{self, Challenges, Internal, Manager, State, Storage, Wanted};
 use crate::config::Plan;
 use crate::handler::{Answer, Handler, Request, Response};
@@ -149,15 +148,6 @@ impl Running {
             challenges,
         });
         Ok(())
-    }
-}
-
-impl Edge {
-    /// Obtains the certificates that the snapshot in use wants.
-    pub(super) fn obtain_certificates(&self) -> anyhow::Result<()> {
-        let snapshot = self.snapshots.borrow().clone();
-        let managed = &snapshot.encryption.managed;
-        self.obtained.follow(&snapshot.plan, managed, &self.clock)
     }
 }
 
