@@ -93,6 +93,7 @@ impl Pebble {
         ]);
         let mut process = launch.start()?;
         process.wait_listening(directory, START_WITHIN)?;
+        process.wait_listening(management, START_WITHIN)?;
         Ok(Pebble {
             process,
             directory,
