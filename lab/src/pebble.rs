@@ -69,7 +69,7 @@ impl Pebble {
     ///
     /// # Errors
     ///
-    /// It can't be started.
+    /// Pebble can't be started.
     pub fn start(program: &Path, folder: &Path, options: &Options) -> anyhow::Result<Pebble> {
         let issued = Issued::new(
             "Authority of pebble's own certificate",
@@ -101,6 +101,7 @@ impl Pebble {
         ]);
         let mut process = launch.start()?;
         process.wait_listening(directory, START_WITHIN)?;
+        process.wait_listening(management, START_WITHIN)?;
         Ok(Pebble {
             process,
             directory,
@@ -215,7 +216,7 @@ fn configuration(
 ///
 /// # Errors
 ///
-/// It is not installed.
+/// Pebble is not installed.
 pub fn installed(target: &Path) -> anyhow::Result<PathBuf> {
     let program = target.join("tools/pebble/pebble");
     let is_there = program.is_file().then_some(program);

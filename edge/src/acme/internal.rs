@@ -104,7 +104,8 @@ impl Internal {
         Ok(())
     }
 
-    /// Whether there are any certificates, so that `renew` is to be called from time to time.
+    /// Whether there are any certificates.
+    #[cfg(test)]
     pub fn is_in_use(&self) -> bool {
         !self.state.lock().issued.is_empty()
     }

@@ -26,7 +26,7 @@ const POLLS: RetryPolicy = RetryPolicy::new()
     .backoff(1.5)
     .timeout(Duration::from_secs(120));
 
-/// What an order needs.
+/// The things that an order needs.
 pub struct Ordering<'a> {
     /// The account with the authority.
     pub account: &'a Account,

@@ -1,4 +1,4 @@
-//! What is stored about a certificate: its names, the order in progress, and the last attempts.
+//! The stored state of a certificate: its names, the order in progress, and the last attempts.
 
 use std::io;
 

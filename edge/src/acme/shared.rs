@@ -1,6 +1,6 @@
 //! The certificates and their states, which the manager's thread and its users share.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::io;
 use std::sync::Arc;
 
@@ -115,10 +115,8 @@ impl Shared {
             }
         }
         for record in on_demand {
-            let id = Record::id(&record.names);
-            if !entries.contains_key(&id) {
-                let entry = self.load(&record)?;
-                entries.insert(id, entry);
+            if let btree_map::Entry::Vacant(vacant) = entries.entry(Record::id(&record.names)) {
+                vacant.insert(self.load(&record)?);
             }
         }
         Ok(())

@@ -12,13 +12,16 @@ use super::value::{Key, Switch, Table};
 use crate::http::date;
 use crate::sys::Clock;
 use crate::tls::{
-    self, Certificate, CertificateFiles, ChainDefect, ClientCertificates, LoadError, OpenError,
+    self, Certificate, CertificateFiles, ChainDefect, ClientCertificates, Facts, LoadError,
+    OpenError,
 };
 
 /// Part of a certificate's validity before its end in which a warning is given. Certificates from authorities are renewed
 /// earlier, so that the warning shows that this fails.
 const WARNING_PART: i64 = 3;
 const DAY_S: i64 = 24 * 3600;
+/// Longest time in seconds before the end of a certificate in a file in which a warning is given.
+const FILE_WARNING_S: i64 = 30 * DAY_S;
 
 /// Adds the problems of the files that the TLS of listeners, sites and the admin address needs.
 pub fn check(file: &File, plan: &Plan, account: Account<'_>, checks: &mut Checks) {
@@ -208,7 +211,7 @@ fn chain(
 
 fn validity(certificate: &Certificate, now_unix_s: i64, at: Range<usize>, checks: &mut Checks) {
     let facts = &certificate.facts;
-    let Some(problem) = expiry(facts.not_before_unix_s, facts.not_after_unix_s, now_unix_s) else {
+    let Some(problem) = expiry_of_file(facts, now_unix_s) else {
         return;
     };
     let name = facts.names.first().map_or("", String::as_str);
@@ -236,8 +239,8 @@ fn validity(certificate: &Certificate, now_unix_s: i64, at: Range<usize>, checks
     );
 }
 
-/// Returns the problem with a certificate's validity, if it has expired, has a third of its validity left or less, or is not
-/// valid yet. The times are Unix times in seconds.
+/// Returns the problem with the validity of a certificate that Sluice renews, if it has expired, has a third of its validity
+/// left or less, or is not valid yet. The times are Unix times in seconds.
 pub fn expiry(not_before_unix_s: i64, not_after_unix_s: i64, now_unix_s: i64) -> Option<String> {
     let left_s = not_after_unix_s.saturating_sub(now_unix_s);
     let validity_s = not_after_unix_s.saturating_sub(not_before_unix_s);
@@ -255,6 +258,15 @@ pub fn expiry(not_before_unix_s: i64, not_after_unix_s: i64, now_unix_s: i64) ->
         return None;
     };
     Some(problem)
+}
+
+/// Returns the problem with the validity of a certificate in a file, which somebody else renews: it counts only in the last
+/// days, as some are valid for years.
+pub fn expiry_of_file(facts: &Facts, now_unix_s: i64) -> Option<String> {
+    let left_s = facts.not_after_unix_s.saturating_sub(now_unix_s);
+    let is_far = now_unix_s >= facts.not_before_unix_s && left_s > FILE_WARNING_S;
+    let problem = || expiry(facts.not_before_unix_s, facts.not_after_unix_s, now_unix_s);
+    if is_far { None } else { problem() }
 }
 
 /// Returns a host for which none of these certificates is valid.

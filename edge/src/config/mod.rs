@@ -43,7 +43,7 @@ mod unusable;
 mod value;
 
 pub use account::Purpose;
-pub use certificates::expiry;
+pub use certificates::{expiry, expiry_of_file};
 pub use changes::changes;
 pub use describe::describe;
 #[cfg(test)]

@@ -63,13 +63,8 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
             add(&target, Reach::Read);
         }
     }
-    if manages_certificates(plan, |_| true) {
-        add(&plan.acme.state, Reach::Folder);
-    }
-    if obtains_certificates(plan) {
-        for file in acme_files(&plan.acme) {
-            add(&folder_of(&file), Reach::Read);
-        }
+    for Allowed { path, reach } in of_managed_certificates(plan) {
+        add(&path, reach);
     }
     // rustls opens this file for each configuration, also after the sandbox has begun.
     let key_log = std::env::var_os("SSLKEYLOGFILE").filter(|_| plan.tls.key_log);
@@ -97,6 +92,24 @@ fn acme_files(options: &acme::Options) -> Vec<PathBuf> {
     let files = bindings.chain(&options.trusted).chain(update_key);
     let system = options.trusted.is_empty().then(tls::system_file);
     files.cloned().chain(system).collect()
+}
+
+/// Returns the files that certificates need which come and go while Sluice runs.
+fn of_managed_certificates(plan: &Plan) -> Vec<Allowed> {
+    let mut all = Vec::new();
+    if manages_certificates(plan, |_| true) {
+        all.push(Allowed {
+            path: plan.acme.state.clone(),
+            reach: Reach::Folder,
+        });
+    }
+    if obtains_certificates(plan) {
+        all.extend(acme_files(&plan.acme).iter().map(|file| Allowed {
+            path: folder_of(file),
+            reach: Reach::Read,
+        }));
+    }
+    all
 }
 
 /// Returns the files of certificates, keys and secrets that TLS needs.

@@ -28,7 +28,7 @@ impl Edge {
         let managed = &snapshot.encryption.managed;
         let internal = hosts(&snapshot.plan, Management::Internal);
         let internal = internal.into_iter().map(|host| {
-            let certificate = managed.find(host);
+            let certificate = managed.in_use(host);
             let facts = certificate.as_ref().map(|one| &*one.facts);
             of_internal(host, facts, now_unix_s)
         });
@@ -171,7 +171,7 @@ fn of_facts(facts: &Facts, now_unix_s: i64) -> CertificateState {
         not_before_unix_s: Some(facts.not_before_unix_s),
         not_after_unix_s: Some(facts.not_after_unix_s),
         left_s: Some(facts.not_after_unix_s.saturating_sub(now_unix_s)),
-        warning: config::expiry(facts.not_before_unix_s, facts.not_after_unix_s, now_unix_s),
+        warning: config::expiry_of_file(facts, now_unix_s),
         ..CertificateState::default()
     }
 }

@@ -205,6 +205,15 @@ impl Edge {
         Ok(all_follow)
     }
 
+    /// Obtains the certificates that the snapshot in use wants, or signs them.
+    pub(super) fn obtain_certificates(&self) -> anyhow::Result<()> {
+        let snapshot = self.snapshots.borrow().clone();
+        let managed = &snapshot.encryption.managed;
+        let helper = self.dropped_privileges.dns_helper();
+        self.obtained
+            .follow(&snapshot.plan, managed, &self.clock, helper)
+    }
+
     /// Has the health of the servers in use checked.
     pub(super) fn watch_servers(&self) {
         let snapshot = self.snapshots.borrow().clone();

@@ -8,7 +8,6 @@ use anyhow::Context as _;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::edge::Edge;
 use crate::acme::dns::Helper;
 use crate::acme::{self, Challenges, Internal, Manager, Reason, Refused, State, Storage, Wanted};
 use crate::config::{Plan, SitePlan};
@@ -184,17 +183,6 @@ impl Running {
             challenges,
         });
         Ok(())
-    }
-}
-
-impl Edge {
-    /// Obtains the certificates that the snapshot in use wants.
-    pub(super) fn obtain_certificates(&self) -> anyhow::Result<()> {
-        let snapshot = self.snapshots.borrow().clone();
-        let managed = &snapshot.encryption.managed;
-        let helper = self.dropped_privileges.dns_helper();
-        self.obtained
-            .follow(&snapshot.plan, managed, &self.clock, helper)
     }
 }
 

@@ -96,14 +96,13 @@ fn on_demand(file: &OnDemandFile, at: std::ops::Range<usize>, checks: &mut Check
             .filter_map(|host| sites::host_name(host, checks))
             .collect()
     });
-    if let Some(typed) = &file.ask {
-        if !OnDemand::is_url(typed.get_ref()) {
-            checks.push(
-                Problem::error("this is not a URL that can be asked")
-                    .at(typed.span())
-                    .help("write one, as in \"http://127.0.0.1:9000/allowed\""),
-            );
-        }
+    let ask = file.ask.as_ref();
+    if let Some(typed) = ask.filter(|typed| !OnDemand::is_url(typed.get_ref())) {
+        checks.push(
+            Problem::error("this is not a URL that can be asked")
+                .at(typed.span())
+                .help("write one, as in \"http://127.0.0.1:9000/allowed\""),
+        );
     }
     if allow.is_none() && file.ask.is_none() {
         checks.push(
