@@ -27,6 +27,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("certutil", "libnss3-tools"),
     // Its library makes a program's clock wrong.
     ("faketime", "faketime"),
+    // Tests that need ports 80 and 443 have a network namespace of their own.
+    ("ip", "iproute2"),
     ("go", "golang-go"),
     ("node", "nodejs"),
     ("npm", "npm"),

@@ -1,5 +1,8 @@
 //! One attempt to obtain a certificate, at each authority in turn, and its outcome.
 
+use std::sync::Arc;
+use std::thread;
+
 use super::authority::Authority;
 use super::failure::Failure;
 use super::options::Options;
@@ -21,7 +24,7 @@ pub struct Attempt {
     /// The options of all certificates.
     pub options: Options,
     /// The authorities, in the order in which they are asked.
-    pub authorities: std::sync::Arc<[Authority]>,
+    pub authorities: Arc<[Authority]>,
 }
 
 /// Guard of the task for one certificate, which also ends after a panic.
@@ -32,7 +35,14 @@ struct Busy<'a> {
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.shared.note(self.id, |state| state.is_busy = false);
+        let again_unix_s = self.shared.clock.unix_s() + schedule::wait_s(1, 0.0, 0);
+        self.shared.note(self.id, |state| {
+            state.is_busy = false;
+            if thread::panicking() {
+                state.next_unix_s = again_unix_s;
+                state.ask_window_unix_s = again_unix_s;
+            }
+        });
     }
 }
 
@@ -43,8 +53,11 @@ pub async fn obtain(shared: &Shared, attempt: &Attempt, state: State) {
     let Some(mut record) = read(shared, &id, &state) else {
         return;
     };
-    let now_unix_s = shared.clock.unix_s();
-    record.last_attempt_unix_s = Some(now_unix_s);
+    let on_demand = &attempt.options.on_demand;
+    if record.on_demand && !shared.permits(on_demand, &id, &record.names).await {
+        return;
+    }
+    record.last_attempt_unix_s = Some(shared.clock.unix_s());
     let current = shared.certificate(&id);
     let replaced = current.as_ref();
     match in_turn(shared, attempt, replaced, &mut record).await {
@@ -145,11 +158,6 @@ async fn in_turn(
     replaced: Option<&Certificate>,
     record: &mut Record,
 ) -> Result<Certificate, Failure> {
-    if record.on_demand {
-        shared
-            .permit(&attempt.options.on_demand, &record.names)
-            .await?;
-    }
     let pending = record.order.as_ref().map(|order| order.directory.clone());
     let has_order = |one: &&Authority| pending.as_deref() == Some(one.url());
     let authorities = attempt.authorities.iter();

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::ClientConfig;
@@ -115,18 +115,22 @@ struct Tasks {
     running_on_demand: usize,
     /// The tools for the options at the moment.
     attempt: Option<Arc<Attempt>>,
-    /// The time of the next message about the progress.
-    progress_at: Instant,
+    /// The time of the last message about the progress, and that at which refused names were forgotten, on the
+    /// monotonic clock in microseconds.
+    reported_us: u64,
+    aged_us: u64,
 }
 
 impl Tasks {
     fn new(shared: Arc<Shared>) -> Tasks {
+        let now_us = shared.clock.monotonic_us();
         Tasks {
             shared,
             running: JoinSet::new(),
             running_on_demand: 0,
             attempt: None,
-            progress_at: Instant::now() + PROGRESS_EVERY,
+            reported_us: now_us,
+            aged_us: now_us,
         }
     }
 
@@ -138,6 +142,9 @@ impl Tasks {
             let Some(now_wanted) = wanted.borrow_and_update().clone() else {
                 return;
             };
+            if is_over(&mut self.aged_us, LOOK_EVERY, &shared.clock) {
+                shared.managed.demands.age_refused();
+            }
             shared.add_demanded();
             shared.forget();
             let wait = self.begin_due(&now_wanted.options);
@@ -222,10 +229,9 @@ impl Tasks {
 
     /// Logs how many certificates are there, while many are still missing.
     fn report_progress(&mut self) {
-        if Instant::now() < self.progress_at {
+        if !is_over(&mut self.reported_us, PROGRESS_EVERY, &self.shared.clock) {
             return;
         }
-        self.progress_at = Instant::now() + PROGRESS_EVERY;
         let (there, all) = self.shared.progress();
         if there < all && all > PARALLEL {
             let in_progress = self.running.len();
@@ -234,4 +240,14 @@ impl Tasks {
             );
         }
     }
+}
+
+/// Whether a time span is over since `last_us`, which then becomes the current time.
+fn is_over(last_us: &mut u64, span: Duration, clock: &Clock) -> bool {
+    let now_us = clock.monotonic_us();
+    let is_over = u128::from(now_us.saturating_sub(*last_us)) >= span.as_micros();
+    if is_over {
+        *last_us = now_us;
+    }
+    is_over
 }

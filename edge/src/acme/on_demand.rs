@@ -9,6 +9,8 @@ use super::state::State;
 
 /// Most certificates that handshakes may ask for.
 pub const CERTIFICATES_MAX: usize = 10_000;
+/// Time in seconds after which the permission to renew a certificate is asked for again.
+pub const ASK_AGAIN_AFTER_S: i64 = 24 * 3600;
 /// Time in seconds after the last attempt after which a name without a valid certificate is forgotten.
 const FORGET_AFTER_S: i64 = 7 * 24 * 3600;
 
@@ -17,7 +19,7 @@ const FORGET_AFTER_S: i64 = 7 * 24 * 3600;
 ///
 /// # Errors
 ///
-/// It may not, or there was no answer.
+/// The name may have none, or there was no answer.
 pub async fn permit(
     options: &OnDemand,
     client: &DirectoryClient,

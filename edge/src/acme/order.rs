@@ -56,7 +56,7 @@ impl Ordering<'_> {
             None => self.begin(record).await?,
         };
         if order.state().status == OrderStatus::Pending {
-            self.authorize(&mut order).await?;
+            self.authorize(&mut order, record.failures as usize).await?;
         }
         if order.state().status == OrderStatus::Ready {
             let key = match &pending.key {
@@ -163,16 +163,22 @@ impl Ordering<'_> {
         window::id(replaced)
     }
 
-    /// Proves the control of each name, and waits until the authority has seen that.
-    async fn authorize(&self, order: &mut Order) -> Result<(), Failure> {
+    /// Proves the control of each name, and waits until the authority has seen that. `turn` is the number of earlier
+    /// failures, by which the challenges take turns.
+    async fn authorize(&self, order: &mut Order, turn: usize) -> Result<(), Failure> {
         let mut records = Records::new(self.options.dns.as_ref(), self.challenges.helper());
-        let proven = self.prove(order, &mut records).await;
+        let proven = self.prove(order, turn, &mut records).await;
         records.remove_all().await;
         proven
     }
 
     /// Does the same, and leaves the records of DNS-01.
-    async fn prove(&self, order: &mut Order, records: &mut Records<'_>) -> Result<(), Failure> {
+    async fn prove(
+        &self,
+        order: &mut Order,
+        turn: usize,
+        records: &mut Records<'_>,
+    ) -> Result<(), Failure> {
         // The answers are given until the authority has decided.
         let mut published: Vec<Published> = Vec::new();
         let mut authorizations = order.authorizations();
@@ -197,8 +203,10 @@ impl Ordering<'_> {
             };
             // RFC 8555 7.1.3 leaves the challenges for a wildcard to the authority; no other one proves it.
             let proves = |kind: &&Challenge| **kind == Challenge::Dns01 || !name.starts_with("*.");
-            let mut configured = self.options.challenges.iter().filter(proves);
-            let Some(kind) = configured.find(offered).copied() else {
+            let configured = self.options.challenges.iter().filter(proves);
+            let usable: Vec<Challenge> = configured.filter(offered).copied().collect();
+            // After a failure, the next attempt tries another way.
+            let Some(kind) = usable.get(turn % usable.len().max(1)).copied() else {
                 let message =
                     format!("the authority offers no challenge for {name} that is configured");
                 return Err(Failure::new(message));

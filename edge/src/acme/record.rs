@@ -12,6 +12,8 @@ pub const FOLDER: &str = "certificates";
 /// Ends of the names of a record and of a certificate with its key.
 const RECORD: &str = ".json";
 const PEM: &str = ".pem";
+/// Longest part of an id that is taken from a name, in bytes. The names of files may have 255.
+const ID_BYTES_MAX: usize = 200;
 /// Longest error text that is stored, in bytes.
 const ERROR_BYTES_MAX: usize = 1000;
 
@@ -60,10 +62,11 @@ impl Record {
         let first = names.first().map_or("", String::as_str);
         let first = first.replace("*.", "wildcard_.");
         match names {
-            [_] => first,
+            [_] if first.len() <= ID_BYTES_MAX => first,
             _ => {
                 let hash = blake3::hash(names.join("\n").as_bytes()).to_hex();
-                format!("{first}_{}", &hash[..8])
+                let end = first.floor_char_boundary(ID_BYTES_MAX);
+                format!("{}_{}", &first[..end], &hash[..16])
             }
         }
     }
@@ -189,6 +192,9 @@ mod tests {
         let two = Record::id(&names(&["a.example", "b.example"]));
         assert!(two.starts_with("a.example_"), "{two}");
         assert_ne!(two, Record::id(&names(&["a.example", "c.example"])));
+        let long = "a".repeat(253);
+        let ids = [long.clone(), format!("{}b", &long[1..])].map(|name| Record::id(&[name]));
+        assert!(ids[0] != ids[1] && ids.iter().all(|id| id.len() < 230));
     }
 
     #[test]

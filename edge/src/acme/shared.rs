@@ -9,7 +9,6 @@ use rustls::ClientConfig;
 use tokio::sync::watch;
 
 use super::challenges::Challenges;
-use super::failure::Failure;
 use super::http_client::DirectoryClient;
 use super::on_demand;
 use super::options::{OnDemand, Options};
@@ -38,7 +37,7 @@ impl Wanted {
     }
 }
 
-/// What the manager's thread and its users share.
+/// The state that the manager's thread and its users share.
 pub struct Shared {
     /// The certificates that are wanted; `None`: the thread ends.
     pub wanted: watch::Sender<Option<Arc<Wanted>>>,
@@ -232,13 +231,10 @@ impl Shared {
         }
     }
 
-    /// Asks whether a certificate that a handshake demands may be obtained. A name that may not have one is forgotten,
-    /// unless it has a certificate.
-    ///
-    /// # Errors
-    ///
-    /// It may not.
-    pub async fn permit(&self, options: &OnDemand, names: &[String]) -> Result<(), Failure> {
+    /// Asks whether the certificate with this id, for which a handshake asked, may be obtained. Nothing is stored about a
+    /// name that may have none, since clients decide about the number of such names; the renewal of a certificate is tried
+    /// again on the next day.
+    pub async fn permits(&self, options: &OnDemand, id: &str, names: &[String]) -> bool {
         let client = DirectoryClient::new(self.client.clone(), self.clock.clone());
         for name in names {
             let permitted = on_demand::permit(options, &client, name).await;
@@ -250,19 +246,20 @@ impl Shared {
                 cause = failure.message,
                 "a certificate is not permitted"
             );
-            let id = Record::id(names);
+            let again_unix_s = self.clock.unix_s() + on_demand::ASK_AGAIN_AFTER_S;
             let mut entries = self.entries.lock();
-            if entries
-                .get(&id)
-                .is_some_and(|entry| entry.certificate.is_none())
-            {
-                entries.remove(&id);
+            match entries.get_mut(id) {
+                Some(entry) if entry.certificate.is_some() => {
+                    entry.state.next_unix_s = again_unix_s;
+                    entry.state.is_demanded = false;
+                }
+                _ => drop(entries.remove(id)),
             }
             drop(entries);
             self.managed.demands.refuse(name);
-            return Err(failure);
+            return false;
         }
-        Ok(())
+        true
     }
 
     /// Forgets names for which handshakes asked and for which no certificate came, or which nobody uses any more.

@@ -1,10 +1,11 @@
 //! Compares two plans for a reload.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::plan::{ListenerPlan, Plan, RouteHandler, RoutePlan, SitePlan, goes_on};
-use super::reach::dns_program;
+use super::reach::{dns_program, manages_certificates};
 use crate::cache::Rules;
 use crate::downstream::Protocols;
 use crate::telemetry::LogRule;
@@ -56,6 +57,10 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         old.admin_tls != new.admin_tls,
         "TLS of the admin address changed",
     );
+    note(
+        old.acme != new.acme,
+        "options of certificates from authorities changed",
+    );
     note(old.purge != new.purge, "addresses that may purge changed");
     volumes(old, new, &mut applied);
     named("cache", &old.caches, &new.caches, &mut applied);
@@ -72,6 +77,10 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
             dns_program(new).is_some() && dns_program(new) != dns_program(old),
             "program for DNS",
         ),
+        (
+            manages_certificates(old) && acme_files(old) != acme_files(new),
+            "folder of certificates",
+        ),
     ];
     let needs_restart = restart.iter().filter(|(differs, _)| *differs);
     let mut needs_restart: Vec<String> =
@@ -81,6 +90,11 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         applied,
         needs_restart,
     }
+}
+
+/// Returns the files of certificates from authorities that are opened at the start.
+fn acme_files(plan: &Plan) -> (&Path, &[PathBuf]) {
+    (&plan.acme.state, &plan.acme.trusted)
 }
 
 /// Returns the TLS of each listener.

@@ -350,7 +350,10 @@ respond = \"c\"
     #[test]
     fn hosts_without_patterns_are_looked_at() {
         let text = TEXT.replace("hosts = [", "hosts = [\"*.a.example\", ");
-        let text = text.replace("[tls.acme]", "[tls.acme]\ndns = { program = \"/bin/true\" }");
+        let text = text.replace(
+            "[tls.acme]",
+            "[tls.acme]\ndns = { program = \"/bin/true\" }",
+        );
         let loaded = parse("sluice.toml", &text).expect("a plan");
         let obtained = obtained(&loaded.plan, &text).expect("hosts");
         assert_eq!(obtained.hosts, ["a.example", "b.example"]);

@@ -97,7 +97,7 @@ fn acme_files(options: &acme::Options) -> Vec<PathBuf> {
 /// Returns the files that certificates need which come and go while Sluice runs.
 fn of_managed_certificates(plan: &Plan) -> Vec<Allowed> {
     let mut all = Vec::new();
-    if manages_certificates(plan, |_| true) {
+    if manages_certificates(plan) {
         all.push(Allowed {
             path: plan.acme.state.clone(),
             reach: Reach::Folder,
@@ -148,11 +148,16 @@ pub fn folders(plan: &Plan) -> impl Iterator<Item = &files::Options> {
 
 /// Whether certificates come from authorities.
 pub fn obtains_certificates(plan: &Plan) -> bool {
-    manages_certificates(plan, |management| management != Management::Internal)
+    has_managed(plan, |management| management != Management::Internal)
+}
+
+/// Whether a site has certificates that come and go while Sluice runs.
+pub fn manages_certificates(plan: &Plan) -> bool {
+    has_managed(plan, |_| true)
 }
 
 /// Whether a site has certificates that come from such a place while Sluice runs.
-fn manages_certificates(plan: &Plan, from: impl Fn(Management) -> bool) -> bool {
+fn has_managed(plan: &Plan, from: impl Fn(Management) -> bool) -> bool {
     let sites = plan.sites.iter().filter_map(|site| site.tls.as_ref());
     let mut managed = sites.filter_map(|tls| tls.managed);
     managed.any(from)

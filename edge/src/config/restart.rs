@@ -88,6 +88,7 @@ fn belongs(entry: &Entry<'_>, setting: &str) -> bool {
         ("listeners", "[[listener]]") => key != "protocols",
         ("admin address", "[admin]") => key == "address",
         ("program for DNS", "[tls.acme]") => matches!(key, "dns" | "challenge"),
+        ("folder of certificates", "[tls.acme]") => matches!(key, "state" | "ca"),
         ("log level", "[log]") => key == "level",
         ("log of messages", "[log]") => key == "error",
         (volume, section) => volume

@@ -1,10 +1,9 @@
 //! Handshakes that wait for a certificate of their name to be obtained.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -13,10 +12,8 @@ use crate::http::hosts::Hosts;
 
 /// Most names for which handshakes wait at a time.
 const WAITING_MAX: usize = 64;
-/// Most refused names that are remembered.
+/// Most refused names that are remembered, in each of two ages.
 const REFUSED_MAX: usize = 4096;
-/// How long a refused name is remembered.
-const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// The names for which handshakes demand a certificate.
 #[derive(Default)]
@@ -32,8 +29,8 @@ struct Inner {
     allowed: Option<Hosts<()>>,
     /// The names for which handshakes wait, which begin again when the sender is dropped.
     waiting: HashMap<Box<str>, watch::Sender<()>>,
-    /// The names for which none waits before this time.
-    refused: HashMap<Box<str>, Instant>,
+    /// The names for which none waits: those that were refused since `age_refused` was called last, and those before.
+    refused: [HashSet<Box<str>>; 2],
 }
 
 /// The wait of a handshake for a certificate.
@@ -58,7 +55,7 @@ impl Demands {
         });
         let mut inner = self.inner.lock();
         inner.allowed = allowed;
-        inner.refused.clear();
+        inner.refused = Default::default();
     }
 
     /// Demands a certificate. Returns `None` if none will come, or if handshakes wait for too many names.
@@ -68,10 +65,7 @@ impl Demands {
             .allowed
             .as_ref()
             .is_none_or(|hosts| hosts.named(name).is_some());
-        let is_refused = inner
-            .refused
-            .get(name)
-            .is_some_and(|until| Instant::now() < *until);
+        let is_refused = inner.refused.iter().any(|names| names.contains(name));
         if !is_allowed || is_refused {
             return None;
         }
@@ -93,19 +87,20 @@ impl Demands {
         self.inner.lock().waiting.remove(name);
     }
 
-    /// Ends the waits for a name, and refuses more of them for a minute.
+    /// Ends the waits for a name, and refuses more of them until `age_refused` is called for the second time.
     pub fn refuse(&self, name: &str) {
         let mut inner = self.inner.lock();
-        if inner.refused.len() >= REFUSED_MAX {
-            let now = Instant::now();
-            inner.refused.retain(|_, until| now < *until);
-        }
-        if inner.refused.len() < REFUSED_MAX {
-            inner
-                .refused
-                .insert(name.into(), Instant::now() + REFUSED_FOR);
+        let newest = &mut inner.refused[0];
+        if newest.len() < REFUSED_MAX {
+            newest.insert(name.into());
         }
         inner.waiting.remove(name);
+    }
+
+    /// Forgets the names that were refused before the last call of this.
+    pub fn age_refused(&self) {
+        let mut inner = self.inner.lock();
+        inner.refused[1] = std::mem::take(&mut inner.refused[0]);
     }
 
     /// Returns the names for which handshakes wait.
@@ -144,7 +139,10 @@ mod tests {
         assert!(!is_ready(&mut other));
         demands.refuse("b.example");
         assert!(is_ready(&mut other));
+        demands.age_refused();
         assert!(demands.demand("b.example").is_none());
+        demands.age_refused();
+        assert!(demands.demand("b.example").is_some());
     }
 
     #[test]
@@ -163,6 +161,6 @@ mod tests {
         for name in 0..2 * REFUSED_MAX {
             demands.refuse(&name.to_string());
         }
-        assert_eq!(demands.inner.lock().refused.len(), REFUSED_MAX);
+        assert_eq!(demands.inner.lock().refused[0].len(), REFUSED_MAX);
     }
 }

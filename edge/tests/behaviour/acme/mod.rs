@@ -3,6 +3,7 @@
 mod authorities;
 mod challenges;
 mod commands;
+mod defaults;
 mod dns;
 mod internal;
 mod kills;
