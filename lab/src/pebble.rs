@@ -34,6 +34,8 @@ pub struct Options {
     pub validity_s: u64,
     /// Name server that it asks, in place of the one with names that lead to loopback.
     pub name_server: Option<SocketAddr>,
+    /// Whether it has the profile `shortlived`, too. Orders without a profile then get any of the two.
+    pub is_short_lived: bool,
     /// Names for which it issues no certificates.
     pub refused: Vec<String>,
     /// Id and key in base64url of the external account that an account must be bound to.
@@ -49,6 +51,7 @@ impl Default for Options {
             sleep_s: 0,
             validity_s: 90 * 24 * 3600,
             name_server: None,
+            is_short_lived: false,
             refused: Vec::new(),
             external_account: None,
         }
@@ -179,6 +182,11 @@ impl Pebble {
         self.process.stdout() + &self.process.stderr()
     }
 
+    /// Returns the number of orders that pebble has ended because a challenge failed.
+    pub fn invalid_orders(&self) -> usize {
+        self.log().matches("set INVALID by invalid authz").count()
+    }
+
     /// Returns the number of orders that pebble has accepted.
     pub fn orders(&self) -> usize {
         self.log().matches("Added order").count()
@@ -191,6 +199,12 @@ fn configuration(
     management: SocketAddr,
     files: &PairFiles,
 ) -> serde_json::Value {
+    let profile =
+        |validity_s: u64| serde_json::json!({ "description": "", "validityPeriod": validity_s });
+    let mut profiles = HashMap::from([("default", profile(options.validity_s))]);
+    if options.is_short_lived {
+        profiles.insert("shortlived", profile(6 * 24 * 3600));
+    }
     let accounts = options.external_account.iter();
     let accounts: HashMap<&String, &String> = accounts.map(|(id, key)| (id, key)).collect();
     serde_json::json!({ "pebble": {
@@ -205,10 +219,7 @@ fn configuration(
         "domainBlocklist": options.refused,
         "externalAccountBindingRequired": options.external_account.is_some(),
         "externalAccountMACKeys": accounts,
-        "profiles": {
-            "default": { "description": "", "validityPeriod": options.validity_s },
-            "shortlived": { "description": "", "validityPeriod": 6 * 24 * 3600 },
-        },
+        "profiles": profiles,
     }})
 }
 

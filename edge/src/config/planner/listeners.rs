@@ -77,7 +77,9 @@ pub fn listeners(
     if files.is_empty() && listen.is_none() && sites_have_tls {
         let [mut clear, mut encrypted] = [80, 443].map(|port| {
             let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-            ListenerPlan::at(address.into())
+            let mut plan = ListenerPlan::at(address.into());
+            plan.listening.ipv6_only = false;
+            plan
         });
         clear.setup.listener = 0;
         encrypted.setup.listener = 1;

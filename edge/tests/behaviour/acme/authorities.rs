@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::Bed;
 use crate::harness::{Setup, eventually};
 
@@ -103,7 +105,7 @@ fn a_clock_that_is_a_day_off_keeps_nobody_from_certificates() {
     );
     for offset in ["-1d", "+1d"] {
         let name = "cdn.example.com";
-        let bed = Bed::new(&[name], |_| {});
+        let bed = Bed::new(&[name], |options| options.is_short_lived = true);
         let text = bed.text("profile = \"shortlived\"", &[name]);
         let off = Setup::of_text(text.clone())
             .environment("FAKETIME", offset)
@@ -112,6 +114,11 @@ fn a_clock_that_is_a_day_off_keeps_nobody_from_certificates() {
             .environment("LD_PRELOAD", library);
         let edge = off.start();
         assert_eq!(bed.wait_served(name), "hello", "{offset}");
+        let date = edge.process.stderr()[.."2026-11-27".len()].replace('-', "/");
+        assert!(
+            !bed.pebble.log().contains(&date),
+            "the clock is right: {date}"
+        );
         drop(edge);
         // With the right clock and a wrong one, the certificate stays.
         for setup in [Setup::of_text(text), off] {
@@ -125,10 +132,14 @@ fn a_clock_that_is_a_day_off_keeps_nobody_from_certificates() {
 #[test]
 fn keys_profiles_and_files_are_as_configured() {
     let name = "cdn.example.com";
-    let bed = Bed::new(&[name], |_| {});
-    let _edge = bed.start("key_type = \"p384\"\nprofile = \"shortlived\"", &[name]);
+    let bed = Bed::new(&[name], |options| options.is_short_lived = true);
+    let edge = bed.start("key_type = \"p384\"\nprofile = \"shortlived\"", &[name]);
     bed.wait_served(name);
     let certificate = bed.certificate(name);
+    let state: Value = serde_json::from_slice(&edge.get_admin("/certificates").body).expect("JSON");
+    let time_s = |name: &str| state["list"][0][name].as_i64().expect("a time");
+    let validity_s = time_s("not_after_unix_s") - time_s("not_before_unix_s");
+    assert!((validity_s - 6 * 24 * 3600).abs() <= 1, "{validity_s}");
     // The object identifier of the curve P-384.
     let curve = [0x2b, 0x81, 0x04, 0x00, 0x22];
     assert!(certificate.windows(curve.len()).any(|part| part == curve));
