@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::authority::Authority;
 use super::failure::Failure;
@@ -10,7 +13,7 @@ use super::order::Ordering;
 use super::record::Record;
 use super::revocation::Revocation;
 use super::schedule;
-use super::shared::Shared;
+use super::shared::{Shared, Task};
 use super::state::State;
 use super::window;
 use crate::tls::Certificate;
@@ -18,6 +21,10 @@ use crate::tls::Certificate;
 /// Most times that an attempt goes on after the authority has refused a nonce (RFC 8555 6.5). The ACME library repeats
 /// each request twice by itself.
 const NONCES_MAX: usize = 10;
+
+/// Longest attempt at one authority, and longest one that may wait for records of DNS-01.
+const WITHIN: Duration = Duration::from_secs(15 * 60);
+const WITH_DNS_WITHIN: Duration = Duration::from_secs(3 * 3600);
 
 /// The tools of an attempt.
 pub struct Attempt {
@@ -31,25 +38,25 @@ pub struct Attempt {
 struct Busy<'a> {
     shared: &'a Shared,
     id: &'a str,
+    task: Task,
 }
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        let again_unix_s = self.shared.clock.unix_s() + schedule::wait_s(1, 0.0, 0);
-        self.shared.note(self.id, |state| {
-            state.is_busy = false;
-            if thread::panicking() {
-                state.next_unix_s = again_unix_s;
-                state.ask_window_unix_s = again_unix_s;
-            }
-        });
+        // After a panic, the task is repeated as after a failure.
+        let panicked = thread::panicking().then_some(self.task);
+        self.shared.end_task(self.id, panicked);
     }
 }
 
 /// Obtains a certificate, or notes why that failed and when to try again.
 pub async fn obtain(shared: &Shared, attempt: &Attempt, state: State) {
     let id = Record::id(&state.names);
-    let busy = Busy { shared, id: &id };
+    let busy = Busy {
+        shared,
+        id: &id,
+        task: Task::Obtain,
+    };
     let Some(mut record) = read(shared, &id, &state) else {
         return;
     };
@@ -69,14 +76,16 @@ pub async fn obtain(shared: &Shared, attempt: &Attempt, state: State) {
             );
             shared.take(&record, Some(certificate));
         }
+        Err(failure) if failure.is_postponed => {
+            shared.postpone(&id, &record, &failure);
+        }
         Err(failure) => {
-            let asked_s = attempt.authorities.iter().map(Authority::asked_s);
-            let asked_s = asked_s.max().unwrap_or(0);
             let spread = schedule::spread(&record.names);
-            let wait_s = schedule::wait_s(record.failures + 1, spread, asked_s);
+            let wait_s = schedule::wait_s(record.failures + 1, spread);
             let now_unix_s = shared.clock.unix_s();
             let again_unix_s = failure.not_before_unix_s.max(now_unix_s + wait_s);
-            record.fail(&failure.message, again_unix_s);
+            let settings = attempt.options.settings();
+            record.fail(&failure.message, &settings, again_unix_s);
             tracing::error!(
                 names = record.names.join(", "),
                 cause = record.last_error.as_deref(),
@@ -94,7 +103,11 @@ pub async fn obtain(shared: &Shared, attempt: &Attempt, state: State) {
 /// Asks the authority for the time of a certificate's renewal.
 pub async fn ask_window(shared: &Shared, attempt: &Attempt, state: State) {
     let id = Record::id(&state.names);
-    let _busy = Busy { shared, id: &id };
+    let _busy = Busy {
+        shared,
+        id: &id,
+        task: Task::AskWindow,
+    };
     let Some(certificate) = shared.certificate(&id) else {
         return;
     };
@@ -117,7 +130,11 @@ pub async fn ask_window(shared: &Shared, attempt: &Attempt, state: State) {
 /// Revokes a certificate, after which a new one is due.
 pub async fn revoke(shared: &Shared, attempt: &Attempt, revocation: Revocation) {
     let id = Record::id(&revocation.names);
-    let busy = Busy { shared, id: &id };
+    let busy = Busy {
+        shared,
+        id: &id,
+        task: Task::Obtain,
+    };
     let (storage, managed) = (&*shared.storage, &*shared.managed);
     let revoked = revocation
         .carry_out(&attempt.authorities, storage, managed)
@@ -133,11 +150,13 @@ fn read(shared: &Shared, id: &str, state: &State) -> Option<Record> {
     match Record::read(&*shared.storage, &state.names) {
         Ok(record) => Some(Record {
             on_demand: state.is_on_demand,
+            // If the record can't be stored, the waits become longer all the same.
+            failures: record.failures.max(state.failures),
             ..record
         }),
         Err(error) => {
             tracing::error!(%error, certificate = id, "the state of a certificate can't be read");
-            let next_unix_s = shared.clock.unix_s() + schedule::wait_s(1, 0.0, 0);
+            let next_unix_s = shared.clock.unix_s() + schedule::wait_s(1, 0.0);
             shared.note(id, |state| state.next_unix_s = next_unix_s);
             None
         }
@@ -163,8 +182,7 @@ async fn in_turn(
     let authorities = attempt.authorities.iter();
     let first = authorities.clone().filter(has_order);
     let others = authorities.filter(|one| !has_order(one));
-    let mut failures: Vec<String> = Vec::new();
-    let mut soonest_unix_s = i64::MAX;
+    let mut failures: Vec<Failure> = Vec::new();
     for authority in first.chain(others) {
         let ordering = |account| Ordering {
             account,
@@ -175,26 +193,50 @@ async fn in_turn(
             storage: &*shared.storage,
             clock: &shared.clock,
         };
-        match ask(authority, ordering, record).await {
+        let within = match attempt.options.dns.is_some() {
+            true => WITH_DNS_WITHIN,
+            false => WITHIN,
+        };
+        let asked = timeout(within, ask(shared, authority, ordering, record)).await;
+        match asked.unwrap_or_else(|_| Err(Failure::new("the attempt took too long"))) {
             Ok(certificate) => return Ok(certificate),
-            Err(failure) => {
-                failures.push(format!("{}: {}", authority.url(), failure.message));
-                soonest_unix_s = soonest_unix_s.min(failure.not_before_unix_s);
-            }
+            Err(failure) => failures.push(failure.at(authority.url())),
+        }
+        let order = record.order.as_ref();
+        if order.is_some_and(|order| order.key.is_some()) {
+            // This authority may still issue the certificate, so no other one is asked.
+            break;
         }
     }
-    Err(Failure {
-        not_before_unix_s: soonest_unix_s,
-        ..Failure::new(failures.join("; "))
-    })
+    Err(all_of(&failures))
+}
+
+/// Returns the failure of an attempt in which all of these authorities failed.
+fn all_of(failures: &[Failure]) -> Failure {
+    let messages: Vec<&str> = failures.iter().map(|one| one.message.as_str()).collect();
+    let not_before = failures.iter().map(|one| one.not_before_unix_s).min();
+    Failure {
+        not_before_unix_s: not_before.unwrap_or(0),
+        is_postponed: failures.iter().all(|one| one.is_postponed),
+        ..Failure::new(messages.join("; "))
+    }
 }
 
 /// Asks one authority. An attempt whose nonces the authority does not take goes on at once.
 async fn ask<'a>(
+    shared: &Shared,
     authority: &'a Authority,
     ordering: impl Fn(&'a instant_acme::Account) -> Ordering<'a>,
     record: &mut Record,
 ) -> Result<Certificate, Failure> {
+    let asked_until = || match authority.asked_s() {
+        0 => 0,
+        asked_s => shared.clock.unix_s() + asked_s.min(schedule::RETRY_AFTER_MAX_S),
+    };
+    if asked_until() > 0 {
+        let message = "the authority wants no request at the moment (Retry-After)";
+        return Err(Failure::postponed(asked_until(), message));
+    }
     let mut nonces = 0;
     loop {
         let result = match authority.account().await {
@@ -203,7 +245,13 @@ async fn ask<'a>(
         };
         match result {
             Err(failure) if failure.is_nonce && nonces < NONCES_MAX => nonces += 1,
-            result => return result,
+            Err(failure) => {
+                return Err(Failure {
+                    not_before_unix_s: failure.not_before_unix_s.max(asked_until()),
+                    ..failure
+                });
+            }
+            Ok(certificate) => return Ok(certificate),
         }
     }
 }

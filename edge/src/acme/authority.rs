@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use instant_acme::{Account, AccountCredentials, ExternalAccountKey, NewAccount};
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 
 use super::failure::{self, Failure};
@@ -71,15 +72,14 @@ impl Authority {
         let name = self.name("orders.json");
         let text = self.storage.read(&name)?;
         let mut budget: Budget = text
-            .and_then(|text| serde_json::from_str(&text).ok())
+            .and_then(|text| usable(&name, &text))
             .unwrap_or_default();
         let most = self.orders_max.saturating_sub(reserve);
         let taken = budget.take(now_unix_s, most, ORDERS_SPAN_S);
-        taken.map_err(|again_unix_s| Failure {
-            not_before_unix_s: again_unix_s,
-            ..Failure::new(format!(
-                "{most} orders were sent in three hours, as many as `orders` permits"
-            ))
+        taken.map_err(|again_unix_s| {
+            let message =
+                format!("{most} orders were sent in three hours, as many as `orders` permits");
+            Failure::postponed(again_unix_s, message)
         })?;
         let text = serde_json::to_string(&budget).map_err(std::io::Error::from)?;
         Ok(self.storage.write(&name, &text)?)
@@ -97,7 +97,7 @@ impl Authority {
     async fn open(&self) -> Result<Account, Failure> {
         let name = self.name("account.json");
         let stored = self.storage.read(&name)?;
-        let stored = stored.and_then(|text| serde_json::from_str::<AccountCredentials>(&text).ok());
+        let stored = stored.and_then(|text| usable::<AccountCredentials>(&name, &text));
         let builder = || Account::builder_with_http(Box::new(self.client.clone()));
         if let Some(credentials) = stored {
             let account = builder().from_credentials(credentials).await?;
@@ -134,6 +134,17 @@ impl Authority {
     fn name(&self, text: &str) -> String {
         let hash = blake3::hash(self.directory.url.as_bytes()).to_hex();
         format!("{FOLDER}/{}.{text}", &hash[..16])
+    }
+}
+
+/// Reads a stored text. A damaged one is logged, since it is replaced.
+fn usable<T: DeserializeOwned>(name: &str, text: &str) -> Option<T> {
+    match serde_json::from_str(text) {
+        Ok(value) => Some(value),
+        Err(error) => {
+            tracing::error!(name, %error, "a damaged file of certificates is replaced");
+            None
+        }
     }
 }
 

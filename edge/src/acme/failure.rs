@@ -12,6 +12,9 @@ pub struct Failure {
     pub message: String,
     /// The time before which no attempt is to be made, as Unix time in seconds; 0 if that is not known.
     pub not_before_unix_s: i64,
+    /// Whether nothing was sent, because a limit of our own or the authority's last Retry-After forbids an order now. Such a
+    /// failure only delays the certificate.
+    pub is_postponed: bool,
     /// Whether the same request may succeed at once: the authority did not take its nonce (RFC 8555 6.5).
     pub is_nonce: bool,
 }
@@ -21,7 +24,32 @@ impl Failure {
         Failure {
             message: message.into(),
             not_before_unix_s: 0,
+            is_postponed: false,
             is_nonce: false,
+        }
+    }
+}
+
+impl Failure {
+    /// Returns the failure that nothing may be sent before this time, as Unix time in seconds.
+    pub fn postponed(not_before_unix_s: i64, message: impl Into<String>) -> Failure {
+        Failure {
+            not_before_unix_s,
+            is_postponed: true,
+            ..Failure::new(message)
+        }
+    }
+}
+
+impl Failure {
+    /// Returns the same failure with the URL of the directory, unless the message has it.
+    pub fn at(self, url: &str) -> Failure {
+        match self.message.starts_with(url) {
+            true => self,
+            false => Failure {
+                message: format!("{url}: {}", self.message),
+                ..self
+            },
         }
     }
 }

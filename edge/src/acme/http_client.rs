@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, HOST, RETRY_AFTER};
-use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -24,6 +24,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use super::schedule;
 use crate::http::date;
 use crate::sys::Clock;
 
@@ -153,8 +154,11 @@ fn host_and_port(uri: &Uri, may_be_clear: bool) -> Option<(&str, u16)> {
 /// Returns the time in a Retry-After as Unix time in seconds.
 fn retry_after(value: &[u8], now_unix_s: i64) -> Option<i64> {
     let text = std::str::from_utf8(value).ok()?.trim();
-    match i64::from_str(text) {
-        Ok(seconds) => Some(now_unix_s.saturating_add(seconds.max(0))),
+    match i128::from_str(text) {
+        Ok(seconds) => {
+            let seconds = seconds.clamp(0, i128::from(schedule::RETRY_AFTER_MAX_S));
+            Some(now_unix_s.saturating_add(seconds as i64))
+        }
         Err(_) => date::parse(text.as_bytes()).map(u64::cast_signed),
     }
 }
@@ -165,6 +169,8 @@ impl HttpClient for DirectoryClient {
         request: Request<BodyWrapper<Bytes>>,
     ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
         let url = request.uri().to_string();
+        let is_get = request.method() == Method::GET;
+        let now_unix_s = self.clock.unix_s();
         let asked = timeout(HEAD_WITHIN, self.clone().ask(request, false));
         Box::pin(async move {
             let response = match asked.await {
@@ -172,12 +178,34 @@ impl HttpClient for DirectoryClient {
                 Ok(Err(error)) => return Err(failed(&url, &error)),
                 Err(_) => return Err(failed(&url, &"no response in 30 s")),
             };
-            let (parts, body) = response.into_parts();
+            let (mut parts, body) = response.into_parts();
+            bound_retry_after(&mut parts.headers, now_unix_s);
+            // Errors of other requests are texts that the ACME library reads.
+            if is_get && !parts.status.is_success() {
+                let status = parts.status.as_u16();
+                return Err(failed(
+                    &url,
+                    &format!("the response has the status {status}"),
+                ));
+            }
             Ok(BytesResponse {
                 parts,
                 body: Box::new(BoundedBody(Some(body))),
             })
         })
+    }
+}
+
+/// Replaces a Retry-After by one in seconds of at most two days, since the ACME library adds it to the current time
+/// unchecked.
+fn bound_retry_after(headers: &mut HeaderMap, now_unix_s: i64) {
+    let Some(value) = headers.remove(RETRY_AFTER) else {
+        return;
+    };
+    if let Some(at_unix_s) = retry_after(value.as_bytes(), now_unix_s) {
+        let left_s = at_unix_s.saturating_sub(now_unix_s);
+        let left_s = left_s.clamp(0, schedule::RETRY_AFTER_MAX_S);
+        headers.insert(RETRY_AFTER, HeaderValue::from(left_s));
     }
 }
 
@@ -243,5 +271,18 @@ mod tests {
         let date = retry_after(b"Sun, 06 Nov 1994 08:49:37 GMT", 0);
         assert_eq!(date, Some(784_111_777));
         assert_eq!(retry_after(b"soon", 0), None);
+        for (value, expected) in [
+            ("18446744073709551615", Some("172800")),
+            ("120", Some("120")),
+            ("-1", Some("0")),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some("0")),
+            ("soon", None),
+        ] {
+            let mut headers =
+                HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(value))]);
+            bound_retry_after(&mut headers, 1_800_000_000);
+            let bounded = headers.get(RETRY_AFTER).map(HeaderValue::as_bytes);
+            assert_eq!(bounded, expected.map(str::as_bytes), "{value}");
+        }
     }
 }

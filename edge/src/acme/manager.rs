@@ -52,7 +52,7 @@ impl Manager {
         clock: Clock,
     ) -> io::Result<Manager> {
         let shared = Arc::new(Shared {
-            wanted: watch::Sender::new(Some(Arc::new(wanted.clone()))),
+            wanted: watch::Sender::new(None),
             clock,
             managed,
             challenges,
@@ -61,7 +61,7 @@ impl Manager {
             entries: Mutex::default(),
             revocations: Mutex::default(),
         });
-        shared.take_up(&wanted)?;
+        shared.take_up(wanted)?;
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -85,9 +85,7 @@ impl Manager {
     ///
     /// The storage failed.
     pub fn want(&self, wanted: Wanted) -> io::Result<()> {
-        self.shared.take_up(&wanted)?;
-        self.shared.wanted.send_replace(Some(Arc::new(wanted)));
-        Ok(())
+        self.shared.take_up(wanted)
     }
 
     /// Returns the state of each certificate.
@@ -139,15 +137,17 @@ impl Tasks {
         let shared = self.shared.clone();
         let mut wanted = shared.wanted.subscribe();
         loop {
-            let Some(now_wanted) = wanted.borrow_and_update().clone() else {
+            if wanted.borrow_and_update().is_none() {
                 return;
-            };
+            }
             if is_over(&mut self.aged_us, LOOK_EVERY, &shared.clock) {
                 shared.managed.demands.age_refused();
             }
             shared.add_demanded();
             shared.forget();
-            let wait = self.begin_due(&now_wanted.options);
+            let Some(wait) = self.begin_due() else {
+                return;
+            };
             self.report_progress();
             tokio::select! {
                 _ = wanted.changed() => {}
@@ -160,9 +160,12 @@ impl Tasks {
         }
     }
 
-    /// Begins what is due and for which there is room. Returns the time until the next look.
-    fn begin_due(&mut self, options: &Options) -> Duration {
-        let attempt = self.attempt(options);
+    /// Begins what is due and for which there is room. Returns the time until the next look; `None`: the
+    /// thread is to end.
+    fn begin_due(&mut self) -> Option<Duration> {
+        let now_unix_s = self.shared.clock.unix_s();
+        let (wanted, due, next_unix_s) = self.shared.due(now_unix_s)?;
+        let attempt = self.attempt(&wanted.options);
         for revocation in std::mem::take(&mut *self.shared.revocations.lock()) {
             let (shared, attempt) = (self.shared.clone(), attempt.clone());
             self.running.spawn_local(async move {
@@ -170,8 +173,6 @@ impl Tasks {
                 false
             });
         }
-        let now_unix_s = self.shared.clock.unix_s();
-        let (due, next_unix_s) = self.shared.due(now_unix_s);
         for (state, task) in due {
             let is_full = state.is_on_demand && self.running_on_demand >= PARALLEL_ON_DEMAND;
             if is_full || self.running.len() >= PARALLEL {
@@ -192,10 +193,10 @@ impl Tasks {
         }
         let wait_s = next_unix_s.saturating_sub(now_unix_s).max(1).unsigned_abs();
         let wait = Duration::from_secs(wait_s).min(LOOK_EVERY);
-        match self.running.is_empty() {
+        Some(match self.running.is_empty() {
             true => wait,
             false => wait.min(PROGRESS_EVERY),
-        }
+        })
     }
 
     fn end(&mut self, ended: Result<bool, tokio::task::JoinError>) {

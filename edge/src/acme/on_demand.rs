@@ -2,17 +2,72 @@
 
 use http::Uri;
 
-use super::failure::Failure;
 use super::http_client::DirectoryClient;
 use super::options::OnDemand;
 use super::state::State;
+use crate::http::hosts::Hosts;
 
 /// Most certificates that handshakes may ask for.
 pub const CERTIFICATES_MAX: usize = 10_000;
-/// Time in seconds after which the permission to renew a certificate is asked for again.
-pub const ASK_AGAIN_AFTER_S: i64 = 24 * 3600;
+/// Time in seconds after which the permission to renew a certificate is asked for again, after a refusal and after no
+/// answer.
+const ASK_AGAIN_AFTER_S: i64 = 24 * 3600;
+const NO_ANSWER_AGAIN_AFTER_S: i64 = 5 * 60;
 /// Time in seconds after the last attempt after which a name without a valid certificate is forgotten.
 const FORGET_AFTER_S: i64 = 7 * 24 * 3600;
+
+/// The list of names for which handshakes may ask; without one, all.
+pub struct Allowed(Option<Hosts<()>>);
+
+impl Allowed {
+    /// Returns the list in these options.
+    pub fn new(options: &OnDemand) -> Allowed {
+        let list = options.allow.as_ref().map(|list| {
+            let mut hosts = Hosts::default();
+            list.iter()
+                .for_each(|host| hosts.add(std::slice::from_ref(host), &()));
+            hosts
+        });
+        Allowed(list)
+    }
+
+    /// Whether a name is in the list.
+    pub fn has(&self, name: &str) -> bool {
+        self.0
+            .as_ref()
+            .is_none_or(|hosts| hosts.named(name).is_some())
+    }
+
+    /// Whether all these names are in the list.
+    pub fn all(&self, names: &[String]) -> bool {
+        names.iter().all(|name| self.has(name))
+    }
+}
+
+/// The reason why a certificate may not be obtained.
+pub struct Denied {
+    /// Description.
+    pub cause: String,
+    /// Time in seconds after which the permission to renew a certificate is asked for again.
+    pub again_after_s: i64,
+}
+
+impl Denied {
+    /// The list does not name it.
+    pub fn by_list(name: &str) -> Denied {
+        Denied {
+            cause: format!("`allow` does not name {name}"),
+            again_after_s: ASK_AGAIN_AFTER_S,
+        }
+    }
+
+    fn without_answer(cause: String) -> Denied {
+        Denied {
+            cause,
+            again_after_s: NO_ANSWER_AGAIN_AFTER_S,
+        }
+    }
+}
 
 /// Asks the configured URL whether a certificate may be obtained for a name: with the query `domain=NAME`, to which 200
 /// is the permission.
@@ -24,20 +79,22 @@ pub async fn permit(
     options: &OnDemand,
     client: &DirectoryClient,
     name: &str,
-) -> Result<(), Failure> {
+) -> Result<(), Denied> {
     let Some(url) = &options.ask else {
         return Ok(());
     };
     let separator = if url.contains('?') { '&' } else { '?' };
-    let uri: Uri = format!("{url}{separator}domain={name}")
-        .parse()
-        .map_err(|why| Failure::new(format!("{url} can't be asked: {why}")))?;
-    let status = client.status(uri).await.map_err(Failure::new)?;
+    let uri = format!("{url}{separator}domain={name}").parse::<Uri>();
+    let uri = uri.map_err(|why| Denied::without_answer(format!("{url} can't be asked: {why}")))?;
+    let status = client.status(uri).await.map_err(Denied::without_answer)?;
+    let cause = format!("{url} has answered {} for {name}", status.as_u16());
     match status.as_u16() {
         200 => Ok(()),
-        status => Err(Failure::new(format!(
-            "{url} has answered {status} for {name}"
-        ))),
+        500.. => Err(Denied::without_answer(cause)),
+        _ => Err(Denied {
+            cause,
+            again_after_s: ASK_AGAIN_AFTER_S,
+        }),
     }
 }
 

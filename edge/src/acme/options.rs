@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::tls::{ClientOptions, Trust};
+
 use super::dns::DnsOptions;
 
 /// Address of Let's Encrypt's directory.
@@ -60,6 +62,33 @@ impl Default for Options {
             trusted: Vec::new(),
             self_signed: false,
         }
+    }
+}
+
+impl Options {
+    /// Returns the TLS of connections to directories.
+    pub fn client(&self) -> ClientOptions {
+        ClientOptions {
+            trust: match self.trusted.is_empty() {
+                true => Trust::System,
+                false => Trust::Authorities(self.trusted.clone()),
+            },
+            protocols: vec!["http/1.1".to_owned()],
+            ..ClientOptions::default()
+        }
+    }
+
+    /// Returns a short name of the settings on which the success of an attempt depends. After a change of one, a failed
+    /// attempt is repeated at once.
+    pub fn settings(&self) -> String {
+        let settings = (
+            &self.directories,
+            &self.challenges,
+            &self.profile,
+            &self.dns,
+        );
+        let text = format!("{settings:?} {:?} {:?}", self.key_type, self.email);
+        blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
     }
 }
 

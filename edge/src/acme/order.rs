@@ -1,5 +1,6 @@
 //! One order (RFC 8555 7.4): from the names to a stored certificate. After a restart, it continues where it was.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,11 @@ const POLLS: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(250))
     .backoff(1.5)
     .timeout(Duration::from_secs(120));
+
+/// Longest text of a key and a chain of certificates, in bytes.
+const PEM_BYTES_MAX: usize = 100_000;
+/// Problems with which an authority refuses to replace a certificate by an order.
+const REPLACED: [&str; 3] = ["alreadyReplaced", "malformed", "conflict"];
 
 /// The things that an order needs.
 pub struct Ordering<'a> {
@@ -56,7 +62,11 @@ impl Ordering<'_> {
             None => self.begin(record).await?,
         };
         if order.state().status == OrderStatus::Pending {
-            self.authorize(&mut order, record.failures as usize).await?;
+            let authorized = self.authorize(&mut order, record).await;
+            if order.state().status == OrderStatus::Invalid {
+                self.note(record, None)?;
+            }
+            authorized?;
         }
         if order.state().status == OrderStatus::Ready {
             let key = match &pending.key {
@@ -67,21 +77,40 @@ impl Ordering<'_> {
             pending.key = Some(key.clone());
             self.note(record, Some(&pending))?;
             let request = key::request(&key, &record.names).map_err(Failure::new)?;
-            order.finalize_csr(&request).await?;
+            if let Err(error) = order.finalize_csr(&request).await {
+                let is_bad =
+                    ["badCSR", "badPublicKey"].map(|name| failure::is_problem(&error, name));
+                if is_bad.contains(&true) {
+                    self.note(record, None)?;
+                }
+                return Err(error.into());
+            }
         }
         let Some(key) = &pending.key else {
             self.note(record, None)?;
             return Err(Failure::new("the key of the ordered certificate is lost"));
         };
-        let chain = self.certificate(&mut order).await?;
+        let chain = self.certificate(&mut order).await;
+        if order.state().status == OrderStatus::Invalid {
+            self.note(record, None)?;
+        }
+        let chain = chain?;
         let text = format!("{key}\n{chain}");
-        let certificate = check(&text, &record.names).map_err(Failure::new)?;
+        let certificate = match check(&text, &record.names, self.clock.unix_s()) {
+            Ok(certificate) => certificate,
+            Err(problem) => {
+                // The next attempt orders another one.
+                self.note(record, None)?;
+                return Err(Failure::new(problem));
+            }
+        };
         record::write_pem(self.storage, &record.names, key, &chain)?;
         record.issued_by = Some(self.authority.url().to_owned());
         record.obtained_unix_s = self.clock.unix_s();
         record.window = None;
         record.window_asked_from_unix_s = 0;
-        (record.failures, record.last_error) = (0, None);
+        (record.failures, record.last_error, record.failed_with) = (0, None, None);
+        record.not_before_unix_s = 0;
         self.note(record, None)?;
         Ok(certificate)
     }
@@ -117,10 +146,12 @@ impl Ordering<'_> {
     }
 
     async fn begin(&self, record: &mut Record) -> Result<(Order, PendingOrder), Failure> {
-        let reserve = match record.on_demand {
-            // Names of which clients decide leave room for those of the configuration.
-            true => self.options.orders_max / 2,
-            false => 0,
+        // New names of which clients decide leave room for those of the configuration, and for renewals.
+        let is_new = record.on_demand && self.replaced.is_none();
+        let reserve = if is_new {
+            self.options.orders_max / 2
+        } else {
+            0
         };
         self.authority.take_order(self.clock.unix_s(), reserve)?;
         let order = self.new_order(record).await?;
@@ -133,7 +164,7 @@ impl Ordering<'_> {
         Ok((order, pending))
     }
 
-    async fn new_order(&self, record: &Record) -> Result<Order, Failure> {
+    async fn new_order(&self, record: &mut Record) -> Result<Order, Failure> {
         let identifiers: Vec<Identifier> =
             record.names.iter().map(|name| identifier(name)).collect();
         let new = || {
@@ -145,9 +176,20 @@ impl Ordering<'_> {
         };
         if let Some(replaced) = self.replaced_id(record) {
             match self.account.new_order(&new().replaces(replaced)).await {
-                // An order for it exists already (RFC 9773 7.4), or the authority knows it no more.
-                Err(error @ Error::Api(_)) if !failure::is_problem(&error, "badNonce") => {}
-                order => return Ok(order?),
+                // Another order replaces it already (RFC 9773 7.4), or the authority knows it no more.
+                Err(error)
+                    if REPLACED
+                        .iter()
+                        .any(|name| failure::is_problem(&error, name)) => {}
+                Err(error) => {
+                    if !matches!(error, Error::Api(_)) {
+                        // An authority that does not confirm what is replaced is not told again.
+                        record.window = None;
+                        record.write(self.storage)?;
+                    }
+                    return Err(error.into());
+                }
+                Ok(order) => return Ok(order),
             }
         }
         Ok(self.account.new_order(&new()).await?)
@@ -163,11 +205,10 @@ impl Ordering<'_> {
         window::id(replaced)
     }
 
-    /// Proves the control of each name, and waits until the authority has seen that. `turn` is the number of earlier
-    /// failures, by which the challenges take turns.
-    async fn authorize(&self, order: &mut Order, turn: usize) -> Result<(), Failure> {
+    /// Proves the control of each name, and waits until the authority has seen that.
+    async fn authorize(&self, order: &mut Order, record: &Record) -> Result<(), Failure> {
         let mut records = Records::new(self.options.dns.as_ref(), self.challenges.helper());
-        let proven = self.prove(order, turn, &mut records).await;
+        let proven = self.prove(order, record, &mut records).await;
         records.remove_all().await;
         proven
     }
@@ -176,11 +217,15 @@ impl Ordering<'_> {
     async fn prove(
         &self,
         order: &mut Order,
-        turn: usize,
+        record: &Record,
         records: &mut Records<'_>,
     ) -> Result<(), Failure> {
         // The answers are given until the authority has decided.
         let mut published: Vec<Published> = Vec::new();
+        if order.state().authorizations.len() > record.names.len() {
+            let message = "the authority wants more authorizations than names were ordered";
+            return Err(Failure::new(message));
+        }
         let mut authorizations = order.authorizations();
         while let Some(authorization) = authorizations.next().await {
             let mut authorization = authorization?;
@@ -194,6 +239,15 @@ impl Ordering<'_> {
                 }
             }
             let name = authorization.identifier().to_string();
+            if !record
+                .names
+                .iter()
+                .any(|one| one.trim_matches(['[', ']']) == name)
+            {
+                let message =
+                    format!("the authority wants the control of {name}, which was not ordered");
+                return Err(Failure::new(message));
+            }
             let offered = |kind: &&Challenge| {
                 let kind = type_of(**kind);
                 authorization
@@ -202,11 +256,20 @@ impl Ordering<'_> {
                     .any(|one| one.r#type == kind)
             };
             // RFC 8555 7.1.3 leaves the challenges for a wildcard to the authority; no other one proves it.
-            let proves = |kind: &&Challenge| **kind == Challenge::Dns01 || !name.starts_with("*.");
+            // TLS-ALPN-01 for an address has another name in the handshake (RFC 8738 6), and is left out.
+            let is_address = name.parse::<IpAddr>().is_ok();
+            let proves = |kind: &&Challenge| match kind {
+                Challenge::Dns01 => true,
+                Challenge::TlsAlpn01 => !name.starts_with("*.") && !is_address,
+                Challenge::Http01 => !name.starts_with("*."),
+            };
             let configured = self.options.challenges.iter().filter(proves);
             let usable: Vec<Challenge> = configured.filter(offered).copied().collect();
             // After a failure, the next attempt tries another way.
-            let Some(kind) = usable.get(turn % usable.len().max(1)).copied() else {
+            let Some(kind) = usable
+                .get(record.failures as usize % usable.len().max(1))
+                .copied()
+            else {
                 let message =
                     format!("the authority offers no challenge for {name} that is configured");
                 return Err(Failure::new(message));
@@ -262,24 +325,31 @@ impl Ordering<'_> {
     }
 
     async fn certificate(&self, order: &mut Order) -> Result<String, Failure> {
-        if order.state().status == OrderStatus::Processing {
-            return Ok(order.poll_certificate(&POLLS).await?);
-        }
-        let chain = order.certificate().await?;
-        chain.ok_or_else(|| Failure::new("the authority has issued no certificate"))
+        let chain = match order.state().status {
+            OrderStatus::Processing => Some(order.poll_certificate(&POLLS).await?),
+            _ => order.certificate().await?,
+        };
+        let chain = chain.ok_or_else(|| Failure::new("the authority has issued no certificate"))?;
+        Ok(chain)
     }
 }
 
-/// Reads a certificate that an authority has issued, with its key, and checks that it is valid for the names.
-fn check(pem: &str, names: &[String]) -> Result<Certificate, String> {
+/// Reads a certificate that an authority has issued, with its key, and checks that it is valid for the names. One that is
+/// not valid yet is used: our clock may be wrong.
+fn check(pem: &str, names: &[String], now_unix_s: i64) -> Result<Certificate, String> {
+    if pem.len() > PEM_BYTES_MAX {
+        return Err("the chain of the authority's certificate is too long".to_owned());
+    }
     let certificate = tls::parse(pem)
         .map_err(|problem| format!("the authority's certificate can't be used: {problem}"))?;
-    let wrong = names.iter().find(|name| !certificate.facts.covers(name));
-    match wrong {
-        Some(name) => Err(format!(
+    if let Some(name) = names.iter().find(|name| !certificate.facts.covers(name)) {
+        return Err(format!(
             "the authority's certificate is not valid for {name}"
-        )),
-        None => Ok(certificate),
+        ));
+    }
+    match now_unix_s < certificate.facts.not_after_unix_s {
+        true => Ok(certificate),
+        false => Err("the authority's certificate has expired, or our clock is wrong".to_owned()),
     }
 }
 

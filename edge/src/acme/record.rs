@@ -1,6 +1,6 @@
 //! The stored state of a certificate: its names, the order in progress, and the last attempts.
 
-use std::io;
+use std::io::{self, ErrorKind};
 
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,8 @@ pub struct Record {
     pub last_attempt_unix_s: Option<i64>,
     /// The error of the last attempt, if it failed.
     pub last_error: Option<String>,
+    /// The settings of the last attempt, if it failed, as `Options::settings` names them.
+    pub failed_with: Option<String>,
     /// The time before which no attempt is made, as Unix time in seconds.
     pub not_before_unix_s: i64,
     /// The time in which the authority wants the certificate to be renewed.
@@ -85,7 +87,7 @@ impl Record {
     }
 
     fn read_id(storage: &dyn Storage, id: &str) -> io::Result<Record> {
-        let text = storage.read(&format!("{FOLDER}/{id}{RECORD}"))?;
+        let text = read_usable(storage, &format!("{FOLDER}/{id}{RECORD}"))?;
         let record = text.and_then(|text| serde_json::from_str(&text).ok());
         Ok(record.unwrap_or_default())
     }
@@ -134,9 +136,10 @@ impl Record {
         )
     }
 
-    /// Notes a failure, after which no attempt is made until `not_before_unix_s`.
-    pub fn fail(&mut self, error: &str, not_before_unix_s: i64) {
+    /// Notes a failure with these settings, after which no attempt is made until `not_before_unix_s`.
+    pub fn fail(&mut self, error: &str, settings: &str, not_before_unix_s: i64) {
         self.failures = self.failures.saturating_add(1);
+        self.failed_with = Some(settings.to_owned());
         let end = error.floor_char_boundary(ERROR_BYTES_MAX);
         self.last_error = Some(error[..end].to_owned());
         self.not_before_unix_s = not_before_unix_s;
@@ -149,7 +152,30 @@ impl Record {
 ///
 /// The storage failed.
 pub fn read_pem(storage: &dyn Storage, names: &[String]) -> io::Result<Option<String>> {
-    storage.read(&format!("{FOLDER}/{}{PEM}", Record::id(names)))
+    read_usable(storage, &format!("{FOLDER}/{}{PEM}", Record::id(names)))
+}
+
+/// Returns the texts of at most `most` stored certificates.
+///
+/// # Errors
+///
+/// The storage failed.
+pub fn all_pem(storage: &dyn Storage, most: usize) -> io::Result<Vec<String>> {
+    let files = storage.list(FOLDER)?.into_iter();
+    let files = files.filter(|file| file.ends_with(PEM)).take(most);
+    let texts = files.map(|file| read_usable(storage, &format!("{FOLDER}/{file}")));
+    texts.filter_map(Result::transpose).collect()
+}
+
+/// Returns a text. One that can't be read is missing, unless the permission is: one damaged file keeps nobody from starting.
+fn read_usable(storage: &dyn Storage, name: &str) -> io::Result<Option<String>> {
+    match storage.read(name) {
+        Err(error) if error.kind() != ErrorKind::PermissionDenied => {
+            tracing::error!(%error, name, "a file of certificates that can't be read is ignored");
+            Ok(None)
+        }
+        read => read,
+    }
 }
 
 /// Stores a certificate and its key in one text, so that they always belong together.
@@ -208,7 +234,7 @@ mod tests {
             url: "https://ca.example/order/1".to_owned(),
             ..PendingOrder::default()
         });
-        record.fail(&"é".repeat(ERROR_BYTES_MAX), 7);
+        record.fail(&"é".repeat(ERROR_BYTES_MAX), "", 7);
         record.write(&*storage)?;
         assert_eq!(Record::read(&*storage, &names)?, record);
         storage.write("certificates/a.example.json", "{")?;

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 const MINUTE_S: i64 = 60;
 const HOUR_S: i64 = 3600;
 const DAY_S: i64 = 24 * HOUR_S;
+/// Longest time in seconds for which an authority is not asked because of its Retry-After.
+pub const RETRY_AFTER_MAX_S: i64 = 2 * DAY_S;
 
 /// Waiting times in seconds after successive failures. Let's Encrypt permits five failures an hour for a name.
 const WAITS_S: [i64; 7] = [
@@ -52,10 +54,10 @@ pub struct Held {
 /// Returns the time from which a certificate is renewed. `spread`, from 0 to 1, differs between certificates, so that
 /// they are not all renewed at once.
 ///
-/// The authority's window counts (RFC 9773 4.2: a random time in it), but a window in the past makes nobody order without
-/// end, and one in the far future lets no certificate end: the renewal follows the certificate by a day or a third of
-/// the validity, and comes before the last tenth of it. Without a window, it is two thirds of the validity, less up to a
-/// twentieth.
+/// The authority's window counts (RFC 9773 4.2: a random time in it), else two thirds of the validity, less up to a
+/// twentieth. A window in the past or a certificate that ends at once makes nobody order without end, and a window in the
+/// far future lets no certificate end: the renewal follows the certificate by a day or a third of the validity, and
+/// otherwise comes before the last tenth of it.
 pub fn renewal_unix_s(held: Held, spread: f64) -> i64 {
     let spread = spread.clamp(0.0, 1.0);
     let part = |length_s: i64, of: f64| (length_s.max(0) as f64 * of) as i64;
@@ -64,16 +66,15 @@ pub fn renewal_unix_s(held: Held, spread: f64) -> i64 {
         until_unix_s,
     } = held.validity;
     let length_s = until_unix_s.saturating_sub(from_unix_s);
-    let Some(window) = held.window else {
-        return from_unix_s.saturating_add(part(length_s, 2.0 / 3.0 - spread / 20.0));
-    };
-    let window_s = window.end_unix_s.saturating_sub(window.start_unix_s);
-    let wanted_unix_s = window.start_unix_s.saturating_add(part(window_s, spread));
+    let usual_unix_s = from_unix_s.saturating_add(part(length_s, 2.0 / 3.0 - spread / 20.0));
+    let wanted_unix_s = held.window.map_or(usual_unix_s, |window| {
+        let window_s = window.end_unix_s.saturating_sub(window.start_unix_s);
+        window.start_unix_s.saturating_add(part(window_s, spread))
+    });
     let soonest_s = part(length_s, 1.0 / 3.0).min(DAY_S);
     let latest_unix_s = from_unix_s.saturating_add(part(length_s, 0.9));
-    wanted_unix_s
-        .max(held.obtained_unix_s.saturating_add(soonest_s))
-        .min(latest_unix_s)
+    let soonest_unix_s = held.obtained_unix_s.saturating_add(soonest_s);
+    wanted_unix_s.min(latest_unix_s).max(soonest_unix_s)
 }
 
 /// Returns the time for which an authority is not asked again for its window, in seconds. `asked_s` is the time that it
@@ -107,12 +108,12 @@ pub fn spread(names: &[String]) -> f64 {
 }
 
 /// Returns the time in seconds for which a certificate is not requested again after this number of successive failures,
-/// at least 1. `asked_s` is the time for which the authority wants no request (Retry-After), 0 if it names none.
-pub fn wait_s(failures: u32, spread: f64, asked_s: i64) -> i64 {
+/// at least 1.
+pub fn wait_s(failures: u32, spread: f64) -> i64 {
     let at = (failures.max(1) as usize - 1).min(WAITS_S.len() - 1);
     let wait_s = WAITS_S[at];
     let more_s = (wait_s as f64 * spread.clamp(0.0, 1.0) / 4.0) as i64;
-    (wait_s + more_s).max(asked_s.clamp(0, 2 * DAY_S))
+    wait_s + more_s
 }
 
 /// The requests of a time span, of which there may be only so many. The times are kept with the state, so that restarts
@@ -181,6 +182,15 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_that_soon_ends_is_not_ordered_without_pause() {
+        let late = Held {
+            obtained_unix_s: NINETY_DAYS.until_unix_s - 10,
+            ..held(NINETY_DAYS, None)
+        };
+        assert_eq!(renewal_unix_s(late, 0.0), late.obtained_unix_s + DAY_S);
+    }
+
+    #[test]
     fn windows_are_asked_for_once_a_day_or_more_often() {
         assert_eq!(window_wait_s(None), 6 * HOUR_S);
         assert_eq!(window_wait_s(Some(0)), MINUTE_S);
@@ -221,7 +231,7 @@ mod tests {
         let mut failures_at_s = Vec::new();
         for failures in 1..20 {
             failures_at_s.push(at_s);
-            at_s += wait_s(failures, 0.0, 0);
+            at_s += wait_s(failures, 0.0);
         }
         for first_s in &failures_at_s {
             let in_hour = failures_at_s
@@ -229,9 +239,7 @@ mod tests {
                 .filter(|s| (*first_s..first_s + HOUR_S).contains(*s));
             assert!(in_hour.count() < 5);
         }
-        assert_eq!(wait_s(1, 0.0, 2 * HOUR_S), 2 * HOUR_S);
-        assert_eq!(wait_s(0, 0.0, 0), MINUTE_S);
-        assert_eq!(wait_s(1, 0.0, i64::MAX), 2 * DAY_S);
+        assert_eq!(wait_s(0, 0.0), MINUTE_S);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The certificates and their states, which the manager's thread and its users share.
 
-use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::collections::{BTreeMap, btree_map};
 use std::io;
 use std::sync::Arc;
 
@@ -9,15 +9,20 @@ use rustls::ClientConfig;
 use tokio::sync::watch;
 
 use super::challenges::Challenges;
+use super::failure::Failure;
 use super::http_client::DirectoryClient;
-use super::on_demand;
+use super::on_demand::{self, Allowed, Denied};
 use super::options::{OnDemand, Options};
 use super::record::{self, Record};
 use super::revocation::Revocation;
+use super::schedule;
 use super::state::{State, state_of};
 use super::storage::Storage;
 use crate::sys::Clock;
 use crate::tls::{self, Certificate, Managed};
+
+/// Most stored certificates that are read to find one for a name without its own.
+const OTHERS_MAX: usize = 1000;
 
 /// The certificates that a configuration wants.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,6 +70,19 @@ pub struct Entry {
     certificate: Option<Certificate>,
 }
 
+impl Entry {
+    /// Whether a handshake asked for the certificate, none came, and no handshake waits for it any more.
+    fn is_left(&self) -> bool {
+        let State {
+            is_on_demand,
+            is_demanded,
+            is_busy,
+            ..
+        } = self.state;
+        is_on_demand && !is_demanded && !is_busy && self.certificate.is_none()
+    }
+}
+
 /// A task that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
@@ -75,78 +93,156 @@ pub enum Task {
 }
 
 impl Shared {
-    /// Uses the stored certificates of names that were not wanted before, and forgets those that are not wanted now.
+    /// Uses the stored certificates of names that were not wanted before, and forgets those that are not wanted now. A
+    /// failure changes nothing.
     ///
     /// # Errors
     ///
     /// The storage failed.
-    pub fn take_up(&self, wanted: &Wanted) -> io::Result<()> {
-        let ids: BTreeSet<String> = wanted
-            .certificates
-            .iter()
-            .map(|names| Record::id(names))
-            .collect();
-        let allow = wanted.options.on_demand.allow.as_deref();
-        self.managed.demands.allow(allow);
+    pub fn take_up(&self, wanted: Wanted) -> io::Result<()> {
+        let mut entries = self.entries.lock();
+        let mut loaded: BTreeMap<String, Entry> = BTreeMap::new();
+        for names in &wanted.certificates {
+            let id = Record::id(names);
+            let record = Record {
+                on_demand: false,
+                ..Record::read(&*self.storage, names)?
+            };
+            loaded.insert(id, self.load(&record, &wanted.options)?);
+        }
         let on_demand = match wanted.has_on_demand {
             true => Record::on_demand(&*self.storage, on_demand::CERTIFICATES_MAX)?,
             false => Vec::new(),
         };
-        let mut entries = self.entries.lock();
-        entries.retain(|id, entry| {
-            let is_wanted = ids.contains(id) || (entry.state.is_on_demand && wanted.has_on_demand);
-            if !is_wanted {
-                self.stop_using(entry);
+        let allowed = Allowed::new(&wanted.options.on_demand);
+        for record in on_demand.iter().filter(|record| allowed.all(&record.names)) {
+            if let btree_map::Entry::Vacant(vacant) = loaded.entry(Record::id(&record.names)) {
+                vacant.insert(self.load(record, &wanted.options)?);
             }
-            is_wanted
-        });
-        for names in &wanted.certificates {
-            let id = Record::id(names);
-            match entries.get_mut(&id) {
-                Some(entry) => entry.state.is_on_demand = false,
-                None => {
-                    let record = Record {
-                        on_demand: false,
-                        ..Record::read(&*self.storage, names)?
+        }
+        let stored = self.in_place_of_missing(&loaded)?;
+        self.managed
+            .demands
+            .allow(wanted.options.on_demand.allow.as_deref());
+        let before = std::mem::take(&mut *entries);
+        for (id, entry) in before {
+            match loaded.get_mut(&id) {
+                Some(now) => now.state.is_busy = entry.state.is_busy,
+                None if entry.state.is_busy => {
+                    // The task ends first, and removes the entry.
+                    self.stop_using(&entry);
+                    let state = State {
+                        is_leaving: true,
+                        ..entry.state
                     };
-                    entries.insert(id, self.load(&record)?);
+                    loaded.insert(id, Entry { state, ..entry });
                 }
+                None => self.stop_using(&entry),
             }
         }
-        for record in on_demand {
-            if let btree_map::Entry::Vacant(vacant) = entries.entry(Record::id(&record.names)) {
-                vacant.insert(self.load(&record)?);
+        for entry in loaded.values().filter(|entry| !entry.state.is_leaving) {
+            if let Some(certificate) = &entry.certificate {
+                self.managed.put(&entry.state.names, certificate);
             }
         }
+        for (name, certificate) in stored {
+            self.managed.put(&[name], &certificate);
+        }
+        *entries = loaded;
+        self.wanted.send_replace(Some(Arc::new(wanted)));
         Ok(())
     }
 
-    /// Begins to use the stored certificate of a record.
-    fn load(&self, record: &Record) -> io::Result<Entry> {
+    /// Returns the stored certificates for names whose own certificate is missing, such as those from before a change of
+    /// the names that share one.
+    fn in_place_of_missing(
+        &self,
+        entries: &BTreeMap<String, Entry>,
+    ) -> io::Result<Vec<(String, Certificate)>> {
+        let without = entries.values().filter(|entry| entry.certificate.is_none());
+        let names: Vec<&String> = without.flat_map(|entry| &entry.state.names).collect();
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let now_unix_s = self.clock.unix_s();
+        let stored = record::all_pem(&*self.storage, OTHERS_MAX)?;
+        let stored = stored.iter().filter_map(|text| tls::parse(text).ok());
+        let valid: Vec<Certificate> = stored
+            .filter(|one| now_unix_s <= one.facts.not_after_unix_s)
+            .collect();
+        let covering = names.into_iter().filter_map(|name| {
+            let of_name = valid.iter().find(|one| one.facts.covers(name))?;
+            Some((name.clone(), of_name.clone()))
+        });
+        Ok(covering.collect())
+    }
+
+    /// Reads the stored certificate of a record.
+    fn load(&self, record: &Record, options: &Options) -> io::Result<Entry> {
         let stored = record::read_pem(&*self.storage, &record.names)?;
         let certificate = stored.and_then(|text| match tls::parse(&text) {
-            Ok(certificate) => Some(certificate),
+            Ok(certificate)
+                if record
+                    .names
+                    .iter()
+                    .all(|name| certificate.facts.covers(name)) =>
+            {
+                Some(certificate)
+            }
+            Ok(certificate) => {
+                let names = certificate.facts.names.join(", ");
+                let certificate = Record::id(&record.names);
+                tracing::error!(
+                    certificate,
+                    names,
+                    "a stored certificate is for other names"
+                );
+                None
+            }
             Err(problem) => {
                 let certificate = Record::id(&record.names);
                 tracing::error!(certificate, problem, "a stored certificate can't be used");
                 None
             }
         });
-        if let Some(certificate) = &certificate {
-            self.managed.put(&record.names, certificate);
-        }
+        let now_unix_s = self.clock.unix_s();
         Ok(Entry {
-            state: state_of(record, certificate.as_ref(), self.clock.unix_s()),
+            state: state_of(record, certificate.as_ref(), Some(options), now_unix_s),
             certificate,
         })
     }
 
     fn stop_using(&self, entry: &Entry) {
-        entry
-            .state
-            .names
-            .iter()
-            .for_each(|name| self.managed.remove(name));
+        for name in &entry.state.names {
+            self.managed.remove(name);
+        }
+    }
+
+    /// Ends the task for a certificate, which may have panicked.
+    pub fn end_task(&self, id: &str, panicked: Option<Task>) {
+        let now_unix_s = self.clock.unix_s();
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(id) else {
+            return;
+        };
+        let state = &mut entry.state;
+        state.is_busy = false;
+        match panicked {
+            None => {}
+            Some(Task::AskWindow) => {
+                state.ask_window_unix_s = now_unix_s + schedule::window_wait_s(None);
+            }
+            Some(Task::Obtain) => {
+                state.failures = state.failures.saturating_add(1);
+                state.last_attempt_unix_s = Some(now_unix_s);
+                state.last_error = Some("Sluice has a fault: see the log".to_owned());
+                let spread = schedule::spread(&state.names);
+                state.next_unix_s = now_unix_s + schedule::wait_s(state.failures, spread);
+            }
+        }
+        if entry.state.is_leaving {
+            entries.remove(id);
+        }
     }
 
     /// Changes the state of a certificate, unless it is not wanted any more.
@@ -168,57 +264,101 @@ impl Shared {
         let Some(entry) = entries.get_mut(&Record::id(&record.names)) else {
             return;
         };
-        if let Some(certificate) = &certificate {
+        if let (Some(certificate), false) = (&certificate, entry.state.is_leaving) {
             self.managed.put(&record.names, certificate);
         }
-        let state = state_of(record, certificate.as_ref(), now_unix_s);
+        let wanted = self.wanted.borrow().clone();
+        let options = wanted.as_ref().map(|wanted| &wanted.options);
+        let state = state_of(record, certificate.as_ref(), options, now_unix_s);
         entry.state = State {
             is_busy: entry.state.is_busy,
             is_on_demand: entry.state.is_on_demand,
+            is_leaving: entry.state.is_leaving,
             ..state
         };
         entry.certificate = certificate;
     }
 
+    /// Notes that nothing was sent for a certificate, and when that will be possible. A name for which a handshake asked and
+    /// that has no certificate is forgotten, since clients decide about the number of such names.
+    pub fn postpone(&self, id: &str, record: &Record, failure: &Failure) {
+        tracing::warn!(
+            names = record.names.join(", "),
+            cause = failure.message,
+            "a certificate is not requested yet"
+        );
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(id) else {
+            return;
+        };
+        // A moment later, should the time be over already.
+        let soonest_unix_s = self.clock.unix_s() + 1;
+        entry.state.next_unix_s = failure.not_before_unix_s.max(soonest_unix_s);
+        if entry.state.is_on_demand && entry.certificate.is_none() {
+            entries.remove(id);
+            record
+                .names
+                .iter()
+                .for_each(|name| self.managed.demands.refuse(name));
+        }
+    }
+
     /// Adds the names that handshakes have asked for, and decides those for which no attempt is to be made now.
     pub fn add_demanded(&self) {
         let now_unix_s = self.clock.unix_s();
+        let Some(wanted) = self.wanted.borrow().clone() else {
+            return;
+        };
         let mut entries = self.entries.lock();
-        let mut on_demand = entries
-            .values()
-            .filter(|entry| entry.state.is_on_demand)
-            .count();
         for name in self.managed.demands.waiting() {
-            let names = vec![name];
-            let id = Record::id(&names);
-            if let Some(entry) = entries.get_mut(&id) {
-                entry.state.is_demanded = true;
-                let is_waiting = entry.state.next_unix_s > now_unix_s && !entry.state.is_busy;
-                if entry.certificate.is_some() || is_waiting {
-                    self.managed.demands.decide(&names[0]);
+            let id = Record::id(std::slice::from_ref(&name));
+            if !entries.contains_key(&id) {
+                match self.demanded(&name, &wanted.options, &mut entries) {
+                    Some(entry) => drop(entries.insert(id.clone(), entry)),
+                    None => self.managed.demands.refuse(&name),
                 }
-                continue;
             }
-            if on_demand >= on_demand::CERTIFICATES_MAX {
-                self.managed.demands.refuse(&names[0]);
+            let Some(entry) = entries.get_mut(&id) else {
                 continue;
+            };
+            entry.state.is_demanded = true;
+            let is_waiting = entry.state.next_unix_s > now_unix_s && !entry.state.is_busy;
+            if entry.certificate.is_some() || is_waiting {
+                entry.state.is_demanded = false;
+                self.managed.demands.decide(&name);
             }
-            // An earlier failure, from before a restart, may still forbid an attempt.
-            let record = Record::read(&*self.storage, &names).unwrap_or_default();
-            let record = Record {
-                names,
-                on_demand: true,
-                ..record
-            };
-            on_demand += 1;
-            let mut state = state_of(&record, None, now_unix_s);
-            state.is_demanded = true;
-            let entry = Entry {
-                state,
-                certificate: None,
-            };
-            entries.insert(id, entry);
         }
+    }
+
+    /// Returns the entry of a name for which a handshake asks for the first time: with a stored certificate, or with an
+    /// earlier failure that still forbids an attempt. Returns `None` if there is no room, or the storage failed.
+    fn demanded(
+        &self,
+        name: &str,
+        options: &Options,
+        entries: &mut BTreeMap<String, Entry>,
+    ) -> Option<Entry> {
+        let on_demand = entries.values().filter(|entry| entry.state.is_on_demand);
+        if on_demand.count() >= on_demand::CERTIFICATES_MAX {
+            // The oldest one without a certificate makes room.
+            let left = entries.iter().filter(|(_, entry)| entry.is_left());
+            let oldest = left.min_by_key(|(_, entry)| entry.state.last_attempt_unix_s);
+            let oldest = oldest.map(|(id, _)| id.clone())?;
+            let record = Record {
+                names: entries.remove(&oldest)?.state.names,
+                ..Record::default()
+            };
+            record.remove(&*self.storage).ok()?;
+        }
+        let record = Record {
+            on_demand: true,
+            ..Record::read(&*self.storage, &[name.to_owned()]).ok()?
+        };
+        let entry = self.load(&record, options).ok()?;
+        if let Some(certificate) = &entry.certificate {
+            self.managed.put(&record.names, certificate);
+        }
+        Some(entry)
     }
 
     /// Ends the waits of handshakes for these names.
@@ -232,28 +372,28 @@ impl Shared {
     }
 
     /// Asks whether the certificate with this id, for which a handshake asked, may be obtained. Nothing is stored about a
-    /// name that may have none, since clients decide about the number of such names; the renewal of a certificate is tried
-    /// again on the next day.
+    /// name that may have none, since clients decide about the number of such names. The renewal of a certificate is tried
+    /// again on the next day, or soon if there was no answer.
     pub async fn permits(&self, options: &OnDemand, id: &str, names: &[String]) -> bool {
         let client = DirectoryClient::new(self.client.clone(), self.clock.clone());
+        let allowed = Allowed::new(options);
         for name in names {
-            let permitted = on_demand::permit(options, &client, name).await;
-            let Err(failure) = permitted else {
+            let permitted = match allowed.has(name) {
+                true => on_demand::permit(options, &client, name).await,
+                false => Err(Denied::by_list(name)),
+            };
+            let Err(denied) = permitted else {
                 continue;
             };
-            tracing::warn!(
-                name,
-                cause = failure.message,
-                "a certificate is not permitted"
-            );
-            let again_unix_s = self.clock.unix_s() + on_demand::ASK_AGAIN_AFTER_S;
+            tracing::warn!(name, cause = denied.cause, "a certificate is not permitted");
+            let again_unix_s = self.clock.unix_s() + denied.again_after_s;
             let mut entries = self.entries.lock();
-            match entries.get_mut(id) {
-                Some(entry) if entry.certificate.is_some() => {
-                    entry.state.next_unix_s = again_unix_s;
-                    entry.state.is_demanded = false;
+            if let Some(entry) = entries.get_mut(id) {
+                entry.state.next_unix_s = again_unix_s;
+                entry.state.is_demanded = false;
+                if entry.state.is_on_demand && entry.certificate.is_none() {
+                    entries.remove(id);
                 }
-                _ => drop(entries.remove(id)),
             }
             drop(entries);
             self.managed.demands.refuse(name);
@@ -262,7 +402,7 @@ impl Shared {
         true
     }
 
-    /// Forgets names for which handshakes asked and for which no certificate came, or which nobody uses any more.
+    /// Forgets names for which handshakes asked and that have had no valid certificate for a week.
     pub fn forget(&self) {
         let now_unix_s = self.clock.unix_s();
         let mut entries = self.entries.lock();
@@ -286,13 +426,19 @@ impl Shared {
 
     /// Returns the tasks that are due, the most urgent first, and the time of the next one after them. Names of the
     /// configuration that have no certificate come first, then those that handshakes wait for.
-    pub fn due(&self, now_unix_s: i64) -> (Vec<(State, Task)>, i64) {
+    ///
+    /// The configuration is the one that the tasks belong to; `None`: the thread is to end.
+    pub fn due(&self, now_unix_s: i64) -> Option<(Arc<Wanted>, Vec<(State, Task)>, i64)> {
         let entries = self.entries.lock();
+        let wanted = self.wanted.borrow().clone()?;
         let (mut due, mut later_unix_s) = (Vec::new(), i64::MAX);
         for entry in entries.values().filter(|entry| !entry.state.is_busy) {
             let state = &entry.state;
-            let is_left = state.is_on_demand && !state.has_certificate() && !state.is_demanded;
-            let obtain_unix_s = if is_left { i64::MAX } else { state.next_unix_s };
+            let obtain_unix_s = if entry.is_left() {
+                i64::MAX
+            } else {
+                state.next_unix_s
+            };
             let ask_unix_s = match state.has_certificate() {
                 true => state.ask_window_unix_s,
                 false => i64::MAX,
@@ -314,7 +460,7 @@ impl Shared {
                 state.next_unix_s,
             )
         });
-        (due, later_unix_s)
+        Some((wanted, due, later_unix_s))
     }
 
     /// Returns the number of certificates of the configuration that are there, and of all of them.

@@ -1,5 +1,6 @@
 //! The state of one certificate, as operators see it.
 
+use super::options::Options;
 use super::record::Record;
 use super::schedule::{self, Held, Validity};
 use crate::tls::Certificate;
@@ -29,6 +30,8 @@ pub struct State {
     pub last_error: Option<String>,
     /// Whether an attempt is in progress.
     pub is_busy: bool,
+    /// Whether the certificate is not wanted any more, and only the end of a task is awaited.
+    pub is_leaving: bool,
     /// Whether a handshake waits for the certificate.
     pub is_demanded: bool,
 }
@@ -41,7 +44,15 @@ impl State {
 }
 
 /// Returns the state that follows from a record and the certificate in use.
-pub fn state_of(record: &Record, certificate: Option<&Certificate>, now_unix_s: i64) -> State {
+///
+/// A retry after a failure comes before the usual time, and also counts if the certificate in use is one of an authority
+/// that `options` do not name any more: then the certificate is due at once. `None`: the options are not known.
+pub fn state_of(
+    record: &Record,
+    certificate: Option<&Certificate>,
+    options: Option<&Options>,
+    now_unix_s: i64,
+) -> State {
     let facts = certificate.map(|one| &one.facts);
     let renewal_unix_s = facts.map_or(0, |facts| {
         let held = Held {
@@ -49,24 +60,37 @@ pub fn state_of(record: &Record, certificate: Option<&Certificate>, now_unix_s: 
                 from_unix_s: facts.not_before_unix_s,
                 until_unix_s: facts.not_after_unix_s,
             },
-            obtained_unix_s: record.obtained_unix_s,
+            // A clock that was set back has seen it in the future.
+            obtained_unix_s: record.obtained_unix_s.min(now_unix_s),
             window: record.window,
         };
         schedule::renewal_unix_s(held, schedule::spread(&record.names))
     });
-    let not_before_unix_s = schedule::not_before_unix_s(record.not_before_unix_s, now_unix_s);
+    let has_settings = |options: &Options| record.failed_with == Some(options.settings());
+    let is_failed = record.failures > 0 && options.is_none_or(has_settings);
+    let is_foreign = options.is_some_and(|options| {
+        let issuer = record.issued_by.as_deref();
+        let mut urls = options.directories.iter().map(|one| one.url.as_str());
+        issuer.is_some_and(|issuer| !urls.any(|url| url == issuer))
+    });
+    let next_unix_s = match is_failed {
+        true => schedule::not_before_unix_s(record.not_before_unix_s, now_unix_s),
+        false if is_foreign || record.failures > 0 => 0,
+        false => renewal_unix_s,
+    };
     State {
         names: record.names.clone(),
         is_on_demand: record.on_demand,
         issuer: facts.map(|facts| facts.issuer.clone()),
         not_before_unix_s: facts.map(|facts| facts.not_before_unix_s),
         not_after_unix_s: facts.map(|facts| facts.not_after_unix_s),
-        next_unix_s: renewal_unix_s.max(not_before_unix_s),
+        next_unix_s,
         ask_window_unix_s: record.window_asked_from_unix_s,
         last_attempt_unix_s: record.last_attempt_unix_s,
         failures: record.failures,
         last_error: record.last_error.clone(),
         is_busy: false,
+        is_leaving: false,
         is_demanded: false,
     }
 }

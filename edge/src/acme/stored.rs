@@ -24,7 +24,7 @@ pub fn stored(
         let record = Record::read(&storage, names)?;
         let text = record::read_pem(&storage, names)?;
         let certificate = text.and_then(|text| tls::parse(&text).ok());
-        Ok(state_of(&record, certificate.as_ref(), now_unix_s))
+        Ok(state_of(&record, certificate.as_ref(), None, now_unix_s))
     });
     states.collect()
 }
@@ -45,7 +45,7 @@ mod tests {
             sluice_lab::certificates::Authority::new("Test authority").server(&["a.example"]);
         record::write_pem(&*storage, &all[0], &pair.key, &pair.certificate)?;
         let mut record = Record::read(&*storage, &all[1])?;
-        record.fail("refused", 7);
+        record.fail("refused", "", 7);
         record.write(&*storage)?;
         let states = stored(folder.path(), &all, 0)?;
         assert!(

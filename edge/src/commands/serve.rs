@@ -62,7 +62,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "PATH")]
     access_log: Option<String>,
     /// Name for which a certificate is obtained from Let's Encrypt and renewed, as in cdn.example.com; Sluice then listens
-    /// on ports 80 and 443; may be given several times
+    /// on ports 80 and 443 in place of --listen, as other ports need a file; may be given several times
     #[arg(long, value_name = "NAME", conflicts_with = "listen")]
     tls: Vec<String>,
     /// Directory of the authority that issues certificates (ACME) [default: Let's Encrypt]

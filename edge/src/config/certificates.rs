@@ -70,6 +70,7 @@ pub fn check(file: &File, plan: &Plan, account: Account<'_>, checks: &mut Checks
         others(file, plan, &known, files.checks);
     }
     files.of_servers(file, plan);
+    files.of_directories(file, plan);
     if let (Some(typed), Some(tls)) = (&file.admin.tls, &plan.admin_tls) {
         files.certificates(&tls.certificates, typed.span());
         if let Some(Table(table)) = typed.get_ref().on() {
@@ -139,6 +140,21 @@ impl Files<'_> {
                     .checks
                     .push(Problem::error(title).at(at).label(error.to_string())),
             }
+        }
+    }
+
+    /// Checks the authorities by which the directories of ACME are verified.
+    fn of_directories(&mut self, file: &File, plan: &Plan) {
+        let typed = file.tls.acme.as_ref();
+        let Some(list) = typed.and_then(|typed| typed.get_ref().0.ca.as_ref()) else {
+            return;
+        };
+        if let Err(OpenError::Load(error)) = tls::Client::open(&plan.acme.client()) {
+            self.refuse(
+                "the directories of ACME can't be verified",
+                &error,
+                list.span(),
+            );
         }
     }
 

@@ -4,6 +4,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
+use std::path::Path;
 
 use toml::Spanned;
 
@@ -16,9 +17,10 @@ use super::reach::{folder_of, obtains_certificates};
 use super::report::{Problem, Report};
 use super::syntax;
 use super::value::show_time;
+use crate::acme::dns::Setter;
 use crate::acme::{self, Challenge};
 use crate::sys::ListenAddress;
-use crate::sys::disk::access;
+use crate::sys::disk::{self, access};
 use crate::tls::Management;
 
 /// Ports at which authorities verify names (RFC 8555 8.3, RFC 8737 3).
@@ -157,7 +159,7 @@ fn directory_problem(url: &str, finding: &DirectoryFinding) -> Option<Problem> {
         DirectoryFinding::Unverified(why) => Some(
             Problem::warning("the certificate of the directory can't be verified")
                 .label(format!("{url}: {}", shortened(why)))
-                .help("name the certificate of its authority, as in `ca = \"ca.pem\"` in `acme` of [tls], and compare the clocks"),
+                .help("name the certificate of its authority, as in `ca = \"ca.pem\"` in [tls.acme], and compare the clocks"),
         ),
         DirectoryFinding::Unreachable(why) => Some(
             Problem::warning("the directory can't be reached")
@@ -233,6 +235,7 @@ pub fn check(
         return;
     }
     state(file, plan, account, checks);
+    keys(file, plan, account, checks);
     if purpose == Purpose::Check {
         listeners(file, plan, checks);
     }
@@ -261,6 +264,39 @@ fn state(file: &File, plan: &Plan, account: Account<'_>, checks: &mut Checks) {
     }
 }
 
+/// Reports keys that can't be read, and a program that can't be run.
+fn keys(file: &File, plan: &Plan, account: Account<'_>, checks: &mut Checks) {
+    let at = || place(file, plan);
+    let bindings = plan.acme.directories.iter();
+    let mut files: Vec<(&Path, &str)> = bindings
+        .filter_map(|one| {
+            Some((
+                &*one.binding.as_ref()?.key,
+                "the key of the external account",
+            ))
+        })
+        .collect();
+    let setter = plan.acme.dns.as_ref().map(|dns| &dns.setter);
+    if let Some(Setter::Update(options)) = setter {
+        files.push((&options.key, "the key of dynamic updates"));
+    }
+    for (path, what) in files {
+        if let Err(error) = disk::look_at(path) {
+            let what = format!("{what} can't be read");
+            let problem = account.unusable(&what, path, &error, at());
+            checks.problems.extend(problem);
+        }
+    }
+    if let Some(Setter::Program(options)) = setter
+        && let Some(program) = options.command.first().filter(|one| one.contains('/'))
+        && let Err(error) = access::execute(Path::new(program))
+    {
+        let what = "the program of `dns` can't be run";
+        let problem = account.unusable(what, Path::new(program), &error, at());
+        checks.problems.extend(problem);
+    }
+}
+
 /// Reports listeners without which authorities can't verify names.
 fn listeners(file: &File, plan: &Plan, checks: &mut Checks) {
     let challenges = &plan.acme.challenges;
@@ -282,7 +318,7 @@ fn listeners(file: &File, plan: &Plan, checks: &mut Checks) {
     let other = challenges.iter().find(|other| has_port(other));
     let help = match other {
         Some(other) => format!(
-            "add one, or write `challenge = {:?}` in `acme` of [tls]",
+            "add one, or write `challenge = {:?}` in [tls.acme]",
             other.name()
         ),
         None => format!("add one:\n[[listener]]\naddress = {port}"),

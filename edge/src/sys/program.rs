@@ -52,7 +52,7 @@ pub fn run<'a>(
     loop {
         if let Some(status) = child.try_wait()? {
             // A process that the program has left in the background may keep the pipe open.
-            while is_open && has_input(&output, Duration::ZERO)? {
+            while is_open && Instant::now() < deadline && has_input(&output, Duration::ZERO)? {
                 is_open = read_some(&mut output, &mut kept, output_max)?;
             }
             return Ok(Finished {

@@ -13,7 +13,7 @@ use crate::acme::{self, Challenges, Internal, Manager, Reason, Refused, State, S
 use crate::config::{Plan, SitePlan};
 use crate::handler::{Answer, Handler, Request, Response};
 use crate::sys::Clock;
-use crate::tls::{self, ClientOptions, Managed, Management, SiteTls, Trust};
+use crate::tls::{self, Managed, Management, SiteTls};
 
 /// The certificates that come and go while the configuration stays, once a configuration wants some.
 #[derive(Default)]
@@ -237,14 +237,7 @@ fn managed(plan: &Plan, from: Management) -> impl Iterator<Item = (&SitePlan, &S
 ///
 /// A file of authorities can't be used.
 pub fn directory_tls(options: &acme::Options) -> anyhow::Result<tls::Client> {
-    let client = tls::Client::open(&ClientOptions {
-        trust: match options.trusted.is_empty() {
-            true => Trust::System,
-            false => Trust::Authorities(options.trusted.clone()),
-        },
-        protocols: vec!["http/1.1".to_owned()],
-        ..ClientOptions::default()
-    });
+    let client = tls::Client::open(&options.client());
     client.context("TLS with the directories of ACME can't be set up")
 }
 

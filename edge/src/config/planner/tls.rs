@@ -214,6 +214,7 @@ pub fn site(file: &SiteFile, checks: &mut Checks) -> Option<SiteTls> {
     Some(SiteTls {
         certificates: match managed {
             Some(_) => Vec::new(),
+            None if is_unknown_word(table, checks) => Vec::new(),
             None => certificates(&table.certificate, &table.key, typed.span(), checks),
         },
         managed,
@@ -255,6 +256,28 @@ fn managed(table: &SiteTlsFile) -> Option<Management> {
     }
 }
 
+/// Reports a value of `certificate` without a key that looks like a word and not like a file. Returns whether it is one.
+fn is_unknown_word(table: &SiteTlsFile, checks: &mut Checks) -> bool {
+    let (Some([only]), None) = (
+        table.certificate.as_ref().map(|list| list.get_ref()),
+        &table.key,
+    ) else {
+        return false;
+    };
+    let is_word = !only.get_ref().contains(['/', '.']);
+    if is_word {
+        checks.push(
+            Problem::error("this is no place where certificates come from")
+                .at(only.span())
+                .help(
+                    "write \"auto\" for certificates from an authority, \"on-demand\", \"internal\", or \
+                     `{ certificate = \"chain.pem\", key = \"key.pem\" }` for files",
+                ),
+        );
+    }
+    is_word
+}
+
 /// Reports sites that get certificates on demand although no name is permitted to.
 fn without_permission(file: &File, plan: &Plan, checks: &mut Checks) {
     if plan.acme.on_demand != OnDemand::default() {
@@ -269,7 +292,7 @@ fn without_permission(file: &File, plan: &Plan, checks: &mut Checks) {
             checks.push(
                 Problem::error("no name is permitted to get a certificate on demand")
                     .at(typed.span())
-                    .help("add `acme = { on_demand = { allow = [\"*.customers.example.com\"] } }` to [tls]"),
+                    .help("write `on_demand = { allow = [\"*.customers.example.com\"] }` in [tls.acme]"),
             );
         }
     }

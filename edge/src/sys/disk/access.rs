@@ -31,6 +31,18 @@ pub fn create_in(path: &Path) -> io::Result<()> {
     Ok(access(path, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
+/// Checks that a path is a file that this user may run.
+///
+/// # Errors
+///
+/// The path does not exist, is no file, or this user may not run it.
+pub fn execute(path: &Path) -> io::Result<()> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(ErrorKind::PermissionDenied.into());
+    }
+    Ok(access(path, Access::EXEC_OK)?)
+}
+
 /// Most symbolic links that the kernel follows in one path.
 const LINKS_MAX: usize = 40;
 

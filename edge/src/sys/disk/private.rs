@@ -46,6 +46,7 @@ impl PrivateFolder {
             }
             Err(error) => return Err(error.into()),
         }
+        remove_unfinished(path, true)?;
         Ok(PrivateFolder {
             path: path.to_owned(),
             lock: Some(lock),
@@ -131,6 +132,24 @@ impl PrivateFolder {
     }
 }
 
+/// Removes the files that were being written when a process ended, also those directly in folders of this one.
+fn remove_unfinished(path: &Path, is_top: bool) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let is_unfinished = entry
+            .file_name()
+            .as_encoded_bytes()
+            .ends_with(UNFINISHED.as_bytes());
+        let kind = entry.file_type()?;
+        if kind.is_dir() && is_top {
+            remove_unfinished(&entry.path(), false)?;
+        } else if kind.is_file() && is_unfinished {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Creates a folder and those above it that are missing. Only this user can use them.
 ///
 /// # Errors
@@ -164,6 +183,9 @@ mod tests {
         folder.remove("b/one")?;
         folder.remove("b/one")?;
         assert_eq!(folder.read("b/one", 10)?, None);
+        drop(folder);
+        PrivateFolder::open(&path)?;
+        assert!(!path.join("b/two.new").exists());
         Ok(())
     }
 

@@ -47,6 +47,59 @@ fn the_second_directory_is_asked_if_the_first_fails() {
 }
 
 #[test]
+fn another_directory_issues_a_new_certificate_while_the_old_one_is_in_use() {
+    let name = "cdn.example.com";
+    let first = Bed::new(&[name], |_| {});
+    let second = Bed::new(&[name], |options| {
+        (options.http_port, options.tls_port) = (first.http, first.https);
+    });
+    let trust = [first.pebble.trust(), second.pebble.trust()];
+    let one = format!("ca = {:?}", first.pebble.trust());
+    let text = first
+        .text("", &[name])
+        .replace(&one, &format!("ca = {trust:?}"));
+    let edge = Setup::of_text(text.clone()).start();
+    first.wait_served(name);
+    edge.rewrite(&text.replace(&first.pebble.directory(), &second.pebble.directory()));
+    let reloaded = edge.command(&["reload"]);
+    assert!(reloaded.status.success(), "{reloaded:?}");
+    // The bed's own handshakes verify with its own authority.
+    let of_second = Bed {
+        http: first.http,
+        https: first.https,
+        ..second
+    };
+    of_second.wait_served(name);
+    assert_eq!((first.pebble.orders(), of_second.pebble.orders()), (1, 1));
+}
+
+#[test]
+fn a_shared_certificate_stays_in_use_until_the_one_with_other_names_is_there() {
+    let names = ["a.example.com", "b.example.com"];
+    let bed = Bed::new(&names, |options| {
+        options.refused = vec![names[1].to_owned()]
+    });
+    let keys = format!("directory = {:?}\n", bed.pebble.directory());
+    let text = |hosts: &[&str]| {
+        let site =
+            format!("tls = {{ certificate = \"auto\", shared = true }}\nhosts = {hosts:?}\n");
+        bed.text_of_site(&keys, &site)
+    };
+    let edge = Setup::of_text(text(&names[..1])).start();
+    bed.wait_served(names[0]);
+    let certificate = bed.certificate(names[0]);
+    edge.rewrite(&text(&names));
+    assert!(edge.command(&["reload"]).status.success());
+    eventually("the order for both is refused", || {
+        edge.process.stderr().contains("rejectedIdentifier")
+    });
+    assert_eq!(bed.certificate(names[0]), certificate);
+    drop(edge);
+    let _edge = Setup::of_text(text(&names)).start();
+    assert_eq!(bed.certificate(names[0]), certificate);
+}
+
+#[test]
 fn a_refusal_keeps_other_names_from_nothing() {
     let bed = Bed::new(&["a.example.com", "b.example.com"], |options| {
         options.refused = vec!["a.example.com".to_owned()];
