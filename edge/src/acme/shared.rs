@@ -294,6 +294,7 @@ impl Shared {
         // A moment later, should the time be over already.
         let soonest_unix_s = self.clock.unix_s() + 1;
         entry.state.next_unix_s = failure.not_before_unix_s.max(soonest_unix_s);
+        entry.state.last_error = Some(failure.message.clone());
         if entry.state.is_on_demand && entry.certificate.is_none() {
             entries.remove(id);
             record

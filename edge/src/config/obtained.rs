@@ -280,20 +280,28 @@ fn keys(file: &File, plan: &Plan, account: Account<'_>, checks: &mut Checks) {
     if let Some(Setter::Update(options)) = setter {
         files.push((&options.key, "the key of dynamic updates"));
     }
+    let mut report = |what: String, path: &Path, error: &std::io::Error| {
+        checks.problems.extend(match error.kind() {
+            ErrorKind::PermissionDenied => account.unusable(&what, path, error, at()),
+            _ => Some(
+                Problem::error(what)
+                    .at(at())
+                    .label(format!("{}: {error}", path.display()))
+                    .help("correct the path; a relative path begins in the folder where Sluice is started"),
+            ),
+        });
+    };
     for (path, what) in files {
         if let Err(error) = disk::look_at(path) {
-            let what = format!("{what} can't be read");
-            let problem = account.unusable(&what, path, &error, at());
-            checks.problems.extend(problem);
+            report(format!("{what} can't be read"), path, &error);
         }
     }
     if let Some(Setter::Program(options)) = setter
         && let Some(program) = options.command.first().filter(|one| one.contains('/'))
         && let Err(error) = access::execute(Path::new(program))
     {
-        let what = "the program of `dns` can't be run";
-        let problem = account.unusable(what, Path::new(program), &error, at());
-        checks.problems.extend(problem);
+        let what = "the program of `dns` can't be run".to_owned();
+        report(what, Path::new(program), &error);
     }
 }
 
