@@ -164,8 +164,8 @@ impl Tasks {
     /// thread is to end.
     fn begin_due(&mut self) -> Option<Duration> {
         let now_unix_s = self.shared.clock.unix_s();
-        let (wanted, due, next_unix_s) = self.shared.due(now_unix_s)?;
-        let attempt = self.attempt(&wanted.options);
+        let due = self.shared.due(now_unix_s)?;
+        let attempt = self.attempt(&due.wanted.options);
         for revocation in std::mem::take(&mut *self.shared.revocations.lock()) {
             let (shared, attempt) = (self.shared.clone(), attempt.clone());
             self.running.spawn_local(async move {
@@ -173,7 +173,7 @@ impl Tasks {
                 false
             });
         }
-        for (state, task) in due {
+        for (state, task) in due.tasks {
             let is_full = state.is_on_demand && self.running_on_demand >= PARALLEL_ON_DEMAND;
             if is_full || self.running.len() >= PARALLEL {
                 continue;
@@ -191,7 +191,11 @@ impl Tasks {
                 is_on_demand
             });
         }
-        let wait_s = next_unix_s.saturating_sub(now_unix_s).max(1).unsigned_abs();
+        let wait_s = due
+            .later_unix_s
+            .saturating_sub(now_unix_s)
+            .max(1)
+            .unsigned_abs();
         let wait = Duration::from_secs(wait_s).min(LOOK_EVERY);
         Some(match self.running.is_empty() {
             true => wait,

@@ -92,6 +92,16 @@ pub enum Task {
     AskWindow,
 }
 
+/// The tasks that are due.
+pub struct Due {
+    /// The configuration that they belong to.
+    pub wanted: Arc<Wanted>,
+    /// The certificates and what is to be done, the most urgent first.
+    pub tasks: Vec<(State, Task)>,
+    /// The time of the next task after them, as Unix time in seconds.
+    pub later_unix_s: i64,
+}
+
 impl Shared {
     /// Uses the stored certificates of names that were not wanted before, and forgets those that are not wanted now. A
     /// failure changes nothing.
@@ -425,11 +435,9 @@ impl Shared {
         }
     }
 
-    /// Returns the tasks that are due, the most urgent first, and the time of the next one after them. Names of the
-    /// configuration that have no certificate come first, then those that handshakes wait for.
-    ///
-    /// The configuration is the one that the tasks belong to; `None`: the thread is to end.
-    pub fn due(&self, now_unix_s: i64) -> Option<(Arc<Wanted>, Vec<(State, Task)>, i64)> {
+    /// Returns the tasks that are due; `None`: the thread is to end. Names of the configuration that have no certificate come
+    /// first, then those that handshakes wait for.
+    pub fn due(&self, now_unix_s: i64) -> Option<Due> {
         let entries = self.entries.lock();
         let wanted = self.wanted.borrow().clone()?;
         let (mut due, mut later_unix_s) = (Vec::new(), i64::MAX);
@@ -461,7 +469,11 @@ impl Shared {
                 state.next_unix_s,
             )
         });
-        Some((wanted, due, later_unix_s))
+        Some(Due {
+            wanted,
+            tasks: due,
+            later_unix_s,
+        })
     }
 
     /// Returns the number of certificates of the configuration that are there, and of all of them.
