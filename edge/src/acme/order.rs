@@ -239,41 +239,9 @@ impl Ordering<'_> {
                 }
             }
             let name = authorization.identifier().to_string();
-            if !record
-                .names
-                .iter()
-                .any(|one| one.trim_matches(['[', ']']) == name)
-            {
-                let message =
-                    format!("the authority wants the control of {name}, which was not ordered");
-                return Err(Failure::new(message));
-            }
-            let offered = |kind: &&Challenge| {
-                let kind = type_of(**kind);
-                authorization
-                    .challenges
-                    .iter()
-                    .any(|one| one.r#type == kind)
-            };
-            // RFC 8555 7.1.3 leaves the challenges for a wildcard to the authority; no other one proves it.
-            // TLS-ALPN-01 for an address has another name in the handshake (RFC 8738 6), and is left out.
-            let is_address = name.parse::<IpAddr>().is_ok();
-            let proves = |kind: &&Challenge| match kind {
-                Challenge::Dns01 => true,
-                Challenge::TlsAlpn01 => !name.starts_with("*.") && !is_address,
-                Challenge::Http01 => !name.starts_with("*."),
-            };
-            let configured = self.options.challenges.iter().filter(proves);
-            let usable: Vec<Challenge> = configured.filter(offered).copied().collect();
-            // After a failure, the next attempt tries another way.
-            let Some(kind) = usable
-                .get(record.failures as usize % usable.len().max(1))
-                .copied()
-            else {
-                let message =
-                    format!("the authority offers no challenge for {name} that is configured");
-                return Err(Failure::new(message));
-            };
+            let offered = authorization.challenges.iter();
+            let offered: Vec<ChallengeType> = offered.map(|one| one.r#type.clone()).collect();
+            let kind = self.choose(&name, record, &offered)?;
             let Some(mut challenge) = authorization.challenge(type_of(kind)) else {
                 continue;
             };
@@ -303,6 +271,40 @@ impl Ordering<'_> {
             Err(error @ (Error::Timeout(_) | Error::Other(_))) => Err(error.into()),
             _ => Err(self.refused(order).await),
         }
+    }
+
+    /// Chooses the challenge for a name from those that the authority offers. After a failure, the next attempt chooses
+    /// another one.
+    fn choose(
+        &self,
+        name: &str,
+        record: &Record,
+        offered: &[ChallengeType],
+    ) -> Result<Challenge, Failure> {
+        let mut ordered = record.names.iter().map(|one| one.trim_matches(['[', ']']));
+        if !ordered.any(|one| one == name) {
+            let message =
+                format!("the authority wants the control of {name}, which was not ordered");
+            return Err(Failure::new(message));
+        }
+        let (is_wildcard, is_address) = (name.starts_with("*."), name.parse::<IpAddr>().is_ok());
+        // RFC 8555 7.1.3 leaves the challenges for a wildcard to the authority; no other one proves it. TLS-ALPN-01 for an
+        // address has another name in the handshake (RFC 8738 6), and is left out.
+        let proves = |kind: &Challenge| match kind {
+            Challenge::Dns01 => true,
+            Challenge::TlsAlpn01 => !is_wildcard && !is_address,
+            Challenge::Http01 => !is_wildcard,
+        };
+        let configured = self.options.challenges.iter().copied();
+        let usable: Vec<Challenge> = configured
+            .filter(|kind| proves(kind) && offered.contains(&type_of(*kind)))
+            .collect();
+        let turn = record.failures as usize % usable.len().max(1);
+        usable.get(turn).copied().ok_or_else(|| {
+            Failure::new(format!(
+                "the authority offers no challenge for {name} that is configured"
+            ))
+        })
     }
 
     /// Returns the reason why the authority has refused an order: the errors of its challenges.

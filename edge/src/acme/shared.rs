@@ -134,10 +134,21 @@ impl Shared {
         self.managed
             .demands
             .allow(wanted.options.on_demand.allow.as_deref());
+        let is_permitted = |entry: &Entry| {
+            let State {
+                is_on_demand,
+                is_busy,
+                ..
+            } = entry.state;
+            let is_first = is_on_demand && is_busy && entry.certificate.is_none();
+            is_first && wanted.has_on_demand && allowed.all(&entry.state.names)
+        };
         let before = std::mem::take(&mut *entries);
         for (id, entry) in before {
             match loaded.get_mut(&id) {
                 Some(now) => now.state.is_busy = entry.state.is_busy,
+                // Nothing is stored about the first attempt yet.
+                None if is_permitted(&entry) => drop(loaded.insert(id, entry)),
                 None if entry.state.is_busy => {
                     // The task ends first, and removes the entry.
                     self.stop_using(&entry);

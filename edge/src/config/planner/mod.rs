@@ -16,6 +16,7 @@ mod health;
 mod limits;
 mod listeners;
 mod logs;
+mod managed_tls;
 mod methods;
 mod names;
 mod paths;
@@ -59,7 +60,7 @@ pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan
     let mut checks = Checks::default();
     let admin = admin(file, &mut checks);
     let (listeners, listen) = (&file.listener, file.listen.as_ref());
-    let sites_have_tls = tls::has_sites(file);
+    let sites_have_tls = managed_tls::has_sites(file);
     let listeners = listeners::listeners(listeners, listen, sites_have_tls, admin, &mut checks);
     let mut upstreams = upstreams::plan(&file.upstream, &listeners, read, &mut checks);
     let sites = file.site.iter().flat_map(|site| &site.get_ref().route);

@@ -5,18 +5,18 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
-use crate::acme::OnDemand;
+use super::managed_tls;
 use crate::config::checks::Checks;
 use crate::config::file::{
-    AdminFile, ClientCertificateFile, File, ListenerFile, SiteFile, SiteTlsFile, TlsFile,
-    TlsVersion, UnknownNameFile,
+    AdminFile, ClientCertificateFile, File, ListenerFile, SiteFile, TlsFile, TlsVersion,
+    UnknownNameFile,
 };
 use crate::config::plan::{ListenerPlan, Plan, SitePlan};
 use crate::config::report::Problem;
 use crate::config::value::{Key, Names, OrFalse, OrTable, Switch, SwitchOrPort, Table, Word};
 use crate::tls::{
-    CertificateFiles, CipherSuite, ClientCertificates, Group, HttpsRedirect, ListenerTls,
-    Management, Options, SiteTls, TicketOptions, UnknownName, Version,
+    CertificateFiles, CipherSuite, ClientCertificates, Group, HttpsRedirect, ListenerTls, Options,
+    SiteTls, TicketOptions, UnknownName, Version,
 };
 
 /// Most certificates of one listener or site: one for each type of key is enough.
@@ -207,18 +207,18 @@ pub fn listener(file: &ListenerFile, checks: &mut Checks) -> Option<ListenerTls>
 pub fn site(file: &SiteFile, checks: &mut Checks) -> Option<SiteTls> {
     let typed = file.tls.as_ref()?;
     let OrTable(table) = typed.get_ref();
-    let managed = managed(table);
+    let managed = managed_tls::place(table);
     if let Some(managed) = managed {
-        check_managed(managed, file, table, checks);
+        managed_tls::check(managed, file, table, checks);
     }
     Some(SiteTls {
         certificates: match managed {
             Some(_) => Vec::new(),
-            None if is_unknown_word(table, checks) => Vec::new(),
+            None if managed_tls::is_unknown_word(table, checks) => Vec::new(),
             None => certificates(&table.certificate, &table.key, typed.span(), checks),
         },
         managed,
-        is_shared: is_shared(managed, table, checks),
+        is_shared: managed_tls::is_shared(managed, table, checks),
         clients: clients(&table.client_ca, &table.client_certificate, checks),
         redirect: match table.redirect.as_ref().map(|typed| *typed.get_ref()) {
             None | Some(SwitchOrPort::Switch(true)) => HttpsRedirect::On,
@@ -226,101 +226,6 @@ pub fn site(file: &SiteFile, checks: &mut Checks) -> Option<SiteTls> {
             Some(SwitchOrPort::Port(port)) => HttpsRedirect::To(port),
         },
     })
-}
-
-/// Whether all hosts of a site share one certificate.
-fn is_shared(managed: Option<Management>, table: &SiteTlsFile, checks: &mut Checks) -> bool {
-    let Some(typed) = table.shared.as_ref().filter(|typed| *typed.get_ref()) else {
-        return false;
-    };
-    if managed != Some(Management::Acme) {
-        checks.push(
-            Problem::error("`shared` is for certificates from an authority")
-                .at(typed.span())
-                .help("leave it out, or write `certificate = \"auto\"`"),
-        );
-    }
-    true
-}
-
-/// Returns where a site's certificates come from while Sluice runs, if they are not files.
-fn managed(table: &SiteTlsFile) -> Option<Management> {
-    let [only] = table.certificate.as_ref()?.get_ref() else {
-        return None;
-    };
-    match only.get_ref().as_str() {
-        "auto" => Some(Management::Acme),
-        "on-demand" => Some(Management::OnDemand),
-        "internal" => Some(Management::Internal),
-        _ => None,
-    }
-}
-
-/// Reports a value of `certificate` without a key that looks like a word and not like a file. Returns whether it is one.
-fn is_unknown_word(table: &SiteTlsFile, checks: &mut Checks) -> bool {
-    let (Some([only]), None) = (
-        table.certificate.as_ref().map(|list| list.get_ref()),
-        &table.key,
-    ) else {
-        return false;
-    };
-    let is_word = !only.get_ref().contains(['/', '.']);
-    if is_word {
-        checks.push(
-            Problem::error("this is no place where certificates come from")
-                .at(only.span())
-                .help(
-                    "write \"auto\" for certificates from an authority, \"on-demand\", \"internal\", or \
-                     `{ certificate = \"chain.pem\", key = \"key.pem\" }` for files",
-                ),
-        );
-    }
-    is_word
-}
-
-/// Reports sites that get certificates on demand although no name is permitted to.
-fn without_permission(file: &File, plan: &Plan, checks: &mut Checks) {
-    if plan.acme.on_demand != OnDemand::default() {
-        return;
-    }
-    let sites = file
-        .site
-        .iter()
-        .filter_map(|site| site.get_ref().tls.as_ref());
-    for typed in sites {
-        if managed(&typed.get_ref().0) == Some(Management::OnDemand) {
-            checks.push(
-                Problem::error("no name is permitted to get a certificate on demand")
-                    .at(typed.span())
-                    .help("write `on_demand = { allow = [\"*.customers.example.com\"] }` in [tls.acme]"),
-            );
-        }
-    }
-}
-
-/// Whether a site has TLS of its own.
-pub fn has_sites(file: &File) -> bool {
-    file.site.iter().any(|site| site.get_ref().tls.is_some())
-}
-
-/// Reports what contradicts certificates that are obtained by the names of a site.
-fn check_managed(managed: Management, file: &SiteFile, table: &SiteTlsFile, checks: &mut Checks) {
-    if let Some(key) = &table.key {
-        checks.push(
-            Problem::error("a key without a file with its certificate")
-                .at(key.span())
-                .help("leave `key` out: Sluice makes the key"),
-        );
-    }
-    let hosts = file.hosts.as_ref().map_or(&[][..], |list| list.get_ref());
-    let at = table.certificate.as_ref().map(Names::span);
-    if let (true, Some(at)) = (hosts.is_empty() && managed != Management::OnDemand, at) {
-        checks.push(
-            Problem::error("a certificate needs a name, and this site has no `hosts`")
-                .at(at)
-                .help("add the names, as in `hosts = [\"cdn.example.com\"]`"),
-        );
-    }
 }
 
 /// Returns the TLS of the admin address, if it has any. Client certificates are mandatory where authorities are named.
@@ -455,7 +360,7 @@ fn clients(
 pub fn check(file: &File, plan: &Plan, checks: &mut Checks) {
     let (listeners, sites) = (&plan.listeners[..], &plan.sites[..]);
     without_suite(file, plan, checks);
-    without_permission(file, plan, checks);
+    managed_tls::without_permission(file, plan, checks);
     let has_certificate = |tls: &SiteTls| !tls.certificates.is_empty() || tls.managed.is_some();
     let by_sites = sites
         .iter()
@@ -465,7 +370,8 @@ pub fn check(file: &File, plan: &Plan, checks: &mut Checks) {
         let typed = site.get_ref().tls.as_ref();
         typed.is_some_and(|typed| {
             let OrTable(table) = typed.get_ref();
-            table.certificate.is_some() != table.key.is_some() && managed(table).is_none()
+            table.certificate.is_some() != table.key.is_some()
+                && managed_tls::place(table).is_none()
         })
     });
     for typed in file
