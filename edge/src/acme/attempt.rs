@@ -41,6 +41,12 @@ struct Busy<'a> {
     task: Task,
 }
 
+impl<'a> Busy<'a> {
+    fn new(shared: &'a Shared, id: &'a str, task: Task) -> Busy<'a> {
+        Busy { shared, id, task }
+    }
+}
+
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         // After a panic, the task is repeated as after a failure.
@@ -52,11 +58,7 @@ impl Drop for Busy<'_> {
 /// Obtains a certificate, or notes why that failed and when to try again.
 pub async fn obtain(shared: &Shared, attempt: &Attempt, state: State) {
     let id = Record::id(&state.names);
-    let busy = Busy {
-        shared,
-        id: &id,
-        task: Task::Obtain,
-    };
+    let busy = Busy::new(shared, &id, Task::Obtain);
     let Some(mut record) = read(shared, &id, &state) else {
         return;
     };
@@ -103,11 +105,7 @@ pub async fn obtain(shared: &Shared, attempt: &Attempt, state: State) {
 /// Asks the authority for the time of a certificate's renewal.
 pub async fn ask_window(shared: &Shared, attempt: &Attempt, state: State) {
     let id = Record::id(&state.names);
-    let _busy = Busy {
-        shared,
-        id: &id,
-        task: Task::AskWindow,
-    };
+    let _busy = Busy::new(shared, &id, Task::AskWindow);
     let Some(certificate) = shared.certificate(&id) else {
         return;
     };
@@ -130,11 +128,7 @@ pub async fn ask_window(shared: &Shared, attempt: &Attempt, state: State) {
 /// Revokes a certificate, after which a new one is due.
 pub async fn revoke(shared: &Shared, attempt: &Attempt, revocation: Revocation) {
     let id = Record::id(&revocation.names);
-    let busy = Busy {
-        shared,
-        id: &id,
-        task: Task::Obtain,
-    };
+    let busy = Busy::new(shared, &id, Task::Obtain);
     let (storage, managed) = (&*shared.storage, &*shared.managed);
     let revoked = revocation
         .carry_out(&attempt.authorities, storage, managed)

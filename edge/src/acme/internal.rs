@@ -85,7 +85,7 @@ impl Internal {
     ///
     /// A certificate can't be made. Those in use don't change.
     pub fn want(&self, hosts: &Hosts) -> Result<(), String> {
-        let now_unix_s = root::now_unix_s(&self.clock);
+        let now_unix_s = self.clock.unix_s();
         let mut state = self.state.lock();
         let mut issued = BTreeMap::new();
         for names in wanted(hosts) {
@@ -112,7 +112,7 @@ impl Internal {
 
     /// Renews the certificates whose time has come, and forgets self-signed ones that are no longer necessary.
     pub fn renew(&self) {
-        let now_unix_s = root::now_unix_s(&self.clock);
+        let now_unix_s = self.clock.unix_s();
         let mut state = self.state.lock();
         let before = state.issued.len();
         state.issued.retain(|names, _| !self.is_replaced(names));

@@ -4,6 +4,7 @@
 mod attempt;
 mod authority;
 mod challenges;
+mod demanded;
 pub mod dns;
 mod failure;
 mod http_client;

@@ -5,7 +5,6 @@ use http::Uri;
 use super::http_client::DirectoryClient;
 use super::options::OnDemand;
 use super::state::State;
-use crate::http::hosts::Hosts;
 
 /// Most certificates that handshakes may ask for.
 pub const CERTIFICATES_MAX: usize = 10_000;
@@ -15,34 +14,6 @@ const ASK_AGAIN_AFTER_S: i64 = 24 * 3600;
 const NO_ANSWER_AGAIN_AFTER_S: i64 = 5 * 60;
 /// Time in seconds after the last attempt after which a name without a valid certificate is forgotten.
 const FORGET_AFTER_S: i64 = 7 * 24 * 3600;
-
-/// The list of names for which handshakes may ask; without one, all.
-pub struct Allowed(Option<Hosts<()>>);
-
-impl Allowed {
-    /// Returns the list in these options.
-    pub fn new(options: &OnDemand) -> Allowed {
-        let list = options.allow.as_ref().map(|list| {
-            let mut hosts = Hosts::default();
-            list.iter()
-                .for_each(|host| hosts.add(std::slice::from_ref(host), &()));
-            hosts
-        });
-        Allowed(list)
-    }
-
-    /// Whether a name is in the list.
-    pub fn has(&self, name: &str) -> bool {
-        self.0
-            .as_ref()
-            .is_none_or(|hosts| hosts.named(name).is_some())
-    }
-
-    /// Whether all these names are in the list.
-    pub fn all(&self, names: &[String]) -> bool {
-        names.iter().all(|name| self.has(name))
-    }
-}
 
 /// The reason why a certificate may not be obtained.
 pub struct Denied {

@@ -64,7 +64,7 @@ impl Root {
     ///
     /// The storage failed. `InvalidData`: the stored root can't be used.
     pub fn open(storage: &dyn Storage, clock: &Clock) -> io::Result<Root> {
-        let now_unix_s = now_unix_s(clock);
+        let now_unix_s = clock.unix_s();
         let stored = Root::read(storage)?;
         let has_expired = match stored {
             Some(root) if root.not_after_unix_s() > now_unix_s + ROOT_REPLACED_S => {
@@ -224,11 +224,6 @@ fn root_name(year: i32, machine: Option<&str>) -> String {
     }
 }
 
-/// Returns the current time as Unix time in seconds.
-pub(super) fn now_unix_s(clock: &Clock) -> i64 {
-    (clock.unix_ms() / 1000).cast_signed()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,7 +242,7 @@ mod tests {
         let first = Root::open(&*storage, &clock)?;
         assert!(first.name().starts_with("Sluice local authority 2027"));
         assert_eq!(first.fingerprint().len(), 32 * 3 - 1);
-        let valid_s = first.not_after_unix_s() - now_unix_s(&clock);
+        let valid_s = first.not_after_unix_s() - clock.unix_s();
         assert_eq!(valid_s, ROOT_VALID_S);
         clock.advance_us((ROOT_VALID_S - ROOT_REPLACED_S - 1).unsigned_abs() * 1_000_000);
         assert_eq!(Root::open(&*storage, &clock)?.pem(), first.pem());
@@ -282,7 +277,7 @@ mod tests {
         let clock = Clock::manual(1_800_000_000);
         let root = Root::open(&*storage, &clock)?;
         let hosts = hosts(&["localhost", "*.dev.example", "127.0.0.1", "[::1]"]);
-        let now_unix_s = now_unix_s(&clock);
+        let now_unix_s = clock.unix_s();
         let signed = root.sign(&hosts, now_unix_s).expect("a certificate");
         assert_eq!(signed.facts.names, hosts);
         assert!(signed.facts.issuer.contains(root.name()));

@@ -1,6 +1,6 @@
 //! The certificates and their states, which the manager's thread and its users share.
 
-use std::collections::{BTreeMap, btree_map};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::io;
 use std::sync::Arc;
 
@@ -10,16 +10,15 @@ use tokio::sync::watch;
 
 use super::challenges::Challenges;
 use super::failure::Failure;
-use super::http_client::DirectoryClient;
-use super::on_demand::{self, Allowed, Denied};
-use super::options::{OnDemand, Options};
+use super::on_demand;
+use super::options::Options;
 use super::record::{self, Record};
 use super::revocation::Revocation;
 use super::schedule;
 use super::state::{State, state_of};
 use super::storage::Storage;
 use crate::sys::Clock;
-use crate::tls::{self, Certificate, Managed};
+use crate::tls::{self, Allowed, Certificate, Managed};
 
 /// Most stored certificates that are read to find one for a name without its own.
 const OTHERS_MAX: usize = 1000;
@@ -67,12 +66,12 @@ pub struct Entry {
     /// Its state.
     pub state: State,
     /// The certificate, if there is one.
-    certificate: Option<Certificate>,
+    pub(super) certificate: Option<Certificate>,
 }
 
 impl Entry {
     /// Whether a handshake asked for the certificate, none came, and no handshake waits for it any more.
-    fn is_left(&self) -> bool {
+    pub(super) fn is_left(&self) -> bool {
         let State {
             is_on_demand,
             is_demanded,
@@ -124,16 +123,13 @@ impl Shared {
             true => Record::on_demand(&*self.storage, on_demand::CERTIFICATES_MAX)?,
             false => Vec::new(),
         };
-        let allowed = Allowed::new(&wanted.options.on_demand);
+        let allowed = Allowed::new(wanted.options.on_demand.allow.as_deref());
         for record in on_demand.iter().filter(|record| allowed.all(&record.names)) {
             if let btree_map::Entry::Vacant(vacant) = loaded.entry(Record::id(&record.names)) {
                 vacant.insert(self.load(record, &wanted.options)?);
             }
         }
         let stored = self.in_place_of_missing(&loaded)?;
-        self.managed
-            .demands
-            .allow(wanted.options.on_demand.allow.as_deref());
         let is_permitted = |entry: &Entry| {
             let State {
                 is_on_demand,
@@ -144,32 +140,39 @@ impl Shared {
             is_first && wanted.has_on_demand && allowed.all(&entry.state.names)
         };
         let before = std::mem::take(&mut *entries);
+        let mut unused: BTreeSet<String> = BTreeSet::new();
         for (id, entry) in before {
             match loaded.get_mut(&id) {
                 Some(now) => now.state.is_busy = entry.state.is_busy,
                 // Nothing is stored about the first attempt yet.
                 None if is_permitted(&entry) => drop(loaded.insert(id, entry)),
-                None if entry.state.is_busy => {
-                    // The task ends first, and removes the entry.
-                    self.stop_using(&entry);
-                    let state = State {
-                        is_leaving: true,
-                        ..entry.state
-                    };
-                    loaded.insert(id, Entry { state, ..entry });
+                None => {
+                    unused.extend(entry.state.names.iter().cloned());
+                    if entry.state.is_busy {
+                        // The task ends first, and removes the entry.
+                        let state = State {
+                            is_leaving: true,
+                            ..entry.state
+                        };
+                        loaded.insert(id, Entry { state, ..entry });
+                    }
                 }
-                None => self.stop_using(&entry),
             }
         }
+        // A name that stays in use has a certificate at every moment.
         for entry in loaded.values().filter(|entry| !entry.state.is_leaving) {
             if let Some(certificate) = &entry.certificate {
                 self.managed.put(&entry.state.names, certificate);
+                unused.retain(|name| !entry.state.names.contains(name));
             }
         }
         for (name, certificate) in stored {
+            unused.remove(&name);
             self.managed.put(&[name], &certificate);
         }
+        unused.iter().for_each(|name| self.managed.remove(name));
         *entries = loaded;
+        self.managed.demands.allow(allowed);
         self.wanted.send_replace(Some(Arc::new(wanted)));
         Ok(())
     }
@@ -199,7 +202,7 @@ impl Shared {
     }
 
     /// Reads the stored certificate of a record.
-    fn load(&self, record: &Record, options: &Options) -> io::Result<Entry> {
+    pub(super) fn load(&self, record: &Record, options: &Options) -> io::Result<Entry> {
         let stored = record::read_pem(&*self.storage, &record.names)?;
         let certificate = stored.and_then(|text| match tls::parse(&text) {
             Ok(certificate)
@@ -233,7 +236,7 @@ impl Shared {
         })
     }
 
-    fn stop_using(&self, entry: &Entry) {
+    pub(super) fn stop_using(&self, entry: &Entry) {
         for name in &entry.state.names {
             self.managed.remove(name);
         }
@@ -322,127 +325,6 @@ impl Shared {
                 .names
                 .iter()
                 .for_each(|name| self.managed.demands.refuse(name));
-        }
-    }
-
-    /// Adds the names that handshakes have asked for, and decides those for which no attempt is to be made now.
-    pub fn add_demanded(&self) {
-        let now_unix_s = self.clock.unix_s();
-        let Some(wanted) = self.wanted.borrow().clone() else {
-            return;
-        };
-        let mut entries = self.entries.lock();
-        for name in self.managed.demands.waiting() {
-            let id = Record::id(std::slice::from_ref(&name));
-            if !entries.contains_key(&id) {
-                match self.demanded(&name, &wanted.options, &mut entries) {
-                    Some(entry) => drop(entries.insert(id.clone(), entry)),
-                    None => self.managed.demands.refuse(&name),
-                }
-            }
-            let Some(entry) = entries.get_mut(&id) else {
-                continue;
-            };
-            entry.state.is_demanded = true;
-            let is_waiting = entry.state.next_unix_s > now_unix_s && !entry.state.is_busy;
-            if entry.certificate.is_some() || is_waiting {
-                entry.state.is_demanded = false;
-                self.managed.demands.decide(&name);
-            }
-        }
-    }
-
-    /// Returns the entry of a name for which a handshake asks for the first time: with a stored certificate, or with an
-    /// earlier failure that still forbids an attempt. Returns `None` if there is no room, or the storage failed.
-    fn demanded(
-        &self,
-        name: &str,
-        options: &Options,
-        entries: &mut BTreeMap<String, Entry>,
-    ) -> Option<Entry> {
-        let on_demand = entries.values().filter(|entry| entry.state.is_on_demand);
-        if on_demand.count() >= on_demand::CERTIFICATES_MAX {
-            // The oldest one without a certificate makes room.
-            let left = entries.iter().filter(|(_, entry)| entry.is_left());
-            let oldest = left.min_by_key(|(_, entry)| entry.state.last_attempt_unix_s);
-            let oldest = oldest.map(|(id, _)| id.clone())?;
-            let record = Record {
-                names: entries.remove(&oldest)?.state.names,
-                ..Record::default()
-            };
-            record.remove(&*self.storage).ok()?;
-        }
-        let record = Record {
-            on_demand: true,
-            ..Record::read(&*self.storage, &[name.to_owned()]).ok()?
-        };
-        let entry = self.load(&record, options).ok()?;
-        if let Some(certificate) = &entry.certificate {
-            self.managed.put(&record.names, certificate);
-        }
-        Some(entry)
-    }
-
-    /// Ends the waits of handshakes for these names.
-    pub fn decide(&self, record: &Record) {
-        self.note(&Record::id(&record.names), |state| {
-            state.is_demanded = false
-        });
-        for name in &record.names {
-            self.managed.demands.decide(name);
-        }
-    }
-
-    /// Asks whether the certificate with this id, for which a handshake asked, may be obtained. Nothing is stored about a
-    /// name that may have none, since clients decide about the number of such names. The renewal of a certificate is tried
-    /// again on the next day, or soon if there was no answer.
-    pub async fn permits(&self, options: &OnDemand, id: &str, names: &[String]) -> bool {
-        let client = DirectoryClient::new(self.client.clone(), self.clock.clone());
-        let allowed = Allowed::new(options);
-        for name in names {
-            let permitted = match allowed.has(name) {
-                true => on_demand::permit(options, &client, name).await,
-                false => Err(Denied::by_list(name)),
-            };
-            let Err(denied) = permitted else {
-                continue;
-            };
-            tracing::warn!(name, cause = denied.cause, "a certificate is not permitted");
-            let again_unix_s = self.clock.unix_s() + denied.again_after_s;
-            let mut entries = self.entries.lock();
-            if let Some(entry) = entries.get_mut(id) {
-                entry.state.next_unix_s = again_unix_s;
-                entry.state.is_demanded = false;
-                if entry.state.is_on_demand && entry.certificate.is_none() {
-                    entries.remove(id);
-                }
-            }
-            drop(entries);
-            self.managed.demands.refuse(name);
-            return false;
-        }
-        true
-    }
-
-    /// Forgets names for which handshakes asked and that have had no valid certificate for a week.
-    pub fn forget(&self) {
-        let now_unix_s = self.clock.unix_s();
-        let mut entries = self.entries.lock();
-        let old = entries.extract_if(.., |_, entry| {
-            on_demand::is_forgotten(&entry.state, now_unix_s)
-        });
-        let old: Vec<Entry> = old.map(|(_, entry)| entry).collect();
-        drop(entries);
-        for entry in old {
-            self.stop_using(&entry);
-            let record = Record {
-                names: entry.state.names,
-                ..Record::default()
-            };
-            if let Err(error) = record.remove(&*self.storage) {
-                let certificate = Record::id(&record.names);
-                tracing::error!(%error, certificate, "an old certificate can't be removed");
-            }
         }
     }
 

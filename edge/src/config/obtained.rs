@@ -215,7 +215,7 @@ fn first_site(file: &File, plan: &Plan) -> Range<usize> {
     let sites = file.site.iter().zip(&plan.sites);
     let mut managed = sites.filter(|(_, planned)| {
         let managed = planned.tls.as_ref().and_then(|tls| tls.managed);
-        managed == Some(Management::Acme)
+        managed.is_some_and(|managed| managed != Management::Internal)
     });
     let first = managed
         .next()

@@ -25,12 +25,42 @@ pub struct Demands {
 
 #[derive(Default)]
 struct Inner {
-    /// The names that may be demanded; `None`: any.
-    allowed: Option<Hosts<()>>,
+    /// The names that may be demanded.
+    allowed: Allowed,
     /// The names for which handshakes wait, which begin again when the sender is dropped.
     waiting: HashMap<Box<str>, watch::Sender<()>>,
     /// The names for which none waits: those that were refused since `age_refused` was called last, and those before.
     refused: [HashSet<Box<str>>; 2],
+}
+
+/// The names that may be demanded.
+#[derive(Default)]
+pub struct Allowed(Option<Hosts<()>>);
+
+impl Allowed {
+    /// Creates a list of names, each of which may be `*.name`; `None`: all names.
+    pub fn new(names: Option<&[String]>) -> Allowed {
+        Allowed(names.map(|names| {
+            let mut hosts = Hosts::default();
+            // An empty list would stand for any host.
+            for name in names {
+                hosts.add(std::slice::from_ref(name), &());
+            }
+            hosts
+        }))
+    }
+
+    /// Whether a name may be demanded.
+    pub fn has(&self, name: &str) -> bool {
+        self.0
+            .as_ref()
+            .is_none_or(|hosts| hosts.named(name).is_some())
+    }
+
+    /// Whether all these names may be demanded.
+    pub fn all(&self, names: &[String]) -> bool {
+        names.iter().all(|name| self.has(name))
+    }
 }
 
 /// The wait of a handshake for a certificate.
@@ -44,15 +74,8 @@ impl Demand {
 }
 
 impl Demands {
-    /// Permits only demands for these hosts from now on; `None` permits all.
-    pub fn allow(&self, hosts: Option<&[String]>) {
-        let allowed = hosts.map(|hosts| {
-            let mut allowed = Hosts::default();
-            for host in hosts {
-                allowed.add(std::slice::from_ref(host), &());
-            }
-            allowed
-        });
+    /// Permits only demands for these names from now on.
+    pub fn allow(&self, allowed: Allowed) {
         let mut inner = self.inner.lock();
         inner.allowed = allowed;
         inner.refused = Default::default();
@@ -61,10 +84,7 @@ impl Demands {
     /// Demands a certificate. Returns `None` if none will come, or if handshakes wait for too many names.
     pub fn demand(&self, name: &str) -> Option<Demand> {
         let mut inner = self.inner.lock();
-        let is_allowed = inner
-            .allowed
-            .as_ref()
-            .is_none_or(|hosts| hosts.named(name).is_some());
+        let is_allowed = inner.allowed.has(name);
         let is_refused = inner.refused.iter().any(|names| names.contains(name));
         if !is_allowed || is_refused {
             return None;
@@ -148,7 +168,7 @@ mod tests {
     #[test]
     fn only_permitted_names_are_demanded_and_only_so_many() {
         let demands = Demands::default();
-        demands.allow(Some(&["*.a.example".to_owned()]));
+        demands.allow(Allowed::new(Some(&["*.a.example".to_owned()])));
         assert!(demands.demand("a.example").is_none());
         let names: Vec<String> = (0..WAITING_MAX).map(|n| format!("{n}.a.example")).collect();
         let waits: Vec<_> = names

@@ -29,7 +29,7 @@ pub use certificate::{Certificate, ChainDefect, Facts};
 pub use client::Client;
 pub use client_certificates::{ClientCertificate, check_authorities};
 pub use connect_error::ConnectError;
-pub use demand::Demand;
+pub use demand::{Allowed, Demand};
 pub use incomplete::Incomplete;
 pub use loaded::{LoadResult, LoadedFiles, Loader};
 pub use loading::{LoadError, load, parse};

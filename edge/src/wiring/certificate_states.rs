@@ -20,17 +20,17 @@ const NAMES_MAX: usize = 20;
 impl Edge {
     /// Returns the state of all certificates.
     pub(super) fn certificate_states(&self) -> Certificates {
-        let now_unix_s = now_unix_s(&self.clock);
+        let now_unix_s = self.clock.unix_s();
         let snapshot = self.snapshots.borrow().clone();
         let files = of_files(snapshot.encryption.files.certificates(), now_unix_s);
         let acme = self.obtained.states().into_iter();
         let acme = acme.map(|state| of_authority(state, now_unix_s));
         let managed = &snapshot.encryption.managed;
-        let internal = hosts(&snapshot.plan, Management::Internal);
+        let internal = obtained::hosts(&snapshot.plan, Management::Internal);
         let internal = internal.into_iter().map(|host| {
-            let certificate = managed.in_use(host);
+            let certificate = managed.in_use(&host);
             let facts = certificate.as_ref().map(|one| &*one.facts);
-            of_internal(host, facts, now_unix_s)
+            of_internal(&host, facts, now_unix_s)
         });
         let all = files.into_iter().chain(acme).chain(internal);
         Certificates::new(all.collect(), now_unix_s)
@@ -95,7 +95,7 @@ impl Edge {
 ///
 /// The folder of certificates from authorities can't be read.
 pub fn stored(plan: &Plan, clock: &Clock) -> std::io::Result<Certificates> {
-    let now_unix_s = now_unix_s(clock);
+    let now_unix_s = clock.unix_s();
     let loaded = files(plan).into_iter();
     let loaded = loaded.filter_map(|files| Some((files, tls::load(files).ok()?)));
     let loaded: Vec<_> = loaded.collect();
@@ -104,26 +104,13 @@ pub fn stored(plan: &Plan, clock: &Clock) -> std::io::Result<Certificates> {
     let wanted = obtained::wanted(plan).certificates;
     let states = acme::stored(&plan.acme.state, &wanted, now_unix_s)?;
     all.extend(states.into_iter().map(|one| of_authority(one, now_unix_s)));
-    let internal = hosts(plan, Management::Internal);
+    let internal = obtained::hosts(plan, Management::Internal);
     all.extend(
         internal
             .into_iter()
-            .map(|host| of_internal(host, None, now_unix_s)),
+            .map(|host| of_internal(&host, None, now_unix_s)),
     );
     Ok(Certificates::new(all, now_unix_s))
-}
-
-fn now_unix_s(clock: &Clock) -> i64 {
-    (clock.unix_ms() / 1000).cast_signed()
-}
-
-/// Returns the hosts of the sites whose certificates have this source.
-fn hosts(plan: &Plan, source: Management) -> BTreeSet<&String> {
-    let sites = plan.sites.iter().filter(|site| {
-        let managed = site.tls.as_ref().and_then(|tls| tls.managed);
-        managed == Some(source)
-    });
-    sites.flat_map(|site| &site.hosts).collect()
 }
 
 /// Returns the files of the certificates of listeners, sites and the admin address.

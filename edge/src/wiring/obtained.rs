@@ -216,7 +216,7 @@ fn signed(plan: &Plan) -> acme::Hosts {
 }
 
 /// Returns the hosts of the sites whose certificates come from there.
-fn hosts(plan: &Plan, from: Management) -> BTreeSet<String> {
+pub(super) fn hosts(plan: &Plan, from: Management) -> BTreeSet<String> {
     let sites = managed(plan, from);
     sites.flat_map(|(site, _)| site.hosts.clone()).collect()
 }

@@ -97,7 +97,7 @@ async fn directories(obtained: &Obtained) -> Vec<(String, DirectoryFinding)> {
                         acme::probe(tls.config().clone(), clock.clone(), &url),
                     )
                     .await;
-                    let now_unix_s = (clock.unix_ms() / 1000).cast_signed();
+                    let now_unix_s = clock.unix_s();
                     let finding = match probed {
                         Err(_) => DirectoryFinding::Unreachable("no response in 10 s".to_owned()),
                         Ok(Err(error)) => of_error(error),

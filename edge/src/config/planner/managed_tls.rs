@@ -1,11 +1,12 @@
 //! Plans the certificates of sites that come and go while Sluice runs.
 
+use std::ops::Range;
+
 use crate::acme::OnDemand;
 use crate::config::checks::Checks;
 use crate::config::file::{File, SiteFile, SiteTlsFile};
 use crate::config::plan::Plan;
 use crate::config::report::Problem;
-use crate::config::value::Names;
 use crate::tls::Management;
 
 /// Whether all hosts of a site share one certificate.
@@ -37,7 +38,8 @@ pub fn place(table: &SiteTlsFile) -> Option<Management> {
 }
 
 /// Reports a value of `certificate` without a key that looks like a word and not like a file. Returns whether it is one.
-pub fn is_unknown_word(table: &SiteTlsFile, checks: &mut Checks) -> bool {
+/// `at` is the position of `tls`: the short form has no position of its own.
+pub fn is_unknown_word(table: &SiteTlsFile, at: Range<usize>, checks: &mut Checks) -> bool {
     let (Some([only]), None) = (
         table.certificate.as_ref().map(|list| list.get_ref()),
         &table.key,
@@ -48,7 +50,7 @@ pub fn is_unknown_word(table: &SiteTlsFile, checks: &mut Checks) -> bool {
     if is_word {
         checks.push(
             Problem::error("this is no place where certificates come from")
-                .at(only.span())
+                .at(at)
                 .help(
                     "write \"auto\" for certificates from an authority, \"on-demand\", \"internal\", or \
                      `{ certificate = \"chain.pem\", key = \"key.pem\" }` for files",
@@ -84,7 +86,12 @@ pub fn has_sites(file: &File) -> bool {
 }
 
 /// Reports what contradicts certificates that are obtained by the names of a site.
-pub fn check(managed: Management, file: &SiteFile, table: &SiteTlsFile, checks: &mut Checks) {
+pub fn check(
+    managed: Management,
+    file: &SiteFile,
+    (table, at): (&SiteTlsFile, Range<usize>),
+    checks: &mut Checks,
+) {
     if let Some(key) = &table.key {
         checks.push(
             Problem::error("a key without a file with its certificate")
@@ -93,12 +100,38 @@ pub fn check(managed: Management, file: &SiteFile, table: &SiteTlsFile, checks: 
         );
     }
     let hosts = file.hosts.as_ref().map_or(&[][..], |list| list.get_ref());
-    let at = table.certificate.as_ref().map(Names::span);
-    if let (true, Some(at)) = (hosts.is_empty() && managed != Management::OnDemand, at) {
+    if hosts.is_empty() && managed != Management::OnDemand {
         checks.push(
             Problem::error("a certificate needs a name, and this site has no `hosts`")
                 .at(at)
                 .help("add the names, as in `hosts = [\"cdn.example.com\"]`"),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config;
+
+    #[test]
+    fn mistakes_in_the_short_form_are_shown_at_its_line() {
+        for (site, title) in [
+            ("hosts = \"a.example\"\ntls = \"atuo\"\n", "no place where"),
+            (
+                "tls = \"auto\"\nclient_certificate = false\n",
+                "needs a name",
+            ),
+        ] {
+            let text = format!("[[site]]\n{site}[[site.route]]\nrespond = \"a\"\n");
+            let report = config::parse("test.toml", &text).expect_err("a mistake");
+            let shown = report.to_string();
+            let line = text
+                .lines()
+                .position(|line| line.starts_with("tls"))
+                .expect("a line")
+                + 1;
+            assert!(shown.contains(title), "{shown}");
+            assert!(shown.contains(&format!("test.toml:{line}:")), "{shown}");
+        }
     }
 }

@@ -209,12 +209,12 @@ pub fn site(file: &SiteFile, checks: &mut Checks) -> Option<SiteTls> {
     let OrTable(table) = typed.get_ref();
     let managed = managed_tls::place(table);
     if let Some(managed) = managed {
-        managed_tls::check(managed, file, table, checks);
+        managed_tls::check(managed, file, (table, typed.span()), checks);
     }
     Some(SiteTls {
         certificates: match managed {
             Some(_) => Vec::new(),
-            None if managed_tls::is_unknown_word(table, checks) => Vec::new(),
+            None if managed_tls::is_unknown_word(table, typed.span(), checks) => Vec::new(),
             None => certificates(&table.certificate, &table.key, typed.span(), checks),
         },
         managed,
