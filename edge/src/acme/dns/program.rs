@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::options::ProgramOptions;
 use crate::sys::program::{self, Finished};
@@ -27,6 +27,9 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 const LINE_BYTES_MAX: u64 = 8192;
 /// Longest output of the program that is shown, in bytes.
 const OUTPUT_BYTES_MAX: usize = 600;
+/// How often, and how many times, the status of a helper is asked for after its connection has ended.
+const STATUS_LOOK_EVERY: Duration = Duration::from_millis(10);
+const STATUS_LOOKS_MAX: usize = 100;
 /// Longest time of the helper itself for one request.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -117,7 +120,7 @@ impl Helper {
         let within = self.options.timeout + GRACE;
         match timeout(within, connection.ask(action, name, value)).await {
             Ok(Ok(response)) => response.error.map_or(Ok(()), Err),
-            Ok(Err(error)) => Err(connection.lost(&error)),
+            Ok(Err(error)) => Err(connection.lost(&error).await),
             Err(_) => Err("the process that runs the program of `dns` does not respond".to_owned()),
         }
     }
@@ -173,8 +176,17 @@ impl Connection {
     }
 
     /// Describes the loss of the connection.
-    fn lost(&mut self, error: &io::Error) -> String {
-        let why = match self.child.try_wait() {
+    async fn lost(&mut self, error: &io::Error) -> String {
+        let mut status = self.child.try_wait();
+        // The kernel closes the socket of a process a moment before the status of its end can be read.
+        for _ in 0..STATUS_LOOKS_MAX {
+            if !matches!(status, Ok(None)) {
+                break;
+            }
+            sleep(STATUS_LOOK_EVERY).await;
+            status = self.child.try_wait();
+        }
+        let why = match status {
             Ok(Some(status)) => status.to_string(),
             _ => error.to_string(),
         };
