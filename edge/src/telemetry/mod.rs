@@ -24,6 +24,7 @@ mod server_state;
 mod table;
 mod table_macros;
 mod template;
+mod traffic_table;
 
 #[cfg(test)]
 mod documentation;
@@ -48,7 +49,9 @@ pub use selection::{LogRule, Selection};
 pub use server_state::EffectiveState;
 pub use table::{
     BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers, Counters,
-    FilesNumbers, ProcessNumbers, RouteCounters, RouteMeasures, RouteNumbers, ServerCounters,
-    ServerMeasures, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerMeasures, WorkerNumbers,
+    FilesNumbers, ProcessNumbers, VolumeFlags, VolumeNumbers, WorkerMeasures, WorkerNumbers,
 };
 pub use template::{FIELD_NAMES, Template, TemplateError, TemplateFault};
+pub use traffic_table::{
+    RouteCounters, RouteMeasures, RouteNumbers, ServerCounters, ServerMeasures, ServerNumbers,
+};
