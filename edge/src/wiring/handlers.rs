@@ -20,6 +20,7 @@ use crate::spool::{Buffered, Buffering};
 use crate::sys::Random;
 use crate::telemetry::{AccessLog, Counters, LogRule, Selection};
 use crate::tls::HttpsRedirect;
+use crate::what_if;
 use crate::upstream::{Redirects, RouteHeaders, RouteOptions, Upstream};
 
 /// A worker's upstreams, by name.
@@ -33,6 +34,8 @@ pub(super) struct Handlers {
     pub(super) upstreams: Rc<Upstreams>,
     pub(super) log: Option<Rc<AccessLog>>,
     pub(super) caches: Rc<cache::Worker>,
+    /// The worker's part of the simulations of other sizes of the caches.
+    pub(super) what_if: Rc<what_if::Worker>,
     /// The random numbers of request ids, if requests have ids.
     pub(super) request_ids: Option<Random>,
 }
@@ -178,12 +181,14 @@ impl Handlers {
         };
         let stored = self.snapshot.stores.get(name)?;
         let options = self.snapshot.plan.caches.get(name)?.clone();
+        let watched = self.edge.what_if.watched(name);
+        let sampler = watched.map(|watched| self.what_if.sampler(&watched));
         let cache = Cache::new(
             (options, proxied.rules.clone()),
             (stored.store.clone(), stored.stores.clone()),
             self.snapshot.accounts.get(name)?.clone(),
             (origin, self.encodings(route)),
-            self.caches.clone(),
+            (self.caches.clone(), sampler),
         );
         Some(Rc::new(cache))
     }

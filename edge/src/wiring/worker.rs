@@ -19,6 +19,7 @@ use crate::route::Routes;
 use crate::sys::{Clock, Random, memory};
 use crate::telemetry::{AccessLog, Counters};
 use crate::upstream::{self, Upstream};
+use crate::what_if;
 
 /// Starts the thread of worker `index`, which sends to `ready` once it accepts connections.
 pub(super) fn start(
@@ -112,6 +113,7 @@ struct WorkerHandlers {
     upstreams: Rc<Upstreams>,
     log: Option<Rc<AccessLog>>,
     caches: Rc<cache::Worker>,
+    what_if: Rc<what_if::Worker>,
     request_ids: Option<Random>,
 }
 
@@ -130,6 +132,10 @@ impl WorkerHandlers {
             Some(before) => before.caches.clone(),
             None => cache::Worker::new(edge.clock.clone(), edge.random.clone(), counters.clone()),
         };
+        let what_if = match before {
+            Some(before) => before.what_if.clone(),
+            None => Rc::new(edge.what_if.worker()),
+        };
         let request_ids = snapshot.plan.request_id;
         let request_ids = request_ids.then(|| Random::seeded(edge.random.next_u64()));
         let handlers = Handlers {
@@ -140,6 +146,7 @@ impl WorkerHandlers {
             upstreams: upstreams.clone(),
             log: log.clone(),
             caches: caches.clone(),
+            what_if: what_if.clone(),
         };
         let count = snapshot
             .plan
@@ -155,6 +162,7 @@ impl WorkerHandlers {
             upstreams,
             log,
             caches,
+            what_if,
             request_ids,
         }
     }
