@@ -29,11 +29,11 @@ pub use watched::{CacheOptions, Point, Report, Watched};
 /// Largest number of caches that are simulated. Further ones have no estimates.
 pub const CACHES_MAX: usize = 64;
 /// Number of units in the largest miniature caches of all caches together; more for many caches, because of `UNITS_MIN`.
-const UNITS: usize = 131_072;
+const UNITS: usize = 65_536;
 /// Largest number of units in the largest miniature cache of one cache.
 pub const UNITS_MAX: usize = 32_768;
 /// Smallest number of units that the simulation of a cache may have.
-const UNITS_MIN: usize = 4096;
+const UNITS_MIN: usize = 2048;
 /// Number of sampled references per second of all caches together, which bounds the time of the simulation.
 const REFERENCES_MAX: u64 = 10_000;
 

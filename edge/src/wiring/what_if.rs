@@ -15,7 +15,7 @@ use crate::what_if::{CacheOptions, Ratios, Report, Size};
 /// Time between two rounds in which sampled references are simulated.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The time between two rounds after one without references.
-const IDLE_PAUSE: Duration = Duration::from_secs(1);
+const IDLE_PAUSE: Duration = Duration::from_millis(250);
 
 /// Starts to simulate the caches of the current plan, on a thread with low priority. Without an admin address nobody could see the results,
 /// so nothing is simulated.
