@@ -105,10 +105,18 @@ fn measure(args: &WhatIfArgs, clock: Option<&Clock>) -> anyhow::Result<Report> {
     let mut rows = Vec::new();
     for exponent in EXPONENTS {
         let zipf = Zipf::new(args.objects, exponent);
-        rows.extend(compare(&generated(&zipf, exponent, Mix::Zipf, args), args, clock));
+        rows.extend(compare(
+            &generated(&zipf, exponent, Mix::Zipf, args),
+            args,
+            clock,
+        ));
     }
     let zipf = Zipf::new(args.objects, SCANNED);
-    rows.extend(compare(&generated(&zipf, SCANNED, Mix::Scans, args), args, clock));
+    rows.extend(compare(
+        &generated(&zipf, SCANNED, Mix::Scans, args),
+        args,
+        clock,
+    ));
     let log = match args.log {
         true => given_log(args)?,
         false => generated_log(args),
@@ -211,7 +219,9 @@ fn compare(load: &Load, args: &WhatIfArgs, clock: Option<&Clock>) -> Vec<Row> {
     let predicted = simulate(load, args.seed, &mut sampling);
     let spent_us = clock.map(Clock::monotonic_us).zip(begun_us);
     let ns = spent_us.map(|(end, begin)| (end - begin) * 1000 / predicted.sampled.max(1));
-    let all = TIMES.into_iter().zip(truth.ratios.into_iter().zip(predicted.ratios));
+    let all = TIMES
+        .into_iter()
+        .zip(truth.ratios.into_iter().zip(predicted.ratios));
     all.filter(|(times, _)| SHOWN.contains(times))
         .map(|(times, (truth, predicted))| Row {
             load: load.name.clone(),
@@ -397,6 +407,9 @@ mod tests {
         }
         numbers.add("- - - [-] \"POST /c HTTP/1.1\" 200 5");
         let load = numbers.into_load("x");
-        assert_eq!((load.requests, load.sizes), (vec![0, 1, 0, 1, 0], vec![30, 7]));
+        assert_eq!(
+            (load.requests, load.sizes),
+            (vec![0, 1, 0, 1, 0], vec![30, 7])
+        );
     }
 }

@@ -94,11 +94,20 @@ mod tests {
             let count = hashes.iter().filter(inside).count() as f64;
             let expected = lower.share() * hashes.len() as f64;
             assert!((count / expected - 1.0).abs() < 0.05, "{count} {expected}");
-            assert!(hashes.iter().filter(inside).all(|hash| threshold.samples(*hash)));
+            assert!(
+                hashes
+                    .iter()
+                    .filter(inside)
+                    .all(|hash| threshold.samples(*hash))
+            );
             threshold = lower;
             filter.set(threshold);
         }
-        assert!(hashes.iter().all(|hash| filter.samples(*hash) == threshold.samples(*hash)));
+        assert!(
+            hashes
+                .iter()
+                .all(|hash| filter.samples(*hash) == threshold.samples(*hash))
+        );
     }
 
     #[test]

@@ -214,9 +214,10 @@ impl Simulation {
 
     /// Notes in the index where a unit is stored.
     fn file(&mut self, hash: u64, ids: Ids) {
-        match ids == [ABSENT; TIMES.len()] {
-            true => drop(self.index.remove(&hash)),
-            false => drop(self.index.insert(hash, ids)),
+        if ids == [ABSENT; TIMES.len()] {
+            self.index.remove(&hash);
+        } else {
+            self.index.insert(hash, ids);
         }
     }
 

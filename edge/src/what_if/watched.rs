@@ -314,7 +314,10 @@ mod tests {
         requested(&counts, (0..1000).map(|n| n % 150), &mut watched.lock());
         watched.finish(&mut watched.lock(), 100_000);
         let report = watched.report();
-        assert_eq!((report.requests, report.sampled, report.dropped), (1000, 1000, 0));
+        assert_eq!(
+            (report.requests, report.sampled, report.dropped),
+            (1000, 1000, 0)
+        );
         let ratios: Vec<f64> = report
             .points
             .iter()

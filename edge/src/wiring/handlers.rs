@@ -20,8 +20,8 @@ use crate::spool::{Buffered, Buffering};
 use crate::sys::Random;
 use crate::telemetry::{AccessLog, Counters, LogRule, Selection};
 use crate::tls::HttpsRedirect;
-use crate::what_if;
 use crate::upstream::{Redirects, RouteHeaders, RouteOptions, Upstream};
+use crate::what_if;
 
 /// A worker's upstreams, by name.
 pub(super) type Upstreams = BTreeMap<String, Upstream>;

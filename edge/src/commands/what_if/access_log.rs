@@ -105,7 +105,10 @@ impl Site {
         match (unit * 1000.0) as u32 {
             0..400 => {
                 let n = self.shared.rank(self.random.unit());
-                (format!("/static/{n}.js"), size(u64::from(n) ^ 1 << 40, 9.0, 1.2))
+                (
+                    format!("/static/{n}.js"),
+                    size(u64::from(n) ^ 1 << 40, 9.0, 1.2),
+                )
             }
             400..700 => {
                 let age = self.recent.rank(self.random.unit()) as usize;
@@ -114,7 +117,10 @@ impl Site {
             }
             700..920 => {
                 let n = self.archived.rank(self.random.unit());
-                (format!("/image/{n}.jpg"), size(u64::from(n) ^ 1 << 41, 11.0, 1.0))
+                (
+                    format!("/image/{n}.jpg"),
+                    size(u64::from(n) ^ 1 << 41, 11.0, 1.0),
+                )
             }
             920..999 => {
                 let n = self.requests;
@@ -145,7 +151,8 @@ mod tests {
 
     #[test]
     fn lines_of_cacheable_requests_are_parsed() {
-        let line = r#"127.0.0.1 - bob [10/Oct/2000:13:55:36 -0700] "GET /a?b HTTP/1.0" 200 2326 "-" "x""#;
+        let line =
+            r#"127.0.0.1 - bob [10/Oct/2000:13:55:36 -0700] "GET /a?b HTTP/1.0" 200 2326 "-" "x""#;
         let expected = Logged {
             target: "/a?b",
             bytes: 2326,
