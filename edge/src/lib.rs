@@ -32,6 +32,7 @@ pub(crate) mod telemetry;
 pub(crate) mod tls;
 pub(crate) mod upstream;
 pub(crate) mod volume;
+pub(crate) mod what_if;
 pub(crate) mod wiring;
 
 pub use commands::run;

@@ -26,6 +26,7 @@ mod signals;
 mod snapshot;
 mod upstreams;
 mod volumes;
+mod what_if;
 mod worker;
 
 pub use certificate_states::stored as stored_certificates;

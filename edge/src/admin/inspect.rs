@@ -8,6 +8,7 @@ use super::object::UrlState;
 use super::purge::{Order, Purging, Refusal};
 use super::server_order::ServerOrder;
 use super::status::{Status, UpstreamState};
+use super::what_if::WhatIf;
 use crate::tls;
 
 /// The interface, as all requests share it.
@@ -62,6 +63,9 @@ pub trait Inspect: Send + Sync {
     ///
     /// There is no such server. The refusal says which ones there are.
     fn order_server(&self, order: &ServerOrder) -> Result<(), Refusal>;
+
+    /// Returns the hit ratios that the caches would have with other sizes. Must return quickly.
+    fn what_if(&self) -> WhatIf;
 
     /// Returns the state of all certificates. Must return quickly.
     fn certificates(&self) -> Certificates;

@@ -16,6 +16,7 @@ mod status;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod what_if;
 
 pub use certificate_state::{
     CertificateAction, CertificateOrder, CertificateSource, CertificateState, Certificates, Ordered,
@@ -30,3 +31,4 @@ pub use status::{
     VolumeUse,
 };
 pub use stream::ADMIN_HEADER;
+pub use what_if::{CacheWhatIf, HitRatios, SizeRatios, WhatIf};

@@ -26,6 +26,7 @@ use super::metrics;
 use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order, Refusal};
 use super::servers;
 use super::stream::ADMIN_HEADER;
+use super::what_if;
 
 /// Longest time that the thread waits at its end for work in progress.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -40,6 +41,7 @@ GET  /metrics          counters and gauges for Prometheus
 GET  /health           ok
 GET  /servers          the servers of all upstreams, JSON
 GET  /certificates     the certificates, JSON
+GET  /what-if          hit ratios that the caches would have with other sizes, JSON
 POST /purge            remove stored responses, or mark them stale; JSON, as described in docs/purging.md
                        (needs the header `x-sluice: 1`)
 POST /reload           read the configuration again (needs the header `x-sluice: 1`)
@@ -139,6 +141,7 @@ fn pages(edge: Shared) -> Router {
             get(certificates::list).post(certificates::order),
         )
         .route("/metrics", get(metrics))
+        .route("/what-if", get(what_if::show))
         .layer(from_fn_with_state(edge.clone(), guard))
         // This page has no guard against other hosts: load balancers use any host name, and the page
         // shows nothing.

@@ -169,6 +169,26 @@ impl Inspect for Edge {
         Ok(Ordered { text, result })
     }
 
+    fn what_if(&self) -> WhatIf {
+        let ratios = HitRatios {
+            hit_ratio: Some(0.75),
+            byte_hit_ratio: None,
+        };
+        let video = CacheWhatIf {
+            memory: 4096,
+            sampled: 1.0,
+            points: vec![SizeRatios {
+                times: 2.0,
+                bytes: 8192,
+                ratios,
+            }],
+            ..CacheWhatIf::default()
+        };
+        WhatIf {
+            caches: [("video".to_owned(), video)].into(),
+        }
+    }
+
     fn upstreams(&self) -> BTreeMap<String, UpstreamState> {
         self.status().upstreams
     }
@@ -585,4 +605,24 @@ fn a_client_that_pauses_while_it_receives_a_response_receives_all_of_it() {
             .expect("closed");
     }
     assert_eq!(paused.read_some(length).expect("the rest").len(), length);
+}
+
+#[test]
+fn what_if_is_json() {
+    let (admin, _) = start();
+    let reply = ask(&admin, "GET", "/what-if", &[]);
+    assert_eq!(
+        (reply.status, reply.header("cache-control")),
+        (200, Some("no-store"))
+    );
+    let value: serde_json::Value = serde_json::from_str(&reply.text()).expect("JSON");
+    let video = &value["caches"]["video"];
+    let point = serde_json::json!(
+        {"times": 2.0, "bytes": 8192, "hit_ratio": 0.75, "byte_hit_ratio": null}
+    );
+    assert_eq!(
+        (&video["memory"], &video["points"][0]),
+        (&4096.into(), &point)
+    );
+    assert!(video["measured"]["hit_ratio"].is_null());
 }

@@ -14,6 +14,7 @@ mod miss;
 mod options;
 mod pass;
 pub mod purge;
+mod references;
 mod resource_history;
 pub mod rules;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use crate::fill;
 use crate::handler::{Answer, Encodings, Handler, Request, loops};
 use crate::reason::Reason;
 use crate::store::Store;
+use crate::what_if;
 pub use client_budget::ClientBudgets;
 use client_budget::Clients;
 pub use context::Worker;
@@ -85,13 +87,14 @@ fn may_be_stored(looked: &Lookup) -> bool {
 
 impl Cache {
     /// Creates a worker's instance for a route with these rules. Store, stores and budgets are
-    /// shared by all workers. With `encodings`, stored content is also served encoded.
+    /// shared by all workers. With `encodings`, stored content is also served encoded. `sampler` gets
+    /// the uses of stored responses.
     pub fn new(
         (options, rules): (Arc<Options>, Arc<Rules>),
         (store, stores): (Arc<Store>, Arc<Stores>),
         budgets: Arc<ClientBudgets>,
         (origin, encodings): (Rc<dyn Handler>, Option<Rc<dyn Encodings>>),
-        worker: Rc<Worker>,
+        (worker, sampler): (Rc<Worker>, Option<what_if::Sampler>),
     ) -> Cache {
         Cache(Rc::new(Context {
             keys: lookup::keys::Keys::new(&rules.key, worker.memo.clone()),
@@ -106,6 +109,7 @@ impl Cache {
                 handler: origin,
                 encodings,
             },
+            sampler,
             worker,
         }))
     }

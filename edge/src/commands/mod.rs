@@ -6,6 +6,7 @@ mod certs;
 mod check;
 mod demo;
 mod dns_program;
+mod generated_requests;
 mod hit_ratio;
 mod inspect;
 mod lab;
@@ -20,6 +21,7 @@ mod source;
 mod status;
 mod system;
 mod trust;
+mod what_if;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

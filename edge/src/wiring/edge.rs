@@ -20,6 +20,7 @@ use crate::spool::Buffers;
 use crate::sys::{Clock, Random, memory};
 use crate::telemetry::{Recent, RouteTelemetry, Telemetry, messages};
 use crate::upstream::Monitor;
+use crate::what_if::WhatIf;
 
 /// Longest time that a reload waits for the workers to apply it.
 const RELOAD_WAIT: Duration = Duration::from_secs(5);
@@ -87,6 +88,8 @@ pub(super) struct Edge {
     pub(super) obtained: Obtained,
     pub(super) volumes: Arc<OpenVolumes>,
     pub(super) loggers: Loggers,
+    /// The simulations of other sizes of the caches.
+    pub(super) what_if: WhatIf,
     /// Every access log that a worker may still write to. The last lines of these logs are written
     /// at shutdown.
     pub(super) logs: Mutex<Vec<Arc<Log>>>,
@@ -192,6 +195,7 @@ impl Edge {
         followed
             .map_err(|error| format!("{:#}\n", self.dropped_privileges.explain(error, None)))?;
         next.take_effect(&before);
+        self.simulate(&next);
         let next = Arc::new(next);
         self.snapshots.send_replace(next.clone());
         if let Some(sweeper) = &*self.sweeper.lock() {

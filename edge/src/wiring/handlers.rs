@@ -21,6 +21,7 @@ use crate::sys::Random;
 use crate::telemetry::{AccessLog, Counters, LogRule, RouteCounters, Selection, WorkerRoutes};
 use crate::tls::HttpsRedirect;
 use crate::upstream::{Redirects, RouteHeaders, RouteOptions, Upstream};
+use crate::what_if;
 
 /// A worker's upstreams, by name.
 pub(super) type Upstreams = BTreeMap<String, Upstream>;
@@ -37,6 +38,8 @@ pub(super) struct Handlers {
     pub(super) worker: usize,
     /// Gets the counters of each route whose handlers are built.
     pub(super) counted: Rc<WorkerRoutes>,
+    /// The worker's part of the simulations of other sizes of the caches.
+    pub(super) what_if: Rc<what_if::Worker>,
     /// The random numbers of request ids, if requests have ids.
     pub(super) request_ids: Option<Random>,
 }
@@ -209,12 +212,14 @@ impl Handlers {
         };
         let stored = self.snapshot.stores.get(name)?;
         let options = self.snapshot.plan.caches.get(name)?.clone();
+        let watched = self.edge.what_if.watched(name);
+        let sampler = watched.map(|watched| self.what_if.sampler(&watched));
         let cache = Cache::new(
             (options, proxied.rules.clone()),
             (stored.store.clone(), stored.stores.clone()),
             self.snapshot.accounts.get(name)?.clone(),
             (origin, self.encodings(route)),
-            self.caches.clone(),
+            (self.caches.clone(), sampler),
         );
         Some(Rc::new(cache))
     }

@@ -10,7 +10,7 @@ use super::snapshot::Snapshot;
 use crate::admin::{
     CertificateOrder, Certificates, DecisionState, FilesState, FlightState, Inspect, ObjectPhase,
     ObjectState, OnVolume, Order, Ordered, Purging, Refusal, ReloadState, ServerOrder, Span,
-    Status, UpstreamState, UrlObjects, UrlState,
+    Status, UpstreamState, UrlObjects, UrlState, WhatIf,
 };
 use crate::config::RoutePlan;
 use crate::files;
@@ -143,6 +143,10 @@ impl Inspect for Edge {
 
     fn order_server(&self, order: &ServerOrder) -> Result<(), Refusal> {
         self.carry_out(order)
+    }
+
+    fn what_if(&self) -> WhatIf {
+        self.simulated()
     }
 
     fn certificates(&self) -> Certificates {

@@ -18,7 +18,7 @@ use super::privileges::{self, DroppedPrivileges};
 use super::purge_logs::Loggers;
 use super::snapshot::Snapshot;
 use super::volumes::OpenVolumes;
-use super::{purge, worker};
+use super::{purge, what_if, worker};
 use crate::admin::Admin;
 use crate::config::{Part, Plan, Unusable};
 use crate::downstream::ConnectionBalance;
@@ -29,6 +29,7 @@ use crate::sys::socket_file::SocketFile;
 use crate::sys::{Clock, ListenAddress, Random, limits, usage};
 use crate::telemetry::{Recent, RouteTelemetry, Telemetry, messages};
 use crate::upstream::Monitor;
+use crate::what_if::WhatIf;
 
 /// Longest time for writing the last messages at shutdown.
 const MESSAGES_WAIT: Duration = Duration::from_secs(1);
@@ -47,6 +48,8 @@ pub struct Running {
     pub admin: Option<(Scheme, SocketAddr)>,
     pub(super) edge: Arc<Edge>,
     admin_thread: Option<Admin>,
+    /// The thread that simulates other sizes of the caches.
+    simulator: Option<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -101,6 +104,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         obtained: Obtained::default(),
         volumes,
         loggers: Loggers::default(),
+        what_if: WhatIf::default(),
         logs: Mutex::new(Vec::new()),
     });
     edge.keep_log();
@@ -110,6 +114,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     let sweeper = purge::start_sweeper(Arc::downgrade(&edge)).context("can't start a thread")?;
     edge.snapshots.borrow().wake(&sweeper);
     *edge.sweeper.lock() = Some(sweeper);
+    let simulator = what_if::start(&edge).context("can't start a thread")?;
     // The admin API starts before the first request is accepted, so that it is available as soon as
     // a listener is.
     let admin_thread = start_admin(admin_address, &edge)?;
@@ -123,6 +128,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
             .map(|admin| (admin_scheme, admin.address())),
         edge,
         admin_thread,
+        simulator,
         workers,
     })
 }
@@ -214,6 +220,7 @@ impl Running {
             }
         }
         drop(self.admin_thread.take());
+        what_if::stop(self.simulator.take());
         self.edge.obtained.end();
         self.edge.monitor.stop();
         if let Some(sweeper) = self.edge.sweeper.lock().take() {

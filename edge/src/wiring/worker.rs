@@ -19,6 +19,7 @@ use crate::route::Routes;
 use crate::sys::{Clock, Random, memory};
 use crate::telemetry::{AccessLog, Counters, WorkerRoutes};
 use crate::upstream::{self, Upstream};
+use crate::what_if;
 
 /// Starts the thread of worker `index`, which sends to `ready` once it accepts connections.
 pub(super) fn start(
@@ -115,6 +116,7 @@ struct WorkerHandlers {
     upstreams: Rc<Upstreams>,
     log: Option<Rc<AccessLog>>,
     caches: Rc<cache::Worker>,
+    what_if: Rc<what_if::Worker>,
     request_ids: Option<Random>,
 }
 
@@ -132,6 +134,10 @@ impl WorkerHandlers {
             Some(before) => before.caches.clone(),
             None => cache::Worker::new(edge.clock.clone(), edge.random.clone(), counters.clone()),
         };
+        let what_if = match before {
+            Some(before) => before.what_if.clone(),
+            None => Rc::new(edge.what_if.worker()),
+        };
         let request_ids = snapshot.plan.request_id;
         let request_ids = request_ids.then(|| Random::seeded(edge.random.next_u64()));
         let count = snapshot.route_keys.len();
@@ -146,6 +152,7 @@ impl WorkerHandlers {
             caches: caches.clone(),
             worker,
             counted: counted.clone(),
+            what_if: what_if.clone(),
         };
         let build = move |index| handlers.build(index);
         let router = snapshot.router.clone();
@@ -157,6 +164,7 @@ impl WorkerHandlers {
             upstreams,
             log,
             caches,
+            what_if,
             request_ids,
         }
     }

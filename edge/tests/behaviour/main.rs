@@ -142,4 +142,5 @@ mod volume_reload;
 mod volume_size;
 mod volumes;
 mod weak_validators;
+mod what_if;
 mod workers;

@@ -21,6 +21,7 @@ use crate::cache::decide::want::{self, WantedOf};
 use crate::cache::fetch::leader_result::LeaderResult;
 use crate::cache::hit::{coded, respond};
 use crate::cache::lookup::{self, Freshness, Known, Lookup};
+use crate::cache::references::{self, Used};
 use crate::cache::{decide, pass};
 use crate::fill::ReadAhead;
 use crate::handler::{Answer, Choice, Fault, Pending, Request, Response, UpstreamTimings};
@@ -96,10 +97,11 @@ async fn miss(
                 looked = recall::look_up_again(context, &request, &admitted, key, &object).await;
                 continue;
             }
-            Lookup::Stored(found) => (
-                (found.object, found.table_key, None),
-                RideReason::Stored(found.freshness),
-            ),
+            Lookup::Stored(found) => {
+                references::partial(context, &request.head, &found);
+                let target = (found.object, found.table_key, None);
+                (target, RideReason::Stored(found.freshness))
+            }
             Lookup::InFlight(joined) => joined.into_parts(RideReason::InFlight),
             Lookup::New(joined) => joined.into_parts(RideReason::New),
         };
@@ -228,6 +230,7 @@ pub(in crate::cache) async fn ride(
     let table_key = demand.leader.table_key;
     let choice = coded::choose(context, request, admitted, (object, &head), table_key);
     let mut wanted = want::judge(request, &head, object.content_length(&head));
+    why.note_fetch(context, Used::new(object, &head, table_key), &wanted);
     match choice {
         Choice::Identity => {}
         Choice::Varying(_) => wanted = for_several_codings(wanted, &request.fields),
