@@ -57,6 +57,11 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         old.admin_tls != new.admin_tls,
         "TLS of the admin address changed",
     );
+    let tokens = |plan: &Plan| (plan.admin_tokens.clone(), plan.admin_token_files.clone());
+    note(
+        tokens(old) != tokens(new),
+        "tokens of the admin API changed",
+    );
     note(
         old.acme != new.acme,
         "options of certificates from authorities changed",
