@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Who may connect to a Unix socket.
+/// The users who may connect to a Unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permitted {
     /// Every user, as to a TCP port of this machine. The folder can restrict that further.

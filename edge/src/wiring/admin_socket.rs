@@ -12,7 +12,7 @@ use crate::sys::listener::{bind_one, bind_private};
 use crate::sys::socket_file::SocketFile;
 use crate::sys::user::ProcessUser;
 
-/// What an error calls the address.
+/// The name of the address in errors.
 const WHAT: &str = "the admin address ";
 
 /// The socket of the admin API, as far as it is bound.

@@ -1,4 +1,4 @@
-//! Who may use the admin address: tokens and roles, the Unix socket, and the records of changes.
+//! Access to the admin address: tokens and roles, the Unix socket, and the records of changes.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -147,15 +147,68 @@ fn every_page_needs_a_token_and_every_change_one_of_an_operator() {
     for page in pages {
         assert_eq!(status(&edge, ("GET", page), Some(WRONG)), 401, "{page}");
     }
+}
+
+/// Returns the paths that the index lists for a method.
+fn listed(index: &str, method: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for line in index.lines() {
+        let mut words = line.split_whitespace();
+        if let (Some(first), Some(target)) = (words.next(), words.next())
+            && first == method
+        {
+            let path = target.split('?').next().unwrap_or(target);
+            paths.push(path.to_owned());
+        }
+    }
+    paths
+}
+
+// The index lists the pages, so new pages are tested, too.
+#[test]
+fn no_listed_page_is_open_and_no_listed_change_is_permitted_to_readers() {
+    let files = Files::new();
+    let edge = Setup::of_text(files.config(LOOPBACK)).start();
+    let token = format!("Bearer {OPERATOR}");
+    let index = send(
+        &edge,
+        "127.0.0.1",
+        ("GET", "/"),
+        &[("authorization", &token)],
+    )
+    .text();
+    let is_public = |path: &str| path == "/health" || path.starts_with("/dashboard/");
+    let mut pages = listed(&index, "GET");
+    pages.retain(|path| !is_public(path));
+    let changes = listed(&index, "POST");
+    assert!(pages.len() >= 4 && changes.len() >= 4, "{index}");
+    for (method, paths) in [("GET", &pages), ("POST", &changes)] {
+        for path in paths {
+            for token in [None, Some(WRONG)] {
+                let found = status(&edge, (method, path), token);
+                // There may have been too many wrong tokens already.
+                assert!(
+                    matches!((token, found), (_, 401) | (Some(_), 429)),
+                    "{path}: {found}"
+                );
+            }
+        }
+    }
+    eventually("another try", || {
+        status(&edge, ("GET", "/status"), Some(READER)) == 200
+    });
+    for path in &changes {
+        assert_eq!(status(&edge, ("POST", path), Some(READER)), 403, "{path}");
+    }
     let order = "/servers?upstream=a&server=b&set=up";
     let certificate = "/certificates?name=a&order=renew";
     for (target, found) in [("/purge", 400), (order, 404), (certificate, 404)] {
-        let order = ("POST", target);
-        for (token, refused) in [(None, 401), (Some(READER), 403)] {
-            assert_eq!(status(&edge, order, token), refused, "{target}");
-        }
         for token in [OPERATOR, ALICE] {
-            assert_eq!(status(&edge, order, Some(token)), found, "{target}");
+            assert_eq!(
+                status(&edge, ("POST", target), Some(token)),
+                found,
+                "{target}"
+            );
         }
     }
 }
