@@ -24,9 +24,8 @@ use crate::reason::Reason;
 /// Header that a `POST` must have. A web page of another origin can't send it without a CORS
 /// preflight request.
 const POST_HEADER: &str = "x-sluice";
-/// Beginning of the paths of pages that need no token, since they contain nothing about this Sluice: the dashboard's files,
-/// which ask for the token.
-const PUBLIC: &str = "/dashboard/";
+/// Path of the dashboard.
+const DASHBOARD: &str = "/dashboard";
 /// The challenge of requests without a valid token (RFC 6750 3).
 const REALM: &str = "Bearer realm=\"sluice\"";
 
@@ -128,7 +127,7 @@ pub(super) async fn guard(
         return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
     }
     let is_safe = request.method().is_safe();
-    if is_safe && request.uri().path().starts_with(PUBLIC) {
+    if is_safe && is_public(request.uri().path()) {
         return next.run(request).await;
     }
     let caller = match guard.identify(&progress, request.headers()) {
@@ -151,6 +150,13 @@ pub(super) async fn guard(
         change.end(response.status().as_u16());
     }
     response
+}
+
+/// Whether a page needs no token, since it contains nothing about this Sluice: the list of the pages, and the dashboard's
+/// files, which ask for the token.
+fn is_public(path: &str) -> bool {
+    let below = path.strip_prefix(DASHBOARD);
+    path == "/" || below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
 /// Returns the change that a request makes.

@@ -47,7 +47,7 @@ POST /servers?upstream=NAME&server=ADDRESS&set=up|drain|down or &weight=N
                        give a server another state or weight (needs the header `x-sluice: 1`)
 POST /certificates?name=NAME&order=renew|revoke, with revoke also &reason=REASON
                        obtain a certificate now, or revoke it (needs the header `x-sluice: 1`)
-If [admin] has tokens, all of these but /health need the header `Authorization: Bearer TOKEN`.
+If [admin] has tokens, all of these but /health and the dashboard need the header `Authorization: Bearer TOKEN`.
 ";
 
 /// The running admin API. Dropping this stops the API.

@@ -580,18 +580,10 @@ fn every_request_but_for_health_and_the_dashboards_files_needs_a_token() {
         ask(&admin, method, target, &headers).status
     };
     let (operator, reader) = (format!("Bearer {OPERATOR}"), format!("bearer {READER}"));
-    for target in [
-        "/",
-        "/status",
-        "/metrics",
-        "/servers",
-        "/nothing",
-        "/dashboard",
-    ] {
-        let found = if matches!(target, "/nothing" | "/dashboard") {
-            404
-        } else {
-            200
+    for target in ["/status", "/metrics", "/servers", "/nothing", "/dashboards"] {
+        let found = match target {
+            "/nothing" | "/dashboards" => 404,
+            _ => 200,
         };
         for authorization in ["", "Basic YTpi", "Bearer short", "Bearer wrong,wrong"] {
             assert_eq!(
@@ -606,6 +598,7 @@ fn every_request_but_for_health_and_the_dashboards_files_needs_a_token() {
     }
     assert_eq!(edge.reloads.load(Ordering::SeqCst), 0);
     assert_eq!(status("GET", "/health", ""), 200);
+    assert_eq!(status("GET", "/", ""), 200);
     assert_eq!(status("GET", "/dashboard/nothing.js", ""), 404);
     for authorization in ["", &reader] {
         let refused = if authorization.is_empty() { 401 } else { 403 };
