@@ -487,10 +487,11 @@ fn start_on_socket(files: &Files, admin: &str, socket: &Path) -> sluice_lab::pro
     let config = format!(
         "listen = \"127.0.0.1:0\"\n[admin]\naddress = {address:?}\n{admin}[[route]]\nrespond = \"x\"\n"
     );
-    fs::write(files.path("sluice.toml"), config).expect("written");
+    let path = files.path("sluice.toml");
+    fs::write(&path, config).expect("written");
     let folder = files.folder.path();
     let launch = Launch::new("sluice", env!("CARGO_BIN_EXE_sluice"), folder);
-    let launch = launch.args(["serve", "-c", "sluice.toml"]);
+    let launch = launch.args(["serve", "-c", path.to_str().expect("UTF-8")]);
     let mut process = launch.start().expect("the program starts");
     let line = process.wait_line("admin on ", SOON).expect("it listens");
     assert_eq!(line.trim_end(), format!("admin on {address}"));
