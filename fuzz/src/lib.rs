@@ -56,7 +56,10 @@ pub fn authorization(data: &[u8]) {
     assert!(bearer::is_token(token) && token.len() <= bearer::TOKEN_BYTES_MAX);
     let scheme = data.strip_suffix(token).expect("the token is the end");
     assert!(scheme.trim_ascii_end().eq_ignore_ascii_case(b"bearer"));
-    assert_eq!(bearer::token(&[b"BEARER ", token].concat()), Some(token));
+    assert_eq!(
+        bearer::token(&[&b"BEARER "[..], token].concat()),
+        Some(token)
+    );
 }
 
 /// Checks the parser of HTTP/1 request heads.
