@@ -4,6 +4,7 @@
 //! `Snapshot`. Each worker builds its handlers from the newest snapshot and replaces them between
 //! two requests.
 
+mod admin_socket;
 mod certificate_states;
 mod certificates;
 mod compression;

@@ -7,6 +7,7 @@ mod targets;
 use sluice::test_rigs::exercise;
 use sluice::test_rigs::files;
 use sluice::test_rigs::http::FieldBlock;
+use sluice::test_rigs::http::bearer;
 use sluice::test_rigs::http::cache_control::{RequestDirectives, ResponseDirectives, SECONDS_MAX};
 use sluice::test_rigs::http::conditional::{Decision, Validators, evaluate};
 use sluice::test_rigs::http::fields::{Fields, is_field_value, is_token, lines_of};
@@ -45,6 +46,20 @@ pub fn tls_connection(data: &[u8]) {
 /// Checks the parser of the PROXY protocol.
 pub fn proxy_preamble(data: &[u8]) {
     proxy_protocol::exercise(data);
+}
+
+/// Checks the parser of bearer tokens in Authorization: a token is the end of the value, and is found again.
+pub fn authorization(data: &[u8]) {
+    let Some(token) = bearer::token(data) else {
+        return;
+    };
+    assert!(bearer::is_token(token) && token.len() <= bearer::TOKEN_BYTES_MAX);
+    let scheme = data.strip_suffix(token).expect("the token is the end");
+    assert!(scheme.trim_ascii_end().eq_ignore_ascii_case(b"bearer"));
+    assert_eq!(
+        bearer::token(&[&b"BEARER "[..], token].concat()),
+        Some(token)
+    );
 }
 
 /// Checks the parser of HTTP/1 request heads.

@@ -160,6 +160,17 @@ pub const TARGETS: &[Target] = &[
         ],
     },
     Target {
+        name: "authorization",
+        run: authorization,
+        runs: RUNS,
+        seeds: &[
+            b"Bearer mF_9.B5f-4.1JqM",
+            b"bearer   a~b+c/0123456789==",
+            b"Basic YTpi",
+            b"Bearer a, Bearer b",
+        ],
+    },
+    Target {
         name: "request_head",
         run: request_head,
         runs: RUNS,

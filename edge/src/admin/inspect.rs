@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::certificate_state::{CertificateOrder, Certificates, Ordered};
+use super::change::Change;
 use super::object::UrlState;
 use super::purge::{Order, Purging, Refusal};
 use super::server_order::ServerOrder;
 use super::status::{Status, UpstreamState};
+use super::tokens::Tokens;
 use super::what_if::WhatIf;
 use crate::tls;
 
@@ -35,6 +37,17 @@ pub trait Inspect: Send + Sync {
     /// Whether the admin API may be addressed by this host name, which is in lower case and has no
     /// final dot. IP addresses and `localhost` are always permitted.
     fn is_admin_host(&self, name: &str) -> bool;
+
+    /// Returns the tokens of requests.
+    fn admin_tokens(&self) -> Arc<Tokens>;
+
+    /// Returns the time since some moment, in microseconds.
+    fn now_us(&self) -> u64;
+
+    /// Records a change that a client has made, or tried to make.
+    fn note_change(&self, change: &Change) {
+        change.log();
+    }
 
     /// Returns the TLS of new connections. `None`: they are in clear text.
     fn admin_tls(&self) -> Option<Arc<tls::Server>>;

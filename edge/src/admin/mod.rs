@@ -1,13 +1,19 @@
 //! The admin API: status, the objects of a URL, purges, orders about servers, reload, metrics. It runs on a separate
 //! thread and uses the rest of the edge through the trait `Inspect` only.
 
+mod access;
 mod certificate_state;
 mod certificates;
+mod change;
+mod change_in_progress;
 mod connections;
 mod guard;
+mod headers;
 mod inspect;
+mod mask;
 mod metrics;
 mod object;
+mod peer;
 mod purge;
 mod server;
 mod server_order;
@@ -16,11 +22,16 @@ mod status;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod tokens;
+mod tries;
 mod what_if;
 
 pub use certificate_state::{
     CertificateAction, CertificateOrder, CertificateSource, CertificateState, Certificates, Ordered,
 };
+pub use change::Change;
+pub use connections::AdminSocket;
+pub use headers::ADMIN_HEADER;
 pub use inspect::{Inspect, UrlObjects};
 pub use object::{DecisionState, FlightState, ObjectPhase, ObjectState, OnVolume, Span, UrlState};
 pub use purge::{Order, PurgeLogged, Purging, Refusal};
@@ -30,5 +41,5 @@ pub use status::{
     FilesState, ReloadState, ServerState, ServerTotal, Status, UpstreamState, VolumeState,
     VolumeUse,
 };
-pub use stream::ADMIN_HEADER;
+pub use tokens::{Role, TOKENS_MAX, TokenForm, Tokens, first_token};
 pub use what_if::{CacheWhatIf, HitRatios, SizeRatios, WhatIf};

@@ -1,6 +1,7 @@
 //! The command line of `sluice`: its subcommands, each in a file of its own, and helpers that they share.
 
 mod admin;
+mod admin_exchange;
 mod admin_url;
 mod certs;
 mod check;

@@ -160,9 +160,11 @@ pub(super) fn announce(running: &Running, log: &LogOptions) -> anyhow::Result<()
         }
         path @ ListenAddress::Unix(_) => format!("listening on {path}\n"),
     });
-    let admin = running.admin.iter();
-    let admin =
-        admin.map(|(scheme, address)| format!("admin on {}://{address}\n", scheme.as_str()));
+    let admin = running.admin().into_iter();
+    let admin = admin.map(|(scheme, address)| match address {
+        ListenAddress::Ip(address) => format!("admin on {}://{address}\n", scheme.as_str()),
+        path @ ListenAddress::Unix(_) => format!("admin on {path}\n"),
+    });
     let text = listeners.chain(admin).collect::<String>();
     let access = log.access.as_ref().map(|access| &access.target);
     match access {

@@ -50,18 +50,11 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         "protocols of listeners changed",
     );
     note(
-        old.admin_hosts != new.admin_hosts,
-        "host names of the admin API changed",
-    );
-    note(
-        old.admin_tls != new.admin_tls,
-        "TLS of the admin address changed",
-    );
-    note(
         old.acme != new.acme,
         "options of certificates from authorities changed",
     );
     note(old.purge != new.purge, "addresses that may purge changed");
+    admin(old, new, &mut applied);
     volumes(old, new, &mut applied);
     named("cache", &old.caches, &new.caches, &mut applied);
     named("upstream", &old.upstreams, &new.upstreams, &mut applied);
@@ -90,6 +83,25 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         applied,
         needs_restart,
     }
+}
+
+/// Lists the changes of the admin API that a reload applies.
+fn admin(old: &Plan, new: &Plan, out: &mut Vec<String>) {
+    let have_other_tokens =
+        old.admin_tokens != new.admin_tokens || old.admin_token_files != new.admin_token_files;
+    let changes = [
+        (
+            old.admin_hosts != new.admin_hosts,
+            "host names of the admin API changed",
+        ),
+        (
+            old.admin_tls != new.admin_tls,
+            "TLS of the admin address changed",
+        ),
+        (have_other_tokens, "tokens of the admin API changed"),
+    ];
+    let changes = changes.iter().filter(|(differs, _)| *differs);
+    out.extend(changes.map(|(_, what)| (*what).to_owned()));
 }
 
 /// Returns the files of certificates from authorities that are opened at the start.

@@ -27,6 +27,9 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
     for options in folders(plan) {
         add(&options.root, Reach::Read);
     }
+    for file in &plan.admin_token_files {
+        add(&folder_of(file), Reach::Read);
+    }
     for volume in plan.volumes.values() {
         add(&volume.path, Reach::ReadWrite);
     }

@@ -1,6 +1,7 @@
 //! HTTP semantics as pure functions: methods, headers, ranges, cache keys, caching directives.
 //! Nothing here does I/O, reads the clock or uses async.
 
+pub mod bearer;
 pub mod cache_control;
 pub mod cache_status;
 pub mod chunked;

@@ -10,7 +10,7 @@ use super::snapshot::Snapshot;
 use crate::admin::{
     CertificateOrder, Certificates, DecisionState, FilesState, FlightState, Inspect, ObjectPhase,
     ObjectState, OnVolume, Order, Ordered, Purging, Refusal, ReloadState, ServerOrder, Span,
-    Status, UpstreamState, UrlObjects, UrlState, WhatIf,
+    Status, Tokens, UpstreamState, UrlObjects, UrlState, WhatIf,
 };
 use crate::config::RoutePlan;
 use crate::files;
@@ -29,6 +29,14 @@ impl Inspect for Edge {
     fn is_admin_host(&self, name: &str) -> bool {
         let snapshot = self.snapshots.borrow().clone();
         snapshot.plan.admin_hosts.iter().any(|host| host == name)
+    }
+
+    fn admin_tokens(&self) -> Arc<Tokens> {
+        self.snapshots.borrow().plan.admin_tokens.clone()
+    }
+
+    fn now_us(&self) -> u64 {
+        self.clock.monotonic_us()
     }
 
     fn admin_tls(&self) -> Option<Arc<tls::Server>> {

@@ -1,6 +1,5 @@
 //! Starts and stops Sluice: its threads, in the order in which they depend on one another.
 
-use std::net::SocketAddr;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -11,20 +10,19 @@ use anyhow::Context as _;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::admin_socket::{self, RunningAdmin};
 use super::edge::{Edge, Source};
-use super::listeners::{self, Listeners, WorkerListener, cannot_listen};
+use super::listeners::{self, Listeners, WorkerListener};
 use super::obtained::Obtained;
 use super::privileges::{self, DroppedPrivileges};
 use super::purge_logs::Loggers;
 use super::snapshot::Snapshot;
 use super::volumes::OpenVolumes;
 use super::{purge, what_if, worker};
-use crate::admin::Admin;
 use crate::config::{Part, Plan, Unusable};
 use crate::downstream::ConnectionBalance;
 use crate::http::Scheme;
 use crate::spool::Buffers;
-use crate::sys::listener::bind_one;
 use crate::sys::socket_file::SocketFile;
 use crate::sys::{Clock, ListenAddress, Random, limits, usage};
 use crate::telemetry::{Recent, RouteTelemetry, Telemetry, messages};
@@ -44,12 +42,10 @@ pub struct Running {
     pub schemes: Vec<Scheme>,
     /// The files of the listeners' Unix sockets.
     socket_files: Vec<SocketFile>,
-    /// The scheme and address of the admin API.
-    pub admin: Option<(Scheme, SocketAddr)>,
     pub(super) edge: Arc<Edge>,
-    admin_thread: Option<Admin>,
     /// The thread that simulates other sizes of the caches.
     simulator: Option<JoinHandle<()>>,
+    admin: Option<RunningAdmin>,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -67,17 +63,13 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         addresses,
         files,
     } = listeners::bind(&plan, count)?;
+    let admin = admin_socket::bind(&plan)?;
     let text = source.as_ref().map(|source| source.text.clone());
     let text = text.unwrap_or_default();
     usage::prepare();
     let dropped_privileges = drop_privileges(&plan, source.as_ref())?;
     let schemes = schemes(&plan);
     let clock = Clock::system();
-    let admin_address = plan.admin;
-    let admin_scheme = match plan.admin_tls {
-        Some(_) => Scheme::Https,
-        None => Scheme::Http,
-    };
     let file = source.as_ref().map(Source::file);
     let first = Snapshot::build(plan, count, None, &clock)
         .map_err(|error| dropped_privileges.explain(error, file))?;
@@ -117,18 +109,15 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     let simulator = what_if::start(&edge).context("can't start a thread")?;
     // The admin API starts before the first request is accepted, so that it is available as soon as
     // a listener is.
-    let admin_thread = start_admin(admin_address, &edge)?;
+    let admin = admin.map(|bound| bound.start(&edge)).transpose()?;
     let workers = start_workers(&edge, sockets)?;
     Ok(Running {
         listeners: addresses,
         schemes,
         socket_files: files,
-        admin: admin_thread
-            .as_ref()
-            .map(|admin| (admin_scheme, admin.address())),
         edge,
-        admin_thread,
         simulator,
+        admin,
         workers,
     })
 }
@@ -151,16 +140,6 @@ fn start_workers(
         is_ready.recv().context("a worker ended before it began")?;
     }
     Ok(workers)
-}
-
-fn start_admin(address: Option<SocketAddr>, edge: &Arc<Edge>) -> anyhow::Result<Option<Admin>> {
-    let Some(address) = address else {
-        return Ok(None);
-    };
-    let admin = bind_one(address).and_then(|listener| Admin::start(listener, edge.clone()));
-    let admin =
-        admin.map_err(|error| cannot_listen("the admin address ", &address.into(), &error))?;
-    Ok(Some(admin))
 }
 
 /// Drops the privileges that are no longer needed, and begins to log messages. Called after
@@ -202,6 +181,12 @@ fn raise_descriptors() {
 }
 
 impl Running {
+    /// Returns the scheme and the address of the admin API.
+    pub fn admin(&self) -> Option<(Scheme, &ListenAddress)> {
+        let admin = self.admin.as_ref()?;
+        Some((admin.scheme, &admin.address))
+    }
+
     /// Stops the edge: stops accepting connections, lets requests finish within `[limits]
     /// shutdown_timeout`, and returns when all threads have ended.
     pub fn stop(mut self) {
@@ -219,7 +204,7 @@ impl Running {
                 tracing::error!("a worker thread had panicked");
             }
         }
-        drop(self.admin_thread.take());
+        drop(self.admin.take());
         what_if::stop(self.simulator.take());
         self.edge.obtained.end();
         self.edge.monitor.stop();

@@ -8,6 +8,7 @@ mod access;
 mod access_log;
 mod acme;
 mod admin;
+mod admin_access;
 mod admin_tls;
 mod admission;
 mod background_revalidation;

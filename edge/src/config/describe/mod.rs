@@ -17,6 +17,7 @@ use std::fmt::{Debug, Write};
 
 use super::plan::{Plan, Proxied, RouteHandler, RoutePlan, SitePlan, segment_of};
 use super::value::{show_count, show_size, show_time};
+use crate::admin::Role;
 use crate::fill::ReadAhead;
 use crate::store::disk_tier::{self, Admit, PlacementKind};
 use crate::{balance, cache, fill, spool, upstream, volume};
@@ -97,15 +98,32 @@ fn buffers(options: &spool::Options) -> String {
 }
 
 fn admin(plan: &Plan) -> String {
-    let Some(address) = plan.admin else {
+    let Some(address) = &plan.admin else {
         return "no admin address".to_owned();
     };
     let mut text = match &plan.admin_tls {
+        None if address.ip().is_none() => format!("admin on {address}"),
         None => format!("admin on http://{address}"),
         Some(tls) => format!("admin on https://{address}{}", tls::listener(tls)),
     };
     if !plan.admin_hosts.is_empty() {
         text += &format!(", also as {}", plan.admin_hosts.join(", "));
+    }
+    if plan.admin_tokens.are_required {
+        text += ", with a token";
+        let named = |role: Role| {
+            let names = plan.admin_tokens.iter().filter(|token| token.role == role);
+            names
+                .map(|token| &*token.name)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        for (role, what) in [(Role::Operator, "operators"), (Role::Reader, "readers")] {
+            let names = named(role);
+            if !names.is_empty() {
+                text += &format!("; {what}: {names}");
+            }
+        }
     }
     text
 }

@@ -7,15 +7,16 @@ mod site;
 mod volume;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::config::value::Level;
 use crate::downstream::Trust;
 use crate::http::Network;
+use crate::sys::ListenAddress;
 use crate::telemetry::AccessOptions;
 use crate::telemetry::messages::MessageTarget;
-use crate::{acme, cache, downstream, spool, tls, upstream};
+use crate::{acme, admin, cache, downstream, spool, tls, upstream};
 
 pub use listener::ListenerPlan;
 pub use privileges::{Privileges, User};
@@ -48,11 +49,15 @@ pub struct Plan {
     /// Options of certificates from authorities (`acme` in `[tls]`).
     pub acme: acme::Options,
     /// Address of the admin API, unless it is turned off.
-    pub admin: Option<SocketAddr>,
+    pub admin: Option<ListenAddress>,
     /// Host names, in lower case, by which the admin API may be addressed.
     pub admin_hosts: Vec<String>,
     /// TLS of the admin API, if it has any.
     pub admin_tls: Option<tls::ListenerTls>,
+    /// Tokens of the admin API.
+    pub admin_tokens: Arc<admin::Tokens>,
+    /// The files of these tokens.
+    pub admin_token_files: Vec<PathBuf>,
     /// Addresses that may send PURGE to a cached route.
     pub purge: Vec<Network>,
     /// Options of logs (`[log]`).
