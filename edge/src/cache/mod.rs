@@ -13,6 +13,7 @@ mod lookup;
 mod miss;
 mod options;
 mod pass;
+mod preview;
 pub mod purge;
 mod resource_history;
 pub mod rules;
@@ -23,15 +24,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::fill;
-use crate::handler::{Answer, Encodings, Handler, Request, loops};
+use crate::handler::{Answer, Encodings, Fault, Handler, Request, Response, loops};
 use crate::reason::Reason;
 use crate::store::Store;
 pub use client_budget::ClientBudgets;
 use client_budget::Clients;
 pub use context::Worker;
 use context::{Context, Origin};
+use decide::admission::Admitted;
 use lookup::{Freshness, Lookup};
 pub use options::Options;
+pub use preview::{Course, Forecast, Preview};
 pub use purge::Stores;
 pub use rules::Rules;
 
@@ -64,22 +67,32 @@ impl Handler for Cache {
                 return Answer::Ready(Ok(response));
             }
         }
-        if admitted.only_if_cached && !may_be_stored(&looked) {
-            return Answer::Ready(Ok(hit::respond::not_cached()));
-        }
-        // A request that this process forwarded before would wait for its own fetch (RFC 8586 2).
-        if loops::is_loop(&request.head) {
-            return Answer::Ready(Err(Reason::Loop.into()));
+        if let Some(refused) = refuse_fetch(&request, &admitted, may_be_stored(&looked)) {
+            return Answer::Ready(refused);
         }
         miss::fetch(context, request, admitted, key, looked)
     }
+}
+
+/// Returns the answer to a request for which nothing may be fetched. `may_be_stored` says whether memory
+/// or a volume may have a response for it.
+fn refuse_fetch(
+    request: &Request,
+    admitted: &Admitted,
+    may_be_stored: bool,
+) -> Option<Result<Response, Fault>> {
+    if admitted.only_if_cached && !may_be_stored {
+        return Some(Ok(hit::respond::not_cached()));
+    }
+    // A request that this process forwarded before would wait for its own fetch (RFC 8586 2).
+    loops::is_loop(&request.head).then(|| Err(Reason::Loop.into()))
 }
 
 /// Whether memory or a volume may have a response for this key.
 fn may_be_stored(looked: &Lookup) -> bool {
     matches!(
         looked,
-        Lookup::Recalled(_) | Lookup::Stored(_) | Lookup::Missing { on_disk: true }
+        Lookup::Recalled(_) | Lookup::Stored(_) | Lookup::Missing { on_disk: true, .. }
     )
 }
 
