@@ -1,9 +1,11 @@
-//! The admin API: status, the objects of a URL, purges, orders about servers, reload, metrics. It runs on a separate
+//! The admin API: status, the objects of a URL, explanations of requests, fetches, purges, orders about servers, reload, metrics. It runs on a separate
 //! thread and uses the rest of the edge through the trait `Inspect` only.
 
 mod certificate_state;
 mod certificates;
 mod connections;
+mod explain;
+mod explanation;
 mod guard;
 mod inspect;
 mod metrics;
@@ -20,8 +22,12 @@ mod tests;
 pub use certificate_state::{
     CertificateAction, CertificateOrder, CertificateSource, CertificateState, Certificates, Ordered,
 };
+pub use explain::{FetchOrder, Fetched, Fetching};
+pub use explanation::{AnswerState, Explanation, GateState, KeyState, PolicyState, Question};
 pub use inspect::{Inspect, UrlObjects};
-pub use object::{DecisionState, FlightState, ObjectPhase, ObjectState, OnVolume, Span, UrlState};
+pub use object::{
+    DecisionState, FlightState, FreshnessState, ObjectPhase, ObjectState, OnVolume, Span, UrlState,
+};
 pub use purge::{Order, PurgeLogged, Purging, Refusal};
 pub use server::Admin;
 pub use server_order::{ServerOrder, ServerSet};

@@ -15,6 +15,7 @@ mod options;
 mod pass;
 mod preview;
 pub mod purge;
+mod refusal;
 mod resource_history;
 pub mod rules;
 #[cfg(test)]
@@ -24,18 +25,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::fill;
-use crate::handler::{Answer, Encodings, Fault, Handler, Request, Response, loops};
-use crate::reason::Reason;
+use crate::handler::{Answer, Encodings, Handler, Request};
 use crate::store::Store;
 pub use client_budget::ClientBudgets;
 use client_budget::Clients;
 pub use context::Worker;
 use context::{Context, Origin};
-use decide::admission::Admitted;
 use lookup::{Freshness, Lookup};
 pub use options::Options;
 pub use preview::{Course, Forecast, Preview};
 pub use purge::Stores;
+use refusal::{may_be_stored, refuse_fetch};
 pub use rules::Rules;
 
 /// One worker's instance of a cache in front of an origin.
@@ -74,28 +74,6 @@ impl Handler for Cache {
     }
 }
 
-/// Returns the answer to a request for which nothing may be fetched. `may_be_stored` says whether memory
-/// or a volume may have a response for it.
-fn refuse_fetch(
-    request: &Request,
-    admitted: &Admitted,
-    may_be_stored: bool,
-) -> Option<Result<Response, Fault>> {
-    if admitted.only_if_cached && !may_be_stored {
-        return Some(Ok(hit::respond::not_cached()));
-    }
-    // A request that this process forwarded before would wait for its own fetch (RFC 8586 2).
-    loops::is_loop(&request.head).then(|| Err(Reason::Loop.into()))
-}
-
-/// Whether memory or a volume may have a response for this key.
-fn may_be_stored(looked: &Lookup) -> bool {
-    matches!(
-        looked,
-        Lookup::Recalled(_) | Lookup::Stored(_) | Lookup::Missing { on_disk: true, .. }
-    )
-}
-
 impl Cache {
     /// Creates a worker's instance for a route with these rules. Store, stores and budgets are
     /// shared by all workers. With `encodings`, stored content is also served encoded.
@@ -121,5 +99,11 @@ impl Cache {
             },
             worker,
         }))
+    }
+
+    /// Returns a handler that reports what this cache would do with a request, and has no effect on
+    /// other requests.
+    pub fn preview(&self, report: Rc<dyn Fn(Forecast)>) -> Preview {
+        Preview::new(&self.0, report)
     }
 }

@@ -1,16 +1,18 @@
 //! A preview: the cache's decision about a request, without a fetch and without any effect on other requests.
 
 use std::rc::Rc;
-
 use std::sync::Arc;
 
 use super::context::Context;
 use super::decide::admission::{self, Admitted};
+use super::hit;
 use super::lookup::{self, Freshness, Lookup, Peeked, keys};
-use super::{Cache, hit, may_be_stored, purge, refuse_fetch};
+use super::purge::method;
+use super::refusal::{may_be_stored, refuse_fetch};
 use crate::handler::{Answer, Fault, Handler, Request, Response};
 use crate::http::key::KeyHash;
 use crate::http::{CacheStatus, Fwd};
+use crate::reason::Reason;
 use crate::store::Object;
 
 /// The course that a request would take through the cache.
@@ -90,10 +92,10 @@ pub struct Preview {
 type Judged = (Course, Option<CacheStatus>, Option<Result<Response, Fault>>);
 
 impl Preview {
-    /// Creates a preview of this cache.
-    pub fn new(cache: &Cache, report: Rc<Report>) -> Preview {
+    /// Creates a preview of a cache.
+    pub(in crate::cache) fn new(context: &Rc<Context>, report: Rc<Report>) -> Preview {
         Preview {
-            context: cache.0.clone(),
+            context: context.clone(),
             report,
         }
     }
@@ -104,9 +106,9 @@ impl Preview {
         let admitted = match admission::admit(&request.head, no_body, &context.rules) {
             Ok(admitted) => admitted,
             Err(_) if request.head.method.is_purge() => {
-                let refused = !purge::method::is_permitted(context, request);
-                let reason = crate::reason::Reason::PurgeNotAllowed;
-                let answer = refused.then(|| Ok(purge::method::refused(reason)));
+                let refused = !method::is_permitted(context, request);
+                let reason = Reason::PurgeNotAllowed;
+                let answer = refused.then(|| Ok(method::refused(reason)));
                 return (Course::Purge, None, answer);
             }
             Err(status) => return (Course::Pass, Some(status), None),

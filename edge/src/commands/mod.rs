@@ -6,6 +6,7 @@ mod certs;
 mod check;
 mod demo;
 mod dns_program;
+mod explain;
 mod hit_ratio;
 mod inspect;
 mod lab;

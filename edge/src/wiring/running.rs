@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::edge::{Edge, Source};
+use super::fetches::Fetches;
 use super::listeners::{self, Listeners, WorkerListener, cannot_listen};
 use super::obtained::Obtained;
 use super::privileges::{self, DroppedPrivileges};
@@ -100,6 +101,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         volumes,
         loggers: Loggers::default(),
         logs: Mutex::new(Vec::new()),
+        fetches: Fetches::default(),
     });
     edge.keep_log();
     edge.watch_servers();

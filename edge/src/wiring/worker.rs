@@ -9,6 +9,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
 
 use super::edge::Edge;
+use super::fetching;
 use super::handlers::{Handlers, Upstreams};
 use super::listeners::WorkerListener;
 use super::snapshot::Snapshot;
@@ -50,6 +51,7 @@ async fn run(
     let counters = edge.telemetry.worker();
     let mut snapshots = edge.snapshots.subscribe();
     let mut stopping = edge.stopping.subscribe();
+    let mut fetches = edge.fetches.worker();
     let snapshot = snapshots.borrow_and_update().clone();
     let memory_freed = Rc::<Notify>::default();
     let mut scene = WorkerHandlers::new(&edge, &counters, &memory_freed, snapshot, None);
@@ -80,6 +82,7 @@ async fn run(
                 worker.serve(scene.serving());
                 scene.snapshot.taken_up.note();
             }
+            Some(fetch) = fetches.recv() => fetching::begin(fetch, scene.handlers.clone()),
             _ = stopping.wait_for(|stop| *stop) => break,
         }
     }
@@ -108,6 +111,7 @@ impl Drop for Drained {
 /// A worker's handlers, built from one snapshot.
 struct WorkerHandlers {
     snapshot: Arc<Snapshot>,
+    handlers: Rc<Handlers>,
     handler: Rc<dyn Handler>,
     upstreams: Rc<Upstreams>,
     log: Option<Rc<AccessLog>>,
@@ -132,7 +136,7 @@ impl WorkerHandlers {
         };
         let request_ids = snapshot.plan.request_id;
         let request_ids = request_ids.then(|| Random::seeded(edge.random.next_u64()));
-        let handlers = Handlers {
+        let handlers = Rc::new(Handlers {
             request_ids: request_ids.clone(),
             edge: edge.clone(),
             counters: counters.clone(),
@@ -140,17 +144,19 @@ impl WorkerHandlers {
             upstreams: upstreams.clone(),
             log: log.clone(),
             caches: caches.clone(),
-        };
+        });
         let count = snapshot
             .plan
             .sites
             .iter()
             .map(|site| site.routes.len())
             .sum();
-        let build = move |index| handlers.build(index);
+        let own = handlers.clone();
+        let build = move |index| own.build(index);
         let routes = Rc::new(Routes::new(snapshot.router.clone(), count, build));
         WorkerHandlers {
             snapshot,
+            handlers,
             handler: edge.obtained.answering(routes),
             upstreams,
             log,

@@ -101,7 +101,8 @@ fn meaning(cell: Cell, ascii: bool) -> (&'static str, &'static str, &'static str
     (if ascii { plain } else { sign }, colour, name)
 }
 
-fn describe(page: &mut Page<'_>, object: &ObjectState) {
+/// Describes one object.
+pub fn describe(page: &mut Page<'_>, object: &ObjectState) {
     let state = state(page, object);
     page.entry("state", &state);
     if object.status != 0 {
