@@ -21,7 +21,7 @@ pub fn style(ascii: bool) -> Style {
 }
 
 /// Whether a locale of this name uses UTF-8, as `en_GB.UTF-8` and `C.utf8` do.
-fn is_utf8(locale: &str) -> bool {
+pub fn is_utf8(locale: &str) -> bool {
     let name = locale.to_ascii_lowercase();
     name.contains("utf-8") || name.contains("utf8")
 }
