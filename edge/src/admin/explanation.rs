@@ -42,7 +42,7 @@ impl Question {
     }
 }
 
-/// What would happen to a request.
+/// The explanation of a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Explanation {

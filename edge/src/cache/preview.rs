@@ -61,7 +61,7 @@ impl Course {
     }
 }
 
-/// What the cache would do with a request.
+/// The decision of a cache about a request.
 pub struct Forecast {
     /// The course of the request.
     pub course: Course,
