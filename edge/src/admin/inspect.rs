@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use super::certificate_state::{CertificateOrder, Certificates, Ordered};
 use super::change::Change;
+use super::explain::{FetchOrder, Fetching};
+use super::explanation::{Explanation, Question};
 use super::object::UrlState;
 use super::purge::{Order, Purging, Refusal};
 use super::server_order::ServerOrder;
@@ -59,6 +61,20 @@ pub trait Inspect: Send + Sync {
     ///
     /// The URL or a header is invalid (400). The text says why.
     fn url(&self, url: &str, headers: &str) -> Result<UrlObjects, String>;
+
+    /// Explains what would happen to a request. Sends and counts nothing. May read folders of files.
+    ///
+    /// # Errors
+    ///
+    /// The URL, the method, a header or the client's address is invalid (400). The text says why.
+    fn explain(&self, question: &Question) -> Result<Explanation, String>;
+
+    /// Begins to fetch the missing bytes of a URL.
+    ///
+    /// # Errors
+    ///
+    /// The URL can't be fetched, or too many fetches are in progress. The refusal says why.
+    fn fetch(&self, order: FetchOrder) -> Result<Fetching, Refusal>;
 
     /// Purges. The purge is in effect when this function returns.
     ///

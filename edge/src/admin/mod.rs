@@ -1,4 +1,4 @@
-//! The admin API: status, the objects of a URL, purges, orders about servers, reload, metrics. It runs on a separate
+//! The admin API: status, the objects of a URL, explanations of requests, fetches, purges, orders about servers, reload, metrics. It runs on a separate
 //! thread and uses the rest of the edge through the trait `Inspect` only.
 
 mod access;
@@ -7,6 +7,8 @@ mod certificates;
 mod change;
 mod change_in_progress;
 mod connections;
+mod explain;
+mod explanation;
 mod guard;
 mod headers;
 mod inspect;
@@ -32,8 +34,12 @@ pub use certificate_state::{
 pub use change::Change;
 pub use connections::AdminSocket;
 pub use headers::ADMIN_HEADER;
+pub use explain::{FetchOrder, Fetched, Fetching};
+pub use explanation::{AnswerState, Explanation, GateState, KeyState, PolicyState, Question};
 pub use inspect::{Inspect, UrlObjects};
-pub use object::{DecisionState, FlightState, ObjectPhase, ObjectState, OnVolume, Span, UrlState};
+pub use object::{
+    DecisionState, FlightState, FreshnessState, ObjectPhase, ObjectState, OnVolume, Span, UrlState,
+};
 pub use purge::{Order, PurgeLogged, Purging, Refusal};
 pub use server::Admin;
 pub use server_order::{ServerOrder, ServerSet};

@@ -22,6 +22,7 @@ use super::change::ChangeNote;
 use super::connections::{AdminListener, AdminSocket, Progress};
 use super::guard::{Guard, check_authority, guard};
 use super::headers::mark;
+use super::explain;
 use super::inspect::Shared;
 use super::metrics;
 use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order, Refusal};
@@ -37,12 +38,15 @@ const NOTE_HEADER: HeaderName = HeaderName::from_static("sluice-note");
 const INDEX_TEXT: &str = "\
 GET  /status           the state of everything, JSON
 GET  /status?url=URL   what is stored and being fetched of a URL, JSON
+GET  /explain?url=URL  what would happen to a request, JSON; also &method=METHOD, &headers=LINES, &client=IP
 GET  /metrics          counters and gauges for Prometheus
 GET  /health           ok
 GET  /servers          the servers of all upstreams, JSON
 GET  /certificates     the certificates, JSON
 GET  /what-if          hit ratios that the caches would have with other sizes, JSON
 POST /purge            remove stored responses, or mark them stale; JSON, as described in docs/purging.md
+                       (needs the header `x-sluice: 1`)
+POST /fetch?url=URL    fetch the missing bytes of a URL; also &headers=LINES, and &refresh=1 to validate what is stored
                        (needs the header `x-sluice: 1`)
 POST /reload           read the configuration again (needs the header `x-sluice: 1`)
 POST /servers?upstream=NAME&server=ADDRESS&set=up|drain|down or &weight=N
@@ -135,6 +139,8 @@ fn pages(edge: Shared) -> Router {
     Router::new()
         .route("/", get(|| async { INDEX_TEXT }))
         .route("/status", get(status))
+        .route("/explain", get(explain::explain))
+        .route("/fetch", post(explain::fetch))
         .route("/purge", post(purge))
         .route("/reload", post(reload))
         .route("/servers", get(servers::list).post(servers::order))

@@ -144,6 +144,27 @@ impl Inspect for Edge {
         }
     }
 
+    fn explain(&self, question: &Question) -> Result<Explanation, String> {
+        match question.url.as_str() {
+            "http://a/" => Ok(Explanation {
+                method: question.method.clone(),
+                decision: "miss".to_owned(),
+                ..Explanation::default()
+            }),
+            _ => Err("no such URL".to_owned()),
+        }
+    }
+
+    fn fetch(&self, order: FetchOrder) -> Result<Fetching, Refusal> {
+        let (report, fetching) = tokio::sync::oneshot::channel();
+        let _ = report.send(Fetched {
+            state: "complete".to_owned(),
+            bytes: u64::from(order.refresh),
+            ..Fetched::default()
+        });
+        Ok(fetching)
+    }
+
     fn certificates(&self) -> Certificates {
         let file = CertificateState {
             names: vec!["a.example".to_owned(), "b.example".to_owned()],
@@ -462,6 +483,51 @@ fn a_reload_needs_its_header_and_reports_its_result() {
     assert_eq!(outcomes[1], (422, "error: no site\n".to_owned()));
     assert_eq!(outcomes[2].0, 500);
     assert_eq!(ask(&admin, "GET", "/health", &[]).status, 200);
+}
+
+#[test]
+fn an_explanation_is_json_and_a_wrong_question_an_error() {
+    let (admin, _) = start();
+    let get = |query: &str| ask(&admin, "GET", &format!("/explain{query}"), &[]);
+    let reply = get("?url=http://a/");
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.header("cache-control"), Some("no-store"));
+    let explanation: Explanation = serde_json::from_slice(&reply.body).expect("JSON");
+    assert_eq!(
+        (&*explanation.method, &*explanation.decision),
+        ("GET", "miss")
+    );
+    for query in [
+        "",
+        "?url=x",
+        "?url=http://a/&more=1",
+        "?url=%ff",
+        "?method=GET",
+    ] {
+        assert_eq!(get(query).status, 400, "{query}");
+    }
+}
+
+#[test]
+fn a_fetch_needs_its_header_and_reports_its_end() {
+    let (admin, _) = start();
+    let own: &[_] = &[("x-sluice", "1")];
+    let target = "/fetch?url=http://a/";
+    assert_eq!(ask(&admin, "POST", target, &[]).status, 403);
+    assert_eq!(ask(&admin, "GET", target, own).status, 405);
+    for (query, bytes) in [("", 0), ("&refresh=0", 0), ("&refresh=1", 1)] {
+        let reply = ask(&admin, "POST", &format!("{target}{query}"), own);
+        let fetched: Fetched = serde_json::from_slice(&reply.body).expect("JSON");
+        assert_eq!(
+            (&*fetched.state, fetched.bytes),
+            ("complete", bytes),
+            "{query}"
+        );
+    }
+    for query in ["&refresh=yes", "&x=1"] {
+        let reply = ask(&admin, "POST", &format!("{target}{query}"), own);
+        assert_eq!(reply.status, 400, "{query}");
+    }
 }
 
 #[test]

@@ -13,8 +13,10 @@ mod lookup;
 mod miss;
 mod options;
 mod pass;
+mod preview;
 pub mod purge;
 mod references;
+mod refusal;
 mod resource_history;
 pub mod rules;
 #[cfg(test)]
@@ -24,8 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::fill;
-use crate::handler::{Answer, Encodings, Handler, Request, loops};
-use crate::reason::Reason;
+use crate::handler::{Answer, Encodings, Handler, Request};
 use crate::store::Store;
 use crate::what_if;
 pub use client_budget::ClientBudgets;
@@ -34,7 +35,9 @@ pub use context::Worker;
 use context::{Context, Origin};
 use lookup::{Freshness, Lookup};
 pub use options::Options;
+pub use preview::{Course, Forecast, Preview};
 pub use purge::Stores;
+use refusal::{may_be_stored, refuse_fetch};
 pub use rules::Rules;
 
 /// One worker's instance of a cache in front of an origin.
@@ -66,23 +69,11 @@ impl Handler for Cache {
                 return Answer::Ready(Ok(response));
             }
         }
-        if admitted.only_if_cached && !may_be_stored(&looked) {
-            return Answer::Ready(Ok(hit::respond::not_cached()));
-        }
-        // A request that this process forwarded before would wait for its own fetch (RFC 8586 2).
-        if loops::is_loop(&request.head) {
-            return Answer::Ready(Err(Reason::Loop.into()));
+        if let Some(refused) = refuse_fetch(&request, &admitted, may_be_stored(&looked)) {
+            return Answer::Ready(refused);
         }
         miss::fetch(context, request, admitted, key, looked)
     }
-}
-
-/// Whether memory or a volume may have a response for this key.
-fn may_be_stored(looked: &Lookup) -> bool {
-    matches!(
-        looked,
-        Lookup::Recalled(_) | Lookup::Stored(_) | Lookup::Missing { on_disk: true }
-    )
 }
 
 impl Cache {
@@ -112,5 +103,11 @@ impl Cache {
             sampler,
             worker,
         }))
+    }
+
+    /// Returns a handler that reports what this cache would do with a request, and has no effect on
+    /// other requests.
+    pub fn preview(&self, report: Rc<dyn Fn(Forecast)>) -> Preview {
+        Preview::new(&self.0, report)
     }
 }

@@ -8,6 +8,7 @@ mod check;
 mod demo;
 mod dns_program;
 mod generated_requests;
+mod explain;
 mod hit_ratio;
 mod inspect;
 mod lab;

@@ -46,7 +46,7 @@ mod value;
 pub use account::Purpose;
 pub use certificates::{expiry, expiry_of_file};
 pub use changes::changes;
-pub use describe::describe;
+pub use describe::{describe, describe_edits, describe_fill, describe_rules};
 #[cfg(test)]
 pub use loading::parse;
 pub use loading::{Loaded, StatePlace, admin_place, is_standard_input, load, state_place};

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::encryption::Encryption;
+use super::fetches::Fetches;
 use super::obtained::Obtained;
 use super::privileges::DroppedPrivileges;
 use super::purge_logs::Loggers;
@@ -93,6 +94,8 @@ pub(super) struct Edge {
     /// Every access log that a worker may still write to. The last lines of these logs are written
     /// at shutdown.
     pub(super) logs: Mutex<Vec<Arc<Log>>>,
+    /// The fetches by the operator.
+    pub(super) fetches: Fetches,
 }
 
 impl Edge {

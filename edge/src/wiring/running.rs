@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::admin_socket::{self, RunningAdmin};
 use super::edge::{Edge, Source};
+use super::fetches::Fetches;
 use super::listeners::{self, Listeners, WorkerListener};
 use super::obtained::Obtained;
 use super::privileges::{self, DroppedPrivileges};
@@ -98,6 +99,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         loggers: Loggers::default(),
         what_if: WhatIf::default(),
         logs: Mutex::new(Vec::new()),
+        fetches: Fetches::default(),
     });
     edge.keep_log();
     edge.watch_servers();

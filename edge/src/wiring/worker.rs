@@ -9,6 +9,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
 
 use super::edge::Edge;
+use super::fetching;
 use super::handlers::{Handlers, Upstreams};
 use super::listeners::WorkerListener;
 use super::snapshot::Snapshot;
@@ -51,6 +52,7 @@ async fn run(
     let counters = edge.telemetry.worker(index);
     let mut snapshots = edge.snapshots.subscribe();
     let mut stopping = edge.stopping.subscribe();
+    let mut fetches = edge.fetches.worker();
     let snapshot = snapshots.borrow_and_update().clone();
     let memory_freed = Rc::<Notify>::default();
     let own = (index, &counters, &memory_freed);
@@ -83,6 +85,7 @@ async fn run(
                 worker.serve(scene.serving());
                 scene.snapshot.taken_up.note();
             }
+            Some(fetch) = fetches.recv() => fetching::begin(fetch, scene.handlers.clone()),
             _ = stopping.wait_for(|stop| *stop) => break,
         }
     }
@@ -111,6 +114,7 @@ impl Drop for Drained {
 /// A worker's handlers, built from one snapshot.
 struct WorkerHandlers {
     snapshot: Arc<Snapshot>,
+    handlers: Rc<Handlers>,
     handler: Rc<dyn Handler>,
     counted: Rc<WorkerRoutes>,
     upstreams: Rc<Upstreams>,
@@ -142,7 +146,7 @@ impl WorkerHandlers {
         let request_ids = request_ids.then(|| Random::seeded(edge.random.next_u64()));
         let count = snapshot.route_keys.len();
         let counted = Rc::new(WorkerRoutes::new(count));
-        let handlers = Handlers {
+        let handlers = Rc::new(Handlers {
             request_ids: request_ids.clone(),
             edge: edge.clone(),
             counters: counters.clone(),
@@ -153,12 +157,14 @@ impl WorkerHandlers {
             worker,
             counted: counted.clone(),
             what_if: what_if.clone(),
-        };
-        let build = move |index| handlers.build(index);
+        });
+        let own = handlers.clone();
+        let build = move |index| own.build(index);
         let router = snapshot.router.clone();
         let routes = Rc::new(Routes::new(router, count, build, counted.clone()));
         WorkerHandlers {
             snapshot,
+            handlers,
             handler: edge.obtained.answering(routes),
             counted,
             upstreams,

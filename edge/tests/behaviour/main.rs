@@ -35,6 +35,7 @@ mod disks;
 mod durable_purge;
 mod edited_heads;
 mod error_pages;
+mod explain;
 #[cfg(feature = "lab")]
 mod failing_disks;
 mod failover;

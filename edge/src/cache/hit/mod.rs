@@ -15,9 +15,9 @@ use crate::cache::miss::demand::Demand;
 use crate::cache::miss::ride::Ride;
 use crate::cache::references;
 use crate::fill::{self, ReadAhead};
-use crate::handler::{Body, Choice, Receipt, Request, Response};
-use crate::http::Method;
+use crate::handler::{Body, Choice, Head as RequestHead, Receipt, Request, Response};
 use crate::http::wanted::Wanted;
+use crate::http::{CacheStatus, Method};
 use crate::store::{Object, TableKey};
 
 /// Makes the response from a stored object whose wanted bytes are all in memory, `None` if some are
@@ -107,6 +107,34 @@ fn from_memory(
         }
     };
     Some(respond::content(answering, ride, wanted))
+}
+
+/// The response that would be made from a stored object, without its content.
+pub(in crate::cache) struct Previewed {
+    pub(in crate::cache) response: Response,
+    pub(in crate::cache) status: CacheStatus,
+    /// Whether all wanted bytes are stored, in memory or on a volume.
+    pub(in crate::cache) is_stored: bool,
+}
+
+/// Makes the head of the response to a request from a stored object. Forms of the content in other
+/// codings are left out of account.
+pub(in crate::cache) fn preview(
+    context: &Context,
+    request: &RequestHead,
+    found: &Found,
+    now_ms: u64,
+) -> Previewed {
+    let (object, head) = (&found.object, &*found.head);
+    let status = found.freshness.status(head, now_ms);
+    let answering = respond::answering(context, head, status, now_ms);
+    let wanted = want::judge(request, head, object.content_length(head));
+    let bare = respond::bare(&answering, object, &wanted);
+    Previewed {
+        is_stored: bare.is_some() || wanted.is_stored_in(object),
+        response: bare.unwrap_or_else(|| respond::unread(&answering, object, wanted)),
+        status,
+    }
 }
 
 /// Marks the block of a range within one page as used.

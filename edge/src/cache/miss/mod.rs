@@ -79,18 +79,18 @@ async fn miss(
     let (mut left, mut recalls): (Option<LeaderResult>, _) = (None, true);
     let (mut fwd, mut broken) = (Fwd::Miss, false);
     for _ in 0..LOOKUPS_MAX {
-        if recalls && let Lookup::Recalled(_) | Lookup::Missing { on_disk: true } = looked {
+        if recalls && let Lookup::Recalled(_) | Lookup::Missing { on_disk: true, .. } = looked {
             looked = recall::recalled(context, &request, &admitted, key, looked).await;
         }
         if admitted.only_if_cached && !is_stored(&request, &looked) {
             return Ok(respond::not_cached());
         }
-        if let Lookup::Missing { .. } | Lookup::Stale = looked {
+        if let Lookup::Missing { .. } | Lookup::Stale(_) = looked {
             looked = lookup::look_up_to_fetch(context, &request, &admitted, key);
         }
         let (target, why) = match looked {
             Lookup::Pass(status) => return passed(context, request, status, failed).await,
-            Lookup::Missing { .. } | Lookup::Stale => {
+            Lookup::Missing { .. } | Lookup::Stale(_) => {
                 return passed(context, request, no_room(), failed).await;
             }
             Lookup::Recalled(object) => {

@@ -128,6 +128,22 @@ fn admin(plan: &Plan) -> String {
     text
 }
 
+/// Returns lines about the edits of a route's requests and responses.
+pub fn describe_edits(route: &RoutePlan) -> Vec<String> {
+    let edits = route.edit.iter();
+    edits.flat_map(|edit| edit::describe(edit)).collect()
+}
+
+/// Returns lines about the caching rules of a route that differ from the defaults.
+pub fn describe_rules(rules: &cache::Rules) -> Vec<String> {
+    rules::rules(rules)
+}
+
+/// Returns a description of how missing bytes are fetched.
+pub fn describe_fill(options: &fill::Options) -> String {
+    fill(options)
+}
+
 /// Returns lines about a route, in the order in which its handlers process a request.
 fn details(route: &RoutePlan) -> impl Iterator<Item = String> {
     let log = route.log.iter().map(logs::describe_rule);

@@ -74,6 +74,15 @@ pub struct Plan {
     pub sites: Vec<SitePlan>,
 }
 
+impl Plan {
+    /// Returns the route with this index, counted over all sites, and its site.
+    pub fn route(&self, index: usize) -> Option<(&SitePlan, &RoutePlan)> {
+        let sites = self.sites.iter();
+        let mut routes = sites.flat_map(|site| site.routes.iter().map(move |route| (site, route)));
+        routes.nth(index)
+    }
+}
+
 /// Options of logs (`[log]`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogOptions {
