@@ -8,6 +8,7 @@ use super::object::UrlState;
 use super::purge::{Order, Purging, Refusal};
 use super::server_order::ServerOrder;
 use super::status::{Status, UpstreamState};
+use crate::telemetry::Observed;
 use crate::tls;
 
 /// The interface, as all requests share it.
@@ -27,6 +28,9 @@ pub struct UrlObjects {
 pub trait Inspect: Send + Sync {
     /// Records the counters and request durations for the rates of the last seconds. Called once per second.
     fn note_counters(&self);
+
+    /// Returns the collected samples and events.
+    fn observed(&self) -> &Observed;
 
     /// Returns the state of everything. Must return quickly.
     fn status(&self) -> Status;

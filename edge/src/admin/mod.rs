@@ -8,6 +8,7 @@ mod guard;
 mod inspect;
 mod metrics;
 mod object;
+mod observed;
 mod purge;
 mod server;
 mod server_order;

@@ -23,6 +23,7 @@ use super::connections::{AdminListener, Progress};
 use super::guard::{check_authority, guard};
 use super::inspect::Shared;
 use super::metrics;
+use super::observed;
 use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order, Refusal};
 use super::servers;
 use super::stream::ADMIN_HEADER;
@@ -40,6 +41,10 @@ GET  /metrics          counters and gauges for Prometheus
 GET  /health           ok
 GET  /servers          the servers of all upstreams, JSON
 GET  /certificates     the certificates, JSON
+GET  /top?by=requests|bytes|misses|latency&minutes=5&n=50
+                       the URLs with the most of it in the last minutes (at most 60), JSON
+GET  /events?after=NUMBER&n=200
+                       recent errors and events, JSON, or JSON lines with `accept: application/jsonl`
 POST /purge            remove stored responses, or mark them stale; JSON, as described in docs/purging.md
                        (needs the header `x-sluice: 1`)
 POST /reload           read the configuration again (needs the header `x-sluice: 1`)
@@ -139,6 +144,8 @@ fn pages(edge: Shared) -> Router {
             get(certificates::list).post(certificates::order),
         )
         .route("/metrics", get(metrics))
+        .route("/top", get(observed::top))
+        .route("/events", get(observed::events))
         .layer(from_fn_with_state(edge.clone(), guard))
         // This page has no guard against other hosts: load balancers use any host name, and the page
         // shows nothing.

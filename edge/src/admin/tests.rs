@@ -9,22 +9,38 @@ use sluice_lab::client::{self, Reply};
 
 use super::*;
 use crate::http::purge::{Answer, Purge, Purged};
+use crate::sys::Clock;
 use crate::sys::listener::bind_one;
 use crate::telemetry::{
-    BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, Percentiles, Rates,
-    ServerNumbers, Telemetry, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, Notices, Observed,
+    Percentiles, Rates, ServerNumbers, Telemetry, VolumeNumbers, WorkerNumbers,
 };
 
 /// Number of objects whose state takes more bytes than the buffers of a connection.
 const LONG: usize = 60_000;
 
-#[derive(Default)]
 struct Edge {
     reloads: AtomicU32,
     telemetry: Telemetry,
+    observed: Observed,
+}
+
+impl Default for Edge {
+    fn default() -> Edge {
+        let clock = Clock::system();
+        Edge {
+            reloads: AtomicU32::default(),
+            telemetry: Telemetry::default(),
+            observed: Observed::new(clock.clone(), Notices::new(clock)),
+        }
+    }
 }
 
 impl Inspect for Edge {
+    fn observed(&self) -> &Observed {
+        &self.observed
+    }
+
     fn note_counters(&self) {}
 
     fn admin_tls(&self) -> Option<Arc<crate::tls::Server>> {

@@ -11,6 +11,7 @@ mod failures;
 mod histogram;
 pub mod messages;
 mod metric;
+mod observed;
 mod recent;
 mod registry;
 mod selection;
@@ -31,6 +32,10 @@ pub use counter::Counter;
 pub use failures::Failures;
 pub use histogram::{Histogram, Percentiles};
 pub use metric::{Kind, Metric, Numbers, Unit, described};
+pub use observed::{
+    MINUTES_MAX, Measure, NOTICES_MAX, Notice, Notices, Observed, Sample, SampleResult, Sampler,
+    Sums, Top, TopUrl, UrlMask, event_layer, installed as installed_notices, json_text,
+};
 pub use recent::{Rates, Recent};
 pub use registry::Telemetry;
 pub use selection::{LogRule, Selection};

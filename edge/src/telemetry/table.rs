@@ -225,6 +225,9 @@ counters! {
         upstream_bytes_in: Counter Bytes => "bytes" "from origins",
         /// Access log lines lost because the writer was too slow or could not write them.
         log_lines_dropped: Counter Count,
+        /// Samples of requests dropped because collecting them was too slow: they are missing in the top URLs and the recent
+        /// errors.
+        samples_dropped: Counter Count,
     }
     with {
         /// Times from the complete head of a valid request until the last byte of the response was

@@ -22,7 +22,7 @@ use crate::http::url::Url;
 use crate::http::vary::{self, Reductions};
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase};
-use crate::telemetry::{Histogram, Numbers, WorkerNumbers};
+use crate::telemetry::{Histogram, Numbers, Observed, WorkerNumbers};
 use crate::tls;
 
 impl Inspect for Edge {
@@ -33,6 +33,10 @@ impl Inspect for Edge {
 
     fn admin_tls(&self) -> Option<Arc<tls::Server>> {
         self.snapshots.borrow().encryption.admin.clone()
+    }
+
+    fn observed(&self) -> &Observed {
+        &self.observed
     }
 
     fn note_counters(&self) {

@@ -60,6 +60,7 @@ async fn run(
         index,
         give_memory_back: memory::give_back,
         memory_freed: memory_freed.clone(),
+        sampler: edge.observed.worker(counters.clone()),
     };
     let worker = Worker::new(context, scene.serving());
     for (listener, setup) in listeners {
@@ -113,6 +114,7 @@ struct WorkerHandlers {
     log: Option<Rc<AccessLog>>,
     caches: Rc<cache::Worker>,
     request_ids: Option<Random>,
+    traces: Option<Random>,
 }
 
 impl WorkerHandlers {
@@ -132,6 +134,8 @@ impl WorkerHandlers {
         };
         let request_ids = snapshot.plan.request_id;
         let request_ids = request_ids.then(|| Random::seeded(edge.random.next_u64()));
+        let traces = snapshot.plan.trace;
+        let traces = traces.then(|| Random::seeded(edge.random.next_u64()));
         let handlers = Handlers {
             request_ids: request_ids.clone(),
             edge: edge.clone(),
@@ -156,6 +160,7 @@ impl WorkerHandlers {
             log,
             caches,
             request_ids,
+            traces,
         }
     }
 
@@ -167,6 +172,7 @@ impl WorkerHandlers {
             log: self.log.clone(),
             trust: self.snapshot.plan.trust.clone(),
             request_ids: self.request_ids.clone(),
+            traces: self.traces.clone(),
             tls: self.snapshot.encryption.servers.clone(),
             protocols: listeners
                 .iter()

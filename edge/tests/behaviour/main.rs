@@ -34,6 +34,7 @@ mod disks;
 mod durable_purge;
 mod edited_heads;
 mod error_pages;
+mod events;
 #[cfg(feature = "lab")]
 mod failing_disks;
 mod failover;
@@ -124,6 +125,8 @@ mod tls_policies;
 mod tls_shutdown;
 mod tls_sites;
 mod tls_tickets;
+mod top_urls;
+mod trace_context;
 mod transfer_timeouts;
 mod uncacheable;
 mod unix_sockets;

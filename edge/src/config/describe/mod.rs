@@ -42,6 +42,9 @@ pub fn describe(plan: &Plan) -> String {
     if plan.request_id {
         line("requests have ids in X-Request-ID".to_owned());
     }
+    if plan.trace {
+        line("requests have traces in traceparent".to_owned());
+    }
     if let Some(text) = tls::describe(plan) {
         line(text);
     }
@@ -106,6 +109,9 @@ fn admin(plan: &Plan) -> String {
     };
     if !plan.admin_hosts.is_empty() {
         text += &format!(", also as {}", plan.admin_hosts.join(", "));
+    }
+    if let Some(path) = &plan.admin_events {
+        text += &format!(", events to {}", path.display());
     }
     text
 }

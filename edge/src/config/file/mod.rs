@@ -151,6 +151,7 @@ pub struct ServerSection {
     pub client_ip_header: Key<Word<ClientHeader>>,
     pub resolver: Option<Names>,
     pub request_id: Option<bool>,
+    pub trace: Option<bool>,
 }
 
 /// The section `[buffers]`.
@@ -220,6 +221,7 @@ pub struct AdminFile {
     pub address: Key<OrFalse<String>>,
     pub hosts: Option<Names>,
     pub purge_from: Option<Names>,
+    pub events: Key<OrFalse<String>>,
     pub tls: Key<OrFalse<Table<AdminTlsFile>>>,
 }
 

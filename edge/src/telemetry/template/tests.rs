@@ -12,6 +12,7 @@ fn record<'a>() -> AccessRecord<'a> {
     AccessRecord {
         request_id: None,
         upstream_request_id: None,
+        trace: None,
         time_unix_ms: 971_186_136_042,
         client: Ipv4Addr::new(192, 0, 2, 1).into(),
         peer: (Ipv4Addr::LOCALHOST, 5000).into(),
