@@ -360,7 +360,8 @@ mod tests {
             prop_assert_eq!(parent.map(|parent| parent.trace_id), Some(trace.trace_id));
             if let Some(kept) = trace.state() {
                 prop_assert!(kept.len() <= STATE_MAX);
-                prop_assert_eq!(state([kept.as_bytes()].into_iter()).as_deref(), Some(kept));
+                let again = state([kept.as_bytes()].into_iter());
+                prop_assert_eq!(again.as_deref(), Some(kept));
             }
         }
     }

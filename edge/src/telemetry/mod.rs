@@ -34,7 +34,7 @@ pub use histogram::{Histogram, Percentiles};
 pub use metric::{Kind, Metric, Numbers, Unit, described};
 pub use observed::{
     MINUTES_MAX, Measure, NOTICES_MAX, Notice, Notices, Observed, Sample, SampleResult, Sampler,
-    Sums, Top, TopUrl, UrlMask, event_layer, installed as installed_notices, json_text,
+    UrlMask, event_layer, installed as installed_notices, json_text,
 };
 pub use recent::{Rates, Recent};
 pub use registry::Telemetry;

@@ -20,6 +20,8 @@ pub(super) struct SpaceSaving {
     heap: Vec<usize>,
     /// The indexes of all places by the hash of their key.
     table: HashTable<usize>,
+    /// Whether a key has lost its place.
+    has_replaced: bool,
 }
 
 /// A key that is counted.
@@ -59,6 +61,7 @@ impl SpaceSaving {
             places: Vec::with_capacity(capacity),
             heap: Vec::with_capacity(capacity),
             table: HashTable::with_capacity(capacity),
+            has_replaced: false,
         }
     }
 
@@ -112,6 +115,7 @@ impl SpaceSaving {
 
     /// Gives the place with the least count to another key. Returns its position in the heap.
     fn replace_least(&mut self, hash: u64, key: Arc<str>, sums: &Sums) -> usize {
+        self.has_replaced = true;
         let index = self.heap[0];
         let old = self.places[index].hash;
         if let Ok(entry) = self.table.find_entry(old, |other| *other == index) {
@@ -166,9 +170,9 @@ impl SpaceSaving {
 
     /// Returns the greatest sum that a key may have that has no place.
     fn others_max(&self) -> u64 {
-        match self.places.len() < self.capacity {
-            true => 0,
-            false => self.heap.first().map_or(0, |_| self.count_at(0)),
+        match self.has_replaced {
+            false => 0,
+            true => self.count_at(0),
         }
     }
 
@@ -189,6 +193,7 @@ impl SpaceSaving {
         self.places.clear();
         self.heap.clear();
         self.table.clear();
+        self.has_replaced = false;
     }
 }
 

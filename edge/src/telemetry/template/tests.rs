@@ -66,9 +66,12 @@ fn every_field_has_its_form() {
     });
     record.request_id = Some("a-1");
     record.upstream_request_id = Some("a-2");
+    record.trace = Some(("4bf9", "00f0"));
     let forms = [
         ("request_id", "a-1"),
         ("upstream_request_id", "a-2"),
+        ("trace_id", "4bf9"),
+        ("span_id", "00f0"),
         ("client", "192.0.2.1"),
         ("peer", "127.0.0.1"),
         ("port", "5000"),
