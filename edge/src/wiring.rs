@@ -18,6 +18,7 @@ mod inspect;
 mod listeners;
 mod logged;
 mod numbers;
+mod observed;
 mod obtained;
 mod preview;
 mod privileges;

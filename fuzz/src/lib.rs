@@ -19,6 +19,7 @@ use sluice::test_rigs::http::pattern::Pattern;
 use sluice::test_rigs::http::range::{self, ContentRange, Resolved};
 use sluice::test_rigs::http::reference;
 use sluice::test_rigs::http::target::{self, Form};
+use sluice::test_rigs::http::trace_context::{self, STATE_MAX, TraceContext, TraceParent};
 use sluice::test_rigs::http::vary::{self, Codings, NAMES_MAX, Reductions, Vary};
 use sluice::test_rigs::http::{Method, Scheme, date, surrogate, targeted};
 use sluice::test_rigs::http1::{chunked, head};
@@ -145,6 +146,26 @@ fn check_resolved(resolved: &Resolved, length: u64) {
         assert!(part.start < part.end && part.end <= length);
         let apart = |other: &std::ops::Range<u64>| other.end < part.start || part.end < other.start;
         assert!(parts[i + 1..].iter().all(apart));
+    }
+}
+
+/// Checks the parsers of traceparent and tracestate: what is sent is valid and bounded, whatever was received.
+pub fn trace_context(data: &[u8]) {
+    let mut fields = Fields::new();
+    let names = [trace_context::PARENT_HEADER, trace_context::STATE_HEADER];
+    for (line, value) in data.split(|b| *b == b'\n').enumerate() {
+        if is_field_value(value) {
+            fields.append(names[line.min(1)], value);
+        }
+    }
+    let trace = TraceContext::of(&fields, [1, 2, 3]);
+    let mut parent = Vec::new();
+    trace.write_parent(&mut parent);
+    assert!(TraceParent::parse(&parent).is_some());
+    if let Some(state) = trace.state() {
+        assert!(state.len() <= STATE_MAX);
+        let again = trace_context::state([state.as_bytes()].into_iter());
+        assert_eq!(again.as_deref(), Some(state));
     }
 }
 

@@ -57,6 +57,16 @@ pub const TARGETS: &[Target] = &[
         ],
     },
     Target {
+        name: "trace_context",
+        run: trace_context,
+        runs: RUNS,
+        seeds: &[
+            b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\na=1,b@c=2\nd=3",
+            b"cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-ff-more\n0_-*/=x y",
+            b"00-00000000000000000000000000000000-0000000000000000-00",
+        ],
+    },
+    Target {
         name: "date",
         run: date,
         runs: RUNS,

@@ -13,6 +13,7 @@ use super::server_order::ServerOrder;
 use super::status::{Status, UpstreamState};
 use super::tokens::Tokens;
 use super::what_if::WhatIf;
+use crate::telemetry::Observed;
 use crate::tls;
 
 /// The interface, as all requests share it.
@@ -32,6 +33,9 @@ pub struct UrlObjects {
 pub trait Inspect: Send + Sync {
     /// Records the counters and request durations for the rates of the last seconds. Called once per second.
     fn note_counters(&self);
+
+    /// Returns the collected samples and events.
+    fn observed(&self) -> &Observed;
 
     /// Returns the state of everything. Must return quickly.
     fn status(&self) -> Status;

@@ -16,6 +16,7 @@ mod mask;
 mod metrics;
 mod object;
 mod peer;
+mod observed;
 mod purge;
 mod server;
 mod server_order;

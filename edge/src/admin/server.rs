@@ -25,6 +25,7 @@ use super::headers::mark;
 use super::explain;
 use super::inspect::Shared;
 use super::metrics;
+use super::observed;
 use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order, Refusal};
 use super::servers;
 use super::what_if;
@@ -44,6 +45,10 @@ GET  /health           ok
 GET  /servers          the servers of all upstreams, JSON
 GET  /certificates     the certificates, JSON
 GET  /what-if          hit ratios that the caches would have with other sizes, JSON
+GET  /top?by=requests|bytes|misses|latency&minutes=5&n=50
+                       the URLs with the most of it in the last minutes (at most 60), JSON
+GET  /events?after=NUMBER&n=200
+                       recent errors and events, JSON, or JSON lines with `accept: application/jsonl`
 POST /purge            remove stored responses, or mark them stale; JSON, as described in docs/purging.md
                        (needs the header `x-sluice: 1`)
 POST /fetch?url=URL    fetch the missing bytes of a URL; also &headers=LINES, and &refresh=1 to validate what is stored
@@ -150,6 +155,8 @@ fn pages(edge: Shared) -> Router {
         )
         .route("/metrics", get(metrics))
         .route("/what-if", get(what_if::show))
+        .route("/top", get(observed::top))
+        .route("/events", get(observed::events))
         .layer(from_fn_with_state(Guard::new(edge.clone()), guard))
         // This page has no guard against other hosts: load balancers use any host name, and the page
         // shows nothing.

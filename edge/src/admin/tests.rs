@@ -9,24 +9,42 @@ use sluice_lab::client::{self, Reply};
 
 use super::*;
 use crate::http::purge::{Answer, Purge, Purged};
+use crate::sys::Clock;
 use crate::sys::listener::bind_one;
 use crate::telemetry::{
-    BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, ProcessNumbers,
-    Rates, RouteNumbers, ServerNumbers, Telemetry, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, Notices, Observed,
+    ProcessNumbers, Rates, RouteNumbers, ServerNumbers, Telemetry, VolumeNumbers, WorkerNumbers,
 };
 
 /// Number of objects whose state takes more bytes than the buffers of a connection.
 const LONG: usize = 60_000;
 
-#[derive(Default)]
 struct Edge {
     tokens: Arc<Tokens>,
     changes: parking_lot::Mutex<Vec<Change>>,
     reloads: AtomicU32,
     telemetry: Telemetry,
+    observed: Observed,
+}
+
+impl Default for Edge {
+    fn default() -> Edge {
+        let clock = Clock::system();
+        Edge {
+            tokens: Arc::default(),
+            changes: parking_lot::Mutex::default(),
+            reloads: AtomicU32::default(),
+            telemetry: Telemetry::default(),
+            observed: Observed::new(clock.clone(), Notices::new(clock)),
+        }
+    }
 }
 
 impl Inspect for Edge {
+    fn observed(&self) -> &Observed {
+        &self.observed
+    }
+
     fn note_counters(&self) {}
 
     fn admin_tokens(&self) -> Arc<Tokens> {

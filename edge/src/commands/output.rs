@@ -12,8 +12,8 @@ use tracing_subscriber::prelude::*;
 
 use crate::config::{LogOptions, Report};
 use crate::sys::{Clock, ListenAddress};
-use crate::telemetry::AccessTarget;
 use crate::telemetry::messages::{MessageTarget, Messages};
+use crate::telemetry::{AccessTarget, Notices, event_layer};
 use crate::wiring::Running;
 
 /// Whether messages on standard error are coloured.
@@ -142,7 +142,11 @@ pub(super) fn log_messages(options: &LogOptions) -> anyhow::Result<()> {
     let messages = Messages::new(options.messages.clone(), colours, Clock::system());
     let level: LevelFilter = options.level.as_str().parse()?;
     messages.install();
-    let log = tracing_subscriber::registry().with(messages.with_filter(level));
+    let notices = Notices::new(Clock::system());
+    notices.install();
+    let log = tracing_subscriber::registry()
+        .with(messages.with_filter(level))
+        .with(event_layer(notices));
     match log.try_init() {
         Ok(()) => Ok(()),
         Err(error) => bail!("messages can't be logged: {error}"),

@@ -32,6 +32,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
     note(old.trust != new.trust, "trusted proxies changed");
     note(old.buffers != new.buffers, "buffers of bodies changed");
     note(old.request_id != new.request_id, "request ids changed");
+    note(old.trace != new.trace, "trace context changed");
     note(old.log.access != new.log.access, "access log changed");
     note(places(old) != places(new), "sites changed");
     note(
@@ -62,6 +63,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         (old.workers != new.workers, "workers"),
         (bare(old) != bare(new), "listeners"),
         (old.admin != new.admin, "admin address"),
+        (old.admin_events != new.admin_events, "file of events"),
         (old.log.level != new.log.level, "log level"),
         (old.log.messages != new.log.messages, "log of messages"),
         (old.privileges != new.privileges, "user and sandbox"),

@@ -78,6 +78,9 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
     if let Some(AccessTarget::File(path)) = access {
         add(&folder_of(path), Reach::Append);
     }
+    if let Some(path) = &plan.admin_events {
+        add(&folder_of(path), Reach::Append);
+    }
     if let MessageTarget::File(path) = &plan.log.messages {
         add(&folder_of(path), Reach::Append);
     }

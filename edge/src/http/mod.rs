@@ -31,6 +31,7 @@ pub mod surrogate;
 pub mod tags;
 pub mod target;
 pub mod targeted;
+pub mod trace_context;
 pub mod trailers;
 pub mod url;
 pub mod vary;
@@ -44,6 +45,7 @@ pub use method::{Method, Methods};
 pub use network::{ClientId, Network};
 pub use request_id::RequestId;
 pub use status::Status;
+pub use trace_context::TraceContext;
 
 /// The protocol version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -14,6 +14,7 @@ mod histogram_counters;
 mod measures;
 pub mod messages;
 mod metric;
+mod observed;
 mod reading;
 mod reasons;
 mod recent;
@@ -37,6 +38,10 @@ pub use failures::Failures;
 pub use histogram::{Histogram, Percentiles};
 pub use measures::Measures;
 pub use metric::{Kind, Metric, Numbers, Scope, Unit, described};
+pub use observed::{
+    MINUTES_MAX, Measure, NOTICES_MAX, Notice, Notices, Observed, Sample, SampleResult, Sampler,
+    UrlMask, event_layer, installed as installed_notices, json_text,
+};
 pub use reading::{
     CacheReading, CoarseReading, FineReading, Reading, RouteReading, ServerReading, WorkerReading,
 };

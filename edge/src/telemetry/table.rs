@@ -235,6 +235,9 @@ counters! {
         log_lines_dropped: Counter Count,
         /// CPU time of the worker's thread.
         cpu_ms: Counter Milliseconds,
+        /// Samples of requests dropped because collecting them was too slow: they are missing in the top URLs and the recent
+        /// errors.
+        samples_dropped: Counter Count,
     }
     with
     /// The histograms of one worker, or of all workers together, and their requests by reason.

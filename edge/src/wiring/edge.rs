@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::encryption::Encryption;
 use super::fetches::Fetches;
+use super::observed;
 use super::obtained::Obtained;
 use super::privileges::DroppedPrivileges;
 use super::purge_logs::Loggers;
@@ -19,7 +20,7 @@ use crate::config::{self, Loaded};
 use crate::downstream::ConnectionBalance;
 use crate::spool::Buffers;
 use crate::sys::{Clock, Random, memory};
-use crate::telemetry::{Recent, RouteTelemetry, Telemetry, messages};
+use crate::telemetry::{Observed, Recent, RouteTelemetry, Telemetry, messages};
 use crate::upstream::Monitor;
 use crate::what_if::WhatIf;
 
@@ -65,6 +66,8 @@ pub(super) struct Edge {
     /// The counters of all routes.
     pub(super) routes: RouteTelemetry,
     pub(super) recent: Recent,
+    /// Samples of requests, and recent errors and events.
+    pub(super) observed: Observed,
     pub(super) balance: Arc<ConnectionBalance>,
     /// The limits and numbers of the buffers of bodies.
     pub(super) buffers: Arc<Buffers>,
@@ -108,14 +111,14 @@ impl Edge {
         *self.last_error.lock() = result.as_ref().err().cloned();
         match &result {
             Ok(Reloaded { changes, warnings }) => {
-                tracing::info!("reloaded: {}", changes.trim_end().replace('\n', "; "));
+                tracing::info!(target: "sluice::event::reload::reloaded", "reloaded: {}", changes.trim_end().replace('\n', "; "));
                 if !warnings.is_empty() {
                     let warnings = warnings.trim_end();
-                    tracing::warn!("the new configuration has warnings:\n{warnings}");
+                    tracing::warn!(target: "sluice::event::reload::warnings", "the new configuration has warnings:\n{warnings}");
                 }
             }
             Err(error) => {
-                tracing::error!("a reload failed and changed nothing:\n{}", error.trim_end())
+                tracing::error!(target: "sluice::event::reload::reload-failed", "a reload failed and changed nothing:\n{}", error.trim_end())
             }
         }
         let Reloaded { changes, warnings } = result?;
@@ -199,6 +202,7 @@ impl Edge {
             .map_err(|error| format!("{:#}\n", self.dropped_privileges.explain(error, None)))?;
         next.take_effect(&before);
         self.simulate(&next);
+        self.observed.set_mask(observed::mask(&next.plan));
         let next = Arc::new(next);
         self.snapshots.send_replace(next.clone());
         if let Some(sweeper) = &*self.sweeper.lock() {
@@ -245,6 +249,7 @@ impl Edge {
         if let Some(messages) = messages::installed() {
             messages.reopen();
         }
+        self.observed.reopen();
     }
 
     /// Keeps the current log, and drops the logs to which no worker can write any more. Dropping a

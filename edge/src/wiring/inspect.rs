@@ -23,7 +23,7 @@ use crate::http::key::{KeyHash, KeyRules};
 use crate::http::url::Url;
 use crate::http::vary::{self, Reductions};
 use crate::store::{Object, Phase};
-use crate::telemetry::{FineReading, RouteNumbers, RouteReading, RouteSums, WorkerReading};
+use crate::telemetry::{FineReading, Observed, RouteNumbers, RouteReading, RouteSums, WorkerReading};
 use crate::tls;
 
 impl Inspect for Edge {
@@ -42,6 +42,10 @@ impl Inspect for Edge {
 
     fn admin_tls(&self) -> Option<Arc<tls::Server>> {
         self.snapshots.borrow().encryption.admin.clone()
+    }
+
+    fn observed(&self) -> &Observed {
+        &self.observed
     }
 
     fn note_counters(&self) {

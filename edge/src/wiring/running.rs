@@ -19,7 +19,7 @@ use super::privileges::{self, DroppedPrivileges};
 use super::purge_logs::Loggers;
 use super::snapshot::Snapshot;
 use super::volumes::OpenVolumes;
-use super::{purge, what_if, worker};
+use super::{observed, purge, what_if, worker};
 use crate::config::{Part, Plan, Unusable};
 use crate::downstream::ConnectionBalance;
 use crate::http::Scheme;
@@ -74,6 +74,8 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     let file = source.as_ref().map(Source::file);
     let first = Snapshot::build(plan, count, None, &clock)
         .map_err(|error| dropped_privileges.explain(error, file))?;
+    let observed = observed::start(&first.plan, &clock)
+        .map_err(|error| dropped_privileges.explain(error, source.as_ref().map(Source::file)))?;
     let volumes = Arc::<OpenVolumes>::default();
     volumes.take_up(&first.volumes, Duration::ZERO);
     let edge = Arc::new(Edge {
@@ -88,6 +90,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         dropped_privileges,
         snapshots: watch::Sender::new(Arc::new(first)),
         recent: Recent::default(),
+        observed,
         last_error: Mutex::new(None),
         stopping: watch::Sender::new(false),
         drained: watch::Sender::new(0),
@@ -113,6 +116,9 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     // a listener is.
     let admin = admin.map(|bound| bound.start(&edge)).transpose()?;
     let workers = start_workers(&edge, sockets)?;
+    let version = env!("CARGO_PKG_VERSION");
+    let text = format!("Sluice {version} accepts connections");
+    edge.observed.notices().event("process", "started", text);
     Ok(Running {
         listeners: addresses,
         schemes,
@@ -203,7 +209,7 @@ impl Running {
         edge.stopping.send_replace(true);
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
-                tracing::error!("a worker thread had panicked");
+                tracing::error!(target: "sluice::event::process::worker-panicked", "a worker thread had panicked");
             }
         }
         drop(self.admin.take());
@@ -222,6 +228,7 @@ impl Running {
         let left_us = deadline_us.saturating_sub(self.edge.clock.monotonic_us());
         self.edge.close_volumes(Duration::from_micros(left_us));
         self.edge.finish_logs();
+        self.edge.observed.stop();
         finish_messages();
     }
 }

@@ -122,7 +122,7 @@ impl Running {
             // The handlers stay installed until the end, so that a second signal is never lost
             // between two steps.
             Signals::serve(&mut hangup, &mut reopen, &edge, &mut end).await;
-            tracing::info!("stopping: requests in progress may finish");
+            tracing::info!(target: "sluice::event::process::stopping", "stopping: requests in progress may finish");
             let stopped = tokio::task::spawn_blocking(move || self.stop());
             tokio::select! {
                 stopped = stopped => Ok(stopped?),

@@ -64,6 +64,7 @@ async fn run(
         index,
         give_memory_back: memory::give_back,
         memory_freed: memory_freed.clone(),
+        sampler: edge.observed.worker(counters.clone()),
     };
     let worker = Worker::new(context, scene.serving());
     for (listener, setup) in listeners {
@@ -122,6 +123,7 @@ struct WorkerHandlers {
     caches: Rc<cache::Worker>,
     what_if: Rc<what_if::Worker>,
     request_ids: Option<Random>,
+    traces: Option<Random>,
 }
 
 impl WorkerHandlers {
@@ -146,6 +148,8 @@ impl WorkerHandlers {
         let request_ids = request_ids.then(|| Random::seeded(edge.random.next_u64()));
         let count = snapshot.route_keys.len();
         let counted = Rc::new(WorkerRoutes::new(count));
+        let traces = snapshot.plan.trace;
+        let traces = traces.then(|| Random::seeded(edge.random.next_u64()));
         let handlers = Rc::new(Handlers {
             request_ids: request_ids.clone(),
             edge: edge.clone(),
@@ -172,6 +176,7 @@ impl WorkerHandlers {
             caches,
             what_if,
             request_ids,
+            traces,
         }
     }
 
@@ -184,6 +189,7 @@ impl WorkerHandlers {
             log: self.log.clone(),
             trust: self.snapshot.plan.trust.clone(),
             request_ids: self.request_ids.clone(),
+            traces: self.traces.clone(),
             tls: self.snapshot.encryption.servers.clone(),
             protocols: listeners
                 .iter()

@@ -36,6 +36,7 @@ mod durable_purge;
 mod edited_heads;
 mod error_pages;
 mod explain;
+mod events;
 #[cfg(feature = "lab")]
 mod failing_disks;
 mod failover;
@@ -127,6 +128,8 @@ mod tls_policies;
 mod tls_shutdown;
 mod tls_sites;
 mod tls_tickets;
+mod top_urls;
+mod trace_context;
 mod transfer_timeouts;
 mod uncacheable;
 mod unix_sockets;

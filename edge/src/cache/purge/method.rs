@@ -77,6 +77,9 @@ fn purge_own(context: &Context, head: &Head, scheme: Scheme) -> (Response, Enfor
             };
             let mut response = Response::text(200, answer.to_json());
             response.fields.set("content-type", "application/json");
+            // Without the query, which may contain secrets.
+            let url = format!("{}://{host}{path}", scheme.as_str());
+            tracing::info!(target: "sluice::event::purge::purged", %url, soft, "a client purged a URL");
             (response, enforced)
         }
         Err(refusal) => nothing(refusal.status(), format!("{refusal}\n")),

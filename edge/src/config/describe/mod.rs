@@ -43,6 +43,9 @@ pub fn describe(plan: &Plan) -> String {
     if plan.request_id {
         line("requests have ids in X-Request-ID".to_owned());
     }
+    if plan.trace {
+        line("requests have traces in traceparent".to_owned());
+    }
     if let Some(text) = tls::describe(plan) {
         line(text);
     }
@@ -124,6 +127,9 @@ fn admin(plan: &Plan) -> String {
                 text += &format!("; {what}: {names}");
             }
         }
+    }
+    if let Some(path) = &plan.admin_events {
+        text += &format!(", events to {}", path.display());
     }
     text
 }

@@ -153,6 +153,7 @@ pub struct ServerSection {
     pub client_ip_header: Key<Word<ClientHeader>>,
     pub resolver: Option<Names>,
     pub request_id: Option<bool>,
+    pub trace: Option<bool>,
 }
 
 /// The section `[buffers]`.
@@ -222,6 +223,7 @@ pub struct AdminFile {
     pub address: Key<OrFalse<String>>,
     pub hosts: Option<Names>,
     pub purge_from: Option<Names>,
+    pub events: Key<OrFalse<String>>,
     pub tls: Key<OrFalse<Table<AdminTlsFile>>>,
     pub token: Key<OrFalse<Table<TokensFile>>>,
     pub operators: Key<OrFalse<Table<TokensFile>>>,

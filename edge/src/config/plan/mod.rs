@@ -44,6 +44,8 @@ pub struct Plan {
     pub trust: Trust,
     /// Whether requests have ids.
     pub request_id: bool,
+    /// Whether requests have traces (W3C Trace Context).
+    pub trace: bool,
     /// Options of TLS (`[tls]`).
     pub tls: tls::Options,
     /// Options of certificates from authorities (`acme` in `[tls]`).
@@ -52,6 +54,8 @@ pub struct Plan {
     pub admin: Option<ListenAddress>,
     /// Host names, in lower case, by which the admin API may be addressed.
     pub admin_hosts: Vec<String>,
+    /// The file to which events are written, if there is one.
+    pub admin_events: Option<PathBuf>,
     /// TLS of the admin API, if it has any.
     pub admin_tls: Option<tls::ListenerTls>,
     /// Tokens of the admin API.
