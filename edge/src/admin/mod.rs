@@ -15,8 +15,8 @@ mod inspect;
 mod mask;
 mod metrics;
 mod object;
-mod peer;
 mod observed;
+mod peer;
 mod purge;
 mod server;
 mod server_order;
@@ -34,9 +34,9 @@ pub use certificate_state::{
 };
 pub use change::Change;
 pub use connections::AdminSocket;
-pub use headers::ADMIN_HEADER;
 pub use explain::{FetchOrder, Fetched, Fetching};
 pub use explanation::{AnswerState, Explanation, GateState, KeyState, PolicyState, Question};
+pub use headers::ADMIN_HEADER;
 pub use inspect::{Inspect, UrlObjects};
 pub use object::{
     DecisionState, FlightState, FreshnessState, ObjectPhase, ObjectState, OnVolume, Span, UrlState,

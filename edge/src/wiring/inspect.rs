@@ -23,7 +23,9 @@ use crate::http::key::{KeyHash, KeyRules};
 use crate::http::url::Url;
 use crate::http::vary::{self, Reductions};
 use crate::store::{Object, Phase};
-use crate::telemetry::{FineReading, Observed, RouteNumbers, RouteReading, RouteSums, WorkerReading};
+use crate::telemetry::{
+    FineReading, Observed, RouteNumbers, RouteReading, RouteSums, WorkerReading,
+};
 use crate::tls;
 
 impl Inspect for Edge {

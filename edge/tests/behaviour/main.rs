@@ -35,8 +35,8 @@ mod disks;
 mod durable_purge;
 mod edited_heads;
 mod error_pages;
-mod explain;
 mod events;
+mod explain;
 #[cfg(feature = "lab")]
 mod failing_disks;
 mod failover;

@@ -235,18 +235,11 @@ impl Record {
         // A response from memory may be cut after other requests have begun. Its URL is not known then.
         let sample = self.sample.take().or_else(|| sampler.uncounted(None, b""));
         let Some(mut sample) = sample else { return };
-        let is_miss = |cache: &CacheStatus| {
-            let misses = !matches!(
-                cache.outcome,
-                Outcome::Fwd(Fwd::Bypass | Fwd::Method) | Outcome::Own | Outcome::Hit
-            );
-            misses && !cache.collapsed && !is_validated(cache)
-        };
         sample.result = SampleResult {
             status: self.status,
             reason: self.reason,
             is_cut: !self.complete,
-            is_miss: self.cache.as_ref().is_some_and(is_miss),
+            is_miss: self.tally.is_miss(),
             body_bytes: self.body_bytes(),
             // The time of a tunnel says nothing about the URL.
             request_us: if self.status == 101 { 0 } else { request_us },
