@@ -30,10 +30,12 @@ pub(in crate::cache) async fn recalled(
     for _ in 0..RECALLS_MAX {
         let object = match looked {
             Lookup::Recalled(object) => object,
-            Lookup::Missing { on_disk: true, .. } => match recall(context, request, admitted, key) {
-                Lookup::Recalled(object) => object,
-                other => return other,
-            },
+            Lookup::Missing { on_disk: true, .. } => {
+                match recall(context, request, admitted, key) {
+                    Lookup::Recalled(object) => object,
+                    other => return other,
+                }
+            }
             other => return other,
         };
         looked = look_up_again(context, request, admitted, key, &object).await;

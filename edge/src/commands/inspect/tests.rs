@@ -8,8 +8,8 @@
 
 use std::ops::Range;
 
-use super::show::show;
 use super::Style;
+use super::show::show;
 use super::terminal::is_utf8;
 use crate::admin::{
     DecisionState, FlightState, FreshnessState, ObjectPhase, ObjectState, OnVolume, Span, UrlState,
