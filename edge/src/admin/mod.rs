@@ -1,11 +1,12 @@
-//! The admin API: status, the objects of a URL, explanations of requests, fetches, purges, orders about servers, reload, metrics. It runs on a separate
-//! thread and uses the rest of the edge through the trait `Inspect` only.
+//! The admin API: status, the objects of a URL, explanations of requests, fetches, purges, orders about servers, reload,
+//! metrics. It runs on a separate thread and uses the rest of the edge through the trait `Inspect` only.
 
 mod certificate_state;
 mod certificates;
 mod connections;
 mod explain;
 mod explanation;
+mod fetch_order;
 mod guard;
 mod inspect;
 mod metrics;
@@ -22,8 +23,8 @@ mod tests;
 pub use certificate_state::{
     CertificateAction, CertificateOrder, CertificateSource, CertificateState, Certificates, Ordered,
 };
-pub use explain::{FetchOrder, Fetched, Fetching};
 pub use explanation::{AnswerState, Explanation, GateState, KeyState, PolicyState, Question};
+pub use fetch_order::{FetchOrder, Fetched, Fetching};
 pub use inspect::{Inspect, UrlObjects};
 pub use object::{
     DecisionState, FlightState, FreshnessState, ObjectPhase, ObjectState, OnVolume, Span, UrlState,
