@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::certificate_state::{CertificateOrder, Certificates, Ordered};
 use super::change::Change;
-use super::explain::{FetchOrder, Fetching};
 use super::explanation::{Explanation, Question};
+use super::fetch_order::{FetchOrder, Fetching};
 use super::object::UrlState;
 use super::purge::{Order, Purging, Refusal};
 use super::server_order::ServerOrder;

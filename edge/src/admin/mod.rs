@@ -1,5 +1,5 @@
-//! The admin API: status, the objects of a URL, explanations of requests, fetches, purges, orders about servers, reload, metrics. It runs on a separate
-//! thread and uses the rest of the edge through the trait `Inspect` only.
+//! The admin API: status, the objects of a URL, explanations of requests, fetches, purges, orders about servers, reload,
+//! metrics. It runs on a separate thread and uses the rest of the edge through the trait `Inspect` only.
 
 mod access;
 mod certificate_state;
@@ -9,6 +9,7 @@ mod change_in_progress;
 mod connections;
 mod explain;
 mod explanation;
+mod fetch_order;
 mod guard;
 mod headers;
 mod inspect;
@@ -34,8 +35,8 @@ pub use certificate_state::{
 };
 pub use change::Change;
 pub use connections::AdminSocket;
-pub use explain::{FetchOrder, Fetched, Fetching};
 pub use explanation::{AnswerState, Explanation, GateState, KeyState, PolicyState, Question};
+pub use fetch_order::{FetchOrder, Fetched, Fetching};
 pub use headers::ADMIN_HEADER;
 pub use inspect::{Inspect, UrlObjects};
 pub use object::{
