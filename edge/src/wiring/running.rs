@@ -70,10 +70,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     let schemes = schemes(&plan);
     let clock = Clock::system();
     let admin_address = plan.admin;
-    let admin_scheme = match plan.admin_tls {
-        Some(_) => Scheme::Https,
-        None => Scheme::Http,
-    };
+    let admin_scheme = admin_scheme(&plan);
     let file = source.as_ref().map(Source::file);
     let first = Snapshot::build(plan, count, None, &clock)
         .map_err(|error| dropped_privileges.explain(error, file))?;
@@ -115,9 +112,6 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     // a listener is.
     let admin_thread = start_admin(admin_address, &edge)?;
     let workers = start_workers(&edge, sockets)?;
-    let version = env!("CARGO_PKG_VERSION");
-    let text = format!("Sluice {version} accepts connections");
-    edge.observed.notices().event("process", "started", text);
     Ok(Running {
         listeners: addresses,
         schemes,
@@ -148,6 +142,9 @@ fn start_workers(
     for _ in 0..count {
         is_ready.recv().context("a worker ended before it began")?;
     }
+    let version = env!("CARGO_PKG_VERSION");
+    let text = format!("Sluice {version} accepts connections");
+    edge.observed.notices().event("process", "started", text);
     Ok(workers)
 }
 
@@ -179,6 +176,13 @@ fn drop_privileges(plan: &Plan, source: Option<&Source>) -> anyhow::Result<Dropp
 fn schemes(plan: &Plan) -> Vec<Scheme> {
     let listeners = plan.listeners.iter();
     listeners.map(|listener| listener.setup.scheme).collect()
+}
+
+fn admin_scheme(plan: &Plan) -> Scheme {
+    match plan.admin_tls {
+        Some(_) => Scheme::Https,
+        None => Scheme::Http,
+    }
 }
 
 fn worker_count(plan: &Plan) -> usize {
