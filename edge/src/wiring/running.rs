@@ -116,9 +116,6 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     // a listener is.
     let admin = admin.map(|bound| bound.start(&edge)).transpose()?;
     let workers = start_workers(&edge, sockets)?;
-    let version = env!("CARGO_PKG_VERSION");
-    let text = format!("Sluice {version} accepts connections");
-    edge.observed.notices().event("process", "started", text);
     Ok(Running {
         listeners: addresses,
         schemes,
@@ -147,6 +144,9 @@ fn start_workers(
     for _ in 0..count {
         is_ready.recv().context("a worker ended before it began")?;
     }
+    let version = env!("CARGO_PKG_VERSION");
+    let text = format!("Sluice {version} accepts connections");
+    edge.observed.notices().event("process", "started", text);
     Ok(workers)
 }
 

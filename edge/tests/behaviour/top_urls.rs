@@ -97,7 +97,7 @@ fn secrets_in_urls_are_masked() {
     let origin = origin();
     origin.serve("/pass/x", fresh(10));
     let edge = Setup::cached(&origin)
-        .tables("signed_urls = { keys = [\"0123456789abcdef0123456789abcdef\"], signature = \"proof\" }\n")
+        .tables("signed_urls = { keys = [\"0123456789abcdef0123456789abcdef\"], signature_parameter = \"proof\" }\n")
         .start();
     edge.get("/pass/x?token=s3cr3t&page=2", &[]);
     edge.get("/x?expires=1&proof=s3cr3t", &[]);

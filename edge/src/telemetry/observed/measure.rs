@@ -41,7 +41,7 @@ impl Measure {
     }
 }
 
-/// What requests to a URL add up to.
+/// The sums over requests to a URL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Requests.

@@ -1,4 +1,4 @@
-//! What happens, in single requests and events: the URLs with the most requests, bytes, misses and
+//! Single requests and events: the URLs with the most requests, bytes, misses and
 //! latency, and the recent errors and events.
 //!
 //! Each worker passes samples of its requests to one collecting thread through a queue of its own,

@@ -17,7 +17,7 @@ pub struct Notice {
     pub since: u64,
     /// The kind: `request-failed`, `server`, `reload`, `purge`, `volume`, `certificate` …
     pub kind: &'static str,
-    /// What happened: the reason of a failure as in `docs/reasons.md`, or a word such as `ejected`.
+    /// The cause: the reason of a failure as in `docs/reasons.md`, or a word such as `ejected`.
     pub reason: &'static str,
     /// A sentence about it, escaped.
     pub message: Box<str>,
@@ -31,7 +31,7 @@ pub struct Notice {
     pub count: u64,
 }
 
-/// What happened, before the notice has a number.
+/// An error or event, before its notice has a number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Happened {
     pub(super) kind: &'static str,

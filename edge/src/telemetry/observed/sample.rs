@@ -20,11 +20,11 @@ pub struct Sample {
     pub(super) weight: u64,
     /// The client, if it is known.
     pub(super) client: Option<IpAddr>,
-    /// What happened to the request.
+    /// The result of the request.
     pub result: SampleResult,
 }
 
-/// What happened to a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SampleResult {
     /// Status of the response, 0 if there was none.
@@ -55,7 +55,7 @@ impl Sample {
         }
     }
 
-    /// Returns what the requests add up to for which the sample stands.
+    /// Returns the sums over the requests for which the sample stands.
     pub(super) fn sums(&self) -> Sums {
         let SampleResult {
             is_miss,

@@ -40,7 +40,7 @@ pub(super) struct Listed {
     pub(super) count: u64,
     /// Greatest difference between `count` and the true sum.
     pub(super) error: u64,
-    /// What was added since the key got its place. Lower bounds.
+    /// The sums since the key got its place, which are lower bounds.
     pub(super) sums: Sums,
 }
 
