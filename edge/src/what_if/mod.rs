@@ -35,7 +35,7 @@ pub const UNITS_MAX: usize = 32_768;
 /// Smallest number of units that the simulation of a cache may have.
 const UNITS_MIN: usize = 2048;
 /// Number of sampled references per second of all caches together, which bounds the time of the simulation.
-const REFERENCES_MAX: u64 = 10_000;
+const REFERENCES_MAX: u64 = 3000;
 
 /// The simulations of all caches.
 #[derive(Default)]
