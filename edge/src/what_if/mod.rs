@@ -24,7 +24,7 @@ use ring::{RING_LEN, Ring};
 pub use sampler::{Sampler, UnitState, UnitUse, Worker};
 pub use simulation::{Simulation, Size, TIMES};
 use watched::{Budget, State};
-pub use watched::{CacheOptions, Point, Report, Watched};
+pub use watched::{CacheOptions, Report, Watched};
 
 /// Largest number of caches that are simulated. Further ones have no estimates.
 pub const CACHES_MAX: usize = 64;
