@@ -24,7 +24,7 @@ use ring::{RING_LEN, Ring};
 pub use sampler::{Sampler, UnitState, UnitUse, Worker};
 pub use simulation::{Simulation, Size, TIMES};
 use watched::{Budget, State};
-pub use watched::{CacheOptions, Point, Report, Watched};
+pub use watched::{CacheOptions, Report, Watched};
 
 /// Largest number of caches that are simulated. Further ones have no estimates.
 pub const CACHES_MAX: usize = 64;
@@ -35,7 +35,7 @@ pub const UNITS_MAX: usize = 32_768;
 /// Smallest number of units that the simulation of a cache may have.
 const UNITS_MIN: usize = 2048;
 /// Number of sampled references per second of all caches together, which bounds the time of the simulation.
-const REFERENCES_MAX: u64 = 10_000;
+const REFERENCES_MAX: u64 = 3000;
 
 /// The simulations of all caches.
 #[derive(Default)]

@@ -224,9 +224,11 @@ impl Simulation {
     /// Notes in the index which units have been evicted.
     fn unfile_evicted(&mut self) {
         while let Some((at, hash)) = self.evicted.pop() {
-            if let Some(mut ids) = self.index.get(&hash).copied() {
+            if let Some(ids) = self.index.get_mut(&hash) {
                 ids[at] = ABSENT;
-                self.file(hash, ids);
+                if *ids == [ABSENT; TIMES.len()] {
+                    self.index.remove(&hash);
+                }
             }
         }
     }

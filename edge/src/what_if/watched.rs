@@ -10,10 +10,12 @@ use super::reference::Reference;
 use super::simulation::{Simulation, Size, TIMES};
 use crate::evict::Kind;
 
-/// Time between two checks of the sampled share.
-const ADAPT_EVERY_US: u64 = 1_000_000;
+/// Time between two checks of the sampled share. A check comes sooner if the references for this time have all been used.
+const ADAPT_EVERY_US: u64 = 10_000_000;
+/// Shortest time for which a rate of references is computed.
+const ROUND_MIN_US: u64 = 100_000;
 /// Number of checks in a row with few units and references after which the sampled share is raised.
-const QUIET_CHECKS: u32 = 60;
+const QUIET_CHECKS: u32 = 6;
 /// Time after which what was counted before counts half.
 const HALF_LIFE_US: u64 = 600_000_000;
 /// Number of sampled references below which counts are not halved, however old they are.
@@ -213,16 +215,19 @@ impl State {
             (self.checked, self.quiet) = ((0, 0), 0);
         }
         let (references, time_us) = self.checked;
-        if time_us < ADAPT_EVERY_US {
+        let per_us = self.budget.references.max(1) as f64 / 1e6;
+        let most = |time_us: u64| per_us * time_us.max(ROUND_MIN_US) as f64;
+        if time_us < ADAPT_EVERY_US && references as f64 <= most(ADAPT_EVERY_US) {
             return;
         }
         self.checked = (0, 0);
-        let most = self.budget.references as f64 * time_us as f64 / 1e6;
-        let share = references as f64 / most.max(1.0);
-        if share > 1.0 {
-            self.simulation.lower(if share > 2.0 { 4 } else { 6 });
+        let mut used = references as f64 / most(time_us);
+        while used > 1.0 {
+            let eighths = if used > 2.0 { 4 } else { 6 };
+            self.simulation.lower(eighths);
+            used *= eighths as f64 / 8.0;
         }
-        let is_quiet = share < 0.25 && self.simulation.is_small();
+        let is_quiet = used < 0.25 && self.simulation.is_small();
         let is_whole = self.simulation.threshold().share() >= 1.0;
         self.quiet = match is_quiet && !is_whole {
             true => self.quiet + 1,
@@ -270,7 +275,7 @@ mod tests {
 
     const BUDGET: Budget = Budget {
         units: 1000,
-        references: 10_000,
+        references: 1000,
     };
 
     fn watched() -> Watched {

@@ -108,9 +108,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     edge.watch_servers();
     edge.obtain_certificates()
         .map_err(|error| edge.dropped_privileges.explain(error, None))?;
-    let sweeper = purge::start_sweeper(Arc::downgrade(&edge)).context("can't start a thread")?;
-    edge.snapshots.borrow().wake(&sweeper);
-    *edge.sweeper.lock() = Some(sweeper);
+    start_sweeper(&edge)?;
     let simulator = what_if::start(&edge).context("can't start a thread")?;
     // The admin API starts before the first request is accepted, so that it is available as soon as
     // a listener is.
@@ -125,6 +123,14 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         admin,
         workers,
     })
+}
+
+/// Starts the thread that removes purged objects.
+fn start_sweeper(edge: &Arc<Edge>) -> anyhow::Result<()> {
+    let sweeper = purge::start_sweeper(Arc::downgrade(edge)).context("can't start a thread")?;
+    edge.snapshots.borrow().wake(&sweeper);
+    *edge.sweeper.lock() = Some(sweeper);
+    Ok(())
 }
 
 /// Starts a worker for each set of listening sockets, and waits until all of them accept connections.

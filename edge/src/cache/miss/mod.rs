@@ -20,7 +20,7 @@ use crate::cache::decide::admission::Admitted;
 use crate::cache::decide::want::{self, WantedOf};
 use crate::cache::fetch::leader_result::LeaderResult;
 use crate::cache::hit::{coded, respond};
-use crate::cache::lookup::{self, Freshness, Known, Lookup};
+use crate::cache::lookup::{self, Found, Freshness, Known, Lookup, Target};
 use crate::cache::references::{self, Used};
 use crate::cache::{decide, pass};
 use crate::fill::ReadAhead;
@@ -97,11 +97,7 @@ async fn miss(
                 looked = recall::look_up_again(context, &request, &admitted, key, &object).await;
                 continue;
             }
-            Lookup::Stored(found) => {
-                references::partial(context, &request.head, &found);
-                let target = (found.object, found.table_key, None);
-                (target, RideReason::Stored(found.freshness))
-            }
+            Lookup::Stored(found) => stored(context, &request, found),
             Lookup::InFlight(joined) => joined.into_parts(RideReason::InFlight),
             Lookup::New(joined) => joined.into_parts(RideReason::New),
         };
@@ -136,6 +132,13 @@ async fn miss(
         };
     }
     passed(context, request, parted(fwd), failed).await
+}
+
+/// Splits a stored response of which some wanted bytes may be missing into the object to ride and the reason.
+fn stored(context: &Context, request: &Request, found: Found) -> (Target, RideReason) {
+    references::partial(context, &request.head, &found);
+    let reason = RideReason::Stored(found.freshness);
+    ((found.object, found.table_key, None), reason)
 }
 
 /// Completes the result of a ride with the data of this request's earlier fetch, if there was one.
