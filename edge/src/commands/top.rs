@@ -3,6 +3,7 @@
 mod charts;
 mod facts;
 mod format;
+mod lists;
 mod model;
 mod panes;
 mod poll;

@@ -6,11 +6,10 @@ use super::snapshot::Traffic;
 use super::tables::Mood;
 
 /// The help.
-pub const HELP: &str = "\
- q, Ctrl-C        quit
+pub const HELP: &str = " q, Ctrl-C        quit
  ?, Esc           show and close this help
  Tab, Shift-Tab   next or previous table
- 1 to 5           table by its number
+ 1 to 6           table by its number
  Left, Right      column to sort by
  r                reverse the order
  Up, Down         scroll; also Page Up, Page Down, Home, End

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
+use super::lists::{Lists, routes, urls};
 use super::reading::Reading;
 use super::series::History;
-use super::snapshot::{Snapshot, Url, urls};
+use super::snapshot::Snapshot;
 use super::tables::{Order, Pane, URL_ORDERS};
 
 /// Spans of the charts in seconds, the default first.
@@ -38,23 +39,37 @@ pub enum Action {
 }
 
 /// The answers of one poll.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Answer {
     /// The content of `/status`.
     pub status: Value,
-    /// The content of `/top`, if it was read: not in every poll, and not from a server without it.
-    pub urls: Urls,
+    /// The content of `/history` about the routes.
+    pub routes: Listed,
+    /// The content of `/top`.
+    pub urls: Listed,
 }
 
-/// The URLs with the most traffic in an answer.
-#[derive(Debug)]
-pub enum Urls {
-    /// They were not read this time.
+/// A list in an answer.
+#[derive(Debug, Default)]
+pub enum Listed {
+    /// The list was not read this time.
+    #[default]
     Unread,
-    /// The server does not observe URLs.
+    /// The server does not have it.
     Unknown,
-    /// The content of `/top`.
+    /// The list.
     Read(Value),
+}
+
+impl Listed {
+    /// Returns the new list, parsed, or the old one if it was not read again.
+    fn or_old<T>(&self, old: Option<Vec<T>>, parse: fn(&Value) -> Vec<T>) -> Option<Vec<T>> {
+        match self {
+            Listed::Unread => old,
+            Listed::Unknown => None,
+            Listed::Read(value) => Some(parse(value)),
+        }
+    }
 }
 
 /// The state between two frames.
@@ -106,12 +121,11 @@ impl Model {
     /// Takes an answer.
     pub fn answered(&mut self, now_us: u64, answer: Answer) {
         let reading = Reading::parse(now_us, &answer.status);
-        let shown: Option<Vec<Url>> = match &answer.urls {
-            Urls::Unread => self.snapshot.urls.take(),
-            Urls::Unknown => None,
-            Urls::Read(top) => Some(urls(top)),
+        let lists = Lists {
+            routes: answer.routes.or_old(self.snapshot.routes.take(), routes),
+            urls: answer.urls.or_old(self.snapshot.urls.take(), urls),
         };
-        self.snapshot = Snapshot::new(Some(&self.reading), &reading, shown);
+        self.snapshot = Snapshot::new(Some(&self.reading), &reading, lists);
         self.reading = reading;
         self.failure = None;
         self.note_gap(now_us, 1);
@@ -249,7 +263,7 @@ mod tests {
                 "pid": 1, "counters": { "requests": requests },
                 "workers": [{}, {}, {}], "caches": { "main": {} },
             }),
-            urls: Urls::Unread,
+            ..Answer::default()
         }
     }
 
@@ -280,7 +294,7 @@ mod tests {
         model.act(Action::PreviousColumn);
         assert_eq!(column(&model), None);
         model.act(Action::PreviousColumn);
-        assert_eq!(column(&model), Some(8));
+        assert_eq!(column(&model), Some(9));
         model.act(Action::NextColumn);
         assert_eq!(column(&model), None);
         model.act(Action::Reverse);
@@ -318,12 +332,12 @@ mod tests {
         let mut model = model();
         let with = |urls| Answer { urls, ..answer(1) };
         let top = json!({ "urls": [{ "url": "http://a/" }] });
-        model.answered(1, with(Urls::Read(top)));
+        model.answered(1, with(Listed::Read(top)));
         assert!(model.has(Pane::Urls));
-        model.answered(2, with(Urls::Unread));
+        model.answered(2, with(Listed::Unread));
         assert!(model.has(Pane::Urls));
         model.focus = Pane::Urls;
-        model.answered(3, with(Urls::Unknown));
+        model.answered(3, with(Listed::Unknown));
         assert!(!model.has(Pane::Urls));
         assert_ne!(model.focus, Pane::Urls);
     }

@@ -9,28 +9,32 @@ use std::time::Duration;
 use anyhow::bail;
 use serde_json::Value;
 
-use super::model::{Answer, Urls};
-use super::snapshot::{URLS_MAX, is_status};
+use super::lists::{LIST_MAX, ROUTE_SERIES};
+use super::model::{Answer, Listed};
 use super::tables::URL_ORDERS;
 use crate::commands::admin::AdminArgs;
 use crate::commands::output::{harmless, refused};
+use crate::commands::status::values::number;
 use crate::config::Report;
 use crate::sys::Clock;
 
 /// Time from the beginning of a poll to that of the next one.
 pub const PERIOD: Duration = Duration::from_secs(1);
-/// Polls after which the URLs with the most traffic are read again. They change slowly, and finding them costs more.
-const URLS_EVERY: u64 = 5;
-/// Polls after which a server that does not know them is asked again.
-const UNKNOWN_URLS_EVERY: u64 = 60;
+/// Polls after which a list is read again. Lists change slowly, and making them costs more than the status.
+const LISTS_EVERY: u64 = 5;
+/// Polls after which a server that does not have a list is asked for it again.
+const UNKNOWN_EVERY: u64 = 60;
 /// Time over which the URLs are counted.
 const URL_MINUTES: u32 = 5;
+/// Time over which the rates of routes are means.
+const ROUTE_SECONDS: u32 = 60;
 
 /// Reads the admin API.
 pub struct Poll {
     admin: AdminArgs,
     polls: u64,
-    knows_urls: bool,
+    has_routes: bool,
+    has_urls: bool,
     url_order: Arc<AtomicUsize>,
     /// Order of the URLs that were read last.
     read_order: usize,
@@ -42,7 +46,8 @@ impl Poll {
         Poll {
             admin,
             polls: 0,
-            knows_urls: true,
+            has_routes: true,
+            has_urls: true,
             url_order,
             read_order: 0,
         }
@@ -62,33 +67,59 @@ impl Poll {
         let Some(status) = status.filter(is_status) else {
             bail!("the answer to /status is not a status");
         };
-        let urls = self.read_urls();
+        let (routes, urls) = (self.read_routes(), self.read_urls());
         self.polls += 1;
-        Ok(Answer { status, urls })
+        Ok(Answer {
+            status,
+            routes,
+            urls,
+        })
     }
 
-    /// Reads the URLs with the most traffic if it is time. A server without them, or whose token may not see them, has
-    /// none.
-    fn read_urls(&mut self) -> Urls {
-        let every = match self.knows_urls {
-            true => URLS_EVERY,
-            false => UNKNOWN_URLS_EVERY,
-        };
+    /// Whether it is time to read a list.
+    fn is_due(&self, is_there: bool) -> bool {
+        self.polls.is_multiple_of(match is_there {
+            true => LISTS_EVERY,
+            false => UNKNOWN_EVERY,
+        })
+    }
+
+    fn read_routes(&mut self) -> Listed {
+        if !self.is_due(self.has_routes) {
+            return Listed::Unread;
+        }
+        let routes = self.list(
+            &format!(
+                "/history?scope=route&members=*&series={ROUTE_SERIES}&from=-{ROUTE_SECONDS}&top={LIST_MAX}"
+            ),
+            "members",
+        );
+        self.has_routes = matches!(routes, Listed::Read(_));
+        routes
+    }
+
+    fn read_urls(&mut self) -> Listed {
         let order = self.url_order.load(Ordering::Relaxed);
-        let is_due =
-            self.polls.is_multiple_of(every) || (self.knows_urls && order != self.read_order);
-        if !is_due {
-            return Urls::Unread;
+        let has_other_order = self.has_urls && order != self.read_order;
+        if !(self.is_due(self.has_urls) || has_other_order) {
+            return Listed::Unread;
         }
         self.read_order = order;
         let by = URL_ORDERS.get(order).unwrap_or(&URL_ORDERS[0]);
-        let target = format!("/top?by={by}&minutes={URL_MINUTES}&n={URLS_MAX}");
-        let reply = self.admin.request("GET", &target).ok();
+        let target = format!("/top?by={by}&minutes={URL_MINUTES}&n={LIST_MAX}");
+        let urls = self.list(&target, "urls");
+        self.has_urls = matches!(urls, Listed::Read(_));
+        urls
+    }
+
+    /// Reads a list, which is the member `name` of an answer. A server without it, or one that does not show it to this
+    /// user, has none.
+    fn list(&self, target: &str, name: &str) -> Listed {
+        let reply = self.admin.request("GET", target).ok();
         let reply = reply.filter(|reply| reply.status == 200);
-        let top = reply.and_then(|reply| serde_json::from_slice::<Value>(&reply.body).ok());
-        let top = top.filter(|top| top["urls"].is_array());
-        self.knows_urls = top.is_some();
-        top.map_or(Urls::Unknown, Urls::Read)
+        let value = reply.and_then(|reply| serde_json::from_slice::<Value>(&reply.body).ok());
+        let value = value.filter(|value| value[name].is_array());
+        value.map_or(Listed::Unknown, Listed::Read)
     }
 
     /// Reads the admin API once per second on a thread of its own, which ends after the receiver is dropped.
@@ -124,4 +155,9 @@ fn one_line(error: &anyhow::Error) -> String {
         None => format!("{error:#}"),
     };
     harmless(text.lines().next().unwrap_or_default())
+}
+
+/// Whether an answer of `GET /status` is one: other programs may answer with JSON, too.
+fn is_status(status: &Value) -> bool {
+    status["counters"].is_object() && number(status, "pid") > 0
 }

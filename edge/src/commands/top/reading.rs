@@ -29,12 +29,12 @@ pub struct Reading {
     pub generation: u64,
     /// Sum of the workers' counters.
     pub counters: WorkerNumbers,
-    /// Each worker's counters.
-    pub workers: Vec<WorkerNumbers>,
+    /// The workers.
+    pub workers: Vec<Worker>,
     /// Measures of the last seconds, made by the server.
     pub recent: Recent,
     /// Caches in the order of their names.
-    pub caches: Vec<(String, CacheNumbers)>,
+    pub caches: Vec<Cache>,
     /// Volumes in the order of their names.
     pub volumes: Vec<Volume>,
     /// Servers of all upstreams.
@@ -67,6 +67,26 @@ pub struct Latency {
     pub max_us: Option<u64>,
 }
 
+/// One worker.
+#[derive(Clone, Debug, Default)]
+pub struct Worker {
+    /// Its counters.
+    pub numbers: WorkerNumbers,
+    /// CPU time of its thread, if the server measures it.
+    pub cpu_ms: Option<u64>,
+}
+
+/// One cache.
+#[derive(Clone, Debug, Default)]
+pub struct Cache {
+    /// Name of the cache.
+    pub name: String,
+    /// Numbers of the cache.
+    pub numbers: CacheNumbers,
+    /// Time since the last use of what was evicted last, if the server measures it.
+    pub evicted_age_s: Option<u64>,
+}
+
 /// One volume.
 #[derive(Clone, Debug, Default)]
 pub struct Volume {
@@ -76,6 +96,8 @@ pub struct Volume {
     pub state: String,
     /// Numbers of the volume.
     pub numbers: VolumeNumbers,
+    /// Time in which the disk had work, if the server knows it.
+    pub disk_busy_ms: Option<u64>,
 }
 
 /// One server of an upstream.
@@ -106,8 +128,8 @@ fn text(value: &Value, max: usize) -> String {
     shortened(&harmless(value.as_str().unwrap_or("-")), max)
 }
 
-/// Returns the text of a URL, which may be hostile.
-pub fn url(value: &Value) -> String {
+/// Returns the text of a URL or of a route, which may be hostile.
+pub fn long_text(value: &Value) -> String {
     text(value, TEXT_MAX)
 }
 
@@ -124,7 +146,7 @@ impl Reading {
             counters: WorkerNumbers::read(|name| number(&status["counters"], name)),
             workers: items(&status["workers"])
                 .take(ROWS_MAX)
-                .map(|worker| WorkerNumbers::read(|name| number(worker, name)))
+                .map(Worker::parse)
                 .collect(),
             recent: Recent::parse(&status["recent"]),
             caches: caches(&status["caches"]),
@@ -161,12 +183,22 @@ impl Latency {
     }
 }
 
+impl Worker {
+    fn parse(worker: &Value) -> Worker {
+        Worker {
+            numbers: WorkerNumbers::read(|name| number(worker, name)),
+            cpu_ms: worker["cpu_ms"].as_u64(),
+        }
+    }
+}
+
 impl Volume {
     fn parse(volume: &Value) -> Volume {
         Volume {
             name: text(&volume["name"], NAME_MAX),
             state: text(&volume["state"], NAME_MAX),
             numbers: VolumeNumbers::read(|name| number(volume, name)),
+            disk_busy_ms: volume["disk_busy_ms"].as_u64(),
         }
     }
 }
@@ -189,11 +221,14 @@ impl Server {
     }
 }
 
-fn caches(caches: &Value) -> Vec<(String, CacheNumbers)> {
+fn caches(caches: &Value) -> Vec<Cache> {
     let all = caches.as_object().into_iter().flatten().take(ROWS_MAX);
-    let parse = |cache: &Value| CacheNumbers::read(|name| number(cache, name));
-    all.map(|(name, cache)| (shortened(&harmless(name), NAME_MAX), parse(cache)))
-        .collect()
+    let parse = |(name, cache): (&String, &Value)| Cache {
+        name: shortened(&harmless(name), NAME_MAX),
+        numbers: CacheNumbers::read(|name| number(cache, name)),
+        evicted_age_s: cache["evicted_age_seconds"].as_u64(),
+    };
+    all.map(parse).collect()
 }
 
 fn servers(upstreams: &Value) -> Vec<Server> {

@@ -4,14 +4,10 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use serde::Serialize;
-use serde_json::Value;
 
+use super::lists::{Lists, Route, Url};
 use super::reading::{self, Latency, Reading, Server, Volume};
-use crate::commands::status::values::{items, number};
-use crate::telemetry::{CacheNumbers, WorkerNumbers};
-
-/// Most URLs that are shown.
-pub const URLS_MAX: usize = 50;
+use crate::telemetry::WorkerNumbers;
 
 /// Everything that is shown. Rates are per second, and absent if they are not known yet.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -34,6 +30,9 @@ pub struct Snapshot {
     pub servers: Vec<Origin>,
     /// Workers.
     pub workers: Vec<Worker>,
+    /// The routes with the most requests; absent if the server keeps no history.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routes: Option<Vec<Route>>,
     /// The URLs with the most requests, misses or bytes, or with the longest latency; absent if the server does not
     /// observe URLs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,6 +75,7 @@ pub struct Cache {
     pub evicted_per_s: Option<f64>,
     pub volume_hits_per_s: Option<f64>,
     pub volume_bytes_per_s: Option<f64>,
+    pub evicted_age_s: Option<u64>,
 }
 
 /// One volume.
@@ -90,6 +90,8 @@ pub struct Disk {
     pub reads_per_s: Option<f64>,
     /// Share of the time in which a write was in progress.
     pub writing: Option<f64>,
+    /// Share of the time in which the disk had work, for all programs.
+    pub busy: Option<f64>,
     /// Mean time of a read.
     pub read_us: Option<u64>,
     pub shed_per_s: Option<f64>,
@@ -124,6 +126,8 @@ pub struct Origin {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Worker {
     pub worker: usize,
+    /// Share of a core that the worker used.
+    pub cpu: Option<f64>,
     pub connections_now: u64,
     pub requests_now: u64,
     pub requests_per_s: Option<f64>,
@@ -132,16 +136,6 @@ pub struct Worker {
     pub upstream_bytes_per_s: Option<f64>,
     pub flights_now: u64,
     pub panics: u64,
-}
-
-/// One URL among those with the most traffic.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Url {
-    pub url: String,
-    pub requests: u64,
-    pub misses: u64,
-    pub bytes: u64,
-    pub latency_us: Option<u64>,
 }
 
 /// The numbers of one thing now and at an earlier moment.
@@ -172,7 +166,7 @@ impl<N> Period<'_, N> {
 
 impl Snapshot {
     /// Makes a snapshot of the newest reading. `before` is an earlier one, if there is one.
-    pub fn new(before: Option<&Reading>, now: &Reading, urls: Option<Vec<Url>>) -> Snapshot {
+    pub fn new(before: Option<&Reading>, now: &Reading, lists: Lists) -> Snapshot {
         // The counters of another process begin at zero.
         let before = before.filter(|before| before.pid == now.pid);
         let since_us = before.map_or(0, |before| now.at_us.saturating_sub(before.at_us));
@@ -187,7 +181,8 @@ impl Snapshot {
             volumes: volumes(before, now, seconds),
             servers: servers(before, now, seconds),
             workers: workers(before, now, seconds),
-            urls,
+            routes: lists.routes,
+            urls: lists.urls,
             notes: now.notes.clone(),
         }
     }
@@ -254,12 +249,12 @@ fn by_key<'a, T, K: Eq + Hash>(
 }
 
 fn caches(before: Option<&Reading>, now: &Reading, seconds: f64) -> Vec<Cache> {
-    let earlier = by_key(before, |reading| &reading.caches, |(name, _)| name);
-    let row = |(name, numbers): &(String, CacheNumbers)| {
-        let before = earlier.get(name).map(|(_, numbers)| numbers);
-        let rates = period(before, numbers, seconds);
+    let earlier = by_key(before, |reading| &reading.caches, |cache| &cache.name);
+    let row = |cache: &reading::Cache| {
+        let before = earlier.get(&cache.name).map(|cache| &cache.numbers);
+        let (numbers, rates) = (&cache.numbers, period(before, &cache.numbers, seconds));
         Cache {
-            name: name.clone(),
+            name: cache.name.clone(),
             objects: numbers.objects,
             memory_bytes: numbers.bytes,
             memory_limit_bytes: numbers.limit,
@@ -268,6 +263,7 @@ fn caches(before: Option<&Reading>, now: &Reading, seconds: f64) -> Vec<Cache> {
             evicted_per_s: rates.rate(|n| n.evicted),
             volume_hits_per_s: rates.rate(|n| n.volume_hits),
             volume_bytes_per_s: rates.rate(|n| n.volume_bytes),
+            evicted_age_s: cache.evicted_age_s,
         }
     };
     now.caches.iter().map(row).collect()
@@ -276,7 +272,9 @@ fn caches(before: Option<&Reading>, now: &Reading, seconds: f64) -> Vec<Cache> {
 fn volumes(before: Option<&Reading>, now: &Reading, seconds: f64) -> Vec<Disk> {
     let earlier = by_key(before, |reading| &reading.volumes, |volume| &volume.name);
     let row = |volume: &Volume| {
-        let before = earlier.get(&volume.name).map(|volume| &volume.numbers);
+        let before = earlier.get(&volume.name).copied();
+        let busy_before = before.and_then(|volume| volume.disk_busy_ms);
+        let before = before.map(|volume| &volume.numbers);
         let (numbers, rates) = (&volume.numbers, period(before, &volume.numbers, seconds));
         let read_ms = rates.quotient(|n| n.read_ms, |n| n.reads);
         Disk {
@@ -288,6 +286,7 @@ fn volumes(before: Option<&Reading>, now: &Reading, seconds: f64) -> Vec<Disk> {
             read_bytes_per_s: rates.rate(|n| n.read_bytes),
             reads_per_s: rates.rate(|n| n.reads),
             writing: rates.rate(|n| n.write_ms).map(|ms| (ms / 1e3).min(1.0)),
+            busy: share_of_time(busy_before, volume.disk_busy_ms, seconds),
             read_us: read_ms.map(|ms| (ms * 1e3) as u64),
             shed_per_s: rates.rate(|n| n.shed),
             errors: numbers.errors,
@@ -327,11 +326,14 @@ fn servers(before: Option<&Reading>, now: &Reading, seconds: f64) -> Vec<Origin>
 }
 
 fn workers(before: Option<&Reading>, now: &Reading, seconds: f64) -> Vec<Worker> {
-    let row = |(worker, numbers): (usize, &WorkerNumbers)| {
-        let before = before.and_then(|before| before.workers.get(worker));
-        let rates = period(before, numbers, seconds);
+    let row = |(index, worker): (usize, &reading::Worker)| {
+        let before = before.and_then(|before| before.workers.get(index));
+        let cpu_before = before.and_then(|before| before.cpu_ms);
+        let numbers = &worker.numbers;
+        let rates = period(before.map(|before| &before.numbers), numbers, seconds);
         Worker {
-            worker,
+            worker: index,
+            cpu: share_of_time(cpu_before, worker.cpu_ms, seconds),
             connections_now: numbers.connections_now,
             requests_now: numbers.requests_now,
             requests_per_s: rates.rate(|n| n.requests),
@@ -345,43 +347,25 @@ fn workers(before: Option<&Reading>, now: &Reading, seconds: f64) -> Vec<Worker>
     now.workers.iter().enumerate().map(row).collect()
 }
 
-/// Parses the answer of `GET /top`.
-pub fn urls(top: &Value) -> Vec<Url> {
-    let row = |url: &Value| Url {
-        url: reading::url(&url["url"]),
-        requests: whole(&url["requests"]),
-        misses: whole(&url["misses"]),
-        bytes: whole(&url["bytes"]),
-        latency_us: url["latency_ms"].as_f64().map(|ms| (ms * 1e3) as u64),
-    };
-    items(&top["urls"]).take(URLS_MAX).map(row).collect()
-}
-
-/// Returns a number without its fraction, since counts of URLs are estimates; 0 without a number.
-fn whole(value: &Value) -> u64 {
-    value
-        .as_u64()
-        .or_else(|| value.as_f64().map(|number| number as u64))
-        .unwrap_or(0)
-}
-
-/// Whether an answer of `GET /status` is one: other programs may answer with JSON, too.
-pub fn is_status(status: &Value) -> bool {
-    status["counters"].is_object() && number(status, "pid") > 0
+/// Returns by how much a time in milliseconds rose, as a share of the seconds that passed, at most 1.
+fn share_of_time(before_ms: Option<u64>, now_ms: Option<u64>, seconds: f64) -> Option<f64> {
+    let rise = now_ms?.checked_sub(before_ms?)?;
+    (seconds > 0.0).then(|| (rise as f64 / 1e3 / seconds).min(1.0))
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::commands::top::lists::{routes, urls};
 
     fn status(pid: u64, requests: u64) -> Value {
         json!({
             "pid": pid,
             "counters": { "requests": requests, "cache_hits": requests, "cache_misses": 0 },
-            "workers": [{ "requests": requests }],
+            "workers": [{ "requests": requests, "cpu_ms": 4 * requests }],
             "recent": { "hit_ratio": 0.5, "request_duration": { "p50_us": 7, "p99_us": 9 } },
             "caches": { "a\u{1b}": { "evicted": requests, "bytes": 3 } },
             "volumes": [{ "name": "v", "state": "up", "reads": requests, "read_ms": 2 * requests, "write_ms": requests }],
@@ -393,7 +377,7 @@ mod tests {
     fn rates_are_those_since_the_reading_before() {
         let before = Reading::parse(1_000_000, &status(1, 100));
         let now = Reading::parse(3_000_000, &status(1, 300));
-        let shown = Snapshot::new(Some(&before), &now, None);
+        let shown = Snapshot::new(Some(&before), &now, Lists::default());
         assert_eq!(shown.traffic.requests_per_s, Some(100.0));
         assert_eq!(shown.traffic.hit_ratio_now, Some(1.0));
         assert_eq!(shown.traffic.hit_ratio, Some(0.5));
@@ -404,30 +388,26 @@ mod tests {
         assert_eq!(shown.volumes[0].writing, Some(0.1));
         assert_eq!(shown.servers[0].requests_per_s, Some(100.0));
         assert_eq!(shown.workers[0].requests_per_s, Some(100.0));
+        assert_eq!(
+            (shown.workers[0].cpu, shown.volumes[0].busy),
+            (Some(0.4), None)
+        );
     }
 
     #[test]
     fn counters_that_began_again_have_no_rate() {
         let before = Reading::parse(1_000_000, &status(1, 100));
         for now in [status(2, 300), status(1, 50)] {
-            let shown = Snapshot::new(Some(&before), &Reading::parse(2_000_000, &now), None);
+            let shown = Snapshot::new(
+                Some(&before),
+                &Reading::parse(2_000_000, &now),
+                Lists::default(),
+            );
             assert_eq!(shown.traffic.requests_per_s, None);
             assert_eq!(shown.servers[0].requests_per_s, None);
         }
-        let first = Snapshot::new(None, &before, None);
+        let first = Snapshot::new(None, &before, Lists::default());
         assert_eq!(first.traffic.requests_per_s, None);
-    }
-
-    #[test]
-    fn urls_are_escaped_and_bounded() {
-        let one =
-            json!({ "url": "http://a/\u{1b}[2J", "requests": 3.7, "bytes": 9, "latency_ms": 1.5 });
-        let top = json!({ "urls": vec![one; 2 * URLS_MAX] });
-        let shown = urls(&top);
-        assert_eq!(shown.len(), URLS_MAX);
-        assert_eq!(shown[0].url, "http://a/\\u{1b}[2J");
-        assert_eq!((shown[0].requests, shown[0].latency_us), (3, Some(1500)));
-        assert!(urls(&json!(null)).is_empty());
     }
 
     /// Any JSON of some depth.
@@ -471,7 +451,7 @@ mod tests {
         fn any_answer_can_be_shown_and_controls_no_terminal(one in any_json(), other in any_json(), at_us in any::<u64>()) {
             let before = Reading::parse(at_us, &one);
             let now = Reading::parse(at_us.wrapping_add(1_000_000), &other);
-            let shown = Snapshot::new(Some(&before), &now, Some(urls(&other)));
+            let shown = Snapshot::new(Some(&before), &now, Lists { routes: Some(routes(&other)), urls: Some(urls(&other)) });
             let text = format!("{shown:?}{:?}", shown.notes);
             prop_assert!(!text.chars().any(char::is_control));
         }

@@ -1,11 +1,13 @@
 //! The tables of `sluice top`: their columns, rows and order.
 
+use super::format::time as long_time;
 use super::format::{byte_rate, bytes, count, duration, percent, rate, shortened};
-use super::snapshot::{Cache, Disk, Origin, Snapshot, Url, Worker};
+use super::lists::{Route, Url};
+use super::snapshot::{Cache, Disk, Origin, Snapshot, Worker};
 
 /// Most characters of a cell.
 const CELL_MAX: usize = 60;
-/// Most characters of a URL, in the last column of its table.
+/// Most characters of a URL or route, in the last column of its table.
 const URL_MAX: usize = 200;
 
 /// A table.
@@ -19,17 +21,20 @@ pub enum Pane {
     Servers,
     /// Workers.
     Workers,
+    /// Routes with the most requests.
+    Routes,
     /// URLs with the most traffic.
     Urls,
 }
 
 impl Pane {
     /// All tables, in the order in which they are shown.
-    pub const ALL: [Pane; 5] = [
+    pub const ALL: [Pane; 6] = [
         Pane::Caches,
         Pane::Volumes,
         Pane::Servers,
         Pane::Workers,
+        Pane::Routes,
         Pane::Urls,
     ];
 
@@ -45,6 +50,7 @@ impl Pane {
             Pane::Volumes => "volumes",
             Pane::Servers => "servers",
             Pane::Workers => "workers",
+            Pane::Routes => "routes",
             Pane::Urls => "URLs",
         }
     }
@@ -56,6 +62,7 @@ impl Pane {
             Pane::Volumes => Some(snapshot.volumes.len()),
             Pane::Servers => Some(snapshot.servers.len()),
             Pane::Workers => Some(snapshot.workers.len()),
+            Pane::Routes => snapshot.routes.as_ref().map(Vec::len),
             Pane::Urls => snapshot.urls.as_ref().map(Vec::len),
         }
     }
@@ -67,6 +74,7 @@ impl Pane {
             Pane::Volumes => titles(VOLUMES),
             Pane::Servers => titles(SERVERS),
             Pane::Workers => titles(WORKERS),
+            Pane::Routes => titles(ROUTES),
             Pane::Urls => titles(URLS),
         }
     }
@@ -118,6 +126,7 @@ pub fn rows(pane: Pane, snapshot: &Snapshot, order: Order) -> Vec<Vec<Cell>> {
         Pane::Volumes => cells(VOLUMES, &snapshot.volumes),
         Pane::Servers => cells(SERVERS, &snapshot.servers),
         Pane::Workers => cells(WORKERS, &snapshot.workers),
+        Pane::Routes => cells(ROUTES, snapshot.routes.as_deref().unwrap_or_default()),
         Pane::Urls => cells(URLS, snapshot.urls.as_deref().unwrap_or_default()),
     };
     sort(&mut rows, order);
@@ -236,6 +245,10 @@ const CACHES: &[Column<Cache>] = &[
     ("pinned", |row| size(row.pinned_bytes)),
     ("fetches", |row| whole(row.flights)),
     ("evicted/s", |row| per_second(row.evicted_per_s)),
+    ("unused for", |row| {
+        let age = row.evicted_age_s;
+        number(age.map_or("-".to_owned(), long_time), age.map(|s| s as f64))
+    }),
     ("disk hits/s", |row| per_second(row.volume_hits_per_s)),
     ("from disk", |row| bytes_per_second(row.volume_bytes_per_s)),
 ];
@@ -262,6 +275,7 @@ const VOLUMES: &[Column<Disk>] = &[
     ("reads/s", |row| per_second(row.reads_per_s)),
     ("per read", |row| time(row.read_us)),
     ("writing", |row| share(row.writing)),
+    ("disk busy", |row| share(row.busy)),
     ("queued", |row| size(row.queue_bytes)),
     ("shed/s", |row| per_second(row.shed_per_s).bad_if_any()),
     ("errors", |row| whole(row.errors).bad_if_any()),
@@ -292,6 +306,7 @@ const SERVERS: &[Column<Origin>] = &[
 
 const WORKERS: &[Column<Worker>] = &[
     ("worker", |row| whole(row.worker as u64)),
+    ("cpu", |row| share(row.cpu)),
     ("connections", |row| whole(row.connections_now)),
     ("requests", |row| whole(row.requests_now)),
     ("requests/s", |row| per_second(row.requests_per_s)),
@@ -302,6 +317,23 @@ const WORKERS: &[Column<Worker>] = &[
     }),
     ("fetches", |row| whole(row.flights_now)),
     ("panics", |row| whole(row.panics).bad_if_any()),
+];
+
+const ROUTES: &[Column<Route>] = &[
+    ("requests/s", |row| per_second(row.requests_per_s)),
+    ("hits", |row| share(row.hit_ratio)),
+    ("5xx/s", |row| {
+        per_second(row.responses_5xx_per_s).bad_if_any()
+    }),
+    ("p99", |row| time(row.p99_us)),
+    ("to clients", |row| bytes_per_second(row.body_bytes_per_s)),
+    ("from origins", |row| {
+        bytes_per_second(row.upstream_bytes_per_s)
+    }),
+    ("route, in the last minute", |row| Cell {
+        text: shortened(&row.route, URL_MAX),
+        ..text("")
+    }),
 ];
 
 /// The columns of URLs. Those at the indexes in `URL_ORDERS` have an order that the server knows.
@@ -366,6 +398,7 @@ mod tests {
             volumes: vec![Disk::default()],
             servers: vec![Origin::default()],
             workers: vec![Worker::default()],
+            routes: Some(vec![Route::default()]),
             urls: Some(vec![Url::default()]),
             ..Snapshot::default()
         };

@@ -90,20 +90,23 @@ impl Page<'_, '_> {
         ];
         parts.push(match self.model.lost(self.now_us) {
             None => Span::styled("live", self.theme.mood(Mood::Good)),
-            Some((seconds, why)) => {
-                let text = format!("no answer for {seconds} s, trying again: {why}");
-                Span::styled(text, self.theme.mood(Mood::Bad))
-            }
+            Some((seconds, _)) => Span::styled(
+                format!("no answer for {seconds} s, trying again"),
+                self.theme.mood(Mood::Bad),
+            ),
         });
         Line::from(parts)
     }
 
-    /// Returns a line about each thing that needs attention.
+    /// Returns why the server does not answer, and a line about each thing that needs attention.
     fn notes(&self) -> Vec<Line<'static>> {
+        let lost = self.model.lost(self.now_us);
+        let lost = lost.map(|(_, why)| why.to_owned());
         let notes = self.model.snapshot.notes.iter().take(NOTES_MAX);
         let style = self.theme.mood(Mood::Warning);
-        notes
-            .map(|note| Line::styled(note.clone(), style))
+        lost.into_iter()
+            .chain(notes.cloned())
+            .map(|note| Line::styled(note, style))
             .collect()
     }
 
@@ -144,7 +147,7 @@ impl Page<'_, '_> {
                 false if rows == 0 => self.theme.faint(),
                 false => Style::new(),
             };
-            let text = format!("{} {rows} {}", pane.index() + 1, pane.title());
+            let text = format!("{}:{} {rows}", pane.index() + 1, pane.title());
             spans.extend([Span::styled(text, style), Span::raw(GAP)]);
         }
         Line::from(spans)

@@ -5,7 +5,7 @@ use ratatui::backend::TestBackend;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::commands::top::model::{Action, Answer, Urls};
+use crate::commands::top::model::{Action, Answer, Listed};
 use crate::commands::top::text::text;
 
 const NOW_US: u64 = 100_000_000;
@@ -14,7 +14,7 @@ const NOW_US: u64 = 100_000_000;
 fn status(seconds: u64) -> Value {
     let mib = 1u64 << 20;
     let worker = json!({
-        "connections_now": 6, "requests_now": 2, "requests": 700 * seconds, "cache_hits": 600 * seconds,
+        "connections_now": 6, "requests_now": 2, "requests": 700 * seconds, "cpu_ms": 430 * seconds, "cache_hits": 600 * seconds,
         "cache_misses": 100 * seconds, "client_bytes_out": 50 * mib * seconds, "upstream_bytes_in": mib * seconds,
     });
     let times = json!({ "p50_us": 1_800, "p95_us": 9_000, "p99_us": 23_000, "max_us": 80_000 });
@@ -39,7 +39,7 @@ fn status(seconds: u64) -> Value {
         "recent": { "seconds": 10.0, "hit_ratio": 0.857, "byte_hit_ratio": 0.98, "request_duration": times },
         "caches": {
             "pages": { "objects": 1200, "bytes": 80 * mib, "limit": 256 * mib, "flights": 1, "evicted": 0 },
-            "video": { "objects": 98_765, "bytes": 8180 * mib, "limit": 8192 * mib, "flights": 22, "evicted": 30 * seconds },
+            "video": { "objects": 98_765, "bytes": 8180 * mib, "limit": 8192 * mib, "flights": 22, "evicted": 30 * seconds, "evicted_age_seconds": 5400 },
         },
         "volumes": [
             { "name": "disk1", "state": "up", "size": 500 * 1024 * mib, "written_bytes": 20 * mib * seconds, "reads": 150 * seconds,
@@ -61,12 +61,19 @@ fn answer(seconds: u64) -> Answer {
     let hostile = format!("/\u{1b}[31m\u{202e}{}", "x".repeat(300));
     let top =
         json!({ "urls": [url("/video/a.mp4", 3000), url("/index.html", 1200), url(&hostile, 7)] });
+    let route = |name: &str, requests: f64| {
+        json!({ "member": name, "requests": requests, "hits": requests / 2.0, "validated": null, "responses_5xx": 0.0,
+                "body_bytes": 1e6 * requests, "upstream_bytes": 2e5 * requests, "request_duration_p99": 0.023 })
+    };
+    let history = json!({ "members": [route("cdn.example.com /video/*", 1000.0), route("cdn.example.com everything", 400.0)] });
+    let listed = |list| match seconds {
+        0 => Listed::Read(list),
+        _ => Listed::Unread,
+    };
     Answer {
         status: status(seconds),
-        urls: match seconds {
-            0 => Urls::Read(top),
-            _ => Urls::Unread,
-        },
+        routes: listed(history),
+        urls: listed(top),
     }
 }
 
@@ -140,8 +147,12 @@ fn help_and_a_lost_server_are_shown() {
 #[test]
 fn a_server_without_anything_is_shown() {
     let status = json!({ "pid": 1, "counters": {} });
-    let urls = Urls::Unknown;
-    let mut model = Model::new("127.0.0.1:1".to_owned(), 0, Answer { status, urls });
+    let answer = Answer {
+        status,
+        urls: Listed::Unknown,
+        routes: Listed::Unknown,
+    };
+    let mut model = Model::new("127.0.0.1:1".to_owned(), 0, answer);
     for action in [
         Action::NextPane,
         Action::NextColumn,
@@ -149,7 +160,7 @@ fn a_server_without_anything_is_shown() {
         Action::Pane(2),
     ] {
         model.act(action);
-        assert!(shown(&model, 80, 24).contains("0 servers"));
+        assert!(shown(&model, 80, 24).contains("3:servers 0"));
     }
 }
 
