@@ -14,6 +14,7 @@ mod handlers;
 mod inspect;
 mod listeners;
 mod logged;
+mod numbers;
 mod obtained;
 mod privileges;
 mod purge;

@@ -1,6 +1,7 @@
 //! The plan: a complete, checked configuration, ready to run.
 
 mod listener;
+mod names;
 mod privileges;
 mod site;
 mod volume;
