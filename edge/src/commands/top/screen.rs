@@ -12,7 +12,7 @@ use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -63,10 +63,10 @@ impl Screen {
     }
 
     fn enter(ended: Arc<AtomicBool>) -> io::Result<Screen> {
-        execute!(io::stdout(), EnterAlternateScreen)?;
+        // `Terminal::clear` would ask for the cursor's position, which not every terminal reports.
+        execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
         let backend = CrosstermBackend::new(BufWriter::with_capacity(FRAME, io::stdout()));
-        let mut terminal = Terminal::new(backend)?;
-        terminal.clear()?;
+        let terminal = Terminal::new(backend)?;
         Ok(Screen { terminal, ended })
     }
 
