@@ -30,7 +30,7 @@ pub struct Screen {
     ended: Arc<AtomicBool>,
 }
 
-/// What happened at the terminal.
+/// An event at the terminal.
 pub enum Happened {
     /// Commands of the user; none if only the size changed, or nothing happened.
     Actions(Vec<Action>),

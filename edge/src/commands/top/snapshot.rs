@@ -1,4 +1,4 @@
-//! What `sluice top` shows at one moment: the newest reading, and rates since the reading before.
+//! The content of `sluice top` at one moment: the newest reading, and rates since the reading before.
 
 use std::collections::HashMap;
 use std::hash::Hash;
