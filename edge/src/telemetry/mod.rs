@@ -14,6 +14,7 @@ mod histogram_counters;
 mod measures;
 pub mod messages;
 mod metric;
+mod observed;
 mod reading;
 mod reasons;
 mod recent;
@@ -38,8 +39,12 @@ pub use failures::Failures;
 pub use histogram::Histogram;
 pub use measures::Measures;
 pub use metric::{Kind, Metric, Numbers, Scope, Unit, described};
+pub use observed::{
+    MINUTES_MAX, Measure, NOTICES_MAX, Notice, Notices, Observed, Sample, SampleResult, Sampler,
+    UrlMask, event_layer, installed as installed_notices, json_text,
+};
 pub use reading::{
-    CacheReading, CoarseReading, FineReading, Reading, RouteReading, ServerReading, WorkerReading,
+    CacheReading, CoarseReading, FineReading, RouteReading, ServerReading, WorkerReading,
 };
 pub use reasons::Reasons;
 pub use recent::{Rates, Recent};
@@ -53,5 +58,5 @@ pub use table::{
 };
 pub use template::{FIELD_NAMES, Template, TemplateError, TemplateFault};
 pub use traffic_table::{
-    RouteCounters, RouteMeasures, RouteNumbers, ServerCounters, ServerMeasures, ServerNumbers,
+    RouteCounters, RouteNumbers, ServerCounters, ServerMeasures, ServerNumbers,
 };

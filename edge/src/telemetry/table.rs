@@ -20,10 +20,14 @@ numbers! {
         uptime_seconds: Gauge Seconds,
         /// Number of configurations that came into use, the first one included.
         config_generation: Gauge Count,
+        /// Whether the last reload failed, so that the earlier configuration stays in use.
+        config_reload_failed: Gauge Flag,
         /// Certificates, authorities and secrets of tickets whose changed files can't be used, so that the earlier ones stay in use.
         tls_files_refused: Gauge Count,
         /// Memory of the process that is resident, with its program and files mapped into it.
         resident_bytes: Gauge Bytes,
+        /// Memory that the process can use: that of the machine or less, if a control group limited it at the start; 0 if unknown.
+        memory_limit: Gauge Bytes,
         /// CPU time of all threads of the process.
         process_cpu_ms: Counter Milliseconds,
     }
@@ -235,6 +239,9 @@ counters! {
         log_lines_dropped: Counter Count,
         /// CPU time of the worker's thread.
         cpu_ms: Counter Milliseconds,
+        /// Samples of requests dropped because collecting them was too slow: they are missing in the top URLs and the recent
+        /// errors.
+        samples_dropped: Counter Count,
     }
     with
     /// The histograms of one worker, or of all workers together, and their requests by reason.
