@@ -369,13 +369,13 @@ mod tests {
         }
     }
 
-    // A smaller version of the experiment, with larger errors, because fewer objects are sampled.
+    // A smaller version of the experiment. The smallest miniature cache in the table has about 250 objects, so errors are larger.
     #[test]
     fn predictions_are_near_the_full_simulation() {
         let report = measure(&args("s3-fifo"), None).expect("no log is read");
         assert_eq!(report.rows.len(), 21);
         for row in &report.rows {
-            assert!(row.error().abs() <= 2.0, "{row:?}");
+            assert!(row.error().abs() <= 3.0, "{row:?}");
             assert!(row.byte_error().abs() <= 5.0, "{row:?}");
             assert!(row.sampled < 1.0, "{row:?}");
         }

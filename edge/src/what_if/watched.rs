@@ -341,7 +341,7 @@ mod tests {
     fn too_many_references_lower_the_sampled_share() {
         let watched = watched();
         let counts = watched.join();
-        for _ in 0..20 {
+        for _ in 0..5 {
             requested(&counts, 0..3000, &mut watched.lock());
             watched.finish(&mut watched.lock(), 100_000);
         }
