@@ -259,7 +259,7 @@ mod tests {
             ("# a\n\n", 1, "there is no token"),
             (&format!("\n\na {secret}"), 3, "has 15 characters"),
             (&format!("a {ALICE}\nb"), 2, "a line has a name"),
-            (&format!("{ALICE}"), 1, "a line has a name"),
+            (ALICE, 1, "a line has a name"),
             (&format!("a {ALICE} b"), 1, "a line has a name"),
             (&format!("a {ALICE}\na {BOB}"), 2, "has the name a"),
             (&format!("a {ALICE}\nb {ALICE}"), 2, "same token as a"),
