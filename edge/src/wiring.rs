@@ -11,6 +11,7 @@ mod edge;
 mod encryption;
 mod expiry;
 mod handlers;
+mod history;
 mod inspect;
 mod listeners;
 mod logged;

@@ -8,6 +8,7 @@ use super::object::UrlState;
 use super::purge::{Order, Purging, Refusal};
 use super::server_order::ServerOrder;
 use super::status::{Status, UpstreamState};
+use crate::telemetry::history::SharedHistory;
 use crate::tls;
 
 /// The interface, as all requests share it.
@@ -30,6 +31,9 @@ pub trait Inspect: Send + Sync {
 
     /// Returns the state of everything. Must return quickly.
     fn status(&self) -> Status;
+
+    /// Returns the history of numbers; `None` if it is off.
+    fn history(&self) -> Option<Arc<SharedHistory>>;
 
     /// Whether the admin API may be addressed by this host name, which is in lower case and has no
     /// final dot. IP addresses and `localhost` are always permitted.

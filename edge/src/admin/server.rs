@@ -10,7 +10,7 @@ use axum::extract::{ConnectInfo, Query, Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
 use hyper::http::{HeaderMap, HeaderName, HeaderValue};
@@ -21,7 +21,9 @@ use tokio::sync::oneshot;
 use super::certificates;
 use super::connections::{AdminListener, Progress};
 use super::guard::{check_authority, guard};
+use super::history;
 use super::inspect::Shared;
+use super::live::{self, Streams};
 use super::metrics;
 use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order, Refusal};
 use super::servers;
@@ -37,6 +39,13 @@ const INDEX_TEXT: &str = "\
 GET  /status           the state of everything, JSON
 GET  /status?url=URL   what is stored and being fetched of a URL, JSON
 GET  /metrics          counters and gauges for Prometheus
+GET  /members          names of all things with a history, and of their series, JSON
+GET  /history?scope=SCOPE&member=NAME&series=NAMES[&from=TIME&to=TIME&points=N]
+                       series over time, JSON (docs/monitoring.md)
+GET  /history?scope=SCOPE&members=*&series=NAMES[&from=TIME&to=TIME&top=N]
+                       a table of all members, JSON
+GET  /stream?scope=SCOPE&member=NAME&series=NAMES
+                       each new point, as server-sent events
 GET  /health           ok
 GET  /servers          the servers of all upstreams, JSON
 GET  /certificates     the certificates, JSON
@@ -139,6 +148,9 @@ fn pages(edge: Shared) -> Router {
             get(certificates::list).post(certificates::order),
         )
         .route("/metrics", get(metrics))
+        .route("/members", get(history::members))
+        .route("/history", get(history::history))
+        .route("/stream", get(live::open))
         .layer(from_fn_with_state(edge.clone(), guard))
         // This page has no guard against other hosts: load balancers use any host name, and the page
         // shows nothing.
@@ -146,6 +158,7 @@ fn pages(edge: Shared) -> Router {
         .layer(from_fn(receive))
         .layer(from_fn(check_authority))
         .layer(map_response(mark))
+        .layer(Extension(Streams::default()))
         .with_state(edge)
 }
 

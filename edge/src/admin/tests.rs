@@ -10,6 +10,7 @@ use sluice_lab::client::{self, Reply};
 use super::*;
 use crate::http::purge::{Answer, Purge, Purged};
 use crate::sys::listener::bind_one;
+use crate::telemetry::history::SharedHistory;
 use crate::telemetry::{
     BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, Percentiles, Rates,
     ServerNumbers, Telemetry, VolumeNumbers, WorkerNumbers,
@@ -21,11 +22,16 @@ const LONG: usize = 60_000;
 #[derive(Default)]
 struct Edge {
     reloads: AtomicU32,
+    history: Option<Arc<SharedHistory>>,
     telemetry: Telemetry,
 }
 
 impl Inspect for Edge {
     fn note_counters(&self) {}
+
+    fn history(&self) -> Option<Arc<SharedHistory>> {
+        self.history.clone()
+    }
 
     fn admin_tls(&self) -> Option<Arc<crate::tls::Server>> {
         None

@@ -69,6 +69,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
         (old.workers != new.workers, "workers"),
         (bare(old) != bare(new), "listeners"),
         (old.admin != new.admin, "admin address"),
+        (old.history != new.history, "history"),
         (old.log.level != new.log.level, "log level"),
         (old.log.messages != new.log.messages, "log of messages"),
         (old.privileges != new.privileges, "user and sandbox"),

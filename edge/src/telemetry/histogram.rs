@@ -164,6 +164,12 @@ impl Histogram {
         self.buckets.iter().fold(0, |all, n| all.wrapping_add(*n))
     }
 
+    /// Returns the largest value.
+    pub fn max(&self) -> Option<u64> {
+        let top = self.buckets.iter().rposition(|n| *n > 0)?;
+        BOUNDS_US.get(top).or(BOUNDS_US.last()).copied()
+    }
+
     /// Returns each exported bound in microseconds with the number of durations up to it.
     pub fn exported(&self) -> impl Iterator<Item = (u64, u64)> {
         let exported = |bound_us: &u64| EXPORTED_US.contains(bound_us);
@@ -192,7 +198,7 @@ impl Histogram {
     /// Estimates a quantile in microseconds by linear interpolation within its bucket. The estimate
     /// differs from the quantile by at most a quarter. Durations above the last bound count as that
     /// bound. Returns `None` without durations.
-    fn quantile(&self, share: f64) -> Option<u64> {
+    pub fn quantile(&self, share: f64) -> Option<u64> {
         let rank = share * self.count() as f64;
         let (mut from_us, mut before) = (0, 0);
         for (bound_us, up_to) in self.cumulative() {

@@ -9,6 +9,7 @@ mod counter;
 mod exposed_name;
 mod failures;
 mod histogram;
+pub mod history;
 pub mod messages;
 mod metric;
 mod recent;

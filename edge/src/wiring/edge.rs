@@ -18,6 +18,7 @@ use crate::config::{self, Loaded};
 use crate::downstream::ConnectionBalance;
 use crate::spool::Buffers;
 use crate::sys::{Clock, Random, memory};
+use crate::telemetry::history::SharedHistory;
 use crate::telemetry::{Recent, Telemetry, messages};
 use crate::upstream::Monitor;
 
@@ -61,6 +62,8 @@ pub(super) struct Edge {
     pub(super) began_us: u64,
     pub(super) telemetry: Telemetry,
     pub(super) recent: Recent,
+    /// The history of numbers, unless it is off.
+    pub(super) history: Option<Arc<SharedHistory>>,
     pub(super) balance: Arc<ConnectionBalance>,
     /// The limits and numbers of the buffers of bodies.
     pub(super) buffers: Arc<Buffers>,

@@ -22,10 +22,15 @@ use crate::http::url::Url;
 use crate::http::vary::{self, Reductions};
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase};
+use crate::telemetry::history::SharedHistory;
 use crate::telemetry::{Histogram, Numbers, WorkerNumbers};
 use crate::tls;
 
 impl Inspect for Edge {
+    fn history(&self) -> Option<Arc<SharedHistory>> {
+        self.history.clone()
+    }
+
     fn is_admin_host(&self, name: &str) -> bool {
         let snapshot = self.snapshots.borrow().clone();
         snapshot.plan.admin_hosts.iter().any(|host| host == name)

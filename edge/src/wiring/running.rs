@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::edge::{Edge, Source};
+use super::history::{self, HistoryThreads};
 use super::listeners::{self, Listeners, WorkerListener, cannot_listen};
 use super::obtained::Obtained;
 use super::privileges::{self, DroppedPrivileges};
@@ -47,6 +48,7 @@ pub struct Running {
     pub admin: Option<(Scheme, SocketAddr)>,
     pub(super) edge: Arc<Edge>,
     admin_thread: Option<Admin>,
+    history_threads: Option<HistoryThreads>,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -81,6 +83,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     volumes.take_up(&first.volumes, Duration::ZERO);
     let edge = Arc::new(Edge {
         began_us: clock.monotonic_us(),
+        history: history::shared(&first.plan, &clock),
         clock,
         random: Random::system(),
         telemetry: Telemetry::default(),
@@ -108,6 +111,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     let sweeper = purge::start_sweeper(Arc::downgrade(&edge)).context("can't start a thread")?;
     edge.snapshots.borrow().wake(&sweeper);
     *edge.sweeper.lock() = Some(sweeper);
+    let history_threads = history::start(&edge)?;
     // The admin API starts before the first request is accepted, so that it is available as soon as
     // a listener is.
     let admin_thread = start_admin(admin_address, &edge)?;
@@ -121,6 +125,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
             .map(|admin| (admin_scheme, admin.address())),
         edge,
         admin_thread,
+        history_threads,
         workers,
     })
 }
@@ -212,6 +217,9 @@ impl Running {
             }
         }
         drop(self.admin_thread.take());
+        if let Some(threads) = self.history_threads.take() {
+            threads.end();
+        }
         self.edge.obtained.end();
         self.edge.monitor.stop();
         if let Some(sweeper) = self.edge.sweeper.lock().take() {

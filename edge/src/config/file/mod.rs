@@ -22,7 +22,7 @@ use toml::Spanned;
 
 use super::value::{
     Ahead, AllowList, Key, Level, List, Named, Names, OrFalse, OrTable, Pairs, Parallel, Sandbox,
-    Size, Statuses, Switch, Table, Time, Word, Words, word,
+    Size, Statuses, Switch, SwitchOrFolder, Table, Time, Word, Words, word,
 };
 use crate::store::disk_tier::PlacementKind;
 use crate::{evict, fill};
@@ -221,6 +221,7 @@ pub struct AdminFile {
     pub hosts: Option<Names>,
     pub purge_from: Option<Names>,
     pub tls: Key<OrFalse<Table<AdminTlsFile>>>,
+    pub history: Key<SwitchOrFolder>,
 }
 
 /// The section `[log]`.

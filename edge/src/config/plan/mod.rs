@@ -1,5 +1,6 @@
 //! The plan: a complete, checked configuration, ready to run.
 
+mod history;
 mod listener;
 mod privileges;
 mod site;
@@ -16,6 +17,7 @@ use crate::telemetry::AccessOptions;
 use crate::telemetry::messages::MessageTarget;
 use crate::{acme, cache, downstream, spool, tls, upstream};
 
+pub use history::{HistoryMemory, HistoryPlan};
 pub use listener::ListenerPlan;
 pub use privileges::{Privileges, User};
 pub use site::{FollowRedirects, Proxied, RouteHandler, RoutePlan, SitePlan};
@@ -52,6 +54,8 @@ pub struct Plan {
     pub admin_hosts: Vec<String>,
     /// TLS of the admin API, if it has any.
     pub admin_tls: Option<tls::ListenerTls>,
+    /// History of numbers (`history` in `[admin]`).
+    pub history: HistoryPlan,
     /// Addresses that may send PURGE to a cached route.
     pub purge: Vec<Network>,
     /// Options of logs (`[log]`).

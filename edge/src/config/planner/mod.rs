@@ -13,6 +13,7 @@ mod eject;
 mod files;
 mod gate;
 mod health;
+mod history;
 mod limits;
 mod listeners;
 mod logs;
@@ -85,6 +86,7 @@ pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan
         admin,
         admin_hosts: admin_hosts(file, &mut checks),
         admin_tls: tls::admin(&file.admin, &mut checks),
+        history: history::plan(&file.admin, admin, &mut checks),
         log: logs::plan(&file.log, &mut checks),
         privileges: privileges::plan(&file.server, &mut checks),
         caches: caches::plan(&file.cache, &volumes, &mut checks),

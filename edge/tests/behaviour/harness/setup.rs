@@ -105,6 +105,7 @@ pub struct Setup {
     limits: String,
     cache: String,
     upstream: String,
+    admin: String,
     log: String,
     tables: String,
     prepare: Option<String>,
@@ -132,6 +133,7 @@ impl Setup {
             limits: String::new(),
             cache: String::new(),
             upstream: String::new(),
+            admin: String::new(),
             log: String::new(),
             tables: String::new(),
             prepare: None,
@@ -200,6 +202,12 @@ impl Setup {
     /// Adds a line to the table of the upstream.
     pub fn upstream(mut self, line: &str) -> Setup {
         self.upstream += &format!("{line}\n");
+        self
+    }
+
+    /// Adds a line to `[admin]`.
+    pub fn admin(mut self, line: &str) -> Setup {
+        self.admin += &format!("{line}\n");
         self
     }
 
@@ -287,6 +295,7 @@ impl Setup {
             limits,
             cache,
             upstream,
+            admin,
             log,
             tables,
             encrypted,
@@ -317,7 +326,7 @@ impl Setup {
         };
         format!(
             "[server]\nworkers = {workers}\n{server}[limits]\n{limits}[log]\n{log}\
-             {LISTENER}address = \"127.0.0.1:0\"\n{listener}{tls}{protocols}[admin]\naddress = \"127.0.0.1:0\"\n\
+             {LISTENER}address = \"127.0.0.1:0\"\n{listener}{tls}{protocols}[admin]\naddress = \"127.0.0.1:0\"\n{admin}\
              [upstream.origin]\nservers = {servers:?}\n{upstream}{cache}[[site]]\n[[site.route]]\n{route}{tables}"
         )
     }
