@@ -15,6 +15,7 @@ mod history;
 mod inspect;
 mod listeners;
 mod logged;
+mod numbers;
 mod obtained;
 mod privileges;
 mod purge;

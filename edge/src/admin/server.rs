@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use hyper::StatusCode;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
+use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use hyper::http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -196,11 +196,11 @@ async fn status(State(edge): State<Shared>, Query(query): Query<StatusQuery>) ->
     ([(CACHE_CONTROL, "no-store")], answer).into_response()
 }
 
-async fn metrics(State(edge): State<Shared>) -> impl IntoResponse {
-    (
-        [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
-        metrics::render(&edge.status()),
-    )
+async fn metrics(State(edge): State<Shared>, headers: HeaderMap) -> impl IntoResponse {
+    let accept = headers.get_all(ACCEPT).iter();
+    let format = metrics::Format::accepted(accept.filter_map(|value| value.to_str().ok()));
+    let text = metrics::render(&edge.status(), format);
+    ([(CONTENT_TYPE, format.content_type())], text)
 }
 
 async fn purge(State(edge): State<Shared>, body: Bytes) -> Response {

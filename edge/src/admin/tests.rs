@@ -12,8 +12,8 @@ use crate::http::purge::{Answer, Purge, Purged};
 use crate::sys::listener::bind_one;
 use crate::telemetry::history::SharedHistory;
 use crate::telemetry::{
-    BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, Percentiles, Rates,
-    ServerNumbers, Telemetry, VolumeNumbers, WorkerNumbers,
+    BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, ProcessNumbers,
+    Rates, RouteNumbers, ServerNumbers, Telemetry, VolumeNumbers, WorkerNumbers,
 };
 
 /// Number of objects whose state takes more bytes than the buffers of a connection.
@@ -48,6 +48,12 @@ impl Inspect for Edge {
             limit: 4096,
             ..CacheNumbers::default()
         };
+        let route = RouteNumbers {
+            requests: 7,
+            hits: 3,
+            body_bytes: 900,
+            ..RouteNumbers::default()
+        };
         let server = ServerState {
             address: "127.0.0.1:9000".to_owned(),
             name: "origin.example:9000".to_owned(),
@@ -65,16 +71,22 @@ impl Inspect for Edge {
             version: "1.2.3".to_owned(),
             pid: 42,
             uptime_s: 5,
+            process: ProcessNumbers {
+                uptime_seconds: 5,
+                config_generation: 1,
+                tls_files_refused: 2,
+                resident_bytes: 7 << 20,
+                process_cpu_ms: 1500,
+            },
             workers: workers.iter().map(|worker| worker.numbers()).collect(),
             counters: WorkerNumbers {
                 requests: 7,
                 ..WorkerNumbers::default()
             },
-            durations: workers
-                .iter()
-                .map(|worker| worker.request_duration.values())
-                .collect(),
-            request_duration: Percentiles::default(),
+            routes: vec![("a.example /x\"*".into(), route)],
+            sites: [("a.example".to_owned(), route)].into(),
+            cache_traffic: [("a\"\\\nb".to_owned(), route)].into(),
+            measures_by_worker: workers.iter().map(|worker| worker.measures()).collect(),
             recent: Rates::default(),
             caches: [("a\"\\\nb".to_owned(), cache)].into(),
             buffers: BufferNumbers {
@@ -120,6 +132,7 @@ impl Inspect for Edge {
             },
             certificates: self.certificates(),
             tls_files_refused: 2,
+            ..Status::default()
         }
     }
 
@@ -238,8 +251,8 @@ impl Inspect for Edge {
 
 fn start() -> (Admin, Arc<Edge>) {
     let edge = Arc::new(Edge::default());
-    for requests in [3, 4] {
-        let worker = edge.telemetry.worker();
+    for (index, requests) in [3, 4].into_iter().enumerate() {
+        let worker = edge.telemetry.worker(index);
         worker.requests.add(requests);
         worker.request_duration.record(1_000 * requests);
     }
@@ -284,7 +297,7 @@ fn an_address_of_two_names_has_the_sum_of_their_numbers_and_is_up_if_one_of_them
     for servers in [vec![up.clone(), down.clone()], vec![down, up]] {
         let origin = status.upstreams.get_mut("origin").expect("an upstream");
         origin.servers = servers;
-        let text = metrics::render(&status);
+        let text = metrics::render(&status, metrics::Format::Prometheus);
         let labels = "upstream=\"origin\",server=\"127.0.0.1:9000\"";
         for (state, value) in [("up", 1), ("down", 0)] {
             let sample = format!("sluice_server_state{{{labels},state=\"{state}\"}} {value}\n");
@@ -499,6 +512,48 @@ fn metrics_are_in_prometheus_text_format() {
         Some("text/plain; version=0.0.4; charset=utf-8")
     );
     insta::assert_snapshot!("metrics", reply.text());
+}
+
+// Prometheus sends several formats with weights, and the strict ones first.
+#[test]
+fn metrics_are_open_metrics_if_the_client_accepts_these() {
+    let (admin, _) = start();
+    let accept = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
+    let reply = ask(&admin, "GET", "/metrics", &[("accept", accept)]);
+    assert_eq!(
+        reply.header("content-type"),
+        Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
+    );
+    let text = reply.text();
+    assert!(text.ends_with("\n# EOF\n") && text.matches("# EOF").count() == 1);
+    let mut families = std::collections::BTreeSet::new();
+    let mut last = String::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a kind");
+            assert!(families.insert(name.to_owned()), "{name} twice");
+            assert!(kind != "counter" || !name.ends_with("_total"), "{name}");
+            last = name.to_owned();
+        } else if let Some(rest) = line.strip_prefix("# UNIT ") {
+            let (name, unit) = rest.split_once(' ').expect("a unit");
+            assert!(
+                name == last && name.ends_with(&format!("_{unit}")),
+                "{rest}"
+            );
+        } else if !line.starts_with('#') {
+            assert!(line.starts_with(&last), "{line} after {last}");
+        }
+    }
+    assert!(
+        text.contains("# TYPE sluice_process_cpu_seconds counter\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("\nsluice_process_cpu_seconds_total 1.500\n"),
+        "{text}"
+    );
+    let routes = "\nsluice_route_requests_total{route=\"a.example /x\\\"*\"} 7\n";
+    assert!(text.contains(routes), "{text}");
 }
 
 #[test]

@@ -96,6 +96,7 @@ impl Bench {
         let serving = Serving {
             handler: Rc::new(Reading(requests.clone())),
             options: Options::default(),
+            routes: Rc::new(crate::telemetry::WorkerRoutes::new(0)),
             log: None,
             trust: Trust::default(),
             request_ids: None,

@@ -13,8 +13,8 @@ use crate::handler::{Handler, Peer};
 use crate::http::target::host_of;
 use crate::http::{Fields, RequestId};
 use crate::sys::limits::Reserve;
-use crate::sys::{Clock, Random};
-use crate::telemetry::{AccessLog, Counters};
+use crate::sys::{Clock, Random, clock::timer_now};
+use crate::telemetry::{AccessLog, Counters, WorkerRoutes};
 use crate::tls::{Server, Terms};
 
 use super::connection_balance::ConnectionBalance;
@@ -46,6 +46,8 @@ pub struct Serving {
     pub handler: Rc<dyn Handler>,
     /// Limits for clients (`[limits]`).
     pub options: Options,
+    /// The counters of the routes that the handler chooses from.
+    pub routes: Rc<WorkerRoutes>,
     /// The access log, if there is one.
     pub log: Option<Rc<AccessLog>>,
     /// The proxies trusted to report the client's address.
@@ -304,6 +306,13 @@ impl Worker {
             .pass(Tick::try_from(tick).unwrap_or(Tick::MAX - 1));
     }
 
+    /// Counts by how much the timer runs late that was due at this time.
+    fn count_lag(&self, due: tokio::time::Instant) {
+        let late = timer_now().saturating_duration_since(due);
+        let late_us = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
+        self.counters.loop_lag.record(late_us);
+    }
+
     fn tick(&self) {
         self.pass();
         self.make_room_for_others();
@@ -315,8 +324,10 @@ impl Worker {
 /// requests, the timer pauses.
 async fn keep_time(worker: Weak<Worker>, mut unused: UnusedMemory) {
     loop {
-        tokio::time::sleep(TICK).await;
+        let due = timer_now() + TICK;
+        tokio::time::sleep_until(due).await;
         let Some(now) = worker.upgrade() else { return };
+        now.count_lag(due);
         now.tick();
         unused.tick(now.counters.requests.get());
         drop(now);

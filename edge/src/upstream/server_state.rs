@@ -20,7 +20,9 @@ use crate::http::key::KeyHash;
 use crate::reason::{Party, Reason};
 use crate::resolve::Target;
 use crate::sys::Address;
-use crate::telemetry::{EffectiveState, Numbers, ServerCounters, ServerMeasures, ServerNumbers};
+use crate::telemetry::{
+    EffectiveState, Measures, Numbers, ServerCounters, ServerMeasures, ServerNumbers,
+};
 use crate::tls;
 
 /// One slot: an address of a configured server, with the state that all workers share.
@@ -454,7 +456,7 @@ impl ServerState {
         let counters = self.counters.lock();
         let mut sum = counters.past_measures.clone();
         for worker in &counters.workers {
-            sum.add_worker(worker);
+            sum.add(&worker.measures());
         }
         sum
     }
@@ -475,6 +477,6 @@ impl Drop for WorkerCounters {
             .workers
             .retain(|worker| !Arc::ptr_eq(worker, &self.counters));
         counters.past.add(&self.counters.numbers());
-        counters.past_measures.add_worker(&self.counters);
+        counters.past_measures.add(&self.counters.measures());
     }
 }

@@ -21,7 +21,7 @@ use crate::http::Scheme;
 use crate::reason::Reason;
 use crate::resolve::{self, Answer, Event, Failure, Target};
 use crate::sys::Clock;
-use crate::telemetry::{EffectiveState, Numbers, ServerMeasures, ServerNumbers};
+use crate::telemetry::{EffectiveState, Measures, Numbers, ServerMeasures, ServerNumbers};
 use crate::tls;
 
 /// Most slots of an upstream.

@@ -19,7 +19,7 @@ use crate::downstream::ConnectionBalance;
 use crate::spool::Buffers;
 use crate::sys::{Clock, Random, memory};
 use crate::telemetry::history::SharedHistory;
-use crate::telemetry::{Recent, Telemetry, messages};
+use crate::telemetry::{Recent, RouteTelemetry, Telemetry, messages};
 use crate::upstream::Monitor;
 
 /// Longest time that a reload waits for the workers to apply it.
@@ -61,6 +61,8 @@ pub(super) struct Edge {
     pub(super) random: Random,
     pub(super) began_us: u64,
     pub(super) telemetry: Telemetry,
+    /// The counters of all routes.
+    pub(super) routes: RouteTelemetry,
     pub(super) recent: Recent,
     /// The history of numbers, unless it is off.
     pub(super) history: Option<Arc<SharedHistory>>,
@@ -205,6 +207,8 @@ impl Edge {
         self.volumes.take_up(&volumes, shutdown_timeout);
         let all_follow = taken_up.wait(workers, RELOAD_WAIT);
         self.keep_log();
+        let current = self.snapshots.borrow().route_keys.clone();
+        self.routes.retain(&current);
         Ok(all_follow)
     }
 

@@ -18,7 +18,7 @@ use crate::handler::{Answer, Encodings, Handler, Request};
 use crate::reason::Reason;
 use crate::spool::{Buffered, Buffering};
 use crate::sys::Random;
-use crate::telemetry::{AccessLog, Counters, LogRule, Selection};
+use crate::telemetry::{AccessLog, Counters, LogRule, RouteCounters, Selection, WorkerRoutes};
 use crate::tls::HttpsRedirect;
 use crate::upstream::{Redirects, RouteHeaders, RouteOptions, Upstream};
 
@@ -33,6 +33,10 @@ pub(super) struct Handlers {
     pub(super) upstreams: Rc<Upstreams>,
     pub(super) log: Option<Rc<AccessLog>>,
     pub(super) caches: Rc<cache::Worker>,
+    /// Index of the worker.
+    pub(super) worker: usize,
+    /// Gets the counters of each route whose handlers are built.
+    pub(super) counted: Rc<WorkerRoutes>,
     /// The random numbers of request ids, if requests have ids.
     pub(super) request_ids: Option<Random>,
 }
@@ -51,14 +55,28 @@ impl Handlers {
     pub(super) fn build(&self, index: usize) -> Rc<dyn Handler> {
         let sites = self.snapshot.plan.sites.iter();
         let mut routes = sites.flat_map(|site| site.routes.iter().map(move |route| (site, route)));
-        let built = routes
-            .nth(index)
-            .and_then(|(site, route)| self.of(site, route));
+        let built = routes.nth(index).and_then(|(site, route)| {
+            let counters = self.count(index)?;
+            self.of(site, route, &counters)
+        });
         built.unwrap_or_else(|| Rc::new(NoRoute))
     }
 
+    /// Returns this worker's counters of the route with this index, which go on over reloads.
+    fn count(&self, index: usize) -> Option<Arc<RouteCounters>> {
+        let key = self.snapshot.route_keys.get(index)?;
+        let counters = self.edge.routes.counters(key, self.worker);
+        self.counted.set(index, counters.clone());
+        Some(counters)
+    }
+
     /// Builds the handlers of a route, from the innermost to the outermost.
-    fn of(&self, site: &SitePlan, route: &RoutePlan) -> Option<Rc<dyn Handler>> {
+    fn of(
+        &self,
+        site: &SitePlan,
+        route: &RoutePlan,
+        counters: &Arc<RouteCounters>,
+    ) -> Option<Rc<dyn Handler>> {
         let methods = route
             .gate
             .as_ref()
@@ -67,7 +85,9 @@ impl Handlers {
             Rc::new(TraceGate::new(methods, is_proxy, inner))
         };
         let answers = match &route.handler {
-            RouteHandler::Upstream(proxied) => traced(true, self.rewritten(route, proxied)?),
+            RouteHandler::Upstream(proxied) => {
+                traced(true, self.rewritten(route, proxied, counters)?)
+            }
             RouteHandler::Files(options) => self.files(options, self.encodings(route))?,
             RouteHandler::Respond(options) => traced(false, Rc::new(Respond::new(options))),
             RouteHandler::Redirect(to) => traced(false, Rc::new(Redirect::new((**to).clone()))),
@@ -135,8 +155,13 @@ impl Handlers {
 
     /// Wraps the cache, so that keys are made of the rewritten target, and everything outside sees
     /// the client's.
-    fn rewritten(&self, route: &RoutePlan, proxied: &Proxied) -> Option<Rc<dyn Handler>> {
-        let inner = self.proxied(route, proxied)?;
+    fn rewritten(
+        &self,
+        route: &RoutePlan,
+        proxied: &Proxied,
+        counters: &Arc<RouteCounters>,
+    ) -> Option<Rc<dyn Handler>> {
+        let inner = self.proxied(route, proxied, counters)?;
         Some(match &proxied.rewrite {
             None => inner,
             Some(rewrite) => Rc::new(Rewriting::new(rewrite.clone(), inner)),
@@ -161,7 +186,12 @@ impl Handlers {
         Some(Redirects::new(follow.times, to.cloned().collect()))
     }
 
-    fn proxied(&self, route: &RoutePlan, proxied: &Proxied) -> Option<Rc<dyn Handler>> {
+    fn proxied(
+        &self,
+        route: &RoutePlan,
+        proxied: &Proxied,
+        counters: &Arc<RouteCounters>,
+    ) -> Option<Rc<dyn Handler>> {
         let upstream = self.upstreams.get(&proxied.upstream)?;
         let upstream = upstream.with_route(route_headers(route, proxied));
         let upstream = upstream.with_options(RouteOptions {
@@ -171,6 +201,7 @@ impl Handlers {
             write_back: proxied.write_back,
             request_ids: self.request_ids.clone(),
             redirects: self.redirects(proxied).map(Rc::new),
+            counters: Some(counters.clone()),
         });
         let origin = self.buffered(proxied.buffered, Rc::new(upstream));
         let Some(name) = &proxied.cache else {

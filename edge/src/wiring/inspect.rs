@@ -23,7 +23,7 @@ use crate::http::vary::{self, Reductions};
 use crate::ranges::Ranges;
 use crate::store::{Claim, Decision, Head, Object, Phase};
 use crate::telemetry::history::SharedHistory;
-use crate::telemetry::{Histogram, Numbers, WorkerNumbers};
+use crate::telemetry::{FineReading, RouteNumbers, RouteReading, RouteSums, WorkerReading};
 use crate::tls;
 
 impl Inspect for Edge {
@@ -41,38 +41,43 @@ impl Inspect for Edge {
     }
 
     fn note_counters(&self) {
-        let workers = self.telemetry.workers();
-        let (mut counters, mut durations) = (WorkerNumbers::default(), Histogram::default());
-        for worker in &workers {
-            counters.add(&worker.numbers());
-            durations.add(&worker.request_duration.values());
+        let mut edge = WorkerReading::default();
+        for worker in self.telemetry.read() {
+            edge.add(&worker);
         }
         let now_us = self.clock.monotonic_us();
-        self.recent.note(now_us, counters, durations);
+        let now_s = u32::try_from(now_us / 1_000_000).unwrap_or(u32::MAX);
+        for stored in self.snapshots.borrow().stores.values() {
+            stored.store.note_time(now_s);
+        }
+        let durations = edge.measures.request_duration;
+        self.recent.note(now_us, edge.numbers, durations);
     }
 
     fn status(&self) -> Status {
         let snapshot = self.snapshots.borrow().clone();
-        let workers = self.telemetry.workers();
-        let (mut counters, mut durations) = (WorkerNumbers::default(), Histogram::default());
-        let read = workers.iter().map(|worker| {
-            let read = (worker.numbers(), worker.request_duration.values());
-            counters.add(&read.0);
-            durations.add(&read.1);
-            read
-        });
-        let (workers, durations_by_worker) = read.unzip();
+        let FineReading {
+            at_us,
+            process,
+            workers,
+            edge,
+        } = self.read_fine();
+        let durations = &edge.measures.request_duration;
+        let recent = self.recent.rates(at_us, &edge.numbers, durations);
+        let sums = self.routes.read(&snapshot.route_keys);
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            uptime_s: (self.clock.monotonic_us() - self.began_us) / 1_000_000,
-            workers,
-            counters,
-            durations: durations_by_worker,
-            request_duration: durations.percentiles(),
-            recent: self
-                .recent
-                .rates(self.clock.monotonic_us(), &counters, &durations),
+            uptime_s: process.uptime_seconds,
+            process,
+            workers: workers.iter().map(|worker| worker.numbers).collect(),
+            measures_by_worker: workers.into_iter().map(|worker| worker.measures).collect(),
+            counters: edge.numbers,
+            measures: edge.measures,
+            recent,
+            routes: routes(&snapshot, &sums),
+            sites: named_numbers(&sums.sites),
+            cache_traffic: named_numbers(&sums.caches),
             caches: snapshot
                 .stores
                 .iter()
@@ -96,7 +101,7 @@ impl Inspect for Edge {
                 last_error: self.last_error.lock().clone(),
             },
             certificates: self.certificate_states().shortened(),
-            tls_files_refused: snapshot.encryption.refused.len() as u64,
+            tls_files_refused: process.tls_files_refused,
         }
     }
 
@@ -156,6 +161,23 @@ impl Inspect for Edge {
     fn reload(&self) -> Result<String, String> {
         Edge::reload(self)
     }
+}
+
+/// Returns the numbers of each route that got a request, by its name.
+fn routes(snapshot: &Snapshot, sums: &RouteSums) -> Vec<(Arc<str>, RouteNumbers)> {
+    let names = snapshot.route_keys.iter().map(|key| key.route.clone());
+    names
+        .zip(sums.routes.iter().map(|route| route.numbers))
+        .filter(|(_, numbers)| numbers.requests > 0)
+        .collect()
+}
+
+/// Returns the numbers of sites or caches that exist, by name.
+fn named_numbers(sums: &BTreeMap<Arc<str>, RouteReading>) -> BTreeMap<String, RouteNumbers> {
+    let named = sums.iter().filter(|(name, _)| !name.is_empty());
+    named
+        .map(|(name, sum)| (name.to_string(), sum.numbers))
+        .collect()
 }
 
 /// Parses lines of request headers.

@@ -27,8 +27,8 @@ use crate::http::Scheme;
 use crate::spool::Buffers;
 use crate::sys::listener::bind_one;
 use crate::sys::socket_file::SocketFile;
-use crate::sys::{Clock, ListenAddress, Random, limits};
-use crate::telemetry::{Recent, Telemetry, messages};
+use crate::sys::{Clock, ListenAddress, Random, limits, usage};
+use crate::telemetry::{Recent, RouteTelemetry, Telemetry, messages};
 use crate::upstream::Monitor;
 
 /// Longest time for writing the last messages at shutdown.
@@ -68,6 +68,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     } = listeners::bind(&plan, count)?;
     let text = source.as_ref().map(|source| source.text.clone());
     let text = text.unwrap_or_default();
+    usage::prepare();
     let dropped_privileges = drop_privileges(&plan, source.as_ref())?;
     let schemes = schemes(&plan);
     let clock = Clock::system();
@@ -87,6 +88,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         clock,
         random: Random::system(),
         telemetry: Telemetry::default(),
+        routes: RouteTelemetry::default(),
         balance: ConnectionBalance::new(count),
         buffers: Buffers::new(&first.plan.buffers),
         source,

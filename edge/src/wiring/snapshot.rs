@@ -15,7 +15,7 @@ use crate::route::{Router, Site};
 use crate::spool::Folder;
 use crate::store::{self, Store, disk_tier};
 use crate::sys::Clock;
-use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters};
+use crate::telemetry::{AccessLog, AccessOptions, AccessWriter, Counters, RouteKey};
 
 use super::compression::Compression;
 use super::encryption::Encryption;
@@ -49,6 +49,8 @@ pub(super) struct Snapshot {
     pub(super) encryption: Encryption,
     /// Finds the index of a request's route, counted over all sites.
     pub(super) router: Arc<Router<usize>>,
+    /// The names under which each route's counters live on, by the route's index.
+    pub(super) route_keys: Arc<[RouteKey]>,
     pub(super) taken_up: Arc<WorkersInUse>,
 }
 
@@ -149,6 +151,7 @@ impl Snapshot {
             generation: before.map_or(1, |before| before.generation + 1),
             taken_up: Arc::default(),
             router: Arc::new(router(&plan)),
+            route_keys: route_keys(&plan),
             workers,
             plan,
         })
@@ -327,6 +330,26 @@ fn router(plan: &Plan) -> Router<usize> {
             .collect(),
     };
     Router::new(plan.sites.iter().map(&mut site))
+}
+
+/// Returns the names under which the counters of each route live on over reloads.
+fn route_keys(plan: &Plan) -> Arc<[RouteKey]> {
+    let sites = plan.sites.iter().zip(plan.site_names());
+    let of_routes =
+        sites.flat_map(|(site, name)| site.routes.iter().map(move |route| (route, name.clone())));
+    let caches: BTreeMap<&str, Arc<str>> = plan
+        .caches
+        .keys()
+        .map(|name| (name.as_str(), name.as_str().into()))
+        .collect();
+    let named = of_routes.zip(plan.route_names());
+    named
+        .map(|((route, site), name)| RouteKey {
+            route: name,
+            site,
+            cache: route.cache().and_then(|cache| caches.get(cache).cloned()),
+        })
+        .collect()
 }
 
 /// Returns the gates of the routes. Key files are read again. The tables of clients are taken over,

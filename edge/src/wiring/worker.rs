@@ -17,7 +17,7 @@ use crate::downstream::{Serving, Worker, WorkerContext};
 use crate::handler::Handler;
 use crate::route::Routes;
 use crate::sys::{Clock, Random, memory};
-use crate::telemetry::{AccessLog, Counters};
+use crate::telemetry::{AccessLog, Counters, WorkerRoutes};
 use crate::upstream::{self, Upstream};
 
 /// Starts the thread of worker `index`, which sends to `ready` once it accepts connections.
@@ -47,12 +47,13 @@ async fn run(
     listeners: Vec<WorkerListener>,
     ready: mpsc::Sender<()>,
 ) {
-    let counters = edge.telemetry.worker();
+    let counters = edge.telemetry.worker(index);
     let mut snapshots = edge.snapshots.subscribe();
     let mut stopping = edge.stopping.subscribe();
     let snapshot = snapshots.borrow_and_update().clone();
     let memory_freed = Rc::<Notify>::default();
-    let mut scene = WorkerHandlers::new(&edge, &counters, &memory_freed, snapshot, None);
+    let own = (index, &counters, &memory_freed);
+    let mut scene = WorkerHandlers::new(&edge, own, snapshot, None);
     let context = WorkerContext {
         clock: edge.clock.clone(),
         counters: counters.clone(),
@@ -76,7 +77,8 @@ async fn run(
                 }
                 let snapshot = snapshots.borrow_and_update().clone();
                 let before = Some(&scene);
-                scene = WorkerHandlers::new(&edge, &counters, &memory_freed, snapshot, before);
+                let own = (index, &counters, &memory_freed);
+                scene = WorkerHandlers::new(&edge, own, snapshot, before);
                 worker.serve(scene.serving());
                 scene.snapshot.taken_up.note();
             }
@@ -109,6 +111,7 @@ impl Drop for Drained {
 struct WorkerHandlers {
     snapshot: Arc<Snapshot>,
     handler: Rc<dyn Handler>,
+    counted: Rc<WorkerRoutes>,
     upstreams: Rc<Upstreams>,
     log: Option<Rc<AccessLog>>,
     caches: Rc<cache::Worker>,
@@ -118,8 +121,7 @@ struct WorkerHandlers {
 impl WorkerHandlers {
     fn new(
         edge: &Arc<Edge>,
-        counters: &Arc<Counters>,
-        memory_freed: &Rc<Notify>,
+        (worker, counters, memory_freed): (usize, &Arc<Counters>, &Rc<Notify>),
         snapshot: Arc<Snapshot>,
         before: Option<&WorkerHandlers>,
     ) -> WorkerHandlers {
@@ -132,6 +134,8 @@ impl WorkerHandlers {
         };
         let request_ids = snapshot.plan.request_id;
         let request_ids = request_ids.then(|| Random::seeded(edge.random.next_u64()));
+        let count = snapshot.route_keys.len();
+        let counted = Rc::new(WorkerRoutes::new(count));
         let handlers = Handlers {
             request_ids: request_ids.clone(),
             edge: edge.clone(),
@@ -140,18 +144,16 @@ impl WorkerHandlers {
             upstreams: upstreams.clone(),
             log: log.clone(),
             caches: caches.clone(),
+            worker,
+            counted: counted.clone(),
         };
-        let count = snapshot
-            .plan
-            .sites
-            .iter()
-            .map(|site| site.routes.len())
-            .sum();
         let build = move |index| handlers.build(index);
-        let routes = Rc::new(Routes::new(snapshot.router.clone(), count, build));
+        let router = snapshot.router.clone();
+        let routes = Rc::new(Routes::new(router, count, build, counted.clone()));
         WorkerHandlers {
             snapshot,
             handler: edge.obtained.answering(routes),
+            counted,
             upstreams,
             log,
             caches,
@@ -163,6 +165,7 @@ impl WorkerHandlers {
         let listeners = &self.snapshot.plan.listeners;
         Serving {
             handler: self.handler.clone(),
+            routes: self.counted.clone(),
             options: self.snapshot.plan.limits.clone(),
             log: self.log.clone(),
             trust: self.snapshot.plan.trust.clone(),

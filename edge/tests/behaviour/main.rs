@@ -100,6 +100,7 @@ mod resource_limits;
 mod restart;
 mod resume;
 mod retries;
+mod route_numbers;
 mod rule_precedence;
 mod server_names;
 mod server_tls;

@@ -2,6 +2,7 @@
 
 mod history;
 mod listener;
+mod names;
 mod privileges;
 mod site;
 mod volume;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
+use super::tally::{Tally, count_reasons};
 use crate::downstream::worker::{Serving, Worker};
 use crate::handler::{ClientCertificate, Head, Peer, Response, UpstreamTimings};
 use crate::http::{CacheStatus, Fields, Fwd, Outcome, RequestId, Status};
@@ -16,8 +17,6 @@ pub struct Record {
     worker: Rc<Worker>,
     /// The handlers and limits that were in use when the request began.
     pub serving: Rc<Serving>,
-    /// Bytes of content sent.
-    pub body_bytes: u64,
     /// Whether the response was sent completely.
     pub complete: bool,
     /// Reason for which the request was refused, failed or was cut short.
@@ -33,6 +32,7 @@ pub struct Record {
     /// Time at which the head was complete, in microseconds of the monotonic clock. If the request
     /// is answered without waiting, this may be the time of an earlier such request.
     began_us: u64,
+    tally: Tally,
     /// Whether the request is valid and passed to a handler.
     counted: bool,
     closed: bool,
@@ -121,7 +121,6 @@ impl Record {
         Record {
             worker: worker.clone(),
             serving,
-            body_bytes: 0,
             complete: false,
             reason: None,
             request_id,
@@ -131,6 +130,7 @@ impl Record {
             upstream: None,
             line,
             began_us,
+            tally: Tally::new(),
             counted: false,
             closed: false,
         }
@@ -171,34 +171,26 @@ impl Record {
         self.reason = response.fault.or(self.reason);
         self.failed_fwd = response.failed_fwd;
         let counters = &self.worker.counters;
-        match response.status {
-            200..=299 => counters.responses_2xx.add(1),
-            300..=399 => counters.responses_3xx.add(1),
-            400..=499 => counters.responses_4xx.add(1),
-            500..=599 => counters.responses_5xx.add(1),
-            _ => {}
-        }
-        match response.cache {
-            None => {}
-            Some(cache) if cache.outcome == Outcome::Hit => {
-                counters.cache_hits.add(1);
-                if cache.ttl_s.is_some_and(|ttl_s| ttl_s < 0) {
-                    counters.cache_stale.add(1);
-                }
-            }
-            Some(cache) if is_validated(&cache) => counters.cache_validated.add(1),
-            Some(cache) if cache.collapsed => counters.cache_collapsed.add(1),
-            Some(cache) => match cache.outcome {
-                Outcome::Fwd(Fwd::Bypass | Fwd::Method) => counters.cache_passes.add(1),
-                Outcome::Own => {}
-                _ => counters.cache_misses.add(1),
-            },
-        }
+        self.tally.respond(counters, &self.serving.routes, response);
     }
 
-    /// Takes the log selection of the route, which the handler has set by now.
+    /// Returns the bytes of content sent.
+    #[inline]
+    pub fn body_bytes(&self) -> u64 {
+        self.tally.body_bytes()
+    }
+
+    /// Records and counts the bytes of content that have been sent so far, at least.
+    #[inline]
+    pub fn note_sent(&mut self, bytes: u64) {
+        let counters = &self.worker.counters;
+        self.tally.sent(counters, &self.serving.routes, bytes);
+    }
+
+    /// Takes the route and its log selection, which the handler has set by now.
     #[inline]
     pub fn handler_called(&mut self) {
+        self.tally.choose(&self.serving.routes);
         if let (Some(line), Some(log)) = (&mut self.line, &self.serving.log) {
             line.selection = log.take_selection();
         }
@@ -209,22 +201,14 @@ impl Record {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
-        let counters = &self.worker.counters;
-        counters.requests_now.sub(1);
-        if let Some(cache) = self.cache {
-            counters.cache_response_bytes.add(self.body_bytes);
-            if cache.outcome == Outcome::Hit || is_validated(&cache) {
-                counters.cache_hit_bytes.add(self.body_bytes);
-            }
-        }
-        if !self.complete {
-            counters.responses_cut.add(1);
-        }
         let request_us = self.request_us();
         // A tunnel's end says nothing about how fast the request was processed.
-        if self.counted && self.status != 101 {
-            counters.request_duration.record(request_us);
-        }
+        let is_timed = self.counted && self.status != 101;
+        let duration_us = is_timed.then_some(request_us);
+        let counters = &self.worker.counters;
+        self.tally
+            .close(counters, &self.serving.routes, duration_us, self.complete);
+        count_reasons(counters, self.named_reason(), self.forwarded());
         if let Some(line) = self.line.take() {
             self.log(&line, request_us);
         }
@@ -242,6 +226,22 @@ impl Record {
         match self.line.is_none() && clock.is_recent(self.began_us) {
             true => quick_durations.of(clock, self.began_us),
             false => clock.read_us().saturating_sub(self.began_us),
+        }
+    }
+
+    /// Returns the reason of the request for the counters and the log.
+    #[inline]
+    fn named_reason(&self) -> Option<Reason> {
+        self.reason.or(self.cache.and_then(|cache| cache.detail))
+    }
+
+    /// Returns the reason for which a cache forwarded the request.
+    #[inline]
+    fn forwarded(&self) -> Option<Fwd> {
+        match self.cache.map(|cache| cache.outcome) {
+            Some(Outcome::Fwd(fwd)) => Some(fwd),
+            Some(Outcome::Hit | Outcome::Own) => None,
+            None => self.failed_fwd,
         }
     }
 
@@ -293,13 +293,13 @@ impl Record {
             version: line.version,
             refused_line: &line.text[line.refused_line.clone()],
             status: self.logged_status(),
-            body_bytes: self.body_bytes,
+            body_bytes: self.body_bytes(),
             referer: header(0),
             user_agent: header(1),
             range: header(2),
             request_headers: &more,
             cache: (self.cache.map(|cache| cache.word())).or(self.failed_fwd.map(Fwd::as_str)),
-            reason: self.reason.or(self.cache.and_then(|cache| cache.detail)),
+            reason: self.named_reason(),
             request_us,
             upstream: self.upstream.as_ref().map(|upstream| AccessUpstream {
                 server: upstream.server.get(),
@@ -313,12 +313,6 @@ impl Record {
             cut: !self.complete,
         });
     }
-}
-
-/// Whether the response was served from stored bytes after the origin confirmed these.
-fn is_validated(cache: &CacheStatus) -> bool {
-    cache.fwd_status == Some(304)
-        && matches!(cache.outcome, Outcome::Fwd(Fwd::Stale | Fwd::Request))
 }
 
 impl Drop for Record {

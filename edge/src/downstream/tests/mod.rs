@@ -56,6 +56,7 @@ fn serving(options: Options, answer: impl Fn(Request) -> Answer + 'static) -> Se
     Serving {
         handler: Rc::new(Answering(answer)),
         options,
+        routes: Rc::new(crate::telemetry::WorkerRoutes::new(0)),
         log: None,
         trust: crate::downstream::Trust::default(),
         request_ids: None,

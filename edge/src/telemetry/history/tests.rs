@@ -7,8 +7,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::sys::disk::private::PrivateFolder;
-use crate::telemetry::histogram::{Histogram, HistogramCounters};
-use crate::telemetry::{FilesNumbers, Numbers, ServerCounters};
+use crate::telemetry::histogram::Histogram;
+use crate::telemetry::histogram_counters::HistogramCounters;
+use crate::telemetry::measures::Measures;
+use crate::telemetry::{FilesNumbers, Numbers, RouteMeasures, RouteNumbers, ServerMeasures};
 
 /// A Unix time at which steps of all rings begin.
 const START_S: u64 = 1_800_000_000;
@@ -20,7 +22,7 @@ fn layout(scope: Scope) -> Layout {
     Layout::new(scope)
         .with_counter("requests", "Requests.")
         .with_numbers::<FilesNumbers>(|name| name == "open")
-        .with_histograms(&ServerCounters::HISTOGRAMS[..1], |_| true)
+        .with_histograms(&ServerMeasures::METRICS[..1], |_| true)
 }
 
 fn history(scope: Scope) -> History {
@@ -484,25 +486,16 @@ fn busy(seed: u64) -> Histogram {
 /// The history of 1,000 routes over a week is small, and reading it is fast. The bounds are far above the usual times.
 #[test]
 fn a_thousand_routes_with_a_week_of_history_are_read_at_once() {
-    let layout = || {
-        Layout::new(Scope::Route)
-            .with_numbers::<crate::telemetry::CacheNumbers>(|_| true)
-            .with_counter("one", "")
-            .with_counter("two", "")
-            .with_counter("three", "")
-            .with_histograms(&ServerCounters::HISTOGRAMS[..5], |_| true)
-    };
-    assert_eq!(layout().series().len(), 32);
-    let mut history = History::new([layout()], usize::MAX);
+    let mut history = History::new(layouts(), MEMORY_MAX);
     let names: Vec<String> = (0..1000).map(|n| format!("www{n}.example.com /")).collect();
     let histograms = busy(7);
     let steps = 7 * DAY_S / 600;
     for step in 0..steps {
         let tick = tick(START_S + step * 600, START_S + (step + 1) * 600);
-        let numbers = [step * 7; 12];
+        let numbers = [step * 7; RouteNumbers::METRICS.len()];
         let reading = Values {
             numbers: &numbers,
-            histograms: &[&histograms; 5],
+            histograms: &[&histograms; RouteMeasures::METRICS.len()],
         };
         for name in &names {
             assert!(history.note(Scope::Route, name, &tick, reading));
@@ -518,7 +511,7 @@ fn a_thousand_routes_with_a_week_of_history_are_read_at_once() {
         points: 600,
     };
     let began = Instant::now();
-    let series = ["one", "two", "three", "connect_duration_p99"];
+    let series = ["requests", "hits", "body_bytes", "request_duration_p99"];
     let answer = history
         .series(Scope::Route, &names[500], &series, &period)
         .expect("a route");

@@ -1,23 +1,25 @@
 //! Takes readings of all members and records them.
 
 use super::Collector;
-use crate::telemetry::Numbers;
 use crate::telemetry::history::{Scope, Tick, Values};
+use crate::telemetry::{CacheReading, FineReading, Histogram, Measures, Numbers, Reasons};
 
 /// The number of members that have no history because memory for it is limited.
 #[derive(Default)]
 pub(super) struct Refused {
-    now: usize,
+    fine: usize,
+    coarse: usize,
     reported: usize,
 }
 
 impl Refused {
-    /// Logs the number since the last report if it is another one.
+    /// Logs the number if it is higher than the last one.
     pub(super) fn report(&mut self) {
-        let now = std::mem::take(&mut self.now);
+        let now = self.fine + self.coarse;
         if now > self.reported {
             tracing::warn!(
-                "{now} routes or servers have no history, because memory for it is limited"
+                "{now} routes or other members have no history, because memory for it is limited; docs/monitoring.md says how \
+                 much there is"
             );
         }
         self.reported = now;
@@ -25,44 +27,94 @@ impl Refused {
 }
 
 impl Collector {
+    /// Records readings of the workers, their sum and the reasons.
     pub(super) fn note_fine(&self, tick: &Tick, refused: &mut Refused) {
-        let mut edge = crate::telemetry::WorkerNumbers::default();
-        for (at, worker) in self.edge.telemetry.workers().iter().enumerate() {
-            let numbers = worker.numbers();
-            edge.add(&numbers);
-            let durations = worker.request_duration.values();
-            self.note(
-                Scope::Worker,
-                &at.to_string(),
-                tick,
-                (numbers.values(), [&durations]),
-                refused,
-            );
+        let FineReading { workers, edge, .. } = self.edge.read_fine();
+        let mut without = 0;
+        let mut count = |noted: bool| without += usize::from(!noted);
+        count(self.note(Scope::Edge, "", tick, &list(&edge.numbers), &edge.measures));
+        let reasons = Reasons::names().zip(edge.measures.requests_by_reason.values());
+        for (name, requests) in reasons {
+            count(self.note_values(Scope::Reason, name, tick, &[*requests], &[]));
         }
-        self.note(Scope::Edge, "", tick, (edge.values(), []), refused);
+        for (at, worker) in workers.iter().enumerate() {
+            let (name, numbers) = (at.to_string(), list(&worker.numbers));
+            count(self.note(Scope::Worker, &name, tick, &numbers, &worker.measures));
+        }
+        refused.fine = without;
     }
 
-    pub(super) fn note_coarse(&self, _tick: &Tick, _refused: &mut Refused) {}
+    /// Records readings of everything that the configuration names.
+    pub(super) fn note_coarse(&self, tick: &Tick, refused: &mut Refused) {
+        let all = self.edge.read_coarse();
+        let mut without = 0;
+        let mut count = |noted: bool| without += usize::from(!noted);
+        for (name, site) in &all.sites {
+            count(self.note(
+                Scope::Site,
+                name,
+                tick,
+                &list(&site.numbers),
+                &site.measures,
+            ));
+        }
+        for (name, CacheReading { numbers, traffic }) in &all.caches {
+            let numbers = [list(&traffic.numbers), list(numbers)].concat();
+            count(self.note(Scope::Cache, name, tick, &numbers, &traffic.measures));
+        }
+        for (name, volume) in &all.volumes {
+            count(self.note_values(Scope::Volume, name, tick, &list(volume), &[]));
+        }
+        for (name, upstream) in &all.upstreams {
+            let numbers = list(&upstream.numbers);
+            count(self.note(Scope::Upstream, name, tick, &numbers, &upstream.measures));
+        }
+        for ([upstream, address], server) in &all.servers {
+            let (name, numbers) = (format!("{upstream} {address}"), list(&server.numbers));
+            count(self.note(Scope::Server, &name, tick, &numbers, &server.measures));
+        }
+        for (name, route) in &all.routes {
+            count(self.note(
+                Scope::Route,
+                name,
+                tick,
+                &list(&route.numbers),
+                &route.measures,
+            ));
+        }
+        refused.coarse = without;
+    }
 
-    fn note<'a>(
+    /// Records a reading of one member. Returns whether the member has a history.
+    fn note(
         &self,
         scope: Scope,
         name: &str,
         tick: &Tick,
-        (numbers, histograms): (
-            impl Iterator<Item = u64>,
-            impl IntoIterator<Item = &'a crate::telemetry::Histogram>,
-        ),
-        refused: &mut Refused,
-    ) {
-        let numbers: Vec<u64> = numbers.collect();
-        let histograms: Vec<_> = histograms.into_iter().collect();
-        let values = Values {
-            numbers: &numbers,
-            histograms: &histograms,
-        };
-        if !self.history.write().note(scope, name, tick, values) {
-            refused.now += 1;
-        }
+        numbers: &[u64],
+        measures: &impl Measures,
+    ) -> bool {
+        let histograms: Vec<&Histogram> = measures.histograms().map(|(_, one)| one).collect();
+        self.note_values(scope, name, tick, numbers, &histograms)
     }
+
+    /// Records a reading. The lock is only held for one member, so that nobody waits long for the history.
+    fn note_values(
+        &self,
+        scope: Scope,
+        name: &str,
+        tick: &Tick,
+        numbers: &[u64],
+        histograms: &[&Histogram],
+    ) -> bool {
+        let values = Values {
+            numbers,
+            histograms,
+        };
+        self.history.write().note(scope, name, tick, values)
+    }
+}
+
+fn list(numbers: &impl Numbers) -> Vec<u64> {
+    numbers.values().collect()
 }
