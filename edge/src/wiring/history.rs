@@ -15,7 +15,7 @@ use crate::config::{HistoryPlan, Plan};
 use crate::sys::{Clock, priority};
 use crate::telemetry::history::{MEMORY_MAX, Moment, SharedHistory, Tick, layouts};
 
-use readings::Refused;
+use readings::Recorder;
 use thread::{Stop, Thread};
 
 /// Seconds between two readings of sites, routes, caches, volumes, upstreams and servers.
@@ -58,8 +58,9 @@ pub(super) fn start(edge: &Arc<Edge>) -> anyhow::Result<Option<HistoryThreads>> 
     };
     let collector = Collector {
         began: moment(&edge.clock),
+        clock: edge.clock.clone(),
         history: history.clone(),
-        edge: edge.clone(),
+        recorder: Recorder::new(edge.clone(), history.clone()),
     };
     let collector = Thread::start("history", move |stop| collector.run(stop, &is_restored));
     Ok(Some(HistoryThreads {
@@ -91,28 +92,27 @@ fn moment(clock: &Clock) -> Moment {
 struct Collector {
     /// Time at which all counters were zero.
     began: Moment,
+    clock: Clock,
     history: Arc<SharedHistory>,
-    edge: Arc<Edge>,
+    recorder: Recorder,
 }
 
 impl Collector {
-    fn run(&self, stop: &Stop, is_restored: &Receiver<()>) {
+    fn run(mut self, stop: &Stop, is_restored: &Receiver<()>) {
         if let Err(error) = priority::lower() {
             tracing::debug!(%error, "the history's thread keeps its priority");
         }
         // An error means that the sender was dropped: there is nothing to restore, or it is done.
         let _ = is_restored.recv();
         let (mut fine, mut coarse) = (self.began, self.began);
-        let mut refused = Refused::default();
         while stop.wait(self.until_next_second()) {
-            let now = moment(&self.edge.clock);
+            let now = moment(&self.clock);
             if now.unix_s == fine.unix_s {
                 continue;
             }
-            self.note_fine(&Tick::between(fine, now), &mut refused);
+            self.recorder.note_fine(&Tick::between(fine, now));
             if now.unix_s / COARSE_S != coarse.unix_s / COARSE_S {
-                self.note_coarse(&Tick::between(coarse, now), &mut refused);
-                refused.report();
+                self.recorder.note_coarse(&Tick::between(coarse, now));
                 coarse = now;
             }
             self.history.announce(now.unix_s);
@@ -125,7 +125,7 @@ impl Collector {
 
     /// Returns the time until a moment after the beginning of the next second.
     fn until_next_second(&self) -> Duration {
-        let ms = self.edge.clock.unix_ms() % 1000;
+        let ms = self.clock.unix_ms() % 1000;
         Duration::from_millis(1001 - ms)
     }
 }

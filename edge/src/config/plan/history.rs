@@ -1,9 +1,6 @@
-//! The history of numbers in a plan, and the memory that it takes.
+//! The history of numbers in a plan.
 
 use std::path::PathBuf;
-
-use super::Plan;
-use crate::telemetry::history::{MEMORY_MAX, Scope, member_bytes};
 
 /// Whether there is a history of numbers, and where it is saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,35 +28,5 @@ impl HistoryPlan {
     /// Whether there is a history.
     pub fn is_on(&self) -> bool {
         *self != HistoryPlan::Off
-    }
-}
-
-impl Plan {
-    /// Returns the memory that the history takes once it covers a week.
-    pub fn history_memory(&self) -> HistoryMemory {
-        let routes: usize = self.sites.iter().map(|site| site.routes.len()).sum();
-        let count = |scope: Scope| match scope {
-            Scope::Edge => 1,
-            Scope::Reason => crate::reason::Reason::ALL.len(),
-            Scope::Worker => 0,
-            Scope::Site => self.sites.len(),
-            Scope::Route => routes,
-            Scope::Cache => self.caches.len(),
-            Scope::Volume => self.volumes.len(),
-            Scope::Upstream => self.upstreams.len(),
-            Scope::Server => self.upstreams.values().map(|one| one.servers.len()).sum(),
-        };
-        let bytes = |scope: &Scope| count(*scope) * member_bytes(*scope);
-        let wanted: usize = Scope::ALL.iter().map(bytes).sum();
-        let limit = MEMORY_MAX - member_bytes(Scope::Worker);
-        let over = wanted
-            .saturating_sub(limit)
-            .div_ceil(member_bytes(Scope::Route));
-        let without = over.min(routes);
-        HistoryMemory {
-            members: (wanted - without * member_bytes(Scope::Route)) as u64,
-            per_worker: member_bytes(Scope::Worker) as u64,
-            routes_without: without as u64,
-        }
     }
 }

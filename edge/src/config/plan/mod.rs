@@ -1,6 +1,7 @@
 //! The plan: a complete, checked configuration, ready to run.
 
 mod history;
+mod history_memory;
 mod listener;
 mod names;
 mod privileges;

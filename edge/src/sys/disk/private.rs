@@ -98,7 +98,7 @@ impl PrivateFolder {
     /// # Errors
     ///
     /// The file system failed.
-    pub fn reader(&self, name: &str) -> io::Result<Option<impl Read>> {
+    pub fn reader(&self, name: &str) -> io::Result<Option<impl Read + use<>>> {
         match File::open(self.path.join(name)) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -103,7 +103,8 @@ impl History {
                     first,
                     count,
                 } => {
-                    let Some(scope) = Scope::by_name(scope) else {
+                    let known = Scope::by_name(scope);
+                    let Some(scope) = known.filter(|scope| self.layout(*scope).is_some()) else {
                         continue;
                     };
                     let mapping = mappings.get(&scope).ok_or(Damage::Corrupt)?;

@@ -1,12 +1,21 @@
 //! Takes readings of all members and records them.
 
-use super::Collector;
-use crate::telemetry::history::{Scope, Tick, Values};
+use std::sync::Arc;
+
+use crate::telemetry::history::{Scope, SharedHistory, Tick, Values};
 use crate::telemetry::{CacheReading, FineReading, Histogram, Measures, Numbers, Reasons};
+use crate::wiring::edge::Edge;
+
+/// Takes the readings.
+pub(super) struct Recorder {
+    edge: Arc<Edge>,
+    history: Arc<SharedHistory>,
+    refused: Refused,
+}
 
 /// The number of members that have no history because memory for it is limited.
 #[derive(Default)]
-pub(super) struct Refused {
+struct Refused {
     fine: usize,
     coarse: usize,
     reported: usize,
@@ -14,7 +23,7 @@ pub(super) struct Refused {
 
 impl Refused {
     /// Logs the number if it is higher than the last one.
-    pub(super) fn report(&mut self) {
+    fn report(&mut self) {
         let now = self.fine + self.coarse;
         if now > self.reported {
             tracing::warn!(
@@ -26,9 +35,18 @@ impl Refused {
     }
 }
 
-impl Collector {
+impl Recorder {
+    /// Creates the recorder of an edge.
+    pub(super) fn new(edge: Arc<Edge>, history: Arc<SharedHistory>) -> Recorder {
+        Recorder {
+            edge,
+            history,
+            refused: Refused::default(),
+        }
+    }
+
     /// Records readings of the workers, their sum and the reasons.
-    pub(super) fn note_fine(&self, tick: &Tick, refused: &mut Refused) {
+    pub(super) fn note_fine(&mut self, tick: &Tick) {
         let FineReading { workers, edge, .. } = self.edge.read_fine();
         let mut without = 0;
         let mut count = |noted: bool| without += usize::from(!noted);
@@ -41,11 +59,11 @@ impl Collector {
             let (name, numbers) = (at.to_string(), list(&worker.numbers));
             count(self.note(Scope::Worker, &name, tick, &numbers, &worker.measures));
         }
-        refused.fine = without;
+        self.refused.fine = without;
     }
 
     /// Records readings of everything that the configuration names.
-    pub(super) fn note_coarse(&self, tick: &Tick, refused: &mut Refused) {
+    pub(super) fn note_coarse(&mut self, tick: &Tick) {
         let all = self.edge.read_coarse();
         let mut without = 0;
         let mut count = |noted: bool| without += usize::from(!noted);
@@ -82,7 +100,8 @@ impl Collector {
                 &route.measures,
             ));
         }
-        refused.coarse = without;
+        self.refused.coarse = without;
+        self.refused.report();
     }
 
     /// Records a reading of one member. Returns whether the member has a history.
