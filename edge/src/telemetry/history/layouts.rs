@@ -90,6 +90,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::telemetry::metric::Numbers;
 
     #[test]
     fn each_series_of_a_scope_has_a_name_of_its_own() {
