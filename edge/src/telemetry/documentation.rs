@@ -8,8 +8,8 @@ use super::metric::{Scope, Unit};
 use super::{
     BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers,
     EffectiveState, FIELD_NAMES, Failures, FilesNumbers, Kind, Measures, Metric, Numbers,
-    ProcessNumbers, ServerMeasures, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerMeasures,
-    WorkerNumbers,
+    ProcessNumbers, Reasons, RouteNumbers, ServerMeasures, ServerNumbers, VolumeFlags,
+    VolumeNumbers, WorkerMeasures, WorkerNumbers,
 };
 
 const BEGINNING: &str = "\

@@ -46,16 +46,14 @@ impl HistogramCounters {
 
     /// Returns the current values.
     pub fn values(&self) -> Histogram {
-        let mut values = Histogram {
-            sum: self.sum.get(),
-            ..Histogram::default()
-        };
+        let mut values = Histogram::default();
         let tables = self.table.get().into_iter().flatten();
         for (number, page) in tables.enumerate() {
             for (at, counter) in page.get().into_iter().flatten().enumerate() {
                 values.push(number * PAGE + at, counter.get());
             }
         }
+        values.sum = self.sum.get();
         values
     }
 }

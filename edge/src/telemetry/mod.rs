@@ -35,7 +35,7 @@ pub use access_record::{AccessRecord, AccessTls, AccessUpstream};
 pub use access_writer::AccessWriter;
 pub use counter::Counter;
 pub use failures::Failures;
-pub use histogram::{Histogram, Percentiles};
+pub use histogram::Histogram;
 pub use measures::Measures;
 pub use metric::{Kind, Metric, Numbers, Scope, Unit, described};
 pub use reading::{
