@@ -65,6 +65,14 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
     volumes(old, new, &mut applied);
     named("cache", &old.caches, &new.caches, &mut applied);
     named("upstream", &old.upstreams, &new.upstreams, &mut applied);
+    Changes {
+        applied,
+        needs_restart: needs_restart(old, new),
+    }
+}
+
+/// Returns the differences that only a restart applies.
+fn needs_restart(old: &Plan, new: &Plan) -> Vec<String> {
     let restart = [
         (old.workers != new.workers, "workers"),
         (bare(old) != bare(new), "listeners"),
@@ -87,10 +95,7 @@ pub fn changes(old: &Plan, new: &Plan) -> Changes {
     let mut needs_restart: Vec<String> =
         needs_restart.map(|(_, what)| (*what).to_owned()).collect();
     needs_restart.extend(other_volumes(old, new));
-    Changes {
-        applied,
-        needs_restart,
-    }
+    needs_restart
 }
 
 /// Returns the files of certificates from authorities that are opened at the start.

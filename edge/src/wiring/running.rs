@@ -73,10 +73,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     let schemes = schemes(&plan);
     let clock = Clock::system();
     let admin_address = plan.admin;
-    let admin_scheme = match plan.admin_tls {
-        Some(_) => Scheme::Https,
-        None => Scheme::Http,
-    };
+    let admin_scheme = admin_scheme(&plan);
     let file = source.as_ref().map(Source::file);
     let first = Snapshot::build(plan, count, None, &clock)
         .map_err(|error| dropped_privileges.explain(error, file))?;
@@ -175,6 +172,13 @@ fn drop_privileges(plan: &Plan, source: Option<&Source>) -> anyhow::Result<Dropp
         })?;
     }
     Ok(dropped_privileges)
+}
+
+fn admin_scheme(plan: &Plan) -> Scheme {
+    match plan.admin_tls {
+        Some(_) => Scheme::Https,
+        None => Scheme::Http,
+    }
 }
 
 fn schemes(plan: &Plan) -> Vec<Scheme> {

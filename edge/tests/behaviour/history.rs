@@ -22,6 +22,10 @@ fn ask(edge: &Edge, target: &str) -> Value {
 fn total(edge: &Edge, scope: &str, member: &str, series: &str) -> f64 {
     let member = member.replace(' ', "%20").replace('*', "%2A");
     let target = format!("/history?scope={scope}&member={member}&series={series}&points=4000");
+    if edge.get_admin(&target).status == 404 {
+        // The first reading is still to come.
+        return 0.0;
+    }
     let answer = ask(edge, &target);
     let step_s = answer["step_s"].as_f64().expect("a number");
     let points = answer["series"][series].as_array().expect("a list");

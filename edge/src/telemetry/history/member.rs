@@ -85,7 +85,7 @@ impl Member {
             }
             step.add(tick.elapsed_s(), &values, &news);
             if let Some(numbers) = tick.ended(ring.size().step_s) {
-                let point = step.point(layout);
+                let point = step.point(layout, ring.size().step_s);
                 numbers.for_each(|number| ring.push(number, &point));
                 step.clear();
             }
@@ -149,10 +149,12 @@ impl Step {
         }
     }
 
-    /// Returns the codes of all series over the readings.
-    fn point(&self, layout: &Layout) -> Vec<u16> {
+    /// Returns the codes of all series over the readings. A step in which the member began counts as a whole, so that rates
+    /// add up to the counters.
+    fn point(&self, layout: &Layout, step_s: u32) -> Vec<u16> {
+        let seconds = self.seconds.max(f64::from(step_s));
         let value = |source| match source {
-            Source::Rate(at) => (self.seconds > 0.0).then(|| self.sums[at] / self.seconds),
+            Source::Rate(at) => Some(self.sums[at] / seconds),
             Source::Gauge(at) => Some(self.sums[at] / f64::from(self.readings)),
             Source::Quantile(at, share, unit) => {
                 let value = self.histograms[at].quantile(share);
