@@ -36,6 +36,8 @@ struct Listing<'a> {
     series: BTreeMap<&'a str, Vec<SeriesState<'a>>>,
     /// The rings of each scope, the finest first.
     rings: BTreeMap<&'a str, Vec<RingState>>,
+    /// Memory that the history takes once it covers a week.
+    memory_bytes: usize,
 }
 
 #[derive(Serialize)]
@@ -100,6 +102,7 @@ fn listing(history: &History) -> Listing<'_> {
     let scopes = Scope::ALL.into_iter();
     let layouts = scopes.filter_map(|scope| Some((scope.name(), history.layout(scope)?)));
     Listing {
+        memory_bytes: history.bytes(),
         members: layouts
             .clone()
             .map(|(name, layout)| (name, history.names(layout.scope()).collect()))

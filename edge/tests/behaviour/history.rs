@@ -275,7 +275,10 @@ fn routes_that_a_reload_adds_have_a_history_and_the_others_keep_theirs() {
     edge.rewrite(&other);
     let output = edge.command(&["reload"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("needs a restart: history"), "{said}");
+    assert!(
+        said.contains("`history` in [admin] needs a restart"),
+        "{said}"
+    );
 }
 
 /// A stream of events from the admin address.
