@@ -1,11 +1,14 @@
 //! The command line of `sluice`: its subcommands, each in a file of its own, and helpers that they share.
 
 mod admin;
+mod admin_exchange;
 mod admin_url;
 mod certs;
 mod check;
 mod demo;
 mod dns_program;
+mod explain;
+mod generated_requests;
 mod hit_ratio;
 mod inspect;
 mod lab;
@@ -19,7 +22,10 @@ mod sign;
 mod source;
 mod status;
 mod system;
+#[cfg(feature = "top")]
+mod top;
 mod trust;
+mod what_if;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -78,6 +84,9 @@ enum Command {
     Trust(trust::TrustArgs),
     /// Show the counters, caches and upstreams of a running Sluice
     Status(status::StatusArgs),
+    /// Show the traffic, caches, volumes and servers of a running Sluice live in the terminal
+    #[cfg(feature = "top")]
+    Top(top::TopArgs),
     /// Draw which bytes of a URL are stored, being fetched or missing, with recent decisions and their reasons
     Inspect(inspect::InspectArgs),
     /// Run a program that sets DNS records, for the Sluice that has started this command
@@ -99,6 +108,8 @@ pub fn run() -> ExitCode {
         Command::Sign(args) => sign::run(&args),
         Command::Trust(args) => trust::run(&args),
         Command::Status(args) => status::run(&args),
+        #[cfg(feature = "top")]
+        Command::Top(args) => top::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::DnsProgram(args) => dns_program::run(&args),
     };

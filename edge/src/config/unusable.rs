@@ -17,6 +17,8 @@ pub enum Part {
     AccessLog,
     /// The log of messages.
     ErrorLog,
+    /// The file of events.
+    Events,
     /// The folder of the temporary files of buffered bodies.
     BufferFolder,
     /// The folder of the history.
@@ -81,6 +83,7 @@ impl Unusable {
         match &self.part {
             Part::AccessLog => file.log.access.as_ref().map(|typed| typed.span()),
             Part::ErrorLog => file.log.error.as_ref().map(|typed| typed.span()),
+            Part::Events => file.admin.events.as_ref().map(|typed| typed.span()),
             Part::BufferFolder => file.buffers.folder.as_ref().map(|typed| typed.span()),
             Part::HistoryFolder => file.admin.history.as_ref().map(|typed| typed.span()),
             Part::Folder(path) => folder(file, path),

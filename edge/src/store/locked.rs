@@ -49,6 +49,15 @@ impl Locked<'_> {
         Some(object)
     }
 
+    /// Returns the object of this variant, if no purge covers it. Unlike with `find`, the call does not count as a use.
+    pub fn peek(&mut self, variant: u128) -> Option<Arc<Object>> {
+        let entry = self.shard.entries.get(&self.primary)?;
+        let found = entry.variants.iter().find(|v| v.hash == variant)?;
+        let object = found.object.clone();
+        let stays = self.purges.is_settled(&object) || self.stays(variant, &object);
+        stays.then_some(object)
+    }
+
     /// Admits an object to volumes because a second request for it has arrived.
     #[cold]
     fn again(&mut self, variant: u128, object: &Arc<Object>) {

@@ -15,6 +15,7 @@ pub mod history;
 mod measures;
 pub mod messages;
 mod metric;
+mod observed;
 mod reading;
 mod reasons;
 mod recent;
@@ -25,6 +26,7 @@ mod server_state;
 mod table;
 mod table_macros;
 mod template;
+mod traffic_table;
 
 #[cfg(test)]
 mod documentation;
@@ -38,8 +40,12 @@ pub use failures::Failures;
 pub use histogram::Histogram;
 pub use measures::Measures;
 pub use metric::{Kind, Metric, Numbers, Scope, Unit, described};
+pub use observed::{
+    MINUTES_MAX, Measure, NOTICES_MAX, Notice, Notices, Observed, Sample, SampleResult, Sampler,
+    UrlMask, event_layer, installed as installed_notices, json_text,
+};
 pub use reading::{
-    CacheReading, CoarseReading, FineReading, Reading, RouteReading, ServerReading, WorkerReading,
+    CacheReading, CoarseReading, FineReading, RouteReading, ServerReading, WorkerReading,
 };
 pub use reasons::Reasons;
 pub use recent::{Rates, Recent};
@@ -49,7 +55,9 @@ pub use selection::{LogRule, Selection};
 pub use server_state::EffectiveState;
 pub use table::{
     BufferNumbers, CacheNumbers, CertificateNumbers, CertificateTotals, CompressNumbers, Counters,
-    FilesNumbers, ProcessNumbers, RouteCounters, RouteMeasures, RouteNumbers, ServerCounters,
-    ServerMeasures, ServerNumbers, VolumeFlags, VolumeNumbers, WorkerMeasures, WorkerNumbers,
+    FilesNumbers, ProcessNumbers, VolumeFlags, VolumeNumbers, WorkerMeasures, WorkerNumbers,
 };
 pub use template::{FIELD_NAMES, Template, TemplateError, TemplateFault};
+pub use traffic_table::{
+    RouteCounters, RouteNumbers, ServerCounters, ServerMeasures, ServerNumbers,
+};

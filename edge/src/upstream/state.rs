@@ -239,6 +239,7 @@ impl UpstreamState {
         if let Some(failures) = self.unreached.count(cause, now_us) {
             let upstream = &self.servers.upstream;
             tracing::warn!(
+                target: "sluice::event::server::no-local-connection",
                 %upstream, cause = cause.text(), failures,
                 "this machine can't open connections to servers"
             );

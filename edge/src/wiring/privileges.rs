@@ -112,7 +112,11 @@ fn confined(plan: &Plan, config: Option<&Path>) -> anyhow::Result<Option<Permitt
         // If this fails, opening the folder fails for the same reason.
         let _ = disk::private::create(&folder.path);
     }
-    let mut ports: Vec<u16> = plan.admin.iter().map(|address| address.port()).collect();
+    let mut ports: Vec<u16> = plan
+        .admin
+        .iter()
+        .filter_map(|address| Some(address.ip()?.port()))
+        .collect();
     if plan.upstreams.values().any(|one| one.tcp.bind.is_some()) {
         // To bind the source address of a connection is to bind port 0.
         ports.push(0);

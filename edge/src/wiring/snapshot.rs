@@ -319,7 +319,7 @@ fn buffer_folder(plan: &Plan, before: Option<&Snapshot>) -> anyhow::Result<Optio
 }
 
 /// Returns the router of a plan.
-fn router(plan: &Plan) -> Router<usize> {
+pub(super) fn router(plan: &Plan) -> Router<usize> {
     let mut count = 0..;
     let mut site = |site: &SitePlan| Site {
         hosts: site.hosts.clone(),
@@ -354,7 +354,10 @@ fn route_keys(plan: &Plan) -> Arc<[RouteKey]> {
 
 /// Returns the gates of the routes. Key files are read again. The tables of clients are taken over,
 /// and routes with the same limit share one table.
-fn gates(plan: &Plan, before: Option<&Snapshot>) -> anyhow::Result<Vec<Arc<gate::Shared>>> {
+pub(super) fn gates(
+    plan: &Plan,
+    before: Option<&Snapshot>,
+) -> anyhow::Result<Vec<Arc<gate::Shared>>> {
     let mut gates: Vec<Arc<gate::Shared>> = Vec::new();
     let routes = plan.sites.iter().flat_map(|site| &site.routes);
     for options in routes.filter_map(|route| route.gate.as_deref()) {
@@ -382,7 +385,8 @@ fn record_key_rules(plan: &Plan, cache: &str, key_rules: &KeyRuleHistory) {
     }
 }
 
-fn store_options(options: &cache::Options, workers: usize) -> store::Options {
+/// Returns the options of the store of a cache.
+pub(super) fn store_options(options: &cache::Options, workers: usize) -> store::Options {
     store::Options {
         memory: options.memory,
         max_object_size: options.object_max(),

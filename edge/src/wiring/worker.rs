@@ -9,6 +9,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
 
 use super::edge::Edge;
+use super::fetching;
 use super::handlers::{Handlers, Upstreams};
 use super::listeners::WorkerListener;
 use super::snapshot::Snapshot;
@@ -19,6 +20,7 @@ use crate::route::Routes;
 use crate::sys::{Clock, Random, memory};
 use crate::telemetry::{AccessLog, Counters, WorkerRoutes};
 use crate::upstream::{self, Upstream};
+use crate::what_if;
 
 /// Starts the thread of worker `index`, which sends to `ready` once it accepts connections.
 pub(super) fn start(
@@ -50,6 +52,7 @@ async fn run(
     let counters = edge.telemetry.worker(index);
     let mut snapshots = edge.snapshots.subscribe();
     let mut stopping = edge.stopping.subscribe();
+    let mut fetches = edge.fetches.worker();
     let snapshot = snapshots.borrow_and_update().clone();
     let memory_freed = Rc::<Notify>::default();
     let own = (index, &counters, &memory_freed);
@@ -61,6 +64,7 @@ async fn run(
         index,
         give_memory_back: memory::give_back,
         memory_freed: memory_freed.clone(),
+        sampler: edge.observed.worker(counters.clone()),
     };
     let worker = Worker::new(context, scene.serving());
     for (listener, setup) in listeners {
@@ -82,6 +86,7 @@ async fn run(
                 worker.serve(scene.serving());
                 scene.snapshot.taken_up.note();
             }
+            Some(fetch) = fetches.recv() => fetching::begin(fetch, scene.handlers.clone()),
             _ = stopping.wait_for(|stop| *stop) => break,
         }
     }
@@ -110,12 +115,15 @@ impl Drop for Drained {
 /// A worker's handlers, built from one snapshot.
 struct WorkerHandlers {
     snapshot: Arc<Snapshot>,
+    handlers: Rc<Handlers>,
     handler: Rc<dyn Handler>,
     counted: Rc<WorkerRoutes>,
     upstreams: Rc<Upstreams>,
     log: Option<Rc<AccessLog>>,
     caches: Rc<cache::Worker>,
+    what_if: Rc<what_if::Worker>,
     request_ids: Option<Random>,
+    traces: Option<Random>,
 }
 
 impl WorkerHandlers {
@@ -132,11 +140,17 @@ impl WorkerHandlers {
             Some(before) => before.caches.clone(),
             None => cache::Worker::new(edge.clock.clone(), edge.random.clone(), counters.clone()),
         };
+        let what_if = match before {
+            Some(before) => before.what_if.clone(),
+            None => Rc::new(edge.what_if.worker()),
+        };
         let request_ids = snapshot.plan.request_id;
         let request_ids = request_ids.then(|| Random::seeded(edge.random.next_u64()));
         let count = snapshot.route_keys.len();
         let counted = Rc::new(WorkerRoutes::new(count));
-        let handlers = Handlers {
+        let traces = snapshot.plan.trace;
+        let traces = traces.then(|| Random::seeded(edge.random.next_u64()));
+        let handlers = Rc::new(Handlers {
             request_ids: request_ids.clone(),
             edge: edge.clone(),
             counters: counters.clone(),
@@ -146,18 +160,23 @@ impl WorkerHandlers {
             caches: caches.clone(),
             worker,
             counted: counted.clone(),
-        };
-        let build = move |index| handlers.build(index);
+            what_if: what_if.clone(),
+        });
+        let own = handlers.clone();
+        let build = move |index| own.build(index);
         let router = snapshot.router.clone();
         let routes = Rc::new(Routes::new(router, count, build, counted.clone()));
         WorkerHandlers {
             snapshot,
+            handlers,
             handler: edge.obtained.answering(routes),
             counted,
             upstreams,
             log,
             caches,
+            what_if,
             request_ids,
+            traces,
         }
     }
 
@@ -170,6 +189,7 @@ impl WorkerHandlers {
             log: self.log.clone(),
             trust: self.snapshot.plan.trust.clone(),
             request_ids: self.request_ids.clone(),
+            traces: self.traces.clone(),
             tls: self.snapshot.encryption.servers.clone(),
             protocols: listeners
                 .iter()

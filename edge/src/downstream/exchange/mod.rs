@@ -158,10 +158,10 @@ impl Exchange {
             }
             Ok(())
         });
-        self.record.handler_called();
         if let Err(fault) = called.flatten() {
             response = Some(fault.response());
         }
+        self.record.handler_called(response.as_ref());
         if self.pending.is_some() {
             self.record.begin_waiting();
             let limit = self.record.serving.options.request_memory;

@@ -8,9 +8,12 @@ use smallvec::SmallVec;
 use super::tally::{Tally, count_reasons};
 use crate::downstream::worker::{Serving, Worker};
 use crate::handler::{ClientCertificate, Head, Peer, Response, UpstreamTimings};
-use crate::http::{CacheStatus, Fields, Fwd, Outcome, RequestId, Status};
+use crate::http::{CacheStatus, Fields, Fwd, Outcome, RequestId, Status, TraceContext};
 use crate::reason::Reason;
-use crate::telemetry::{AccessLog, AccessRecord, AccessTls, AccessUpstream, Counters, Selection};
+use crate::telemetry::{
+    AccessLog, AccessRecord, AccessTls, AccessUpstream, Counters, Sample, SampleResult, Sampler,
+    Selection,
+};
 
 /// The record of one request. Closing or dropping the record counts and logs the request once.
 pub struct Record {
@@ -23,6 +26,10 @@ pub struct Record {
     pub reason: Option<Reason>,
     /// The request's id, if requests have ids.
     pub request_id: Option<RequestId>,
+    /// The request's trace, if requests have traces.
+    trace: Option<Rc<TraceContext>>,
+    /// The sample of the request, if the request is sampled.
+    sample: Option<Box<Sample>>,
     status: Status,
     cache: Option<CacheStatus>,
     /// Reason for which a cache forwarded a request that then failed.
@@ -84,7 +91,11 @@ impl Record {
             .log
             .as_ref()
             .map(|log| LogLine::of(worker, log, peer, head));
-        Record::open(worker, serving, head.id.clone(), line)
+        let mut record = Record::open(worker, serving, head.id.clone(), line);
+        record.trace.clone_from(&head.trace);
+        let url = [peer.scheme.as_str(), "://", &head.authority, &head.target];
+        record.sample = worker.sampler.begin(peer.client, url);
+        record
     }
 
     /// Creates the record of a refused request.
@@ -102,8 +113,14 @@ impl Record {
             line.refused_line = line.add(request.line);
             line
         });
-        let id = serving.request_id(&worker.clock, &peer, &Fields::new());
-        Record::open(worker, serving, id, line)
+        let fields = Fields::new();
+        let id = serving.request_id(&worker.clock, &peer, &fields);
+        let trace = serving.trace(&fields);
+        let mut record = Record::open(worker, serving, id, line);
+        record.trace = trace;
+        let target = request.target.as_bytes();
+        record.sample = worker.sampler.uncounted(Some(peer.client), target);
+        record
     }
 
     #[inline]
@@ -124,6 +141,8 @@ impl Record {
             complete: false,
             reason: None,
             request_id,
+            trace: None,
+            sample: None,
             status: 0,
             cache: None,
             failed_fwd: None,
@@ -187,13 +206,49 @@ impl Record {
         self.tally.sent(counters, &self.serving.routes, bytes);
     }
 
-    /// Takes the route and its log selection, which the handler has set by now.
+    /// Takes the route and its log selection, which the handler has set by now. `response` is the response, unless it has to
+    /// be waited for. No other request of the worker has begun since this one.
     #[inline]
-    pub fn handler_called(&mut self) {
+    pub fn handler_called(&mut self, response: Option<&Response>) {
         self.tally.choose(&self.serving.routes);
+        let is_failed = |response: &Response| response.fault.is_some() || response.status >= 500;
+        if response.is_none_or(is_failed) {
+            self.keep_sample();
+        }
         if let (Some(line), Some(log)) = (&mut self.line, &self.serving.log) {
             line.selection = log.take_selection();
         }
+    }
+
+    /// Has the request sampled in any case, since it waits or has failed.
+    fn keep_sample(&mut self) {
+        match &mut self.sample {
+            Some(sample) => Sampler::single(sample),
+            None => self.sample = self.worker.sampler.keep(),
+        }
+    }
+
+    /// Passes the sample of the request on, if it is sampled or has failed.
+    #[cold]
+    fn send_sample(&mut self, request_us: u64) {
+        let sampler = &self.worker.sampler;
+        // A response from memory may be cut after other requests have begun. Its URL is not known then.
+        let sample = self.sample.take().or_else(|| sampler.uncounted(None, b""));
+        let Some(mut sample) = sample else { return };
+        sample.result = SampleResult {
+            status: self.status,
+            reason: self.reason,
+            is_cut: !self.complete,
+            is_miss: self.tally.is_miss(),
+            body_bytes: self.body_bytes(),
+            // The time of a tunnel says nothing about the URL.
+            request_us: if self.status == 101 { 0 } else { request_us },
+            server: self
+                .upstream
+                .as_ref()
+                .and_then(|upstream| upstream.server.get()),
+        };
+        sampler.send(sample);
     }
 
     /// Counts and logs the request. Further calls do nothing.
@@ -211,6 +266,9 @@ impl Record {
         count_reasons(counters, self.named_reason(), self.forwarded());
         if let Some(line) = self.line.take() {
             self.log(&line, request_us);
+        }
+        if self.sample.is_some() || self.reason.is_some() {
+            self.send_sample(request_us);
         }
     }
 
@@ -270,9 +328,12 @@ impl Record {
         let sent = self.upstream.as_ref();
         let sent = sent.and_then(|upstream| upstream.request_id.borrow().clone());
         let sent = sent.filter(|id| Some(id) != self.request_id.as_ref());
+        let trace = self.trace.as_ref();
+        let trace = trace.map(|trace| (trace.trace_id(), trace.span_id()));
         log.record(&AccessRecord {
             request_id: self.request_id.as_ref().map(RequestId::as_str),
             upstream_request_id: sent.as_ref().map(RequestId::as_str),
+            trace: (trace.as_ref()).map(|(trace, span)| (trace.as_str(), span.as_str())),
             time_unix_ms: line.time_unix_ms,
             client: line.peer.client,
             peer: line.peer.address,

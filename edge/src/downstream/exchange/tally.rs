@@ -52,6 +52,11 @@ impl Tally {
         routes.get(self.route)
     }
 
+    /// Whether a cache fetched the response from an origin for this request.
+    pub(super) fn is_miss(&self) -> bool {
+        self.handled == Handled::Missed
+    }
+
     /// Returns the bytes of content sent.
     #[inline]
     pub(super) fn body_bytes(&self) -> u64 {

@@ -103,9 +103,9 @@ pub struct Setup {
     server: String,
     listener: String,
     limits: String,
+    admin: String,
     cache: String,
     upstream: String,
-    admin: String,
     log: String,
     tables: String,
     prepare: Option<String>,
@@ -131,9 +131,9 @@ impl Setup {
             server: String::new(),
             listener: String::new(),
             limits: String::new(),
+            admin: String::new(),
             cache: String::new(),
             upstream: String::new(),
-            admin: String::new(),
             log: String::new(),
             tables: String::new(),
             prepare: None,
@@ -293,9 +293,9 @@ impl Setup {
             server,
             listener,
             limits,
+            admin,
             cache,
             upstream,
-            admin,
             log,
             tables,
             encrypted,
@@ -326,8 +326,8 @@ impl Setup {
         };
         format!(
             "[server]\nworkers = {workers}\n{server}[limits]\n{limits}[log]\n{log}\
-             {LISTENER}address = \"127.0.0.1:0\"\n{listener}{tls}{protocols}[admin]\naddress = \"127.0.0.1:0\"\n{admin}\
-             [upstream.origin]\nservers = {servers:?}\n{upstream}{cache}[[site]]\n[[site.route]]\n{route}{tables}"
+             {LISTENER}address = \"127.0.0.1:0\"\n{listener}{tls}{protocols}[admin]\naddress = \"127.0.0.1:0\"\n\
+             {admin}[upstream.origin]\nservers = {servers:?}\n{upstream}{cache}[[site]]\n[[site.route]]\n{route}{tables}"
         )
     }
 
