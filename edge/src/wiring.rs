@@ -14,6 +14,7 @@ mod expiry;
 mod fetches;
 mod fetching;
 mod handlers;
+mod history;
 mod inspect;
 mod listeners;
 mod logged;

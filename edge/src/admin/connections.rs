@@ -32,8 +32,10 @@ const CONNECTIONS_MAX: usize = 64;
 const BEGINNING_MAX: usize = 64;
 /// Longest time for the first byte of a connection with the TLS handshake, and for each complete request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest life of a connection.
+/// Longest life of a connection, except while it carries a stream of events.
 const CONNECTION_LIFE: Duration = Duration::from_secs(60);
+/// Longest time that the client of a stream of events may not read.
+const STREAM_STALL: Duration = Duration::from_secs(30);
 /// Pause after a failed accept, which usually means that no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -253,6 +255,13 @@ impl AdminConnection {
         }
     }
 
+    /// Sets the time until the next request must be complete, or the client of a stream must read.
+    fn limit(&mut self, time: Duration, cx: &mut Context<'_>) {
+        self.request_end = Box::pin(sleep(time));
+        // The first poll of the timer registers the waker. The timer can't have ended yet.
+        let _ = self.request_end.as_mut().poll(cx);
+    }
+
     fn poll_end(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if let Some(evicted) = &mut self.evicted
             && let Poll::Ready(result) = Pin::new(evicted).poll(cx)
@@ -262,9 +271,10 @@ impl AdminConnection {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
         }
-        let is_late =
-            self.progress.awaits_request() && self.request_end.as_mut().poll(cx).is_ready();
-        match is_late || self.end.as_mut().poll(cx).is_ready() {
+        let is_limited = self.progress.awaits_request() || self.progress.is_stalled();
+        let is_late = is_limited && self.request_end.as_mut().poll(cx).is_ready();
+        let is_old = self.end.as_mut().poll(cx).is_ready() && !self.progress.is_streaming();
+        match is_late || is_old {
             true => Err(io::ErrorKind::TimedOut.into()),
             false => Ok(()),
         }
@@ -285,6 +295,8 @@ pub(super) struct Progress {
 struct State {
     /// Whether a complete request is being answered.
     answering: bool,
+    /// Whether a stream of events is being sent.
+    streaming: bool,
     /// Whether the client has to read before more of a response can be written.
     blocked: bool,
     /// Time at which the connection is closed if no complete request has arrived. `None` while a
@@ -295,6 +307,9 @@ struct State {
 /// Marks a connection on which a complete request is being answered, until this is dropped.
 pub(super) struct Answering(Progress);
 
+/// Marks a connection on which a stream of events is being sent, until this is dropped.
+pub(super) struct Streaming(Progress);
+
 impl Progress {
     /// Notes that a complete request has arrived.
     pub(super) fn answer(&self) -> Answering {
@@ -303,9 +318,29 @@ impl Progress {
         Answering(self.clone())
     }
 
-    /// Notes that the client does not read.
-    fn block(&self) {
-        self.state.lock().blocked = true;
+    /// Notes that a stream of events begins.
+    pub(super) fn stream(&self) -> Streaming {
+        let mut state = self.state.lock();
+        (state.streaming, state.deadline) = (true, None);
+        Streaming(self.clone())
+    }
+
+    /// Notes that the client does not read. Returns whether it is a stream's client that has read until now.
+    fn block(&self) -> bool {
+        let mut state = self.state.lock();
+        let was_blocked = std::mem::replace(&mut state.blocked, true);
+        state.streaming && !was_blocked
+    }
+
+    /// Whether a stream of events is being sent.
+    fn is_streaming(&self) -> bool {
+        self.state.lock().streaming
+    }
+
+    /// Whether the client of a stream does not read.
+    fn is_stalled(&self) -> bool {
+        let state = self.state.lock();
+        state.streaming && state.blocked
     }
 
     /// Notes that bytes of a response were written. If they were the last ones, the next request
@@ -313,7 +348,7 @@ impl Progress {
     fn wrote(&self, deadline: Instant) {
         let mut state = self.state.lock();
         state.blocked = false;
-        state.deadline = (!state.answering).then_some(deadline);
+        state.deadline = (!state.answering && !state.streaming).then_some(deadline);
     }
 
     /// Whether the connection waits for a complete request.
@@ -328,6 +363,12 @@ impl Progress {
     fn eviction_order(&self) -> Option<(bool, Instant)> {
         let state = self.state.lock();
         state.deadline.map(|deadline| (state.blocked, deadline))
+    }
+}
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        self.0.state.lock().streaming = false;
     }
 }
 
@@ -363,11 +404,13 @@ impl AsyncWrite for AdminConnection {
         self.poll_end(cx)?;
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
         match &polled {
-            Poll::Pending => self.progress.block(),
+            Poll::Pending => {
+                if self.progress.block() {
+                    self.limit(STREAM_STALL, cx);
+                }
+            }
             Poll::Ready(_) => {
-                self.request_end = Box::pin(sleep(REQUEST_TIMEOUT));
-                // The first poll of the timer registers the waker. The timer can't have ended yet.
-                let _ = self.request_end.as_mut().poll(cx);
+                self.limit(REQUEST_TIMEOUT, cx);
                 self.progress.wrote(self.request_end.deadline());
             }
         }

@@ -14,6 +14,7 @@ use super::status::{Status, UpstreamState};
 use super::tokens::Tokens;
 use super::what_if::WhatIf;
 use crate::telemetry::Observed;
+use crate::telemetry::history::SharedHistory;
 use crate::tls;
 
 /// The interface, as all requests share it.
@@ -39,6 +40,9 @@ pub trait Inspect: Send + Sync {
 
     /// Returns the state of everything. Must return quickly.
     fn status(&self) -> Status;
+
+    /// Returns the history of numbers; `None` if it is off.
+    fn history(&self) -> Option<Arc<SharedHistory>>;
 
     /// Whether the admin API may be addressed by this host name, which is in lower case and has no
     /// final dot. IP addresses and `localhost` are always permitted.

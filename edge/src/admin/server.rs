@@ -23,7 +23,9 @@ use super::connections::{AdminListener, AdminSocket, Progress};
 use super::explain;
 use super::guard::{Guard, check_authority, guard};
 use super::headers::mark;
+use super::history;
 use super::inspect::Shared;
+use super::live::{self, Streams};
 use super::metrics;
 use super::observed;
 use super::purge::{BODY_MAX, LOG_WAIT_MAX, Order, Refusal};
@@ -41,6 +43,13 @@ GET  /status           the state of everything, JSON
 GET  /status?url=URL   what is stored and being fetched of a URL, JSON
 GET  /explain?url=URL  what would happen to a request, JSON; also &method=METHOD, &headers=LINES, &client=IP
 GET  /metrics          counters and gauges for Prometheus
+GET  /members          names of all things with a history, and of their series, JSON
+GET  /history?scope=SCOPE&member=NAME&series=NAMES[&from=TIME&to=TIME&points=N]
+                       series over time, JSON (docs/monitoring.md)
+GET  /history?scope=SCOPE&members=*&series=NAMES[&from=TIME&to=TIME&top=N]
+                       a table of all members, JSON
+GET  /stream?scope=SCOPE&member=NAME&series=NAMES
+                       each new point, as server-sent events
 GET  /health           ok
 GET  /servers          the servers of all upstreams, JSON
 GET  /certificates     the certificates, JSON
@@ -154,6 +163,9 @@ fn pages(edge: Shared) -> Router {
             get(certificates::list).post(certificates::order),
         )
         .route("/metrics", get(metrics))
+        .route("/members", get(history::members))
+        .route("/history", get(history::history))
+        .route("/stream", get(live::open))
         .route("/what-if", get(what_if::show))
         .route("/top", get(observed::top))
         .route("/events", get(observed::events))
@@ -164,6 +176,7 @@ fn pages(edge: Shared) -> Router {
         .layer(from_fn(receive))
         .layer(from_fn(check_authority))
         .layer(map_response(mark))
+        .layer(Extension(Streams::default()))
         .with_state(edge)
 }
 

@@ -11,6 +11,7 @@ use super::*;
 use crate::http::purge::{Answer, Purge, Purged};
 use crate::sys::Clock;
 use crate::sys::listener::bind_one;
+use crate::telemetry::history::SharedHistory;
 use crate::telemetry::{
     BufferNumbers, CacheNumbers, CompressNumbers, EffectiveState, FilesNumbers, Notices, Observed,
     ProcessNumbers, Rates, RouteNumbers, ServerNumbers, Telemetry, VolumeNumbers, WorkerNumbers,
@@ -23,6 +24,7 @@ struct Edge {
     tokens: Arc<Tokens>,
     changes: parking_lot::Mutex<Vec<Change>>,
     reloads: AtomicU32,
+    history: Option<Arc<SharedHistory>>,
     telemetry: Telemetry,
     observed: Observed,
 }
@@ -34,6 +36,7 @@ impl Default for Edge {
             tokens: Arc::default(),
             changes: parking_lot::Mutex::default(),
             reloads: AtomicU32::default(),
+            history: None,
             telemetry: Telemetry::default(),
             observed: Observed::new(clock.clone(), Notices::new(clock)),
         }
@@ -46,6 +49,10 @@ impl Inspect for Edge {
     }
 
     fn note_counters(&self) {}
+
+    fn history(&self) -> Option<Arc<SharedHistory>> {
+        self.history.clone()
+    }
 
     fn admin_tokens(&self) -> Arc<Tokens> {
         self.tokens.clone()

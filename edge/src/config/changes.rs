@@ -71,6 +71,7 @@ fn needs_restart(old: &Plan, new: &Plan) -> Vec<String> {
         (old.workers != new.workers, "workers"),
         (bare(old) != bare(new), "listeners"),
         (old.admin != new.admin, "admin address"),
+        (old.history != new.history, "history"),
         (old.admin_events != new.admin_events, "file of events"),
         (old.log.level != new.log.level, "log level"),
         (old.log.messages != new.log.messages, "log of messages"),

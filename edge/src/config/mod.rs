@@ -53,7 +53,8 @@ pub use loading::{Loaded, StatePlace, admin_place, is_standard_input, load, stat
 pub use obtained::{DirectoryFinding, Findings, HostFinding, Obtained, obtained, report_findings};
 pub use options::Options;
 pub use plan::{
-    ADMIN, ListenerPlan, LogOptions, Plan, Proxied, RouteHandler, RoutePlan, SitePlan, goes_on,
+    ADMIN, HistoryPlan, ListenerPlan, LogOptions, Plan, Proxied, RouteHandler, RoutePlan, SitePlan,
+    goes_on,
 };
 pub use planner::parse_address;
 pub use reach::{dns_program, folder_of, looks_up_names, reach, tls_files};

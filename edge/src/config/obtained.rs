@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 
@@ -246,21 +246,26 @@ fn state(file: &File, plan: &Plan, account: Account<'_>, checks: &mut Checks) {
     let typed = file.tls.acme.as_ref();
     let typed = typed.and_then(|typed| typed.get_ref().0.state.as_ref());
     let at = typed.map_or_else(|| place(file, plan), Spanned::span);
-    let mut path = plan.acme.state.clone();
-    let usable = loop {
-        match access::create_in(&path) {
-            // Sluice creates the folders that are missing.
-            Err(error) if error.kind() == ErrorKind::NotFound && folder_of(&path) != path => {
-                path = folder_of(&path);
-            }
-            usable => break usable,
-        }
-    };
+    let (path, usable) = new_folder(&plan.acme.state);
     if let Err(error) = usable {
         let what = "certificates can't be stored in this folder";
         checks
             .problems
             .extend(account.unusable(what, &path, &error, at));
+    }
+}
+
+/// Returns the folder that exists among this one and those above it, and whether this user may create files in it. Sluice
+/// creates the folders that are missing.
+pub fn new_folder(path: &Path) -> (PathBuf, std::io::Result<()>) {
+    let mut path = path.to_owned();
+    loop {
+        match access::create_in(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound && folder_of(&path) != path => {
+                path = folder_of(&path);
+            }
+            usable => return (path, usable),
+        }
     }
 }
 

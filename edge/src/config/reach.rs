@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::plan::{Plan, RouteHandler};
+use super::plan::{HistoryPlan, Plan, RouteHandler};
 use crate::acme::dns::{ProgramOptions, Setter};
 use crate::acme::{self, Challenge};
 use crate::files;
@@ -35,6 +35,9 @@ pub fn reach(plan: &Plan) -> Vec<Allowed> {
     }
     if let Some(disk) = &plan.buffers.disk {
         add(&disk.folder, Reach::Temporary);
+    }
+    if let HistoryPlan::Folder(folder) = &plan.history {
+        add(folder, Reach::Folder);
     }
     // The folders of these files are allowed, because a file may be replaced by a new one.
     for route in plan.sites.iter().flat_map(|site| &site.routes) {

@@ -15,8 +15,8 @@ use super::account::{Account, Purpose, with_account};
 use super::certificates;
 use super::checks::Checks;
 use super::file::{File, RouteFile};
-use super::obtained;
-use super::plan::Plan;
+use super::obtained::{self, new_folder};
+use super::plan::{HistoryPlan, Plan};
 use super::planner::parse_address;
 use super::reach::folder_of;
 use super::report::{Problem, without_error_numbers};
@@ -47,6 +47,7 @@ pub fn check(name: &str, file: &File, plan: &Plan, purpose: Purpose, checks: &mu
         logs(file, (purpose, account), &mut checks);
         volumes(name, file, plan, (purpose, account), &mut checks);
         buffer_folder(file, account, &mut checks);
+        history_folder(file, plan, account, &mut checks);
         let sites = file.site.iter().flat_map(|site| &site.get_ref().route);
         for route in sites.chain(&file.route) {
             files(route, account, &mut checks);
@@ -345,6 +346,19 @@ fn buffer_folder(file: &File, account: Account<'_>, checks: &mut Checks) {
     if let Err(error) = access::create_in(path) {
         let what = "no buffered body can go on in this folder";
         let problem = account.unusable(what, path, &error, typed.span());
+        checks.problems.extend(problem);
+    }
+}
+
+/// Reports a folder of the history that can't be created or written.
+fn history_folder(file: &File, plan: &Plan, account: Account<'_>, checks: &mut Checks) {
+    let (HistoryPlan::Folder(path), Some(typed)) = (&plan.history, &file.admin.history) else {
+        return;
+    };
+    let (path, usable) = new_folder(path);
+    if let Err(error) = usable {
+        let what = "the history can't be saved in this folder";
+        let problem = account.unusable(what, &path, &error, typed.span());
         checks.problems.extend(problem);
     }
 }

@@ -21,6 +21,8 @@ pub enum Part {
     Events,
     /// The folder of the temporary files of buffered bodies.
     BufferFolder,
+    /// The folder of the history.
+    HistoryFolder,
     /// A folder that a route serves.
     Folder(PathBuf),
     /// The volume of this name.
@@ -83,6 +85,7 @@ impl Unusable {
             Part::ErrorLog => file.log.error.as_ref().map(|typed| typed.span()),
             Part::Events => file.admin.events.as_ref().map(|typed| typed.span()),
             Part::BufferFolder => file.buffers.folder.as_ref().map(|typed| typed.span()),
+            Part::HistoryFolder => file.admin.history.as_ref().map(|typed| typed.span()),
             Part::Folder(path) => folder(file, path),
             Part::Volume(name) => {
                 let mut volumes = file.volume.iter();

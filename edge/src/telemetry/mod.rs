@@ -11,6 +11,7 @@ mod exposed_name;
 mod failures;
 mod histogram;
 mod histogram_counters;
+pub mod history;
 mod measures;
 pub mod messages;
 mod metric;

@@ -20,6 +20,7 @@ use crate::config::{self, Loaded};
 use crate::downstream::ConnectionBalance;
 use crate::spool::Buffers;
 use crate::sys::{Clock, Random, memory};
+use crate::telemetry::history::SharedHistory;
 use crate::telemetry::{Observed, Recent, RouteTelemetry, Telemetry, messages};
 use crate::upstream::Monitor;
 use crate::what_if::WhatIf;
@@ -66,6 +67,8 @@ pub(super) struct Edge {
     /// The counters of all routes.
     pub(super) routes: RouteTelemetry,
     pub(super) recent: Recent,
+    /// The history of numbers, unless it is off.
+    pub(super) history: Option<Arc<SharedHistory>>,
     /// Samples of requests, and recent errors and events.
     pub(super) observed: Observed,
     pub(super) balance: Arc<ConnectionBalance>,

@@ -23,12 +23,17 @@ use crate::http::key::{KeyHash, KeyRules};
 use crate::http::url::Url;
 use crate::http::vary::{self, Reductions};
 use crate::store::{Object, Phase};
+use crate::telemetry::history::SharedHistory;
 use crate::telemetry::{
     FineReading, Observed, RouteNumbers, RouteReading, RouteSums, WorkerReading,
 };
 use crate::tls;
 
 impl Inspect for Edge {
+    fn history(&self) -> Option<Arc<SharedHistory>> {
+        self.history.clone()
+    }
+
     fn is_admin_host(&self, name: &str) -> bool {
         let snapshot = self.snapshots.borrow().clone();
         snapshot.plan.admin_hosts.iter().any(|host| host == name)

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::admin_socket::{self, RunningAdmin};
 use super::edge::{Edge, Source};
 use super::fetches::Fetches;
+use super::history::{self, HistoryThreads};
 use super::listeners::{self, Listeners, WorkerListener};
 use super::obtained::Obtained;
 use super::privileges::{self, DroppedPrivileges};
@@ -44,6 +45,7 @@ pub struct Running {
     /// The files of the listeners' Unix sockets.
     socket_files: Vec<SocketFile>,
     pub(super) edge: Arc<Edge>,
+    history_threads: Option<HistoryThreads>,
     /// The thread that simulates other sizes of the caches.
     simulator: Option<JoinHandle<()>>,
     admin: Option<RunningAdmin>,
@@ -65,8 +67,9 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         files,
     } = listeners::bind(&plan, count)?;
     let admin = admin_socket::bind(&plan)?;
-    let text = source.as_ref().map(|source| source.text.clone());
-    let text = text.unwrap_or_default();
+    let text = source
+        .as_ref()
+        .map_or_else(String::new, |source| source.text.clone());
     usage::prepare();
     let dropped_privileges = drop_privileges(&plan, source.as_ref())?;
     let schemes = schemes(&plan);
@@ -80,6 +83,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
     volumes.take_up(&first.volumes, Duration::ZERO);
     let edge = Arc::new(Edge {
         began_us: clock.monotonic_us(),
+        history: history::shared(&first.plan, &clock),
         clock,
         random: Random::system(),
         telemetry: Telemetry::default(),
@@ -110,6 +114,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         .map_err(|error| edge.dropped_privileges.explain(error, None))?;
     start_sweeper(&edge)?;
     let simulator = what_if::start(&edge).context("can't start a thread")?;
+    let history_threads = history::start(&edge)?;
     // The admin API starts before the first request is accepted, so that it is available as soon as
     // a listener is.
     let admin = admin.map(|bound| bound.start(&edge)).transpose()?;
@@ -119,6 +124,7 @@ pub fn start(plan: Plan, source: Option<Source>) -> anyhow::Result<Running> {
         schemes,
         socket_files: files,
         edge,
+        history_threads,
         simulator,
         admin,
         workers,
@@ -219,6 +225,9 @@ impl Running {
             }
         }
         drop(self.admin.take());
+        if let Some(threads) = self.history_threads.take() {
+            threads.end();
+        }
         what_if::stop(self.simulator.take());
         self.edge.obtained.end();
         self.edge.monitor.stop();

@@ -50,6 +50,7 @@ mod gap_fetches;
 mod grace;
 mod harness;
 mod health_checks;
+mod history;
 mod hosts;
 mod http2;
 mod http2_origins;

@@ -4,6 +4,7 @@ mod compress;
 mod edit;
 mod files;
 mod gate;
+mod history;
 mod limits;
 mod list;
 mod listeners;
@@ -51,6 +52,9 @@ pub fn describe(plan: &Plan) -> String {
     }
     limits::describe(&plan.limits).for_each(&mut line);
     line(admin(plan));
+    if let Some(text) = history::describe(plan) {
+        line(text);
+    }
     if !plan.purge.is_empty() {
         line(format!("PURGE from {}", list::networks(&plan.purge)));
     }

@@ -23,7 +23,7 @@ use toml::Spanned;
 
 use super::value::{
     Ahead, AllowList, Key, Level, List, Named, Names, OrFalse, OrTable, Pairs, Parallel, Sandbox,
-    Size, Statuses, Switch, Table, Time, Word, Words, word,
+    Size, Statuses, Switch, SwitchOrFolder, Table, Time, Word, Words, word,
 };
 use crate::store::disk_tier::PlacementKind;
 use crate::{evict, fill};
@@ -225,6 +225,7 @@ pub struct AdminFile {
     pub purge_from: Option<Names>,
     pub events: Key<OrFalse<String>>,
     pub tls: Key<OrFalse<Table<AdminTlsFile>>>,
+    pub history: Key<SwitchOrFolder>,
     pub token: Key<OrFalse<Table<TokensFile>>>,
     pub operators: Key<OrFalse<Table<TokensFile>>>,
     pub readers: Key<OrFalse<Table<TokensFile>>>,

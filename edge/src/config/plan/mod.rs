@@ -1,5 +1,7 @@
 //! The plan: a complete, checked configuration, ready to run.
 
+mod history;
+mod history_memory;
 mod listener;
 mod names;
 mod privileges;
@@ -18,6 +20,7 @@ use crate::telemetry::AccessOptions;
 use crate::telemetry::messages::MessageTarget;
 use crate::{acme, admin, cache, downstream, spool, tls, upstream};
 
+pub use history::{HistoryMemory, HistoryPlan};
 pub use listener::ListenerPlan;
 pub use privileges::{Privileges, User};
 pub use site::{FollowRedirects, Proxied, RouteHandler, RoutePlan, SitePlan};
@@ -58,6 +61,8 @@ pub struct Plan {
     pub admin_events: Option<PathBuf>,
     /// TLS of the admin API, if it has any.
     pub admin_tls: Option<tls::ListenerTls>,
+    /// History of numbers (`history` in `[admin]`).
+    pub history: HistoryPlan,
     /// Tokens of the admin API.
     pub admin_tokens: Arc<admin::Tokens>,
     /// The files of these tokens.

@@ -14,6 +14,7 @@ mod eject;
 mod files;
 mod gate;
 mod health;
+mod history;
 mod limits;
 mod listeners;
 mod logs;
@@ -96,6 +97,7 @@ pub fn plan(file: &File, examine_path: Examine<'_>, read: ReadPage<'_>) -> (Plan
         admin_hosts: admin::hosts(file, &mut checks),
         admin_events: logs::events(&file.admin, &mut checks),
         admin_tls: tls::admin(&file.admin, &mut checks),
+        history: history::plan(&file.admin, &mut checks),
         admin_tokens: Arc::new(tokens),
         admin_token_files: admin::token_files(&file.admin),
         log: logs::plan(&file.log, &mut checks),

@@ -13,6 +13,7 @@ mod scalar;
 mod shape;
 mod show;
 mod status_range;
+mod switch_or_folder;
 mod table;
 mod word;
 
@@ -31,5 +32,6 @@ pub use shape::{
 };
 pub use show::{YEAR, show_count, show_size, show_time};
 pub use status_range::StatusRange;
+pub use switch_or_folder::SwitchOrFolder;
 pub use table::{OrTable, Shaped, Statuses, Table};
 pub use word::{Word, word};

@@ -9,6 +9,7 @@ const SHAPES: [(&str, &str); 36] = [
     (PARALLEL, PARALLEL_ADVICE),
     (AHEAD, AHEAD_ADVICE),
     (PORT, PORT_ADVICE),
+    (SWITCH_OR_FOLDER, SWITCH_OR_FOLDER_ADVICE),
     (STATUSES, "write { 200 = \"1h\", 404 = \"1m\" }"),
     (
         TABLE,
@@ -102,6 +103,9 @@ pub const AHEAD: &str = "false, \"whole\" or a size";
 pub const AHEAD_ADVICE: &str = "write false, \"whole\", or a size, as in \"8MiB\"";
 pub const PORT: &str = "true, false or a port";
 pub const PORT_ADVICE: &str = "write true, false, or a port from 1 to 65535, without quotes";
+pub const SWITCH_OR_FOLDER: &str = "true, false or a folder";
+pub const SWITCH_OR_FOLDER_ADVICE: &str =
+    "write true, false, or the path of a folder, as in \"/var/lib/sluice/history\"";
 pub const STATUSES: &str = "times by status";
 pub const TABLE: &str = "a table of lists";
 pub const EDITS: &str = "a table of edits";

@@ -1,7 +1,7 @@
 //! A folder of files that only this process's user can read, such as private keys.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -81,23 +81,67 @@ impl PrivateFolder {
     ///
     /// The file system failed, or the folder is only read. The earlier text is still there.
     pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        if self.lock.is_none() {
-            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
-        }
+        self.check_writable()?;
         let path = self.path.join(name);
         let folder = path.parent().unwrap_or(&self.path);
         create(folder)?;
         let unfinished = self.path.join(format!("{name}{UNFINISHED}"));
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&unfinished)?;
+        let mut file = create_file(&unfinished)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&unfinished, &path)?;
         File::open(folder)?.sync_all()
+    }
+
+    /// Opens a file for reading; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// The file system failed.
+    pub fn reader(&self, name: &str) -> io::Result<Option<impl Read + use<>>> {
+        match File::open(self.path.join(name)) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Appends bytes to a file that exists. Returns its length. When this returns, the bytes outlive a crash; after an
+    /// error or a crash meanwhile, some of them may be in the file.
+    ///
+    /// # Errors
+    ///
+    /// The file system failed, there is no such file, or the folder is only read.
+    pub fn append(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {
+        self.check_writable()?;
+        let path = self.path.join(name);
+        let mut file = OpenOptions::new().append(true).open(path)?;
+        file.write_all(bytes)?;
+        file.sync_data()?;
+        Ok(file.metadata()?.len())
+    }
+
+    /// Begins to replace a file directly in the folder, or to create it.
+    ///
+    /// # Errors
+    ///
+    /// The file system failed, or the folder is only read.
+    pub fn replace(&self, name: &str) -> io::Result<NewFile> {
+        self.check_writable()?;
+        let unfinished = self.path.join(format!("{name}{UNFINISHED}"));
+        Ok(NewFile {
+            file: create_file(&unfinished)?,
+            unfinished,
+            folder: self.path.clone(),
+            path: self.path.join(name),
+        })
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        match self.lock {
+            None => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+            Some(_) => Ok(()),
+        }
     }
 
     /// Removes a file, if it exists.
@@ -130,6 +174,47 @@ impl PrivateFolder {
         names.sort();
         Ok(names)
     }
+}
+
+/// A file that is being written, to take the place of another one.
+pub struct NewFile {
+    file: File,
+    unfinished: PathBuf,
+    folder: PathBuf,
+    path: PathBuf,
+}
+
+impl NewFile {
+    /// Writes bytes at the end.
+    ///
+    /// # Errors
+    ///
+    /// The file system failed.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)
+    }
+
+    /// Puts the file in place. Returns its length. After a crash, there is either the earlier file or this one.
+    ///
+    /// # Errors
+    ///
+    /// The file system failed. The earlier file is still there.
+    pub fn finish(self) -> io::Result<u64> {
+        self.file.sync_all()?;
+        fs::rename(&self.unfinished, &self.path)?;
+        File::open(&self.folder)?.sync_all()?;
+        Ok(self.file.metadata()?.len())
+    }
+}
+
+/// Creates an empty file for this user alone, or empties it.
+fn create_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
 }
 
 /// Removes the files that were being written when a process ended, also those directly in folders of this one.
@@ -186,6 +271,33 @@ mod tests {
         drop(folder);
         PrivateFolder::open(&path)?;
         assert!(!path.join("b/two.new").exists());
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_is_replaced_once_it_is_finished_and_then_appended_to() -> io::Result<()> {
+        let above = tempfile::tempdir()?;
+        let folder = PrivateFolder::open(above.path())?;
+        let read = || -> io::Result<Option<String>> {
+            let file = folder.reader("one")?;
+            file.map(io::read_to_string).transpose()
+        };
+        assert_eq!(read()?, None);
+        assert!(folder.append("one", b"a").is_err());
+        for text in ["first", "next"] {
+            let before = read()?;
+            let mut file = folder.replace("one")?;
+            file.write(text.as_bytes())?;
+            assert_eq!(read()?, before);
+            assert_eq!(file.finish()?, text.len() as u64);
+            assert_eq!(folder.append("one", b" more")?, text.len() as u64 + 5);
+            assert_eq!(read()?, Some(format!("{text} more")));
+        }
+        assert!(
+            PrivateFolder::read_only(above.path())
+                .replace("one")
+                .is_err()
+        );
         Ok(())
     }
 

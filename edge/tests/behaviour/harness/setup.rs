@@ -193,12 +193,6 @@ impl Setup {
         self
     }
 
-    /// Adds a line to `[admin]`.
-    pub fn admin(mut self, line: &str) -> Setup {
-        self.admin += &format!("{line}\n");
-        self
-    }
-
     /// Adds a line to the table of the cache.
     pub fn cache(mut self, line: &str) -> Setup {
         self.cache += &format!("{line}\n");
@@ -208,6 +202,12 @@ impl Setup {
     /// Adds a line to the table of the upstream.
     pub fn upstream(mut self, line: &str) -> Setup {
         self.upstream += &format!("{line}\n");
+        self
+    }
+
+    /// Adds a line to `[admin]`.
+    pub fn admin(mut self, line: &str) -> Setup {
+        self.admin += &format!("{line}\n");
         self
     }
 
