@@ -1,0 +1,177 @@
+// The page: its bar, its views, and the state that they share.
+
+import { get, hasToken, onUnauthorized, setToken } from "./api.js";
+import { recolor, refreshCharts } from "./chart.js";
+import { Context } from "./context.js";
+import { forgetColors, h, put, say, text } from "./dom.js";
+import { login } from "./login.js";
+import { loadCatalog } from "./metrics.js";
+import * as overview from "./overview.js";
+import { choice, choose, failed, select, toast } from "./parts.js";
+import * as state from "./state.js";
+
+/** The views: path, name, picture, and the module, which is loaded when it is first shown. */
+const VIEWS = [
+  ["overview", "Overview", "M3 13h4v7H3zM10 8h4v12h-4zM17 3h4v17h-4z", async () => overview],
+  ["routes", "Routes", "M4 5h10l4 3-4 3H4zM20 13H10l-4 3 4 3h10z", () => import("./routes.js")],
+  ["caches", "Caches", "M12 3c5 0 8 1.500 8 3.200S17 9.500 12 9.500 4 8 4 6.200 7 3 12 3zM4 9c1.500 1.500 4.500 2.200 8 2.200S18.500 10.500 20 9v4c0 1.800-3 3.200-8 3.200S4 14.800 4 13zM4 15.500c1.500 1.500 4.500 2.200 8 2.200s6.500-.7 8-2.200V18c0 1.700-3 3-8 3s-8-1.300-8-3z", () => import("./caches.js")],
+  ["upstreams", "Upstreams", "M4 4h16v6H4zM4 14h16v6H4zM7 6.200h2v1.600H7zM7 16.200h2v1.600H7z", () => import("./upstreams.js")],
+  ["connections", "Connections", "M9 7V3h2v4h2V3h2v4h2v4c0 2.500-1.700 4.500-4 4.900V21h-2v-5.100C8.700 15.500 7 13.500 7 11V7z", () => import("./connections.js")],
+  ["events", "Events", "M12 2 1.500 21h21zM11 9h2v6h-2zM11 16.500h2v2h-2z", () => import("./events.js")],
+  ["top", "Top URLs", "M4 5h16v3H4zM4 10.500h11v3H4zM4 16h7v3H4z", () => import("./top.js")],
+  ["xray", "X-ray", "M10 3a7 7 0 1 1-4.500 12.400L2 19l1.500 1.500L7 17M10 5.200a4.800 4.800 0 1 0 0 9.600 4.800 4.800 0 0 0 0-9.600z", () => import("./xray.js")],
+];
+const THEMES = [["", "Auto"], ["light", "Light"], ["dark", "Dark"]];
+
+const shared = { settings: null };
+let context = null;
+let shown = "";
+
+function icon(path) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", "0 0 24 24");
+  svg.setAttribute("aria-hidden", "true");
+  const shape = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  shape.setAttribute("d", path);
+  shape.setAttribute("fill-rule", "evenodd");
+  svg.append(shape);
+  return svg;
+}
+
+function showNavigation() {
+  const list = h("ul", null, VIEWS.map(([path, name, picture]) => h("li", null,
+    h("a", { href: state.link(path), "aria-current": path === state.view() ? "page" : null }, icon(picture), h("span", null, name)))));
+  const nav = document.getElementById("views");
+  const focused = [...nav.querySelectorAll("a")].indexOf(document.activeElement);
+  put(nav, list);
+  const links = nav.querySelectorAll("a");
+  if (focused >= 0) links[focused]?.focus();
+  nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+}
+
+const ranges = choice("Range", state.RANGES.map(([key, , full]) => [key, key, full]), "", (key) => state.set({ range: key, from: "", to: "" }));
+const compare = select("Compare with", state.COMPARISONS.map(([key, name]) => [key, key ? `vs. ${name}` : "Compare …"]), state.get("compare"), (key) => state.set({ compare: key }));
+const live = h("button", { type: "button", class: "live", onclick: () => toggleLive() });
+const theme = select("Theme", THEMES, document.documentElement.dataset.theme || "", setTheme);
+const copy = h("button", { type: "button", class: "quiet", title: "Copy a link to exactly this view and period", onclick: () => copyLink() }, "Copy link");
+const logout = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => { setToken(""); location.reload(); } }, "Log out");
+let streamState = "";
+
+function toggleLive() {
+  const { from, to, live: isLive } = state.period();
+  state.set(isLive ? { range: "", from: String(from), to: String(to) } : { from: "", to: "" });
+}
+
+async function copyLink() {
+  const url = state.fixedLink();
+  try {
+    await navigator.clipboard.writeText(url);
+    toast("The link to this view and period is in the clipboard.");
+  } catch {
+    // Without access to the clipboard, the address of the page becomes the link.
+    location.href = url;
+    toast("The address of the page is now the link to this view and period.");
+  }
+}
+
+function setTheme(chosen) {
+  if (chosen) document.documentElement.dataset.theme = chosen;
+  else delete document.documentElement.dataset.theme;
+  try {
+    chosen ? localStorage.setItem("sluice-theme", chosen) : localStorage.removeItem("sluice-theme");
+  } catch {
+    // Without storage, the choice lasts until the page is loaded again.
+  }
+  forgetColors();
+  recolor();
+}
+
+function showTools() {
+  const { live: isLive, name } = state.period();
+  choose(ranges, state.RANGES, isLive ? name : "");
+  compare.value = state.get("compare");
+  live.setAttribute("aria-pressed", String(isLive));
+  live.className = `live ${isLive ? streamState || "live" : "paused"}`;
+  text(live, !isLive ? "Paused" : streamState === "lost" ? "Reconnecting" : "Live");
+  live.title = isLive ? "Stop at this period" : "Follow new values";
+  logout.hidden = !hasToken();
+}
+
+function leave() {
+  context?.end();
+  context = null;
+}
+
+async function show() {
+  const wanted = VIEWS.find(([path]) => path === state.view()) || VIEWS[0];
+  const isFirst = shown === "";
+  shown = wanted[0];
+  leave();
+  const mine = new Context(shared);
+  context = mine;
+  const main = document.getElementById("main");
+  try {
+    const module = await wanted[3]();
+    if (context !== mine) return;
+    main.textContent = "";
+    main.className = `view-${wanted[0]}`;
+    document.title = `${wanted[1]} – Sluice`;
+    module.start(main, mine);
+  } catch (error) {
+    if (context === mine) put(main, h("h1", null, wanted[1]), failed(error));
+  }
+  if (!isFirst) {
+    scrollTo(0, 0);
+    main.focus({ preventScroll: true });
+    say(wanted[1]);
+  }
+}
+
+function changed(names) {
+  showNavigation();
+  showTools();
+  if (names.has("view")) {
+    show();
+    return;
+  }
+  if (["range", "from", "to", "compare"].some((name) => names.has(name))) context?.periodChanged();
+  if (names.has("hide")) refreshCharts();
+  const own = new Set([...names].filter((name) => !["range", "from", "to", "compare", "hide"].includes(name)));
+  if (own.size > 0 && !context?.paramsChanged(own)) show();
+}
+
+async function loadSettings() {
+  try {
+    shared.settings = await get("settings");
+  } catch {
+    return;
+  }
+  const { hostname, version, role } = shared.settings;
+  text(document.getElementById("host"), hostname || "");
+  document.getElementById("host").title = `Sluice ${version || ""}`;
+  document.documentElement.dataset.role = role || "operator";
+  context?.onSettings?.();
+}
+
+function begin() {
+  put(document.getElementById("tools"), h("div", { class: "tool-row" }, ranges), h("div", { class: "tool-row" }, live, compare, copy, theme, logout));
+  document.getElementById("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    document.getElementById("main").focus();
+  });
+  onUnauthorized(login);
+  state.onChange(changed);
+  addEventListener("sluice-stream", (event) => {
+    if (event.detail === streamState) return;
+    streamState = event.detail;
+    showTools();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { forgetColors(); recolor(); });
+  showNavigation();
+  showTools();
+  show();
+  loadSettings();
+  loadCatalog();
+}
+
+begin();
